@@ -1,24 +1,24 @@
-//! Addresses of endpoints: where they listen. They connect from other ports.
+//! Addresses of endpoints: the addresses at which they listen. They connect from other ports.
 
 use std::net::SocketAddr;
 
 use prov_util::errno::{Errno, Result};
 use prov_util::sockaddr;
 
-/// The bytes of an address.
+/// Returns the bytes of an address.
 pub fn bytes(addr: &SocketAddr) -> Vec<u8> {
     sockaddr::encode(addr).as_bytes().to_vec()
 }
 
-/// An address as the provider below has it.
+/// Decodes an address of the provider below.
 ///
 /// # Errors
-/// `-FI_EAFNOSUPPORT` for one that is no internet address.
+/// `-FI_EAFNOSUPPORT` if it is not an internet address.
 pub fn read(bytes: &[u8]) -> Result<SocketAddr> {
     sockaddr::decode(bytes).ok_or(Errno::EAFNOSUPPORT)
 }
 
-/// The same address at another port.
+/// Returns the same address with another port.
 pub fn at_port(mut addr: SocketAddr, port: u16) -> SocketAddr {
     addr.set_port(port);
     addr

@@ -1,5 +1,4 @@
-//! fi_domain(3) and fi_endpoint(3): what rxm adds to the objects of a software
-//! provider.
+//! fi_domain(3) and fi_endpoint(3): what rxm adds to the objects of a software provider.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -29,11 +28,11 @@ use crate::offer;
 use crate::params::{ATOMIC_LIMIT, ATOMICS, Params};
 use crate::wire::connection::REQUEST;
 
-/// What is shown at once of a message that is announced, in bytes, unless the
-/// application says otherwise (`FI_OPT_BUFFERED_MIN`).
+/// Default of `FI_OPT_BUFFERED_MIN`: number of bytes of an announced message that are shown to the
+/// application before it claims the message.
 const FIRST_BYTES: usize = 64;
 
-/// What a domain of rxm has.
+/// The provider's part of a domain.
 pub struct Layered {
     params: Arc<Params>,
     api_version: u32,
@@ -43,33 +42,32 @@ pub struct Layered {
     memory: Arc<memory::Below>,
     /// Whether the application registers the memory of its operations.
     has_descs: bool,
-    /// Whether a thread drives transfers.
+    /// Whether a thread makes progress for transfers.
     is_auto: bool,
 }
 
-/// What an endpoint has until it is enabled, and for its name.
+/// The data of an endpoint outside its lane.
 pub struct Setup {
     core: Info,
     eq: Arc<Eq>,
     passive: Arc<PassiveEndpoint>,
     is_enabled: bool,
-    /// Whether somebody sleeps until something comes.
+    /// Whether threads may sleep until something arrives.
     has_sleepers: bool,
-    /// Whether the application takes messages in place (`FI_BUFFERED_RECV`).
+    /// Whether the application reads messages in the provider's buffer (`FI_BUFFERED_RECV`).
     is_buffered: bool,
-    /// How much of such messages it sees. Without them the least may be set all the same,
-    /// and means nothing.
+    /// Limits of the part of such messages that the application sees. Without the mode, the minimum
+    /// can be set nevertheless, and has no effect.
     bounds: Bounds,
-    /// Messages that it takes so, until the endpoint is enabled.
+    /// The messages that the application reads in place, until the endpoint is enabled.
     buffered: Option<Box<Buffered>>,
 }
 
 impl Layered {
-    /// A domain with the attributes in `info`, over the one below that goes with
-    /// it.
+    /// Creates a domain with the attributes in `info`, and the corresponding domain below.
     ///
     /// # Errors
-    /// `-FI_ENODATA` where there is none, and what the provider below returns.
+    /// `-FI_ENODATA` if there is none, and those of the provider below.
     pub fn domain(
         fabric: &Arc<below::Fabric>,
         provider: Option<&str>,
@@ -103,7 +101,7 @@ impl Layered {
     }
 }
 
-/// Whether the provider below wants the memory of operations registered.
+/// Returns whether the provider below requires the memory of operations to be registered.
 fn is_local(core: &Info) -> bool {
     core.domain.mr_mode & FI_MR_LOCAL != 0 || core.mode & MODE_LOCAL_MR != 0
 }
@@ -168,11 +166,11 @@ impl Provider for Layered {
         let queues = [&bindings.tx_cq, &bindings.rx_cq];
         setup.has_sleepers |= queues.into_iter().flatten().any(|cq| cq.can_sleep() || cq.is_peer())
             || bindings.counters.can_sleep()
-            // Another provider's queues may have sleepers of their own.
+            // Threads may sleep on another provider's queues.
             || bindings.shared.is_some();
         let av = enabling.bindings.av.clone().ok_or(Errno::ENOAV)?;
         if setup.is_buffered && bindings.shared.is_some() {
-            // Another provider has the receives, and tells of no messages.
+            // The receives belong to another provider, which does not report such messages.
             return Err(Errno::EINVAL);
         }
         let endpoint = enabling.endpoint;
@@ -202,7 +200,7 @@ impl Provider for Layered {
     }
 
     fn closed(&self, setup: &mut Setup) {
-        // It names the endpoint, which would keep itself.
+        // It refers to the endpoint, which would otherwise keep itself alive.
         setup.buffered = None;
     }
 

@@ -1,5 +1,5 @@
-//! What moves data: the connections of an endpoint, through the provider below,
-//! driven from the calls that read its queues.
+//! The progress engine: the connections of an endpoint over the provider below, driven by calls
+//! that read its queues.
 
 mod arrival;
 mod atomics;
@@ -42,26 +42,26 @@ use self::keys::{Due, Ids, LinkKey, Names, Source};
 use self::link::{Action, Endpoints, Link, Rxm};
 use crate::params::Params;
 
-/// See the [module](self) description. There is one endpoint in it.
+/// See the [module](self) description. It contains one endpoint.
 pub struct Core {
     params: Arc<Params>,
     signals: Arc<Signals>,
     endpoints: Endpoints,
-    // Connections close before what they are bound to.
+    // Declared first, so that connections are closed before what they are bound to.
     links: SlotMap<LinkKey, Link>,
     /// Links by the numbers that peers put into packets.
     ids: Ids,
-    /// Links by what events call them.
+    /// Links by the identifiers of their endpoints in events.
     names: Names,
-    /// What there is of the provider below, once the endpoint is enabled.
+    /// The objects of the provider below, once the endpoint is enabled.
     below: Option<Below>,
-    /// Messages that the application takes in place, where it does.
+    /// The messages that the application reads in place, if it does.
     buffered: Option<Box<Buffered>>,
-    /// Links with something to send for which there was no room.
+    /// Links with queued output, for which there was no room.
     busy: Vec<LinkKey>,
-    /// Links that are not open yet.
+    /// Number of links that are not open.
     connecting: usize,
-    /// Those that strangers have made.
+    /// The links that strangers have established.
     strangers: Strangers<LinkKey>,
     /// The domain's registered memory, for atomic operations.
     target: Target,
@@ -69,30 +69,30 @@ pub struct Core {
     poller: Poller<Source>,
     timers: Timers<Due>,
     polled: Vec<Event<Source>>,
-    /// Turns until it is time to look whether it is time to look at events.
+    /// Number of progress calls until the clock is read to decide whether events are due.
     until_clock: u32,
-    /// When events were last looked at.
+    /// The time when events were last read.
     looked_at_events: Instant,
-    /// Turns in vain since the last one that brought something.
+    /// Number of progress calls without a completion since the last one with some.
     idle_turns: u32,
-    /// Remote writes with immediate data, by length and data, that are reported when
-    /// the application has read completions. No more of them than its queue has room
-    /// for, and a batch: as many, so that messages behind the first of them arrive, among
-    /// these what peers answer to operations of this side.
+    /// Remote writes with immediate data, by length and data, that will be reported when the
+    /// application has read completions. Their number is limited to the room in its queue plus one
+    /// batch: that many are read, so that messages behind the first of them arrive, including
+    /// peers' responses to operations of this side.
     unreported: VecDeque<(usize, u64)>,
-    /// A peer's operands, and the result for it.
+    /// A peer's operands, and their result.
     operands: Vec<u8>,
     result: Vec<u8>,
-    /// What is behind the head of a packet with an atomic operation, or with its
+    /// Scratch buffer for the part after the header of a packet with an atomic operation or its
     /// result.
     gathered: Vec<u8>,
 }
 
 impl Core {
-    /// Without an endpoint.
+    /// Creates a core without an endpoint.
     ///
     /// # Errors
-    /// What the system says to a poller.
+    /// The system's, for the poller.
     pub fn new(params: Arc<Params>, memory: &Arc<MrTable>, signals: Arc<Signals>) -> Result<Self> {
         let limits = Limits {
             unexpected: params.max_unexpected,
@@ -126,13 +126,13 @@ impl Core {
         })
     }
 
-    /// What is needed to do something on a link, `None` if it has ended.
+    /// Returns what is needed for an action on a link; `None` if it has ended.
     fn at_link(&mut self, key: LinkKey) -> Option<(&mut Endpoints, &mut Link, &mut Below)> {
         let link = self.links.get_mut(key)?;
         Some((&mut self.endpoints, link, self.below.as_mut()?))
     }
 
-    /// Lets peers connect to the endpoint, and the endpoint to them.
+    /// Starts the endpoint: it listens for peers, and can connect to them.
     ///
     /// # Errors
     /// Those of the system, `-FI_EBUSY` for a second endpoint.

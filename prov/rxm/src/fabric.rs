@@ -20,16 +20,16 @@ use crate::{LOG, offer};
 pub struct Fabric {
     params: Arc<Params>,
     below: Arc<below::Fabric>,
-    /// The layers that it was opened as.
+    /// The provider name with which it was opened, including layers.
     provider: Option<String>,
     offers: Offers,
 }
 
 impl Fabric {
-    /// Opens the fabric below that has this name.
+    /// Opens the fabric below with this name.
     ///
     /// # Errors
-    /// `-FI_ENODATA` where there is none, and what the provider below returns.
+    /// `-FI_ENODATA` if there is none, and those of the provider below.
     pub fn open(attr: &FabricAttr, params: Arc<Params>) -> Result<Self> {
         let found = offer::below_of_fabric(attr, &params)?;
         let first = found.first().ok_or(Errno::ENODATA)?;
@@ -51,8 +51,8 @@ impl domain::Fabric for Fabric {
         self.offers.clone()
     }
 
-    /// Endpoints are found one below by their own attributes. A domain has one below by the
-    /// domain's, the addresses and the order of messages.
+    /// The endpoint below is selected by the attributes of the endpoint, the domain below by those
+    /// of the domain, the addresses and the message order.
     fn for_domain(&self, info: Info) -> Info {
         let known = |value, all: &[u32]| if all.contains(&value) { value } else { 0 };
         let progress = |value| known(value, &[FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL]);

@@ -1,9 +1,9 @@
-//! The rxm provider (fi_rxm(7)): reliable datagrams over the connected endpoints
-//! of another provider, which it calls through the C interface as any program
-//! would. So it serves whatever provider the library has.
+//! The rxm provider (fi_rxm(7)): reliable datagrams over the connected endpoints of another
+//! provider, which it calls through the C interface like any application. It therefore works over
+//! every provider of the library.
 //!
-//! Each endpoint has a queue below, and a connected endpoint for each peer.
-//! What goes over that is in [`wire`].
+//! Each endpoint has a completion queue below for each direction, and a connected endpoint below
+//! for each peer. [`wire`] contains the protocol.
 
 #![deny(clippy::indexing_slicing)]
 #![cfg_attr(not(test), forbid(unsafe_code))]
@@ -26,5 +26,5 @@ pub use provider::{Rxm, provider};
 /// Version of the provider, which goes with that of the library: 2.7.0.
 const VERSION: u32 = prov_util::attr::version(207, 0);
 
-/// Where the provider logs.
+/// The provider's log targets.
 const LOG: prov_util::logging::Targets = prov_util::log_targets!("ofi_rxm");

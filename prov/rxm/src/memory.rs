@@ -1,5 +1,5 @@
-//! Registered memory (fi_mr(3)): the provider below registers it, too, as it is
-//! what peers read and write.
+//! Registered memory (fi_mr(3)): it is registered with the provider below as well, since peers
+//! access it through that.
 
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
@@ -13,20 +13,19 @@ use prov_util::mr::{Device, NO_KEY, Registration, Request};
 /// The domain below, as far as it registers memory.
 pub struct Below {
     domain: Arc<Domain>,
-    /// Whether it wants the memory of all operations registered, and the
-    /// application does that.
+    /// Whether it requires the memory of all operations to be registered, by the application.
     is_local: bool,
     next_key: AtomicU64,
 }
 
-/// Keys for memory that the application has not registered for peers.
+/// First key for memory that the application has not registered for peers.
 const FIRST_KEY: u64 = 1 << 31;
-/// Keys that are tried.
+/// Limit of attempts to find a free key.
 const TRIES: usize = 1024;
 
 impl Below {
-    /// Memory of this domain; the application registers that of all operations,
-    /// or only what peers access.
+    /// Creates it for this domain. The application registers the memory of all operations, or only
+    /// the memory that peers access.
     pub fn new(domain: Arc<Domain>, is_local: bool) -> Arc<Self> {
         Arc::new(Below {
             domain,
@@ -35,10 +34,10 @@ impl Below {
         })
     }
 
-    /// Registers memory under any key.
+    /// Registers memory with any key.
     ///
     /// # Errors
-    /// What the provider below returns.
+    /// Those of the provider below.
     pub fn register(
         &self,
         pieces: impl Iterator<Item = (usize, usize)> + Clone,
@@ -65,7 +64,7 @@ impl Debug for Below {
 impl Device for Below {
     fn register(&self, request: &Request) -> Result<Box<dyn Registration>> {
         const REMOTE: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
-        // Where memory is registered for messages, these may be long.
+        // Memory that is registered for messages may be used for long messages, by rendezvous.
         let mut access = request.access;
         if self.is_local {
             if access & FI_SEND != 0 {
@@ -106,7 +105,7 @@ impl Registration for Registered {
             .as_ref()
             .map_or(0, |region| region.desc().addr());
         match desc {
-            // Nobody looks behind it.
+            // The descriptor is never dereferenced.
             0 => std::ptr::from_ref(self).addr().max(1),
             desc => desc,
         }

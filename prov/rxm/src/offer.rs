@@ -1,5 +1,5 @@
-//! What is offered over the providers below (fi_getinfo(3)): which of their
-//! endpoints it takes, and what comes of them.
+//! What rxm offers over the providers below (fi_getinfo(3)): the endpoints below that it accepts,
+//! and the endpoints that it makes of them.
 
 use fabric_abi::*;
 use prov_message::{Sizes, attributes};
@@ -14,33 +14,33 @@ use crate::address;
 use crate::params::Params;
 use crate::wire::packet::HEAD;
 
-/// What the endpoints below have to have: long messages are read, or written.
+/// The capabilities that endpoints below must have: long messages are read or written.
 const BELOW_CAPS: u64 =
     FI_MSG | FI_SEND | FI_RECV | FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
-/// Modes of registration that this layer takes upon itself.
+/// Registration modes of the provider below that this provider handles itself.
 const BELOW_MR_MODES: i32 = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-/// Modes of the provider below that are this layer's affair.
+/// Modes of the provider below that this provider handles itself.
 const BELOW_MODES: u64 = FI_CONTEXT | FI_CONTEXT2 | FI_RX_CQ_DATA | MODE_LOCAL_MR;
-/// All operations go out on the peer's connection in the order of posting, in which the
-/// provider below takes them up. A message is in its place there when it is matched.
+/// Message order: all operations are posted to the peer's connection in order, and the provider
+/// below executes them in order. A message is in its buffer when it has been matched.
 const AFTER_MESSAGES: u64 = FI_ORDER_RAS | FI_ORDER_WAS | FI_ORDER_SAS;
-/// What peers write and read does not wait for atomic operations, which are carried out
-/// when their packets are looked at.
+/// Orders that do not hold with atomic operations: peers' writes and reads do not wait for atomic
+/// operations, which are performed when their packets are handled.
 const NOT_WITH_ATOMICS: u64 =
     FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAR | FI_ORDER_WAW | FI_ORDER_SAR | FI_ORDER_SAW;
 const ATOMIC_ORDER: u64 =
     FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW;
-/// Entries of a context at most.
+/// Limit of the size of a transmit context.
 const MOST_TRANSMITS: usize = 16384;
 const MOST_RECEIVES: usize = 65536;
 const REACH: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
-/// What this provider is called among layers.
+/// The name of this provider as a layer.
 const LAYER: &str = "ofi_rxm";
 
-/// The endpoints that fit.
+/// Returns the endpoints that match.
 ///
 /// # Errors
-/// `-FI_ENODATA` where none does, and what the providers below return.
+/// `-FI_ENODATA` if none does, and those of the providers below.
 pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
     let (request, port) = without_wildcard(request)?;
     let wanted = below_hints(request.version, request.hints, params);
@@ -62,7 +62,7 @@ pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
         let mut base = base(core, has_atomics, params);
         base.limits.mode |= in_place;
         let hints = request.hints.map(|hints| within(hints, &base.limits));
-        // It is the providers below that are asked for a name.
+        // Node and service are passed to the providers below.
         let judged = Request {
             node: None,
             service: None,
@@ -87,7 +87,8 @@ pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
             info.fabric.prov_name = core.fabric.prov_name.clone();
             info
         });
-        // Of endpoints below that differ in what this layer hides, the first.
+        // Endpoints below may differ only in attributes that this provider hides; the first one is
+        // used.
         for info in fitting {
             if !infos.contains(&info) {
                 infos.push(info);
@@ -100,9 +101,9 @@ pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
     }
 }
 
-/// Hints without what rules nothing out: a format of addresses that the provider below has
-/// let pass, atomic operations that the transmit and receive attributes alone name, and
-/// bytes in order beyond those that are.
+/// Returns the hints without values that exclude nothing: an address format that the provider below
+/// has accepted, atomic operations that only the transmit and receive attributes name, and order
+/// sizes beyond the limits.
 fn within(hints: &Hints, limits: &Info) -> Hints {
     let mut hints = hints.clone();
     hints.addr_format = FI_FORMAT_UNSPEC;
@@ -123,9 +124,9 @@ fn within(hints: &Hints, limits: &Info) -> Hints {
     hints
 }
 
-/// The mode in which messages are taken in place, for those alone who want it:
-/// they post no receives. Who takes any mode there is (`~0`) may not know of it, nor
-/// does the interface that has it no longer.
+/// Returns the mode `FI_BUFFERED_RECV`, only for applications that ask for it: they post no
+/// receives. An application that accepts all modes (`~0`) may not know it, and later interface
+/// versions do not have it.
 fn in_place(api: u32, hints: Option<&Hints>) -> u64 {
     let asked = hints.map_or(0, |hints| hints.mode);
     match api < version(2, 0) && asked != u64::MAX {
@@ -134,8 +135,8 @@ fn in_place(api: u32, hints: Option<&Hints>) -> u64 {
     }
 }
 
-/// A request that names a port of this host alone: endpoints have to have the
-/// address of an interface, since peers are told it.
+/// Converts a request for a port of this host without a node: endpoints need the address of an
+/// interface, since peers get it.
 fn without_wildcard<'a>(request: &Request<'a>) -> Result<(Request<'a>, Option<u16>)> {
     let (None, Some(service), true) = (
         request.node,
@@ -160,14 +161,14 @@ fn without_wildcard<'a>(request: &Request<'a>) -> Result<(Request<'a>, Option<u1
     Ok((bare, Some(port)))
 }
 
-/// Whether packets come through one shared receive context, over a provider of
-/// this name.
+/// Returns whether packets arrive through one shared receive context, over a provider with this
+/// name.
 fn is_shared(params: &Params, provider: Option<&str>) -> bool {
     let is_tcp = |name: &str| name.to_ascii_lowercase().contains("tcp");
     params.use_srx.unwrap_or(provider.is_none_or(is_tcp))
 }
 
-/// What the providers below are asked for.
+/// Returns the hints for the providers below.
 fn below_hints(api: u32, hints: Option<&Hints>, params: &Params) -> Info {
     let mut below = Info {
         caps: BELOW_CAPS,
@@ -205,7 +206,7 @@ fn below_hints(api: u32, hints: Option<&Hints>, params: &Params) -> Info {
     below
 }
 
-/// A list of layers without this one.
+/// Returns a list of layers without this one.
 fn without_layer(list: &str) -> String {
     let is_other = |name: &&str| !name.eq_ignore_ascii_case(LAYER);
     let others: Vec<&str> = list.split(';').filter(is_other).collect();
@@ -215,8 +216,8 @@ fn without_layer(list: &str) -> String {
 fn domain_hints(api: u32, asked: &Hints, params: &Params) -> DomainAttr {
     let none = DomainAttr::default();
     let domain = asked.domain.as_ref().unwrap_or(&none);
-    // Of one endpoint, this layer makes one call below at a time; of two it does
-    // not, unless the application does not either and no thread helps it.
+    // Calls to one endpoint below are serialised by this provider. Calls to two of them are not,
+    // unless the application serialises its calls and no progress thread is used.
     let is_auto = [domain.data_progress, domain.control_progress].contains(&FI_PROGRESS_AUTO)
         || params.data_auto_progress;
     let is_single = domain.threading == FI_THREAD_DOMAIN && !is_auto;
@@ -243,15 +244,14 @@ fn domain_hints(api: u32, asked: &Hints, params: &Params) -> DomainAttr {
     }
 }
 
-/// The kinds of endpoints that can be opened over endpoints below like this one.
+/// Returns the kinds of endpoints that can be opened over endpoints below like this one.
 pub fn bases(core: &Info, params: &Params) -> Vec<Base> {
     vec![base(core, false, params), base(core, true, params)]
 }
 
-/// Bytes of an injected message for applications that do not ask for a number: what the
-/// endpoint below injects, as longer ones are copied.
+/// Default of `inject_size`: what the endpoint below injects, since longer messages are copied.
 fn usual_inject(core: &Info, params: &Params) -> usize {
-    // Where memory has to be registered, a copy is cheaper than that.
+    // If memory has to be registered, copying is cheaper.
     let is_copied = core.domain.mr_mode & FI_MR_LOCAL != 0 || core.mode & MODE_LOCAL_MR != 0;
     match core.tx.inject_size.checked_sub(HEAD) {
         Some(inject @ 1..) if !is_copied => inject.min(params.buffer_size),
@@ -259,7 +259,7 @@ fn usual_inject(core: &Info, params: &Params) -> usize {
     }
 }
 
-/// Bytes that operations over an endpoint below like this one take.
+/// Returns the size limits of operations over an endpoint below like this one.
 pub fn sizes(core: &Info, params: &Params) -> Sizes {
     Sizes {
         inject: params.buffer_size,
@@ -268,8 +268,8 @@ pub fn sizes(core: &Info, params: &Params) -> Sizes {
     }
 }
 
-/// What there is over an endpoint below, with atomic operations or with an order
-/// between all others.
+/// Returns the attributes of an endpoint over this one below, with atomic operations or with an
+/// order between all others.
 fn base(core: &Info, has_atomics: bool, params: &Params) -> Base {
     let mut info = attributes::rdm(LAYER, VERSION, sizes(core, params));
     let gone = FI_RMA_EVENT | if has_atomics { 0 } else { FI_ATOMIC };
@@ -325,8 +325,8 @@ fn base(core: &Info, has_atomics: bool, params: &Params) -> Base {
     }
 }
 
-/// How applications register memory: as the provider below wants it, but for
-/// what this layer does itself.
+/// Returns the registration mode for applications: that of the provider below, without what this
+/// provider handles itself.
 fn mr_mode(core: &Info) -> i32 {
     match core.domain.mr_mode {
         MR_BASIC => MR_BASIC,
@@ -338,28 +338,27 @@ fn mr_mode(core: &Info) -> i32 {
     }
 }
 
-/// The endpoint below for one that is opened with these attributes.
+/// Returns the endpoint below for an endpoint with these attributes.
 ///
 /// # Errors
-/// `-FI_ENODATA` where there is none any more, and what the providers below
-/// return.
+/// `-FI_ENODATA` if it does not exist any more, and those of the providers below.
 pub fn below(api: u32, info: &Info, provider: Option<&str>, params: &Params) -> Result<Info> {
     let mut hints = Hints::from(info.clone());
     if let (Some(fabric), Some(_)) = (&mut hints.fabric, provider) {
         fabric.prov_name = provider.map(str::to_owned);
     }
     let mut wanted = below_hints(api, Some(&hints), params);
-    // What it was found by may not be known here, as an address of the peer is.
+    // Attributes by which it was found, such as the peer's address, may be unknown here.
     wanted.fabric.api_version = 0;
     wanted.dest_addr = Vec::new();
     let found = below::getinfo(api, None, None, below::CORE_ONLY, &wanted)?;
     found.into_iter().next().ok_or(Errno::ENODATA)
 }
 
-/// The endpoints below of a fabric.
+/// Returns the endpoints below of a fabric.
 ///
 /// # Errors
-/// `-FI_ENODATA` where there are none, and what the providers below return.
+/// `-FI_ENODATA` if there are none, and those of the providers below.
 pub fn below_of_fabric(attr: &FabricAttr, params: &Params) -> Result<Vec<Info>> {
     let hints = Hints {
         fabric: Some(FabricAttr {
@@ -369,8 +368,7 @@ pub fn below_of_fabric(attr: &FabricAttr, params: &Params) -> Result<Vec<Info>> 
         }),
         ..Hints::default()
     };
-    // Older interfaces have modes of registration only for one half of what there
-    // is.
+    // With older interfaces, registration modes select only half of the endpoints.
     let api = attr.api_version.max(version(1, 5));
     let mut wanted = below_hints(api, Some(&hints), params);
     wanted.fabric.api_version = 0;

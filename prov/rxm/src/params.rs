@@ -1,4 +1,4 @@
-//! What users can set (fi_rxm(7)).
+//! The parameters (fi_rxm(7)).
 
 use std::time::Duration;
 
@@ -8,79 +8,73 @@ use prov_util::param_table;
 
 use crate::wire::part;
 
-/// Most bytes of operands of an atomic operation.
+/// Largest size of the operands of an atomic operation, in bytes.
 pub const ATOMIC_LIMIT: usize = 8064;
-/// What there is of atomic operations: the C library's peers know no others, not
-/// even those of 16 bytes where it is built without them, and do not look what
-/// they are sent.
+/// The supported atomic operations. Peers of the C library support no others, not even those of 16
+/// bytes if it is built without them, and do not check what they receive.
 pub const ATOMICS: Offered = Offered {
     bytes: ATOMIC_LIMIT,
     filter: |datatype, op, _| datatype <= FI_FLOAT_COMPLEX && op <= FI_MSWAP,
 };
-/// Bytes of a segment are counted in 16 bits.
+/// Largest segment in bytes: its length field has 16 bits.
 const LONGEST_SEGMENT: usize = u16::MAX as usize;
 
 param_table! {
     /// The parameters of the provider.
     pub struct Params for "ofi_rxm" {
-        /// Bytes of the longest message that is sent in one packet. Peers must
-        /// have the same value
+        /// Bytes of the longest message that is sent in one packet. Peers must use the same value
         buffer_size: usize = 16384, in 256..=1 << 30;
-        /// Completions of the provider below that are taken in at least in one
-        /// turn, if there are as many
+        /// Minimum number of completions of the provider below that are handled per progress call,
+        /// if there are as many
         comp_per_progress: i32 = 1, in 1..=1 << 20;
-        /// Bytes of the longest message that is sent in several packets; longer
-        /// ones are announced, and read by the receiver. 0 stands for eight
-        /// times buffer_size
+        /// Bytes of the longest message that is sent in several packets; longer ones use the
+        /// rendezvous protocol: the receiver reads them. 0 means eight times buffer_size
         sar_limit: usize = 0;
-        /// Whether all peers' packets go to one shared receive context of the
-        /// provider below; unset: over tcp
+        /// Whether all peers' packets arrive through one shared receive context of the provider
+        /// below; unset means only over tcp
         use_srx: Option<bool> = None;
-        /// Transmits that an endpoint holds at once, unless the application asks
-        /// for another number
+        /// Default limit of outstanding transmits of an endpoint, for applications that do not ask
+        /// for another one
         tx_size: usize = 2048, in 1..=16384;
-        /// Receives that an endpoint holds at once, unless the application asks
-        /// for another number
+        /// Default limit of posted receives of an endpoint, for applications that do not ask for
+        /// another one
         rx_size: usize = 2048, in 1..=65536;
-        /// Operations that an endpoint below holds at once; 0 stands for 128
+        /// Limit of outstanding operations of an endpoint below; 0 means 128
         msg_tx_size: usize = 0, in 0..=1 << 20;
-        /// Receives that are posted below: for one peer, 128 where this is 0, or
-        /// for all with a shared receive context, 4096 then
+        /// Number of packet buffers that are posted below: for one peer, where 0 means 128, or for
+        /// all peers with a shared receive context, where 0 means 4096
         msg_rx_size: usize = 0, in 0..=1 << 20;
-        /// Microseconds between two looks at what happens to connections
+        /// Interval between two checks for connection events, in microseconds
         cm_progress_interval: i32 = 10_000, in 0..=1_000_000_000;
-        /// Turns that bring completions between two looks at whether it is time
-        /// to look at connections
+        /// Number of progress calls with completions between two checks whether connection events
+        /// are due
         cq_eq_fairness: i32 = 128, in 1..=1 << 20;
-        /// Whether transfers are driven by a thread though the application did
-        /// not ask for that
+        /// Whether a thread makes progress for transfers although the application did not ask for
+        /// automatic progress
         data_auto_progress: bool = false;
-        /// Whether senders write long messages to the receiver's memory, and
-        /// receivers do not read them from the sender's. Peers must have the
-        /// same value, unless they run this library
+        /// Whether senders write long messages to the receiver's memory, instead of receivers
+        /// reading them from the sender's. Peers must use the same value, unless they run this
+        /// library
         use_rndv_write: bool = false;
-        /// Whether messages leave from the application's memory where the
-        /// provider below does not want it registered
+        /// Whether messages are sent from the application's memory if the provider below does not
+        /// require it to be registered
         enable_direct_send: bool = true;
-        /// Milliseconds for which operations wait for a peer that does not
-        /// answer
+        /// Time in milliseconds for which operations wait for a peer that does not answer
         connect_timeout: i32 = 15_000, in 1..=3_600_000;
-        /// Bytes of messages that are kept because no receive has taken them
-        /// yet. A peer that has more kept is held back, or loses its connection
-        /// where it shares its receives below
+        /// Limit of the unexpected messages that are kept until a receive takes them, in bytes. A
+        /// peer that exceeds its share is held back, or loses its connection if it uses the shared
+        /// receive context below
         max_unexpected: usize = 512 << 20;
-        /// Connections to peers that no address vector knows and that they have
-        /// made, in the whole process; for one more, the one that was used least
-        /// recently and has nothing under way is closed. 0 stands for a quarter
-        /// of the descriptors that the process may open (RLIMIT_NOFILE, the soft
-        /// limit)
+        /// Limit of the connections in the whole process that were established by peers which are
+        /// in no address vector. For another one, the least recently used connection without
+        /// outstanding operations is closed. 0 means a quarter of the process's limit of open
+        /// descriptors (RLIMIT_NOFILE, the soft limit)
         max_strangers: usize = 0;
-        /// Taken, and without effect: receives below always have memory of
-        /// their own
+        /// Accepted without effect: receives below always have their own memory
         enable_dyn_rbuf: bool = false;
-        /// Taken, and without effect: there is no memory but the host's
+        /// Accepted without effect: only host memory is supported
         detect_hmem_iface: bool = false;
-        /// Taken, and without effect: there is one connection for each peer
+        /// Accepted without effect: there is one connection for each peer
         num_msg_eps: usize = 1, in 1..=255;
     }
 }
@@ -96,8 +90,8 @@ impl Params {
         Duration::from_micros(self.cm_progress_interval.unsigned_abs().into())
     }
 
-    /// Bytes of the longest message that is sent in parts; not longer than
-    /// [`Params::buffer_size`] where none is.
+    /// Longest message in bytes that is sent in segments; not more than [`Params::buffer_size`] if
+    /// no message is.
     pub fn segmented(&self) -> usize {
         if self.buffer_size > LONGEST_SEGMENT {
             return self.buffer_size;
@@ -108,18 +102,18 @@ impl Params {
         }
     }
 
-    /// Bytes of a message that is announced which may come with that.
+    /// Largest number of bytes of an announced message that its announcement may contain.
     pub fn longest_front(&self) -> usize {
         self.buffer_size.saturating_sub(part::COUNTED_LIST)
     }
 
-    /// Bytes of operands of an atomic operation, for the memory and again for
-    /// what it is compared with.
+    /// Largest size in bytes of the operands of an atomic operation, and also of its comparison
+    /// values.
     pub fn atomic(&self) -> usize {
         ((self.buffer_size - part::LIST) / 2).min(ATOMIC_LIMIT)
     }
 
-    /// Operations that an endpoint below holds at once.
+    /// Limit of outstanding operations of an endpoint below.
     pub fn below_tx_size(&self) -> usize {
         match self.msg_tx_size {
             0 => 128,
@@ -127,7 +121,7 @@ impl Params {
         }
     }
 
-    /// Receives that are posted below.
+    /// Number of packet buffers that are posted below.
     pub fn below_rx_size(&self, is_shared: bool) -> usize {
         match (self.msg_rx_size, is_shared) {
             (0, true) => 4096,
@@ -137,7 +131,7 @@ impl Params {
     }
 }
 
-/// Peers that an endpoint will have, about (`FI_UNIVERSE_SIZE`).
+/// Expected number of peers of an endpoint (`FI_UNIVERSE_SIZE`).
 pub fn universe_size() -> usize {
     let set = std::env::var("FI_UNIVERSE_SIZE");
     let set = set.ok().and_then(|text| text.trim().parse().ok());

@@ -1,4 +1,4 @@
-//! What the framework sees: name, parameters, fi_getinfo(3) and fi_fabric(3).
+//! The provider's interface to the framework: name, parameters, fi_getinfo(3) and fi_fabric(3).
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::offer;
 use crate::params::Params;
 use crate::{LOG, VERSION};
 
-/// The provider, with what the user has set.
+/// The provider, with the user's parameters.
 pub struct Rxm {
     params: Arc<Params>,
 }

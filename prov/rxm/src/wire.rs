@@ -1,9 +1,8 @@
-//! The protocol of rxm, as the C library speaks it: connection data, and the
-//! packets that endpoints send one another over a connection. Bytes and values,
-//! nothing else.
+//! The protocol of rxm, compatible with the C library: connection data, and the packets that
+//! endpoints exchange over a connection. It converts between bytes and values, without I/O.
 //!
-//! Both ends have the same byte order: connections are refused where they have
-//! not. What a field is not used for in a packet may hold anything.
+//! Both ends have the same byte order; connections between different ones are refused. Fields that
+//! a packet does not use are undefined.
 
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
@@ -13,14 +12,14 @@ mod hostile;
 pub mod packet;
 pub mod part;
 
-/// What a peer does that it never would.
+/// A violation of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed(pub &'static str);
 
-/// The result of reading what a peer has sent.
+/// The result of decoding what a peer has sent.
 pub type Result<T> = std::result::Result<T, Malformed>;
 
-/// Reads numbers off the front of bytes.
+/// Decodes numbers at the front of a byte string.
 #[derive(Clone, Copy)]
 struct Reader<'a>(&'a [u8]);
 

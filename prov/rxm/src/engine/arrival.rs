@@ -1,4 +1,4 @@
-//! What comes in packets.
+//! Handling of received packets.
 
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{
@@ -14,13 +14,14 @@ use super::link::{self, Announced, Arrival, Assembly, Fault, Hold, InPlace};
 use crate::LOG;
 use crate::wire::packet::{Body, Envelope, Packet, Plain, Position};
 
-/// Bytes of a message in parts for which memory is taken before they have come.
+/// Upper limit, in bytes, of the memory that is reserved for a segmented message before its payload
+/// arrives.
 const AHEAD: usize = 64 << 10;
 
 impl Core {
-    /// Takes in a message that has nothing special about it, and is waited for: of
-    /// the link that its receive was posted for, or of the one that it names.
-    /// Returns what the receive was posted for, `None` for anything else.
+    /// The fast path: receives a plain message for which a receive is posted, on the link that the
+    /// packet buffer was posted for or that the packet names. Returns what the packet buffer was
+    /// posted for, and `None` for any other packet.
     #[inline(always)]
     pub(super) fn take_plain(&mut self, slot: &Slot, len: usize) -> Option<Option<LinkKey>> {
         let Core {
@@ -50,7 +51,7 @@ impl Core {
         plain.take(link.src, tag, payload).then_some(of)
     }
 
-    /// Any other packet has come.
+    /// Handles any other packet.
     pub(super) fn packet(&mut self, slot: Slot, len: usize, of: Option<LinkKey>) {
         let link = of.and_then(|key| self.links.get_mut(key));
         match link.filter(|link| link.hold.is_some()) {
@@ -59,7 +60,7 @@ impl Core {
         }
     }
 
-    /// A packet before which nothing waits.
+    /// Handles a packet on a link on which no packet waits.
     fn packet_in_turn(&mut self, slot: Slot, len: usize, of: Option<LinkKey>) {
         if let Some((key, Err(fault))) = self.take_any(&slot, len, of) {
             self.break_link(key, fault);
@@ -71,8 +72,7 @@ impl Core {
         }
     }
 
-    /// A link goes on that was held back; this becomes of the message that it was held back
-    /// for.
+    /// Continues with a link that was held back; its message has this destination.
     pub(super) fn go_on(&mut self, key: LinkKey, course: link::Course) {
         let Some(link) = self.links.get_mut(key) else {
             return;
@@ -88,25 +88,25 @@ impl Core {
         }
         let link = self.links.get(key);
         if link.is_some_and(|link| link.ending.is_some()) {
-            // In a turn of its own.
+            // In a later progress call.
             self.is_busy(key);
         }
     }
 
-    /// Nothing behind this is taken in on a link until there is room.
+    /// Holds a link back: nothing behind this packet is handled until there is room.
     fn hold_back(&mut self, key: LinkKey, hold: Hold) {
         if let Some(link) = self.links.get_mut(key) {
             link.set_hold(Some(hold));
         }
     }
 
-    /// Whether a link can be held back: its packets come through receives of its own.
+    /// Returns whether a link can be held back: that requires packet buffers of its own.
     fn can_be_held_back(&self, key: LinkKey) -> bool {
         let link = self.links.get(key);
         link.is_some_and(|link| link.receives != Receives::Shared)
     }
 
-    /// Has a slot that has brought a packet posted again.
+    /// Posts the buffer of a handled packet again.
     #[inline(always)]
     pub(super) fn receive_again(&mut self, slot: Slot, of: Option<LinkKey>) {
         match (of, &mut self.below) {
@@ -126,12 +126,12 @@ impl Core {
             return below.slots.give_back(slot);
         };
         if let Err(Refused { slot, .. }) = link.below.receive(&mut below.slots, slot) {
-            // It is ending.
+            // The link is ending.
             below.slots.give_back(slot);
         }
     }
 
-    /// Takes in a packet; on which link, and whether the peer may go on.
+    /// Handles a packet. Returns its link, and whether the link may continue.
     #[inline(never)]
     fn take_any(
         &mut self,
@@ -151,7 +151,7 @@ impl Core {
             }
         };
         let Some(key) = of.or_else(|| self.ids.find(packet.connection)) else {
-            // It was sent before its connection ended.
+            // The packet was sent before its connection ended.
             log::debug!(target: LOG.ep_data, "a packet of a connection that has ended");
             return None;
         };
@@ -183,13 +183,13 @@ impl Core {
                 self.operands.extend_from_slice(result);
                 self.atomic_done(key, message, status)
             }
-            // This side counts nothing.
+            // This side does not use the credits of the protocol.
             Body::Credit => Ok(()),
         };
         Some((key, outcome))
     }
 
-    /// Looks for the source of a link whose peer the address vector did not know.
+    /// Looks up the source of a link whose peer the address vector did not know.
     pub(super) fn find_source(&mut self, key: LinkKey) {
         let link = self.links.get_mut(key);
         let Some(link) = link.filter(|link| link.src == UNKNOWN_SOURCE) else {
@@ -221,7 +221,7 @@ impl Core {
         })
     }
 
-    /// A whole message, which is in the slot.
+    /// Handles a whole message (eager).
     fn message(&mut self, key: LinkKey, slot: &Slot, envelope: &Envelope) -> Result<(), Fault> {
         let arrival = self.arrival(key, envelope)?;
         let Some(below) = &self.below else {
@@ -287,7 +287,7 @@ impl Core {
         Ok(())
     }
 
-    /// A part of a message, which is in the slot.
+    /// Handles a segment of a message.
     fn segment(
         &mut self,
         key: LinkKey,
@@ -317,7 +317,7 @@ impl Core {
         let bytes = payload(below.slots.bytes(slot), len);
         if let Some(InPlace { bytes: whole, .. }) = &mut assembly.in_place {
             if whole.capacity() - whole.len() < len {
-                // Memory for all of a long message is taken as it comes.
+                // Memory for a long message is reserved step by step, as its payload arrives.
                 whole.reserve_exact(whole.len().max(AHEAD).min(left).max(len));
             }
             whole.extend_from_slice(bytes);
@@ -340,7 +340,7 @@ impl Core {
         Ok(())
     }
 
-    /// A message begins that comes in parts; `false` where there is no room for it, and it
+    /// Handles the first segment of a message. Returns `false` if there is no room for it, and it
     /// waits.
     fn begin(&mut self, key: LinkKey, message: u64, envelope: &Envelope) -> Result<bool, Fault> {
         let arrival = self.arrival(key, envelope)?;
@@ -382,7 +382,7 @@ impl Core {
         Ok(true)
     }
 
-    /// Where a message goes that begins; `None` where it waits on its link.
+    /// Returns the destination of a message; `None` if it waits on its link.
     fn course_of(
         &mut self,
         key: LinkKey,
@@ -416,7 +416,7 @@ impl Core {
         }
     }
 
-    /// The rest of the message that is coming takes this course.
+    /// Directs the rest of the message that is arriving to this destination.
     pub(super) fn redirect(&mut self, key: LinkKey, course: link::Course) {
         let link = self.links.get_mut(key);
         if let Some(assembly) = link.and_then(|link| link.assembly.as_mut()) {
@@ -425,11 +425,11 @@ impl Core {
     }
 }
 
-/// Puts the next bytes of a message where it goes; `more` come behind them.
+/// Writes the next bytes of a message to its destination; `more` bytes follow.
 fn put(endpoints: &mut link::Endpoints, course: &mut link::Course, bytes: &[u8], more: usize) {
     match course {
         Course::Place(placing) => {
-            // The memory of receives alone, never registered one.
+            // Only buffers of receives occur here, never registered memory.
             if let Place::App(memory) = &placing.place {
                 memory.write_at(placing.done, bytes);
             }
@@ -442,20 +442,20 @@ fn put(endpoints: &mut link::Endpoints, course: &mut link::Course, bytes: &[u8],
     }
 }
 
-/// Whether a part says the same of its message as the first one.
+/// Returns whether a segment describes its message as the first one does.
 fn is_told_of(first: &Arrival, part: &Envelope) -> bool {
     let tag = first.tagged.then_some(first.tag);
     (tag, first.data, first.len as u64) == (part.tag, part.data, part.len)
 }
 
-/// So many bytes behind the head of a packet.
+/// Returns this many bytes after the header of a packet.
 #[inline]
 fn payload(packet: &[u8], len: usize) -> &[u8] {
     use crate::wire::packet::HEAD;
     packet.get(HEAD..HEAD + len).unwrap_or_default()
 }
 
-/// A packet that cannot be read, where packets of all peers come.
+/// Logs an invalid packet on a queue that all peers share.
 #[cold]
 #[inline(never)]
 fn packet_of_nobody(what: &str) {

@@ -1,4 +1,4 @@
-//! Atomic operations (fi_atomic(3)), on both sides.
+//! Atomic operations (fi_atomic(3)), initiator and target.
 
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
 use prov_message::{AtomicRequest, Op, Reaching as _, Refusal};
@@ -22,7 +22,7 @@ impl Core {
             return Err(Errno::EOPNOTSUPP);
         }
         if atomic.immediate().is_some() {
-            // There is no place for it.
+            // The packet has no field for it.
             return Err(Errno::EINVAL);
         }
         match self.reach(ep, atomic.peer)? {
@@ -42,10 +42,10 @@ impl Core {
         }
     }
 
-    /// Begins an atomic operation.
+    /// Starts an atomic operation.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where there is no room.
+    /// `-FI_EAGAIN` if there is no room.
     pub(super) fn start_atomic(
         &mut self,
         key: LinkKey,
@@ -72,7 +72,7 @@ impl Core {
             op: atomic.op as u8,
             parts: atomic.remote.pieces().len() as u8,
         };
-        // Memory is counted in elements.
+        // The protocol counts memory in elements.
         let mut parts = RemoteIov::default();
         for piece in atomic.remote.pieces() {
             parts.push(RemotePiece {
@@ -108,7 +108,7 @@ impl Core {
         Err(error)
     }
 
-    /// A peer's atomic operation, whose operands are in `self.operands`.
+    /// Performs a peer's atomic operation, whose operands are in `self.operands`.
     pub(super) fn atomic_requested(
         &mut self,
         key: LinkKey,
@@ -183,8 +183,7 @@ impl Core {
         Ok(())
     }
 
-    /// The peer's answer to an atomic operation; the result is in
-    /// `self.operands`.
+    /// Handles the response to an atomic operation; its result is in `self.operands`.
     pub(super) fn atomic_done(
         &mut self,
         key: LinkKey,

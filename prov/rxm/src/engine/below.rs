@@ -1,5 +1,5 @@
-//! What an endpoint has of the provider below: queues, a passive endpoint, and
-//! slots for packets.
+//! The objects of the provider below that an endpoint uses: queues, a passive endpoint, and slots
+//! for packets.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,14 +25,14 @@ use crate::memory;
 use crate::params::{Params, universe_size};
 use crate::wire::packet::{HEAD, Head};
 
-/// What an operation below is about.
+/// The data of an operation below.
 pub enum What {
-    /// Packets: of any link, or of this one.
+    /// A receive of packets: from any link, or from this one.
     Packet(Option<LinkKey>),
-    /// An operation of the application that ends with it, and the memory that
-    /// was registered for it.
+    /// An operation of the application that completes with it, and the memory that was registered
+    /// for it.
     Op(LinkKey, Ticket, Registered),
-    /// Nothing depends on it.
+    /// A packet of this provider; no operation depends on it.
     Sent(LinkKey),
     /// A part of a message that is read.
     Fetch(LinkKey, FetchKey),
@@ -40,104 +40,105 @@ pub enum What {
     Push(LinkKey, PendingKey),
 }
 
-/// The two ways, of which each has a queue of completions.
+/// The two directions, each of which has its completion queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// What peers send, and what they write with immediate data.
+    /// Packets and writes with immediate data from peers.
     In,
-    /// What this side sends, reads and writes.
+    /// Sends, reads and writes of this side.
     Out,
 }
 
 /// Memory that was registered for an operation; mostly none.
 pub type Registered = Option<Box<Vec<Region>>>;
 
-/// Where the receives of a link are.
+/// Where the packet buffers of a link are posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Receives {
-    /// In a shared context.
+    /// To a shared receive context.
     Shared,
-    /// Its own, as all links have there.
+    /// To its own endpoint, like those of all links.
     All,
-    /// Its own, where most links share a context.
+    /// To its own endpoint, while most links share a context.
     Few,
 }
 
-/// What an endpoint is opened with.
+/// The arguments for opening an endpoint.
 pub struct Setting {
     pub domain: Arc<Domain>,
     pub memory: Arc<memory::Below>,
-    /// The endpoints below.
+    /// The attributes of endpoints below.
     pub core: Info,
-    /// Bytes that operations take.
+    /// The size limits of operations.
     pub sizes: Sizes,
-    /// Whether the provider below wants memory registered.
+    /// Whether the provider below requires memory to be registered.
     pub is_local: bool,
     /// Whether the application registers it.
     pub has_descs: bool,
-    /// Whether somebody sleeps until something comes.
+    /// Whether threads may sleep until something arrives.
     pub has_sleepers: bool,
 }
 
 /// See the [module](self) description.
 pub struct Below {
-    /// The endpoint that it is of.
+    /// The endpoint that it belongs to.
     pub ep: EpKey,
     pub setting: Setting,
     pub slots: Slots<What>,
     pub wiring: Wiring,
     pub passive: Arc<PassiveEndpoint>,
-    /// Where peers find the endpoint.
+    /// The address at which peers find the endpoint.
     pub addr: SocketAddr,
-    /// Packets are put together here that are injected: no longer ones.
+    /// The buffer in which injected packets are assembled; its size limits their length.
     scratch: Box<[u8]>,
-    /// Whether one was since the queue was read last.
+    /// Whether a packet was injected since the queue was last read.
     has_injected: bool,
-    /// Whether what peers do wakes who sleeps.
+    /// Whether operations of peers wake sleeping threads.
     pub hears_peers: bool,
     signals: Arc<Signals>,
-    /// The flag by which a send completes when it is delivered; none where the
-    /// provider below cannot tell.
+    /// The flag that makes a send complete on delivery; 0 if the provider below does not support
+    /// it.
     pub until_delivered: u64,
-    /// Whether peers name memory by addresses.
+    /// Whether peers address memory by virtual addresses.
     has_addresses: bool,
-    /// Whether packets leave from the application's memory.
+    /// Whether packets are sent from the application's memory.
     sends_directly: bool,
-    /// Whether a short message has ended for the application when it is copied.
-    /// A provider without a device completes a send when it has copied it, too: so
-    /// there is nothing to wait for.
+    /// Whether a short message is complete for the application when it is copied. A provider
+    /// without a device completes a send when it has copied it, too, so there is nothing to wait
+    /// for.
     ends_when_copied: bool,
-    /// Receives that are posted, of a shared context.
+    /// Number of packet buffers that are posted to a shared context.
     posted: usize,
-    /// How many links more may have receives of their own beside a shared context: the
-    /// queue of completions has room for those.
+    /// Number of further links that may have their own packet buffers beside a shared context: the
+    /// completion queue has room for those.
     own_left: usize,
-    /// How many may be.
+    /// Limit of `posted`.
     most_posted: usize,
-    /// Slots that are to be posted, for which there was no room.
+    /// Slots that could not be posted for want of room.
     spare: Vec<Slot>,
 }
 
-/// Bytes of the slots for packets with short messages, or without one.
+/// Size in bytes of the slots for packets with short messages, or without a message.
 pub const SMALL: usize = HEAD + 256;
-/// Receives of a shared context for the first peers, and for each.
+/// Number of packet buffers in a shared context for the first peers, and for each further one.
 const FIRST_POSTED: usize = 128;
 const POSTED_PER_PEER: usize = 32;
-/// Receives of a link that has its own beside a shared context.
+/// Number of packet buffers of a link that has its own beside a shared context.
 const POSTED_OF_OWN: usize = 64;
-/// Links that may have receives of their own beside a shared context.
+/// Limit of links with their own packet buffers beside a shared context.
 const LINKS_WITH_OWN: usize = 256;
-/// Packets that are copied, rather than left where they are, in bytes.
+/// Limit in bytes up to which payloads are copied instead of sent from their memory.
 const COPIED: usize = 1024;
 
-/// How often a larger queue is tried than one that a device has.
+/// Number of attempts to open a queue with a larger size than the device may support.
 const TRIES: u32 = 4;
 
-/// What `open` makes of the largest size, about, that it takes, from `size` down to
-/// `least`, and that: a device may have no queues so long, and nobody says which it has.
+/// Returns the result of `open` for approximately the largest size that it accepts, from `size`
+/// down to `least`, and that size: a device may not support such long queues, and no attribute
+/// tells the limit.
 ///
 /// # Errors
-/// That for `least`.
+/// That of `open` for `least`.
 fn largest<T>(
     size: usize,
     least: usize,
@@ -170,7 +171,7 @@ impl Below {
     /// Opens queues and receives.
     ///
     /// # Errors
-    /// What the provider below returns.
+    /// Those of the provider below.
     pub fn open(
         setting: Setting,
         eq: Arc<Eq>,
@@ -187,14 +188,14 @@ impl Below {
         let mut slots = Slots::new(domain, SMALL, HEAD + params.buffer_size, *is_local);
         let mut most_posted = core.rx.size.clamp(1, params.below_rx_size(is_shared));
         let peers = universe_size();
-        // Those who have receives: links that have their own, beside a shared context, have
-        // as many together as are posted there, or several times as many.
+        // Number of groups of packet buffers: links with their own beside a shared context have,
+        // all together, as many as are posted there, or a multiple of that.
         let receivers = match is_shared {
             true => 1 + (LINKS_WITH_OWN * POSTED_OF_OWN).div_ceil(most_posted),
             false => peers,
         };
-        // A queue for so many times the least entries, or for as many as there can be: how
-        // many these are, if fewer.
+        // Opens a queue for `times` times the least number of entries, or for as many as possible.
+        // Returns that number, if it is smaller.
         let open = |least: usize, times: usize| -> Result<(Arc<Cq>, Option<usize>)> {
             let wanted = least.saturating_mul(times);
             let (cq, size) = largest(wanted, least, |size| {
@@ -254,14 +255,14 @@ impl Below {
         })
     }
 
-    /// The application registers the memory of its operations, as in a
-    /// [`Setting`] that says so.
+    /// Makes the application register the memory of its operations, like a [`Setting`] with that
+    /// option.
     #[cfg(test)]
     pub fn has_descs(&mut self) {
         (self.setting.has_descs, self.sends_directly) = (true, true);
     }
 
-    /// Lets peers connect to this endpoint.
+    /// Listens for peers.
     ///
     /// # Errors
     /// What the provider below returns.
@@ -270,13 +271,13 @@ impl Below {
         self.signals = signals.clone();
         self.passive.listen()?;
         self.addr = address::read(&self.passive.address()?)?;
-        // Connections have ports of their own.
+        // Connections use other ports.
         let own = address::at_port(self.addr, 0);
         self.setting.core.src_addr = address::bytes(&own);
         self.post_more(FIRST_POSTED)
     }
 
-    /// Where the receives are of links that this side has asked for.
+    /// Returns where the packet buffers are posted for links that this side has requested.
     pub fn receives(&self) -> Receives {
         match self.wiring.shared {
             Some(_) => Receives::Shared,
@@ -284,7 +285,7 @@ impl Below {
         }
     }
 
-    /// An endpoint that is to connect to a peer.
+    /// Opens an endpoint for connecting to a peer.
     ///
     /// # Errors
     /// What the provider below returns.
@@ -295,8 +296,8 @@ impl Below {
         Endpoint::open(&self.setting.domain, core, &self.wiring, &self.slots)
     }
 
-    /// An endpoint that is to accept a peer's connection; with receives of its own if it
-    /// `may_have_own`, so that it can be held back, and there is room for those.
+    /// Opens an endpoint for accepting a peer's connection. If it `may_have_own` and there is room
+    /// for them, it has its own packet buffers, so that it can be held back.
     ///
     /// # Errors
     /// What the provider below returns.
@@ -324,14 +325,14 @@ impl Below {
         Ok((endpoint, receives))
     }
 
-    /// A link has ended.
+    /// Handles the end of a link.
     pub fn has_ended(&mut self, receives: Receives) {
         if receives == Receives::Few {
             self.own_left += 1;
         }
     }
 
-    /// There is another peer: receives for its packets.
+    /// Posts packet buffers for another peer.
     ///
     /// # Errors
     /// What the provider below returns.
@@ -370,13 +371,13 @@ impl Below {
         Ok(())
     }
 
-    /// Posts a slot of the shared context again, which has brought a packet.
+    /// Posts a slot to the shared context again, after its packet was handled.
     #[inline(always)]
     pub fn expect_again(&mut self, slot: Slot) {
         let Some(shared) = &self.wiring.shared else {
             return self.slots.give_back(slot);
         };
-        // That is what the slot is for still.
+        // The slot's data still describes a packet buffer.
         if let Err(refused) = shared.receive(&mut self.slots, slot) {
             self.post_later(refused.slot);
         }
@@ -388,7 +389,7 @@ impl Below {
         self.spare.push(slot);
     }
 
-    /// Posts what there was no room for.
+    /// Posts a slot that could not be posted for want of room.
     #[inline]
     pub fn post_spare(&mut self) {
         if let Some(slot) = self.spare.pop() {
@@ -396,11 +397,11 @@ impl Below {
         }
     }
 
-    /// The descriptors of the application's memory, and what was registered for
-    /// it.
+    /// Returns the descriptors of the application's memory, and the regions that were registered
+    /// for it.
     ///
     /// # Errors
-    /// What the provider below says to the registration.
+    /// Those of the registration.
     pub fn local(
         &self,
         memory: &AppIov,
@@ -417,7 +418,7 @@ impl Below {
         Ok((Local::of(&regions), Some(Box::new(regions))))
     }
 
-    /// Registers memory, each piece as a region.
+    /// Registers memory, each segment as a region.
     ///
     /// # Errors
     /// What the provider below returns.
@@ -429,7 +430,7 @@ impl Below {
             .collect()
     }
 
-    /// How peers name memory that was registered for them.
+    /// Returns the addresses and keys by which peers access memory that was registered for them.
     pub fn remote(&self, memory: &AppIov, regions: &[Region]) -> RemoteIov {
         let mut list = RemoteIov::default();
         for (piece, region) in memory.pieces().iter().zip(regions) {
@@ -445,31 +446,29 @@ impl Below {
         list
     }
 
-    /// Whether a packet can leave from the application's memory, behind its
-    /// head.
+    /// Returns whether a packet can be sent from the application's memory, after its header.
     #[inline]
     pub fn sends_directly(&self, memory: &AppIov) -> bool {
         self.sends_directly && memory.pieces().len() < self.setting.core.tx.iov_limit
     }
 }
 
-/// What is behind the head of a packet.
+/// The part of a packet after its header.
 pub enum Load<'a> {
-    /// The application's memory, from where it leaves.
+    /// The application's memory, from which it is sent.
     App(&'a AppIov, &'a Local),
-    /// Bytes that are copied.
+    /// Bytes that are copied into the packet.
     Copy(Payload<'a>),
 }
 
-/// What could not be posted, and why.
+/// An operation that could not be posted, with its error.
 pub type Unposted = (Errno, What);
 
 impl Below {
-    /// Sends a packet, of which more is heard.
+    /// Sends a packet, whose completion is reported.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where there is no room, and what else the provider below
-    /// returns.
+    /// `-FI_EAGAIN` if there is no room, and others of the provider below.
     pub fn send(
         &mut self,
         link: &mut Link,
@@ -496,7 +495,7 @@ impl Below {
         })
     }
 
-    /// [`Below::send`] for a message that fits into a small slot, and is reported.
+    /// [`Below::send`] for a message that fits into a small slot and is reported.
     ///
     /// # Errors
     /// Those of [`Below::send`].
@@ -517,20 +516,19 @@ impl Below {
         })
     }
 
-    /// Whether a packet with so many bytes behind its head may be injected, and its
-    /// message has ended then for the application, where it wants to hear of that.
+    /// Returns whether a packet with this many bytes after its header may be injected, which
+    /// completes the message for the application, if that wants a completion.
     #[inline(always)]
     pub fn may_inject(&self, link: &Link, len: usize, is_reported: bool) -> bool {
-        // Short messages to a peer complete in order.
+        // Short messages to a peer must complete in order.
         HEAD + len <= self.scratch.len()
             && (!is_reported || self.ends_when_copied && link.lent == 0)
     }
 
-    /// Sends a packet that is copied at once, and of which nothing more is heard.
+    /// Sends a packet that is copied by the call and whose completion is not reported.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where there is no room, and what else the provider below
-    /// returns.
+    /// `-FI_EAGAIN` if there is no room, and others of the provider below.
     #[inline(always)]
     pub fn inject(&mut self, link: &Link, head: &Head, message: &AppIov) -> Result {
         let len = HEAD + message.len();
@@ -541,7 +539,7 @@ impl Below {
         Ok(())
     }
 
-    /// [`Below::inject`] for bytes of whatever kind.
+    /// [`Below::inject`] for any kind of payload.
     ///
     /// # Errors
     /// Those of [`Below::inject`].
@@ -557,10 +555,10 @@ impl Below {
         Ok(())
     }
 
-    /// A packet has been injected. The provider below may hold packets back for
-    /// others to go with them, or for want of room, until its queue is read: all but
-    /// the first. They leave with the application's next read, which may find
-    /// completions and would leave the lane alone.
+    /// Records that a packet was injected. The provider below may hold back all packets but the
+    /// first, for coalescing or for want of room, until its queue is read. They are sent by the
+    /// application's next read of a queue, which may find completions and would otherwise not drive
+    /// the lane.
     #[inline(always)]
     fn injected(&mut self) {
         if std::mem::replace(&mut self.has_injected, true) {
@@ -568,7 +566,7 @@ impl Below {
         }
     }
 
-    /// The queue of what has completed this way.
+    /// Returns the completion queue of this direction.
     #[inline(always)]
     pub fn queue(&self, way: Way) -> &Arc<Cq> {
         match way {
@@ -577,7 +575,7 @@ impl Below {
         }
     }
 
-    /// Reads the queue of what has completed this way.
+    /// Reads the completion queue of this direction.
     ///
     /// # Errors
     /// Those of [`Cq::read`].
@@ -587,11 +585,11 @@ impl Below {
         self.queue(way).read(batch)
     }
 
-    /// Posts an operation with a slot: `fill` writes to that, `call` posts it.
+    /// Posts an operation with a slot: `fill` writes to the slot, `call` posts it.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where there is no room, and what else the provider below
-    /// returns; with what the operation was about.
+    /// `-FI_EAGAIN` if there is no room, and others of the provider below; with the data of the
+    /// operation.
     #[inline(always)]
     pub fn post(
         &mut self,
@@ -621,7 +619,7 @@ impl Below {
     }
 }
 
-/// The slot for a packet of so many bytes.
+/// Returns the slot size for a packet of this many bytes.
 fn size_for(len: usize) -> Size {
     match len <= SMALL {
         true => Size::Small,
@@ -629,7 +627,7 @@ fn size_for(len: usize) -> Size {
     }
 }
 
-/// Writes a packet with an application's message to a place that is long enough.
+/// Assembles a packet with an application's message in a buffer that is long enough.
 #[inline(always)]
 #[allow(clippy::indexing_slicing, reason = "limited to the shorter one")]
 fn put_together(head: &Head, message: &AppIov, place: &mut [u8]) {

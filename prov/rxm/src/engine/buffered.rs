@@ -1,5 +1,5 @@
-//! Messages that the application takes in place (`FI_BUFFERED_RECV`): a completion
-//! tells of each when it has come, whole or in part, and the application claims it
+//! Messages that the application reads in the provider's buffer (`FI_BUFFERED_RECV`): a completion
+//! reports each message when it has arrived, completely or in part, and the application claims it
 //! with a receive, or discards it.
 
 use std::collections::HashMap;
@@ -18,37 +18,38 @@ use super::keys::{EpKey, LinkKey};
 use super::link::{Announced, Arrival, Charge};
 use crate::wire::packet::{Envelope, Kind};
 
-/// How much of a message the application sees at once, in bytes.
+/// The limits of the part of a message that the application sees before it claims the message, in
+/// bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
-    /// Of one that has more, this at least (`FI_OPT_BUFFERED_MIN`).
+    /// At least this much of a longer message (`FI_OPT_BUFFERED_MIN`).
     pub least: usize,
-    /// One that is longer has more (`FI_OPT_BUFFERED_LIMIT`).
+    /// At most this much (`FI_OPT_BUFFERED_LIMIT`).
     pub most: usize,
 }
 
-/// What an endpoint has of such messages.
+/// The endpoint's state of such messages.
 pub struct Buffered {
     pub bounds: Bounds,
     endpoint: FidRef,
-    /// By the address of what the application knows them by.
+    /// By the address of the application's handle.
     messages: HashMap<usize, Message>,
 }
 
 struct Message {
     notice: Notice,
     link: LinkKey,
-    /// What was told of it.
+    /// The data of the completion that reported it.
     receipt: Receipt<()>,
-    /// All of it, or the beginning.
+    /// The whole message, or the beginning.
     bytes: Box<[u8]>,
-    /// Where the whole of it is, if not here.
+    /// The announcement of the rest, if the message is not complete.
     rest: Option<Announced>,
     charge: Charge,
 }
 
 impl Buffered {
-    /// Without messages, of an endpoint.
+    /// Creates the state of an endpoint, without messages.
     pub fn new(endpoint: FidRef, bounds: Bounds) -> Self {
         Buffered {
             bounds,
@@ -57,8 +58,8 @@ impl Buffered {
         }
     }
 
-    /// What the application sees at once of a message that is announced: a peer
-    /// without the mode sends none of it, and zeros stand for what it has not sent.
+    /// Returns the part of an announced message that the application sees: a peer without this mode
+    /// sends none of it, and bytes that it has not sent are zero.
     #[allow(clippy::indexing_slicing, reason = "limited to the shorter one")]
     pub(super) fn front(&self, envelope: &Envelope, sent: &[u8]) -> Box<[u8]> {
         let len = usize::try_from(envelope.len).unwrap_or(usize::MAX);
@@ -70,8 +71,8 @@ impl Buffered {
 }
 
 impl Core {
-    /// Tells the application of a message, all of which is here, or the beginning.
-    /// Where it cannot be told, nobody will ever ask for the message.
+    /// Reports a message, of which the whole or the beginning has arrived. If it cannot be
+    /// reported, it is dropped, since it would never be claimed.
     #[inline(never)]
     pub(super) fn tell_of(
         &mut self,
@@ -117,7 +118,7 @@ impl Core {
         );
     }
 
-    /// Nobody wants a message.
+    /// Drops a message that is not wanted.
     fn disregard(&mut self, link: LinkKey, rest: Option<Announced>, charge: Charge) {
         self.endpoints.discharge(charge);
         if let Some(rest) = rest {
@@ -125,11 +126,10 @@ impl Core {
         }
     }
 
-    /// The application claims a message, or discards it.
+    /// Claims or discards a message.
     ///
     /// # Errors
-    /// `-FI_EINVAL` for a receive that does neither, `-FI_ENOMSG` where there is no
-    /// such message.
+    /// `-FI_EINVAL` for a receive that does neither, `-FI_ENOMSG` if there is no such message.
     pub(super) fn take_buffered(&mut self, ep: EpKey, receive: &Receive) -> Result {
         let Some(buffered) = &mut self.buffered else {
             return Err(Errno::EINVAL);
@@ -157,8 +157,7 @@ impl Core {
     #[allow(clippy::indexing_slicing, reason = "limited to the shorter one")]
     fn claim(&mut self, message: Message, receive: &Receive) {
         let memory = receive.buffers;
-        // The address vector may have learnt of the peer, or forgotten it, since it was
-        // told.
+        // The address vector may have learnt or forgotten the peer since the message was reported.
         let link = self.links.get(message.link);
         let src = match link.map(|link| link.ep) {
             Some(ep) => {

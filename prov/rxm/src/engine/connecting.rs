@@ -1,8 +1,8 @@
-//! Connections: made on first use, one per peer. What is to be done about them,
-//! [`Peers`](prov_message::peers::Peers) says, and [`Reaching`] does.
+//! Connections: established on first use, one per peer. [`Peers`](prov_message::peers::Peers)
+//! decides what to do about them, and [`Reaching`] does it.
 //!
-//! Where two ask each other at the same time, the one with the larger address
-//! has its way: so says the protocol.
+//! If two endpoints request a connection from each other at the same time, the request of the
+//! larger address wins, as the protocol defines.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -68,7 +68,7 @@ impl Core {
         Some(&mut *self.endpoints.get_mut(ep)?.own)
     }
 
-    /// Asks a peer for a connection.
+    /// Requests a connection from a peer.
     fn ask_at(&mut self, ep: EpKey, peer: PeerKey, addr: SocketAddr, src: u64) -> Result<LinkKey> {
         let below = self.below.as_mut().ok_or(Errno::EOPBADSTATE)?;
         let endpoint = below.endpoint_to(&addr)?;
@@ -116,7 +116,7 @@ impl Core {
         Ok(key)
     }
 
-    /// Removes a link without a word: it was never open.
+    /// Removes a link that was never open, without reporting it.
     pub(super) fn remove_link(&mut self, key: LinkKey) {
         let tickets = self.take_down(key, Errno::ECANCELED);
         for ticket in tickets {
@@ -124,8 +124,8 @@ impl Core {
         }
     }
 
-    /// Does what the events of the provider below say, but where nothing may be taken
-    /// in now: connections end with what has come over them.
+    /// Handles the events of the provider below, unless the lane is deaf: connections end with the
+    /// messages that have arrived on them.
     pub(super) fn take_events(&mut self) -> bool {
         if self.endpoints.is_deaf() {
             return false;
@@ -171,7 +171,7 @@ impl Core {
         }
     }
 
-    /// A peer asks for a connection.
+    /// Handles a peer's connection request.
     fn asked(&mut self, asking: Asking, data: &[u8]) {
         let answer = match Request::decode(data) {
             Ok(request) => self.judge(&asking, &request),
@@ -199,7 +199,7 @@ impl Core {
         }
     }
 
-    /// Whether a peer is let in; makes way for it.
+    /// Decides about a request, and makes room for its connection.
     fn judge(
         &mut self,
         asking: &Asking,
@@ -247,13 +247,13 @@ impl Core {
             Stage::Asking if (addr.ip(), addr.port()) < (own.ip(), own.port()) => {
                 Err(Refusal::Already)
             }
-            // Ours makes way when theirs is accepted.
+            // This side's request is given up when the peer's is accepted.
             Stage::Asking => Ok((addr, *request, false)),
             Stage::Accepting | Stage::Open if link.far_pid == request.name.pid => {
                 Err(Refusal::Already)
             }
             Stage::Accepting | Stage::Open => {
-                // Another process would not ask if that was not over.
+                // Another process would not request a connection while the old one existed.
                 self.take_in_all();
                 self.break_link(known, Fault::Ended(Errno::ECONNRESET));
                 Ok((addr, *request, false))
@@ -306,7 +306,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whether no address vector knows this peer.
+    /// Returns whether this peer is in no address vector.
     fn is_stranger(&mut self, ep: EpKey, addr: &SocketAddr) -> bool {
         self.rdm(ep).is_none_or(|rdm| {
             let peer = rdm.peers.find(addr);
@@ -314,7 +314,7 @@ impl Core {
         })
     }
 
-    /// Whether there is room for a link of this peer, or the address vector knows it.
+    /// Returns whether there is room for a link of this peer, or the address vector knows it.
     fn may_come_in(&mut self, ep: EpKey, addr: &SocketAddr) -> bool {
         let Some(rdm) = self.rdm(ep) else {
             return false;
@@ -345,7 +345,7 @@ impl Core {
         link.below.accept(&acceptance.encode())
     }
 
-    /// A connection is there.
+    /// Handles an established connection.
     fn connected(&mut self, key: LinkKey, data: &[u8]) {
         let Some(link) = self.links.get_mut(key) else {
             return;
@@ -374,7 +374,7 @@ impl Core {
         self.replay(key);
     }
 
-    /// A connection has not come about, or is broken.
+    /// Handles a connection that failed or was broken.
     fn failed(&mut self, key: LinkKey, error: Errno, data: &[u8]) {
         let is_asking = self
             .links
@@ -382,7 +382,7 @@ impl Core {
             .is_some_and(|link| link.stage == Stage::Asking);
         let fault = match (is_asking, error) {
             (true, Errno::ECONNREFUSED) => match Refusal::decode(data) {
-                // Its own request is on its way, or was accepted.
+                // The peer's own request is on its way, or was accepted.
                 Refusal::Already => Fault::Ended(Errno::EALREADY),
                 Refusal::Refused => Fault::Refused,
             },
@@ -391,7 +391,7 @@ impl Core {
         self.has_ended(key, fault);
     }
 
-    /// Has something looked at when a time has come.
+    /// Sets a timer.
     pub(super) fn look_at(&mut self, when: Instant, due: Due) {
         self.timers.set(when, due);
         self.poller.wake_at(when);

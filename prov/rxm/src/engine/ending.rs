@@ -1,4 +1,4 @@
-//! How links and endpoints end, and what depends on them.
+//! The end of links and endpoints, and its consequences.
 
 use std::time::Instant;
 
@@ -15,24 +15,23 @@ use super::link::{Fault, Link, Out, Pending};
 use crate::LOG;
 
 impl Core {
-    /// A link ends as soon as all is taken in that the peer has sent before; until
-    /// then, nothing is sent. What is in the hands of the caller, or of another
-    /// provider, may be a part of it.
+    /// Ends a link as soon as everything that the peer has sent before has been received; until
+    /// then, nothing is sent. Some of it may be held by the caller, or by another provider.
     #[cold]
     pub(super) fn ends(&mut self, key: LinkKey, fault: Fault) {
         if let Some(link) = self.links.get_mut(key) {
             link.ending.get_or_insert(fault);
             self.is_busy(key);
-            // Another thread may sleep.
+            // Another thread may be asleep.
             self.poller.wake_at(Instant::now());
         }
     }
 
-    /// A link has ended below, behind all that the peer has sent.
+    /// Handles the end of a link below, after everything that the peer has sent.
     pub(super) fn has_ended(&mut self, key: LinkKey, fault: Fault) {
         self.take_in_all();
         if let Some(link) = self.links.get_mut(key).filter(|link| link.outlives_peer()) {
-            // Whatever lets it go on looks at this.
+            // The step that lets the link continue checks this.
             link.ending.get_or_insert(fault);
             return;
         }
@@ -42,7 +41,7 @@ impl Core {
         }
     }
 
-    /// Ends a link that is to, if all can be taken in now.
+    /// Ends a link that has to, if everything can be received now.
     pub(super) fn end_if_due(&mut self, key: LinkKey) {
         let link = self.links.get(key).filter(|link| !link.outlives_peer());
         if let Some(fault) = link.and_then(|link| link.ending)
@@ -57,7 +56,7 @@ impl Core {
         }
     }
 
-    /// Ends a link, and with it all operations on it.
+    /// Ends a link with all operations on it.
     #[cold]
     pub(super) fn break_link(&mut self, key: LinkKey, fault: Fault) {
         let Some(link) = self.links.get(key) else {
@@ -96,12 +95,12 @@ impl Core {
             (None, Some(rdm)) => rdm.peers.loopback_ended(key),
             (None, None) => {}
         }
-        // Others may go on where it has left room.
+        // Other links may continue in the room that it has left.
         self.finish_acting();
     }
 
-    /// Removes a link with what was on its way. Returns the operations that end
-    /// with it; nobody is at their memory when they are reported.
+    /// Removes a link with its outstanding operations, and returns these. Their memory is not
+    /// accessed when they are reported.
     pub(super) fn take_down(&mut self, key: LinkKey, error: Errno) -> Vec<Ticket> {
         let Some(link) = self.links.remove(key) else {
             return Vec::new();
@@ -164,7 +163,7 @@ impl Core {
         tickets
     }
 
-    /// What was to go somewhere will not come.
+    /// Handles that the rest of a message will not arrive.
     fn abandon(&mut self, course: super::link::Course, error: Errno) {
         if let Course::Place(placing) = course
             && let Then::Receive(receipt) = &placing.then
@@ -174,13 +173,13 @@ impl Core {
         }
     }
 
-    /// Sends what is due for an endpoint.
+    /// Sends what is queued for an endpoint.
     pub(super) fn flush_last(&mut self, ep: EpKey) -> Option<Pause> {
         if !self.poller.is_own() {
             return None;
         }
-        // What was sent may complete behind any number of a peer's writes, which nobody
-        // is told of any more.
+        // Completions of sends may be behind any number of peers' writes, which are not reported
+        // any more.
         self.unreported.clear();
         self.do_what_is_ready();
         let mut links = self.links.values().filter(|link| link.ep == ep);
@@ -188,8 +187,8 @@ impl Core {
         is_due.then(short_pause)
     }
 
-    /// `fi_close` of an endpoint: its links end, its operations end without a
-    /// word.
+    /// Implements fi_close(3) for an endpoint: its links end, and its operations end without
+    /// completions.
     pub(super) fn close_endpoint(&mut self, ep: EpKey) {
         let links = self.links.iter();
         let mine: Vec<LinkKey> = links

@@ -1,4 +1,4 @@
-//! What an endpoint has besides its messages: its peers.
+//! The peers of an endpoint.
 
 use prov_message::peers::{Patience, Peers};
 use prov_message::reaching::Waiting;
@@ -14,7 +14,7 @@ pub struct Rdm {
 }
 
 impl Rdm {
-    /// Without peers.
+    /// Creates it without peers.
     pub fn new(av: Use<Av>, params: &Params) -> Self {
         let mut peers = Peers::new(Patience::within(params.connect_timeout()));
         peers.bind_av(av);

@@ -1,5 +1,5 @@
-//! Names of the engine's things. A name is never used twice, so that an event
-//! for something that is gone finds nothing.
+//! Keys of the engine's objects. A key is never reused, so that an event for an object that is gone
+//! finds nothing.
 
 use std::collections::HashMap;
 
@@ -10,20 +10,20 @@ use prov_util::{poller, random};
 use slotmap::{Key, new_key_type};
 
 new_key_type! {
-    /// What connects two endpoints, from the first word to the end.
+    /// A connection between two endpoints, from the request to the end.
     pub struct LinkKey;
-    /// An operation that the peer is to answer.
+    /// An operation that waits for the peer's response.
     pub struct PendingKey;
-    /// A message that is read from the peer's memory, or written from there.
+    /// A message that is read from, or written by, the peer.
     pub struct FetchKey;
 }
 
 /// What a descriptor in the poller belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// The queues below of what has completed.
+    /// The completion queues below.
     Completions,
-    /// The queue below of what happens to connections.
+    /// The event queue below.
     Events,
     Timer,
 }
@@ -48,7 +48,7 @@ impl poller::Source for Source {
     }
 }
 
-/// What is looked at when a time has come.
+/// What a timer is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Due {
     /// A peer without a link.
@@ -57,30 +57,30 @@ pub enum Due {
     Link(LinkKey),
 }
 
-/// Links by what events of the provider below call their endpoints.
+/// Links by the identifiers of their endpoints in events.
 pub type Names = HashMap<usize, LinkKey>;
 
-/// The C library has signed numbers.
+/// Number of bits of a number: the C library uses signed integers.
 const BITS: u32 = 31;
-/// Most numbers at once, so that a guess hits one in thousands of times at best.
+/// Limit of the numbers in use, so that a guess hits one in at most one of thousands of attempts.
 const MOST: usize = 1 << 20;
-/// Places to begin with.
+/// Initial size of the table.
 const FEW: usize = 16;
 
-/// Links by the numbers that peers put into packets: random ones, so that no peer passes
-/// for another by mistake, or easily on purpose, nor for one of another context.
+/// Links by the numbers that peers put in packets. The numbers are random, so that a peer is not
+/// taken for another one by mistake, and cannot easily imitate one or a link of another lane.
 #[derive(Default)]
 pub struct Ids {
-    /// A power of two of them, or none yet. A number is at its lower bits, which those of
-    /// no other one are, and so are not either when there are more of them.
+    /// A hash table with a power of two of places, or empty. A number is at the index of its lower
+    /// bits, which differ from those of all other numbers, and still do after the table has grown.
     places: Vec<(u32, LinkKey)>,
-    /// Those lower bits.
+    /// The mask of these lower bits.
     mask: u32,
     count: usize,
 }
 
 impl Ids {
-    /// A number for a link; `None` where there are too many.
+    /// Assigns a number to a link; `None` if there are too many.
     #[allow(
         clippy::indexing_slicing,
         reason = "the mask is one less than the number of places"
@@ -103,7 +103,7 @@ impl Ids {
         Some(id)
     }
 
-    /// Twice as many places.
+    /// Doubles the table.
     #[allow(
         clippy::indexing_slicing,
         reason = "the mask is one less than the number of places"
@@ -117,14 +117,14 @@ impl Ids {
         }
     }
 
-    /// The link of a number.
+    /// Returns the link with a number.
     #[inline]
     pub fn find(&self, id: u32) -> Option<LinkKey> {
         let &(known, link) = self.places.get((id & self.mask) as usize)?;
         (known == id && !link.is_null()).then_some(link)
     }
 
-    /// Its link has ended.
+    /// Releases the number of a link that has ended.
     #[allow(
         clippy::indexing_slicing,
         reason = "the mask is one less than the number of places"

@@ -1,4 +1,4 @@
-//! A link: what connects two endpoints, without the engine.
+//! The state of a link, a connection between two endpoints.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use super::keys::{EpKey, FetchKey, LinkKey, PeerKey, PendingKey};
 use crate::wire::Malformed;
 use crate::wire::packet::{HEAD, Head};
 
-/// What tells the messages of this provider from those of others.
+/// The types of this provider's messages.
 pub enum Rxm {}
 
 impl Transport for Rxm {
@@ -28,12 +28,12 @@ impl Transport for Rxm {
     type Endpoint = Box<Rdm>;
 }
 
-/// A message that its sender has kept.
+/// An announced message (rendezvous).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Announced {
-    /// The sender's name for it.
+    /// The sender's identifier of the message.
     pub message: u64,
-    /// Where it is in the sender's memory.
+    /// Its place in the sender's memory.
     pub memory: RemoteIov,
 }
 
@@ -46,62 +46,61 @@ pub type Course = prov_message::Course<Rxm>;
 /// See the [module](self) description.
 pub struct Link {
     pub ep: EpKey,
-    /// Whose it is; none for the far end of an endpoint's link to itself.
+    /// The peer; `None` for the far end of an endpoint's link to itself.
     pub peer: Option<PeerKey>,
-    /// Whether the peer has made it.
+    /// Whether the peer has requested it.
     pub came_in: bool,
-    /// When packets came last, about, where its peer is a stranger.
+    /// The approximate time of the last packet, if its peer is a stranger.
     pub used: Instant,
-    /// Where the peer listens.
+    /// The address at which the peer listens.
     pub addr: SocketAddr,
-    /// The peer's source, as the address vector has it: see [`Link::has_source`].
+    /// The peer's number in the address vector: see [`Link::has_source`].
     pub src: u64,
-    /// Whether messages that have nothing special about them are taken in at once: the
-    /// source is known, and nothing waits before them.
+    /// Whether plain messages use the fast path: the source is known, and no packet waits.
     pub takes_plain: bool,
     pub stage: Stage,
     pub below: Endpoint,
-    /// Where its receives are: it can be held back where they are its own.
+    /// Where its packet buffers are posted: it can be held back if they are its own.
     pub receives: Receives,
-    /// Why nothing that comes is taken in: see [`Link::set_hold`].
+    /// The reason why arriving packets are not handled: see [`Link::set_hold`].
     pub hold: Option<Hold>,
-    /// Packets that wait for that, with their lengths; the first one is what the link is
-    /// held back for, unless that is an announcement.
+    /// The packets that wait, with their lengths. The first one is the packet for which the link is
+    /// held back, unless that is an announcement.
     pub held: VecDeque<(Slot, usize)>,
-    /// What becomes of the message in the first of them, which the link goes on with.
+    /// The destination of the message in the first of them, with which the link continues.
     pub resumed: Option<Course>,
-    /// What the peer calls it in packets.
+    /// The number of the link in packets from the peer.
     pub id: u32,
-    /// What this side calls it in packets to the peer.
+    /// The number of the link in packets to the peer.
     pub far_id: u32,
     /// The process of the peer.
     pub far_pid: u32,
-    /// What could not be sent yet, in order.
+    /// Queued output, in order.
     pub queue: VecDeque<Out>,
-    /// Bytes of the packets among that.
+    /// Number of bytes of packets in it.
     pub queued: usize,
-    /// Whether it is among the links with something to send.
+    /// Whether the link is in the list of links with queued output.
     pub is_busy: bool,
-    /// Operations below that have not completed.
+    /// Number of operations below that have not completed.
     pub lent: usize,
-    /// Operations that the peer is to answer.
+    /// Operations that wait for the peer's response.
     pub pending: SlotMap<PendingKey, Pending>,
-    /// Messages that are on their way from the peer's memory.
+    /// Messages that are being read from the peer's memory.
     pub fetches: SlotMap<FetchKey, Fetching>,
-    /// The message that is coming in parts.
+    /// The message that is arriving in segments.
     pub assembly: Option<Assembly>,
-    /// The next message's name, of those that are sent in parts.
+    /// The identifier of the next message that is sent in segments.
     pub next_message: u64,
-    /// Why the link ends as soon as all is taken in that the peer has sent before.
+    /// The reason to end the link as soon as everything that the peer has sent has been received.
     pub ending: Option<Fault>,
 }
 
-/// What has been said.
+/// The state of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
-    /// This side has asked.
+    /// This side has requested it.
     Asking,
-    /// This side has accepted.
+    /// This side has accepted it.
     Accepting,
     Open,
 }
@@ -109,17 +108,17 @@ pub enum Stage {
 /// What a link is held back for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hold {
-    /// A message, or the first part of one.
+    /// A message, or its first segment.
     Message,
-    /// A message that is with the peer.
+    /// An announced message.
     Announcement,
 }
 
-/// What goes out as soon as there is room.
+/// Output that is sent as soon as there is room.
 pub enum Out {
-    /// A packet that nobody waits for: its head, and the bytes behind that.
+    /// A packet without a completion: its header, and the rest.
     Packet(Head, Box<[u8]>),
-    /// The rest of a message in parts.
+    /// The rest of a segmented message.
     Segments(Box<Segments>),
     /// The rest of a message that is read.
     Fetch(FetchKey),
@@ -130,7 +129,7 @@ pub enum Out {
 }
 
 impl Out {
-    /// Bytes that it takes while it waits, where the peer says how many.
+    /// Returns the size of queued packets whose number the peer determines.
     fn packet_len(&self) -> usize {
         match self {
             Out::Packet(_, behind) => HEAD + behind.len(),
@@ -139,90 +138,89 @@ impl Out {
     }
 }
 
-/// A message that goes out in parts.
+/// A message that is sent in segments.
 pub struct Segments {
-    /// None with the last part.
+    /// `None` with the last segment.
     pub ticket: Option<Ticket>,
     pub memory: AppIov,
     pub local: Local,
     pub regions: Registered,
-    /// Of all parts.
+    /// The header of all segments.
     pub head: Head,
     pub done: usize,
     pub number: u32,
-    /// Of the last part.
+    /// The flags of the last segment.
     pub flags: u64,
 }
 
-/// What the peer is to answer.
+/// An operation that waits for the peer's response.
 pub enum Pending {
-    /// A message that it was told of. Where it has asked for it to be written,
-    /// that is under way.
+    /// An announced message. If the peer has asked for it to be written, this is in progress.
     Announced {
         ticket: Ticket,
         memory: AppIov,
         regions: Vec<Region>,
         writing: Option<Transfer>,
     },
-    /// An atomic operation, and where its result goes.
+    /// An atomic operation, and the buffer for its result.
     Atomic { ticket: Ticket, result: AppIov },
 }
 
-/// A message on its way from the peer's memory.
+/// A message that is being transferred from the peer's memory.
 pub struct Fetching {
-    /// The sender's name for it.
+    /// The sender's identifier of the message.
     pub message: u64,
     pub receipt: Receipt<()>,
-    /// The receive's buffer, and what of it the message fills.
+    /// The receive's buffer, and the part of it that the message fills.
     pub whole: AppIov,
     pub memory: AppIov,
     pub regions: Vec<Region>,
-    /// How much is read, and how far that is; none where the peer writes.
+    /// The state of reading it; `None` if the peer writes it.
     pub reading: Option<Transfer>,
 }
 
-/// Bytes that are read from, or written to, a peer's memory.
+/// A transfer from or to a peer's memory.
 #[derive(Clone, Copy)]
 pub struct Transfer {
     pub remote: RemoteIov,
     pub local: Local,
-    /// Bytes in all.
+    /// Total number of bytes.
     pub len: usize,
-    /// Bytes that were asked for.
+    /// Number of bytes that were requested.
     pub posted: usize,
-    /// Operations that have not completed.
+    /// Number of operations that have not completed.
     pub left: usize,
 }
 
-/// A message that is coming in parts.
+/// A message that is arriving in segments.
 pub struct Assembly {
     pub message: u64,
-    /// As its first part says; the others have to agree.
+    /// The header in its first segment; the others have to agree.
     pub arrival: Arrival,
     pub course: Course,
-    /// What has come of it, where the application takes messages in place.
+    /// What has arrived of it, if the application reads messages in place.
     pub in_place: Option<InPlace>,
-    /// Bytes that have come.
+    /// Number of bytes that have arrived.
     pub done: usize,
 }
 
-/// What has come of a message that the application takes in place.
+/// The beginning of a message that the application reads in place.
 pub struct InPlace {
     pub bytes: Vec<u8>,
-    /// For all of the message.
+    /// The charge for the whole message.
     pub charge: Charge,
 }
 
-/// Why a link ends.
+/// The reason for the end of a link.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
     /// The peer has ended, or cannot be reached.
     Ended(Errno),
-    /// The peer does not want it.
+    /// The peer has refused it.
     Refused,
-    /// The peer does what it never would.
+    /// The peer violates the protocol.
     Protocol(&'static str),
-    /// There is no room for what it sends.
+    /// There is no room for what the peer sends.
     Flooded,
 }
 
@@ -233,7 +231,7 @@ impl From<Malformed> for Fault {
 }
 
 impl Link {
-    /// Without anything said.
+    /// Creates a link in its first state.
     pub fn new(
         ep: EpKey,
         addr: SocketAddr,
@@ -269,39 +267,39 @@ impl Link {
         }
     }
 
-    /// Something waits to be sent: behind all else, or before it.
+    /// Queues output, after all other or before it.
     pub fn wait(&mut self, out: Out, push: fn(&mut VecDeque<Out>, Out)) {
         self.queued += out.packet_len();
         push(&mut self.queue, out);
     }
 
-    /// What goes out next, which does not wait any more.
+    /// Removes the next queued output.
     pub fn next_out(&mut self) -> Option<Out> {
         let out = self.queue.pop_front()?;
         self.queued -= out.packet_len();
         Some(out)
     }
 
-    /// Whether something can be sent: the peer's name for the connection is known,
-    /// and the connection has not ended as far as is known.
+    /// Returns whether something can be sent: the peer's number of the connection is known, and the
+    /// connection is not known to have ended.
     pub fn can_send(&self) -> bool {
         self.is_open() && self.ending.is_none()
     }
 
-    /// Whether nothing is under way on it.
+    /// Returns whether no operation is outstanding on it.
     pub fn is_idle(&self) -> bool {
         let nothing_out = self.queue.is_empty() && self.lent == 0 && self.pending.is_empty();
         let nothing_in = self.fetches.is_empty() && self.assembly.is_none() && self.hold.is_none();
         self.is_open() && nothing_out && nothing_in && self.ending.is_none()
     }
 
-    /// The peer has this source, or none.
+    /// Sets the peer's source, or none.
     pub fn has_source(&mut self, src: u64) {
         self.src = src;
         self.settle();
     }
 
-    /// The link is held back for this, or goes on. Returns what it was held back for.
+    /// Holds the link back for this reason, or releases it. Returns the previous reason.
     pub fn set_hold(&mut self, hold: Option<Hold>) -> Option<Hold> {
         let before = std::mem::replace(&mut self.hold, hold);
         self.settle();
@@ -312,7 +310,7 @@ impl Link {
         self.takes_plain = self.src != UNKNOWN_SOURCE && self.hold.is_none();
     }
 
-    /// Whether messages of the peer that has ended are still to be taken in.
+    /// Returns whether messages of the peer have to be received although it has ended.
     pub fn outlives_peer(&self) -> bool {
         self.hold == Some(Hold::Message)
     }
@@ -323,7 +321,7 @@ impl Link {
     }
 }
 
-/// Copies a payload to the front of bytes, which are long enough.
+/// Copies a payload to the beginning of a buffer, which is long enough.
 #[inline(always)]
 #[allow(clippy::indexing_slicing, reason = "limited to the shorter one")]
 pub fn copy(payload: &Payload<'_>, to: &mut [u8]) {

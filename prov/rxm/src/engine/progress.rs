@@ -1,5 +1,4 @@
-//! What is ready is done: what has completed below, what has happened to
-//! connections, and what has waited for room.
+//! Progress: handles completions below, connection events, and output that has waited for room.
 
 use std::time::Instant;
 
@@ -17,7 +16,7 @@ use super::keys::{Due, Source};
 use super::link::Fault;
 use crate::LOG;
 
-/// Turns in vain until the clock is looked at.
+/// Number of progress calls without a completion after which the clock is read.
 const VAIN: u32 = 64;
 
 impl Core {
@@ -48,7 +47,7 @@ impl Core {
         }
     }
 
-    /// Looks at events, if it is time to.
+    /// Reads events, if it is time to.
     #[inline(never)]
     fn look_at_connections(&mut self) {
         if self.endpoints.is_deaf() {
@@ -67,8 +66,7 @@ impl Core {
         self.run_timers(now);
     }
 
-    /// Finds out whether the address vector knows by now who is held back as long as it
-    /// does not.
+    /// Checks whether the address vector knows the peers that are held back as strangers.
     fn look_for_strangers(&mut self) {
         if self.endpoints.holds_back_strangers()
             && let Some(ep) = self.below.as_ref().map(|below| below.ep)
@@ -78,8 +76,7 @@ impl Core {
         }
     }
 
-    /// Takes in what has completed below, in one turn; whether there was
-    /// anything.
+    /// Handles completions below, in one progress call. Returns whether there were any.
     #[inline(always)]
     fn take_in(&mut self) -> bool {
         let mut left = self.params.comp_per_progress;
@@ -94,14 +91,14 @@ impl Core {
         any
     }
 
-    /// Takes in all that has completed below, or as much of what peers did as there is room
-    /// for ([`Core::is_full`]).
+    /// Handles all completions below; of operations of peers, as many as there is room for
+    /// ([`Core::is_full`]).
     pub(super) fn take_in_all(&mut self) {
         while self.take_in_batch().is_some() {}
     }
 
-    /// Takes in what has completed below, up to a batch of what peers did and one of this
-    /// side's operations; how much that was, if there was anything.
+    /// Handles up to a batch of completions of peers' operations and one of this side's. Returns
+    /// their number, if there were any.
     #[inline(always)]
     fn take_in_batch(&mut self) -> Option<i32> {
         if self.endpoints.is_deaf() {
@@ -110,7 +107,7 @@ impl Core {
         if !self.unreported.is_empty() {
             self.report_written_before();
             if self.is_full() {
-                // Either read drives the provider below.
+                // Reading either queue drives the provider below.
                 return self.take_in_sent(0);
             }
         }
@@ -120,7 +117,7 @@ impl Core {
             Err(Errno::EAGAIN) => {
                 below.slots.bury(true);
                 below.post_spare();
-                // What is sent is mostly injected: nothing of that completes.
+                // Sends are mostly injected, and have no completions.
                 return match below.slots.sent() {
                     0 => None,
                     _ => self.take_in_sent(0),
@@ -142,8 +139,8 @@ impl Core {
         Some(count)
     }
 
-    /// Takes in what has completed of this side's operations, up to a batch; how much that
-    /// was and what was taken in before, if there was anything.
+    /// Handles up to a batch of completions of this side's operations. Returns their number plus
+    /// `before`, if it is not zero.
     #[inline(never)]
     fn take_in_sent(&mut self, before: i32) -> Option<i32> {
         let mut count = before;
@@ -157,7 +154,7 @@ impl Core {
         while let Some(below) = &mut self.below
             && let Some(completion) = self.batch.next(&mut below.slots)
         {
-            // It may be of an endpoint that is closed.
+            // There is no slot if its endpoint is closed.
             if let Some(slot) = completion.slot {
                 self.sent(slot);
             }
@@ -178,7 +175,7 @@ impl Core {
             let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(data);
             return self.remote_write(slot, len, data);
         }
-        // It may be of an endpoint that is closed.
+        // There is no slot if its endpoint is closed.
         if let Some(slot) = slot {
             match self.take_plain(&slot, len) {
                 Some(of) => self.receive_again(slot, of),
@@ -187,7 +184,7 @@ impl Core {
         }
     }
 
-    /// A slot is back with anything but a plain message.
+    /// Handles a returned slot with anything but a plain message.
     #[inline(never)]
     fn slot_is_back(&mut self, slot: Slot, len: usize) {
         let Some(below) = &mut self.below else {
@@ -199,7 +196,7 @@ impl Core {
         }
     }
 
-    /// A slot is back that something was sent, read or written with.
+    /// Handles the slot of a completed send, read or write.
     #[inline(always)]
     fn sent(&mut self, slot: Slot) {
         let Some(below) = &mut self.below else {
@@ -212,21 +209,21 @@ impl Core {
         }
     }
 
-    /// A peer has written, with immediate data.
+    /// Handles a peer's write with immediate data.
     #[cold]
     pub(super) fn remote_write(&mut self, slot: Option<Slot>, len: usize, data: Option<u64>) {
         self.was_written(len, data);
         let (Some(slot), Some(below)) = (slot, &mut self.below) else {
             return;
         };
-        // It has taken a receive.
+        // It has used a receive buffer.
         match below.slots.about(&slot) {
             Some(&What::Packet(of)) => self.receive_again(slot, of),
             _ => below.slots.give_back(slot),
         }
     }
 
-    /// An operation has completed.
+    /// Handles a completed operation.
     fn done(&mut self, what: What) {
         let key = match &what {
             What::Op(key, ..) | What::Sent(key) | What::Fetch(key, _) | What::Push(key, _) => *key,
@@ -249,7 +246,7 @@ impl Core {
         }
     }
 
-    /// An operation has failed; how many have, if any.
+    /// Handles a failed operation. Returns the number of failed operations, if any.
     #[cold]
     #[inline(never)]
     fn take_in_error(&mut self, way: Way, error: Errno) -> Option<i32> {
@@ -264,7 +261,7 @@ impl Core {
             return Some(1);
         };
         if let Some(What::Packet(None)) = below.slots.about(&slot) {
-            // The message in it has broken off with its connection.
+            // The message in it was cut off by the end of its connection.
             below.expect_again(slot);
             return Some(1);
         }
@@ -280,7 +277,7 @@ impl Core {
                 self.endpoints.finish(ticket, Err(error));
             }
             Some(What::Sent(key)) => self.lost_one(key, Fault::Ended(error)),
-            // The peer has named memory that is not there, or is gone.
+            // The peer has named memory that does not exist, or is closed.
             Some(What::Fetch(key, _) | What::Push(key, _)) => {
                 self.lost_one(key, Fault::Ended(error));
             }
@@ -289,7 +286,7 @@ impl Core {
         Some(1)
     }
 
-    /// What a link depends on has failed.
+    /// Handles the failure of an operation that a link depends on.
     fn lost_one(&mut self, key: super::keys::LinkKey, fault: Fault) {
         if let Some(link) = self.links.get_mut(key) {
             link.lent -= 1;
@@ -313,8 +310,8 @@ impl Core {
         self.poller.set_alarm(self.timers.next());
     }
 
-    /// Does what is ready before a thread goes to sleep; `false` if there was
-    /// something, as there may be more, and if nothing below would wake it.
+    /// Makes progress before a thread sleeps. Returns `false` if there was something to do, as
+    /// there may be more, and if nothing below would wake the thread.
     pub(super) fn may_sleep(&mut self) -> bool {
         let mut polled = std::mem::take(&mut self.polled);
         self.poller.poll(&mut polled);
@@ -340,7 +337,8 @@ impl Core {
         let hears_peers = !self.is_full();
         self.hear_peers(hears_peers);
         match &self.below {
-            // What was bound after the endpoint was enabled: nothing wakes who waits for it.
+            // An object that was bound after the endpoint was enabled has no descriptor below that
+            // would wake its threads.
             Some(below) if !below.setting.has_sleepers => false,
             Some(below) => {
                 let Wiring {
@@ -356,8 +354,8 @@ impl Core {
         }
     }
 
-    /// Has what peers do wake who sleeps, or not: it does not as long as there is no room
-    /// for more of it.
+    /// Sets whether operations of peers wake sleeping threads: they do not while there is no room
+    /// for more of them.
     pub(super) fn hear_peers(&mut self, hears: bool) {
         let Some(below) = &mut self.below else {
             return;
@@ -380,7 +378,7 @@ impl Core {
         }
     }
 
-    /// Whether a link is to end in the next turn.
+    /// Returns whether a link has to end in the next progress call.
     fn has_to_end(&self) -> bool {
         let is_ending = |key| {
             self.links

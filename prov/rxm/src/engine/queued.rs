@@ -1,4 +1,4 @@
-//! What could not be sent at once: it goes out in order, as there is room.
+//! Output that could not be sent immediately: it is sent in order, as soon as there is room.
 
 use std::collections::VecDeque;
 
@@ -11,18 +11,18 @@ use super::keys::LinkKey;
 use super::link::{Fault, Out};
 use crate::wire::packet::Head;
 
-/// What may wait to be sent to a peer that asks for more and more and takes
-/// nothing: this many things, and bytes of packets.
+/// Limits of the output that is queued for a peer that requests more and more without receiving:
+/// number of entries, and bytes of packets.
 const LONGEST: usize = 1 << 16;
 pub(super) const MOST_BYTES: usize = 64 << 20;
 
 impl Core {
-    /// Something goes out as soon as there is room, after all else.
+    /// Queues output after all other.
     pub(super) fn queue(&mut self, key: LinkKey, out: Out) {
         self.queue_at(key, out, VecDeque::push_back);
     }
 
-    /// The rest of something goes out as soon as there is room, before all else.
+    /// Queues the rest of an output before all other.
     pub(super) fn queue_first(&mut self, key: LinkKey, out: Out) {
         self.queue_at(key, out, VecDeque::push_front);
     }
@@ -39,7 +39,7 @@ impl Core {
         }
     }
 
-    /// Nothing comes of what was to be sent.
+    /// Drops output that will not be sent.
     pub(super) fn forget(&mut self, out: Out) {
         let ticket = match out {
             Out::Segments(rest) => rest.ticket,
@@ -51,9 +51,9 @@ impl Core {
         }
     }
 
-    /// Sends a packet of this layer's own, at once or as soon as there is room. What
-    /// it answers may have come before this side knows that there is a connection,
-    /// and what the peer calls that.
+    /// Sends a packet of this provider, immediately or as soon as there is room. The packet that it
+    /// answers may have arrived before this side knows that the connection exists, and its number
+    /// at the peer.
     pub(super) fn answer(&mut self, key: LinkKey, head: &Head, behind: &[u8]) {
         let Some(link) = self.links.get(key) else {
             return;
@@ -79,8 +79,7 @@ impl Core {
         self.send_packet(key, &head, behind)
     }
 
-    /// Sends what links have to send, as far as there is room, and ends those that
-    /// are to.
+    /// Sends the queued output of links, as far as there is room, and ends the links that have to.
     #[inline(never)]
     pub(super) fn send_queued(&mut self) {
         for key in std::mem::take(&mut self.busy) {
@@ -180,7 +179,7 @@ impl Core {
         }
     }
 
-    /// What has waited for a link goes out.
+    /// Sends the operations that have waited for a link.
     pub(super) fn replay(&mut self, key: LinkKey) {
         while let Some(link) = self.links.get(key)
             && let (ep, Some(peer)) = (link.ep, link.peer)

@@ -1,5 +1,5 @@
-//! Messages that are announced: the receiver reads them from the sender's memory
-//! and says so; or it names memory of its own, to which the sender writes them.
+//! Announced messages (rendezvous): the receiver reads them from the sender's memory and reports
+//! that, or it names memory of its own, to which the sender writes them.
 
 use fabric_abi::{FI_READ, FI_REMOTE_WRITE};
 use prov_message::Receipt;
@@ -16,18 +16,18 @@ use crate::wire::packet::{Head, Kind};
 use crate::wire::part::{COUNTED_LIST, write_list};
 
 impl Core {
-    /// Does for a link what a receive, or the lack of one, has led to.
+    /// Carries out an action that a receive has caused for a link.
     pub(super) fn act_on(&mut self, action: Action) {
         match action {
             Action::Fetch(key, fetch) => {
                 let memory = fetch.memory.slice(0, fetch.len);
                 self.fetch(key, fetch.name, fetch.receipt, fetch.memory, memory);
             }
-            // The sender has its memory back.
+            // The sender can release its memory.
             Action::Refuse(key, name, ..) => self.tell(key, Kind::ReadDone, name.message),
             Action::Redirect(key, course) => self.redirect(key, course),
             Action::Resume(key, course) => self.go_on(key, course),
-            // Nobody waits to be told, and nobody can be.
+            // The protocol has no such acknowledgements and requests.
             Action::Acknowledge(..) | Action::Throttle(..) => {}
         }
     }
@@ -39,8 +39,8 @@ impl Core {
         }
     }
 
-    /// A receive has taken an announced message, of which `wanted` is for its
-    /// buffer.
+    /// Fetches an announced message for a receive that has matched it; `wanted` is the part of the
+    /// buffer that it fills.
     pub(super) fn fetch(
         &mut self,
         key: LinkKey,
@@ -67,7 +67,7 @@ impl Core {
             true => below
                 .register(&wanted, FI_REMOTE_WRITE)
                 .map(|regions| (Local::NONE, regions)),
-            // What the receive was posted with is not known here.
+            // The descriptors of the posted receive are not known here.
             false if below.setting.is_local => below
                 .register(&wanted, FI_READ)
                 .map(|regions| (Local::of(&regions), regions)),
@@ -103,10 +103,10 @@ impl Core {
         }
     }
 
-    /// Asks for the rest of a message.
+    /// Requests the rest of a message.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where there is no room.
+    /// `-FI_EAGAIN` if there is no room.
     pub(super) fn fetch_more(&mut self, key: LinkKey, fetch: FetchKey) -> Result {
         let (Some(link), Some(below)) = (self.links.get_mut(key), &mut self.below) else {
             return Ok(());
@@ -144,7 +144,7 @@ impl Core {
         }
     }
 
-    /// A part of a message has been read.
+    /// Handles a part of a message that was read.
     pub(super) fn fetched(&mut self, key: LinkKey, fetch: FetchKey) {
         let Some(link) = self.links.get_mut(key) else {
             return;
@@ -168,7 +168,7 @@ impl Core {
         let Some(fetching) = fetching.and_then(|link| link.fetches.remove(fetch)) else {
             return;
         };
-        // Nobody else is to find the memory when the application has it back.
+        // The memory must not be accessible when it is returned to the application.
         drop(fetching.regions);
         self.endpoints
             .received(&fetching.receipt, &fetching.whole, Ok(()));
@@ -177,7 +177,7 @@ impl Core {
         }
     }
 
-    /// The peer has written a message to where it was asked to.
+    /// Handles the report that the peer has written a message.
     pub(super) fn write_done(
         &mut self,
         key: LinkKey,
@@ -194,7 +194,7 @@ impl Core {
         Ok(())
     }
 
-    /// The peer has read a message, or wants none of it.
+    /// Handles the report that the peer has read a message, or does not want it.
     pub(super) fn read_done(
         &mut self,
         key: LinkKey,
@@ -223,7 +223,7 @@ impl Core {
         }
     }
 
-    /// The peer says where a message is to be written to.
+    /// Handles the peer's request to write a message to its memory.
     pub(super) fn write_to(
         &mut self,
         key: LinkKey,
@@ -251,7 +251,7 @@ impl Core {
             true => Local::of(regions),
             false => Local::NONE,
         };
-        // It may have room for a part of it only.
+        // It may have room for only a part of it.
         let len = usize::try_from(remote.len()).unwrap_or(usize::MAX);
         let len = len.min(memory.len());
         *writing = Some(Transfer::new(remote, local, len));
@@ -275,7 +275,7 @@ impl Core {
     /// Writes the rest of a message.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where there is no room.
+    /// `-FI_EAGAIN` if there is no room.
     pub(super) fn push_more(&mut self, key: LinkKey, name: PendingKey) -> Result {
         let (Some(link), Some(below)) = (self.links.get_mut(key), &mut self.below) else {
             return Ok(());
@@ -315,7 +315,7 @@ impl Core {
         }
     }
 
-    /// A part of a message has been written.
+    /// Handles a part of a message that was written.
     pub(super) fn pushed(&mut self, key: LinkKey, name: PendingKey) {
         let Some(link) = self.links.get_mut(key) else {
             return;
@@ -334,7 +334,7 @@ impl Core {
         self.has_written(key, name);
     }
 
-    /// All of a message that the peer has room for is written.
+    /// Reports to the peer that all of the message that it has room for is written.
     fn has_written(&mut self, key: LinkKey, name: PendingKey) {
         self.tell(key, Kind::WriteDone, to_peer(name));
         self.has_left(key, name);
@@ -342,7 +342,7 @@ impl Core {
 }
 
 impl Transfer {
-    /// None of it is asked for yet.
+    /// Creates a transfer of which nothing was requested.
     pub fn new(remote: RemoteIov, local: Local, len: usize) -> Self {
         Transfer {
             remote,
@@ -353,7 +353,7 @@ impl Transfer {
         }
     }
 
-    /// The next part that is in one piece on both sides.
+    /// Returns the next part that is contiguous on both sides.
     fn next(&self, memory: &AppIov) -> Option<(AppIov, RemotePiece)> {
         if self.posted == self.len {
             return None;
@@ -379,7 +379,7 @@ impl Transfer {
         Some((part, remote))
     }
 
-    /// The descriptor of the piece that the next part is in.
+    /// Returns the descriptor of the segment that contains the next part.
     fn local_of(&self, memory: &AppIov) -> Local {
         self.local.from(self.posted, memory)
     }

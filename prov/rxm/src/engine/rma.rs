@@ -1,4 +1,4 @@
-//! Remote memory (fi_rma(3)): the endpoint below reads and writes it.
+//! Remote memory access (fi_rma(3)), which is performed by the endpoint below.
 
 use fabric_abi::{FI_DELIVERY_COMPLETE, FI_READ, FI_REMOTE_CQ_DATA, FI_RMA, FI_WRITE};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination, UNKNOWN_SOURCE};
@@ -26,10 +26,10 @@ impl Core {
         }
     }
 
-    /// Begins a read or a write.
+    /// Starts a read or a write.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where there is no room.
+    /// `-FI_EAGAIN` if there is no room.
     pub(super) fn start_access(
         &mut self,
         key: LinkKey,
@@ -79,8 +79,8 @@ impl Core {
         posted.map_err(|unposted| self.undo(unposted))
     }
 
-    /// A peer has written to memory, with immediate data. The provider below does
-    /// not say which one.
+    /// Handles a peer's write with immediate data. The provider below does not tell which memory
+    /// was written.
     pub(super) fn was_written(&mut self, len: usize, data: Option<u64>) {
         match data {
             Some(data) if !self.unreported.is_empty() || !self.has_room_unasked() => {
@@ -96,8 +96,8 @@ impl Core {
         }
     }
 
-    /// Reports remote writes that have waited for the application to read completions,
-    /// as far as it has.
+    /// Reports remote writes that have waited for the application to read completions, as far as
+    /// there is room.
     #[cold]
     pub(super) fn report_written_before(&mut self) {
         while self.has_room_unasked()
@@ -110,9 +110,9 @@ impl Core {
         }
     }
 
-    /// Whether nothing more is read of what peers do, until the application has read
-    /// completions: its queue is full, and as many remote writes wait here. The provider
-    /// below then holds back the links that bring more.
+    /// Returns whether no further operations of peers are read until the application has read
+    /// completions: its queue is full, and as many remote writes wait here. The provider below then
+    /// holds back the links that bring more.
     pub(super) fn is_full(&self) -> bool {
         !self.unreported.is_empty()
             && self

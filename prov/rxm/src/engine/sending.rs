@@ -1,5 +1,5 @@
-//! Messages go out: short ones in one packet, longer ones in several, and the
-//! longest are announced.
+//! Sending of messages: short ones in one packet (eager), longer ones in several, and the longest
+//! ones by rendezvous.
 
 use fabric_abi::{FI_DELIVERY_COMPLETE, FI_PEER_TRANSFER, FI_REMOTE_READ, FI_SEND, FI_WRITE};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
@@ -16,7 +16,7 @@ use super::link::{Fault, Link, Out, Pending, Segments};
 use crate::wire::packet::{HEAD, Head, Kind, Operation, Position};
 use crate::wire::part::{COUNTED_LIST, write_list};
 
-/// Longest message that is copied to be sent, in bytes, where it is not injected.
+/// Longest message in bytes that is copied to a small slot, if it is not injected.
 const QUICK: usize = SMALL - HEAD;
 
 impl Core {
@@ -84,11 +84,11 @@ impl Core {
         }
     }
 
-    /// Posts an operation on a link that is open; if that turns out to have ended,
-    /// the application comes again, and finds that there is none.
+    /// Posts an operation on an open link. If the link turns out to have ended, the application
+    /// retries and finds that there is none.
     ///
     /// # Errors
-    /// Those of posting; `-FI_EAGAIN` where something else goes first.
+    /// Those of posting; `-FI_EAGAIN` if queued output has to be sent first.
     pub(super) fn post_on(
         &mut self,
         key: LinkKey,
@@ -107,7 +107,7 @@ impl Core {
         }
     }
 
-    /// The provider below takes nothing for a link any more.
+    /// Handles that the provider below accepts nothing for a link.
     #[cold]
     fn has_broken(&mut self, key: LinkKey, error: Errno) {
         self.ends(key, Fault::Ended(error));
@@ -117,7 +117,7 @@ impl Core {
     /// Sends a message on a link.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where there is no room.
+    /// `-FI_EAGAIN` if there is no room.
     #[inline(never)]
     pub(super) fn send(&mut self, key: LinkKey, message: &Transmit, bytes: Payload<'_>) -> Result {
         let link = self.links.get(key).ok_or(Errno::EAGAIN)?;
@@ -176,7 +176,7 @@ impl Core {
         posted.map_err(|unposted| self.undo(unposted))
     }
 
-    /// An operation has not left: it is not counted any more. Why.
+    /// Undoes the count of an operation that was not posted. Returns its error.
     pub(super) fn undo(&mut self, (error, what): Unposted) -> Errno {
         if let What::Op(_, ticket, _) = what {
             self.endpoints.settle(ticket);
@@ -205,7 +205,8 @@ impl Core {
             },
             done: 0,
             number: 0,
-            // One after the other: the last is delivered after all others.
+            // Segments are delivered in order, so it suffices that the last one completes on
+            // delivery.
             flags: match message.flags & FI_DELIVERY_COMPLETE {
                 0 => 0,
                 _ => below.until_delivered,
@@ -224,8 +225,8 @@ impl Core {
                 Err(error)
             }
             Err((error, rest)) => {
-                // The peer waits for the rest, and the provider below has the memory
-                // until the link has ended.
+                // The peer waits for the rest, and the provider below uses the memory until the
+                // link has ended.
                 self.queue_first(key, Out::Segments(rest));
                 self.ends(key, Fault::Ended(error));
                 Ok(())
@@ -233,7 +234,7 @@ impl Core {
         }
     }
 
-    /// Sends the rest of a message in parts; returns what is left, and why.
+    /// Sends the rest of a segmented message. Returns what is left, and the error.
     pub(super) fn send_segments(
         &mut self,
         key: LinkKey,
@@ -282,16 +283,16 @@ impl Core {
         }
     }
 
-    /// Tells the peer of a message, to be read from its memory.
+    /// Announces a message, which the peer reads from this side's memory.
     fn announce(&mut self, key: LinkKey, op: Op, mut head: Head, memory: &AppIov) -> Result {
-        // The peer's application sees the beginning at once, where it can.
+        // If the peer supports it, its application sees the beginning before it claims the message.
         let front = self
             .buffered
             .as_ref()
             .map_or(0, |buffered| buffered.bounds.least);
         let (endpoints, link, below) = self.at_link(key).ok_or(Errno::EAGAIN)?;
         let ticket = endpoints.begin(op)?;
-        // The peer reads it, or has it written.
+        // The peer reads the message, or has it written.
         let regions = match below.register(memory, FI_REMOTE_READ | FI_WRITE) {
             Ok(regions) => regions,
             Err(error) => {
@@ -324,10 +325,10 @@ impl Core {
         Err(error)
     }
 
-    /// Sends a packet of this layer's own.
+    /// Sends a packet of this provider.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where there is no room.
+    /// `-FI_EAGAIN` if there is no room.
     pub(super) fn send_packet(&mut self, key: LinkKey, head: &Head, behind: &[u8]) -> Result {
         let (_, link, below) = self.at_link(key).ok_or(Errno::ENOTCONN)?;
         if below.may_inject(link, behind.len(), false) {
@@ -339,7 +340,7 @@ impl Core {
     }
 }
 
-/// Whether an error says that a connection has ended.
+/// Returns whether an error means that the connection has ended.
 fn is_end(error: Errno) -> bool {
     matches!(
         error,
@@ -353,7 +354,7 @@ fn is_end(error: Errno) -> bool {
     )
 }
 
-/// The head of a message in one packet.
+/// Returns the header of a message in one packet.
 #[inline(always)]
 fn head_of(message: &Transmit, link: &Link) -> Head {
     let (operation, tag) = match message.tag {

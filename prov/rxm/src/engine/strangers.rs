@@ -1,4 +1,4 @@
-//! A limit to the links that strangers have made: peers that no address vector knows.
+//! Limits the links that strangers have established: peers that are in no address vector.
 
 use std::time::Instant;
 
@@ -10,10 +10,10 @@ use super::Core;
 use super::keys::LinkKey;
 use super::link::Fault;
 
-/// Links of strangers in this process.
+/// The links of strangers in this process.
 static STRANGERS: AllStrangers = AllStrangers::new();
 
-/// No links of strangers.
+/// Creates an empty set.
 pub(super) fn strangers() -> Strangers<LinkKey> {
     Strangers::new(&STRANGERS)
 }
@@ -54,7 +54,8 @@ impl Hosting for Core {
 }
 
 impl Core {
-    /// A link has a peer, or the address vector has learnt or forgotten that.
+    /// Updates the count of strangers after a link got a peer, or after the address vector learnt
+    /// or forgot it.
     pub(super) fn count_if_stranger(&mut self, key: LinkKey) {
         let link = self.links.get(key);
         let is_strangers = link

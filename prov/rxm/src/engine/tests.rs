@@ -1,4 +1,4 @@
-//! Two endpoints over tcp's, in one process.
+//! Tests with two endpoints in one process, over the tcp provider.
 
 mod framework;
 mod hostile;
@@ -46,7 +46,7 @@ struct Side {
     cq: Use<Cq>,
     done: RefCell<Vec<(u64, usize)>>,
     failed: RefCell<Vec<ErrorCompletion>>,
-    /// Those of `done` in full.
+    /// The complete entries of `done`.
     seen: RefCell<Vec<Completion>>,
 }
 
@@ -64,13 +64,13 @@ fn side(params: Params) -> Side {
     side_of(params, None, false)
 }
 
-/// One whose messages are taken in place, as far as these bounds say.
+/// A side that reads messages in place, with these limits.
 fn buffered_side(params: Params, least: usize) -> Side {
     let most = params.buffer_size;
     side_of(params, Some(Bounds { least, most }), false)
 }
 
-/// One whose messages are taken in place where there are bounds; where somebody sleeps, or not.
+/// A side that reads messages in place if there are limits; with or without sleeping threads.
 fn side_of(params: Params, bounds: Option<Bounds>, has_sleepers: bool) -> Side {
     let params = Arc::new(params);
     let mut info = Info {
@@ -114,7 +114,7 @@ fn side_of(params: Params, bounds: Option<Bounds>, has_sleepers: bool) -> Side {
         Vec::new(),
     );
     let cq = Use::of(&handle);
-    // Any object does where the application looks for its endpoint.
+    // Any object can take the place of the endpoint.
     let buffered = bounds.map(|bounds| Box::new(Buffered::new(handle.named(), bounds)));
     let mut core = engine.core();
     let attributes = Attributes {
@@ -143,7 +143,7 @@ fn side_of(params: Params, bounds: Option<Bounds>, has_sleepers: bool) -> Side {
     }
 }
 
-/// Two that know each other.
+/// Two sides that know each other.
 fn pair(params: impl Fn() -> Params) -> [Side; 2] {
     acquainted([side(params()), side(params())])
 }
@@ -174,7 +174,7 @@ impl Side {
 
     fn read(&self) {
         let read = self.cq.read(1000, |completion| {
-            // Contexts are tags; sends report none.
+            // Contexts are tags; sends have none.
             let entry = (completion.context.addr() as u64, completion.len);
             self.done.borrow_mut().push(entry);
             self.seen.borrow_mut().push(*completion);
@@ -184,7 +184,7 @@ impl Side {
         }
     }
 
-    /// Completions of both kinds.
+    /// Number of completions and errors.
     fn count(&self) -> usize {
         self.done.borrow().len() + self.failed.borrow().len()
     }
@@ -215,7 +215,7 @@ impl Side {
         assert!(self.has_sent(bytes, tag), "there is room");
     }
 
-    /// Whether there was room for a message.
+    /// Returns whether there was room for a message.
     fn has_sent(&self, bytes: &mut [u8], tag: u64) -> bool {
         match self.post(bytes, tag) {
             Err(Errno::EAGAIN) => false,
@@ -272,7 +272,7 @@ fn until(sides: &[&Side], mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Sizes that go in one packet, in several, and announced.
+/// Sizes that are sent in one packet, in several, and by rendezvous.
 const SIZES: [usize; 7] = [0, 8, 300, 10_000, 70_000, 200_000, 3 << 20];
 
 fn exchange_all_sizes(params: impl Fn() -> Params) {
@@ -377,7 +377,7 @@ fn a_read_drives_the_lane_where_packets_may_be_held_back() {
     let [a, b] = pair(Params::default);
     let mut place = [0u8; 8];
     let mut out = [1u8; 8];
-    // The first one waits for the link, and the second finds the way to it.
+    // The first one waits for the link, and the second one uses it.
     for count in 1..3 {
         b.receive(&mut place, 1);
         a.send(&mut out, 1);
@@ -404,7 +404,7 @@ fn a_write_that_takes_a_receive_gives_it_back() {
         a.receive(&mut place, 1);
         b.send(&mut out, 1);
         until(&[&a, &b], || a.count() == 1 && b.count() == 1);
-        // tcp takes no receive for a write, so a packet's passes for that of one.
+        // tcp uses no receive for a write, so a packet's buffer stands for that of a write.
         a.send(&mut out, 1);
         let mut core = b.engine.core();
         let below = core.below.as_mut().unwrap();
@@ -417,7 +417,7 @@ fn a_write_that_takes_a_receive_gives_it_back() {
         let slot = batch.next(&mut below.slots).unwrap().slot;
         let number = format!("{:?}", slot.as_ref().unwrap());
         core.remote_write(slot, 0, Some(7));
-        // It is not free: it was posted.
+        // The slot is not free, since it was posted.
         let slots = &mut core.below.as_mut().unwrap().slots;
         let other = slots.take(Size::Large).unwrap();
         assert_ne!(format!("{other:?}"), number, "use_srx: {use_srx}");
@@ -456,7 +456,7 @@ fn no_more_is_under_way_than_the_queue_below_has_room_for() {
 }
 
 #[test]
-fn who_may_send_no_more_has_all_its_receives_still() {
+fn a_full_sender_keeps_its_receives_posted() {
     let [a, b] = pair(|| Params {
         use_srx: Some(false),
         ..Params::default()
@@ -466,7 +466,7 @@ fn who_may_send_no_more_has_all_its_receives_still() {
     b.send(&mut out, 0);
     until(&[&a, &b], || a.count() == 1 && b.count() == 1);
     a.engine.core().below.as_mut().unwrap().slots.limit(0);
-    // More than are posted for a peer.
+    // More messages than buffers are posted for a peer.
     for tag in 1..300 {
         a.receive(&mut place, tag);
         b.send(&mut out, tag);
@@ -479,7 +479,7 @@ fn short_messages_to_a_peer_complete_in_order() {
     let [a, b] = pair(Params::default);
     let mut outs: Vec<Vec<u8>> = [8, 1000, 8, 300, 1000, 8].map(|len| vec![1; len]).into();
     let mut places = vec![vec![0; 1000]; outs.len()];
-    // The first time they wait for the link.
+    // The first time the messages wait for the link.
     for _ in 0..3 {
         for ((tag, out), place) in (0..).zip(&mut outs).zip(&mut places) {
             b.receive(place, tag);
@@ -500,14 +500,14 @@ fn short_messages_to_a_peer_complete_in_order() {
 fn what_is_answered_before_this_side_knows_of_its_connection_arrives() {
     let [a, b] = {
         let mut sides = [side(Params::default()), side(Params::default())];
-        // Of two that ask each other, the one with the larger address has its way.
+        // Of two crossing requests, that of the larger address wins.
         sides.sort_by_key(|side| side.engine.core().below.as_ref().unwrap().addr);
         acquainted(sides)
     };
     let (mut short, mut long) = ([1; 8], vec![2; 3 << 20]);
     b.send(&mut short, 1);
     a.send(&mut long, 2);
-    // Nothing of it is wanted, of which the sender is told.
+    // The message is not wanted, which the sender is told.
     b.receive(&mut [], 2);
     let deadline = Instant::now() + Duration::from_secs(60);
     while b.count() == 0 {

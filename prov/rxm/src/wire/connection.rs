@@ -1,26 +1,25 @@
-//! What is said when a connection is made: the data of fi_connect(3),
-//! fi_accept(3) and fi_reject(3).
+//! The connection data of fi_connect(3), fi_accept(3) and fi_reject(3).
 
 use super::{Malformed, Reader, Result};
 
 /// Version of the connection data.
 const VERSION: u8 = 1;
-/// Version of the packets' first half.
+/// Version of the first half of packet headers.
 pub const CONTROL_VERSION: u8 = 4;
-/// Version of the operations.
+/// Version of the second half of packet headers.
 const OPERATION_VERSION: u8 = 3;
 /// This host's byte order.
 const BYTE_ORDER: u8 = if cfg!(target_endian = "little") { 2 } else { 1 };
 
-/// Bytes of a request.
+/// Length of a request in bytes.
 pub const REQUEST: usize = 24;
-/// Bytes of an answer.
+/// Length of an acceptance in bytes.
 pub const ACCEPTANCE: usize = 16;
-/// Bytes of a refusal.
+/// Length of a refusal in bytes.
 pub const REFUSAL: usize = 2;
 
-/// How a side calls a connection, and which process it is in. The other side
-/// puts the low half into packets.
+/// A side's identifier of a connection, and its process. The other side puts the low half into
+/// packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Name {
     /// The process.
@@ -42,11 +41,11 @@ impl Name {
     }
 }
 
-/// Whether a side counts the receives that its peer has posted. This one never
-/// does, so that no packets with such counts come.
+/// Whether a side counts the posted receives of its peer (credits). This one never does, so that no
+/// credit packets arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowControl {
-    /// Versions that do not say it.
+    /// Not contained in the data of that version.
     Unsaid,
     On,
     Off,
@@ -73,20 +72,20 @@ impl FlowControl {
 /// A request for a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// Where the endpoint that asks listens.
+    /// The port at which the requesting endpoint listens.
     pub port: u16,
     pub flow_control: FlowControl,
-    /// Which of several connections between the two endpoints.
+    /// The number of the connection, among several between the two endpoints.
     pub number: u8,
     /// Bytes of the longest message that is sent in one packet.
     pub eager_limit: u32,
-    /// Receives that are posted for packets.
+    /// Number of posted packet buffers.
     pub receives: u32,
     pub name: Name,
 }
 
 impl Request {
-    /// As it is sent.
+    /// Returns the encoded form.
     pub fn encode(&self) -> [u8; REQUEST] {
         let mut bytes = [0; REQUEST];
         bytes[..4].copy_from_slice(&[VERSION, BYTE_ORDER, CONTROL_VERSION, OPERATION_VERSION]);
@@ -99,10 +98,10 @@ impl Request {
         bytes
     }
 
-    /// What a peer has sent.
+    /// Decodes what a peer has sent.
     ///
     /// # Errors
-    /// Where it is not of this protocol, in these versions.
+    /// If it is not of this protocol, in these versions.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader(bytes);
         let versions: [u8; 4] = reader.take().ok_or(SHORT)?;
@@ -131,17 +130,17 @@ impl Request {
 
 const SHORT: Malformed = Malformed("length of connection data");
 
-/// The answer of who accepts.
+/// The answer that accepts a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Acceptance {
     pub name: Name,
-    /// Receives that are posted for packets.
+    /// Number of posted packet buffers.
     pub receives: u32,
     pub flow_control: FlowControl,
 }
 
 impl Acceptance {
-    /// As it is sent.
+    /// Returns the encoded form.
     pub fn encode(&self) -> [u8; ACCEPTANCE] {
         let mut bytes = [0; ACCEPTANCE];
         bytes[..8].copy_from_slice(&self.name.word().to_ne_bytes());
@@ -150,10 +149,10 @@ impl Acceptance {
         bytes
     }
 
-    /// What a peer has sent.
+    /// Decodes what a peer has sent.
     ///
     /// # Errors
-    /// Where it is too short.
+    /// If it is too short.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader(bytes);
         let mut read = || {
@@ -167,17 +166,17 @@ impl Acceptance {
     }
 }
 
-/// Why a request is refused.
+/// The reason for refusing a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// It does not fit.
+    /// Its parameters are incompatible.
     Refused,
-    /// There is a connection already, or the peer's own request goes first.
+    /// There is a connection, or the peer's own request has priority.
     Already,
 }
 
 impl Refusal {
-    /// As it is sent.
+    /// Returns the encoded form.
     pub fn encode(self) -> [u8; REFUSAL] {
         let reason = match self {
             Refusal::Refused => 1,
@@ -186,7 +185,7 @@ impl Refusal {
         [VERSION, reason]
     }
 
-    /// What a peer has sent; whatever else comes is a refusal, too.
+    /// Decodes what a peer has sent; unknown data counts as a refusal, too.
     pub fn decode(bytes: &[u8]) -> Self {
         match bytes {
             [VERSION, 2, ..] => Refusal::Already,

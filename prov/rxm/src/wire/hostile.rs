@@ -1,4 +1,4 @@
-//! What is not of the protocol: any bytes, and packets that were damaged.
+//! Tests with input that violates the protocol: any bytes, and damaged packets.
 
 #[path = "../../../../fuzz/src/packet_check.rs"]
 mod packet_check;

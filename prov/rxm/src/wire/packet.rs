@@ -15,31 +15,31 @@ use super::connection::CONTROL_VERSION;
 use super::part::{self, PARTS};
 use super::{Malformed, Reader, Result};
 
-/// Bytes of the head.
+/// Length of the header in bytes.
 pub const HEAD: usize = 64;
-/// Version of the head's second half.
+/// Version of the second half of the header.
 const OPERATION_HEAD_VERSION: u8 = 2;
 
-/// What a packet is.
+/// The kind of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// A message, all of it.
+    /// A whole message.
     Eager = 0,
-    /// A part of a message.
+    /// A segment of a message.
     Segment = 1,
-    /// A message that the receiver is to read.
+    /// A message that the receiver reads (rendezvous).
     Announced = 2,
-    /// The receiver has read it.
+    /// The receiver has read a message.
     ReadDone = 3,
     /// An atomic operation.
     Atomic = 4,
     /// Its result.
     AtomicResult = 5,
-    /// Receives that the peer has posted anew.
+    /// Number of receives that the peer has posted again (credits).
     Credit = 6,
-    /// Where the sender is to write a message that it has announced.
+    /// The memory to which the sender has to write an announced message.
     WriteTo = 7,
-    /// The sender has written it.
+    /// The sender has written a message.
     WriteDone = 8,
 }
 
@@ -60,7 +60,7 @@ impl Kind {
     }
 }
 
-/// What a packet is about.
+/// The operation that a packet belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     Message = 0,
@@ -70,7 +70,7 @@ pub enum Operation {
     CompareAtomic = 8,
 }
 
-/// Where a segment is in its message.
+/// The position of a segment in its message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Position {
     First = 1,
@@ -78,27 +78,27 @@ pub enum Position {
     Last = 3,
 }
 
-/// The head of a packet that is sent.
+/// The header of a packet to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
     pub kind: Kind,
-    /// The connection, as the peer calls it.
+    /// The peer's number of the connection.
     pub connection: u32,
-    /// The message, as its sender calls it.
+    /// The sender's identifier of the message.
     pub message: u64,
     pub operation: Operation,
     /// Bytes of the message.
     pub len: u64,
     /// Immediate data.
     pub data: Option<u64>,
-    /// The tag; of atomic operations [`Elements::word`].
+    /// The tag; for atomic operations, [`Elements::word`].
     pub tag: u64,
-    /// Of a segment: bytes, number and place.
+    /// For a segment: length, number and position.
     pub segment: Option<(u16, u32, Position)>,
 }
 
 impl Head {
-    /// That of a packet which only names a message.
+    /// Returns the header of a packet that only names a message.
     pub fn note(kind: Kind, connection: u32, message: u64) -> Self {
         Head {
             kind,
@@ -112,7 +112,7 @@ impl Head {
         }
     }
 
-    /// Writes it to the front of a packet.
+    /// Writes the header to the front of a packet.
     #[inline(always)]
     pub fn write(&self, bytes: &mut [u8; HEAD]) {
         let (len, number, position) = match self.segment {
@@ -125,7 +125,7 @@ impl Head {
         };
         let words = [
             u64::from_ne_bytes(first_word(CONTROL_VERSION, self.kind as u8, len, number)),
-            // The C library has a signed number there.
+            // The C library uses a signed number here.
             i64::from(self.connection.cast_signed()).cast_unsigned(),
             self.message,
             position,
@@ -152,40 +152,40 @@ fn operation_word(operation: u8, flags: u32) -> [u8; 8] {
     [OPERATION_HEAD_VERSION, 0, operation, 0, a, b, c, d]
 }
 
-/// A packet that has come.
+/// A received packet.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Packet<'a> {
-    /// The connection, as this side calls it.
+    /// This side's number of the connection.
     pub connection: u32,
-    /// The message, as its sender calls it.
+    /// The sender's identifier of the message.
     pub message: u64,
     pub body: Body<'a>,
 }
 
-/// A message, or the beginning of one.
+/// A whole message, or the beginning of one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Envelope {
     /// `None` for an untagged one.
     pub tag: Option<u64>,
     /// Immediate data.
     pub data: Option<u64>,
-    /// Bytes of all of it.
+    /// Length of the whole message in bytes.
     pub len: u64,
 }
 
-/// What a packet brings.
+/// The content of a packet.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Body<'a> {
     Eager(Envelope, &'a [u8]),
     Segment(Envelope, Position, &'a [u8]),
-    /// Where it is to be read from, and the first bytes of it, if any.
+    /// The memory from which it is to be read, and its first bytes, if any.
     Announced(Envelope, RemoteIov, &'a [u8]),
     ReadDone,
     Atomic(Atomic<'a>),
-    /// How it has ended, as a negative error number or 0, and its result.
+    /// The outcome as a negative error number or 0, and the result.
     AtomicResult(i32, &'a [u8]),
     Credit,
-    /// Where it is to be written to.
+    /// The memory to which it is to be written.
     WriteTo(RemoteIov),
     WriteDone,
 }
@@ -195,28 +195,27 @@ pub enum Body<'a> {
 pub struct Atomic<'a> {
     pub operation: Operation,
     pub elements: Elements,
-    /// The memory, in elements where [`RemotePiece::len`] counts bytes
-    /// otherwise.
+    /// The memory, where [`RemotePiece::len`] counts elements instead of bytes.
     ///
     /// [`RemotePiece::len`]: prov_util::request::RemotePiece
     pub memory: RemoteIov,
-    /// The operands, and then what the memory is compared with.
+    /// The operands, followed by the comparison values.
     pub operands: &'a [u8],
 }
 
-/// Of what the operands of an atomic operation consist.
+/// The elements of an atomic operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Elements {
     /// `enum fi_datatype`
     pub datatype: u8,
     /// `enum fi_op`
     pub op: u8,
-    /// Parts of the memory.
+    /// Number of segments of the memory.
     pub parts: u8,
 }
 
 impl Elements {
-    /// In the place of a tag.
+    /// Returns the encoded form, which takes the place of a tag.
     pub fn word(self) -> u64 {
         u64::from_ne_bytes([self.datatype, self.op, self.parts, 0, 0, 0, 0, 0])
     }
@@ -233,10 +232,10 @@ impl Elements {
 
 const SHORT: Malformed = Malformed("length of a packet");
 
-/// A whole message without immediate data, as most are.
+/// A whole message without immediate data, the most frequent packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plain<'a> {
-    /// The connection, as this side calls it.
+    /// This side's number of the connection.
     pub connection: u32,
     /// `None` for an untagged one.
     pub tag: Option<u64>,
@@ -244,8 +243,7 @@ pub struct Plain<'a> {
 }
 
 impl<'a> Plain<'a> {
-    /// Reads a packet that is such a message; `None` for all others, which are for
-    /// [`Packet::read`].
+    /// Decodes such a message; `None` for all other packets, which [`Packet::read`] decodes.
     #[inline(always)]
     #[allow(
         clippy::indexing_slicing,
@@ -274,10 +272,10 @@ impl<'a> Plain<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Reads a packet.
+    /// Decodes a packet.
     ///
     /// # Errors
-    /// Where it is none.
+    /// If it is invalid.
     #[inline]
     #[allow(
         clippy::indexing_slicing,
@@ -373,16 +371,16 @@ fn atomic(operation: u8, word: u64, behind: &[u8]) -> Result<Atomic<'_>> {
 fn atomic_result(behind: &[u8]) -> Result<(i32, &[u8])> {
     let mut reader = Reader(behind);
     let (status, len) = (reader.take().ok_or(SHORT)?, reader.take().ok_or(SHORT)?);
-    // These two are in network byte order.
+    // These two fields are in network byte order.
     let (status, len) = (i32::from_be_bytes(status), u32::from_be_bytes(len));
     let result = reader.0.get(..len as usize).ok_or(SHORT)?;
     Ok((status, result))
 }
 
-/// Bytes in front of the result of an atomic operation.
+/// Length in bytes of what precedes the result of an atomic operation.
 pub const RESULT_HEAD: usize = 8;
 
-/// What stands in front of the result of an atomic operation.
+/// Returns what precedes the result of an atomic operation.
 pub fn result_head(status: i32, len: usize) -> [u8; RESULT_HEAD] {
     let mut bytes = [0; RESULT_HEAD];
     bytes[..4].copy_from_slice(&status.to_be_bytes());

@@ -1,18 +1,18 @@
-//! Lists of a side's memory, as the other one is to access it: four places of 24
-//! bytes, of which the first few are used.
+//! Lists of memory segments that the other side accesses: four entries of 24 bytes, of which the
+//! first few are used.
 
 use prov_util::request::{RemoteIov, RemotePiece};
 
 use super::{Malformed, Reader, Result};
 
-/// Parts that a list has at most.
+/// Limit of the segments in a list.
 pub const PARTS: usize = 4;
-/// Bytes of a list without its length.
+/// Length in bytes of a list without its count.
 pub const LIST: usize = PARTS * 24;
-/// Bytes of a list with its length, which is behind it.
+/// Length in bytes of a list followed by its count.
 pub const COUNTED_LIST: usize = LIST + 8;
 
-/// Writes a list.
+/// Encodes a list.
 pub fn write_parts(parts: &[RemotePiece], bytes: &mut [u8]) {
     let words = parts
         .iter()
@@ -24,7 +24,7 @@ pub fn write_parts(parts: &[RemotePiece], bytes: &mut [u8]) {
     }
 }
 
-/// Writes a list with its length; the rest of it is zero already.
+/// Encodes a list with its count; the rest of the buffer is already zero.
 pub fn write_list(parts: &[RemotePiece], bytes: &mut [u8]) {
     write_parts(parts, bytes);
     if let Some(count) = bytes.get_mut(LIST) {
@@ -32,10 +32,10 @@ pub fn write_list(parts: &[RemotePiece], bytes: &mut [u8]) {
     }
 }
 
-/// Reads a list of this length; returns what is behind it, too.
+/// Decodes a list with this count; also returns what follows it.
 ///
 /// # Errors
-/// Where there are not so many bytes.
+/// If there are too few bytes.
 pub fn read_parts(bytes: &[u8], count: usize) -> Result<(RemoteIov, &[u8])> {
     const SHORT: Malformed = Malformed("length of a list");
     let (mut reader, behind) = match bytes.split_at_checked(LIST) {
@@ -59,10 +59,10 @@ pub fn read_parts(bytes: &[u8], count: usize) -> Result<(RemoteIov, &[u8])> {
     Ok((list, behind))
 }
 
-/// Reads a list with its length; returns what is behind it, too.
+/// Decodes a list with its count; also returns what follows it.
 ///
 /// # Errors
-/// Where it is too short, or has no or too many parts.
+/// If it is too short, empty, or has too many segments.
 pub fn read_list(bytes: &[u8]) -> Result<(RemoteIov, &[u8])> {
     let count = bytes.get(LIST).copied().map_or(0, usize::from);
     if count == 0 || count > PARTS {

@@ -1,5 +1,5 @@
-//! The framework's functions where there is no framework: tcp is the provider
-//! below. Where a test wants it, tcp asks for registrations ([`super::registering`]).
+//! The framework's functions, which this test binary does not have: tcp is the provider below. If a
+//! test asks for it, tcp requires registration ([`super::registering`]).
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
@@ -12,7 +12,7 @@ use prov_util::marshal::info;
 use super::registering;
 
 thread_local! {
-    /// Whether the provider below wants memory registered (`FI_MR_LOCAL`).
+    /// Whether the provider below requires memory to be registered (`FI_MR_LOCAL`).
     pub static IS_LOCAL: Cell<bool> = const { Cell::new(false) };
 }
 

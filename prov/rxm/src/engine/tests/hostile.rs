@@ -1,4 +1,4 @@
-//! A peer that sends packets as no peer would, at every stage of what it does.
+//! A peer that violates the protocol, at every stage of a transfer.
 
 use fabric_abi::{FI_SUM, FI_UINT64};
 use prov_util::errno::Errno;
@@ -22,19 +22,19 @@ const KINDS: [Kind; 9] = [
     Kind::WriteDone,
 ];
 
-/// What `a` has with `b`, the moment before it misbehaves.
+/// The state between `a` and `b` before the violation.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     Idle,
-    /// Part of a message has come.
+    /// A part of a message has arrived.
     InParts,
-    /// A message of the peer is announced, and not received.
+    /// The peer has announced a message that is not received.
     Announced,
-    /// A message to the peer is announced, and not answered.
+    /// A message to the peer is announced and not answered.
     Announcing,
 }
 
-/// A packet straight to the peer of the only link.
+/// Sends a packet directly to the peer of the only link.
 fn inject(side: &Side, packet: &[u8]) {
     let core = side.engine.core();
     let link = core.links.values().find(|link| link.is_open()).unwrap();
@@ -112,7 +112,7 @@ fn misbehave(phase: Phase, kind: Kind, shape: usize) {
         a.drive();
         b.drive();
     }
-    // Whatever came of it, what follows finds its way: over a new link, if need be.
+    // Whatever happened, later messages arrive, if need be over a new link.
     a.forget();
     b.forget();
     let (mut last, mut last_place) = ([9u8; 300], [0u8; 300]);
@@ -143,7 +143,7 @@ fn a_peer_may_send_anything_at_any_time() {
     }
 }
 
-/// What the parts of a message say of it.
+/// The header of the segments of a message.
 #[derive(Clone, Copy)]
 pub struct Said {
     pub operation: Operation,
@@ -159,7 +159,7 @@ pub const SAID: Said = Said {
     tag: 5,
 };
 
-/// Sends one of two parts, of 10 bytes, as the only link's peer has it.
+/// Sends one of two segments of 10 bytes to the only link's peer.
 pub fn inject_part(from: &Side, said: Said, position: Position) {
     let number = u32::from(position == Position::Last);
     let mut head = Head {
@@ -178,7 +178,7 @@ pub fn inject_part(from: &Side, said: Said, position: Position) {
     inject(from, &bytes);
 }
 
-/// Two that have a link; the second one is given.
+/// Two sides with a link; the second one is given.
 pub fn linked(b: Side) -> [Side; 2] {
     let [a, b] = acquainted([side(Params::default()), b]);
     let mut warm = [1u8; 8];

@@ -1,5 +1,4 @@
-//! Messages that the application takes in place: what it is shown, and what is
-//! kept of whom.
+//! Messages that the application reads in place: what it sees, and the accounting.
 
 use fabric_abi::{FI_ADDR_UNSPEC, FI_CLAIM, FI_COMPLETION, FI_DISCARD, FI_MORE};
 use prov_message::Core as _;
@@ -99,7 +98,7 @@ fn a_message_in_parts_is_paid_for_when_it_begins() {
         Position::First,
     );
     until(&[&a, &b], || b.kept_bytes() >= 1 << 20);
-    // It goes with its link.
+    // It is dropped with its link.
     inject_part(&a, SAID, Position::First);
     until(&[&a, &b], || b.links().is_empty());
     assert_eq!(b.kept_bytes(), 0);
@@ -116,7 +115,7 @@ fn a_message_that_there_is_no_room_for_ends_its_link() {
 }
 
 #[test]
-fn who_floods_takes_nobody_elses_room() {
+fn a_flooding_peer_does_not_take_the_room_of_others() {
     let small = || Params {
         max_unexpected: 1 << 20,
         ..Params::default()
@@ -148,7 +147,7 @@ fn who_floods_takes_nobody_elses_room() {
 }
 
 #[test]
-fn what_nobody_can_be_told_of_is_not_kept() {
+fn messages_that_cannot_be_reported_are_not_kept() {
     let [a, b] = two();
     let mut core = b.engine.core();
     core.endpoints().get_mut(b.ep).unwrap().reports.rx_cq = None;
@@ -158,7 +157,7 @@ fn what_nobody_can_be_told_of_is_not_kept() {
         a.send(&mut bytes[..len], 5);
         until(&[&a, &b], || a.count() == at + 1);
     }
-    // The one that was announced had to be answered; the others came before it.
+    // The announced message had to be answered; the others arrived before it.
     assert_eq!((a.errors(), b.kept_bytes()), (vec![], 0));
     assert_eq!(b.links().len(), 1);
 }

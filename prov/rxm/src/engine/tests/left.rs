@@ -1,11 +1,11 @@
-//! Messages whose link has ended before they are received.
+//! Messages that are received after their link has ended.
 
 use std::net::SocketAddr;
 
 use super::*;
 
-/// Whose the message is that `b` has left at `a` and that is received after this, in which
-/// the address vector changes; `b` is known before, or not.
+/// Returns the source of a message that `b` has left at `a`, received after a change of the address
+/// vector; `b` is known before, or not.
 fn source_after(is_known: bool, change: impl FnOnce(&Side, SocketAddr)) -> u64 {
     let [a, b] = [(); 2].map(|()| side(Params::default()));
     if is_known {

@@ -9,7 +9,7 @@ use super::{Params, SIZES, Side, pair, side, until};
 
 const LARGE: usize = 3 << 20;
 
-/// Whether this is what operations with a peer end with that has gone.
+/// Returns whether operations with a peer that is gone end with this error.
 fn says_so(error: Errno) -> bool {
     use Errno as E;
     matches!(
@@ -23,7 +23,7 @@ fn an_announced_message_fails_with_its_receiver() {
     let [a, b] = pair(Params::default);
     let mut out = vec![1; LARGE];
     a.send(&mut out, 1);
-    // It is there, and nobody receives it.
+    // It has arrived, and no receive is posted.
     until(&[&a, &b], || !b.links().is_empty() && !a.links().is_empty());
     for _ in 0..100 {
         a.drive();
@@ -54,7 +54,7 @@ fn a_receive_fails_with_the_sender_that_it_reads_from() {
         b.receive(&mut place, 1);
         drop(a);
         until(&[&b], || b.count() == 1);
-        // What had come in time is not lost.
+        // A message that had arrived in time is not lost.
         match b.errors()[..] {
             [] => assert!(place == out),
             [error] => assert!(says_so(error), "{error}"),
@@ -97,7 +97,7 @@ fn a_link_that_has_ended_is_made_anew() {
         assert_eq!((place, a.errors()), (out, vec![]));
         a.forget();
         b.forget();
-        // One side loses it, and the other hears of that.
+        // One side breaks the link, and the other one notices.
         let (first, second) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
         let key = first.links()[0];
         let mut core = first.engine.core();
@@ -124,7 +124,7 @@ fn what_had_come_with_the_end_is_received_though_it_is_answered() {
     for place in &mut places {
         b.receive(place, 2);
     }
-    // Nobody is there any more of whom the long one could be read.
+    // The sender of the long message, which would have been read, is gone.
     until(&[&b], || b.count() == 1 + shorts.len());
     assert!(places == shorts);
     assert!(
@@ -147,11 +147,11 @@ fn what_had_come_before_the_end_is_received_when_the_owner_of_receives_asks() {
     for place in &mut places {
         b.receive(place, 2);
     }
-    // Of what has come, with the end, some is taken.
+    // Of the messages that arrived before the end, some are received.
     until(&[&b], || b.count() != 0);
     assert!(b.count() < shorts.len());
     b.engine.core().endpoints().owner_leaves();
-    // The end is seen, and by who sends, too.
+    // The end is noticed, also by a sender.
     for _ in 0..1000 {
         b.drive();
         b.has_sent(&mut [3; 8], 3);
@@ -163,7 +163,7 @@ fn what_had_come_before_the_end_is_received_when_the_owner_of_receives_asks() {
     assert!(places == shorts);
 }
 
-/// Two that have a link.
+/// Two sides with a link.
 fn linked() -> [Side; 2] {
     let [a, b] = pair(Params::default);
     let (mut out, mut place) = ([1; 8], [0; 8]);
@@ -176,7 +176,7 @@ fn linked() -> [Side; 2] {
 }
 
 #[test]
-fn who_sleeps_is_told_of_a_link_that_is_to_end() {
+fn a_sleeping_thread_is_woken_for_a_link_that_has_to_end() {
     let [_a, b] = linked();
     let key = b.links()[0];
     let mut core = b.engine.core();

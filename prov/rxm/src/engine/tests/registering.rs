@@ -1,7 +1,6 @@
-//! tcp as a provider that wants all memory registered (`FI_MR_LOCAL`): its objects
-//! are given tables of ours, which look whether each piece of memory is within the
-//! open region that its descriptor names, for what is done with it, and then call
-//! tcp's own.
+//! tcp as a provider that requires all memory to be registered (`FI_MR_LOCAL`): the tables of its
+//! objects are replaced by functions that check whether each segment of memory is within the open
+//! region of its descriptor, with the required access rights, and then call tcp's functions.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -16,10 +15,10 @@ struct Registered {
     access: u64,
 }
 
-/// Open regions by their descriptors.
+/// Open regions by descriptor.
 static REGIONS: Mutex<Option<HashMap<usize, Registered>>> = Mutex::new(None);
 
-/// tcp's own tables.
+/// tcp's original tables.
 static FABRIC: OnceLock<fi_ops_fabric> = OnceLock::new();
 static DOMAIN: OnceLock<fi_ops_domain> = OnceLock::new();
 static MEMORY: OnceLock<fi_ops_mr> = OnceLock::new();
@@ -28,7 +27,7 @@ static MSG: OnceLock<fi_ops_msg> = OnceLock::new();
 static RECEIVES: OnceLock<fi_ops_msg> = OnceLock::new();
 static RMA: OnceLock<fi_ops_rma> = OnceLock::new();
 
-/// A changed copy of a table, whose original is kept for the calls.
+/// Replaces a table by a changed copy; the original is kept for the calls.
 ///
 /// # Safety
 /// The place holds a valid table.
@@ -40,7 +39,7 @@ unsafe fn replace<T: Copy>(place: &mut *mut T, own: &OnceLock<T>, change: impl F
     *place = Box::leak(Box::new(table));
 }
 
-/// Watches what is opened from a fabric.
+/// Intercepts what is opened from a fabric.
 ///
 /// # Safety
 /// It is an open fabric of tcp.

@@ -1,13 +1,13 @@
-//! How many links strangers may have.
+//! The limit of links of strangers.
 
 use prov_message::strangers::{AllStrangers, Strangers};
 
 use super::*;
 
-/// Links that strangers may have in these tests.
+/// The limit in these tests.
 const LIMIT: usize = 17;
 
-/// A side whose strangers are counted apart from those of other tests.
+/// A side whose strangers are counted separately from those of other tests.
 fn limited() -> Side {
     let side = side(Params {
         max_strangers: LIMIT,
@@ -26,7 +26,7 @@ fn stranger(host: &Side) -> Side {
     stranger
 }
 
-/// Has a message received.
+/// Sends a message and receives it.
 fn send(from: &Side, to: &Side) {
     let (mut out, mut place) = ([7; 8], [0; 8]);
     let (sent, received) = (from.count(), to.count());
@@ -62,7 +62,7 @@ fn for_one_stranger_more_the_one_that_was_quiet_for_longest_goes() {
     assert_eq!(host.links().len(), LIMIT);
     until(&[&host], || !is_linked(&guests[1]));
     assert!(guests[2..].iter().all(is_linked) && is_linked(&guests[0]));
-    // It is back with its next message, and the next one goes.
+    // Its next message establishes a new link, for which another one is closed.
     send(&guests[1], &host);
     until(&[&host], || !is_linked(&guests[2]));
     assert_eq!(host.links().len(), LIMIT);

@@ -1,4 +1,4 @@
-//! Remote writes with immediate data, which no receive is posted for.
+//! Remote writes with immediate data, for which no receive is posted.
 
 use fabric_abi::{FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE};
 use prov_util::below::Region;
@@ -6,17 +6,17 @@ use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 
 use super::*;
 
-/// Writes of one peer.
+/// Number of writes of one peer.
 const WRITES: u64 = 200;
-/// Completions that are read below at a time, at most.
+/// Limit of completions per read below.
 const BATCH: usize = 64;
 
-/// A writer, and a side whose receive queue has room for so many completions.
+/// A writer, and a side whose receive queue has room for this many completions.
 fn limited(room: usize) -> ([Side; 2], Use<Cq>) {
     limit(pair(Params::default), room)
 }
 
-/// Two sides of which the second's receive queue has room for so many completions.
+/// Limits the second side's receive queue to this many completions.
 fn limit(sides: [Side; 2], room: usize) -> ([Side; 2], Use<Cq>) {
     let cq = open(
         Cq::new(CqConfig {
@@ -32,7 +32,7 @@ fn limit(sides: [Side; 2], room: usize) -> ([Side; 2], Use<Cq>) {
     (sides, cq)
 }
 
-/// Memory that peers write to.
+/// Registers memory for peers.
 fn register(side: &Side, bytes: &mut [u8]) -> Region {
     let core = side.engine.core();
     let domain = &core.below.as_ref().unwrap().setting.domain;
@@ -41,8 +41,8 @@ fn register(side: &Side, bytes: &mut [u8]) -> Region {
     region.unwrap()
 }
 
-/// Posts writes of 8 bytes whose data counts up, and drives the writer until all have
-/// completed there.
+/// Posts writes of 8 bytes with consecutive data, and drives the writer until all have completed
+/// there.
 fn write_many(a: &Side, region: &Region, bytes: &mut [u8], count: u64) {
     let before = a.count();
     for data in 0..count {
@@ -80,7 +80,7 @@ fn taken(cq: &Cq) -> Vec<u64> {
     all
 }
 
-/// Opens the connection, so that one side alone goes on with it.
+/// Establishes the connection, so that the test can drive one side alone.
 fn connect(sides: &[Side; 2], cq: &Cq) {
     let [a, b] = sides;
     let (mut out, mut place) = ([1; 8], [0; 8]);
@@ -98,7 +98,7 @@ fn is_full(side: &Side) -> bool {
     side.engine.core().is_full()
 }
 
-/// A side with nothing but unread completions and as many more waiting.
+/// A side whose queue is full of unread completions, with as many more waiting.
 fn filled(room: usize, bytes: (&mut [u8], &mut [u8])) -> ([Side; 2], Use<Cq>, Region) {
     let (sides, cq) = limited(room);
     let region = fill(&sides, &cq, bytes);
@@ -142,7 +142,7 @@ fn what_is_sent_completes_though_the_receive_queue_is_not_read() {
     let region = register(b, &mut place);
     write_many(a, &region, &mut out, WRITES);
     until(&[b], || !b.engine.core().unreported.is_empty());
-    // In one packet, in several, and announced.
+    // In one packet, in several, and by rendezvous.
     for (tag, len) in (5..).zip([8, 10_000, 3 << 20]) {
         let (mut sent, mut received) = (vec![tag as u8; len], vec![0; len]);
         a.forget();
@@ -182,7 +182,7 @@ fn what_is_sent_completes_however_full_the_receive_queue_is() {
 }
 
 #[test]
-fn who_sleeps_is_not_woken_by_what_there_is_no_room_for() {
+fn a_sleeping_thread_is_not_woken_by_operations_without_room() {
     let sides = [false, true].map(|has_sleepers| side_of(Params::default(), None, has_sleepers));
     let (sides, cq) = limit(acquainted(sides), 8);
     let (mut out, mut place) = ([7; 8], [0; 8]);
@@ -199,7 +199,7 @@ fn who_sleeps_is_not_woken_by_what_there_is_no_room_for() {
         rustix::event::poll(&mut fds, Some(&timeout)).unwrap() == 1
     };
     assert!(!is_woken(), "it spins");
-    // What is sent has it woken when it is done, as is what there is room for again.
+    // It is woken by completions of its sends, and when there is room again.
     let (mut sent, mut received) = (vec![5; 100_000], vec![0; 100_000]);
     a.forget();
     b.forget();
@@ -253,7 +253,7 @@ fn what_a_peer_has_sent_before_it_ends_is_received_however_late_the_queue_is_rea
     a.send(&mut sent, 5);
     until(&[&a], || a.count() == 1);
     drop(a);
-    // It hears of the end, and has not come to what was sent before.
+    // It notices the end, and has not handled what was sent before.
     let deadline = Instant::now() + Duration::from_secs(20);
     while b
         .engine

@@ -4,14 +4,15 @@ use prov_message::{StrangersKept, StrangersLimits};
 
 use super::*;
 
-/// Messages of 8 bytes of all strangers that are kept, about; of one of them half.
+/// Approximate number of messages of 8 bytes of all strangers that are kept; half of that for one
+/// stranger.
 const KEPT_MESSAGES: usize = 100;
-/// What all of them may announce.
+/// Limit of announcements of all strangers.
 const ANNOUNCEMENTS: usize = 8;
-/// Messages that are sent in these tests: more than a link has receives for, too.
+/// Number of messages sent in these tests: more than the packet buffers of a link.
 const SENT: u64 = 300;
 
-/// Two of which the first one is a stranger to the second, whose strangers are counted at
+/// Two sides, of which the first is a stranger to the second, whose strangers are counted in
 /// `kept`.
 fn stranger_and_host(kept: &'static StrangersKept, params: impl Fn() -> Params) -> [Side; 2] {
     let sides = [side(params()), side(params())];
@@ -38,7 +39,7 @@ fn is_held_back(side: &Side) -> bool {
     core.links.values().any(|link| link.hold.is_some())
 }
 
-/// Has as many messages sent as there is room for, until the host holds the stranger back.
+/// Sends as many messages as there is room for, until the host holds the stranger back.
 fn flood(sides: &[Side; 2], out: &mut [Vec<u8>]) -> usize {
     let [stranger, host] = sides;
     let mut sent = 0;
@@ -55,7 +56,7 @@ fn flood(sides: &[Side; 2], out: &mut [Vec<u8>]) -> usize {
     sent
 }
 
-/// Has all messages received, in this order, and the rest of them sent meanwhile.
+/// Receives all messages, in this order, while the rest of them is sent.
 fn receive_all(
     sides: &[Side; 2],
     out: &mut [Vec<u8>],
@@ -120,7 +121,7 @@ fn a_receive_takes_the_message_that_a_stranger_is_held_back_with() {
         let sides = stranger_and_host(&KEPT, quick);
         let mut out = messages(count, len);
         let sent = flood(&sides, &mut out);
-        // The last ones first: each lets the next one come.
+        // The last ones first: each makes room for the next one.
         let first = sides[1]
             .engine
             .core()
@@ -151,7 +152,7 @@ fn a_stranger_goes_on_when_it_is_inserted() {
 fn what_a_stranger_has_sent_that_was_held_back_is_received_when_it_has_gone() {
     static KEPT: StrangersKept = StrangersKept::new();
     let [stranger, host] = stranger_and_host(&KEPT, quick);
-    // No more than the host has receives for, held back or not.
+    // Not more than the host has packet buffers for, held back or not.
     const COUNT: usize = 90;
     let mut out = messages(COUNT as u64, 8);
     for (tag, bytes) in (0..).zip(&mut out) {
