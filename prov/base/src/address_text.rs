@@ -7,8 +7,8 @@ use fabric_abi::*;
 
 const AF_IB: u16 = 27;
 
-/// The text of an address, or `None` where the format has none or the
-/// address is too short for it.
+/// Returns the text of an address; `None` if the format has none or the address is too short for
+/// it.
 pub fn text(format: u32, address: &[u8]) -> Option<String> {
     Some(match format {
         FI_SOCKADDR if field(address, 0).map(u16::from_ne_bytes) == Some(AF_IB) => {
@@ -52,20 +52,20 @@ pub fn text(format: u32, address: &[u8]) -> Option<String> {
     })
 }
 
-/// `N` bytes at an offset, where the address is that long.
+/// Returns the `N` bytes at an offset; `None` if the address is shorter.
 fn field<const N: usize>(address: &[u8], offset: usize) -> Option<[u8; N]> {
     address.get(offset..offset + N)?.try_into().ok()
 }
 
-/// An internet address of the family that a format demands.
+/// Formats an internet address, if it is of the family that the format demands (`accepts`).
 fn internet(address: &[u8], accepts: fn(&SocketAddr) -> bool) -> Option<String> {
     sockaddr::decode(address)
         .filter(accepts)
         .map(|address| sockaddr::to_string(&address))
 }
 
-/// `sockaddr_ib`: family, partition key, flow, address, service, its mask,
-/// scope; all but the family in network order.
+/// Formats a `sockaddr_ib`: family, partition key, flow, address, service, its mask, scope; all but
+/// the family are in network byte order.
 fn infiniband(address: &[u8]) -> Option<String> {
     let partition = u16::from_be_bytes(field(address, 2)?);
     let host: [u8; 16] = field(address, 8)?;
@@ -79,7 +79,7 @@ fn infiniband(address: &[u8]) -> Option<String> {
     ))
 }
 
-/// 64-bit words in hexadecimal with colons between them.
+/// Formats 64-bit words in hexadecimal, with colons between them.
 fn words(address: &[u8], count: usize) -> Option<String> {
     let words: Option<Vec<String>> = (0..count)
         .map(|word| {

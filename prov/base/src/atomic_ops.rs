@@ -47,7 +47,7 @@ macro_rules! numbered {
             /// All values, in the order of their numbers, which start at 0.
             pub const ALL: &[$name] = &[$($name::$variant,)*];
 
-            /// The value with this number, from an application or a peer.
+            /// Returns the value with this number, which comes from an application or a peer.
             pub fn from_number(number: u32) -> Option<Self> {
                 Self::ALL.get(number as usize).copied()
             }
@@ -112,33 +112,33 @@ numbered! {
     }
 }
 
-/// Which of the three families of calls an operation is asked through.
+/// The family of calls through which an operation is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// `fi_atomic`: nothing comes back.
+    /// `fi_atomic`: nothing is returned.
     Base,
-    /// `fi_fetch_atomic`: the old value comes back.
+    /// `fi_fetch_atomic`: the old value is returned.
     Fetch,
-    /// `fi_compare_atomic`: a comparand goes out, the old value comes back.
+    /// `fi_compare_atomic`: a comparand is sent, the old value is returned.
     Compare,
 }
 
-/// `struct fi_atomic_attr`: what one call can do.
+/// `struct fi_atomic_attr`: the limits of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicAttr {
-    /// Elements that one call takes at most.
+    /// Largest number of elements in one call.
     pub count: usize,
     /// Bytes per element.
     pub size: usize,
 }
 
-/// What a kind of number can do.
+/// The kind of number, which decides the operations that are defined for it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     Integer,
     Real,
     Complex,
-    /// Not on this processor.
+    /// Not supported on this processor.
     Missing,
 }
 
@@ -172,7 +172,7 @@ impl Datatype {
 }
 
 impl Op {
-    /// Whether the operation can be asked through these calls.
+    /// Whether the operation can be requested through these calls (fi_atomic(3)).
     pub fn has_form(self, form: Form) -> bool {
         use Op::*;
         match self {
@@ -184,7 +184,7 @@ impl Op {
         }
     }
 
-    /// Whether the operation exists for the datatype, on this processor.
+    /// Whether the operation is defined for the datatype, on this processor.
     pub fn supports(self, datatype: Datatype) -> bool {
         use Op::*;
         let class = datatype.class();
@@ -201,7 +201,7 @@ impl Op {
         self != Op::Read
     }
 
-    /// Whether the operation looks at an operand of the caller.
+    /// Whether the operation reads an operand of the caller.
     pub fn takes_operand(self) -> bool {
         self != Op::Read
     }
@@ -210,18 +210,18 @@ impl Op {
 impl Form {
     const ALL: [Form; 3] = [Form::Base, Form::Fetch, Form::Compare];
 
-    /// What it is called in messages between peers.
+    /// The number of the form in messages between peers.
     pub fn code(self) -> u8 {
         self as u8
     }
 
-    /// The form of this code, if there is one.
+    /// Returns the form with this number, if there is one.
     pub fn of_code(code: u8) -> Option<Form> {
         Form::ALL.get(usize::from(code)).copied()
     }
 
-    /// The calls that the flags of `fi_query_atomic` name; `-FI_EBADFLAGS` for
-    /// both at once or unknown ones, `-FI_EOPNOTSUPP` for tagged targets.
+    /// Returns the family of calls that the flags of `fi_query_atomic` name; `-FI_EBADFLAGS` if
+    /// both flags are set or unknown ones, `-FI_EOPNOTSUPP` for tagged targets.
     pub fn from_flags(flags: u64) -> Result<Self> {
         if flags & !(FI_FETCH_ATOMIC | FI_COMPARE_ATOMIC | FI_TAGGED) != 0 {
             return Err(Errno::EBADFLAGS);
@@ -239,13 +239,13 @@ impl Form {
     }
 }
 
-/// What a provider has of atomic operations.
+/// The atomic operations that a provider offers.
 #[derive(Clone, Copy, Debug)]
 pub struct Offered {
-    /// Bytes of operands of one call at most; 0 where there are none.
+    /// Largest number of bytes of operands in one call; 0 if the provider offers none.
     pub bytes: usize,
-    /// Whether there is this one, out of those of fi_atomic(3) on so many bytes:
-    /// by datatype, operation and the flags of `fi_query_atomic`.
+    /// Whether the provider offers an operation, out of those that fi_atomic(3) defines: by
+    /// datatype, operation and the flags of `fi_query_atomic`.
     pub filter: fn(fabric_abi::fi_datatype, fabric_abi::fi_op, u64) -> bool,
 }
 
@@ -253,7 +253,7 @@ impl Offered {
     /// No atomic operations.
     pub const NONE: Offered = Offered::up_to(0);
 
-    /// All that there are, of up to so many bytes.
+    /// All operations, with up to so many bytes of operands.
     pub const fn up_to(bytes: usize) -> Self {
         Offered {
             bytes,
@@ -261,15 +261,14 @@ impl Offered {
         }
     }
 
-    /// Whether this operation is offered for this datatype, in the form that the
-    /// flags say.
+    /// Whether this operation is offered for this datatype, in the form that the flags name.
     pub fn has(&self, datatype: u32, op: u32, flags: u64) -> bool {
         (self.filter)(datatype, op, flags)
     }
 }
 
-/// Answers `fi_query_atomic` and the `fi_*_atomicvalid` calls; `-FI_EOPNOTSUPP`
-/// for what is not offered.
+/// Implements `fi_query_atomic` and the `fi_*_atomicvalid` calls (fi_atomic(3)); `-FI_EOPNOTSUPP`
+/// for operations that are not offered.
 pub fn query(datatype: u32, op: u32, flags: u64, offered: &Offered) -> Result<AtomicAttr> {
     if !offered.has(datatype, op, flags) {
         return Err(Errno::EOPNOTSUPP);
@@ -288,13 +287,12 @@ pub fn query(datatype: u32, op: u32, flags: u64, offered: &Offered) -> Result<At
     })
 }
 
-/// Applies `op` to each element of `target`, with the elements of `operand` (not
-/// looked at by [`Op::Read`]) and, for a compare operation, of `compare`. The
-/// old values are stored to `result` unless that is empty.
+/// Applies `op` to each element of `target`, with the elements of `operand` (ignored by
+/// [`Op::Read`]) and, for a compare operation, of `compare`. The old values are stored to `result`
+/// unless that is empty.
 ///
-/// `-FI_EOPNOTSUPP` if the datatype does not have the operation, `-FI_EINVAL`
-/// if the lengths are not the same whole number of elements; nothing has
-/// happened then.
+/// `-FI_EOPNOTSUPP` if the operation is not defined for the datatype, `-FI_EINVAL` if the lengths
+/// are not the same whole number of elements; no element has been changed then.
 pub fn apply(
     op: Op,
     datatype: Datatype,
@@ -334,8 +332,9 @@ pub fn apply(
     Ok(())
 }
 
-/// Combines each element of `operand` into the one of `target`, for operations that take an operand and no comparand.
-/// Nobody else is at the memory: no element is updated atomically.
+/// Combines each element of `operand` into that of `target`, for operations with an operand and
+/// without a comparand. No other thread may access the memory: the elements are not updated
+/// atomically.
 ///
 /// `-FI_EOPNOTSUPP` and `-FI_EINVAL` as for [`apply`].
 pub fn combine(op: Op, datatype: Datatype, target: &mut [u8], operand: &[u8]) -> Result {
@@ -374,7 +373,8 @@ pub fn combine(op: Op, datatype: Datatype, target: &mut [u8], operand: &[u8]) ->
 }
 
 fn combine_to<V: Value>(op: Op, target: &mut [u8], operand: &[u8]) {
-    // The operation is looked at once, so that each has a loop of its own.
+    // The operation is matched once, outside the loop, so that each operation gets a loop of its
+    // own.
     macro_rules! for_each {
         ($($op:ident),*) => {
             match op {
@@ -401,7 +401,7 @@ fn combine_each<V: Value>(op: Op, target: &mut [u8], operand: &[u8]) {
     }
 }
 
-/// Whether the arguments of [`apply`] are in order for a target of `len` bytes.
+/// Whether the arguments of [`apply`] are valid for a target of `len` bytes.
 pub fn check(
     op: Op,
     datatype: Datatype,
@@ -428,7 +428,7 @@ fn apply_to<V: Value>(op: Op, target: &Iov<'_>, operand: &[u8], compare: &[u8], 
         let operand = V::Raw::at(operand, offset);
         let compare = V::Raw::at(compare, offset);
         let new = compute::<V>(op, old, operand, compare);
-        // An update that has to be tried again stores the newer old value.
+        // If the update has to be repeated, the newer old value overwrites this one.
         old.put(result, offset);
         new
     });

@@ -1,10 +1,9 @@
-//! Memory that the application lent to an operation, and socket [`transfer`]s
-//! from and to it.
+//! Memory that the application lends to an operation, and socket [`transfer`]s from and to it.
 //!
-//! The seam makes an [`AppIov`] out of the pointers of a call. libfabric's
-//! rule is that such memory stays valid, and the application's hands off it
-//! where the operation writes, until the operation has completed; that is the
-//! one promise on which every `unsafe` block of these files rests.
+//! The seam (`prov_util::ffi`) makes an [`AppIov`] from the pointers of a call. fi_msg(3) requires
+//! that such memory stays valid until the operation has completed, and that the application does
+//! not access memory that the operation writes; every `unsafe` block of these files relies on that
+//! one promise.
 
 mod copy;
 mod persistence;
@@ -23,26 +22,26 @@ pub use self::piece::Piece;
 pub use self::transfer::{Incoming, Outgoing, TRANSFER_LIMIT};
 use crate::errno::{Errno, Result};
 
-/// Buffers that one operation takes at most (`iov_limit`, `rma_iov_limit`).
+/// Largest number of buffers of one operation (`iov_limit`, `rma_iov_limit`; fi_endpoint(3)).
 pub const IOV_LIMIT: usize = 4;
 
-/// Memory that the application lent to an operation, which it leaves valid until
-/// the operation has completed. That promise is what the lifetime stands for, since
-/// the compiler cannot see it: to make one of a pointer is unsafe, and nothing safe
-/// makes one of memory of this library, such as a segment or a registered region.
-/// Views of those are [`Iov`]s that borrow from their owner.
+/// Memory that the application lends to an operation and leaves valid until the operation has
+/// completed. The lifetime `'static` stands for that promise, which the compiler cannot check:
+/// creating one from a pointer is unsafe, and no safe function creates one for memory of this
+/// library, such as a segment or a registered region. Views of those are [`Iov`]s that borrow from
+/// their owner.
 pub type AppIov = Iov<'static>;
 
-/// Up to [`IOV_LIMIT`] pieces of memory, one after another, that are valid for `'m`.
+/// Up to [`IOV_LIMIT`] segments of memory, one after another, that are valid for `'m`.
 #[derive(Clone, Copy)]
 pub struct Iov<'m> {
-    /// The first one is always there, the others up to `count`. None of the
-    /// first `count` is empty.
+    /// The first entry is always initialized, the others up to `count`. None of the first `count`
+    /// is empty.
     iov: [MaybeUninit<iovec>; IOV_LIMIT],
     count: u32,
-    /// Whether what is stored here is not to stay in this processor's caches.
+    /// Whether stores to this memory bypass this processor's caches.
     past_caches: bool,
-    /// Sum of the lengths; checked for overflow where the pieces came in.
+    /// Sum of the lengths; checked for overflow when the value was created.
     len: usize,
     /// The owner of the memory is borrowed.
     memory: PhantomData<&'m ()>,
@@ -60,7 +59,7 @@ const NOTHING: iovec = iovec {
 };
 
 impl<'m> Iov<'m> {
-    /// No memory at all: an empty message.
+    /// No memory: an empty message.
     pub const EMPTY: Iov<'m> = {
         let mut iov = [MaybeUninit::uninit(); IOV_LIMIT];
         iov[0] = MaybeUninit::new(NOTHING);
@@ -97,8 +96,8 @@ impl<'m> Iov<'m> {
         }
     }
 
-    /// The buffers of an I/O vector; `-FI_EINVAL` for more than
-    /// [`IOV_LIMIT`] or a total beyond the address space.
+    /// Returns the buffers of an I/O vector; `-FI_EINVAL` for more than [`IOV_LIMIT`] buffers or a
+    /// total beyond the address space.
     ///
     /// # Safety
     /// `iov` points to `count` entries, each as in [`AppIov::from_raw`].
@@ -115,7 +114,7 @@ impl<'m> Iov<'m> {
         Ok(this)
     }
 
-    /// Becomes a copy of `other`, of which no more is copied than there is.
+    /// Becomes a copy of `other`; copies no more entries than `other` has.
     #[inline(always)]
     pub fn assign(&mut self, other: &Self) {
         if other.count > 1 {
@@ -128,8 +127,7 @@ impl<'m> Iov<'m> {
         self.len = other.len;
     }
 
-    /// The same memory, but what is copied there, where it is long, goes past the
-    /// caches, if that is said.
+    /// Returns the same memory, with long stores to it bypassing the caches or not.
     #[must_use]
     #[inline]
     pub fn past_caches(mut self, past_caches: bool) -> Self {
@@ -159,26 +157,27 @@ impl<'m> Iov<'m> {
         unsafe { self.iov[0].assume_init() }
     }
 
-    /// Bytes in all pieces together.
+    /// Returns the number of bytes of all segments together.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is not one byte.
+    /// Whether there are no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Address of the first byte; for no bytes the place they were cut from,
-    /// or null. A value to report (`fi_cq_data_entry::buf`), not one to read through.
+    /// Returns the address of the first byte; if there are no bytes, the place they were cut from,
+    /// or null. The address is a value to report (`fi_cq_data_entry::buf`), not one to read
+    /// through.
     #[inline]
     pub fn address(&self) -> *mut std::ffi::c_void {
         self.first().iov_base
     }
 
-    /// The pieces, for a system call's I/O vector.
+    /// Returns the segments, for a system call's I/O vector.
     #[inline]
     #[allow(
         clippy::indexing_slicing,
@@ -189,15 +188,15 @@ impl<'m> Iov<'m> {
         unsafe { self.iov[..self.count as usize].assume_init_ref() }
     }
 
-    /// The only piece, where there is just one.
+    /// Returns the segment, if there is just one.
     #[inline(always)]
     pub fn single(&self) -> Option<&iovec> {
         // SAFETY: see `iov`.
         (self.count == 1).then(|| unsafe { self.iov[0].assume_init_ref() })
     }
 
-    /// `len` bytes from `offset` on, both cut to what there is. No bytes keep
-    /// their place: it is their [`AppIov::address`].
+    /// Returns `len` bytes from `offset` on, both limited to the bytes that exist. An empty result
+    /// keeps its place, which is its [`AppIov::address`].
     #[inline]
     #[allow(
         clippy::indexing_slicing,
@@ -233,7 +232,8 @@ impl<'m> Iov<'m> {
         part
     }
 
-    /// These bytes and then the others; `None` where that is more than [`IOV_LIMIT`] pieces.
+    /// Returns these bytes followed by the others; `None` if that is more than [`IOV_LIMIT`]
+    /// segments.
     pub fn followed_by(&self, others: &Iov<'m>) -> Option<Iov<'m>> {
         let mut both = *self;
         for piece in others.pieces() {
@@ -245,7 +245,7 @@ impl<'m> Iov<'m> {
         Some(both)
     }
 
-    /// No bytes, at the place of the one at `offset` or behind the last.
+    /// Returns no bytes, at the place of the byte at `offset` or behind the last one.
     #[cold]
     fn nothing_at(&self, offset: usize) -> Iov<'m> {
         let mut skip = offset;
@@ -266,7 +266,7 @@ impl<'m> Iov<'m> {
         nothing
     }
 
-    /// Copies `bytes` into the memory from `offset` on; returns how many fit.
+    /// Copies `bytes` into the memory from `offset` on; returns how many bytes fit.
     #[inline(always)]
     pub fn write_at(&self, offset: usize, bytes: &[u8]) -> usize {
         if self.count == 1 && offset == 0 && bytes.len() <= self.len {
@@ -306,7 +306,7 @@ impl<'m> Iov<'m> {
         done
     }
 
-    /// Copies from the memory at `offset` into `bytes`; returns how many came.
+    /// Copies from the memory at `offset` into `bytes`; returns the number of bytes copied.
     #[inline(always)]
     pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> usize {
         if self.count == 1 && offset == 0 && bytes.len() <= self.len {
@@ -323,10 +323,9 @@ impl<'m> Iov<'m> {
         self.read_pieces(offset, bytes)
     }
 
-    /// [`AppIov::read_at`] from the start, for memory that another process may write
-    /// to meanwhile: each byte is read exactly once, with a volatile access, eight at a time where they
-    /// are aligned, so what is
-    /// checked in `bytes` is what is used.
+    /// Copies like [`AppIov::read_at`] from the start, for memory that another process may write to
+    /// concurrently: each byte is read exactly once, with a volatile access, eight at a time where
+    /// they are aligned, so that the bytes that are checked are the bytes that are used.
     #[allow(clippy::indexing_slicing, reason = "limited to the room")]
     pub fn read_once(&self, bytes: &mut [u8]) -> usize {
         let mut done = 0;
@@ -402,15 +401,15 @@ impl<'m> Iov<'m> {
         }
     }
 
-    /// Has the processor fetch the beginning of the first piece, which another one
-    /// has written: its lines come all together then.
+    /// Prefetches the beginning of the first segment, which another processor has written: its
+    /// cache lines are then requested all together.
     #[inline]
     pub fn prefetch(&self) {
         let first = self.first();
         prefetch(first.iov_base.cast::<u8>().cast_const(), first.iov_len);
     }
 
-    /// Copies as much of `self` into `target` as fits; returns how many.
+    /// Copies as much of `self` into `target` as fits; returns the number of bytes.
     #[inline(always)]
     pub fn copy_to(&self, target: &Iov<'_>) -> usize {
         if self.count == 1 && target.count == 1 && self.len <= target.len {

@@ -1,4 +1,4 @@
-//! The error numbers that every call returns (fi_errno(3)).
+//! The error numbers that calls return (fi_errno(3)).
 
 use std::fmt;
 use std::num::NonZeroI32;
@@ -11,8 +11,8 @@ pub struct Errno(NonZeroI32);
 pub type Result<T = ()> = std::result::Result<T, Errno>;
 
 impl Errno {
-    /// The error of a positive or a negated error number; zero, which is no
-    /// error at all, becomes `FI_EOTHER`.
+    /// Returns the error of a positive or a negated error number; zero, which is no error, becomes
+    /// `FI_EOTHER`.
     pub const fn new(number: i32) -> Self {
         match NonZeroI32::new(if number == i32::MIN { 0 } else { number.abs() }) {
             Some(number) => Errno(number),
@@ -20,7 +20,7 @@ impl Errno {
         }
     }
 
-    /// The positive number, as it stands in `fi_cq_err_entry::err`.
+    /// The positive number, as in `fi_cq_err_entry::err`.
     pub const fn number(self) -> i32 {
         self.0.get()
     }
@@ -30,12 +30,12 @@ impl Errno {
         -self.0.get()
     }
 
-    /// The error that the last system call of this thread left behind.
+    /// Returns the error of the last system call of this thread.
     pub fn last_os_error() -> Self {
         std::io::Error::last_os_error().into()
     }
 
-    /// `Ok(value)` for a C return value that is not negative.
+    /// Returns `Ok(value)` for a C return value that is not negative.
     pub fn check(value: i32) -> Result<i32> {
         if value < 0 {
             Err(Self::new(value))
@@ -51,7 +51,7 @@ macro_rules! errnos {
             $(#[doc = concat!("`FI_", stringify!($name), "`")]
             pub const $name: Errno = Errno(NonZeroI32::new($number).unwrap());)*
 
-            /// The constant's name, where this number has one.
+            /// The constant's name, if this number has one.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0.get() {
                     $(n if n == $number => Some(concat!("FI_", stringify!($name))),)*

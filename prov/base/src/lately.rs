@@ -1,27 +1,27 @@
-//! Whether something was so lately that looking again tells nothing new.
+//! Remembers whether something was checked so recently that checking again is of no use.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Ticks of the processor's clock, or nanoseconds, that are "lately": 64 to 256
-/// ns, about what one question to the system takes.
+/// Bound of "recently", in ticks of the processor's clock or nanoseconds: 64 to 256 ns, about the
+/// duration of one system call that checks something.
 const LATELY: u64 = 256;
 
-/// When something was, on a clock that costs less than asking the system.
+/// The time at which something was checked, on a clock that is cheaper to read than a system call.
 ///
-/// The clock need not be the same on all processors: what seems to be in the
-/// future was not lately.
+/// The clock need not agree between processors: a time that seems to be in the future counts as not
+/// recent.
 #[derive(Default)]
 pub struct Lately(u64);
 
 impl Lately {
-    /// It is now.
+    /// Sets the time to now.
     #[inline(always)]
     pub fn is_now(&mut self) {
         self.0 = now();
     }
 
-    /// Whether it was lately.
+    /// Whether the time is recent.
     #[inline(always)]
     pub fn was(&self) -> bool {
         now().wrapping_sub(self.0) < LATELY
@@ -40,8 +40,8 @@ fn now() -> u64 {
 #[cfg(not(target_arch = "x86_64"))]
 use self::nanoseconds as now;
 
-/// Nanoseconds since a second before the first call, on a clock that is read without
-/// a system call.
+/// Returns nanoseconds since a second before the first call, on a clock that is read without a
+/// system call.
 #[inline]
 pub fn nanoseconds() -> u64 {
     static FIRST: OnceLock<Instant> = OnceLock::new();
@@ -59,7 +59,7 @@ mod tests {
         let never = Lately::default();
         assert!(!never.was());
         let mut once = Lately::default();
-        // This thread may lose its processor between the two.
+        // This thread may be preempted between the two.
         while !once.was() {
             once.is_now();
         }

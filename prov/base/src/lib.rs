@@ -1,6 +1,6 @@
-//! What stands below every object of the interface: errors, the log, parameters, locks,
-//! threads, sockets, names and memory. It knows the functions that the framework exports
-//! (`services`) and no object, no request and no provider.
+//! The layer below all objects of the interface: errors, the log, parameters, locks, threads,
+//! sockets, names and memory. It uses the functions that the framework exports (`services`) and
+//! depends on no object, request or provider.
 
 #![deny(clippy::indexing_slicing)]
 pub mod address_text;

@@ -1,6 +1,5 @@
-//! The targets of log records. The framework's logger reads provider and
-//! subsystem (`FI_LOG_PROV`, `FI_LOG_SUBSYS`, fabric(7)) out of a target
-//! `<provider>::<subsystem>`.
+//! The targets of log records. The framework's logger takes the provider and the subsystem
+//! (`FI_LOG_PROV`, `FI_LOG_SUBSYS`, fabric(7)) from a target `<provider>::<subsystem>`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,8 +9,8 @@ pub const SUBSYSTEMS: [&str; 10] = [
     "core", "fabric", "domain", "ep_ctrl", "ep_data", "av", "cq", "eq", "mr", "cntr",
 ];
 
-/// The provider and the subsystem of a target. A target that names no
-/// subsystem, such as a module's path, belongs to `core`.
+/// Splits a target into the provider and the subsystem. A target that names no subsystem, such as a
+/// module's path, belongs to `core`.
 pub fn origin(target: &str) -> (&str, &str) {
     let mut parts = target.split("::");
     let provider = match parts.next().unwrap_or_default() {
@@ -24,8 +23,8 @@ pub fn origin(target: &str) -> (&str, &str) {
     (provider, subsystem)
 }
 
-/// The log targets of one provider, one for each subsystem. Toolkit objects
-/// keep those of the provider that they work for.
+/// The log targets of one provider, one for each subsystem. Objects of the toolkit hold those of
+/// the provider that they belong to.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct Targets {
@@ -41,7 +40,7 @@ pub struct Targets {
     pub cntr: &'static str,
 }
 
-/// The [`Targets`] of the provider of a given name.
+/// Returns the [`Targets`] of the provider with a given name.
 #[macro_export]
 macro_rules! log_targets {
     ($provider:literal) => {
@@ -60,30 +59,30 @@ macro_rules! log_targets {
     };
 }
 
-/// The toolkit's own targets, for what belongs to no provider.
+/// The toolkit's own targets, for messages that belong to no provider.
 pub const UTIL: Targets = log_targets!("core");
 
-/// How often something has happened that somebody else can make happen as often as they
-/// like, so that the log does not grow with it.
+/// The number of times that an event has happened that others, such as peers, can cause as often as
+/// they like; limits how many lines it adds to the log.
 #[derive(Debug, Default)]
 pub struct Recurring(AtomicU64);
 
 impl Recurring {
-    /// It has not happened.
+    /// Starts with no occurrence.
     pub const fn new() -> Self {
         Recurring(AtomicU64::new(0))
     }
 
-    /// It has happened once more: the number of times, where that is to be logged, which
-    /// is at the first and then whenever it has doubled.
+    /// Counts an occurrence; returns the number if it is to be logged: at the first occurrence, and
+    /// then whenever the number has doubled.
     pub fn again(&self) -> Option<u64> {
         let times = self.0.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         times.is_power_of_two().then_some(times)
     }
 }
 
-/// Warns of what somebody else can make happen as often as they like, with how often it
-/// has happened in this place ([`Recurring::again`]).
+/// Warns of an event that others can cause as often as they like, with the number of times it has
+/// happened in this place ([`Recurring::again`]).
 #[macro_export]
 macro_rules! warn_again {
     (target: $target:expr, $($what:tt)+) => {{

@@ -7,14 +7,14 @@ use rustix::io::Errno as Os;
 
 use crate::errno::Result;
 
-/// A new one, that nobody can execute: where `vm.memfd_noexec` is 2 there are no
-/// others.
+/// Creates a file that cannot be made executable: where `vm.memfd_noexec` is 2, the kernel allows
+/// no others.
 ///
 /// # Errors
 /// Those of memfd_create(2).
 pub fn create(name: &str, flags: MemfdFlags) -> Result<OwnedFd> {
     let file = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
-        // Before Linux 6.3.
+        // Linux before 6.3 does not know the flag.
         Err(Os::INVAL) => memfd_create(name, flags),
         made => made,
     };

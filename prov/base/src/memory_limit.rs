@@ -1,13 +1,13 @@
-//! How much memory this process may use: that of the machine, or what its control
-//! groups (cgroups(7)) leave of it.
+//! The memory that this process may use: that of the machine, or the limit of its control groups
+//! (cgroups(7)).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Half of the memory that this process may use, in bytes: the least of the machine's
-/// memory and the limits of the process's control groups when this was first called.
+/// Returns half of the memory that this process may use, in bytes: of the least of the machine's
+/// memory and the limits of the process's control groups, as of the first call.
 pub fn half_of_memory() -> usize {
     static HALF: OnceLock<usize> = OnceLock::new();
     *HALF.get_or_init(|| {
@@ -18,8 +18,8 @@ pub fn half_of_memory() -> usize {
     })
 }
 
-/// The least limit of the control groups that the files under `root` name as this
-/// process's; `None` where there is none that can be read.
+/// Returns the least limit of this process's control groups, as the files under `root` name them;
+/// `None` if none can be read.
 fn limit_under(root: &Path) -> Option<u64> {
     let read = |name: &str| std::fs::read(root.join(name)).unwrap_or_default();
     let (groups, mounts) = (read("proc/self/cgroup"), read("proc/self/mountinfo"));
@@ -36,7 +36,7 @@ fn limit_under(root: &Path) -> Option<u64> {
     limits.min()
 }
 
-/// Which kind of control groups.
+/// The version of a hierarchy of control groups.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hierarchy {
     /// Version 1, with the memory controller.
@@ -104,11 +104,11 @@ impl Mount {
     }
 }
 
-/// The least limit of a group and of those above it, as far as they can be seen.
+/// Returns the least limit of a group and of its ancestors, as far as they are visible.
 fn least_limit(root: &Path, mount: &Mount, group: &Group<'_>) -> Option<u64> {
     let point = root.join(mount.point.strip_prefix("/").ok()?);
-    // A group outside of what is mounted, as in some containers: the topmost that can
-    // be seen is above it all the same, or is its own under another name.
+    // A group outside of the mounted part, as in some containers: the topmost visible group is an
+    // ancestor of it, or is the group itself under another name.
     let inner = group.path.strip_prefix(&mount.group).ok();
     let inner = inner.filter(|path| {
         let mut components = path.components();
@@ -134,8 +134,8 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|&byte| byte == b'\n')
 }
 
-/// A path of mountinfo, in which blanks and backslashes are written as three octal
-/// digits behind a backslash.
+/// Decodes a path of mountinfo, in which blanks and backslashes are written as three octal digits
+/// behind a backslash.
 fn unescaped(path: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path;

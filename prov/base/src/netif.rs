@@ -19,7 +19,7 @@ pub struct Interface {
     pub network: String,
     /// The address, with port 0.
     pub addr: SocketAddr,
-    /// Link speed in Mbit/s; 0 where the system does not know.
+    /// Link speed in Mbit/s; 0 if the system does not know it.
     pub speed: u32,
     /// Whether only this machine is reachable.
     pub loopback: bool,
@@ -30,13 +30,12 @@ fn means_loopback(name: &str) -> bool {
     name == "lo" || name == "loopback"
 }
 
-/// The addresses that are up, best first: fastest link, IPv4 before IPv6,
-/// addresses valid everywhere before those valid on one link, loopback last.
-/// Only those of the interface `only` if given; point-to-point links (tunnels)
-/// only if given by name.
+/// Returns the addresses that are up, best first: fastest link, IPv4 before IPv6, global before
+/// link-local addresses, loopback last. With `only`, those of that interface; point-to-point links
+/// (tunnels) are returned only if named.
 pub fn interfaces(only: Option<&str>) -> Vec<Interface> {
     let mut found = Vec::new();
-    // A netlink socket that the kernel refuses under load is not an error.
+    // Under load the kernel may refuse a netlink socket; the request is then repeated.
     for attempt in 0..10 {
         let all = {
             let _uncancelled = Uncancelled::begin();
@@ -65,7 +64,7 @@ pub fn interfaces(only: Option<&str>) -> Vec<Interface> {
     found
 }
 
-/// Best first; see [`interfaces`].
+/// Sorts best first; see [`interfaces`].
 fn sort(interfaces: &mut [Interface]) {
     interfaces.sort_by_key(|interface| {
         let local = match interface.addr.ip() {
@@ -102,7 +101,7 @@ fn usable(entry: getifaddrs::Interface, only: Option<&str>) -> Option<Interface>
     })
 }
 
-/// The loopback addresses, which getinfo offers whatever their netmask.
+/// Returns the loopback addresses, which getinfo offers whatever their netmask.
 fn loopback() -> [Interface; 2] {
     let entry = |ip: IpAddr, network: &str| Interface {
         name: "lo".into(),
@@ -117,7 +116,7 @@ fn loopback() -> [Interface; 2] {
     ]
 }
 
-/// An address of the interface with this number, and the bits of its network.
+/// Returns an address of the interface with this number, and the length of its network prefix.
 fn address(address: &Address, index: Option<u32>) -> Option<(SocketAddr, u32)> {
     match address {
         Address::V4(v4) => {
@@ -126,7 +125,7 @@ fn address(address: &Address, index: Option<u32>) -> Option<(SocketAddr, u32)> {
         }
         Address::V6(v6) => {
             let prefix = v6.netmask.map_or(128, |mask| mask.to_bits().leading_ones());
-            // Only these addresses mean nothing without their interface.
+            // Only link-local addresses are meaningless without their interface.
             let scope = match v6.address.is_unicast_link_local() {
                 true => index.unwrap_or(0),
                 false => 0,
@@ -151,7 +150,8 @@ fn network(ip: IpAddr, prefix: u32) -> String {
     format!("{network}/{prefix}")
 }
 
-/// Link speed in Mbit/s. Virtual interfaces have none, and some drivers say -1.
+/// Returns the link speed in Mbit/s; 0 for virtual interfaces, which have none, and for drivers
+/// that report -1.
 fn speed(name: &str) -> u32 {
     std::fs::read_to_string(format!("/sys/class/net/{name}/speed"))
         .ok()

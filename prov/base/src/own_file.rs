@@ -1,9 +1,9 @@
-//! Opening files that only this user may have written.
+//! Opens files that only this user may have written.
 //!
-//! In a directory that every user can write to, another user may have put anything in
-//! the place of a name that can be predicted: a file of its own, a symbolic link, a
-//! FIFO. None of these is followed, waited for or trusted. A file that the user has
-//! named is followed, but has to be trustworthy, too.
+//! In a directory that every user can write to, another user may have created anything under a name
+//! that can be predicted: a file, a symbolic link, a FIFO. None of these is followed, waited for or
+//! trusted. A path that the user has configured is followed, but the file has to be trustworthy,
+//! too.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -12,8 +12,8 @@ use std::path::Path;
 
 use crate::errno::{Errno, Result};
 
-/// Opens a regular file of the effective user that nobody else can write to, or
-/// creates it with mode 0600.
+/// Opens a regular file of the effective user that no other user can write to, or creates it with
+/// mode 0600.
 ///
 /// # Errors
 /// `-FI_EACCES` for any other file, and the errors of open(2).
@@ -28,7 +28,7 @@ pub fn open(path: &Path, read_only: bool, create: bool) -> Result<File> {
         .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK)
         .open(path)
         .map_err(|error| match error.raw_os_error() {
-            // A symbolic link; a FIFO or device that cannot be opened like this.
+            // Either a symbolic link, or a FIFO or device that cannot be opened with these flags.
             Some(libc::ELOOP | libc::ENXIO) => refuse(path),
             _ => Errno::from(error),
         })?;
@@ -39,15 +39,15 @@ pub fn open(path: &Path, read_only: bool, create: bool) -> Result<File> {
     if is_own { Ok(file) } else { Err(refuse(path)) }
 }
 
-/// What stands in a file with a secret.
+/// The contents of a file with a secret.
 pub struct Secret {
     pub bytes: Vec<u8>,
     /// Whether every user of the host can read it.
     pub is_public: bool,
 }
 
-/// Reads a file with a secret, or the one that a symbolic link leads to. It has to be a
-/// regular file of the effective user or of root that nobody else can write to.
+/// Reads a file with a secret, following a symbolic link. It has to be a regular file of the
+/// effective user or of root that no other user can write to.
 ///
 /// # Errors
 /// `PermissionDenied` for any other file, and the errors of open(2) and read(2).

@@ -1,4 +1,4 @@
-//! Threads of the library's own.
+//! Threads of the library.
 
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::uncancelled::Uncancelled;
 
-/// A thread that gets no signals, which are for the application's. Dropping it does not
-/// end it.
+/// A thread in which all signals are blocked, so that they are delivered to the application's
+/// threads. Dropping the value does not end the thread.
 pub struct OwnThread {
     handle: JoinHandle<()>,
     body: Arc<Mutex<Option<Body>>>,
 }
 
-/// What a thread that has begun has taken.
+/// The function of a thread; the thread takes it when it begins to run.
 type Body = Box<dyn FnOnce() + Send>;
 
 impl OwnThread {
@@ -38,36 +38,36 @@ impl OwnThread {
         Ok(OwnThread { handle, body })
     }
 
-    /// Whether the calling thread is this one. Unlike `std::thread::current()` this works
-    /// in destructors of thread-specific data.
+    /// Whether this is the calling thread. Unlike `std::thread::current()` this works in
+    /// destructors of thread-specific data.
     pub fn is_current(&self) -> bool {
         // SAFETY: neither has conditions; the handle's thread has not been joined, so its
         // number is no other thread's.
         unsafe { libc::pthread_equal(self.handle.as_pthread_t(), libc::pthread_self()) != 0 }
     }
 
-    /// Waits for the end of a thread that was told to end. One that has not begun never
-    /// does what it was started for, and is not waited for: what keeps it may be the lock
-    /// of the dynamic linker, which is the caller's in a destructor that dlclose(3) runs.
+    /// Waits for the end of a thread that was told to end. A thread that has not begun to run never
+    /// calls its function, and is not waited for: it may be blocked on the lock of the dynamic
+    /// linker, which the caller holds in a destructor that dlclose(3) runs.
     pub fn join(self) {
         if self.body.lock().take().is_some() {
             return;
         }
         let _uncancelled = Uncancelled::begin();
-        // It ends well or the process has been aborted.
+        // It returns normally, or the process has been aborted.
         let _ = self.handle.join();
     }
 
-    /// Leaves it to the process that has the thread, of which the calling one is a fork.
+    /// Forgets the thread without waiting, in a forked child: the thread exists in the parent only.
     pub fn forget(self) {
         std::mem::forget(self.handle);
     }
 }
 
-/// The life of a thread.
+/// The function that every thread of the library runs.
 fn begin(body: &Mutex<Option<Body>>) {
-    // The first wait at a lock registers a destructor with the dynamic linker, under its
-    // lock. Whoever waits for this thread later may hold that.
+    // The first wait on a lock registers a destructor with the dynamic linker, under the linker's
+    // lock, which the thread that waits for this one later may hold; so it is done here.
     let (lock, woken) = (Mutex::new(()), Condvar::new());
     let _ = woken.wait_for(&mut lock.lock(), Duration::ZERO);
     let body = body.lock().take();
@@ -76,7 +76,7 @@ fn begin(body: &Mutex<Option<Body>>) {
     }
 }
 
-/// Starts a thread that gets no signals.
+/// Starts a thread in which all signals are blocked.
 pub fn without_signals<R>(start: impl FnOnce() -> R) -> R {
     // SAFETY: a set of signals is plain data; `sigfillset` fills the one that
     // `pthread_sigmask` reads, which fills the other.
@@ -108,7 +108,7 @@ mod tests {
             let ended = ended.clone();
             OwnThread::start("test", 64 * 1024, move || {
                 told.send(()).unwrap();
-                // The other end is dropped when it is to end.
+                // The sender is dropped when the thread is to end.
                 let _ = hear.recv();
                 *ended.lock() = true;
             })

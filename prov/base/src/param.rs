@@ -1,5 +1,5 @@
-//! Tables of parameters: what a user can set for a provider, in one place with
-//! its type, its default and the text that `fi_info -e` shows.
+//! Tables of parameters: the settings of a provider, each with its type, its default and the text
+//! that `fi_info -e` shows.
 //!
 //! [`param_table!`](crate::param_table) makes a structure out of such a table.
 
@@ -17,11 +17,11 @@ pub trait ParamType: Sized {
     /// `FI_PARAM_*`
     const KIND: fi_param_type;
 
-    /// What the user set the parameter `name` to. `None` where it is not set,
-    /// or not to something of this type, which has been reported then.
+    /// Returns the value that the user set for the parameter `name`; `None` if it is not set, or
+    /// not to a value of this type, which is reported in the log.
     fn read(provider: &fi_provider, name: &CStr) -> Option<Self>;
 
-    /// The value as the help text shows it.
+    /// Formats the value for the help text.
     fn show(&self) -> String;
 }
 
@@ -89,8 +89,8 @@ impl<T: ParamType> ParamType for Option<T> {
     }
 }
 
-/// Defines the parameter `name` and reads it. A value outside `range` is
-/// reported and the default used instead.
+/// Defines the parameter `name` and reads it. A value outside `range` is reported in the log, and
+/// the default is used instead.
 pub fn load<T: ParamType + PartialOrd>(
     provider: &fi_provider,
     target: &str,
@@ -102,7 +102,7 @@ pub fn load<T: ParamType + PartialOrd>(
     let Ok(c_name) = CString::new(name) else {
         return default;
     };
-    // The doc comment of the row, on one line.
+    // Joins the lines of the row's doc comment.
     let help: Vec<&str> = help.split_whitespace().collect();
     let bounds = range.as_ref().map(bounds).unwrap_or_default();
     let default_text = default.show();
@@ -125,7 +125,7 @@ pub fn load<T: ParamType + PartialOrd>(
     }
 }
 
-/// What a range leaves, as the help text shows it.
+/// Formats the bounds of a range for the help text.
 fn bounds<T: ParamType>(range: &RangeInclusive<T>) -> String {
     let (start, end) = (range.start().show(), range.end().show());
     match (&*start, &*end) {
@@ -135,7 +135,7 @@ fn bounds<T: ParamType>(range: &RangeInclusive<T>) -> String {
     }
 }
 
-/// The largest size.
+/// The text for the largest size.
 const UNLIMITED: &str = "no limit";
 
 /// Defines a structure with one field for each parameter of a provider. The
@@ -175,7 +175,7 @@ macro_rules! param_table {
         }
 
         impl $name {
-            /// Makes the parameters known and reads what the user set.
+            /// Defines the parameters and reads the values that the user set.
             $vis fn load(provider: &$crate::param::fi_provider) -> Self {
                 let defaults = Self::default();
                 Self {

@@ -1,8 +1,8 @@
-//! The descriptor that tells which sockets have something, and a timer in it.
+//! An epoll(7) instance that reports which sockets have events, with a timer.
 //!
-//! Sockets are watched edge-triggered, for reading and writing at once, from
-//! the start to the end: an idle or a held back connection costs nothing, and
-//! no change of interest ever takes a system call.
+//! Sockets are registered edge-triggered, for reading and writing, once for their whole life: a
+//! connection that is idle or held back by flow control costs nothing, and no system call is needed
+//! to change the set of events.
 
 mod favourite;
 
@@ -23,30 +23,30 @@ use crate::process::Process;
 
 pub use self::favourite::Favourite;
 
-/// What a descriptor in a poller belongs to, as a number.
+/// The owner of a descriptor in a poller, encoded as a number.
 pub trait Source: Copy {
     /// The poller's timer.
     const TIMER: Self;
 
-    /// The number.
+    /// Encodes the owner.
     fn token(self) -> u64;
 
-    /// From that number.
+    /// Decodes a number.
     fn of_token(token: u64) -> Self;
 }
 
-/// What a socket has.
+/// The events of a socket.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<S> {
-    /// Whose it is.
+    /// The owner of the socket.
     pub source: S,
-    /// Something to read.
+    /// The socket is readable.
     pub readable: bool,
-    /// Room to write.
+    /// The socket is writable.
     pub writable: bool,
-    /// Its end: reading will tell.
+    /// The stream has ended; a read tells how.
     pub ended: bool,
-    /// An error, or a note on its error queue.
+    /// The socket has an error, or a message in its error queue.
     pub failed: bool,
 }
 
@@ -54,23 +54,23 @@ pub struct Event<S> {
 pub struct Poller<S> {
     epoll: OwnedFd,
     timer: OwnedFd,
-    /// When the timer goes off.
+    /// The time to which the timer is set.
     alarm: Option<Instant>,
     sources: PhantomData<S>,
-    /// A forked child shares the descriptors, and changes nothing of them.
+    /// A forked child shares the descriptors, and must not change their registration.
     process: Process,
 }
 
-/// What is told of a connection, and only when it changes.
+/// The events of a connection, which are reported only when they change.
 const CONNECTION: epoll::EventFlags = epoll::EventFlags::IN
     .union(epoll::EventFlags::OUT)
     .union(epoll::EventFlags::RDHUP)
     .union(epoll::EventFlags::ET);
-/// Events taken from the kernel at once.
+/// Largest number of events of one epoll_wait(2), which fits on the stack.
 const BATCH: usize = 128;
 
 impl<S: Source> Poller<S> {
-    /// A poller with its timer, not set.
+    /// Creates a poller with a timer that is not set.
     ///
     /// # Errors
     /// `-FI_EMFILE` and others of epoll_create(2) and timerfd_create(2).
@@ -95,7 +95,7 @@ impl<S: Source> Poller<S> {
         })
     }
 
-    /// Watches a connection's socket.
+    /// Registers a connection's socket.
     ///
     /// # Errors
     /// Those of epoll_ctl(2), and `-FI_EOPBADSTATE` in a forked child.
@@ -108,18 +108,18 @@ impl<S: Source> Poller<S> {
         Ok(())
     }
 
-    /// Tells once more what a watched connection's socket has, though it was
-    /// told before.
+    /// Makes the poller report the events of a registered connection again, though it has already
+    /// reported them.
     pub fn tell_again(&self, socket: BorrowedFd<'_>, source: S) {
         if !self.process.is_noted() {
             return;
         }
         let data = epoll::EventData::new_u64(source.token());
-        // A socket that is watched can be watched so.
+        // A registered socket can be modified like this.
         let _ = epoll::modify(&self.epoll, socket, data, CONNECTION);
     }
 
-    /// Watches a listening socket, level-triggered.
+    /// Registers a listening socket, level-triggered.
     ///
     /// # Errors
     /// Those of [`Poller::watch`].
@@ -136,28 +136,28 @@ impl<S: Source> Poller<S> {
         Ok(())
     }
 
-    /// Whether the calling process opened it, and did not inherit it.
+    /// Whether the calling process created the poller, and did not inherit it.
     pub fn is_own(&self) -> bool {
         self.process.is_current()
     }
 
-    /// Stops watching. Nothing in a forked child.
+    /// Removes a socket. Does nothing in a forked child.
     pub fn forget(&self, socket: BorrowedFd<'_>) {
         if !self.is_own() {
             return;
         }
-        // It may never have been watched.
+        // The socket may not be registered.
         let _ = epoll::delete(&self.epoll, socket);
     }
 
-    /// Appends what is ready now to `events`.
+    /// Appends the current events to `events`.
     pub fn poll(&mut self, events: &mut Vec<Event<S>>) {
         let now = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
         let mut buffer = [const { MaybeUninit::uninit() }; BATCH];
-        // An interrupted call has no events, the next one has them.
+        // An interrupted call returns no events; the next one does.
         let Ok((ready, _)) = epoll::wait(&self.epoll, &mut buffer, Some(&now)) else {
             return;
         };
@@ -174,7 +174,7 @@ impl<S: Source> Poller<S> {
         }
     }
 
-    /// Makes the timer go off at `when`, if that is earlier than it is set to.
+    /// Sets the timer to `when`, if that is earlier than its time.
     pub fn wake_at(&mut self, when: Instant) {
         if self.alarm.is_none_or(|alarm| when < alarm) {
             self.set_alarm(Some(when));
@@ -190,7 +190,7 @@ impl<S: Source> Poller<S> {
         if !self.is_own() {
             return;
         }
-        // Zero would stop the timer instead of letting it go off at once.
+        // // Zero would stop the timer instead of making it expire immediately.
         let left = when.map_or(Duration::ZERO, |when| {
             when.saturating_duration_since(Instant::now())
                 .max(Duration::from_nanos(1))
@@ -203,7 +203,7 @@ impl<S: Source> Poller<S> {
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &timing);
     }
 
-    /// Silences a timer that went off.
+    /// Resets a timer that has expired.
     pub fn alarm_heard(&mut self) {
         self.alarm = None;
         let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);

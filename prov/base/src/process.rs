@@ -1,12 +1,12 @@
-//! Which process an object belongs to. A child of fork(2) inherits objects whose
-//! sockets, epoll instances, timers and shared memory it shares with its parent.
+//! The process that an object belongs to. A child of fork(2) inherits objects whose sockets, epoll
+//! instances, timers and shared memory it shares with its parent.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The number of this process, as noted by the handler of fork(2) and by everything
-/// that is opened. It is the parent's in a child until that handler has run, which an
-/// earlier handler of the application may notice.
+/// The process id, as noted by the handler of fork(2) and whenever an object is opened. In a child
+/// it is the parent's until that handler has run, which an earlier handler of the application may
+/// notice.
 static NOTED: AtomicU32 = AtomicU32::new(0);
 
 /// The process in which something was opened.
@@ -26,14 +26,14 @@ impl Process {
         Process(note_current())
     }
 
-    /// Whether this is the calling process, and not one that it was forked from.
-    /// One system call.
+    /// Whether this is the calling process, and not one that it was forked from. Takes one system
+    /// call.
     pub fn is_current(self) -> bool {
         self.0 == std::process::id()
     }
 
-    /// [`Process::is_current`] for calls that move data: a load and a comparison. In
-    /// a child it is true as long as the handlers of fork(2) have not run.
+    /// [`Process::is_current`] for calls that move data: a load and a comparison. In a child it is
+    /// true until the handlers of fork(2) have run.
     #[inline(always)]
     pub fn is_noted(self) -> bool {
         self.0 == NOTED.load(Ordering::Relaxed)

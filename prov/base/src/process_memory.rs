@@ -1,10 +1,9 @@
-//! Memory that one process of this host offers another (process_vm_readv(2)), and
-//! what another one asks for (process_vm_writev(2)), or opens (proc_pid_mem(5)).
+//! Memory of another process of this host: copied with process_vm_readv(2) and
+//! process_vm_writev(2), or through an open file (proc_pid_mem(5)).
 //!
-//! Nothing here follows an address of the other process: the system copies,
-//! and refuses what the other process has not mapped or this one may not read.
-//! That it is still the same process, and that the bytes still are what they
-//! were offered for, shows in a [`Seal`].
+//! No address of the other process is dereferenced here: the kernel copies, and refuses what the
+//! other process has not mapped or this one may not access. A [`Seal`] shows that it is still the
+//! same process, and that the memory still holds the bytes that were offered.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -15,19 +14,19 @@ use crate::buffer::{IOV_LIMIT, Iov};
 use crate::errno::{Errno, Result};
 use crate::random;
 
-/// A piece of another process's memory.
+/// A segment of another process's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OtherPiece {
     /// Its address in that process.
     pub addr: u64,
     /// Bytes.
     pub len: u64,
-    /// The seal that vouches for it beside the process's, if any.
+    /// /// The seal that is valid for this segment only, besides the process's, if any.
     pub seal: Option<Token>,
 }
 
 impl OtherPiece {
-    /// As the system takes it.
+    /// Returns the segment as the system calls need it.
     pub fn iov(&self) -> iovec {
         iovec {
             iov_base: std::ptr::without_provenance_mut(self.addr as usize),
@@ -41,14 +40,14 @@ const NOTHING: iovec = iovec {
     iov_len: 0,
 };
 
-/// Bytes of one piece that is written down: its address, its length, and the
-/// address and the number of its seal, which has none at 0.
+/// Bytes of one encoded segment: its address, its length, and the address and the number of its
+/// seal; the number is 0 if it has none.
 const PIECE: usize = 4 * FIELD;
 const FIELD: usize = 8;
-/// Most bytes of a list of pieces that is written down.
+/// Largest number of bytes of an encoded list.
 pub const WRITTEN: usize = PIECE * IOV_LIMIT;
 
-/// Up to [`IOV_LIMIT`] pieces of another process's memory, one after another.
+/// Up to [`IOV_LIMIT`] segments of another process's memory, one after another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OtherIov {
     pieces: [OtherPiece; IOV_LIMIT],
@@ -56,7 +55,7 @@ pub struct OtherIov {
 }
 
 impl OtherIov {
-    /// The pieces, in order.
+    /// Returns the segments, in order.
     #[allow(
         clippy::indexing_slicing,
         reason = "no list has more pieces than there are places"
@@ -65,18 +64,18 @@ impl OtherIov {
         &self.pieces[..self.count]
     }
 
-    /// Bytes in all pieces; saturates.
+    /// Returns the number of bytes of all segments; saturates.
     pub fn len(&self) -> u64 {
         let lens = self.pieces().iter().map(|piece| piece.len);
         lens.fold(0, u64::saturating_add)
     }
 
-    /// Whether there is not one byte.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds a piece; `false` where there are [`IOV_LIMIT`] already.
+    /// Adds a segment; `false` if there are [`IOV_LIMIT`] already.
     pub fn push(&mut self, piece: OtherPiece) -> bool {
         match self.pieces.get_mut(self.count) {
             Some(slot) => {
@@ -88,7 +87,7 @@ impl OtherIov {
         }
     }
 
-    /// Adds what this process calls `memory`; `false` where it does not fit.
+    /// Adds `memory` of this process; `false` if it does not fit.
     pub fn push_own(&mut self, memory: &Iov<'_>, seal: Option<Token>) -> bool {
         let pieces = memory.pieces().iter();
         let mut pieces = pieces.filter(|piece| piece.iov_len != 0);
@@ -101,9 +100,8 @@ impl OtherIov {
         })
     }
 
-    /// Whether other processes can copy these pieces of this one's memory, as
-    /// far as the first byte of each tells: they cannot copy what belongs to a
-    /// device, for one.
+    /// Whether other processes can copy these segments of this process's memory, as far as the
+    /// first byte of each shows: memory of a device, for example, cannot be copied.
     #[allow(
         clippy::indexing_slicing,
         reason = "no list has more pieces than there are places"
@@ -124,8 +122,7 @@ impl OtherIov {
         matches!(copied, Ok(Ok(count)) if count == self.count)
     }
 
-    /// Writes the list down for another process of this host; the bytes that are
-    /// written.
+    /// Encodes the list for another process of this host; returns the encoded bytes.
     #[allow(
         clippy::indexing_slicing,
         reason = "no list has more pieces than there are places"
@@ -142,8 +139,8 @@ impl OtherIov {
         &to[..self.count * PIECE]
     }
 
-    /// Reads what another process has written; `None` if that is no list of
-    /// pieces that are not empty and have their place in memory.
+    /// Decodes a list that another process has encoded; `None` unless all segments are non-empty
+    /// and lie within the address space.
     pub fn read(bytes: &[u8]) -> Option<OtherIov> {
         let mut list = OtherIov::default();
         let (pieces, rest) = bytes.as_chunks::<PIECE>();
@@ -162,7 +159,7 @@ impl OtherIov {
         (rest.is_empty() && list.len() <= isize::MAX as u64).then_some(list)
     }
 
-    /// At most `len` bytes from `offset` on.
+    /// Returns at most `len` bytes from `offset` on.
     #[must_use]
     pub fn slice(&self, mut offset: u64, mut len: u64) -> OtherIov {
         let mut part = OtherIov::default();
@@ -183,14 +180,14 @@ impl OtherIov {
     }
 }
 
-/// A random number that stands at its place in this process's memory as long as
-/// something holds: that the memory it vouches for is what it was offered for.
-/// Who copies reads it behind the bytes, and so knows that it held until then.
-/// Beside it stands a secret, by which others show that they can read it.
+/// A random number that stays at its address in this process's memory while the memory that it
+/// vouches for holds the bytes that were offered. A process that copies reads the number after the
+/// bytes, and so knows that they were valid until then. Next to it is a secret, by which other
+/// processes prove that they can read this memory.
 #[derive(Debug)]
 pub struct Seal(Box<[AtomicU64; 2]>);
 
-/// A [`Seal`] as others know it.
+/// The address and number of a [`Seal`], as other processes know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
     /// Where the number stands.
@@ -206,7 +203,7 @@ impl Seal {
         Ok(Seal(Box::new([number.into(), secret.into()])))
     }
 
-    /// What others need to know.
+    /// Returns the address and the number, for other processes.
     #[allow(
         clippy::indexing_slicing,
         reason = "the offsets are constants within the array"
@@ -218,7 +215,7 @@ impl Seal {
         }
     }
 
-    /// What only who can read this process's memory knows.
+    /// Returns the secret, known only to processes that can read this process's memory.
     #[allow(
         clippy::indexing_slicing,
         reason = "the offsets are constants within the array"
@@ -227,8 +224,8 @@ impl Seal {
         self.0[1].load(Ordering::Relaxed)
     }
 
-    /// Nothing holds any more. What is written to the memory from here on is
-    /// not taken for what it was.
+    /// Invalidates the seal. Bytes written to the memory after this are not mistaken for those that
+    /// were offered.
     #[allow(
         clippy::indexing_slicing,
         reason = "the offsets are constants within the array"
@@ -245,8 +242,8 @@ impl Drop for Seal {
     }
 }
 
-/// Copies from pieces of another process's memory, which only the system looks
-/// at, to pieces of this one's; how many bytes.
+/// Copies from segments of another process's memory, which only the kernel accesses, to segments of
+/// this one's; returns the number of bytes.
 ///
 /// # Safety
 /// `near` describes memory that may be written to.
@@ -255,8 +252,8 @@ pub unsafe fn read(pid: libc::pid_t, near: &[iovec], far: &[iovec]) -> Result<us
     unsafe { copy(libc::process_vm_readv, pid, near, far) }
 }
 
-/// Copies from pieces of this process's memory to pieces of another one's, which
-/// only the system looks at; how many bytes.
+/// Copies from segments of this process's memory to segments of another one's, which only the
+/// kernel accesses; returns the number of bytes.
 ///
 /// # Safety
 /// `near` describes memory that may be read.
@@ -265,8 +262,8 @@ pub unsafe fn write(pid: libc::pid_t, near: &[iovec], far: &[iovec]) -> Result<u
     unsafe { copy(libc::process_vm_writev, pid, near, far) }
 }
 
-/// Copies from an address in another process, whose memory `file` is (proc_pid_mem(5)), to
-/// memory of this one; how many bytes: none where that memory is no longer there.
+/// Copies from an address in another process, whose memory is open as `file` (proc_pid_mem(5)), to
+/// memory of this one; returns the number of bytes, 0 if that memory does not exist.
 ///
 /// # Safety
 /// `near` describes memory that may be written to.
@@ -276,8 +273,8 @@ pub unsafe fn read_at(file: BorrowedFd<'_>, near: iovec, addr: u64) -> Result<us
     outcome(unsafe { libc::pread64(fd, near.iov_base, near.iov_len, addr.cast_signed()) })
 }
 
-/// Copies from memory of this process to an address in another one, whose memory `file` is;
-/// how many bytes: none where that memory is no longer there.
+/// Copies from memory of this process to an address in another one, whose memory is open as `file`;
+/// returns the number of bytes, 0 if that memory does not exist.
 ///
 /// # Safety
 /// `near` describes memory that may be read.
@@ -298,7 +295,7 @@ type Copy = unsafe extern "C" fn(
 ) -> isize;
 
 /// # Safety
-/// `near` describes memory that `call` may do its part with.
+/// `near` describes memory that `call` may read or write.
 #[inline(always)]
 unsafe fn copy(call: Copy, pid: libc::pid_t, near: &[iovec], far: &[iovec]) -> Result<usize> {
     let (count, far_count) = (near.len() as libc::c_ulong, far.len() as libc::c_ulong);
@@ -331,7 +328,7 @@ mod tests {
             }));
         }
         assert!(list.can_be_copied());
-        // Nothing of a process is there.
+        // No process has memory at this address.
         list.push(OtherPiece {
             addr: 8,
             len: 16,

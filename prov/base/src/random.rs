@@ -1,13 +1,13 @@
-//! Random numbers for names that strangers should not guess or meet again.
+//! Random numbers for names that others should not be able to guess or to reuse.
 
 use rustix::rand::GetRandomFlags;
 
 use crate::errno::{Errno, Result};
 
-/// Bytes that nobody can guess.
+/// Returns bytes that cannot be guessed.
 ///
 /// # Errors
-/// `-FI_EIO` where the system has none to give.
+/// `-FI_EIO` if the system has no random numbers.
 pub fn bytes<const N: usize>() -> Result<[u8; N]> {
     const { assert!(N <= 256, "the system gives as many at once") };
     let mut bytes = [0; N];
@@ -17,16 +17,16 @@ pub fn bytes<const N: usize>() -> Result<[u8; N]> {
     }
 }
 
-/// A number that nobody can guess.
+/// Returns a number that cannot be guessed.
 ///
 /// # Errors
-/// As above.
+/// Those of [`bytes`].
 pub fn secret() -> Result<u64> {
     bytes().map(u64::from_ne_bytes)
 }
 
-/// A number that is hardly ever met twice: from the system, or from the clock
-/// where that has none to give.
+/// Returns a number that is unlikely to be repeated: from the system, or from the clock if the
+/// system has no random numbers.
 pub fn number() -> u64 {
     secret().unwrap_or_else(|_| {
         std::time::SystemTime::now()

@@ -1,5 +1,4 @@
-//! Names of nodes and services into addresses: getaddrinfo(3) with a safe
-//! face.
+//! Resolves names of nodes and services to addresses: a safe interface to getaddrinfo(3).
 
 use std::ffi::CStr;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -12,25 +11,24 @@ use crate::uncancelled::Uncancelled;
 /// What to look up.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Query<'a> {
-    /// Host name or address; without one the local node is meant.
+    /// Host name or address; `None` means the local node.
     pub node: Option<&'a CStr>,
-    /// Service name or port number; without one the port is 0.
+    /// Service name or port number; `None` means port 0.
     pub service: Option<&'a CStr>,
     /// `AF_INET`, `AF_INET6`, or 0 for either.
     pub family: i32,
-    /// Whether the address is to be listened at (`FI_SOURCE`), which without
-    /// a node means the wildcard address, not the loopback one.
+    /// Whether the address is to be listened at (`FI_SOURCE`): without a node it is the wildcard
+    /// address, not the loopback one.
     pub passive: bool,
-    /// Whether `node` must be an address, which asks no name server
-    /// (`FI_NUMERICHOST`).
+    /// Whether `node` must be an address, so that no name server is contacted (`FI_NUMERICHOST`).
     pub numeric: bool,
 }
 
-/// The addresses that a query leads to, best first; `-FI_ENODATA` where it
-/// leads to none, `-FI_EAGAIN` where the name server did not answer.
+/// Returns the addresses of a query, best first; `-FI_ENODATA` if there are none, `-FI_EAGAIN` if
+/// the name server did not answer.
 ///
-/// The node may be the string form of an address (`FI_ADDR_STR`), which is
-/// complete: a service beside it is `-FI_EINVAL`.
+/// The node may be the string form of an address (`FI_ADDR_STR`), which is complete: a service
+/// together with it is `-FI_EINVAL`.
 pub fn resolve(query: &Query<'_>) -> Result<Vec<SocketAddr>> {
     if let Some(node) = query.node.and_then(|node| node.to_str().ok())
         && sockaddr::is_uri(node)
@@ -53,7 +51,7 @@ pub fn resolve(query: &Query<'_>) -> Result<Vec<SocketAddr>> {
     if query.node.is_none() && query.service.is_none() {
         return Err(Errno::EINVAL);
     }
-    // The C library takes a port modulo 65536.
+    // The C library would take a port modulo 65536.
     if let Some(Ok(service)) = query.service.map(CStr::to_str)
         && service.parse::<u16>().is_err()
         && service.bytes().all(|byte| byte.is_ascii_digit())
@@ -75,14 +73,14 @@ pub fn resolve(query: &Query<'_>) -> Result<Vec<SocketAddr>> {
     }
 }
 
-/// The local address, with port 0, from which packets to `dest` leave.
+/// Returns the local address, with port 0, from which packets to `dest` are sent.
 pub fn source_towards(dest: &SocketAddr) -> Result<SocketAddr> {
     let any: IpAddr = match dest {
         SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
     };
-    // Connecting a datagram socket sends nothing; it only asks for the route.
-    // Port 0 is no destination, any other does.
+    // Connecting a datagram socket sends nothing; it only looks up the route. Port 0 is not a valid
+    // destination; any other is.
     let mut dest = *dest;
     if dest.port() == 0 {
         dest.set_port(9);

@@ -1,5 +1,5 @@
-//! What the toolkit and the providers need from the framework: the public C
-//! functions that libfabric.so.1 exports, be it this library or another.
+//! The public C functions of the framework that the toolkit and the providers use. libfabric.so.1
+//! exports them, whether it is this library or another.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
@@ -8,10 +8,9 @@ use fabric_abi::*;
 
 use crate::logging::UTIL;
 
-/// Makes a parameter known. Without it the parameter cannot be read, which
-/// leaves its default.
+/// Defines a parameter. A parameter that is not defined cannot be read, and has its default.
 pub fn define_param(provider: &fi_provider, name: &CStr, kind: fi_param_type, help: &str) {
-    // The function takes a format.
+    // The function expects a format string.
     let Ok(help) = CString::new(help.replace('%', "%%")) else {
         return;
     };
@@ -22,7 +21,7 @@ pub fn define_param(provider: &fi_provider, name: &CStr, kind: fi_param_type, he
     }
 }
 
-/// A parameter, where the user set it.
+/// Returns the value of a parameter, if the user set it.
 ///
 /// # Safety
 /// Its type is the one that is stored as a `T`.
@@ -39,39 +38,39 @@ unsafe fn param<T: Default>(provider: &fi_provider, name: &CStr) -> Option<T> {
     (status == 0).then_some(value)
 }
 
-/// An integer parameter, where the user set it.
+/// Returns an integer parameter, if the user set it.
 pub fn param_int(provider: &fi_provider, name: &CStr) -> Option<i32> {
     // SAFETY: an integer parameter stores an `int`.
     unsafe { param::<c_int>(provider, name) }
 }
 
-/// A size, where the user set it.
+/// Returns a size, if the user set it.
 pub fn param_size(provider: &fi_provider, name: &CStr) -> Option<usize> {
     // SAFETY: a size parameter stores a `size_t`.
     unsafe { param::<usize>(provider, name) }
 }
 
-/// A boolean, where the user set it.
+/// Returns a boolean, if the user set it.
 pub fn param_bool(provider: &fi_provider, name: &CStr) -> Option<bool> {
     // Booleans are stored as an `int`.
     param_int(provider, name).map(|value| value != 0)
 }
 
-/// A boolean of the framework's own (`FI_<NAME>`), where the user set it.
+/// Returns a boolean parameter of the framework itself (`FI_<NAME>`), if the user set it.
 pub fn core_bool(name: &CStr) -> Option<bool> {
     let mut value: c_int = 0;
     // SAFETY: a boolean stores an `int`.
     unsafe { core_param(name, (&raw mut value).cast()) }.then_some(value != 0)
 }
 
-/// A size of the framework's own, likewise.
+/// Returns a size parameter of the framework itself, if the user set it.
 pub fn core_size(name: &CStr) -> Option<usize> {
     let mut value: usize = 0;
     // SAFETY: a size stores a `size_t`.
     unsafe { core_param(name, (&raw mut value).cast()) }.then_some(value)
 }
 
-/// A text of the framework's own, likewise.
+/// Returns a text parameter of the framework itself, if the user set it.
 pub fn core_text(name: &CStr) -> Option<String> {
     let mut value: *const c_char = std::ptr::null();
     // SAFETY: a text stores a pointer to a C string, which is the framework's and
@@ -82,7 +81,7 @@ pub fn core_text(name: &CStr) -> Option<String> {
     }
 }
 
-/// Stores a parameter of the framework's own; whether it is set.
+/// Stores a parameter of the framework itself; returns whether it is set.
 ///
 /// # Safety
 /// `value` is a place for a value of the parameter's type.
@@ -91,7 +90,7 @@ unsafe fn core_param(name: &CStr, value: *mut std::ffi::c_void) -> bool {
     unsafe { fi_param_get(std::ptr::null_mut(), name.as_ptr(), value) == 0 }
 }
 
-/// A text, where the user set it.
+/// Returns a text, if the user set it.
 pub fn param_text(provider: &fi_provider, name: &CStr) -> Option<String> {
     let mut value: *const c_char = std::ptr::null();
     // SAFETY: a text parameter stores a pointer to a C string.
@@ -110,7 +109,7 @@ pub fn param_text(provider: &fi_provider, name: &CStr) -> Option<String> {
     Some(text.to_string_lossy().into_owned())
 }
 
-/// The text of a positive error number (fi_errno(3)).
+/// Returns the text of a positive error number (fi_errno(3)).
 pub fn strerror(number: c_int) -> &'static CStr {
     // SAFETY: the function takes any number, and its texts are constant.
     unsafe {
@@ -122,8 +121,8 @@ pub fn strerror(number: c_int) -> &'static CStr {
     }
 }
 
-/// The names of the bits or of the enumeration value `bits`, which is of the
-/// type `kind` (`FI_TYPE_*`, fi_tostr(3)).
+/// Returns the names of the bits or of the enumeration value `bits`, which is of the type `kind`
+/// (`FI_TYPE_*`, fi_tostr(3)).
 pub fn name_of(bits: u64, kind: fi_type) -> Option<String> {
     let wide = [
         FI_TYPE_CAPS,

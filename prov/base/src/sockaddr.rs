@@ -28,7 +28,7 @@ impl Encoded {
     }
 }
 
-/// The socket structure of an address.
+/// Encodes an address as a socket structure.
 pub fn encode(addr: &SocketAddr) -> Encoded {
     let mut bytes = [0; SIZE_IN6];
     let family = match addr {
@@ -52,8 +52,8 @@ pub fn encode(addr: &SocketAddr) -> Encoded {
     Encoded { bytes, len }
 }
 
-/// The address in a socket structure; `None` for other families and for fewer
-/// bytes than the family needs.
+/// Decodes the address in a socket structure; `None` for other families and for fewer bytes than
+/// the family needs.
 #[allow(
     clippy::indexing_slicing,
     reason = "the length of the family was compared"
@@ -75,11 +75,11 @@ pub fn decode(bytes: &[u8]) -> Option<SocketAddr> {
     }
 }
 
-/// The address that the application gives to something that has addresses of this
-/// format (`fi_info::addr_format`).
+/// Decodes an address that the application gives to an object whose addresses have this format
+/// (`fi_info::addr_format`).
 ///
 /// # Errors
-/// `-FI_EINVAL` for none, `-FI_EAFNOSUPPORT` for one of another family.
+/// `-FI_EINVAL` if there is none, `-FI_EAFNOSUPPORT` for one of another family.
 pub fn decode_as(bytes: &[u8], format: u32) -> Result<SocketAddr> {
     let addr = decode(bytes).ok_or(Errno::EINVAL)?;
     let fits = match format {
@@ -90,7 +90,7 @@ pub fn decode_as(bytes: &[u8], format: u32) -> Result<SocketAddr> {
     fits.then_some(addr).ok_or(Errno::EAFNOSUPPORT)
 }
 
-/// Size of the socket structure of an `AF_*` family.
+/// Returns the size of the socket structure of an `AF_*` family.
 pub fn size_of_family(family: u16) -> Option<usize> {
     match i32::from(family) {
         libc::AF_INET => Some(SIZE_IN),
@@ -99,7 +99,7 @@ pub fn size_of_family(family: u16) -> Option<usize> {
     }
 }
 
-/// The `FI_SOCKADDR_*` format of an address.
+/// Returns the `FI_SOCKADDR_*` format of an address.
 pub fn format_of(addr: &SocketAddr) -> u32 {
     match addr {
         SocketAddr::V4(_) => FI_SOCKADDR_IN,
@@ -107,8 +107,7 @@ pub fn format_of(addr: &SocketAddr) -> u32 {
     }
 }
 
-/// The same address without the interface that an IPv6 one is at; `None` where it
-/// names none.
+/// Returns the same address without the interface (scope) of an IPv6 one; `None` if it names none.
 pub fn without_scope(addr: &SocketAddr) -> Option<SocketAddr> {
     match addr {
         SocketAddr::V6(v6) if v6.scope_id() != 0 => {
@@ -118,12 +117,12 @@ pub fn without_scope(addr: &SocketAddr) -> Option<SocketAddr> {
     }
 }
 
-/// Whether messages can be sent there: neither address nor port is open.
+/// Whether messages can be sent to the address: neither the address nor the port is unspecified.
 pub fn is_destination(addr: &SocketAddr) -> bool {
     !addr.ip().is_unspecified() && addr.port() != 0
 }
 
-/// The string form of an address, such as `fi_sockaddr_in://10.1.2.3:4567`.
+/// Returns the string form of an address, such as `fi_sockaddr_in://10.1.2.3:4567`.
 pub fn to_string(addr: &SocketAddr) -> String {
     match addr {
         SocketAddr::V4(v4) => format!("fi_sockaddr_in://{}:{}", v4.ip(), v4.port()),
@@ -136,9 +135,8 @@ pub fn is_uri(node: &str) -> bool {
     node.contains("://")
 }
 
-/// The address in a string form. Host and port may be missing and are then
-/// unspecified; what follows the port (`/...`, `?...`) has no meaning for
-/// internet addresses.
+/// Parses the string form of an address. Host and port may be missing and are then unspecified;
+/// text after the port (`/...`, `?...`) has no meaning for internet addresses and is ignored.
 pub fn parse(text: &str) -> Option<SocketAddr> {
     let (scheme, rest) = text.split_once("://")?;
     let rest = rest.split(['/', '?']).next()?;

@@ -1,5 +1,5 @@
-//! Connected stream sockets: what goes through them, and whose ends they are.
-//! [`tcp`] makes them, [`silence`] watches over them, [`zerocopy`] spares copies.
+//! Connected stream sockets: sending, receiving and the addresses of their ends. [`tcp`] creates
+//! them, [`silence`] detects hosts that have failed, [`zerocopy`] sends without copies.
 
 pub mod silence;
 pub mod tcp;
@@ -12,34 +12,34 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use crate::errno::{Errno, Result};
 
-/// Sends from one buffer, without waiting: the bytes that left.
+/// Sends from one buffer, without waiting; returns the number of bytes sent.
 ///
 /// # Errors
-/// Those of send(2); `-FI_EAGAIN` where there is no room.
+/// Those of send(2); `-FI_EAGAIN` if the socket's buffer is full.
 #[inline]
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize> {
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     Ok(rustix::net::send(socket, bytes, flags)?)
 }
 
-/// Receives into one buffer, without waiting: the bytes that came, 0 at the end
-/// of the stream.
+/// Receives into one buffer, without waiting; returns the number of bytes received, 0 at the end of
+/// the stream.
 ///
 /// # Errors
-/// Those of recv(2); `-FI_EAGAIN` where nothing has come.
+/// Those of recv(2); `-FI_EAGAIN` if no bytes have arrived.
 #[inline]
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize> {
     let (received, _) = rustix::net::recv(socket, buffer, RecvFlags::DONTWAIT)?;
     Ok(received)
 }
 
-/// Bytes that have come and were not received.
+/// Returns the number of bytes that have arrived and are not yet received.
 pub fn waiting(socket: BorrowedFd<'_>) -> usize {
     let bytes = rustix::io::ioctl_fionread(socket).ok();
     bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or(0)
 }
 
-/// The address at the socket's near end.
+/// Returns the socket's own address.
 ///
 /// # Errors
 /// Those of getsockname(2).
@@ -47,18 +47,18 @@ pub fn name(socket: BorrowedFd<'_>) -> Result<SocketAddr> {
     Ok(rustix::net::getsockname(socket)?.try_into()?)
 }
 
-/// The address at the socket's far end.
+/// Returns the address of the socket's peer.
 ///
 /// # Errors
-/// Those of getpeername(2); `-FI_ENOTCONN` without one.
+/// Those of getpeername(2); `-FI_ENOTCONN` if it has none.
 pub fn peer_name(socket: BorrowedFd<'_>) -> Result<SocketAddr> {
     let name = rustix::net::getpeername(socket)?.ok_or(Errno::ENOTCONN)?;
     Ok(name.try_into()?)
 }
 
-/// The process at the far end of a unix(7) socket, as the kernel knew it when the socket was
-/// connected (`SO_PEERCRED`). Its `pid` is 0 where it is in another pid namespace, which
-/// rustix's own function does not provide for.
+/// Returns the process at the other end of a unix(7) socket, as the kernel knew it when the socket
+/// was connected (`SO_PEERCRED`). Its `pid` is 0 if it is in another pid namespace, which rustix's
+/// own function cannot represent.
 ///
 /// # Errors
 /// Those of getsockopt(2).
@@ -83,15 +83,15 @@ pub fn peer_credentials(socket: BorrowedFd<'_>) -> Result<libc::ucred> {
     Ok(peer)
 }
 
-/// The addresses at the socket's near and far end.
+/// Returns the addresses of the socket itself and of its peer.
 ///
 /// # Errors
-/// As above.
+/// Those of [`name`] and [`peer_name`].
 pub fn ends(socket: BorrowedFd<'_>) -> Result<(SocketAddr, SocketAddr)> {
     Ok((name(socket)?, peer_name(socket)?))
 }
 
-/// The address at the socket's far end, for the log.
+/// Returns the address of the socket's peer, for the log.
 pub fn peer_text(socket: BorrowedFd<'_>) -> String {
     match peer_name(socket) {
         Ok(addr) => addr.to_string(),

@@ -1,7 +1,7 @@
-//! The framework's functions where there is no framework.
+//! The framework's functions for programs without the framework.
 
-/// Defines them, for the unit tests and fuzz targets of a crate: no parameter is
-/// set, nothing has a name.
+/// Defines the functions, for the unit tests and fuzz targets of a crate: no parameter is set, no
+/// value has a name.
 #[macro_export]
 macro_rules! stand_in {
     () => {

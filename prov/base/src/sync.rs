@@ -1,9 +1,8 @@
-//! A mutex whose reality is decided when an object is opened.
+//! A mutex that locks or not, as is decided when an object is opened.
 //!
-//! Applications tell with the threading level of their hints how much locking
-//! they need (fi_domain(3)). A lock that nobody asked for costs a few plain
-//! instructions, also where threads of the library itself may have to enter;
-//! one that is real costs an uncontended compare-and-swap.
+//! Applications state in the threading level of their hints how much locking they need
+//! (fi_domain(3)). A lock that is not needed costs a few plain instructions, even if threads of the
+//! library itself may have to enter; a real one costs an uncontended compare-and-swap.
 
 pub mod barrier;
 mod bias;
@@ -21,22 +20,22 @@ use parking_lot::lock_api::RawMutex as _;
 use self::bias::Bias;
 pub use self::guard::{Guard, HelperGuard, LoneGuard, PromptGuard, RealGuard};
 
-/// Whether a [`Lock`] locks.
+/// Whether a [`Lock`] excludes threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
-    /// Threads may meet; they exclude each other.
+    /// Several threads may enter concurrently; they exclude each other.
     Real,
-    /// The application promised that its threads do not meet. What happens if they do
-    /// is undefined (fabric(7)); most often it is noticed, and aborts.
+    /// The application has promised that its threads do not enter concurrently. The behaviour if
+    /// they do is undefined (fabric(7)); most often it is detected, and aborts.
     Elided,
-    /// As [`LockKind::Elided`] for the application, which threads of the
-    /// library help now and then ([`Lock::lock_as_helper`]). They pay.
+    /// As [`LockKind::Elided`] for the application; threads of the library enter now and then
+    /// ([`Lock::lock_as_helper`]) and bear the cost of the exclusion.
     Biased,
 }
 
 impl LockKind {
-    /// For state that everything in a domain shares: only `FI_THREAD_DOMAIN`
-    /// lets threads never meet there.
+    /// For state that all objects of a domain share: only with `FI_THREAD_DOMAIN` do threads never
+    /// access it concurrently.
     pub fn for_domain(threading: fi_threading) -> Self {
         if threading == FI_THREAD_DOMAIN {
             LockKind::Elided
@@ -45,9 +44,8 @@ impl LockKind {
         }
     }
 
-    /// For state that belongs to one completion object and is touched by no
-    /// engine that other completion objects drive too: `FI_THREAD_COMPLETION`
-    /// is enough there.
+    /// For state that belongs to one completion object and is not accessed by a progress engine
+    /// that other completion objects drive too: `FI_THREAD_COMPLETION` is sufficient there.
     pub fn for_completion(threading: fi_threading) -> Self {
         if threading == FI_THREAD_COMPLETION {
             LockKind::Elided
@@ -56,9 +54,9 @@ impl LockKind {
         }
     }
 
-    /// For what moves together, which belongs to one endpoint or one completion
-    /// object, and which a thread of the library helps. With automatic progress
-    /// that thread enters too often for the application to be preferred.
+    /// For a lane, which belongs to one endpoint or one completion object, and which a thread of
+    /// the library helps. With automatic progress that thread enters too often for the application
+    /// to be preferred.
     pub fn for_lane(threading: fi_threading, progress: fi_progress) -> Self {
         match Self::for_completion(threading) {
             LockKind::Elided if progress == FI_PROGRESS_MANUAL => LockKind::Biased,
@@ -67,14 +65,13 @@ impl LockKind {
     }
 }
 
-/// A value that one thread at a time uses. `HELPED` says whether threads of the
-/// library are among them.
+/// A value that one thread at a time uses. `HELPED` says whether threads of the library may enter.
 pub struct Lock<T: ?Sized, const HELPED: bool = true> {
     kind: LockKind,
-    /// Who is inside, where the lock is real.
+    /// The mutex of a lock that is real.
     raw: RawMutex,
-    /// Who is inside, where it is not. Closed where it is, so that one look at it
-    /// is enough where it is not.
+    /// The exclusion of a lock that is not real. Closed if the lock is real, so that testing it is
+    /// sufficient in the other case.
     bias: Bias,
     value: UnsafeCell<T>,
 }
@@ -88,13 +85,12 @@ unsafe impl<T: ?Sized + Send, const HELPED: bool> Sync for Lock<T, HELPED> {}
 // SAFETY: owning the lock is owning the value.
 unsafe impl<T: ?Sized + Send, const HELPED: bool> Send for Lock<T, HELPED> {}
 
-/// A [`Lock`] that helpers cannot enter, so that there is nothing to be biased
-/// against.
+/// A [`Lock`] that helpers cannot enter, so that there are no threads to be biased against.
 pub type LoneLock<T> = Lock<T, false>;
 
 impl<T> Lock<T> {
-    /// A free lock around `value`. Where the system does not let it be biased,
-    /// it is real.
+    /// Creates a free lock around `value`. Where the kernel does not support biased locks, it is
+    /// real.
     pub fn new(kind: LockKind, value: T) -> Self {
         let kind = match kind {
             LockKind::Biased if !barrier::is_available() => LockKind::Real,
@@ -105,7 +101,7 @@ impl<T> Lock<T> {
 }
 
 impl<T> LoneLock<T> {
-    /// A free lock around `value`.
+    /// Creates a free lock around `value`.
     pub fn alone(kind: LockKind, value: T) -> Self {
         let kind = match kind {
             LockKind::Biased => LockKind::Elided,
@@ -135,19 +131,17 @@ impl<T, const HELPED: bool> Lock<T, HELPED> {
 }
 
 impl<T: ?Sized, const HELPED: bool> Lock<T, HELPED> {
-    /// What this lock is.
+    /// The kind of this lock.
     pub fn kind(&self) -> LockKind {
         self.kind
     }
 
-    /// Enters, waiting for other threads where the lock is real, and for
-    /// helpers.
+    /// Enters, waiting for other threads if the lock is real, and for helpers.
     ///
     /// # Panics
-    /// When a lock that is not real is seen to be held by the application already: a
-    /// caller broke the threading level it asked for, or code of this library
-    /// entered twice. Only the latter is always seen: two threads that enter at the
-    /// same time may both get in.
+    /// When a lock that is not real is found held by the application: either the application broke
+    /// the threading level that it requested, or code of this library entered twice. Only the
+    /// latter is always detected: two threads that enter at the same time may both succeed.
     #[inline(always)]
     pub fn lock(&self) -> Guard<'_, T, HELPED> {
         if !self.bias.try_enter::<HELPED>() {
@@ -161,7 +155,7 @@ impl<T: ?Sized, const HELPED: bool> Lock<T, HELPED> {
         unsafe { Guard::new(self) }
     }
 
-    /// Enters if nobody is inside.
+    /// Enters if the lock is free.
     #[inline(always)]
     pub fn try_lock(&self) -> Option<Guard<'_, T, HELPED>> {
         let free =
@@ -170,14 +164,14 @@ impl<T: ?Sized, const HELPED: bool> Lock<T, HELPED> {
         free.then(|| unsafe { Guard::new(self) })
     }
 
-    /// The value, without locking: nobody else can hold a reference.
+    /// The value, without locking: the exclusive reference excludes all others.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 }
 
 impl<T: ?Sized> LoneLock<T> {
-    /// Enters a real lock, waiting for other threads; `None` where it is none.
+    /// Enters a real lock, waiting for other threads; `None` if the lock is not real.
     #[inline(always)]
     pub fn enter_real(&self) -> Option<RealGuard<'_, T>> {
         (self.kind == LockKind::Real).then(|| {
@@ -187,8 +181,7 @@ impl<T: ?Sized> LoneLock<T> {
         })
     }
 
-    /// Enters if that takes a few instructions: nobody is inside, and the lock is
-    /// not real.
+    /// Enters if that takes only a few instructions: the lock is free and not real.
     #[inline(always)]
     pub fn enter_at_once(&self) -> Option<LoneGuard<'_, T>> {
         let entered = self.bias.try_enter::<false>();
@@ -198,9 +191,8 @@ impl<T: ?Sized> LoneLock<T> {
 }
 
 impl<T: ?Sized> Lock<T> {
-    /// Enters from a thread of the library, waiting for whoever is inside.
-    /// `None`: the system has begun to refuse what a biased lock needs for
-    /// that.
+    /// Enters from a thread of the library, waiting for the thread inside. `None` if the kernel has
+    /// begun to refuse membarrier(2), which a biased lock needs for that.
     ///
     /// # Panics
     /// For [`LockKind::Elided`].

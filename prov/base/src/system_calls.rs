@@ -1,19 +1,18 @@
-//! System calls that are no cancellation points (pthreads(7)).
+//! System calls that are not cancellation points (pthreads(7)).
 //!
-//! The C library's functions for these system calls end a cancelled thread, under the
-//! Rust frames of whoever called them, even in the standard library. The library and the
-//! providers as libraries of their own are linked so that each reference to one of them
-//! is one to the function here (`--wrap` of ld(1); `prov_external::system_calls` has
-//! the names). A cancelled thread ends in one of the blocking calls (`ffi::cancel`), or in
-//! the application.
+//! The C library's functions for these system calls would end a cancelled thread under the Rust
+//! frames of their callers, even in the standard library. The library and the providers as
+//! libraries of their own are linked such that each reference to one of them refers to the function
+//! here (`--wrap` of ld(1); `prov_external::system_calls` has the names). A cancelled thread ends
+//! in one of the blocking calls (`ffi::cancel`), or in the application.
 //!
-//! Arguments are in the registers in which the system takes them, but for the fourth.
+//! Arguments are in the registers in which the kernel expects them, except for the fourth.
 
 use std::arch::global_asm;
 use std::ffi::c_int;
 
-/// Defines `__wrap_` and the name: sets registers, calls the system, and returns what that
-/// says, or -1 with `errno`.
+/// Defines `__wrap_` and the name: sets registers, makes the system call, and returns its result,
+/// or -1 with `errno`.
 macro_rules! system_call {
     ($name:literal, $number:ident $(, $set:literal)*) => {
         global_asm!(
@@ -65,7 +64,7 @@ system_call!(
     "xor r9d, r9d"
 );
 
-// It returns the number of the error.
+// This function returns the error number itself.
 global_asm!(
     ".globl __wrap_clock_nanosleep",
     ".type __wrap_clock_nanosleep, @function",
@@ -81,8 +80,7 @@ global_asm!(
     number = const libc::SYS_clock_nanosleep,
 );
 
-/// Ends a call that the system refused. It is jumped to with the negative number of the
-/// error in `rax`.
+/// Ends a call that the kernel refused. It is jumped to with the negative error number in `rax`.
 #[unsafe(naked)]
 unsafe extern "C" fn failed() -> isize {
     std::arch::naked_asm!(

@@ -1,11 +1,11 @@
-//! Points in time at which something is looked at again.
+//! A queue of points in time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Instant;
 
-/// What is due when. Nothing is ever taken back: whoever is called looks
-/// whether there is still something to do.
+/// Targets by the time at which they are due. Entries are never removed early: the caller checks
+/// whether there is still something to do for a target.
 pub struct Timers<T> {
     heap: BinaryHeap<Reverse<(Instant, T)>>,
 }
@@ -19,12 +19,12 @@ impl<T: Ord> Default for Timers<T> {
 }
 
 impl<T: Copy + Ord> Timers<T> {
-    /// Has `target` looked at when the time has come.
+    /// Adds a target that is due at `when`.
     pub fn set(&mut self, when: Instant, target: T) {
         self.heap.push(Reverse((when, target)));
     }
 
-    /// The next thing that is due.
+    /// Removes and returns the next target that is due.
     pub fn pop_due(&mut self, now: Instant) -> Option<T> {
         match self.heap.peek() {
             Some(&Reverse((when, target))) if when <= now => {
@@ -35,7 +35,7 @@ impl<T: Copy + Ord> Timers<T> {
         }
     }
 
-    /// When the next thing is due.
+    /// Returns the time of the next target.
     pub fn next(&self) -> Option<Instant> {
         self.heap.peek().map(|&Reverse((when, _))| when)
     }

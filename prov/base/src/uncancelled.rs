@@ -1,17 +1,17 @@
-//! Calls of other libraries' functions without cancellation (pthread_setcancelstate(3)).
+//! Calls other libraries' functions with cancellation disabled (pthread_setcancelstate(3)).
 
 use std::ffi::c_int;
 
-/// No cancellation of this thread takes effect while this lives: for calls of other
-/// libraries' functions that may be cancellation points, such as getaddrinfo(3) and those
-/// of other providers. One that was pending takes effect in a later one of the application.
+/// Cancellation of this thread is disabled while the value lives: for calls of other libraries'
+/// functions that may be cancellation points, such as getaddrinfo(3) and those of other providers.
+/// A pending cancellation takes effect at a later cancellation point of the application.
 #[must_use]
 pub struct Uncancelled {
     before: c_int,
 }
 
 impl Uncancelled {
-    /// Disables cancellation, until the value is dropped, on the thread that calls this.
+    /// Disables cancellation of the calling thread, until the value is dropped.
     pub fn begin() -> Self {
         let mut before = CANCEL_ENABLE;
         // SAFETY: the place is valid, and the state is one that the function knows.

@@ -1,4 +1,4 @@
-//! The endpoint of collective operations: the engine, and where it reports.
+//! The endpoint of collective operations: the engine, and the queues to which it reports.
 
 use std::ffi::c_void;
 use std::os::fd::RawFd;
@@ -25,11 +25,12 @@ pub struct CollEndpoint(Arc<Shared>);
 struct Shared {
     owner: TransferOwner,
     engine: Mutex<Engine>,
-    /// None before the endpoint is enabled, and once it is closed.
+    /// `None` before the endpoint is enabled, and after it is closed.
     reports: Mutex<Option<Reports>>,
 }
 
-/// Where the application is told. The queues pass it on to the owner's.
+/// The application's objects to which results are reported. The queues pass reports on to the
+/// owner's.
 struct Reports {
     cq: Option<Use<Cq>>,
     cntr: Option<Use<Cntr>>,
@@ -37,7 +38,7 @@ struct Reports {
 }
 
 impl CollEndpoint {
-    /// An endpoint that transfers over the owner's.
+    /// Creates an endpoint that transfers over the owner's.
     pub fn new(owner: TransferOwner) -> Self {
         let inject = owner.info().map_or(0, |info| info.tx.inject_size);
         CollEndpoint(Arc::new(Shared {
@@ -53,7 +54,7 @@ impl Shared {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something, and tells what has come of it.
+    /// Executes `act`, and reports the results.
     fn with<R>(&self, act: impl FnOnce(&mut Engine, &TransferOwner) -> R) -> R {
         let mut engine = self.engine();
         let result = act(&mut engine, &self.owner);
@@ -61,7 +62,7 @@ impl Shared {
         result
     }
 
-    /// In the order in which operations have ended: the engine's lock is held.
+    /// Reports in the order in which operations have ended, which the engine's lock ensures.
     fn tell(&self, engine: &mut Engine) {
         let told = engine.take_reports();
         if told.is_empty() {
@@ -80,7 +81,7 @@ impl Shared {
         let mut engine = match self.engine.try_lock() {
             Ok(engine) => engine,
             Err(TryLockError::Poisoned(engine)) => engine.into_inner(),
-            // Whoever is inside posts what can be posted.
+            // The thread that holds the lock posts what can be posted.
             Err(TryLockError::WouldBlock) => return,
         };
         if engine.is_stalled() {
@@ -156,8 +157,8 @@ impl endpoint::Endpoint for CollEndpoint {
         0
     }
 
-    /// The owner's endpoint has ended all messages, so that nobody is at the operations' memory. Groups that are still
-    /// open are empty from now on.
+    /// The owner's endpoint has ended all messages, so that the operations' memory is not accessed.
+    /// Groups that are still open are empty from now on.
     fn close(this: &Handle<EndpointObject<Self>>) -> Result {
         *this.0.engine() = Engine::new(0);
         *this.0.reports() = None;
@@ -194,7 +195,7 @@ impl endpoint::Endpoint for CollEndpoint {
     }
 
     fn join(&self, group: fi_addr_t, join: Join) -> Result {
-        // Without a queue, nobody could be told that it is joined.
+        // Without an event queue the completion of the join could not be reported.
         let reports = self.0.reports();
         let has_queue = reports.as_ref().is_some_and(|reports| reports.eq.is_some());
         drop(reports);
@@ -223,7 +224,7 @@ impl endpoint::Endpoint for CollEndpoint {
     }
 }
 
-/// What the owner's queue drives: posts what there was no room for.
+/// The source that the owner's queue drives: posts the messages that could not be posted before.
 struct Stalled(Weak<Shared>);
 
 impl Progress for Stalled {

@@ -1,8 +1,8 @@
-//! The groups of an endpoint and their operations under way.
+//! The groups of an endpoint and their operations in progress.
 //!
-//! Members start their operations on a group in the same order, so that a number tells which one a message is for. A
-//! member that cannot go on tells all others, and the group is broken: its operations end with an error at each member,
-//! and no more can be started.
+//! Members start their operations on a group in the same order, so that a number identifies the
+//! operation of a message. A member that cannot continue notifies all others, and the group is
+//! broken: its operations end with an error at each member, and no more can be started.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -24,7 +24,7 @@ use crate::operation::{Operation, Then, Wants};
 use crate::program::{Program, program};
 use crate::tags::GroupId;
 
-/// A group that the endpoint has joined, or is about to.
+/// A group that the endpoint has joined, or is joining.
 struct Group {
     members: Vec<fi_addr_t>,
     rank: usize,
@@ -32,26 +32,26 @@ struct Group {
     /// The number of the next operation.
     next: u16,
     is_joined: bool,
-    /// Why no operation can succeed any more.
+    /// Why no further operation can succeed.
     broken: Option<Errno>,
-    /// The receive that waits for news of a failure.
+    /// The receive that waits for the notification of a failure.
     watch: Option<u64>,
 }
 
-/// Whose a message is.
+/// The owner of a message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Owner {
-    /// An operation's; receives, which can be taken back, say how many bytes are to come.
+    /// An operation; for a receive, which can be cancelled, with the number of bytes expected.
     Operation { name: u64, receives: Option<usize> },
-    /// It waits for a failure of the group.
+    /// The receive for the notification of a failure of the group.
     Watch(fi_addr_t),
-    /// It tells a member of a failure.
+    /// A notification of a failure, sent to a member.
     News,
 }
 
-/// What an application is told.
+/// A result for the application.
 pub enum Report {
-    /// A completion, which is written where `true`, and counted.
+    /// A completion, which is written if `true`, and always counted.
     Done(Completion, bool),
     /// An error completion.
     Failed(ErrorCompletion),
@@ -63,26 +63,27 @@ pub enum Report {
 pub struct Engine {
     groups: HashMap<fi_addr_t, Group>,
     operations: HashMap<u64, Operation>,
-    /// Messages under way, by the contexts that they are posted with.
+    /// Messages in progress, by the contexts with which they are posted.
     messages: HashMap<u64, Owner>,
-    /// Groups of the same members that there have been.
+    /// Number of groups of the same members that have existed.
     instances: HashMap<u64, u64>,
-    /// Members that have yet to be told of a failure.
+    /// Members that have yet to be notified of a failure.
     news: Vec<(fi_addr_t, GroupId)>,
     next_name: u64,
-    /// Operations that wait for room to post, in order.
+    /// Operations that wait until messages can be posted, in order.
     stalled: Vec<u64>,
-    /// Bytes of messages that are sent without being waited for.
+    /// Largest number of bytes of a message whose send is not waited for.
     inject: usize,
-    /// What has yet to be told.
+    /// Results that have yet to be reported.
     reports: Vec<Report>,
 }
 
-/// The first address of a group: above the numbers of address vectors, and of their sets.
+/// The first address of a group: above the indexes of address vectors, and of their sets.
 const FIRST_GROUP: u64 = 3 << 61;
 
 impl Engine {
-    /// Messages of up to `inject` bytes are the sender's again when they are posted.
+    /// Creates an engine; the memory of messages of up to `inject` bytes belongs to the sender
+    /// again when they are posted.
     pub fn new(inject: usize) -> Self {
         Engine {
             groups: HashMap::new(),
@@ -102,25 +103,25 @@ impl Engine {
         self.next_name
     }
 
-    /// An address for a group.
+    /// Returns an address for a new group.
     pub fn new_group(&mut self) -> fi_addr_t {
         self.name()
     }
 
-    /// What the application is told next.
+    /// Returns the results to report.
     pub fn take_reports(&mut self) -> Vec<Report> {
         std::mem::take(&mut self.reports)
     }
 
-    /// Whether something waits for room to post.
+    /// Whether something waits until messages can be posted.
     pub fn is_stalled(&self) -> bool {
         !self.stalled.is_empty() || !self.news.is_empty()
     }
 
-    /// The endpoint's rank in a group, and that of `root`.
+    /// Returns the endpoint's rank in a group, and that of `root`.
     ///
     /// # Errors
-    /// `-FI_EINVAL` for no joined group, and for no member of it.
+    /// `-FI_EINVAL` if the group is not joined, or `root` is not a member of it.
     pub fn standing(&self, group: fi_addr_t, root: Option<fi_addr_t>) -> Result<Standing> {
         let group = self.groups.get(&group).filter(|group| group.is_joined);
         let group = group.ok_or(Errno::EINVAL)?;
@@ -138,10 +139,10 @@ impl Engine {
         })
     }
 
-    /// Joins a group: a barrier of its members, after which it is.
+    /// Joins a group: executes a barrier of its members, after which it is joined.
     ///
     /// # Errors
-    /// Those of the owner for the receive that waits for failures.
+    /// Those of the owner for the receive of failure notifications.
     pub fn join(&mut self, owner: &TransferOwner, address: fi_addr_t, join: Join) -> Result {
         // All members join the groups of these members in the same order.
         let instance = self.instances.get(&join.identity).copied().unwrap_or(0);
@@ -181,10 +182,11 @@ impl Engine {
         self.start(owner, address, steps, memory, (None, None), then)
     }
 
-    /// Leaves a group; its operations under way end without a word, as far as their messages have ended.
+    /// Leaves a group; its operations in progress end without a report, if all their messages have
+    /// ended.
     ///
     /// # Errors
-    /// `-FI_EBUSY` while operations of it are under way.
+    /// `-FI_EBUSY` while operations of it are in progress.
     pub fn leave(&mut self, owner: &TransferOwner, address: fi_addr_t) -> Result {
         let mut operations = self.operations.values();
         if operations.any(|operation| operation.group == address && operation.failed.is_none()) {
@@ -198,7 +200,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Posts a receive for news of a failure.
+    /// Posts a receive for the notification of a failure.
     fn watch(&mut self, owner: &TransferOwner, address: fi_addr_t) -> Result {
         let name = self.name();
         let group = self.groups.get_mut(&address).ok_or(Errno::EINVAL)?;
@@ -221,7 +223,7 @@ impl Engine {
     /// Starts an operation.
     ///
     /// # Errors
-    /// `-FI_EINVAL` for no joined group; what has broken it.
+    /// `-FI_EINVAL` if the group is not joined; the error that has broken it.
     pub fn collective(&mut self, owner: &TransferOwner, call: &Collective) -> Result {
         let standing = self.standing(call.group, None)?;
         let place = Place {
@@ -265,7 +267,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Does what an operation can do now.
+    /// Executes the steps of an operation that can be executed now.
     fn go_on(&mut self, owner: &TransferOwner, name: u64) {
         loop {
             let Some(operation) = self.operations.get_mut(&name) else {
@@ -297,7 +299,7 @@ impl Engine {
         }
     }
 
-    /// Posts a message that an operation wants.
+    /// Posts a message of an operation.
     fn post(&mut self, owner: &TransferOwner, name: u64, wants: Wants) -> Result {
         let message = self.name();
         let operation = self.operations.get_mut(&name).ok_or(Errno::EINVAL)?;
@@ -341,7 +343,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A message has ended.
+    /// Handles the end of a message.
     pub fn message_ended(
         &mut self,
         owner: &TransferOwner,
@@ -350,7 +352,7 @@ impl Engine {
     ) {
         match self.messages.remove(&(context.addr() as u64)) {
             Some(Owner::Operation { name, receives }) => {
-                // A member that sends less than this one expects does another operation.
+                // A member that sends fewer bytes than expected executes a different operation.
                 let outcome = outcome.and_then(|len| match receives {
                     Some(expected) if len != expected => Err(Errno::EMSGSIZE),
                     _ => Ok(()),
@@ -363,7 +365,8 @@ impl Engine {
             Some(Owner::Watch(address)) => {
                 if let Some(group) = self.groups.get_mut(&address) {
                     group.watch = None;
-                    // A receive for anybody's messages ends with an error when it is taken back alone.
+                    // A receive from any member ends with an error only when it is cancelled by
+                    // itself.
                     if outcome.is_ok() {
                         self.break_group(owner, address, Errno::ECONNABORTED);
                     }
@@ -373,7 +376,7 @@ impl Engine {
         }
     }
 
-    /// Posts what there was no room for before.
+    /// Posts the messages that could not be posted before.
     pub fn progress(&mut self, owner: &TransferOwner) {
         for name in std::mem::take(&mut self.stalled) {
             self.go_on(owner, name);
@@ -381,7 +384,7 @@ impl Engine {
         self.send_news(owner);
     }
 
-    /// An operation that has failed breaks its group, of which all members are told.
+    /// Breaks the group of an operation that has failed, and notifies all members.
     fn tell_of_failure(&mut self, owner: &TransferOwner, name: u64) {
         let Some(operation) = self.operations.get(&name) else {
             return;
@@ -403,7 +406,7 @@ impl Engine {
         }
     }
 
-    /// Nothing comes of the group any more: its operations end.
+    /// Breaks a group: its operations end.
     fn break_group(&mut self, owner: &TransferOwner, address: fi_addr_t, error: Errno) {
         let Some(group) = self.groups.get_mut(&address) else {
             return;
@@ -416,7 +419,7 @@ impl Engine {
             operation.fail(error);
             broken.push(*name);
         }
-        // What waits for members that will not send is taken back, and ends with an error.
+        // Receives from members that will not send are cancelled, and end with an error.
         let receives: Vec<u64> = self
             .messages
             .iter()
@@ -457,13 +460,13 @@ impl Engine {
                     self.messages.insert(message, Owner::News);
                 }
                 Err(Errno::EAGAIN) => self.news.push((member, id)),
-                // A member that cannot be reached finds out by itself, or is gone.
+                // A member that cannot be reached detects the failure itself, or has ended.
                 Err(_) => {}
             }
         }
     }
 
-    /// An operation is over.
+    /// Ends an operation.
     fn end(&mut self, name: u64) {
         let Some(operation) = self.operations.remove(&name) else {
             return;
@@ -498,7 +501,7 @@ impl Engine {
     }
 }
 
-/// What a message is posted with: its name, which is no address.
+/// Returns the context with which a message is posted: its name, which is not an address.
 fn context(name: u64) -> *mut c_void {
     without_provenance_mut(name as usize)
 }

@@ -1,9 +1,10 @@
-//! The provider of collective operations (fi_collective(3)), `off_coll`: barriers, broadcasts, reductions and exchanges
-//! of groups of endpoints. It has no network of its own: its endpoints transfer over those of another provider
-//! (`FI_PEER_TRANSFER`, fi_peer(3)), which passes the application's calls on.
+//! The provider of collective operations (fi_collective(3)), `off_coll`: barriers, broadcasts,
+//! reductions and exchanges of groups of endpoints. It has no network of its own: its endpoints
+//! transfer over those of another provider (`FI_PEER_TRANSFER`, fi_peer(3)), which forwards the
+//! application's calls.
 //!
-//! `program` knows what each member does, as a list of messages and copies; `engine` has the groups and executes the
-//! programs; `endpoint` reports to the application's queues.
+//! `program` determines the steps of each member, as a list of messages and copies; `engine` has
+//! the groups and executes the programs; `endpoint` reports to the application's queues.
 
 #![deny(clippy::indexing_slicing)]
 #![deny(unsafe_code)]
@@ -65,7 +66,7 @@ impl provider::Provider for Coll {
     }
 }
 
-/// The endpoints have the addresses of those that they transfer over.
+/// Addresses: the endpoints have those of the endpoints that they transfer over.
 struct Nameless;
 
 impl named::Naming for Nameless {
@@ -130,7 +131,7 @@ impl domain::Fabric for CollFabric {
         Offers::new(bases(), LOG.core)
     }
 
-    /// There is nothing without an owner (fi_peer(3)).
+    /// Always fails: a domain needs an owner (fi_peer(3)).
     fn domain(_: &Handle<FabricObject<Self>>, _: &Info) -> Result<CollDomain> {
         Err(Errno::EINVAL)
     }
@@ -142,9 +143,9 @@ impl domain::Fabric for CollFabric {
     }
 }
 
-/// A domain that works for another provider's.
+/// A domain that works for a domain of another provider.
 pub struct CollDomain {
-    /// Stays empty.
+    /// Always empty.
     memory: Arc<MrTable>,
 }
 
@@ -154,7 +155,7 @@ impl domain::Domain for CollDomain {
 
     const LOG_TARGET: &'static str = LOG.domain;
 
-    /// There is nothing without an owner's endpoint.
+    /// Always fails: an endpoint needs an owner's endpoint.
     fn endpoint(_: &Handle<DomainObject<Self>>, _: &Info) -> Result<CollEndpoint> {
         Err(Errno::EINVAL)
     }

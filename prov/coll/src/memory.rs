@@ -1,4 +1,4 @@
-//! The memory of an operation: what the application lends, and scratch memory of its own.
+//! The memory of an operation: the application's, and scratch memory of its own.
 
 use prov_util::atomic_ops::{Datatype, Op, combine};
 use prov_util::buffer::AppIov;
@@ -7,8 +7,8 @@ use prov_util::errno::Result;
 use crate::program::{Memory, Pieces, Span};
 use crate::scratch::Scratch;
 
-/// Bytes that are combined at a time: both parts stay in the processor's first cache, and hold whole elements of any
-/// datatype.
+/// Number of bytes that are combined in one step: both operands stay in the processor's first-level
+/// cache, and hold whole elements of any datatype.
 const CHUNK: usize = 4096;
 
 /// All memory of an operation, counted in elements.
@@ -18,13 +18,14 @@ pub struct Memories {
     input: AppIov,
     output: AppIov,
     scratch: Scratch,
-    /// Where the result goes at the end, if `output` is not the application's.
+    /// The result, which is copied to the application's memory at the end, if `output` is not that
+    /// memory.
     result: Option<AppIov>,
 }
 
 impl Memories {
-    /// The application's memory, and `scratch` elements of its own. What is in several pieces is copied: a message has
-    /// two spans, and takes no more than some pieces.
+    /// Combines the application's memory with `scratch` elements of the operation's own. Memory in
+    /// several segments is copied: a message has two spans, and its I/O vector only a few segments.
     pub fn new(size: usize, input: AppIov, output: AppIov, scratch: usize) -> Self {
         let copied = |memory: &AppIov| match memory.single().is_some() || memory.is_empty() {
             true => 0,
@@ -54,7 +55,7 @@ impl Memories {
         this
     }
 
-    /// The operation is done: the result goes where the application wants it.
+    /// Copies the result to the application's memory when the operation is complete.
     pub fn finish(&self) {
         if let Some(result) = &self.result {
             self.output.copy_to(result);
@@ -74,7 +75,7 @@ impl Memories {
     pub fn pieces(&self, pieces: &Pieces) -> AppIov {
         let [first, second] = *pieces;
         let first = self.span(first);
-        // Both spans are in one piece each.
+        // Both spans are in one segment each.
         let both = first.followed_by(&self.span(second));
         both.unwrap_or(first)
     }
@@ -82,7 +83,7 @@ impl Memories {
     /// Copies elements.
     pub fn copy(&self, from: Span, to: Span) {
         let (from, to) = (self.span(from), self.span(to));
-        // An application may have its result where its input is.
+        // The application may use the same memory for the result and the input.
         if from.address() != to.address() {
             from.copy_to(&to);
         }
@@ -91,7 +92,7 @@ impl Memories {
     /// Combines the elements of `with` into those of `into`.
     ///
     /// # Errors
-    /// `-FI_EOPNOTSUPP` for a datatype that does not have the operation.
+    /// `-FI_EOPNOTSUPP` for a datatype for which the operation is not defined.
     #[allow(
         clippy::indexing_slicing,
         reason = "no part has more bytes than a chunk"

@@ -1,4 +1,4 @@
-//! An operation under way at one member.
+//! An operation in progress at one member.
 
 use fabric_abi::fi_addr_t;
 use prov_util::atomic_ops::{Datatype, Op};
@@ -8,9 +8,10 @@ use prov_util::ffi::FidRef;
 use crate::memory::Memories;
 use crate::program::{Pieces, Program, Step};
 
-/// What is told at the end, and to whom. Contexts are addresses, with exposed provenance, and never followed here.
+/// What is reported at the end, and where. Contexts are addresses, with exposed provenance, and
+/// never dereferenced here.
 pub enum Then {
-    /// A completion of a call with this context; of success only where it is asked for.
+    /// The completion of a call with this context; success is written only if `is_reported`.
     Complete { context: usize, is_reported: bool },
     /// An event that the group has been joined, or has not.
     Joined { group: FidRef, context: usize },
@@ -23,28 +24,28 @@ pub struct Operation {
     /// Its place in the order of the group's operations.
     pub number: u16,
     pub program: Program,
-    /// The step that comes next.
+    /// The index of the next step.
     at: usize,
-    /// Messages posted that have not ended.
+    /// Number of posted messages that have not ended.
     under_way: usize,
     pub memory: Memories,
     pub datatype: Option<Datatype>,
     pub op: Option<Op>,
     pub then: Then,
-    /// Why it has failed.
+    /// The error with which it has failed.
     pub failed: Option<Errno>,
 }
 
-/// What an operation wants to be done.
+/// The next thing to do for an operation.
 #[derive(Clone, Copy, Debug)]
 pub enum Wants {
-    /// A message to be sent to a rank.
+    /// Send a message to a rank.
     Send(usize, Pieces),
-    /// A receive from a rank to be posted.
+    /// Post a receive from a rank.
     Receive(usize, Pieces),
-    /// Nothing until a message ends.
+    /// Wait until a message ends.
     Wait,
-    /// It is over.
+    /// The operation has ended.
     Nothing,
 }
 
@@ -71,12 +72,12 @@ impl Operation {
         }
     }
 
-    /// Messages that have not ended.
+    /// Returns the number of messages that have not ended.
     pub fn under_way(&self) -> usize {
         self.under_way
     }
 
-    /// Does what needs no message, up to the next thing that does.
+    /// Executes the steps that need no message, and returns what to do next.
     pub fn next(&mut self) -> Wants {
         loop {
             if self.failed.is_some() {
@@ -113,7 +114,7 @@ impl Operation {
         self.memory.combine(op, datatype, into, with)
     }
 
-    /// What it wanted has been posted.
+    /// The message that [`Operation::next`] returned has been posted.
     pub fn posted(&mut self) {
         self.at += 1;
         self.under_way += 1;
@@ -127,7 +128,7 @@ impl Operation {
         }
     }
 
-    /// It goes no further, for the first cause that is told.
+    /// Fails the operation; the first error is kept.
     pub fn fail(&mut self, error: Errno) {
         self.failed.get_or_insert(error);
     }

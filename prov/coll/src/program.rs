@@ -1,8 +1,10 @@
-//! What one member of a group does in a collective operation: a list of steps, made from the kind of the operation,
-//! the member's rank and the size of the group alone. It knows no endpoint and no memory; `engine` executes it.
+//! The steps of one member of a group in a collective operation: a list that depends only on the
+//! kind of the operation, the member's rank and the size of the group. It is independent of
+//! endpoints and memory; `engine` executes it.
 //!
-//! Members are *ranks*, memory is counted in elements. A group of n members needs at most about log2(n) rounds of
-//! messages, except for long all-to-all exchanges, which send each block directly to where it goes (n - 1 messages).
+//! Members are *ranks*, memory is counted in elements. A group of n members needs at most about
+//! log2(n) rounds of messages, except for long all-to-all exchanges, which send each block directly
+//! to its destination (n - 1 messages).
 
 mod broadcast;
 mod circulant;
@@ -17,20 +19,21 @@ mod tree;
 /// in twice as many rounds).
 pub const WHOLE_LIMIT: usize = 16 << 10;
 
-/// Blocks of an all-to-all exchange of at most this many bytes travel together through log2(n) members; longer ones
-/// go directly to theirs, since each stop costs a copy.
+/// Blocks of an all-to-all exchange of at most this many bytes travel together through log2(n)
+/// members; longer ones are sent directly to their destinations, since each member on the way costs
+/// a copy.
 pub const FORWARDED_LIMIT: usize = 1 << 10;
 
 pub use prov_util::collective::{Kind, Place, extents};
 
-/// Which memory a [`Span`] lies in.
+/// The memory in which a [`Span`] lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// What the application gives; only read.
+    /// The application's input, which is only read.
     Input,
-    /// Where the application takes the result from.
+    /// The application's output, which holds the result.
     Output,
-    /// The operation's own, [`Program::scratch`] elements.
+    /// The operation's own memory, of [`Program::scratch`] elements.
     Scratch,
 }
 
@@ -52,7 +55,7 @@ pub enum Step {
     Send { to: usize, pieces: Pieces },
     /// Receives as many elements from a rank.
     Receive { from: usize, pieces: Pieces },
-    /// Goes on when all messages before have been sent and received.
+    /// Waits until all messages before have been sent and received.
     Wait,
     /// Copies `from` to `to`, which are equally long.
     Copy { from: Span, to: Span },
@@ -60,15 +63,16 @@ pub enum Step {
     Combine { into: Span, with: Span },
 }
 
-/// What a member does, in order.
+/// The steps of a member, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
     pub steps: Vec<Step>,
-    /// Elements of memory that it needs besides the application's.
+    /// Number of elements of memory that it needs besides the application's.
     pub scratch: usize,
 }
 
-/// What the member does. Ranks are below `place.members`, and [`extents`] has judged the sizes.
+/// Returns the steps of a member. Ranks are below `place.members`, and [`extents`] has checked the
+/// sizes.
 pub fn program(kind: Kind, place: &Place) -> Program {
     let mut builder = Builder::default();
     let whole = place.count.saturating_mul(place.size) <= WHOLE_LIMIT;
@@ -97,14 +101,14 @@ impl Span {
         Span { memory, start, len }
     }
 
-    /// None.
+    /// No elements.
     pub const EMPTY: Span = Span {
         memory: Memory::Scratch,
         start: 0,
         len: 0,
     };
 
-    /// `len` of the elements, from the one at `skip`.
+    /// Returns `len` of the elements, beginning with the one at `skip`.
     fn part(self, skip: usize, len: usize) -> Self {
         debug_assert!(skip + len <= self.len);
         Span::new(self.memory, self.start + skip, len)
@@ -120,7 +124,7 @@ impl Span {
 struct Builder(Program);
 
 impl Builder {
-    /// So many elements of the operation's own memory.
+    /// Allocates so many elements of the operation's own memory.
     fn scratch(&mut self, elements: usize) -> Span {
         let span = Span::new(Memory::Scratch, self.0.scratch, elements);
         self.0.scratch += elements;
@@ -153,7 +157,7 @@ impl Builder {
         }
     }
 
-    /// Combines `with`, a single span, into two.
+    /// Combines `with`, a single span, into two spans.
     fn combine_pieces(&mut self, into: &Pieces, with: Span) {
         let [first, second] = *into;
         self.combine(first, with.part(0, first.len));
@@ -172,14 +176,14 @@ struct Blocks {
 
 #[derive(Clone, Copy)]
 enum Division {
-    /// Blocks of so many elements.
+    /// Blocks of this many elements.
     Equal(usize),
-    /// So many elements in all; the first blocks are longer by one where they do not divide evenly.
+    /// This many elements in all; if they do not divide evenly, the first blocks are longer by one.
     Of(usize),
 }
 
 impl Blocks {
-    /// A block of `count` elements for each of the members.
+    /// Returns blocks of `count` elements for each of the members.
     fn equal(span: Span, members: usize, count: usize) -> Self {
         Blocks {
             memory: span.memory,
@@ -189,7 +193,7 @@ impl Blocks {
         }
     }
 
-    /// The elements of `span`, divided among the members.
+    /// Divides the elements of `span` among the members.
     fn of(span: Span, members: usize) -> Self {
         Blocks {
             memory: span.memory,
@@ -199,7 +203,7 @@ impl Blocks {
         }
     }
 
-    /// Where block `index` begins; `members` is the end of the last one.
+    /// Returns the offset of block `index`; `members` is the end of the last one.
     fn offset(&self, index: usize) -> usize {
         match self.division {
             Division::Equal(count) => index * count,
@@ -210,18 +214,19 @@ impl Blocks {
         }
     }
 
-    /// Blocks `first` up to `end`.
+    /// Returns the blocks from `first` up to, but without, `end`.
     fn span(&self, first: usize, end: usize) -> Span {
         let (from, to) = (self.offset(first), self.offset(end));
         Span::new(self.memory, self.start + from, to - from)
     }
 
-    /// One block.
+    /// Returns one block.
     fn block(&self, index: usize) -> Span {
         self.span(index, index + 1)
     }
 
-    /// `number` blocks from `first`, modulo the members, on; those after the last one are the first ones.
+    /// Returns `number` blocks beginning with `first`, modulo the members; the last block is
+    /// followed by the first.
     fn circular(&self, first: usize, number: usize) -> Pieces {
         let first = first % self.members;
         let end = first + number;

@@ -1,9 +1,9 @@
-//! The tags of collective messages. The highest bit sets them apart from the application's: endpoints with
-//! `FI_COLLECTIVE` leave it out of `fi_ep_attr::mem_tag_format`.
+//! The tags of collective messages. The highest bit distinguishes them from the application's:
+//! endpoints with `FI_COLLECTIVE` leave it out of `fi_ep_attr::mem_tag_format`.
 //!
-//! A message is known by its group and by the place of its operation in the order of the group's operations; and by its
-//! source, to which receives are directed. Messages of an operation between two members are received in the order in
-//! which they are sent (`FI_ORDER_SAS`).
+//! A message is identified by its group, by the number of its operation in the order of the group's
+//! operations, and by its source, from which a directed receive takes it. Messages of an operation
+//! between two members are received in the order in which they are sent (`FI_ORDER_SAS`).
 
 use prov_util::collective::RESERVED_TAG;
 
@@ -11,7 +11,7 @@ const NUMBER_BITS: u32 = 16;
 const GROUP_BITS: u32 = 46;
 const _: () = assert!(NUMBER_BITS + GROUP_BITS + 1 == 63);
 
-/// Set in the tag of the message that tells members of a failure.
+/// Set in the tag of a failure notification.
 const FAILURE: u64 = 1;
 
 /// The bits of a group's identity that tags carry.
@@ -19,7 +19,7 @@ const FAILURE: u64 = 1;
 pub struct GroupId(u64);
 
 impl GroupId {
-    /// The `instance`th group of these members.
+    /// Returns the id of the `instance`th group of these members.
     pub fn of(identity: u64, instance: u64) -> Self {
         // An odd multiplier spreads the instances over all bits.
         let mixed = identity ^ instance.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -31,12 +31,12 @@ impl GroupId {
         RESERVED_TAG | group | u64::from(number) << 1
     }
 
-    /// The tag of messages of the group's operation of this number.
+    /// Returns the tag of messages of the group's operation with this number.
     pub fn message(self, number: u16) -> u64 {
         self.tag(number)
     }
 
-    /// The tag of the message that tells of a failure.
+    /// Returns the tag of the failure notification.
     pub fn failure(self) -> u64 {
         self.tag(0) | FAILURE
     }

@@ -1,10 +1,9 @@
 //! The loopback provider (fi_loopback(7)): reliable datagrams between endpoints
 //! of one process.
 //!
-//! It is the example for authors of providers. This file has what libraries and
-//! applications see, `network` how endpoints find each other and what goes
-//! between them. Everything else a provider has from `prov-message` and
-//! `prov-util`.
+//! It is the example for authors of providers. This file implements the interface to libraries and
+//! applications, `network` the lookup of endpoints and the messages between them. The rest of the
+//! provider is that of `prov-message` and `prov-util`.
 
 #![deny(clippy::indexing_slicing)]
 #![cfg_attr(not(test), forbid(unsafe_code))]
@@ -61,7 +60,7 @@ impl provider::Provider for Loopback {
     }
 }
 
-/// The kinds of endpoints.
+/// Returns the kinds of endpoints.
 fn bases() -> Vec<Base> {
     let mut info = attributes::rdm("loopback", VERSION, SIZES);
     info.addr_format = FI_ADDR_STR;
@@ -76,7 +75,7 @@ impl named::Naming for Loopback {
     }
 }
 
-/// What all domains have in common: the lane of their endpoints.
+/// The state that all domains share: the lane of their endpoints.
 #[derive(Clone)]
 pub struct Joined(Arc<Lane<Network>>);
 
@@ -98,7 +97,7 @@ impl Provider for Joined {
     }
 
     fn open(_: &Domain<Self>, info: &Info) -> Result {
-        // Addresses are given out, not chosen.
+        // Addresses are assigned, not chosen by the application.
         let is_free = info.src_addr.is_empty();
         is_free.then_some(()).ok_or(Errno::EADDRNOTAVAIL)
     }

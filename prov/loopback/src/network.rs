@@ -8,15 +8,15 @@ use slotmap::{Key, KeyData};
 use crate::SIZES;
 
 const PREFIX: &str = "fi_loopback://";
-/// In bytes, without the zero at the end.
+/// Length of the longest address in bytes, without the zero at the end.
 pub const LONGEST_ADDRESS: usize = PREFIX.len() + 20;
 
-/// The address of an endpoint: its name in the lane, as text.
+/// Returns the address of an endpoint: its key in the lane, as text.
 pub fn address(ep: EpKey) -> String {
     format!("{PREFIX}{}", ep.data().as_ffi())
 }
 
-/// The endpoint that has, had or might have an address.
+/// Returns the endpoint that has, had or could have an address.
 pub fn endpoint_at(address: &[u8]) -> Option<EpKey> {
     let number = str::from_utf8(address).ok()?.strip_prefix(PREFIX)?;
     Some(KeyData::from_ffi(number.parse().ok()?).into())
@@ -30,7 +30,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// The endpoint that another one calls `fi_addr`, if there is one.
+    /// Returns the endpoint to which `fi_addr` refers for endpoint `ep`, if there is one.
     fn find(&self, ep: EpKey, fi_addr: u64) -> Result<Option<Far>> {
         let from = self.endpoints.get(ep).ok_or(Errno::EOPBADSTATE)?;
         let key = from.own.names.with(fi_addr, endpoint_at);
@@ -84,7 +84,7 @@ impl Core for Network {
     }
 }
 
-/// What address vectors call the endpoints, under their names.
+/// The sources of messages: endpoints, as the address vectors refer to them.
 pub enum Names {}
 
 impl Sources<Network> for Names {

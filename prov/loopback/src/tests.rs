@@ -17,7 +17,7 @@ use prov_util::request::*;
 
 use super::*;
 
-// The framework's functions, of which there is none: nothing has a name.
+// The framework's functions, since there is no framework here: no value has a name.
 
 #[unsafe(no_mangle)]
 extern "C" fn fi_tostr_r(_: *mut c_char, _: usize, _: *const c_void, _: fi_type) -> *mut c_char {
@@ -41,7 +41,7 @@ fn open<T: Class>(object: T) -> Use<T> {
 }
 
 impl Side {
-    /// An endpoint in the lane, with an address vector that knows nobody.
+    /// Creates an endpoint in the lane, with an empty address vector.
     fn new(network: &mut Network, directed: bool) -> Side {
         let table = MrTable::new(&mr::Config::default());
         let format = Joined::address_format(FI_ADDR_STR).unwrap();
@@ -103,7 +103,7 @@ impl Side {
     }
 }
 
-/// Two endpoints; the first calls the second 0.
+/// Creates two endpoints; the first refers to the second by 0.
 fn pair(directed: bool) -> (Network, Side, Side) {
     let mut network = Network::default();
     let a = Side::new(&mut network, directed);

@@ -1,4 +1,4 @@
-//! What each operation makes of an old value, an operand and a comparand.
+//! The results of the operations, from an old value, an operand and a comparand.
 
 use super::Op;
 use super::raw::Raw;
@@ -17,7 +17,7 @@ pub(super) trait Value: Copy {
 
     /// One or zero, for the result of a logical operation.
     fn from_truth(truth: bool) -> Self;
-    /// Whether C takes the number for true.
+    /// Whether C treats the number as true.
     fn is_true(self) -> bool;
 
     fn equals(self, other: Self) -> bool;
@@ -25,7 +25,7 @@ pub(super) trait Value: Copy {
     fn is_less(self, other: Self) -> bool;
 }
 
-/// The new value of an element that holds `old`, `None` to leave it.
+/// Returns the new value of an element that holds `old`; `None` leaves the element unchanged.
 #[inline]
 pub(super) fn compute<V: Value>(
     op: Op,
@@ -54,7 +54,7 @@ pub(super) fn compute<V: Value>(
         Op::CswapNe => swap_if(!value(compare).equals(value(old))),
         Op::CswapLt => swap_if(value(compare).is_less(value(old))),
         Op::CswapGt => swap_if(value(old).is_less(value(compare))),
-        // Not the negations of the other two: neither holds for a NaN.
+        // These are not the negations of the other two comparisons: neither holds for a NaN.
         Op::CswapLe => {
             swap_if(value(compare).is_less(value(old)) || value(compare).equals(value(old)))
         }

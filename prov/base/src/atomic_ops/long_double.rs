@@ -4,8 +4,8 @@ use std::arch::asm;
 
 use super::compute::Value;
 
-/// A `long double` as C keeps it on x86-64: 80 bits, and 48 of padding that the
-/// arithmetic neither looks at nor fills with anything but zeros.
+/// A `long double` as C stores it on x86-64: 80 bits, and 48 bits of padding that the arithmetic
+/// ignores and sets to zero.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(super) struct LongDouble(pub u128);
@@ -39,7 +39,7 @@ macro_rules! arithmetic {
     };
 }
 
-/// How two numbers compare; nothing holds when one of them is a NaN.
+/// The result of comparing two numbers; all fields are false if one of them is a NaN.
 struct Comparison {
     less: bool,
     equal: bool,
@@ -131,7 +131,7 @@ impl From<f64> for LongDouble {
 
 #[cfg(test)]
 impl LongDouble {
-    /// The nearest number that `f64` has.
+    /// Returns the nearest `f64`.
     pub fn to_f64(self) -> f64 {
         let mut result = 0f64;
         // SAFETY: reads 10 bytes of a number of 16 and writes 8 to `result`; the
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn bit_patterns_that_are_no_numbers_are_harmless() {
-        // An exponent without the leading bit: the x87 takes it for invalid.
+        // An exponent without the leading bit: the x87 treats it as invalid.
         let unnormal = LongDouble(0x3fff_0000_0000_0000_0001);
         assert!(!unnormal.add(ONE).equals(ONE));
         assert!(!unnormal.equals(unnormal));

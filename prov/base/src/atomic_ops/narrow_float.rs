@@ -8,8 +8,8 @@ use super::compute::Value;
 trait Format: Copy {
     const EXPONENT: u32;
     const MANTISSA: u32;
-    /// Whether the highest exponent is for infinities and NaNs, as in IEEE 754.
-    /// Otherwise it is for numbers, but for all ones, which is the NaN.
+    /// Whether the highest exponent encodes infinities and NaNs, as in IEEE 754. If not, it encodes
+    /// numbers, except that all ones are the NaN.
     const HAS_INFINITY: bool;
 
     fn bits(self) -> u32;
@@ -144,13 +144,13 @@ narrow_floats! {
     Float16(u16), 5, 10, true;
     /// The upper half of a single precision number.
     BFloat16(u16), 8, 7, true;
-    /// Numbers up to 448 and no infinity: what is too large becomes the NaN.
+    /// Numbers up to 448 and no infinity: larger results become the NaN.
     Float8E4M3(u8), 4, 3, false;
     /// The upper half of a half precision number.
     Float8E5M2(u8), 5, 2, true;
 }
 
-/// Conversions, for tests of what is built on the formats.
+/// Conversions, for tests of operations on these formats.
 #[cfg(test)]
 pub(super) trait Narrow: Value {
     fn from_f64(value: f64) -> Self;

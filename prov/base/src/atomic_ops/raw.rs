@@ -1,4 +1,4 @@
-//! The bits of an element, as they stand in memory.
+//! The bits of an element, as they are stored in memory.
 
 use super::target::Cell;
 
@@ -15,7 +15,7 @@ pub(super) trait Raw: Cell + Copy + Eq {
     fn xor(self, other: Self) -> Self;
     fn not(self) -> Self;
 
-    /// The element at `offset` of an array, zero where the array has none.
+    /// Returns the element at `offset` of an array; zero if the array ends before.
     #[inline]
     fn at(array: &[u8], offset: usize) -> Self {
         array
@@ -24,7 +24,7 @@ pub(super) trait Raw: Cell + Copy + Eq {
             .unwrap_or(Self::ZERO)
     }
 
-    /// Stores the element at `offset` of an array, unless that has no room.
+    /// Stores the element at `offset` of an array, if it fits.
     #[inline]
     fn put(self, array: &mut [u8], offset: usize) {
         if let Some(bytes) = array.get_mut(offset..offset + size_of::<Self>()) {

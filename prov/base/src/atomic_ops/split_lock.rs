@@ -1,10 +1,9 @@
-//! The lock over atomic updates that no single instruction makes.
+//! The lock for atomic updates that take more than one instruction.
 //!
-//! A process may hold several copies of this code: one in libfabric.so.1, and
-//! one in each provider that is a library of its own. They may be given
-//! updates of the same memory, so they must share one lock. Each copy exports
-//! its own under one name, and all use that of the copy that was loaded first,
-//! which none of them can be unloaded before.
+//! A process may contain several copies of this code: one in libfabric.so.1, and one in each
+//! provider that is a library of its own. They may be given updates of the same memory, so they
+//! must share one lock. Each copy exports its own lock under the same name, and all use that of the
+//! copy that was loaded first, which cannot be unloaded before the others.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -24,7 +23,7 @@ static OWN: Shared = Shared(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
 
 const NAME: &CStr = c"fabric_split_updates";
 
-/// That of the copy that was loaded first.
+/// The lock of the copy that was loaded first.
 static FIRST: OnceLock<&'static Shared> = OnceLock::new();
 
 /// The lock is held while this lives.
@@ -45,8 +44,8 @@ impl Drop for Guard {
     }
 }
 
-/// Looks for the lock to use. Every copy calls this before its first update:
-/// libraries are loaded one after the other, so all find the same.
+/// Finds the lock to use. Every copy calls this before its first update: libraries are loaded one
+/// after the other, so all find the same lock.
 pub fn share() {
     FIRST.get_or_init(|| {
         libraries()
@@ -56,8 +55,7 @@ pub fn share() {
     });
 }
 
-/// The files of the process's libraries, in the order in which they were
-/// loaded.
+/// Returns the files of the process's libraries, in the order in which they were loaded.
 fn libraries() -> Vec<CString> {
     unsafe extern "C" fn add(
         object: *mut libc::dl_phdr_info,
@@ -80,8 +78,8 @@ fn libraries() -> Vec<CString> {
     list
 }
 
-/// The lock that a library itself exports, which is looked for in the
-/// libraries that it needs, too.
+/// Returns the lock that a library itself exports; dlsym(3) also searches the libraries that it
+/// depends on, whose locks are ignored.
 fn exported_by(library: &CStr) -> Option<&'static Shared> {
     let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: the strings are C strings. With RTLD_NOLOAD nothing is loaded,

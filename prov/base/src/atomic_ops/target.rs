@@ -9,8 +9,8 @@ use crate::buffer::Iov;
 
 /// A memory image that the processor may be able to update in one step.
 pub(super) trait Cell: Sized {
-    /// Updates the image at `address` in one step, as [`update_each`] describes.
-    /// `None`, and nothing has happened, if this processor cannot do it there.
+    /// Updates the image at `address` in one step, as [`update_each`] describes. `None` if this
+    /// processor cannot do that there; the image is unchanged then.
     ///
     /// # Safety
     /// `address` is valid for reads and writes of the image, or for reads if
@@ -18,15 +18,14 @@ pub(super) trait Cell: Sized {
     unsafe fn update_at(address: *mut u8, update: impl FnMut(Self) -> Option<Self>) -> Option<()>;
 }
 
-/// Updates each element of `target`: `update` gets its byte offset in the target
-/// and its value, and returns the new one, or `None` to leave it. It is called
-/// again if another thread has changed the element meanwhile; the last call
-/// counts.
+/// Updates each element of `target`: `update` gets the element's byte offset in the target and its
+/// value, and returns the new value, or `None` to leave it unchanged. It is called again if another
+/// thread has changed the element in the meantime; the result of the last call is stored.
 ///
 /// The target's length is a whole number of elements.
 pub(super) fn update_each<R: Raw>(target: &Iov<'_>, mut update: impl FnMut(usize, R) -> Option<R>) {
     let size = size_of::<R>();
-    // Of the next element, and of the piece, in the target.
+    // Offsets in the target: of the next element, and of the current segment.
     let (mut offset, mut start) = (0, 0);
     for piece in target.pieces() {
         let end = start + piece.iov_len;
@@ -61,7 +60,7 @@ unsafe fn update_element<R: Raw>(address: *mut u8, mut update: impl FnMut(R) -> 
     }
 }
 
-/// Updates one element that is spread over several buffers.
+/// Updates one element that spans several buffers.
 #[allow(clippy::indexing_slicing, reason = "the widest type is as large")]
 fn update_scattered<R: Raw>(element: &Iov<'_>, update: impl FnOnce(R) -> Option<R>) {
     let mut bytes = [0; size_of::<Wide>()];
@@ -114,8 +113,8 @@ impl Cell for u128 {
         address: *mut u8,
         mut update: impl FnMut(Self) -> Option<Self>,
     ) -> Option<()> {
-        // Processors with AVX load 16 aligned bytes in one step. Without that,
-        // only an exchange can read them, which read-only memory does not allow.
+        // Processors with AVX load 16 aligned bytes in one step. Without AVX only an exchange can
+        // read them, which fails on read-only memory.
         let able = is_x86_feature_detected!("cmpxchg16b") && is_x86_feature_detected!("avx");
         if !able || !address.addr().is_multiple_of(16) {
             return None;
@@ -167,7 +166,7 @@ unsafe fn load_16(address: *const u8) -> u128 {
     unsafe { std::mem::transmute(value) }
 }
 
-/// Stores 16 bytes if `old` is there, in one step; returns what was there.
+/// Stores `new` if the 16 bytes are `old`, in one step; returns the bytes found there.
 ///
 /// # Safety
 /// `address` is a multiple of 16 and valid for reads and writes of 16 bytes; the

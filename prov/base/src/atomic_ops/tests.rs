@@ -1,4 +1,4 @@
-//! Every operation on every datatype against the same written out in Rust.
+//! Compares every operation on every datatype with the same operation written out in Rust.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use super::values::Part;
 use super::*;
 use crate::buffer::AppIov;
 
-/// Aligned room for targets at any alignment.
+/// Aligned memory for targets at any alignment.
 #[repr(align(32))]
 struct Room([u8; 4096]);
 
@@ -131,8 +131,8 @@ fn integers_of_all_sizes() {
     check_integer!(Uint128, u128);
 }
 
-/// The operations of a real type, given how to do them in `f64`; the samples are
-/// such that `f64` does them exactly.
+/// Checks the operations of a real type, given conversions from and to `f64`; the samples are
+/// chosen such that `f64` computes the results exactly.
 fn check_real<V: Value>(datatype: Datatype, from: fn(f64) -> V, to: fn(V) -> f64) {
     let samples: Vec<V> = [
         0.0,
@@ -208,7 +208,7 @@ fn real_numbers_of_all_sizes() {
     check_real::<long_double::LongDouble>(Datatype::LongDouble, Into::into, |v| v.to_f64());
 }
 
-/// The conversions of the narrow formats, through the narrow formats' module.
+/// Conversions of the narrow formats.
 fn narrow<V: narrow_float::Narrow>(value: f64) -> V {
     V::from_f64(value)
 }
@@ -377,7 +377,7 @@ fn elements_spread_over_several_buffers_are_updated_whole() {
         iov_base: base.wrapping_add(at).cast(),
         iov_len: len,
     };
-    // 24 bytes; the second element lies in three of the pieces.
+    // 24 bytes; the second element lies in three of the segments.
     let pieces = [piece(0, 10), piece(100, 3), piece(200, 4), piece(300, 7)];
     // SAFETY: `room` outlives the call.
     let target = unsafe { AppIov::from_iov(pieces.as_ptr(), pieces.len()) }.unwrap();

@@ -132,7 +132,7 @@ pub(super) struct Complex<T> {
     pub im: T,
 }
 
-/// A real number of which two fit into one raw image.
+/// A real number of which two fit into one memory image.
 pub(super) trait Part: Value {
     type Pair: super::raw::Raw;
 

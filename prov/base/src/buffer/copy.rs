@@ -1,6 +1,6 @@
-//! Copies of bytes that others may write to at any time, by their lengths.
+//! Copies of bytes that other threads or processes may write to at any time, by length.
 
-/// `memmove(3)`, without a call for the few bytes that many messages have.
+/// memmove(3), without a function call for the few bytes of short messages.
 ///
 /// # Safety
 /// That of [`std::ptr::copy`].
@@ -16,7 +16,7 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// [`copy`], whose bytes are not to stay in this processor's caches if that is said.
+/// [`copy`], with stores that bypass this processor's caches if `past_caches`.
 ///
 /// # Safety
 /// As above.
@@ -31,7 +31,7 @@ pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize, past_caches
     }
 }
 
-/// [`copy`] past the caches, of a line at least.
+/// [`copy`] with stores that bypass the caches, of a cache line at least.
 ///
 /// # Safety
 /// As above.
@@ -60,7 +60,7 @@ unsafe fn past(from: *const u8, to: *mut u8, len: usize) {
         }
         let done = before + lines * LINE;
         std::ptr::copy_nonoverlapping(from.add(done), to.add(done), len - done);
-        // No later store of this thread is seen before these are.
+        // Orders these stores before all later stores of this thread.
         _mm_sfence();
     }
 }
@@ -73,8 +73,8 @@ unsafe fn past(from: *const u8, to: *mut u8, len: usize) {
     unsafe { copy(from, to, len) };
 }
 
-/// Bytes of one piece from which on stores go past the caches where that is asked
-/// for; none where the processor has no such stores.
+/// Smallest number of bytes in one segment that are stored past the caches where the caller
+/// requests that. No length reaches it where the processor has no such stores.
 pub const PAST_CACHES: usize = if cfg!(target_arch = "x86_64") {
     512
 } else {
@@ -82,11 +82,11 @@ pub const PAST_CACHES: usize = if cfg!(target_arch = "x86_64") {
 };
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// Bytes that are fetched at once: about as many lines as a processor asks for
-/// at a time.
+/// Bytes that are prefetched in one step: about as many lines as a processor can request at the
+/// same time.
 const FETCHED: usize = 2 << 10;
 
-/// Has the processor fetch the first of these bytes.
+/// Prefetches the first of these bytes.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn prefetch(from: *const u8, len: usize) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -96,7 +96,7 @@ pub(super) fn prefetch(from: *const u8, len: usize) {
     }
 }
 
-/// Has the processor fetch the line of a byte that will be written to.
+/// Prefetches the cache line of a byte for writing.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn prefetch_to_write(at: *const u8) {
@@ -119,7 +119,7 @@ pub fn prefetch_to_write(_at: *const u8) {}
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn prefetch(_from: *const u8, _len: usize) {}
 
-/// Copies `len` bytes as the first and the last of a size, which may overlap.
+/// Copies `len` bytes as the first and the last word, which may overlap.
 ///
 /// # Safety
 /// That of [`std::ptr::copy`], and there are as many bytes at least as a `Word`

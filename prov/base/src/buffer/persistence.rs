@@ -1,16 +1,16 @@
-//! Persistent memory: what has been stored is written back from the processor's caches, so
-//! that it survives a loss of power (`FI_RMA_PMEM`, `FI_COMMIT_COMPLETE`).
+//! Persistent memory: writes stored bytes back from the processor's caches, so that they survive a
+//! loss of power (`FI_RMA_PMEM`, `FI_COMMIT_COMPLETE`).
 
 use super::Iov;
 
-/// Bytes that one instruction writes back at least: a cache line, of which other
-/// architectures have some that are shorter.
+/// Smallest number of bytes that one instruction writes back: a cache line; some other
+/// architectures have shorter ones.
 const LINE: usize = if cfg!(target_arch = "x86_64") { 64 } else { 16 };
 
 impl Iov<'_> {
     /// Writes back every cache line of the memory. When this returns, the bytes are in the
-    /// persistence domain, if the memory is persistent and mapped as such (`MAP_SYNC`).
-    /// Does nothing where [`can_write_back`] says that there is no way.
+    /// persistence domain, if the memory is persistent and mapped as such (`MAP_SYNC`). Does
+    /// nothing if the processor has no instruction for it ([`can_write_back`]).
     pub fn write_back(&self) {
         let Some(instruction) = instruction() else {
             return;
@@ -31,7 +31,7 @@ pub fn can_write_back() -> bool {
     instruction().is_some()
 }
 
-/// The addresses of the lines that hold `len` bytes at `address`.
+/// Returns the addresses of the lines that hold `len` bytes at `address`.
 fn lines<const LEN: usize>(address: usize, len: usize) -> impl Iterator<Item = usize> {
     let first = address & !(LEN - 1);
     let end = address.saturating_add(len);
@@ -47,21 +47,21 @@ mod x86_64 {
     use std::arch::x86_64::{__cpuid, __cpuid_count, _mm_clflush, _mm_sfence};
     use std::sync::OnceLock;
 
-    /// How a line is written back, the best way first.
+    /// The instruction that writes a line back, the cheapest first.
     #[derive(Clone, Copy)]
     pub enum Instruction {
         /// The line stays in the cache.
         Clwb,
         /// The line leaves the cache.
         ClflushOpt,
-        /// The same, one line after the other.
+        /// The line leaves the cache; the instructions are executed one after the other.
         Clflush,
     }
 
     pub fn instruction() -> Option<Instruction> {
         static FOUND: OnceLock<Instruction> = OnceLock::new();
         Some(*FOUND.get_or_init(|| {
-            /// Of leaf 7, in EBX.
+            /// A bit of leaf 7, in EBX.
             const CLFLUSHOPT: u32 = 1 << 23;
             const CLWB: u32 = 1 << 24;
             let features = match __cpuid(0).eax {
@@ -110,7 +110,7 @@ use aarch64::{fence, instruction};
 mod aarch64 {
     use std::arch::asm;
 
-    /// To the point of persistence.
+    /// Writes a line back to the point of persistence.
     #[derive(Clone, Copy)]
     pub struct Instruction;
 
@@ -146,7 +146,7 @@ use elsewhere::{fence, instruction};
 
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 mod elsewhere {
-    /// There is none.
+    /// There is no such instruction.
     #[derive(Clone, Copy)]
     pub enum Instruction {}
 

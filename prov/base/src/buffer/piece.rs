@@ -1,17 +1,17 @@
-//! Bytes that are in one place, where there never is more than one.
+//! Memory in one segment, where there never is more than one.
 
 use std::marker::PhantomData;
 
 use super::Iov;
 use super::copy::store;
 
-/// Memory in one piece, which others may write to at any time: it can be copied,
-/// and is never borrowed. Its owner is, for `'m`.
+/// Memory in one segment, which other threads or processes may write to at any time: it can be
+/// copied, and is never borrowed. Its owner is borrowed for `'m`.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'m> {
     base: *mut u8,
     len: usize,
-    /// Whether what is stored here is not to stay in this processor's caches.
+    /// Whether stores to this memory bypass this processor's caches.
     past_caches: bool,
     memory: PhantomData<&'m ()>,
 }
@@ -44,7 +44,7 @@ impl<'m> Piece<'m> {
         }
     }
 
-    /// [`Iov::past_caches`].
+    /// See [`Iov::past_caches`].
     #[must_use]
     #[inline(always)]
     pub fn past_caches(mut self, past_caches: bool) -> Self {
@@ -52,19 +52,19 @@ impl<'m> Piece<'m> {
         self
     }
 
-    /// Bytes in it.
+    /// Returns the number of bytes.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is not one.
+    /// Whether there are no bytes.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What follows its first `count` bytes; nothing where it has no more.
+    /// Returns the bytes after the first `count`; none if there are no more.
     #[inline(always)]
     pub fn skip(&self, count: usize) -> Piece<'m> {
         let count = count.min(self.len);
@@ -75,7 +75,7 @@ impl<'m> Piece<'m> {
         }
     }
 
-    /// Its first `count` bytes, and what follows them.
+    /// Returns the first `count` bytes, and those after them.
     #[inline(always)]
     pub fn split(&self, count: usize) -> (Piece<'m>, Piece<'m>) {
         let first = Piece {
@@ -85,7 +85,7 @@ impl<'m> Piece<'m> {
         (first, self.skip(count))
     }
 
-    /// Copies as many of the bytes into `target` as fit; returns how many.
+    /// Copies as many of the bytes into `target` as fit; returns the number of bytes.
     #[inline(always)]
     pub fn copy_to(&self, target: &Iov<'_>) -> usize {
         if target.count == 1 && self.len <= target.len {
@@ -103,7 +103,7 @@ impl<'m> Piece<'m> {
         Iov::from(*self).copy_pieces(target)
     }
 
-    /// Takes as many bytes from `source` as fit; returns how many.
+    /// Copies as many bytes from `source` as fit; returns the number of bytes.
     #[inline(always)]
     pub fn copy_from(&self, source: &Iov<'_>) -> usize {
         if source.count == 1 && source.len <= self.len {
@@ -115,8 +115,8 @@ impl<'m> Piece<'m> {
         source.copy_pieces(&Iov::from(*self))
     }
 
-    /// Takes as many bytes from `source` as fit, from the one at `offset` on; returns
-    /// how many.
+    /// Copies as many bytes from `source`, beginning at `offset`, as fit; returns the number of
+    /// bytes.
     #[inline(always)]
     pub fn copy_from_at(&self, source: &Iov<'_>, offset: usize) -> usize {
         if source.count == 1 && offset <= source.len && self.len <= source.len - offset {
@@ -128,8 +128,8 @@ impl<'m> Piece<'m> {
         self.copy_from(&source.slice(offset, self.len))
     }
 
-    /// Puts these words at its start, each in this processor's byte order; returns
-    /// what follows them. `None`, and nothing is written, where they have no room.
+    /// Writes these words to the start, each in this processor's byte order; returns the memory
+    /// after them. `None`, and nothing is written, if they do not fit.
     #[inline(always)]
     pub fn write_words<const N: usize>(&self, words: [u64; N]) -> Option<Piece<'m>> {
         if size_of::<[u64; N]>() > self.len {
@@ -142,7 +142,7 @@ impl<'m> Piece<'m> {
         Some(self.skip(size_of::<[u64; N]>()))
     }
 
-    /// Copies as many of `bytes` to its start as fit; returns how many.
+    /// Copies as many of `bytes` to the start as fit; returns the number of bytes.
     #[inline(always)]
     pub fn write(&self, bytes: &[u8]) -> usize {
         let len = bytes.len().min(self.len);

@@ -1,4 +1,4 @@
-//! Transfers between a socket and memory of ours and the application's.
+//! Transfers between a socket and memory of the library and of the application.
 
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -8,28 +8,30 @@ use libc::iovec;
 use super::{IOV_LIMIT, Iov, NOTHING};
 use crate::errno::{Errno, Result};
 
-/// Pieces that one socket call moves at most.
+/// Largest number of segments of one socket call: enough for headers and data of several messages,
+/// in an array on the stack.
 pub const TRANSFER_LIMIT: usize = 16;
 
-/// What one socket call moves `Way`: our own bytes and the application's, in order.
+/// The memory that one socket call sends or receives (`Way`): the library's own and the
+/// application's, in order.
 pub struct Transfer<'a, Way> {
     iov: [iovec; TRANSFER_LIMIT],
     count: usize,
     len: usize,
-    /// Our own buffers are borrowed until the call.
+    /// The library's own buffers are borrowed until the call.
     buffers: PhantomData<(&'a mut [u8], Way)>,
 }
 
-/// The way of bytes that leave.
+/// The direction of bytes that are sent.
 pub struct Out;
 
-/// The way of bytes that come.
+/// The direction of bytes that are received.
 pub struct In;
 
-/// Bytes that go out.
+/// Bytes to send.
 pub type Outgoing<'a> = Transfer<'a, Out>;
 
-/// Room for bytes that come in.
+/// Memory for bytes to receive.
 pub type Incoming<'a> = Transfer<'a, In>;
 
 impl<Way> Default for Transfer<'_, Way> {
@@ -44,17 +46,17 @@ impl<Way> Default for Transfer<'_, Way> {
 }
 
 impl<'a, Way> Transfer<'a, Way> {
-    /// Bytes that leave, or room for those that come.
+    /// Returns the number of bytes to send, or that can be received.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether that is none.
+    /// Whether that number is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether not one more piece of application memory is sure to fit.
+    /// Whether the list may be too full for another piece of application memory.
     pub fn is_full(&self) -> bool {
         self.room() < IOV_LIMIT + 1
     }
@@ -68,7 +70,7 @@ impl<'a, Way> Transfer<'a, Way> {
         fits
     }
 
-    /// Adds memory of our own; `false` when the list is full.
+    /// Adds memory of the library; `false` if the list is full.
     fn push_own(&mut self, bytes: *mut u8, len: usize) -> bool {
         let fits = self.room() >= 1;
         if fits {
@@ -96,8 +98,8 @@ impl<'a, Way> Transfer<'a, Way> {
         }
     }
 
-    /// Calls `copy` for each piece from `at` on with the bytes that were copied
-    /// before, until it copies none; how many it has copied.
+    /// Calls `copy` for each segment from `at` on, with the number of bytes copied so far, until it
+    /// copies none; returns the total.
     #[allow(
         clippy::indexing_slicing,
         reason = "`room` was asked before a piece was added"
@@ -136,17 +138,17 @@ impl<'a, Way> Transfer<'a, Way> {
 }
 
 impl<'a> Outgoing<'a> {
-    /// Adds our own bytes; `false` when the list is full.
+    /// Adds bytes of the library; `false` if the list is full.
     pub fn push(&mut self, bytes: &'a [u8]) -> bool {
         self.push_own(bytes.as_ptr().cast_mut(), bytes.len())
     }
 
-    /// Copies the bytes from `at` on to `to`, as far as there is room; how many.
+    /// Copies the bytes from `at` on to `to`, as far as they fit; returns the number of bytes.
     pub fn copy_to(&self, at: usize, to: &Iov<'_>) -> usize {
         self.walk(at, |done, part| part.copy_to(&to.slice(done, usize::MAX)))
     }
 
-    /// `sendmsg(2)` with `MSG_NOSIGNAL`; bytes that the socket took.
+    /// Calls sendmsg(2) with `MSG_NOSIGNAL`; returns the number of bytes sent.
     pub fn send(mut self, socket: BorrowedFd<'_>, flags: i32) -> Result<usize> {
         let sent = if self.count == 1 {
             let piece = self.iov[0];
@@ -171,17 +173,17 @@ impl<'a> Outgoing<'a> {
 }
 
 impl<'a> Incoming<'a> {
-    /// Adds our own room; `false` when the list is full.
+    /// Adds memory of the library; `false` if the list is full.
     pub fn push(&mut self, bytes: &'a mut [u8]) -> bool {
         self.push_own(bytes.as_mut_ptr(), bytes.len())
     }
 
-    /// Copies bytes to the place from `at` on, as far as there is room; how many.
+    /// Copies bytes to the memory from `at` on, as far as they fit; returns the number of bytes.
     pub fn copy_from(&mut self, at: usize, from: &Iov<'_>) -> usize {
         self.walk(at, |done, part| from.slice(done, usize::MAX).copy_to(part))
     }
 
-    /// `recvmsg(2)`; bytes that came, 0 at the end of the stream.
+    /// Calls recvmsg(2); returns the number of bytes received, 0 at the end of the stream.
     pub fn receive(mut self, socket: BorrowedFd<'_>, flags: i32) -> Result<usize> {
         let received = if self.count == 1 {
             let piece = self.iov[0];

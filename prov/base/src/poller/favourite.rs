@@ -1,36 +1,34 @@
-//! The connection that is read without asking the poller first.
+//! The connection that is read without a call of epoll_wait(2).
 //!
-//! Where one connection brings everything, reading it at once takes one call
-//! into the system for a message, where asking takes two. Where several do, one
-//! question tells which of them are worth a read, whatever their number. So
-//! there is one favourite at most, and none as soon as another brings something.
+//! If all messages come from one connection, reading it directly takes one system call for a
+//! message instead of two. If they come from several, one epoll_wait(2) tells which of them are
+//! readable, whatever their number. So there is at most one favourite, and none as soon as another
+//! connection has data.
 
-/// Reads in a row that bring something and make a connection the favourite.
+/// Number of consecutive successful reads that make a connection the favourite.
 const ENOUGH: u32 = 8;
-/// Reads in vain after which the favourite is left to the poller, until it
-/// brings something again.
+/// Number of failed reads after which the favourite is left to the poller, until it has data again.
 const TOO_MANY: u32 = 1000;
 
-/// What the last reads say about where the next message comes.
+/// The history of reads, which predicts where the next message comes from.
 #[derive(Default)]
 pub struct Favourite<K> {
-    /// What brought something last.
+    /// The connection of the last successful read.
     conn: K,
-    /// How often in a row that was it, counted up to [`ENOUGH`].
+    /// Number of consecutive successful reads of it, counted up to [`ENOUGH`].
     streak: u32,
-    /// Reads of it in vain since.
+    /// Number of failed reads of it since then.
     misses: u32,
 }
 
 impl<K: Copy + PartialEq + Default> Favourite<K> {
-    /// The favourite, if there is one.
+    /// Returns the favourite, if there is one.
     #[inline(always)]
     pub fn get(&self) -> Option<K> {
         (self.streak == ENOUGH).then_some(self.conn)
     }
 
-    /// A read has brought something; whether another connection did the last
-    /// time.
+    /// Notes a successful read; returns whether the last one was of another connection.
     #[inline]
     pub fn brought(&mut self, conn: K) -> bool {
         self.misses = 0;
@@ -43,23 +41,23 @@ impl<K: Copy + PartialEq + Default> Favourite<K> {
         is_other
     }
 
-    /// A read of the favourite has brought something.
+    /// Notes a successful read of the favourite.
     #[inline]
     pub fn brought_again(&mut self) {
         self.misses = 0;
     }
 
-    /// A read of the favourite has brought nothing.
+    /// Notes a failed read of the favourite.
     #[inline]
     pub fn missed(&mut self) {
         self.misses += 1;
         if self.misses == TOO_MANY {
-            // One read that brings something makes it the favourite again.
+            // One successful read makes it the favourite again.
             self.streak = ENOUGH - 1;
         }
     }
 
-    /// A connection has ended.
+    /// Forgets a connection that has ended.
     pub fn forget(&mut self, conn: K) {
         if self.conn == conn {
             *self = Favourite::default();

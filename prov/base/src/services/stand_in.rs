@@ -1,5 +1,5 @@
-//! The framework's functions for unit tests, which run without a framework. Crates above
-//! include this file in their own tests.
+//! The framework's functions for unit tests, which run without the framework. Crates that depend on
+//! this one include this file in their own tests.
 
 #![allow(dead_code, reason = "the tests of a crate use some of it")]
 
@@ -29,7 +29,7 @@ fn table() -> MutexGuard<'static, Option<Table>> {
     table
 }
 
-/// A provider with a name of its own, so that tests do not meet.
+/// Creates a provider with a name of its own, so that tests do not affect one another.
 pub fn provider(name: &str) -> fi_provider {
     // SAFETY: null pointers and zeros are valid in every field.
     let mut provider: fi_provider = unsafe { std::mem::zeroed() };
@@ -55,7 +55,7 @@ pub fn set(provider: &fi_provider, name: &str, value: &str) {
     table().as_mut().unwrap().set.insert(key, value);
 }
 
-/// The help text with which a parameter was defined.
+/// Returns the help text with which a parameter was defined.
 pub fn help(provider: &fi_provider, name: &str) -> Option<String> {
     let name = CString::new(name).unwrap();
     let key = key(provider, name.as_ptr());
@@ -118,8 +118,8 @@ unsafe extern "C" fn fi_param_get(
     0
 }
 
-/// The messages of the provider of a name, each as
-/// `<level>:<subsystem>:<function>: <message>`.
+/// Returns the messages of the provider with this name, each as `<level>:<subsystem>:<function>:
+/// <message>`.
 pub fn logged(provider: &str) -> Vec<String> {
     let lines = LINES.lock().unwrap();
     lines
@@ -131,7 +131,7 @@ pub fn logged(provider: &str) -> Vec<String> {
 
 static LINES: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
 
-/// Everything but debug messages is wanted.
+/// All messages but debug messages are enabled.
 #[unsafe(no_mangle)]
 extern "C" fn fi_log_enabled(_: *const fi_provider, level: u32, _: u32) -> c_int {
     (level < FI_LOG_DEBUG).into()

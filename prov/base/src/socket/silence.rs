@@ -1,9 +1,9 @@
-//! Whether the host at the far end of a TCP connection is still there.
+//! Detects whether the host at the other end of a TCP connection has failed.
 //!
-//! TCP would go on trying for a quarter of an hour. While nothing is on its way,
-//! keep-alive probes ([`probe`]) find out sooner; while something is, a look at the
-//! connection from time to time does ([`Watch`]). (TCP_USER_TIMEOUT would also end
-//! connections with peers that are only busy and take nothing in.)
+//! TCP itself would retransmit for a quarter of an hour. While no data is in flight, keep-alive
+//! probes ([`probe`]) detect a failure sooner; while data is in flight, periodic checks of the
+//! connection do ([`Watch`]). (TCP_USER_TIMEOUT would also end connections with peers that are only
+//! busy and do not read.)
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -12,18 +12,17 @@ use rustix::net::sockopt;
 
 use crate::errno::Result;
 
-/// The least such time: a packet that is lost is sent again after a fifth of a
-/// second, then after twice that.
+/// The least such time: a lost packet is retransmitted after a fifth of a second, then after twice
+/// that.
 const LEAST: Duration = Duration::from_secs(2);
 
-/// How long a host may be silent where connections must come about within so
-/// long.
+/// Returns how long a host may be silent, for a given time limit of connection attempts.
 pub fn patience(to_connect: Duration) -> Duration {
     to_connect.max(LEAST)
 }
 
-/// Has the system probe the other host while nothing is on its way, so that its
-/// silence shows within that time (in whole seconds).
+/// Makes the kernel probe the other host while no data is in flight, so that a failure is detected
+/// within that time (in whole seconds).
 ///
 /// # Errors
 /// Those of setsockopt(2).
@@ -38,27 +37,27 @@ pub fn probe(socket: BorrowedFd<'_>, patience: Duration) -> Result {
     Ok(sockopt::set_socket_keepalive(socket, true)?)
 }
 
-/// What the looks at a connection have found.
+/// The findings of the periodic checks of a connection.
 #[derive(Default)]
 pub struct Watch {
-    /// The number of the next message at the last look.
+    /// The number of the next message at the last check.
     sequence: u8,
-    /// The look since which the host has had to acknowledge something and has
-    /// not acknowledged anything.
+    /// The time of the check since which the host has had something to acknowledge and has not
+    /// acknowledged anything.
     silent_since: Option<Instant>,
 }
 
-/// What the system knows about the other host.
+/// The kernel's knowledge of the other host.
 pub struct Signs {
     /// Whether it has something to acknowledge.
     pub is_expected: bool,
-    /// How long ago it acknowledged something last.
+    /// Time since its last acknowledgment.
     pub heard: Duration,
-    /// How long ago data came or left last.
+    /// Time since data was last received or sent.
     pub moved: Duration,
 }
 
-/// What it knows about the host at the far end.
+/// Returns the kernel's knowledge of the host at the other end.
 ///
 /// # Errors
 /// Those of getsockopt(2).
@@ -92,14 +91,14 @@ pub fn signs(socket: BorrowedFd<'_>) -> Result<Signs> {
 }
 
 impl Watch {
-    /// Whether the system has to be asked, when the next message is number
-    /// `sequence`: something may be on its way.
+    /// Whether the kernel has to be asked, given that the next message is number `sequence`:
+    /// whether data may be in flight.
     pub fn is_due(&mut self, sequence: u8) -> bool {
         let sent = std::mem::replace(&mut self.sequence, sequence) != sequence;
         sent || self.silent_since.is_some()
     }
 
-    /// Takes note of what the system says; how long the host has been silent.
+    /// Notes the kernel's answer; returns how long the host has been silent.
     pub fn note(&mut self, signs: &Signs, now: Instant) -> Duration {
         if !signs.is_expected {
             self.silent_since = None;
@@ -134,19 +133,19 @@ mod tests {
         let start = Instant::now();
         let mut watch = Watch::default();
         assert!(!watch.is_due(0) && watch.is_due(1) && !watch.is_due(1));
-        // Nothing was heard for an hour, because there was nothing to say.
+        // Nothing was received for an hour, because there was nothing to send.
         let hour = SECOND * 3600;
         assert_eq!(note(&mut watch, start, true, hour), Duration::ZERO);
         assert!(watch.is_due(1));
         assert_eq!(note(&mut watch, start + SECOND, true, hour), SECOND);
         let later = start + SECOND * 2;
         assert_eq!(note(&mut watch, later, true, SECOND * 3), SECOND * 2);
-        // An answer to something.
+        // Something is acknowledged.
         let later = start + SECOND * 5;
         assert_eq!(note(&mut watch, later, true, SECOND), Duration::ZERO);
         let later = start + SECOND * 6;
         assert_eq!(note(&mut watch, later, true, SECOND * 2), SECOND);
-        // All of it was acknowledged.
+        // Everything is acknowledged.
         assert_eq!(note(&mut watch, later, false, SECOND), Duration::ZERO);
         assert!(!watch.is_due(1));
     }

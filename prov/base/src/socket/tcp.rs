@@ -1,4 +1,4 @@
-//! TCP sockets, which never wait: how they are made, bound, connected and ended.
+//! Non-blocking TCP sockets: creating, binding, connecting and closing them.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -14,7 +14,7 @@ use super::{ends, name, receive};
 use crate::errno::{Errno, Result};
 use crate::random;
 
-/// A socket of the family that this address has.
+/// Creates a socket of the family of this address.
 ///
 /// # Errors
 /// Those of socket(2).
@@ -33,8 +33,8 @@ pub fn open(family: &SocketAddr) -> Result<OwnedFd> {
     )?)
 }
 
-/// A socket that will connect from `source`; an unspecified address leaves that
-/// to the system, and gives the family.
+/// Creates a socket that will connect from `source`; if that is an unspecified address, only the
+/// family is taken from it, and the kernel chooses the address.
 ///
 /// # Errors
 /// Those of bind(2).
@@ -50,7 +50,7 @@ pub fn from_source(source: &SocketAddr) -> Result<OwnedFd> {
 /// Starts connecting a socket that may be bound already.
 ///
 /// # Errors
-/// Those of connect(2); that it is under way is none.
+/// Those of connect(2); `EINPROGRESS` is not an error here.
 pub fn start_connect(socket: BorrowedFd<'_>, dest: &SocketAddr) -> Result {
     match rustix::net::connect(socket, dest) {
         Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(()),
@@ -58,11 +58,11 @@ pub fn start_connect(socket: BorrowedFd<'_>, dest: &SocketAddr) -> Result {
     }
 }
 
-/// A socket bound to `addr`, or with port 0 to one of these ports, if they are
-/// given. `target` is where to log.
+/// Creates a socket bound to `addr`; with port 0, bound to one of the given ports, if any are
+/// given. `target` is the log target.
 ///
 /// # Errors
-/// Those of bind(2), `-FI_EADDRNOTAVAIL` where all of the ports are in use.
+/// Those of bind(2); `-FI_EADDRNOTAVAIL` if all of the ports are in use.
 pub fn bound(
     addr: &SocketAddr,
     ports: Option<RangeInclusive<u16>>,
@@ -99,8 +99,7 @@ pub fn bound(
     Err(Errno::EADDRNOTAVAIL)
 }
 
-/// Puts a socket that `bind` makes for `addr` in the place of another one, which
-/// stays there if that fails.
+/// Replaces a socket by one that `bind` creates for `addr`; keeps the old one if that fails.
 ///
 /// # Errors
 /// Those of `bind`.
@@ -112,7 +111,7 @@ pub fn rebind(
     let old = socket.as_ref().and_then(|old| name(old.as_fd()).ok());
     let is_own = |old: &SocketAddr| addr.port() != 0 && old.port() == addr.port();
     let made = match (bind(addr), old.filter(is_own)) {
-        // It may be the old one that is in the way.
+        // The address may be in use by the old socket.
         (Err(Errno::EADDRINUSE), Some(old)) => {
             *socket = None;
             let made = bind(addr);
@@ -135,7 +134,7 @@ pub fn listen(socket: BorrowedFd<'_>, backlog: i32) -> Result {
     Ok(rustix::net::listen(socket, backlog)?)
 }
 
-/// The next connection that waits at a listening socket.
+/// Accepts the next pending connection of a listening socket.
 ///
 /// # Errors
 /// Those of accept(2).
@@ -144,11 +143,11 @@ pub fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
     Ok(rustix::net::accept_with(listener, flags)?)
 }
 
-/// Why a connection attempt failed, once it has ended; success for one that is
-/// still under way.
+/// Returns why a connection attempt failed, once it has ended; success for one that is still in
+/// progress.
 ///
 /// # Errors
-/// The reason; `-FI_ECONNREFUSED` also for a socket that has reached itself.
+/// The reason; `-FI_ECONNREFUSED` also for a socket that has connected to itself.
 pub fn connect_outcome(socket: BorrowedFd<'_>) -> Result {
     match sockopt::socket_error(socket)? {
         Ok(()) if reached_itself(socket) => Err(Errno::ECONNREFUSED),
@@ -157,19 +156,19 @@ pub fn connect_outcome(socket: BorrowedFd<'_>) -> Result {
     }
 }
 
-/// Whether nobody listens, and the system gave the socket the port of the peer.
+/// Whether no process listens, and the kernel gave the socket the port of the peer.
 fn reached_itself(socket: BorrowedFd<'_>) -> bool {
     ends(socket).is_ok_and(|(near, far)| near == far)
 }
 
-/// A call that moved fewer bytes than it was asked to has stopped at the
-/// socket's limit, and an event will tell when there is more to do; unless it
-/// moved so many. The system cuts a call short below 2 GiB, whatever the socket
-/// has room for, and no event follows.
+/// Bound of one socket call, in bytes. A call that moved fewer bytes than requested has usually
+/// stopped at the socket's limit, and an event follows when more can be moved. A call that moved
+/// this many may have been cut short by the kernel, below 2 GiB and whatever the socket has room
+/// for; no event follows then.
 pub const CALL_LIMIT: usize = 1 << 30;
 
-/// Ends a connection so that what the peer has not read yet still reaches it:
-/// a socket closed with unread bytes would reset the connection.
+/// Ends a connection such that data that the peer has not read yet still reaches it: closing a
+/// socket with unread bytes would reset the connection.
 pub fn end(socket: OwnedFd) {
     if rustix::net::shutdown(&socket, Shutdown::Write).is_ok() {
         let mut sink = [0; 4096];
@@ -181,7 +180,7 @@ pub fn end(socket: OwnedFd) {
     }
 }
 
-/// Waits until one of the sockets has room for writing, at most so long.
+/// Waits until one of the sockets is writable, at most for this time.
 pub fn wait_writable(sockets: &[impl AsFd], timeout: Duration) {
     let timeout = Timespec {
         tv_sec: timeout.as_secs() as i64,
@@ -191,11 +190,11 @@ pub fn wait_writable(sockets: &[impl AsFd], timeout: Duration) {
         .iter()
         .map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::OUT))
         .collect();
-    // The caller looks at the clock itself.
+    // The caller checks the time itself.
     let _ = rustix::event::poll(&mut fds, Some(&timeout));
 }
 
-/// The largest send buffer that a socket can be given, in bytes (net.core.wmem_max, which
+/// Returns the largest send buffer that a socket can be given, in bytes (net.core.wmem_max, which
 /// cannot be read in every network namespace).
 pub fn largest_sndbuf() -> usize {
     static LARGEST: OnceLock<usize> = OnceLock::new();
@@ -203,7 +202,7 @@ pub fn largest_sndbuf() -> usize {
         let probe = || -> Result<usize> {
             let socket = open(&SocketAddr::from(([127, 0, 0, 1], 0)))?;
             sockopt::set_socket_send_buffer_size(&socket, i32::MAX as usize)?;
-            // The system doubles what it is given.
+            // The kernel doubles the size that it is given.
             Ok(sockopt::socket_send_buffer_size(&socket)? / 2)
         };
         probe().unwrap_or(0)

@@ -1,12 +1,12 @@
-//! Sending without a copy in the kernel (`MSG_ZEROCOPY`): the kernel says on the
-//! socket's error queue when it has let go of the memory.
+//! Sending without a copy in the kernel (`MSG_ZEROCOPY`): the kernel reports on the socket's error
+//! queue when it has released the memory.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// `SO_EE_ORIGIN_ZEROCOPY`
 const ORIGIN_ZEROCOPY: u8 = 5;
 
-/// Makes a socket able to send so, as long as it lives; `false` if it is not.
+/// Enables a socket for `MSG_ZEROCOPY`, for its whole life; `false` if that fails.
 pub fn enable(socket: BorrowedFd<'_>) -> bool {
     let on: libc::c_int = 1;
     // SAFETY: the option takes an `int`.
@@ -22,8 +22,8 @@ pub fn enable(socket: BorrowedFd<'_>) -> bool {
     status == 0
 }
 
-/// The number of the last call in the next note on the socket's error queue, which
-/// counts the calls that sent so from 0 on, modulo 2^32; `None` without a note.
+/// Returns the number of the last call in the next message of the socket's error queue; the kernel
+/// counts the calls with `MSG_ZEROCOPY` from 0 on, modulo 2^32. `None` if there is no message.
 pub fn next_release(socket: BorrowedFd<'_>) -> Option<u32> {
     #[repr(align(8))]
     struct Control([u8; 128]);

@@ -1,9 +1,9 @@
-//! The barrier between two threads of which each writes one thing and then
-//! reads what the other writes: at least one of them sees the other's write.
+//! A barrier between two threads, each of which writes one variable and then reads the other's: at
+//! least one of them sees the other's write.
 //!
-//! Usually both pay for it. Here one side comes by often and pays nothing, and
-//! the other, which comes by seldom, pays for both: membarrier(2) interrupts
-//! every processor that runs a thread of this process.
+//! Usually both threads execute a fence. Here one side, which executes often, has no cost, and the
+//! other, which executes seldom, bears the cost for both: membarrier(2) interrupts every processor
+//! that runs a thread of this process.
 
 #[cfg(loom)]
 use loom::sync::atomic::{Ordering, fence};
@@ -16,7 +16,7 @@ use std::sync::{
 #[cfg(not(loom))]
 use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_query};
 
-/// Whether the kernel has the barrier, and lets this process use it.
+/// Whether the kernel supports membarrier(2) and permits it for this process.
 #[cfg(not(loom))]
 pub fn is_available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
@@ -30,8 +30,8 @@ pub fn is_available() -> bool {
     true
 }
 
-/// Between the write and the read of the side that comes by often. Only worth
-/// anything where [`is_available`] answered `true`.
+/// Executed between the write and the read of the frequent side. Effective only if [`is_available`]
+/// has returned `true`.
 #[inline(always)]
 pub fn light() {
     #[cfg(not(loom))]
@@ -40,9 +40,9 @@ pub fn light() {
     fence(Ordering::SeqCst);
 }
 
-/// Between the write and the read of the other side. `false`: the kernel
-/// refuses, which it can only begin to do later if somebody tells it to, and
-/// there was no barrier.
+/// Executed between the write and the read of the other side. `false` if the kernel refuses, in
+/// which case there was no barrier; after [`is_available`] has returned `true`, it can do so only
+/// if a system call filter was installed later.
 #[cfg(not(loom))]
 #[must_use]
 pub fn heavy() -> bool {
@@ -50,7 +50,7 @@ pub fn heavy() -> bool {
     barrier() || (register() && barrier())
 }
 
-/// Loom has no fence of two weights: its model has two that weigh the same.
+/// Loom has no asymmetric fences: its model has two of equal strength.
 #[cfg(loom)]
 #[must_use]
 pub fn heavy() -> bool {

@@ -1,12 +1,11 @@
-//! Exclusion between the application, whose threads exclude each other
-//! themselves, and threads of the library that help it now and then.
+//! Mutual exclusion between the application, whose threads exclude each other themselves, and
+//! threads of the library that help it now and then (helpers).
 //!
-//! The application says that it is inside and looks whether a helper claims
-//! the place; it executes no locked instruction for that. A helper claims it,
-//! has a [`barrier`] executed by whatever runs the application, and looks
-//! whether the application is inside. So if both come at once, at least one of
-//! them notices, and it is the application that steps back: it comes by all
-//! the time, and helpers are quick.
+//! The application stores that it is inside and then tests whether a helper has claimed the lock;
+//! it executes no locked instruction for that. A helper claims the lock, has a [`barrier`] executed
+//! by all processors that run the application, and tests whether the application is inside. So if
+//! both enter at the same time, at least one of them notices. The application is the one that steps
+//! back: it enters all the time, and helpers are quick.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -18,12 +17,10 @@ use super::{barrier, futex};
 
 /// See the module.
 pub(super) struct Bias {
-    /// [`INSIDE`] while the application is, or is about to be. Only the
-    /// application writes it. Where nobody ever may enter this way, it is so for
-    /// good.
+    /// [`INSIDE`] while the application is inside, or is about to be. Written only by the
+    /// application. Permanently `INSIDE` if nobody may ever enter this way.
     application: AtomicU32,
-    /// [`FREE`], [`CLAIMED`] or [`AWAITED`]. Only helpers change it from and to
-    /// `FREE`.
+    /// [`FREE`], [`CLAIMED`] or [`AWAITED`]. Only helpers change it from and to `FREE`.
     claim: AtomicU32,
 }
 
@@ -33,17 +30,17 @@ const INSIDE: u32 = 1;
 const FREE: u32 = 0;
 /// A helper is inside, or waits for the application to leave.
 const CLAIMED: u32 = 1;
-/// The same, and somebody sleeps until it is over.
+/// As [`CLAIMED`], and a thread sleeps until the helper has left.
 const AWAITED: u32 = 2;
 
-/// Looks at what another thread is about to change, before sleeping.
+/// Number of tests of a word that another thread is about to change, before the thread sleeps.
 const SPINS: u32 = if cfg!(loom) { 1 } else { 64 };
-/// How long a helper sleeps before it looks again whether the application has
-/// left: an application that leaves does not say so, one that comes back does.
+/// How long a helper sleeps before it tests again whether the application has left: an application
+/// that leaves does not wake helpers, one that comes back does.
 const LOOK: Duration = Duration::from_micros(50);
 
 impl Bias {
-    /// Nobody is inside.
+    /// Creates a lock that nobody holds.
     pub(super) fn new() -> Self {
         Self {
             application: AtomicU32::new(OUTSIDE),
@@ -51,7 +48,7 @@ impl Bias {
         }
     }
 
-    /// A place that nobody enters.
+    /// Creates a lock that nobody can enter.
     pub(super) fn closed() -> Self {
         Self {
             application: AtomicU32::new(INSIDE),
@@ -59,8 +56,7 @@ impl Bias {
         }
     }
 
-    /// The application enters if nobody is inside. `HELPED` is false where there
-    /// are no helpers.
+    /// Enters as the application, if the lock is free. `HELPED` is false if there are no helpers.
     #[inline(always)]
     pub(super) fn try_enter<const HELPED: bool>(&self) -> bool {
         if self.application.load(Ordering::Relaxed) != OUTSIDE {
@@ -77,14 +73,14 @@ impl Bias {
         true
     }
 
-    /// The application leaves.
+    /// Leaves as the application.
     #[inline(always)]
     pub(super) fn leave(&self) {
         self.application.store(OUTSIDE, Ordering::Release);
     }
 
-    /// The application enters, waiting for a helper at most, after
-    /// [`Bias::try_enter`] has failed. `false`: it is inside already.
+    /// Enters as the application, waiting at most for a helper, after [`Bias::try_enter`] has
+    /// failed. `false` if the application is inside already.
     #[cold]
     #[inline(never)]
     pub(super) fn enter_after_helper(&self) -> bool {
@@ -99,7 +95,7 @@ impl Bias {
         }
     }
 
-    /// Leaves the place to the helper, which may be asleep.
+    /// Leaves the lock to the helper, which may be asleep.
     #[cold]
     #[inline(never)]
     fn step_back(&self) {
@@ -107,8 +103,8 @@ impl Bias {
         futex::wake_all(&self.application);
     }
 
-    /// A helper enters, waiting for whoever is inside. `false`: the kernel does
-    /// not let it.
+    /// Enters as a helper, waiting for the thread inside. `false` if the kernel refuses the
+    /// barrier.
     pub(super) fn enter_as_helper(&self) -> bool {
         while !self.try_claim() {
             self.await_free();
@@ -126,7 +122,7 @@ impl Bias {
         true
     }
 
-    /// A helper enters if nobody is inside.
+    /// Enters as a helper, if the lock is free.
     pub(super) fn try_enter_as_helper(&self) -> bool {
         if !self.try_claim() {
             return false;
@@ -138,7 +134,7 @@ impl Bias {
         false
     }
 
-    /// A helper leaves.
+    /// Leaves as a helper.
     pub(super) fn leave_as_helper(&self) {
         if self.claim.swap(FREE, Ordering::Release) == AWAITED {
             futex::wake_all(&self.claim);
@@ -151,7 +147,7 @@ impl Bias {
             .is_ok()
     }
 
-    /// Returns when the place has been free of helpers.
+    /// Returns when no helper has held the lock for a moment.
     fn await_free(&self) {
         let mut looks = 0;
         loop {
@@ -177,7 +173,7 @@ impl Bias {
     }
 }
 
-/// Wastes a moment, or does `sleep` after [`SPINS`] moments.
+/// Pauses briefly; calls `sleep` instead after [`SPINS`] pauses.
 fn pause_or(looks: &mut u32, sleep: impl FnOnce()) {
     if *looks < SPINS {
         *looks += 1;
@@ -197,7 +193,7 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// What is excluded from: loom notices two threads that meet here.
+    /// The protected value: loom detects two threads that access it concurrently.
     struct Place {
         bias: Bias,
         value: UnsafeCell<u32>,
@@ -276,8 +272,8 @@ mod loom_tests {
 
     #[test]
     fn two_helpers_and_the_application_do_not_meet() {
-        // Only one of them waits: loom does not see to it that of two threads
-        // that wait the third has its turn.
+        // Only one of them waits: loom does not guarantee that, of two threads that wait, the third
+        // gets a turn.
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {

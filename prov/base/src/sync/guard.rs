@@ -9,19 +9,19 @@ use super::{Lock, LockKind};
 
 /// The right to use the value of a [`Lock`]; ends when dropped.
 pub type Guard<'a, T, const HELPED: bool = true> = Inside<'a, T, Usual, HELPED>;
-/// The same right, which a real lock takes back without a call.
+/// The same right; a real lock is released inline, without a function call.
 pub type PromptGuard<'a, T, const HELPED: bool = true> = Inside<'a, T, Promptly, HELPED>;
-/// The same right at a lock that is real, and has no helpers.
+/// The same right to a lock that is real and has no helpers.
 pub type RealGuard<'a, T> = Inside<'a, T, Real, false>;
-/// The same right at a lock that is not real, and has no helpers.
+/// The same right to a lock that is not real and has no helpers.
 pub type LoneGuard<'a, T> = Inside<'a, T, Lone, false>;
-/// The same right in the hands of a thread of the library.
+/// The same right, held by a thread of the library.
 pub type HelperGuard<'a, T> = Inside<'a, T, Helper, true>;
 
-/// A thread is inside a lock, which it leaves in this way.
+/// A thread's right to be inside a lock, which it leaves by `L`.
 pub struct Inside<'a, T: ?Sized, L: Leave, const HELPED: bool> {
     lock: &'a Lock<T, HELPED>,
-    /// Stays on its thread, and is as shareable as a pointer: not at all.
+    /// Binds the guard to its thread: it is neither `Send` nor `Sync`, like a raw pointer.
     _thread_bound: PhantomData<(*mut T, L)>,
 }
 
@@ -30,8 +30,7 @@ pub trait Leave {
     /// Leaves it.
     ///
     /// # Safety
-    /// The caller is inside, in the way that goes with this one, and is about to
-    /// lose the right to the value.
+    /// The caller has entered by the matching method, and gives up its right to the value.
     unsafe fn leave<T: ?Sized, const HELPED: bool>(lock: &Lock<T, HELPED>);
 }
 
@@ -58,7 +57,7 @@ impl Leave for Usual {
     }
 }
 
-/// Leaves a real lock, out of the way of those that are not.
+/// Leaves a real lock, in a function of its own, off the path of locks that are not real.
 ///
 /// # Safety
 /// As for [`Leave::leave`].
@@ -109,8 +108,8 @@ impl Leave for Helper {
 
 impl<'a, T: ?Sized, L: Leave, const HELPED: bool> Inside<'a, T, L, HELPED> {
     /// # Safety
-    /// This thread has entered the lock in the way that goes with `L`, and nothing
-    /// else will leave it.
+    /// This thread has entered the lock by the method that matches `L`, and nothing else will leave
+    /// it.
     #[inline(always)]
     pub(super) unsafe fn new(lock: &'a Lock<T, HELPED>) -> Self {
         Inside {
@@ -121,8 +120,7 @@ impl<'a, T: ?Sized, L: Leave, const HELPED: bool> Inside<'a, T, L, HELPED> {
 }
 
 impl<'a, T: ?Sized, const HELPED: bool> Guard<'a, T, HELPED> {
-    /// The same right, whose end is in place: for those whose locks are real more often
-    /// than not.
+    /// The same right, released inline: for locks that are real more often than not.
     #[inline(always)]
     pub fn promptly(self) -> PromptGuard<'a, T, HELPED> {
         let lock = self.lock;

@@ -9,7 +9,7 @@ use super::*;
 
 const KINDS: [LockKind; 3] = [LockKind::Real, LockKind::Elided, LockKind::Biased];
 
-/// Two numbers that are equal whenever nobody is inside.
+/// Two numbers that are equal whenever no thread is inside.
 #[derive(Default)]
 struct Pair(u64, u64);
 
@@ -64,8 +64,7 @@ fn helpers_and_the_application_exclude_each_other() {
             })
         });
         let mut entered = 0;
-        // Until helpers had their turn often enough; that is how they are
-        // known not to starve.
+        // Runs until helpers have entered often enough, which shows that they do not starve.
         while entered < 100_000 || lock.lock().0 < entered + 1000 {
             match entered % 3 {
                 0 => match lock.try_lock() {
@@ -132,7 +131,7 @@ fn a_helper_waits_until_the_application_has_left() {
         let lock = lock.clone();
         thread::spawn(move || *lock.lock_as_helper().unwrap())
     };
-    // The application leaves for good, without a word.
+    // The application leaves for good, without waking anybody.
     *held = 1;
     drop(held);
     assert_eq!(helper.join().unwrap(), 1);

@@ -3,7 +3,7 @@
 use super::tree::Tree;
 use super::{Blocks, Builder, Memory, Place, Span, circulant};
 
-/// Each member passes on what it has received: log2(n) times its bytes leave the root.
+/// Each member passes on what it has received: the root sends log2(n) times its bytes.
 pub fn whole(builder: &mut Builder, place: &Place, root: usize) {
     let tree = Tree::of(place, root);
     let output = Span::new(Memory::Output, 0, place.count);
@@ -17,7 +17,8 @@ pub fn whole(builder: &mut Builder, place: &Place, root: usize) {
     builder.wait();
 }
 
-/// Members get a block each, and gather those of the others: each byte enters and leaves a member about once.
+/// Each member gets a block, and gathers those of the others: each byte enters and leaves a member
+/// about once.
 pub fn in_blocks(builder: &mut Builder, place: &Place, root: usize) {
     let tree = Tree::of(place, root);
     let output = Span::new(Memory::Output, 0, place.count);

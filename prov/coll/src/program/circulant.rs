@@ -6,8 +6,8 @@
 
 use super::{Blocks, Builder, Memory, Place, Span, tree};
 
-/// The skips of the rounds of a reduction, each with the one before it, from the longest on: n is halved, rounded up,
-/// until it is 1. An all-gather takes them from the shortest on.
+/// Returns the skips of the rounds of a reduction, each with the one before it, longest first: n is
+/// halved, rounded up, until it is 1. An all-gather uses them shortest first.
 fn skips(members: usize) -> impl DoubleEndedIterator<Item = (usize, usize)> {
     let mut skips = Vec::new();
     let mut reach = members;
@@ -19,17 +19,18 @@ fn skips(members: usize) -> impl DoubleEndedIterator<Item = (usize, usize)> {
     skips.into_iter()
 }
 
-/// The rank that many further on.
+/// Returns the rank that is `distance` further on.
 fn after(place: &Place, distance: usize) -> usize {
     (place.rank + distance) % place.members
 }
 
-/// The rank that many before.
+/// Returns the rank that is `distance` before.
 fn before(place: &Place, distance: usize) -> usize {
     (place.rank + place.members - distance) % place.members
 }
 
-/// Each member hears, through others, from all: from 2^k members after round k.
+/// Each member gets a message, directly or through others, from all members: from 2^k members after
+/// round k.
 pub fn barrier(builder: &mut Builder, place: &Place) {
     let mut distance = 1;
     while distance < place.members {
@@ -40,7 +41,7 @@ pub fn barrier(builder: &mut Builder, place: &Place) {
     }
 }
 
-/// Gathers the blocks of all: the member has its own in place.
+/// Gathers the blocks of all members; the member's own block is in place.
 pub fn gather_blocks(builder: &mut Builder, place: &Place, blocks: &Blocks) {
     for (skip, reach) in skips(place.members).rev() {
         let number = reach - skip;
@@ -53,9 +54,10 @@ pub fn gather_blocks(builder: &mut Builder, place: &Place, blocks: &Blocks) {
     }
 }
 
-/// Combines the blocks of all: the member's own block is complete at the end, the others are left half-combined.
+/// Combines the blocks of all members: the member's own block is complete at the end, the others
+/// are left half-combined.
 fn reduce_blocks(builder: &mut Builder, place: &Place, blocks: &Blocks) {
-    // No round brings more than half of all blocks, and the first blocks are the longest ones.
+    // No round receives more than half of all blocks, and the first blocks are the longest.
     let most = blocks.span(0, place.members.div_ceil(2)).len;
     let arrived = builder.scratch(most);
     for (skip, reach) in skips(place.members) {

@@ -1,5 +1,6 @@
-//! Recursive doubling: partners exchange all that they have combined, at distances 1, 2, 4, ... Where the members are
-//! no power of two, some pass their input to a neighbour first and have the result from it at the end.
+//! Recursive doubling: partners exchange all that they have combined, at distances 1, 2, 4, ... If
+//! the number of members is not a power of two, some send their input to a neighbour first and
+//! receive the result from it at the end.
 
 use super::{Builder, Memory, Place, Span};
 
@@ -9,7 +10,7 @@ pub fn all_reduce(builder: &mut Builder, place: &Place) {
     let input = Span::new(Memory::Input, 0, place.count);
     let doubled = 1 << place.members.ilog2();
     let extra = place.members - doubled;
-    // The first 2 * extra ranks are pairs; of each, the odd one takes part.
+    // The first 2 * extra ranks form pairs; the odd member of each takes part.
     let is_paired = place.rank < 2 * extra;
     if is_paired && place.rank.is_multiple_of(2) {
         let neighbour = place.rank + 1;

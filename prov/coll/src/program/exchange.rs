@@ -2,17 +2,17 @@
 
 use super::{Blocks, Builder, Memory, Place, Span};
 
-/// Messages of a direct exchange that a member has under way at a time.
+/// Number of messages of a direct exchange that a member has in progress at a time.
 const WINDOW: usize = 8;
 
-/// Short blocks (the Bruck algorithm): in round k, each member passes on the blocks whose way has bit k, to the member
-/// 2^k further on. log2(n) messages of n/2 blocks each.
+/// Short blocks (the Bruck algorithm): in round k, each member forwards the blocks whose distance
+/// has bit k set, to the member 2^k further on. log2(n) messages of n/2 blocks each.
 pub fn forwarded(builder: &mut Builder, place: &Place) {
     let (members, count, rank) = (place.members, place.count, place.rank);
     let all = count * members;
     let input = Blocks::equal(Span::new(Memory::Input, 0, all), members, count);
     let output = Blocks::equal(Span::new(Memory::Output, 0, all), members, count);
-    // Blocks by how far they have to go; at the end, by how far they have come.
+    // Blocks by their remaining distance; at the end, by the distance that they have travelled.
     let work = builder.scratch(all);
     let held = Blocks::equal(work, members, count);
     builder.copy_circular(&input, rank, work);
@@ -45,7 +45,8 @@ pub fn forwarded(builder: &mut Builder, place: &Place) {
     }
 }
 
-/// Blocks that one round moves at most: those of the ways with a certain bit.
+/// Returns the largest number of blocks that one round moves: those whose distance has a certain
+/// bit set.
 fn builder_room(members: usize) -> usize {
     let mut most = 0;
     let mut distance = 1;
@@ -56,8 +57,8 @@ fn builder_room(members: usize) -> usize {
     most
 }
 
-/// Long blocks: each directly from its sender to its receiver, at distances that grow, so that no member is sent to by
-/// many at a time.
+/// Long blocks: each is sent directly to its receiver, at increasing distances, so that no member
+/// receives from many at a time.
 pub fn direct(builder: &mut Builder, place: &Place) {
     let (members, count, rank) = (place.members, place.count, place.rank);
     let all = count * members;
@@ -79,7 +80,7 @@ pub fn direct(builder: &mut Builder, place: &Place) {
 }
 
 impl Builder {
-    /// All blocks, from `first` on, in a row.
+    /// Copies all blocks in a row, beginning with `first`.
     fn copy_circular(&mut self, blocks: &Blocks, first: usize, to: Span) {
         let [head, tail] = blocks.circular(first, blocks.members);
         self.copy(head, to.part(0, head.len));

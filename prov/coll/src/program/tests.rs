@@ -1,4 +1,5 @@
-//! Programs of all members, executed together on a simulated network, beside what the operation means.
+//! Programs of all members, executed together on a simulated network, compared with the definition
+//! of the operation.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,12 +7,13 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Two elements combine to what depends on which were combined, and how often, but not on the order.
+/// Combines two elements such that the result depends on which elements were combined, and how
+/// often, but not on their order.
 fn combined(one: u64, other: u64) -> u64 {
     one.wrapping_add(other)
 }
 
-/// How many elements both pieces have.
+/// Returns the number of elements of both spans.
 fn length(pieces: &Pieces) -> usize {
     pieces.iter().map(|piece| piece.len).sum()
 }
@@ -22,7 +24,7 @@ struct Member {
     memory: [Vec<u64>; 3],
     /// Receives that are posted, by sender.
     posted: HashMap<usize, VecDeque<Pieces>>,
-    /// Messages sent and receives posted that are not done.
+    /// Number of sends and receives that have not ended.
     under_way: usize,
     sent: usize,
 }
@@ -53,8 +55,8 @@ impl Member {
     }
 }
 
-/// Messages under way, by sender and receiver. The content is read when a message is delivered, so that a program that
-/// changes what it still sends is found out.
+/// Messages in progress, by sender and receiver. The content is read when a message is delivered,
+/// so that a program that changes memory that it still sends fails.
 type Network = HashMap<(usize, usize), VecDeque<Pieces>>;
 
 struct Group {
@@ -95,7 +97,7 @@ impl Group {
         }
     }
 
-    /// One step of a member, or one delivery to it; whether there was any.
+    /// Executes one step of a member, or one delivery to it; returns whether there was any.
     fn step(&mut self, rank: usize) -> bool {
         if self.deliver(rank) {
             return true;
@@ -200,7 +202,7 @@ impl Group {
     }
 }
 
-/// Distinct numbers.
+/// Returns distinct numbers.
 fn content(rank: usize, len: usize) -> Vec<u64> {
     (0..len)
         .map(|at| (rank as u64 + 1) * 0x1_0000_0001 + (at as u64) * 0x1f35_7919)
@@ -258,7 +260,8 @@ fn check(kind: Kind, members: usize, count: usize, size: usize, seed: u64) {
             member.memory[1], expected,
             "{kind:?} of {members}, {count}: rank {rank}"
         );
-        // A round for each doubling of the group, and as many for the second half of operations of two parts.
+        // One round for each doubling of the group, and as many again for the second half of
+        // operations of two parts.
         let rounds = members.next_power_of_two().ilog2() as usize;
         let most = match kind {
             Kind::AllToAll if count * size > FORWARDED_LIMIT => members - 1,

@@ -33,13 +33,14 @@ impl Tree {
         (self.root + relative) % self.members
     }
 
-    /// The rank above; none for the root.
+    /// Returns the parent's rank; `None` for the root.
     pub fn parent(&self) -> Option<usize> {
         let lowest = 1usize << self.relative.trailing_zeros().min(usize::BITS - 1);
         (self.relative != 0).then(|| self.rank(self.relative - lowest))
     }
 
-    /// The members right below, from the nearest on: rank, how far after this one, and members of its subtree.
+    /// Returns the children, nearest first: rank, distance from this member, and number of members
+    /// of its subtree.
     pub fn children(&self) -> impl DoubleEndedIterator<Item = (usize, usize, usize)> {
         let distances = (0..usize::BITS).map(|bit| 1usize << bit);
         let distances: Vec<usize> = distances.take_while(|bit| *bit < self.reach).collect();
@@ -50,7 +51,8 @@ impl Tree {
     }
 }
 
-/// Each member combines what comes from below with its own input, and passes it on.
+/// Each member combines the values of its children with its own input, and sends the result to its
+/// parent.
 pub fn reduce(builder: &mut Builder, place: &Place, root: usize) {
     let tree = Tree::of(place, root);
     let input = Span::new(Memory::Input, 0, place.count);
@@ -111,7 +113,7 @@ pub fn scatter(builder: &mut Builder, place: &Place, root: usize) {
     builder.wait();
 }
 
-/// Each member passes the blocks of its subtree on.
+/// Each member sends the blocks of its subtree to its parent.
 pub fn gather(builder: &mut Builder, place: &Place, root: usize) {
     let tree = Tree::of(place, root);
     let count = place.count;
@@ -141,7 +143,7 @@ pub fn gather(builder: &mut Builder, place: &Place, root: usize) {
     builder.wait();
 }
 
-/// Each member has its own block in place; at the end, the root has all.
+/// Each member has its own block in place; at the end, the root has all blocks.
 pub fn gather_blocks(builder: &mut Builder, place: &Place, root: usize, blocks: &Blocks) {
     let tree = Tree::of(place, root);
     for (child, distance, reach) in tree.children() {
