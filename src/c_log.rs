@@ -9,7 +9,7 @@ use prov_util::logging::SUBSYSTEMS;
 
 use crate::level::Level;
 use crate::provider::Provider;
-use crate::{log_takeover, logging};
+use crate::{listening, log_takeover, logging};
 
 /// The level and the subsystem of a message, checked.
 #[derive(Clone, Copy)]
@@ -29,8 +29,12 @@ impl Topic {
     }
 }
 
-/// Whether a message would be written.
+/// Whether a message would be written, or is to be kept ([`crate::listening`]).
 pub fn enabled(provider: Provider, topic: Topic) -> bool {
+    (topic.level <= Level::Info && listening::is_listening()) || is_written(provider, topic)
+}
+
+fn is_written(provider: Provider, topic: Topic) -> bool {
     let imported = log_takeover::imported().and_then(|imported| {
         let flags = log_takeover::filter_flags(provider);
         imported.enabled(provider, topic.level, topic.subsystem, flags)
@@ -52,6 +56,13 @@ pub fn ready(provider: Provider, topic: Topic, show_time: &mut u64) -> bool {
 pub fn write(provider: Provider, topic: Topic, function: &CStr, line: u32, message: &CStr) {
     let function = function.to_string_lossy();
     let message = message.to_string_lossy();
+    if listening::is_listening() {
+        listening::hear_message(topic.level, &message);
+        // It may have been asked for by [`enabled`] for that alone.
+        if !is_written(provider, topic) {
+            return;
+        }
+    }
     let taken = log_takeover::imported().is_some_and(|imported| {
         imported.log(
             provider,

@@ -20,3 +20,10 @@ pub struct Candidate {
     pub preferred: bool,
     pub library: Option<Library>,
 }
+
+/// A library or a provider that was found and is of no use.
+pub struct Useless {
+    /// The provider's name, or the library's file.
+    pub name: String,
+    pub reason: String,
+}

@@ -8,6 +8,7 @@ use crate::candidate::Candidate;
 use crate::level::CORE;
 use crate::loader::{self, SearchPath};
 use crate::logging;
+use crate::misspelt;
 use crate::name_filter::{LAYER_SEPARATOR, NameFilter};
 use crate::params::{self, Definition, Kind};
 use crate::provider::Provider;
@@ -114,7 +115,7 @@ fn set_up() -> Framework {
     let own_path = loader::own_path().unwrap_or_default();
     log::info!(
         target: CORE,
-        "libfabric (Rust) {RELEASE}, interface {}, loaded from {}",
+        "libfabric (Rust) {RELEASE}, in place of libfabric {} (libfabric.so.1), loaded from {}",
         Version::LIBRARY,
         own_path.display()
     );
@@ -130,7 +131,10 @@ fn set_up() -> Framework {
         &loader::default_directory(),
     );
     registry.set_precedence(path.precedence);
-    path.load(&ORDER, |candidate| registry.register(candidate));
+    path.load(&ORDER, |found| match found {
+        Ok(candidate) => registry.register(candidate),
+        Err(useless) => registry.reject(useless),
+    });
     for built_in in built_in_providers() {
         // SAFETY: a built-in provider is a static structure of this library.
         if let Some(provider) = unsafe { Provider::from_raw(built_in) } {
@@ -142,6 +146,7 @@ fn set_up() -> Framework {
         }
     }
     registry.report_unknown_names();
+    misspelt::report();
     Framework {
         registry,
         hooks: wanted_hooks(),

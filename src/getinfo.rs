@@ -2,6 +2,7 @@
 //! (fi_getinfo(3)).
 
 use std::ffi::{CStr, CString};
+use std::fmt;
 
 use fabric_abi::*;
 use prov_util::errno::{Errno, Result};
@@ -11,15 +12,15 @@ use crate::framework::Framework;
 use crate::info::Info;
 use crate::layering::{Layer, Layers, flags};
 use crate::level::CORE;
-use crate::provider::{Class, Request};
-use crate::registry::{Entry, Registry};
-use crate::strerror;
+use crate::name_filter::LAYER_SEPARATOR;
+use crate::provider::{Class, Provider, Request};
+use crate::registry::{Entry, Hidden, Registry};
 use crate::tostr::{self, names};
 use crate::version::Version;
+use crate::{listening, loader, strerror, why};
 
 /// What all providers together offer. An empty answer is `ENODATA`.
 pub fn getinfo(framework: &Framework, request: &Request) -> Result<Vec<Info>> {
-    let registry = &framework.registry;
     if request.version > Version::LIBRARY {
         log::warn!(
             target: CORE,
@@ -30,7 +31,7 @@ pub fn getinfo(framework: &Framework, request: &Request) -> Result<Vec<Info>> {
         return Err(Errno::ENOSYS);
     }
     if request.flags & FI_PROV_ATTR_ONLY != 0 {
-        return providers(registry);
+        return providers(&framework.registry);
     }
     if let (Some(hints), true) = (
         request.hints,
@@ -38,21 +39,47 @@ pub fn getinfo(framework: &Framework, request: &Request) -> Result<Vec<Info>> {
     ) {
         log::debug!(target: CORE, "hints:\n{}", tostr::info(hints));
     }
+    let answers = answers(framework, request)?;
+    if request.flags & flags::OF_PROVIDERS == 0 {
+        match answers.is_empty() {
+            false => why::found(),
+            true => why::explain(|| {
+                let _ = self::answers(framework, request);
+            }),
+        }
+    }
+    if answers.is_empty() {
+        Err(Errno::ENODATA)
+    } else {
+        Ok(answers)
+    }
+}
+
+/// The answers of all providers that may answer, in order.
+fn answers(framework: &Framework, request: &Request) -> Result<Vec<Info>> {
+    let registry = &framework.registry;
     let name = request.hints.and_then(Deep::<fi_info>::prov_name);
     let layers = name.as_deref().map(Layers::parse).unwrap_or_default();
+    let is_explained = !listening::is_listening() && listening::is_wanted();
+    if is_explained {
+        explain_absent(registry, &layers);
+    }
     let mut answers = Vec::new();
+    let mut is_any_asked = false;
     for entry in registry.entries() {
-        if entry.hidden && request.flags & flags::HIDDEN == 0 {
-            continue;
-        }
         if let Err(reason) = admit(registry, entry, &layers, request) {
-            log::info!(target: CORE, "provider {} is not asked: {reason}", entry.provider.name());
+            if is_explained {
+                why::say(entry.provider.name(), &format_args!("not asked: {reason}"));
+            }
             continue;
         }
+        is_any_asked = true;
         answers.append(&mut ask(entry, request, name.as_deref())?);
     }
-    let internal = flags::CORE_ONLY | flags::INTERNAL | flags::HIDDEN | flags::OFFLOAD;
-    if request.flags & internal == 0 {
+    if !is_any_asked {
+        listening::keep(&"no provider below it may be asked");
+    }
+    if request.flags & flags::OF_PROVIDERS == 0 {
         answers.retain(|info| wanted(registry, request.hints, info));
         put_native_before_layered(&mut answers);
     }
@@ -61,24 +88,61 @@ pub fn getinfo(framework: &Framework, request: &Request) -> Result<Vec<Info>> {
         .address_format
         .filter(|_| request.flags & flags::OFFLOAD == 0);
     if let Some(format) = of_applications {
-        answers.retain(|info| {
-            let matches = info.view().addr_format == format;
-            if !matches {
-                log::info!(
-                    target: CORE,
-                    "a result of {} is left out: its addr_format is {}, FI_ADDR_FORMAT asks for {}",
-                    provider_of(info),
-                    names::enumerator(names::ADDRESS_FORMATS, info.view().addr_format.into()),
-                    names::enumerator(names::ADDRESS_FORMATS, format.into()),
-                );
-            }
-            matches
-        });
+        answers.retain(|info| has_address_format(info, format));
     }
-    if answers.is_empty() {
-        Err(Errno::ENODATA)
-    } else {
-        Ok(answers)
+    Ok(answers)
+}
+
+/// Whether a result has the format that `FI_ADDR_FORMAT` asks for.
+fn has_address_format(info: &Info, format: u32) -> bool {
+    let has = info.view().addr_format;
+    if has == format {
+        return true;
+    }
+    let name = |format: u32| names::enumerator(names::ADDRESS_FORMATS, format.into());
+    leave_out(
+        info,
+        &format_args!(
+            "addr_format is {}, and FI_ADDR_FORMAT asks for {}; unset it",
+            name(has),
+            name(format)
+        ),
+    );
+    false
+}
+
+/// Says of what a provider answered that the application does not get it.
+fn leave_out(info: &Info, reason: &dyn fmt::Display) {
+    if !listening::is_wanted() {
+        return;
+    }
+    let name = provider_of(info);
+    // The log knows providers by their own names, of which the last one layers over the rest.
+    let own = name.rsplit(LAYER_SEPARATOR).next().unwrap_or(&name);
+    why::say(
+        own,
+        &format_args!("a result of {name} is left out: {reason}"),
+    );
+}
+
+/// Says of libraries that are of no use why, and of a provider that the hints name and that
+/// is not there, where it would have to be.
+fn explain_absent(registry: &Registry, layers: &Layers) {
+    for useless in registry.useless() {
+        let reason = format_args!("{} is not used: {}", useless.name, useless.reason);
+        why::say("core", &reason);
+    }
+    for name in layers.wanted() {
+        if registry.find(name).is_none() {
+            let directory = loader::default_directory();
+            let reason = format_args!(
+                "the hints name {name}, and there is no such provider; ask for another one, or \
+                 install lib{}-fi.so in {} or in a directory of FI_PROVIDER_PATH",
+                name.trim_start_matches("ofi_").to_ascii_lowercase(),
+                directory.display()
+            );
+            why::say("core", &reason);
+        }
     }
 }
 
@@ -109,11 +173,33 @@ fn admit(
     layers: &Layers,
     request: &Request,
 ) -> std::result::Result<(), String> {
+    let name = entry.provider.name();
+    match entry.hidden {
+        _ if request.flags & flags::HIDDEN != 0 => {}
+        None => {}
+        Some(Hidden::Unwanted) if registry.filter().is_negated() => {
+            return Err(format!(
+                "FI_PROVIDER excludes it; remove {name} from FI_PROVIDER"
+            ));
+        }
+        Some(Hidden::Unwanted) => {
+            return Err(format!(
+                "FI_PROVIDER does not name it; add {name} to FI_PROVIDER"
+            ));
+        }
+        Some(Hidden::Replaced) => {
+            return Err(format!(
+                "version {} of it is not used, another one takes its place; choose with \
+                 FI_PROVIDER_PATH",
+                entry.provider.version()
+            ));
+        }
+    }
     if !entry.provider.answers_getinfo() {
-        return Err("it only hooks other providers".into());
+        return Err("it only hooks other providers; set FI_HOOK to use it".into());
     }
     if !layers.names() && registry.is_for_hints_alone(entry) {
-        return Err("it is offered by name only".into());
+        return Err("it is offered by name only; name it in the hints or in FI_PROVIDER".into());
     }
     if entry.class == Class::Offload && request.flags & flags::OFFLOAD == 0 {
         return Err("it only serves other providers".into());
@@ -123,7 +209,7 @@ fn admit(
     })?;
     if entry.provider.fi_version() < request.version {
         return Err(format!(
-            "it has interface {}, the application asks for {}",
+            "it has interface {}, the application asks for {}; ask for {0} or earlier",
             entry.provider.fi_version(),
             request.version
         ));
@@ -135,23 +221,11 @@ fn admit(
 /// whatever reason, does not keep others from answering.
 fn ask(entry: &Entry, request: &Request, asked_for: Option<&str>) -> Result<Vec<Info>> {
     let provider = entry.provider;
-    let mut answer = match provider.getinfo(request) {
+    let (answer, said) = listening::listen(|| provider.getinfo(request));
+    let mut answer = match answer {
         Ok(answer) => answer,
         Err(error) => {
-            // Whoever names a provider wants to know what is wrong with it.
-            let level = if asked_for == Some(provider.name()) {
-                log::Level::Warn
-            } else {
-                log::Level::Info
-            };
-            log::log!(
-                target: CORE,
-                level,
-                "provider {} answers {} ({})",
-                provider.name(),
-                error.to_c(),
-                strerror::text(error.number()).to_string_lossy(),
-            );
+            refused(provider, error, said, asked_for);
             return Ok(Vec::new());
         }
     };
@@ -166,6 +240,33 @@ fn ask(entry: &Entry, request: &Request, asked_for: Option<&str>) -> Result<Vec<
         info.set_provider(&name, provider.version(), request.version)?;
     }
     Ok(answer)
+}
+
+/// Reports that a provider, which `said` this while it was asked, has no answer.
+fn refused(provider: Provider, error: Errno, mut said: Vec<String>, asked_for: Option<&str>) {
+    let name = provider.name();
+    // Whoever names a provider wants to know that something is wrong with it.
+    let is_named = asked_for == Some(name) && error != Errno::ENODATA;
+    if is_named && !listening::is_listening() {
+        log::warn!(target: CORE, "provider {name} answers {}", shown(error));
+    }
+    if !listening::is_wanted() {
+        return;
+    }
+    if said.is_empty() {
+        said.push(format!("it answers {}", shown(error)));
+    }
+    if !listening::pass_up(name, &said) {
+        for reason in said {
+            why::say(name, &format_args!("not offered: {reason}"));
+        }
+    }
+}
+
+/// An error in numbers and words.
+fn shown(error: Errno) -> String {
+    let text = strerror::text(error.number());
+    format!("{} ({})", error.to_c(), text.to_string_lossy())
 }
 
 /// The name of a result: the provider's own, or for one that layers over
@@ -190,10 +291,9 @@ fn full_name(class: Class, own: &CStr, below: Option<&CStr>) -> CString {
 /// Whether the names in `FI_PROVIDER` and in the hints let a result pass.
 fn wanted(registry: &Registry, hints: Option<Deep<fi_info>>, info: &Info) -> bool {
     let reject = |attribute: &str, asked: &str, has: &str| {
-        log::info!(
-            target: CORE,
-            "a result of {} is left out: {attribute} is {has}, asked for is {asked}",
-            provider_of(info),
+        leave_out(
+            info,
+            &format_args!("{attribute}: asked for {asked}, supported is {has}"),
         );
         false
     };
@@ -205,7 +305,7 @@ fn wanted(registry: &Registry, hints: Option<Deep<fi_info>>, info: &Info) -> boo
             ""
         };
         let listed = registry.filter().names().collect::<Vec<_>>().join(",");
-        return reject("the provider's name", &format!("{negation}{listed}"), &name);
+        return reject("FI_PROVIDER", &format!("{negation}{listed}"), &name);
     }
     let Some(hints) = hints else { return true };
     let domain = (

@@ -19,6 +19,8 @@ pub mod flags {
     pub const HIDDEN: u64 = 1 << 60;
     /// Offload providers as well.
     pub const OFFLOAD: u64 = 1 << 61;
+    /// All of them: who sets any is no application.
+    pub const OF_PROVIDERS: u64 = INTERNAL | CORE_ONLY | HIDDEN | OFFLOAD;
 }
 
 /// What the rules need to know of a provider.
@@ -56,6 +58,11 @@ impl<'a> Layers<'a> {
         Layers { wanted, unwanted }
     }
 
+    /// The layers that are asked for.
+    pub fn wanted(&self) -> impl Iterator<Item = &'a str> {
+        self.wanted.iter().copied()
+    }
+
     /// Whether a layer is asked for by its name.
     pub fn names(&self) -> bool {
         !self.wanted.is_empty()
@@ -85,8 +92,8 @@ impl<'a> Layers<'a> {
             // Any utility provider may come over a core provider.
             [core] if provider.class == Class::Utility && !is_utility(core) => match find(core) {
                 Some(core) if core.alone => Err(format!(
-                    "{} is layered over only when both are named",
-                    core.name
+                    "{0} is layered over only when both are named; name {0};{1}",
+                    core.name, provider.name
                 )),
                 _ => Ok(()),
             },
@@ -103,7 +110,9 @@ fn same(name: &str, asked: &str) -> Result<(), String> {
     if name.eq_ignore_ascii_case(asked) {
         Ok(())
     } else {
-        Err(format!("provider {asked} is asked for"))
+        Err(format!(
+            "the hints name {asked}; name {name} or none to get it"
+        ))
     }
 }
 

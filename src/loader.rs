@@ -9,7 +9,7 @@ use fabric_abi::fi_provider;
 use prov_util::ffi::provider::file_of;
 use prov_util::uncancelled::Uncancelled;
 
-use crate::candidate::{Candidate, Library, Precedence};
+use crate::candidate::{Candidate, Library, Precedence, Useless};
 use crate::level::CORE;
 use crate::provider::Provider;
 
@@ -70,9 +70,10 @@ impl SearchPath {
         }
     }
 
-    /// Loads what is found, place by place, and hands it over. `names` are
-    /// those of providers that the system's own search may know.
-    pub fn load(&self, names: &[&str], mut found: impl FnMut(Candidate)) {
+    /// Loads what is found, place by place, and hands it over, as it does libraries that
+    /// cannot be loaded. `names` are those of providers that the system's own search may
+    /// know.
+    pub fn load(&self, names: &[&str], mut found: impl FnMut(Result<Candidate, Useless>)) {
         if self.system {
             for name in names {
                 let short = name
@@ -81,7 +82,8 @@ impl SearchPath {
                     .unwrap_or(name);
                 let file = format!("lib{short}{SUFFIX}");
                 match open(OsStr::new(&file)) {
-                    Ok((provider, library)) => found(candidate(provider, library, false)),
+                    Ok((provider, library)) => found(Ok(candidate(provider, library, false))),
+                    // Mostly there is none.
                     Err(reason) => log::debug!(target: CORE, "{file}: {reason}"),
                 }
             }
@@ -90,12 +92,7 @@ impl SearchPath {
             match place {
                 Place::Directory(directory) => {
                     for file in libraries_in(directory) {
-                        match open(file.as_os_str()) {
-                            Ok((provider, library)) => found(candidate(provider, library, false)),
-                            Err(reason) => {
-                                log::warn!(target: CORE, "cannot load {}: {reason}", file.display());
-                            }
-                        }
+                        found(load_one(&file, false));
                     }
                 }
                 Place::Preferred(file) if !file.is_absolute() => {
@@ -105,13 +102,22 @@ impl SearchPath {
                         file.display()
                     );
                 }
-                Place::Preferred(file) => match open(file.as_os_str()) {
-                    Ok((provider, library)) => found(candidate(provider, library, true)),
-                    Err(reason) => {
-                        log::warn!(target: CORE, "cannot load {}: {reason}", file.display());
-                    }
-                },
+                Place::Preferred(file) => found(load_one(file, true)),
             }
+        }
+    }
+}
+
+/// Loads one library that is there for this purpose.
+fn load_one(file: &Path, preferred: bool) -> Result<Candidate, Useless> {
+    match open(file.as_os_str()) {
+        Ok((provider, library)) => Ok(candidate(provider, library, preferred)),
+        Err(reason) => {
+            log::warn!(target: CORE, "cannot load {}: {reason}", file.display());
+            Err(Useless {
+                name: file.display().to_string(),
+                reason: format!("it cannot be loaded: {reason}"),
+            })
         }
     }
 }

@@ -21,6 +21,7 @@ use log::{LevelFilter, Log, Metadata, Record};
 use prov_util::logging::origin;
 
 use crate::level::{CORE, Level};
+use crate::listening;
 use crate::name_filter::NameFilter;
 use crate::params::{self, Definition, Kind};
 
@@ -110,12 +111,38 @@ pub fn init() {
 /// has taken over the log, because it decides for itself.
 fn apply_max_level() {
     let level = LOGGER.get().and_then(|logger| logger.rules.level);
-    log::set_max_level(match level {
+    let wanted = match level {
         _ if taken_over().is_some() => LevelFilter::Trace,
         None => LevelFilter::Error,
         Some(Level::Debug) => LevelFilter::Trace,
         Some(level) => level.to_log().to_level_filter(),
-    });
+    };
+    let let_through = match IS_LET_THROUGH.load(Ordering::Acquire) {
+        true => LevelFilter::Info,
+        false => LevelFilter::Off,
+    };
+    log::set_max_level(wanted.max(let_through));
+}
+
+/// Whether records up to level info reach the logger, whoever wants to read them.
+static IS_LET_THROUGH: AtomicBool = AtomicBool::new(false);
+
+/// Lets records up to level info reach the logger, and with it [`crate::listening`], until the
+/// guard is dropped. What is written does not change.
+pub fn let_info_through() -> LetThrough {
+    IS_LET_THROUGH.store(true, Ordering::Release);
+    apply_max_level();
+    LetThrough
+}
+
+/// See [`let_info_through`].
+pub struct LetThrough;
+
+impl Drop for LetThrough {
+    fn drop(&mut self) {
+        IS_LET_THROUGH.store(false, Ordering::Release);
+        apply_max_level();
+    }
 }
 
 /// Takes a record with the names of its provider and of its subsystem.
@@ -229,6 +256,7 @@ impl Log for Logger {
     }
 
     fn log(&self, record: &Record) {
+        listening::hear(record);
         if let Some(forward) = taken_over() {
             let (provider, subsystem) = origin(record.target());
             forward(record, provider, subsystem);

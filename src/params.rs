@@ -13,6 +13,9 @@ use crate::intern::intern;
 use crate::level::CORE;
 use crate::rights::has_raised_rights;
 
+/// Where the records of this module come from.
+pub const MODULE: &str = module_path!();
+
 /// Who defined a parameter.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner<'a> {
@@ -161,6 +164,12 @@ pub fn log_config_file() {
     for setting in settings {
         log::info!(target: CORE, "{} sets {setting}", ConfigFile::path().display());
     }
+}
+
+/// The names of the variables that `libfabric.conf` sets.
+pub fn names_in_config_file() -> Vec<String> {
+    let table = table();
+    table.file.iter().map(|(name, _)| name.to_owned()).collect()
 }
 
 /// Defines a table of the library's own parameters.

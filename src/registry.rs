@@ -1,6 +1,6 @@
 //! All providers, in the order in which `fi_getinfo` asks them.
 
-use crate::candidate::{Candidate, Library, Precedence};
+use crate::candidate::{Candidate, Library, Precedence, Useless};
 use crate::level::CORE;
 use crate::logging;
 use crate::name_filter::NameFilter;
@@ -54,19 +54,28 @@ pub struct Entry {
     pub class: Class,
     /// Utility providers layer over it only when asked to.
     pub alone: bool,
-    /// `fi_getinfo` leaves it out: `FI_PROVIDER` does not want it, or another
-    /// one of the same name is used in its place.
-    pub hidden: bool,
+    /// Why `fi_getinfo` leaves it out, if it does.
+    pub hidden: Option<Hidden>,
     /// Chosen with `+` in `FI_PROVIDER_PATH`.
     preferred: bool,
     /// Keeps an external provider's code in place.
     _library: Option<Library>,
 }
 
+/// Why `fi_getinfo` leaves a provider out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hidden {
+    /// `FI_PROVIDER` does not want it.
+    Unwanted,
+    /// Another one of the same name is used in its place.
+    Replaced,
+}
+
 /// The providers, in order. Of several with the same name the one in use
 /// stands first.
 pub struct Registry {
     entries: Vec<Entry>,
+    useless: Vec<Useless>,
     filter: NameFilter,
     precedence: Precedence,
 }
@@ -76,6 +85,7 @@ impl Registry {
     pub fn new(filter: NameFilter) -> Self {
         Registry {
             entries: Vec::new(),
+            useless: Vec::new(),
             filter,
             precedence: Precedence::default(),
         }
@@ -103,6 +113,16 @@ impl Registry {
         &self.entries
     }
 
+    /// What was found besides, and why it is of no use.
+    pub fn useless(&self) -> &[Useless] {
+        &self.useless
+    }
+
+    /// Notes a library that was found and is of no use.
+    pub fn reject(&mut self, useless: Useless) {
+        self.useless.push(useless);
+    }
+
     /// The provider in use under a plain name, whatever its case.
     pub fn find(&self, name: &str) -> Option<&Entry> {
         self.entries
@@ -124,6 +144,10 @@ impl Registry {
                 id: provider.as_ptr() as usize,
                 provider: None,
             });
+            self.reject(Useless {
+                name: provider.name().to_owned(),
+                reason,
+            });
             provider.clean_up();
             return;
         }
@@ -143,7 +167,7 @@ impl Registry {
             provider,
             class,
             alone,
-            hidden: unwanted,
+            hidden: unwanted.then_some(Hidden::Unwanted),
             preferred: candidate.preferred,
             _library: candidate.library,
         });
@@ -196,11 +220,11 @@ impl Registry {
                     new.provider.version(),
                     self.entries[current].provider.version(),
                 );
-                self.entries[current].hidden = true;
+                self.entries[current].hidden = Some(Hidden::Replaced);
                 self.entries.insert(current, new);
             }
             Some(current) => {
-                new.hidden = true;
+                new.hidden = Some(Hidden::Replaced);
                 self.entries.insert(current + 1, new);
             }
             None => {
@@ -281,7 +305,7 @@ mod tests {
         registry
             .entries()
             .iter()
-            .map(|entry| (entry.provider.name(), entry.hidden))
+            .map(|entry| (entry.provider.name(), entry.hidden.is_some()))
             .collect()
     }
 

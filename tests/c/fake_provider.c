@@ -30,6 +30,11 @@ static int fake_getinfo(uint32_t version, const char *node, const char *service,
 	(void) flags;
 	if (hints && hints->ep_attr && hints->ep_attr->type == FI_EP_DGRAM)
 		return -FI_ENODATA;
+	if (hints && hints->fabric_attr && hints->fabric_attr->name &&
+	    !strcmp(hints->fabric_attr->name, "refuse")) {
+		FI_INFO(&provider, FI_LOG_FABRIC, "the fabric refuse is never there\n");
+		return -FI_ENODATA;
+	}
 
 	one = fi_allocinfo();
 	if (!one)

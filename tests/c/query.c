@@ -4,7 +4,8 @@
  *
  *   query providers                       every provider: name and version
  *   query info [key=value ...]            every result: provider, domain, fabric
- *       keys: prov, domain, fabric, type (msg, dgram, rdm), version, flags
+ *       keys: prov, domain, fabric, type (msg, dgram, rdm), version, flags,
+ *       times (how often to ask), first (a provider to ask for before)
  *   query open PROVIDER                   opens and closes that fabric
  *   query params                          every parameter, as NAME=value
  */
@@ -37,12 +38,22 @@ static int print_providers(void)
 	return 0;
 }
 
+static void ask_first(const char *provider)
+{
+	struct fi_info *hints = fi_allocinfo(), *list;
+
+	hints->fabric_attr->prov_name = strdup(provider);
+	if (!fi_getinfo(fi_version(), NULL, NULL, 0, hints, &list))
+		fi_freeinfo(list);
+	fi_freeinfo(hints);
+}
+
 static int print_info(int count, char **settings)
 {
 	struct fi_info *hints = fi_allocinfo(), *list, *each;
 	uint32_t version = fi_version();
 	uint64_t flags = 0;
-	int i, ret;
+	int i, ret, times = 1;
 
 	for (i = 0; i < count; i++) {
 		char *value = strchr(settings[i], '=');
@@ -63,10 +74,18 @@ static int print_info(int count, char **settings)
 			version = strtoul(value, NULL, 0);
 		else if (!strcmp(settings[i], "flags"))
 			flags = strtoull(value, NULL, 0);
+		else if (!strcmp(settings[i], "times"))
+			times = atoi(value);
+		else if (!strcmp(settings[i], "first"))
+			ask_first(value);
 		else
 			return 2;
 	}
-	ret = fi_getinfo(version, NULL, NULL, flags, hints, &list);
+	do {
+		ret = fi_getinfo(version, NULL, NULL, flags, hints, &list);
+		if (!ret && times > 1)
+			fi_freeinfo(list);
+	} while (--times > 0);
 	fi_freeinfo(hints);
 	if (ret)
 		return fail("fi_getinfo", ret);

@@ -7,3 +7,6 @@ pub mod arguments;
 pub mod fabric;
 pub mod names;
 pub mod pingpong;
+pub mod provenance;
+pub mod tree;
+pub mod why;

@@ -23,7 +23,7 @@ use fabric_abi::*;
 
 pub use check::{address_format_fits, check};
 pub use fit::fit;
-pub use mismatch::{Mismatch, Value};
+pub use mismatch::{Change, Mismatch, Value};
 pub use nic::{Nic, NicDevice, NicLink, PciAddress};
 pub use offers::Offers;
 pub use request::{Ends, Request};
@@ -348,6 +348,18 @@ pub struct Hints {
     pub ep: Option<EpAttr>,
     pub domain: Option<DomainAttr>,
     pub fabric: Option<FabricAttr>,
+}
+
+impl Hints {
+    /// The name of the fabric that is asked for.
+    pub fn fabric_name(&self) -> Option<&str> {
+        self.fabric.as_ref()?.name.as_deref()
+    }
+
+    /// The name of the domain that is asked for.
+    pub fn domain_name(&self) -> Option<&str> {
+        self.domain.as_ref()?.name.as_deref()
+    }
 }
 
 impl From<Hints> for Info {

@@ -36,3 +36,17 @@ pub fn library_version() -> Vec<u8> {
     // SAFETY: FI_TYPE_VERSION takes a string, and does not look at it.
     unsafe { of(c"1".as_ptr().cast(), FI_TYPE_VERSION) }
 }
+
+/// The file that the library was loaded from.
+pub fn library_file() -> Option<String> {
+    // SAFETY: all members may be zero.
+    let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
+    let address = symbols::fi_getinfo as *const c_void;
+    // SAFETY: any address may be asked for, and there is a place for the answer.
+    if unsafe { libc::dladdr(address, &mut found) } == 0 || found.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: not null, hence a C string that lives as long as the library is loaded.
+    let file = unsafe { CStr::from_ptr(found.dli_fname) };
+    Some(file.to_string_lossy().into_owned())
+}

@@ -6,7 +6,7 @@ use fabric_abi::*;
 
 use self::domain::check_domain;
 pub(super) use self::domain::mr_modes_for;
-use super::mismatch::{Mismatch, Value};
+use super::mismatch::{Change, Mismatch, Value};
 use super::*;
 use crate::collective::{self, RESERVED_TAG};
 
@@ -32,6 +32,7 @@ pub fn check(base: &Info, version: u32, hints: &Hints) -> Outcome {
             attribute: "addr_format",
             asked: named(hints.addr_format, FI_TYPE_ADDR_FORMAT),
             supported: named(base.addr_format, FI_TYPE_ADDR_FORMAT),
+            change: Change::Choose,
         });
     }
     if let Some(fabric) = &hints.fabric {
@@ -99,6 +100,7 @@ fn endpoint_type(base: &EpAttr, asked: &EpAttr) -> Outcome {
             attribute: "ep_attr->type",
             asked: named(asked.ep_type, FI_TYPE_EP_TYPE),
             supported: named(base.ep_type, FI_TYPE_EP_TYPE),
+            change: Change::Choose,
         });
     }
     Ok(())
@@ -112,6 +114,7 @@ fn check_fabric(base: &FabricAttr, asked: &FabricAttr) -> Outcome {
             attribute: "fabric_attr->prov_name",
             asked: Value::Text(Some(list.clone())),
             supported: Value::Text(Some(ours.clone())),
+            change: Change::Choose,
         });
     }
     if asked.prov_version > base.prov_version {
@@ -119,6 +122,7 @@ fn check_fabric(base: &FabricAttr, asked: &FabricAttr) -> Outcome {
             attribute: "fabric_attr->prov_version",
             asked: Value::Version(asked.prov_version),
             supported: Value::Version(base.prov_version),
+            change: Change::AtMost,
         });
     }
     // 0 means that the caller does not care.
@@ -127,6 +131,7 @@ fn check_fabric(base: &FabricAttr, asked: &FabricAttr) -> Outcome {
             attribute: "fabric_attr->api_version",
             asked: Value::Version(asked.api_version),
             supported: Value::Version(base.api_version),
+            change: Change::Choose,
         });
     }
     Ok(())
@@ -154,6 +159,7 @@ fn check_endpoint(base: &Info, api: u32, hints: &Hints, asked: &EpAttr) -> Outco
             attribute: "ep_attr->protocol",
             asked: named(asked.protocol, FI_TYPE_PROTOCOL),
             supported: named(ep.protocol, FI_TYPE_PROTOCOL),
+            change: Change::Choose,
         });
     }
     at_most(
@@ -217,6 +223,7 @@ fn check_endpoint(base: &Info, api: u32, hints: &Hints, asked: &EpAttr) -> Outco
             attribute: "ep_attr->mem_tag_format",
             asked: Value::Mask(asked.mem_tag_format),
             supported: Value::Mask(tag_format),
+            change: Change::Drop(Value::Mask(asked.mem_tag_format & !tag_format)),
         });
     }
     Ok(())
@@ -264,6 +271,11 @@ fn contexts(
             show(supported)
         } else {
             show(limit)
+        },
+        change: if asked == 0 {
+            Change::Choose
+        } else {
+            Change::AtMost
         },
     })
 }
@@ -351,6 +363,7 @@ fn at_most(attribute: &'static str, asked: usize, supported: usize) -> Outcome {
         attribute,
         asked: Value::Count(asked as u64),
         supported: Value::Count(supported as u64),
+        change: Change::AtMost,
     })
 }
 
@@ -363,6 +376,7 @@ fn key_size(attribute: &'static str, asked: usize, supported: usize) -> Outcome 
         attribute,
         asked: Value::Count(asked as u64),
         supported: Value::Count(supported as u64),
+        change: Change::Choose,
     })
 }
 
@@ -375,6 +389,7 @@ fn within(attribute: &'static str, kind: fi_type, asked: u64, supported: u64) ->
         attribute,
         asked: Value::Named(asked, kind),
         supported: Value::Named(supported, kind),
+        change: Change::Drop(Value::Named(asked & !supported, kind)),
     })
 }
 
@@ -387,6 +402,7 @@ fn requires(attribute: &'static str, prepared: u64, required: u64) -> Outcome {
         attribute,
         asked: Value::Named(prepared, FI_TYPE_MODE),
         supported: Value::Named(required, FI_TYPE_MODE),
+        change: Change::Accept(Value::Named(required & !prepared, FI_TYPE_MODE)),
     })
 }
 
@@ -406,6 +422,7 @@ fn ranked(
         attribute,
         asked: named(asked, kind),
         supported: named(supported, kind),
+        change: Change::Choose,
     })
 }
 

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use fabric_abi::*;
 
+use super::mismatch::{DOMAIN_NAME, FABRIC_NAME};
 use super::*;
 use crate::errno::{Errno, Result};
 use crate::netif::{self, Interface};
@@ -53,7 +54,7 @@ pub fn getinfo(request: &Request<'_>, bases: &[Base], iface: Option<&str>) -> Re
         return Err(Errno::ENODATA);
     }
     let mut infos = Vec::new();
-    for info in fitting {
+    for info in &fitting {
         match ends.src {
             None if ends.dest.is_none() => {
                 // If loopback is the only interface, it reaches everything.
@@ -61,13 +62,16 @@ pub fn getinfo(request: &Request<'_>, bases: &[Base], iface: Option<&str>) -> Re
                 infos.extend(
                     interfaces
                         .iter()
-                        .filter_map(|interface| on_interface(request, &info, interface, alone)),
+                        .filter_map(|interface| on_interface(request, info, interface, alone)),
                 );
             }
-            _ => infos.extend(between(request, info, &ends, &interfaces)),
+            _ => infos.extend(between(request, info.clone(), &ends, &interfaces)),
         }
     }
     if infos.is_empty() {
+        if let (Some(hints), Some(info)) = (request.hints, fitting.first()) {
+            request.refuse(&no_interface(hints, info, &ends, &interfaces));
+        }
         Err(Errno::ENODATA)
     } else {
         Ok(infos)
@@ -81,7 +85,7 @@ fn ends(request: &Request<'_>) -> Result<Ends<SocketAddr>> {
     if let (None, Some(dest)) = (ends.src, ends.dest) {
         ends.src = resolve::source_towards(&dest)
             .inspect_err(|error| {
-                log::info!(target: request.target, "no route to {dest}: {error}");
+                request.refuse(&format_args!("no route to {dest}: {error}"));
             })
             .ok();
     }
@@ -127,12 +131,10 @@ fn look_up(request: &Request<'_>) -> Result<SocketAddr> {
     match found {
         Ok(addrs) => addrs.first().copied().ok_or(Errno::ENODATA),
         Err(error) => {
-            log::info!(
-                target: request.target,
+            request.refuse(&format_args!(
                 "cannot resolve node {:?} service {:?}: {error}",
-                request.node,
-                request.service
-            );
+                request.node, request.service
+            ));
             Err(match error {
                 Errno::EINVAL => Errno::EINVAL,
                 _ => Errno::ENODATA,
@@ -168,6 +170,54 @@ fn on_interface(
     info.addr_format = sockaddr::format_of(&interface.addr);
     name_after(&mut info, request, interface);
     Some(info)
+}
+
+/// Returns the attribute of the hints that leaves no interface for an entry that fits otherwise.
+fn no_interface(
+    hints: &Hints,
+    info: &Info,
+    ends: &Ends<SocketAddr>,
+    interfaces: &[Interface],
+) -> Mismatch {
+    let at_source = |interface: &&Interface| {
+        let source = ends.src.filter(|src| !src.ip().is_unspecified());
+        source.is_none_or(|src| is_at(&interface.addr, &src))
+    };
+    let mut left: Vec<&Interface> = interfaces.iter().filter(at_source).collect();
+    if let Some(asked) = hints.fabric_name() {
+        let networks = left.iter().map(|interface| &interface.network);
+        let names = networks.chain(&info.fabric.name);
+        if let Some(mismatch) = Mismatch::of_name(FABRIC_NAME, asked, names) {
+            return mismatch;
+        }
+        left.retain(|interface| interface.network == asked);
+    }
+    if let Some(asked) = hints.domain_name() {
+        let names = left.iter().map(|interface| &interface.name);
+        let names = names.chain(&info.domain.name);
+        if let Some(mismatch) = Mismatch::of_name(DOMAIN_NAME, asked, names) {
+            return mismatch;
+        }
+        left.retain(|interface| interface.name == asked);
+    }
+    let format = |interface: &&Interface| sockaddr::format_of(&interface.addr);
+    let fits = |format: u32| address_format_fits(hints.addr_format, format);
+    if let Some(other) = left.first()
+        && !left.iter().map(format).any(fits)
+    {
+        return Mismatch {
+            attribute: "addr_format",
+            asked: Value::Named(hints.addr_format.into(), FI_TYPE_ADDR_FORMAT),
+            supported: Value::Named(format(other).into(), FI_TYPE_ADDR_FORMAT),
+            change: Change::Choose,
+        };
+    }
+    Mismatch {
+        attribute: "caps",
+        asked: Value::Named(hints.caps, FI_TYPE_CAPS),
+        supported: Value::Named(hints.caps & !FI_REMOTE_COMM | FI_LOCAL_COMM, FI_TYPE_CAPS),
+        change: Change::Drop(Value::Named(FI_REMOTE_COMM, FI_TYPE_CAPS)),
+    }
 }
 
 /// Returns the entry for given addresses. Its format is that of the addresses, whatever other
@@ -306,5 +356,51 @@ mod tests {
             let source = source_towards_destination(&info);
             assert_eq!(source, expected.parse().unwrap(), "{info:?}");
         }
+    }
+
+    #[test]
+    fn the_interfaces_that_there_are_are_named_where_none_fits() {
+        let named = |name: &str| Hints {
+            domain: Some(DomainAttr {
+                name: Some(name.into()),
+                ..DomainAttr::default()
+            }),
+            ..Hints::default()
+        };
+        let none = Ends {
+            src: None,
+            dest: None,
+        };
+        let interface = |name: &str, addr: &str| Interface {
+            name: name.into(),
+            network: format!("network of {name}"),
+            addr: addr.parse().unwrap(),
+            speed: 0,
+            loopback: name == "lo",
+        };
+        let here = [
+            interface("eth0", "10.0.0.1:0"),
+            interface("lo", "127.0.0.1:0"),
+        ];
+        let text = |hints: &Hints| no_interface(hints, &Info::default(), &none, &here).to_string();
+        assert_eq!(
+            text(&named("no-such-domain")),
+            "domain_attr->name: asked for \"no-such-domain\", supported is \"eth0\", \"lo\"; ask \
+             for \"eth0\", \"lo\" or leave it unset"
+        );
+        let mut hints = named("lo");
+        hints.addr_format = FI_SOCKADDR_IN6;
+        assert!(
+            text(&hints).starts_with("addr_format: asked for "),
+            "{}",
+            text(&hints)
+        );
+        hints.addr_format = FI_FORMAT_UNSPEC;
+        hints.caps = FI_MSG | FI_REMOTE_COMM;
+        assert!(
+            text(&hints).starts_with("caps: asked for "),
+            "{}",
+            text(&hints)
+        );
     }
 }

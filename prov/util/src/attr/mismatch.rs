@@ -15,6 +15,21 @@ pub enum Value {
     Version(u32),
     /// A name; `None` for none.
     Text(Option<String>),
+    /// Each of several names.
+    Names(Vec<String>),
+}
+
+/// What the caller can change so that the attribute fits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Ask for what is supported, or for nothing in particular.
+    Choose,
+    /// Ask for no more than what is supported.
+    AtMost,
+    /// Do without these bits.
+    Drop(Value),
+    /// Be prepared for these bits as well, and say so in the hints.
+    Accept(Value),
 }
 
 /// The attribute that does not match.
@@ -26,6 +41,34 @@ pub struct Mismatch {
     pub asked: Value,
     /// What the provider supports; for modes, what it requires.
     pub supported: Value,
+    pub change: Change,
+}
+
+/// Path of the fabric's name.
+pub(super) const FABRIC_NAME: &str = "fabric_attr->name";
+/// Path of the domain's name.
+pub(super) const DOMAIN_NAME: &str = "domain_attr->name";
+
+impl Mismatch {
+    /// The names that there are do not include the one that is asked for.
+    pub(super) fn of_name<'a>(
+        attribute: &'static str,
+        asked: &str,
+        names: impl IntoIterator<Item = &'a String>,
+    ) -> Option<Mismatch> {
+        let mut all: Vec<String> = names.into_iter().cloned().collect();
+        if all.iter().any(|name| name == asked) {
+            return None;
+        }
+        all.sort();
+        all.dedup();
+        Some(Mismatch {
+            attribute,
+            asked: Value::Text(Some(asked.to_owned())),
+            supported: Value::Names(all),
+            change: Change::Choose,
+        })
+    }
 }
 
 impl fmt::Display for Mismatch {
@@ -34,7 +77,26 @@ impl fmt::Display for Mismatch {
             f,
             "{}: asked for {}, supported is {}",
             self.attribute, self.asked, self.supported
-        )
+        )?;
+        match &self.change {
+            Change::Choose if self.supported.is_none() => f.write_str("; leave it unset"),
+            Change::Choose => write!(f, "; ask for {} or leave it unset", self.supported),
+            Change::AtMost if self.supported.is_none() => f.write_str("; leave it at 0"),
+            Change::AtMost => write!(f, "; ask for {} or less", self.supported),
+            Change::Drop(bits) => write!(f, "; drop {bits}"),
+            Change::Accept(bits) => write!(f, "; accept {bits}"),
+        }
+    }
+}
+
+impl Value {
+    /// Whether it stands for nothing at all.
+    fn is_none(&self) -> bool {
+        match self {
+            Value::Count(0) | Value::Text(None) => true,
+            Value::Names(names) => names.is_empty(),
+            _ => false,
+        }
     }
 }
 
@@ -42,7 +104,9 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Value::Count(count) => write!(f, "{count}"),
+            // Enumerations begin with a name for "unspecified", flags with none.
             Value::Named(bits, kind) => match crate::services::name_of(bits, kind) {
+                Some(names) if names.is_empty() => f.write_str("none"),
                 Some(names) => f.write_str(&names),
                 None => write!(f, "{bits:#x}"),
             },
@@ -50,6 +114,14 @@ impl fmt::Display for Value {
             Value::Version(version) => write!(f, "{}.{}", version >> 16, version & 0xffff),
             Value::Text(Some(ref text)) => write!(f, "\"{text}\""),
             Value::Text(None) => f.write_str("none"),
+            Value::Names(ref names) if names.is_empty() => f.write_str("none"),
+            Value::Names(ref names) => {
+                for (index, name) in names.iter().enumerate() {
+                    let separator = if index == 0 { "" } else { ", " };
+                    write!(f, "{separator}\"{name}\"")?;
+                }
+                Ok(())
+            }
         }
     }
 }

@@ -3,7 +3,8 @@
 
 use fabric_abi::*;
 
-use super::{Base, Hints, Info, Request};
+use super::mismatch::{DOMAIN_NAME, FABRIC_NAME};
+use super::{Base, Info, Mismatch, Request};
 use crate::errno::{Errno, Result};
 
 /// How a provider derives addresses from names. Addresses are bytes in its `addr_format`; those in
@@ -73,7 +74,7 @@ fn look_up(request: &Request<'_>, strings: bool, naming: &impl Naming) -> Result
             if naming.is_address(&bytes) {
                 Ok(bytes)
             } else {
-                log::info!(target: request.target, "the node is an address of another kind");
+                request.refuse(&"the node is an address of another kind");
                 Err(Errno::ENODATA)
             }
         }
@@ -81,14 +82,21 @@ fn look_up(request: &Request<'_>, strings: bool, naming: &impl Naming) -> Result
     }
 }
 
-/// Returns whether fabric and domain, if the hints name them, are those of the entry.
+/// Returns whether fabric and domain, if the hints name them, are those of the entry. Logs why
+/// not.
 fn names_fit(request: &Request<'_>, info: &Info) -> bool {
-    let none = Hints::default();
-    let hints = request.hints.unwrap_or(&none);
-    let fabric = hints.fabric.as_ref().and_then(|attr| attr.name.as_ref());
-    let domain = hints.domain.as_ref().and_then(|attr| attr.name.as_ref());
-    let fits = |asked: Option<&String>, own: &Option<String>| {
-        asked.is_none_or(|asked| own.as_ref() == Some(asked))
+    let Some(hints) = request.hints else {
+        return true;
     };
-    fits(fabric, &info.fabric.name) && fits(domain, &info.domain.name)
+    let mismatch = hints
+        .fabric_name()
+        .and_then(|asked| Mismatch::of_name(FABRIC_NAME, asked, &info.fabric.name))
+        .or_else(|| {
+            let asked = hints.domain_name()?;
+            Mismatch::of_name(DOMAIN_NAME, asked, &info.domain.name)
+        });
+    if let Some(mismatch) = &mismatch {
+        request.refuse(mismatch);
+    }
+    mismatch.is_none()
 }

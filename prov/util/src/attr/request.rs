@@ -2,6 +2,7 @@
 //! addresses.
 
 use std::ffi::CStr;
+use std::fmt::Display;
 
 use fabric_abi::*;
 
@@ -39,6 +40,7 @@ impl Request<'_> {
     /// `-FI_ENODATA` if nothing matches, `-FI_EINVAL` for `FI_SOURCE` without a node or service.
     pub fn fitting(&self, bases: &[Base]) -> Result<Vec<Info>> {
         if self.flags & FI_SOURCE != 0 && self.node.is_none() && self.service.is_none() {
+            self.refuse(&"FI_SOURCE is set, and neither node nor service is given");
             return Err(Errno::EINVAL);
         }
         let mut fitting: Vec<Info> = Vec::new();
@@ -76,7 +78,7 @@ impl Request<'_> {
             Some(bytes) => match decode(bytes) {
                 Some(addr) => Ok(Some(addr)),
                 None => {
-                    log::info!(target: self.target, "the hints hold no address of this provider");
+                    self.refuse(&"the hints hold no address of this provider");
                     Err(Errno::ENODATA)
                 }
             },
@@ -107,9 +109,15 @@ impl Request<'_> {
             Ok(()) => true,
             Err(mismatch) => {
                 let kind = Value::Named(base.limits.ep.ep_type.into(), FI_TYPE_EP_TYPE);
-                log::info!(target: self.target, "{kind}: {mismatch}");
+                self.refuse(&format_args!("{kind}: {mismatch}"));
                 false
             }
         }
+    }
+
+    /// Says why something that the provider has is not offered. Whoever asked can read it in
+    /// the log, and the library collects it for those who found nothing.
+    pub fn refuse(&self, reason: &dyn Display) {
+        log::info!(target: self.target, "{reason}");
     }
 }

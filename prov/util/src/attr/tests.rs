@@ -611,18 +611,51 @@ fn what_is_asked_comes_back_and_what_is_not_has_its_default() {
 }
 
 #[test]
-fn a_mismatch_says_what_was_asked_and_what_is_supported() {
-    let mut hints = hints();
-    ep(&mut hints).max_msg_size = usize::MAX;
-    let text = check(&base(), NOW, &hints).unwrap_err().to_string();
+fn a_mismatch_says_what_was_asked_what_is_supported_and_what_to_change() {
+    let text = |base: &Info, change: Change| {
+        let mut hints = hints();
+        change(&mut hints);
+        check(base, NOW, &hints).unwrap_err().to_string()
+    };
+    let base = base();
+    let most = base.ep.max_msg_size;
     assert_eq!(
-        text,
+        text(&base, |h| ep(h).max_msg_size = usize::MAX),
         format!(
-            "ep_attr->max_msg_size: asked for {}, supported is {}",
-            usize::MAX,
-            1usize << 40
+            "ep_attr->max_msg_size: asked for {}, supported is {most}; ask for {most} or less",
+            usize::MAX
         )
     );
+    for (change, end) in [
+        (
+            (|h| h.caps |= FI_HMEM) as Change,
+            format!("; drop {}", names(FI_HMEM, FI_TYPE_CAPS)),
+        ),
+        (
+            |h| ep(h).protocol = FI_PROTO_RXM,
+            format!(
+                "; ask for {} or leave it unset",
+                names(FI_PROTO_XNET.into(), FI_TYPE_PROTOCOL)
+            ),
+        ),
+        (
+            |h| domain(h).max_err_data = 1,
+            "supported is 0; leave it at 0".into(),
+        ),
+    ] {
+        let text = text(&base, change);
+        assert!(text.ends_with(&end), "{text} does not end with {end}");
+    }
+    let mut demanding = base;
+    demanding.mode = FI_CONTEXT | FI_CONTEXT2;
+    let accepting = text(&demanding, |h| h.mode = FI_CONTEXT);
+    let end = format!("; accept {}", names(FI_CONTEXT2, FI_TYPE_MODE));
+    assert!(accepting.ends_with(&end), "{accepting}");
+}
+
+/// The names that a message has for these bits or this value.
+fn names(value: u64, kind: fi_type) -> String {
+    Value::Named(value, kind).to_string()
 }
 
 #[test]

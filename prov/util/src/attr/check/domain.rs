@@ -2,7 +2,7 @@
 
 use fabric_abi::*;
 
-use super::super::mismatch::{Mismatch, Value};
+use super::super::mismatch::{Change, Mismatch, Value};
 use super::super::*;
 use super::{Outcome, at_most, key_size, named, ranked, requires, within};
 
@@ -63,6 +63,7 @@ pub fn check_domain(base: &DomainAttr, api: u32, hints: &Hints, asked: &DomainAt
             attribute: "domain_attr->resource_mgmt",
             asked: Value::Count(asked.resource_mgmt.into()),
             supported: Value::Count(base.resource_mgmt.into()),
+            change: Change::Choose,
         });
     }
     let any = FI_AV_UNSPEC;
@@ -71,6 +72,7 @@ pub fn check_domain(base: &DomainAttr, api: u32, hints: &Hints, asked: &DomainAt
             attribute: "domain_attr->av_type",
             asked: named(asked.av_type, FI_TYPE_AV_TYPE),
             supported: named(base.av_type, FI_TYPE_AV_TYPE),
+            change: Change::Choose,
         });
     }
     at_most(
@@ -108,6 +110,7 @@ fn check_domain_since_1_5(base: &DomainAttr, api: u32, asked: &DomainAttr) -> Ou
                 attribute: "domain_attr->auth_key_size",
                 asked: Value::Text(Some("FI_AV_AUTH_KEY".into())),
                 supported: Value::Count(base.auth_key_size as u64),
+                change: Change::Choose,
             });
         }
     } else {
@@ -143,6 +146,7 @@ fn check_domain_since_1_5(base: &DomainAttr, api: u32, asked: &DomainAttr) -> Ou
                     attribute,
                     asked: Value::Count(asked),
                     supported: Value::Count(base),
+                    change: Change::AtMost,
                 });
             }
         }
@@ -153,6 +157,7 @@ fn check_domain_since_1_5(base: &DomainAttr, api: u32, asked: &DomainAttr) -> Ou
 fn check_mr_mode(base: i32, api: u32, hints: &Hints, asked: i32) -> Outcome {
     let local = FI_MR_LOCAL;
     let old = MR_BASIC | MR_SCALABLE;
+    let bits = |mode: i32| Value::Named(mode as u32 as u64, FI_TYPE_MR_MODE);
     let local_ok = base & local == 0 || hints.mode & MODE_LOCAL_MR != 0 || asked & local != 0;
     let rest_ok = if api < version(1, 5) {
         match asked {
@@ -172,8 +177,15 @@ fn check_mr_mode(base: i32, api: u32, hints: &Hints, asked: i32) -> Outcome {
     }
     Err(Mismatch {
         attribute: "domain_attr->mr_mode",
-        asked: Value::Named(asked as u32 as u64, FI_TYPE_MR_MODE),
-        supported: Value::Named(base as u32 as u64, FI_TYPE_MR_MODE),
+        asked: bits(asked),
+        supported: bits(base),
+        change: if api >= version(1, 5) && asked & old == 0 {
+            Change::Accept(bits(
+                (mr_modes_for(hints.caps, base) | base & local) & !asked,
+            ))
+        } else {
+            Change::Choose
+        },
     })
 }
 

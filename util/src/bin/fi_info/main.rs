@@ -1,24 +1,24 @@
 //! fi_info(1): which ways to communicate the library offers.
 
+mod json;
+mod text;
+
 use std::env;
-use std::ffi::CStr;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use fabric_abi::{
-    FI_MAJOR, FI_MAJOR_VERSION, FI_MINOR, FI_MINOR_VERSION, FI_PARAM_BOOL, FI_PARAM_INT,
-    FI_PARAM_SIZE_T, FI_PARAM_STRING, FI_PROV_ATTR_ONLY, FI_SOURCE,
-};
+use fabric_abi::{FI_MAJOR_VERSION, FI_MINOR_VERSION, FI_PROV_ATTR_ONLY, FI_SOURCE};
 use fabric_tools::arguments::{self, Request};
 use fabric_tools::fabric::{self, Failure, Hints, Info, InfoList, Parameters};
 use fabric_tools::names;
+use fabric_tools::why;
 
 /// Where an invalid argument ends.
 const INVALID: i32 = fabric_abi::FI_EINVAL;
 
 /// Option: short name, long name, argument, help. In the order in which the usage lists them.
-const OPTIONS: [(Option<char>, &str, &str, &str); 17] = [
+const OPTIONS: [(Option<char>, &str, &str, &str); 19] = [
     (Some('h'), "help", "", "show this text"),
     (
         Some('s'),
@@ -71,6 +71,13 @@ const OPTIONS: [(Option<char>, &str, &str, &str); 17] = [
     (Some('l'), "list", "", "list the providers"),
     (Some('v'), "verbose", "", "show everything"),
     (None, "version", "", "show versions"),
+    (
+        None,
+        "why",
+        "",
+        "for each provider, why it offers nothing, and what to change",
+    ),
+    (None, "json", "", "show as JSON, everything of each entry"),
 ];
 
 fn main() -> ExitCode {
@@ -132,7 +139,22 @@ fn print_versions(program: &str) -> io::Result<()> {
     writeln!(
         out,
         "\nlibfabric api: {FI_MAJOR_VERSION}.{FI_MINOR_VERSION}"
-    )
+    )?;
+    writeln!(out, "implementation: {}", implementation())
+}
+
+/// What the library says that it is: the first line of its log. Of one that does not say
+/// so, the file.
+fn implementation() -> String {
+    let start = || InfoList::query(None, None, FI_PROV_ATTR_ONLY, None);
+    let heard = fabric::while_listening(start).map(|(_, messages)| messages);
+    let said = heard.unwrap_or_default().into_iter();
+    let mut names = said.filter(|message| message.text.starts_with("libfabric "));
+    match (names.next(), fabric::library_file()) {
+        (Some(message), _) => message.text,
+        (None, Some(file)) => file,
+        (None, None) => String::from("unknown"),
+    }
 }
 
 /// The exit status.
@@ -157,13 +179,36 @@ fn run(matches: &ArgMatches) -> i32 {
         flags |= FI_PROV_ATTR_ONLY;
     }
     let port = matches.get_one::<String>("port").map(String::as_str);
-    match InfoList::query(node, port, flags, hints.as_ref()).and_then(|list| show(matches, &list)) {
+    let query = || InfoList::query(node, port, flags, hints.as_ref());
+    let shown = match matches.get_flag("why") {
+        true => explain(matches, query),
+        false => query().and_then(|list| show(matches, &list)),
+    };
+    match shown {
         Ok(()) => 0,
         Err(failure) => {
             eprintln!("{failure}");
             failure.exit_status()
         }
     }
+}
+
+/// Prints what each provider answers, and why. The outcome is that of the question.
+fn explain(
+    matches: &ArgMatches,
+    query: impl FnOnce() -> Result<InfoList, Failure>,
+) -> Result<(), Failure> {
+    let name = |info: Info| String::from_utf8_lossy(text::name(info.provider())).into_owned();
+    let names = |list: &InfoList| list.iter().map(name).collect::<Vec<_>>();
+    let (answer, messages) = fabric::while_listening(query)?;
+    let providers = InfoList::query(None, None, FI_PROV_ATTR_ONLY, None)?;
+    let results = answer.as_ref().map(names).unwrap_or_default();
+    let explanation = why::explain(&names(&providers), &messages, &results);
+    report_output(match matches.get_flag("json") {
+        true => print_json(&json::explanation(&explanation)),
+        false => text::explanation(&explanation),
+    });
+    answer.map(|_| ())
 }
 
 enum Stop {
@@ -230,98 +275,31 @@ fn unknown(what: &str, word: &str) -> Stop {
 /// Prints what the options ask for.
 fn show(matches: &ArgMatches, list: &InfoList) -> Result<(), Failure> {
     let filter = arguments::last(matches, &["getenv", "info"]).map(|(_, text)| text);
-    if matches.get_flag("env") || matches.contains_id("getenv") {
-        report_output(show_parameters(&Parameters::query()?, filter));
-    } else if matches.get_flag("verbose") || matches.contains_id("info") {
-        report_output(show_all(list, filter));
-    } else if matches.get_flag("list") {
-        report_output(show_providers(list));
-    } else {
-        report_output(show_summary(list));
-    }
+    let json = matches.get_flag("json");
+    report_output(
+        if matches.get_flag("env") || matches.contains_id("getenv") {
+            let parameters = Parameters::query()?;
+            match json {
+                true => print_json(&json::parameters(&parameters, filter)),
+                false => text::parameters(&parameters, filter),
+            }
+        } else if json && matches.get_flag("list") {
+            print_json(&json::providers(list))
+        } else if json {
+            print_json(&json::entries(list, filter))
+        } else if matches.get_flag("verbose") || matches.contains_id("info") {
+            text::all(list, filter)
+        } else if matches.get_flag("list") {
+            text::providers(list)
+        } else {
+            text::summary(list)
+        },
+    );
     Ok(())
 }
 
-fn show_parameters(parameters: &Parameters, filter: Option<&str>) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    for parameter in parameters.iter() {
-        if !contains(parameter.name, filter) {
-            continue;
-        }
-        let kind = match parameter.kind {
-            FI_PARAM_STRING => "String",
-            FI_PARAM_INT => "Integer",
-            FI_PARAM_SIZE_T => "size_t",
-            FI_PARAM_BOOL => "Boolean (0/1, on/off, true/false, yes/no)",
-            _ => "Unknown",
-        };
-        print(
-            &mut out,
-            &[b"# ", parameter.name, b": ", kind.as_bytes(), b"\n"],
-        )?;
-        print(&mut out, &[b"# ", parameter.help, b"\n"])?;
-        if let Some(value) = parameter.value {
-            let quote: &[u8] = if value.contains(&b' ') { b"\"" } else { b"" };
-            print(
-                &mut out,
-                &[parameter.name, b"=", quote, value, quote, b"\n"],
-            )?;
-        }
-        out.write_all(b"\n")?;
-    }
-    Ok(())
-}
-
-fn show_all(list: &InfoList, filter: Option<&str>) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    for text in list.iter().map(|info| info.text()) {
-        if contains(&text, filter) {
-            print(&mut out, &[b"---\n", &text])?;
-        }
-    }
-    Ok(())
-}
-
-fn show_providers(list: &InfoList) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    for info in list.iter() {
-        print(&mut out, &[name(info.provider()), b":\n"])?;
-        writeln!(out, "    version: {}", version(&info))?;
-    }
-    Ok(())
-}
-
-fn show_summary(list: &InfoList) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    for info in list.iter() {
-        print(&mut out, &[b"provider: ", name(info.provider()), b"\n"])?;
-        print(&mut out, &[b"    fabric: ", name(info.fabric()), b"\n"])?;
-        print(&mut out, &[b"    domain: ", name(info.domain()), b"\n"])?;
-        writeln!(out, "    version: {}", version(&info))?;
-        let (kind, protocol) = info.endpoint();
-        print(
-            &mut out,
-            &[b"    type: ", &fabric::endpoint_type(kind), b"\n"],
-        )?;
-        print(
-            &mut out,
-            &[b"    protocol: ", &fabric::protocol(protocol), b"\n"],
-        )?;
-    }
-    Ok(())
-}
-
-fn print(out: &mut impl Write, parts: &[&[u8]]) -> io::Result<()> {
-    parts.iter().try_for_each(|part| out.write_all(part))
-}
-
-fn name(text: Option<&CStr>) -> &[u8] {
-    text.map_or(b"(null)", CStr::to_bytes)
-}
-
-fn version(info: &Info) -> String {
-    let version = info.provider_version();
-    format!("{}.{}", FI_MAJOR(version), FI_MINOR(version))
+fn print_json(value: &serde_json::Value) -> io::Result<()> {
+    writeln!(io::stdout().lock(), "{value:#}")
 }
 
 /// Whether a text contains the filter, whatever the case.

@@ -1,0 +1,166 @@
+//! What providers say while fi_getinfo(3) asks them.
+//!
+//! A provider says in the log, at level info, what rules it out. While one is asked, and
+//! somebody wants to know ([`crate::why`]), what the asking thread logs is kept.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+
+use log::Record;
+
+use crate::level::{CORE, Level};
+use crate::params;
+
+/// The function that stands in the records of [`crate::why`].
+pub const FUNCTION: &str = "fi_getinfo";
+
+thread_local! {
+    /// How many providers this thread is asking: a layered one asks the library in turn.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+    /// What they have said, the innermost one last.
+    static HEARD: RefCell<Vec<Vec<String>>> = const { RefCell::new(Vec::new()) };
+    /// Whether this thread keeps reasons that no log level asks for.
+    static EXPLAINING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Works on what the providers that are being asked have said; `None` where there is none.
+fn with_heard<T>(work: impl FnOnce(&mut Vec<Vec<String>>) -> T) -> Option<T> {
+    if !is_listening() {
+        return None;
+    }
+    HEARD
+        .try_with(|heard| Some(work(&mut *heard.try_borrow_mut().ok()?)))
+        .ok()
+        .flatten()
+}
+
+/// Whether somebody reads reasons.
+pub fn is_wanted() -> bool {
+    is_explaining() || log::log_enabled!(target: CORE, log::Level::Info)
+}
+
+/// Whether this thread is asking a provider and keeps what it says.
+pub fn is_listening() -> bool {
+    DEPTH.get() > 0
+}
+
+/// Asks a provider; its answer, and what it said meanwhile, which is nothing where nobody
+/// wants to know.
+pub fn listen<T>(ask: impl FnOnce() -> T) -> (T, Vec<String>) {
+    if !is_wanted() {
+        return (ask(), Vec::new());
+    }
+    DEPTH.set(DEPTH.get() + 1);
+    with_heard(|heard| heard.push(Vec::new()));
+    let answer = ask();
+    let said = with_heard(Vec::pop).flatten().unwrap_or_default();
+    DEPTH.set(DEPTH.get() - 1);
+    (answer, said)
+}
+
+/// Passes the reasons of a provider on to the one that layers over it. Returns false where
+/// there is none: an application asked.
+pub fn pass_up(provider: &str, reasons: &[String]) -> bool {
+    let said = reasons.iter();
+    let said: Vec<String> = said
+        .map(|reason| format!("over {provider}: {reason}"))
+        .collect();
+    with_heard(|heard| heard.last_mut().map(|above| above.extend(said)))
+        .flatten()
+        .is_some()
+}
+
+/// Keeps a record of Rust code, if a provider is being asked. That a parameter is set is no
+/// reason.
+pub fn hear(record: &Record) {
+    if record.level() <= log::Level::Info
+        && record.module_path() != Some(params::MODULE)
+        && record.module_path() != Some(FUNCTION)
+    {
+        keep(&record.args());
+    }
+}
+
+/// Keeps a message of a C provider, likewise.
+pub fn hear_message(level: Level, message: &str) {
+    if level <= Level::Info {
+        keep(&message.trim_end());
+    }
+}
+
+/// Keeps a reason of the provider that is being asked, if one is.
+pub fn keep(said: &dyn fmt::Display) {
+    if is_listening() {
+        let said = said.to_string();
+        // Kinds of endpoints that differ in something else have the same reason.
+        with_heard(|heard| {
+            let heard = heard.last_mut()?;
+            (!heard.contains(&said)).then(|| heard.push(said))
+        });
+    }
+}
+
+/// Whether this thread explains a call that found nothing.
+pub fn is_explaining() -> bool {
+    EXPLAINING.get()
+}
+
+/// Has this thread keep what providers say in `asking`, whatever the log level.
+pub fn explaining<T>(asking: impl FnOnce() -> T) -> T {
+    EXPLAINING.set(true);
+    let answer = asking();
+    EXPLAINING.set(false);
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(level: log::Level, text: &str) {
+        let target = "fake::core";
+        hear(
+            &Record::builder()
+                .level(level)
+                .target(target)
+                .module_path(Some("fake"))
+                .args(format_args!("{text}"))
+                .build(),
+        );
+    }
+
+    #[test]
+    fn what_a_provider_says_while_it_is_asked_is_kept() {
+        record(log::Level::Info, "before");
+        let asking = || {
+            record(log::Level::Info, "no FI_HMEM");
+            record(log::Level::Debug, "a detail");
+            hear_message(Level::Warn, "no device\n");
+            7
+        };
+        let (answer, said) = explaining(|| listen(asking));
+        record(log::Level::Info, "after");
+        assert_eq!(answer, 7);
+        assert_eq!(said, ["no FI_HMEM", "no device"]);
+    }
+
+    #[test]
+    fn what_a_provider_below_says_is_said_with_its_name() {
+        let layered = || {
+            let (_, below) = listen(|| record(log::Level::Info, "no route"));
+            assert!(pass_up("tcp", &below));
+        };
+        let (_, said) = explaining(|| listen(layered));
+        assert!(!pass_up("tcp", &said));
+        assert_eq!(said, ["over tcp: no route"]);
+    }
+
+    #[test]
+    fn nothing_is_kept_where_nobody_wants_to_know() {
+        let (_, said) = listen(|| {
+            assert!(!is_listening());
+            record(log::Level::Info, "unheard");
+        });
+        assert!(said.is_empty());
+    }
+}

@@ -1,0 +1,139 @@
+//! Why providers offer nothing: `fi_info --why`.
+//!
+//! The library says it in its log, which fi_info reads while it asks. This project's library
+//! has a sentence for each reason, in messages of the function `fi_getinfo`. Of another one,
+//! everything counts that a provider says while it is asked.
+
+use crate::fabric::Message;
+
+/// The function whose messages are this library's own sentences.
+const SENTENCES: &str = "fi_getinfo";
+/// The name that the library has in its own messages.
+const LIBRARY: &str = "core";
+
+/// What one provider answers.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The provider's own name.
+    pub provider: String,
+    /// How many of the results are its own.
+    pub results: usize,
+    /// Why there are none, or not more.
+    pub reasons: Vec<String>,
+}
+
+/// What came of a call of fi_getinfo(3).
+#[derive(Debug, PartialEq, Eq)]
+pub struct Explanation {
+    pub verdicts: Vec<Verdict>,
+    /// What the library says about providers that it does not have.
+    pub missing: Vec<String>,
+}
+
+/// Puts together what is known of each of the `providers`, out of what the library said and
+/// of the full names of the providers of the results.
+pub fn explain(providers: &[String], messages: &[Message], results: &[String]) -> Explanation {
+    let is_sentence = |message: &&Message| message.function == SENTENCES;
+    let has_sentences = messages.iter().any(|message| is_sentence(&message));
+    let of = |name: &str| {
+        let mut texts: Vec<String> = Vec::new();
+        for message in messages {
+            let counts = !has_sentences || is_sentence(&message);
+            if counts && message.provider == name && !texts.contains(&message.text) {
+                texts.push(message.text.clone());
+            }
+        }
+        texts
+    };
+    let mut verdicts: Vec<Verdict> = Vec::new();
+    for provider in providers {
+        if verdicts.iter().any(|known| known.provider == *provider) {
+            continue;
+        }
+        let mut verdict = Verdict {
+            provider: provider.clone(),
+            results: results
+                .iter()
+                .filter(|name| own_name(name) == provider)
+                .count(),
+            reasons: of(provider),
+        };
+        if verdict.results == 0 && verdict.reasons.is_empty() {
+            verdict.reasons.push("it does not say why".to_owned());
+        }
+        verdicts.push(verdict);
+    }
+    Explanation {
+        verdicts,
+        // Of other libraries these are about everything that happens at the start.
+        missing: match has_sentences {
+            true => of(LIBRARY),
+            false => Vec::new(),
+        },
+    }
+}
+
+/// The name of the provider that answers, of a name with the providers that it layers over.
+fn own_name(full: &str) -> &str {
+    full.rsplit(';').next().unwrap_or(full)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(provider: &str, function: &str, text: &str) -> Message {
+        Message {
+            provider: provider.into(),
+            function: function.into(),
+            text: text.into(),
+        }
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    #[test]
+    fn each_provider_has_its_results_and_the_sentences_about_it() {
+        let said = [
+            message("tcp", "prov_util::attr", "FI_EP_MSG: a part of the reason"),
+            message("shm", "fi_getinfo", "not offered: caps"),
+            message("shm", "fi_getinfo", "not offered: caps"),
+            message("core", "fabric::framework", "libfabric is loaded"),
+            message("core", "fi_getinfo", "the hints name psm9"),
+        ];
+        let providers = names(&["ofi_rxm", "shm", "tcp", "tcp"]);
+        let results = names(&["tcp", "tcp;ofi_rxm", "tcp"]);
+        let explanation = explain(&providers, &said, &results);
+        let found: Vec<_> = explanation
+            .verdicts
+            .iter()
+            .map(|v| (v.provider.as_str(), v.results, v.reasons.join("|")))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("ofi_rxm", 1, String::new()),
+                ("shm", 0, "not offered: caps".into()),
+                ("tcp", 2, String::new())
+            ]
+        );
+        assert_eq!(explanation.missing, ["the hints name psm9"]);
+    }
+
+    #[test]
+    fn of_a_library_without_sentences_everything_counts() {
+        let said = [
+            message("tcp", "ofi_check_ep_type", "unsupported endpoint type"),
+            message("core", "ofi_load", "a library"),
+        ];
+        let explanation = explain(&names(&["tcp", "shm"]), &said, &[]);
+        assert_eq!(
+            explanation.verdicts[0].reasons,
+            ["unsupported endpoint type"]
+        );
+        assert_eq!(explanation.verdicts[1].reasons, ["it does not say why"]);
+        assert!(explanation.missing.is_empty());
+    }
+}
