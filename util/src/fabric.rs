@@ -18,7 +18,7 @@ mod text;
 pub use completion_queue::CompletionQueue;
 pub use connection::{Event, EventQueue, PassiveEndpoint};
 pub use domain::{AddressVector, Domain, Fabric};
-pub use endpoint::{Binding, Endpoint, Queue};
+pub use endpoint::{Binding, CONTEXTS, Endpoint, Queue};
 pub use error::{Failure, Result, strerror};
 pub use hints::Hints;
 pub use info::{Info, InfoList};

@@ -343,16 +343,28 @@ impl Drop for Endpoint {
     }
 }
 
+/// Operations of one direction that may be in flight.
+pub const CONTEXTS: usize = 64;
+
 /// The operations of one direction that are in flight. They complete in the order in which they
 /// were posted, so that the scratch space of the oldest is free first.
-#[derive(Default)]
 struct Flights {
     /// Scratch space of operations, in modes that want it; used in turn.
-    contexts: [UnsafeCell<fi_context2>; 2],
+    contexts: [UnsafeCell<fi_context2>; CONTEXTS],
     /// Operations ever posted.
     started: Cell<usize>,
     /// Operations ever completed.
     landed: Cell<usize>,
+}
+
+impl Default for Flights {
+    fn default() -> Flights {
+        Flights {
+            contexts: std::array::from_fn(|_| UnsafeCell::default()),
+            started: Cell::default(),
+            landed: Cell::default(),
+        }
+    }
 }
 
 impl Flights {

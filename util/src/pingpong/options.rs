@@ -1,5 +1,7 @@
 //! Command line of fi_pingpong(1).
 
+use std::path::PathBuf;
+
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use fabric_abi::{FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, fi_ep_type};
 
@@ -7,6 +9,10 @@ use crate::arguments;
 
 /// Port of the control connection unless told otherwise.
 pub const DEFAULT_PORT: u16 = 47592;
+
+/// Messages of one size in a stream, unless told otherwise: enough for the ends of the stream
+/// to count for nothing.
+const RATE_ITERATIONS: u32 = 10_000;
 
 /// What to test.
 pub struct Options {
@@ -29,6 +35,14 @@ pub struct Options {
     /// The control connection uses IPv6.
     pub ipv6: bool,
     pub debug: bool,
+    /// Streams instead of messages back and forth: one way, then both ways.
+    pub rates: bool,
+    /// The results as comma separated values.
+    pub csv: bool,
+    /// The distribution of the latency.
+    pub percentiles: bool,
+    /// Where to draw the results: SVG for a name that ends so, otherwise text.
+    pub plot: Option<PathBuf>,
 }
 
 /// Which message sizes to test, in bytes.
@@ -67,6 +81,22 @@ const OPTIONS: [(&str, &str, &str); 14] = [
     ("6", "", "control connection over IPv6"),
 ];
 
+/// The same for what the C library's fi_pingpong does not have: long names.
+const LONG_OPTIONS: [(&str, &str, &str); 4] = [
+    (
+        "rates",
+        "",
+        "messages one after another, client to server, then both ways; both sides need it",
+    ),
+    ("csv", "", "print comma separated values"),
+    ("percentiles", "", "print how latencies are distributed"),
+    (
+        "plot",
+        "file",
+        "draw the results: as SVG where the name ends in .svg, else as text",
+    ),
+];
+
 /// The options, for [`arguments::read`].
 pub fn command() -> Command {
     let mut command = arguments::like_getopt(Command::new("fi_pingpong"));
@@ -76,6 +106,13 @@ pub fn command() -> Command {
             arg.action(ArgAction::SetTrue)
         } else {
             arg.action(ArgAction::Set).allow_hyphen_values(true)
+        });
+    }
+    for (name, argument, _) in LONG_OPTIONS {
+        let arg = Arg::new(name).long(name);
+        command = command.arg(match argument {
+            "" => arg.action(ArgAction::SetTrue),
+            _ => arg.action(ArgAction::Set),
         });
     }
     command.arg(Arg::new("server").num_args(0..))
@@ -93,6 +130,13 @@ pub fn print_usage(program: &str) {
         };
         eprintln!(" {option:<20} {help}");
     }
+    for (name, argument, help) in LONG_OPTIONS {
+        let option = match argument {
+            "" => format!("--{name}"),
+            argument => format!("--{name} <{argument}>"),
+        };
+        eprintln!(" {option:<20} {help}");
+    }
 }
 
 impl Options {
@@ -103,6 +147,11 @@ impl Options {
         let server = matches
             .get_many::<String>("server")
             .and_then(|mut all| all.next().cloned());
+        let rates = flag("rates");
+        let endpoint_type = endpoint_type(text("e"))?;
+        if rates && endpoint_type == FI_EP_DGRAM {
+            return Err("--rates needs an endpoint that loses nothing: -e msg or -e rdm".into());
+        }
         Ok(Options {
             server,
             source_port: number(text("B"), 0)?,
@@ -111,14 +160,35 @@ impl Options {
             fabric: text("f"),
             provider: text("p"),
             source: text("s"),
-            endpoint_type: endpoint_type(text("e"))?,
-            iterations: number(text("I"), 10)?,
+            endpoint_type,
+            iterations: number(text("I"), if rates { RATE_ITERATIONS } else { 10 })?,
             size: size(text("S"))?,
             verify: flag("c"),
             tagged: text("m").is_some_and(|mode| !mode.eq_ignore_ascii_case("msg")),
             ipv6: flag("6"),
             debug: flag("v"),
+            rates,
+            csv: flag("csv"),
+            percentiles: flag("percentiles"),
+            plot: text("plot").map(PathBuf::from),
         })
+    }
+
+    /// Whether the time of each round trip is wanted.
+    pub fn wants_latencies(&self) -> bool {
+        self.percentiles || self.csv
+    }
+
+    /// What is tested, for a drawing.
+    pub fn title(&self) -> String {
+        let kind = match self.endpoint_type {
+            FI_EP_MSG => "msg",
+            FI_EP_RDM => "rdm",
+            _ => "dgram",
+        };
+        let provider = self.provider.as_deref().unwrap_or("any provider");
+        let mode = if self.tagged { "tagged" } else { "msg" };
+        format!("fi_pingpong: {provider}, {kind} endpoints, {mode} messages")
     }
 
     /// Whether this process waits for the other.
@@ -218,6 +288,17 @@ mod tests {
     }
 
     #[test]
+    fn what_the_c_tool_does_not_have_has_long_names() {
+        let options = parse("-e rdm --csv --percentiles --plot=out.svg").unwrap();
+        assert!(options.csv && options.percentiles && !options.rates);
+        assert_eq!(options.plot, Some(PathBuf::from("out.svg")));
+        assert_eq!(options.iterations, 10);
+        let rates = parse("-e msg --rates").unwrap();
+        assert!(rates.rates);
+        assert_eq!(rates.iterations, RATE_ITERATIONS);
+    }
+
+    #[test]
     fn nonsense_is_refused() {
         for line in [
             "-e stream",
@@ -226,6 +307,8 @@ mod tests {
             "-B 70000",
             "-S 3000000000",
             "-x",
+            "--rates",
+            "--plot",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

@@ -1,5 +1,6 @@
 //! Why a test ended early.
 
+use std::path::PathBuf;
 use std::{fmt, io};
 
 use crate::fabric::Failure;
@@ -19,6 +20,8 @@ pub enum Problem {
         size: usize,
         byte: usize,
     },
+    /// The drawing cannot be written.
+    Plot(PathBuf, io::Error),
 }
 
 impl Problem {
@@ -29,6 +32,7 @@ impl Problem {
             Problem::Control(_, error) => error.raw_os_error().unwrap_or(1),
             Problem::Protocol(_) => libc::EBADMSG,
             Problem::Corrupt { .. } => 1,
+            Problem::Plot(_, error) => error.raw_os_error().unwrap_or(1),
         }
     }
 }
@@ -38,6 +42,7 @@ impl fmt::Display for Problem {
         match self {
             Problem::Fabric(failure) => write!(f, "{failure}"),
             Problem::Control(doing, error) => write!(f, "control connection: {doing}: {error}"),
+            Problem::Plot(file, error) => write!(f, "{}: {error}", file.display()),
             Problem::Protocol(what) => write!(f, "control connection: {what}"),
             Problem::Corrupt {
                 message,

@@ -4,10 +4,11 @@ use std::time::Instant;
 
 use fabric_abi::FI_EAGAIN;
 
+use super::outcome::{Latencies, Outcome, Pattern};
 use super::patience::Patience;
 use super::pattern::Patterns;
 use super::session::Session;
-use super::{Options, Problem, report};
+use super::{Options, Problem};
 use crate::fabric::{self, Failure, Queue};
 
 /// The last message of both sides.
@@ -24,7 +25,6 @@ pub struct Rally<'a> {
     received: u64,
     sent_patterns: Patterns,
     received_patterns: Patterns,
-    head_printed: bool,
 }
 
 impl<'a> Rally<'a> {
@@ -37,16 +37,19 @@ impl<'a> Rally<'a> {
             received: 0,
             sent_patterns: Patterns::default(),
             received_patterns: Patterns::default(),
-            head_printed: false,
         }
     }
 
-    /// All iterations with messages of one size, and the line about them.
-    pub fn play(&mut self, session: &Session, size: usize) -> Result<(), Problem> {
+    /// All iterations with messages of one size.
+    pub fn play(&mut self, session: &Session, size: usize) -> Result<Outcome, Problem> {
         self.received = 0;
         session.control.synchronise()?;
         debug!(self.options, "messages of {size} bytes");
+        // Two readings of the clock for each round trip: only where somebody wants them.
+        let mut round_trips = Vec::new();
+        let is_timed = self.options.wants_latencies();
         let start = Instant::now();
+        let mut last = start;
         for _ in 0..self.options.iterations {
             if self.options.is_server() {
                 self.receive(session, size)?;
@@ -55,18 +58,105 @@ impl<'a> Rally<'a> {
                 self.send(session, size)?;
                 self.receive(session, size)?;
             }
+            if is_timed {
+                let now = Instant::now();
+                round_trips.push(now - last);
+                last = now;
+            }
         }
         let elapsed = start.elapsed();
         let acknowledged = session.control.agree_on_count(self.received)?;
-        if self.options.iterations > 0 {
-            if !self.head_printed {
-                println!("{}", report::HEAD);
-                self.head_printed = true;
-            }
-            let sent = u64::from(self.options.iterations);
-            println!("{}", report::line(size, sent, acknowledged, elapsed));
+        Ok(Outcome {
+            pattern: Pattern::BackAndForth,
+            size,
+            sent: u64::from(self.options.iterations),
+            acknowledged,
+            elapsed,
+            latencies: Latencies::new(round_trips),
+        })
+    }
+
+    /// A stream of messages of one size: from the client to the server, or both ways at once.
+    /// The receive that is posted before is posted afterwards.
+    pub fn stream(
+        &mut self,
+        session: &Session,
+        size: usize,
+        pattern: Pattern,
+    ) -> Result<Outcome, Problem> {
+        let count = u64::from(self.options.iterations);
+        let is_both = pattern == Pattern::BothWays;
+        let to_send = if is_both || !self.options.is_server() {
+            count
+        } else {
+            0
+        };
+        let to_receive = if is_both || self.options.is_server() {
+            count
+        } else {
+            0
+        };
+        let window = session.window();
+        // One is posted by whoever was here before, and stays.
+        let mut posted = 0;
+        while posted < to_receive.min(window - 1) {
+            self.retry(session, || session.endpoint.post_receive())?;
+            posted += 1;
         }
-        Ok(())
+        session.control.synchronise()?;
+        debug!(
+            self.options,
+            "stream of messages of {size} bytes, {pattern:?}"
+        );
+        let length = size + session.prefix;
+        let is_injected = size < session.inject_below;
+        let [sends_before, receives_before] = self.completed;
+        let start = Instant::now();
+        let mut sent = 0;
+        let mut patience = Patience::default();
+        loop {
+            let arrived = self.completed[Queue::Receive as usize] - receives_before;
+            let left = self.completed[Queue::Transmit as usize] - sends_before;
+            while posted < to_receive && posted < arrived + window - 1 {
+                match session.endpoint.post_receive() {
+                    Err(failure) if failure.code == FI_EAGAIN => break,
+                    done => done?,
+                }
+                posted += 1;
+            }
+            while sent < to_send && (is_injected || sent - left < window) {
+                let done = match is_injected {
+                    true => session.endpoint.inject(length, session.peer),
+                    false => session.endpoint.send(length, session.peer),
+                };
+                match done {
+                    Err(failure) if failure.code == FI_EAGAIN => break,
+                    done => done?,
+                }
+                sent += 1;
+            }
+            let in_flight = if is_injected { 0 } else { sent - left };
+            if arrived == to_receive && sent == to_send && in_flight == 0 {
+                break;
+            }
+            for queue in [Queue::Transmit, Queue::Receive] {
+                self.poll(session, queue)?;
+            }
+            patience.wear(&session.control)?;
+        }
+        for (awaited, completed) in self.awaited.iter_mut().zip(self.completed) {
+            *awaited = completed;
+        }
+        // Returns when the other side is through as well.
+        let acknowledged = session.control.agree_on_count(count)?;
+        Ok(Outcome {
+            pattern,
+            size,
+            sent: count,
+            acknowledged,
+            elapsed: start.elapsed(),
+            latencies: Latencies::default(),
+        })
     }
 
     /// Says farewell: returns when the last messages of both sides have arrived.

@@ -14,8 +14,8 @@ use super::options::Size;
 use super::patience::Patience;
 use super::{Options, Problem};
 use crate::fabric::{
-    AddressVector, Binding, CompletionQueue, Domain, Endpoint, Event, EventQueue, Fabric, Hints,
-    Info, InfoList, Memory, PassiveEndpoint, Result,
+    AddressVector, Binding, CONTEXTS, CompletionQueue, Domain, Endpoint, Event, EventQueue, Fabric,
+    Hints, Info, InfoList, Memory, PassiveEndpoint, Result,
 };
 
 /// Largest message where the options name no size.
@@ -38,6 +38,8 @@ pub struct Session {
     /// Messages shorter than this are injected.
     pub inject_below: usize,
     largest: usize,
+    /// Messages of a stream that may be under way in one direction.
+    window: u64,
     connected: bool,
     /// What the endpoint was opened from, as text.
     description: Vec<u8>,
@@ -67,6 +69,11 @@ impl Session {
     /// Most bytes of a message.
     pub fn largest_message(&self) -> usize {
         self.largest
+    }
+
+    /// Messages of a stream that may be under way in one direction; at least two.
+    pub fn window(&self) -> u64 {
+        self.window
     }
 
     /// Says what the endpoint is.
@@ -323,6 +330,13 @@ fn prefix(info: &Info) -> usize {
     }
 }
 
+/// As many as both queues have room for, and the endpoint contexts for.
+fn window(info: &Info) -> u64 {
+    let (_, transmit, _) = info.transmit();
+    let (_, receive) = info.receive();
+    transmit.min(receive).clamp(2, CONTEXTS) as u64
+}
+
 fn session(
     options: &Options,
     info: &Info,
@@ -339,6 +353,7 @@ fn session(
         prefix: prefix(info),
         inject_below,
         largest: largest(options, info),
+        window: window(info),
         connected: options.endpoint_type == FI_EP_MSG,
         description: if options.debug {
             info.text()
