@@ -121,7 +121,7 @@ GIVEN("ep/mem-tag-format-mpi", "fi_endpoint(3)",
 GIVEN("ep/tx-ctx-cnt", "fi_endpoint(3)", ep_attr->tx_ctx_cnt = 1)
 NOT_GIVEN("ep/tx-ctx-cnt-beyond", "fi_endpoint(3)",
 	  ep_attr->tx_ctx_cnt = SIZE_MAX - 1)
-NOT_GIVEN("ep/tx-ctx-cnt-shared", "fi_endpoint(3)",
+GIVEN("ep/tx-ctx-cnt-shared", "fi_endpoint(3)",
 	  ep_attr->tx_ctx_cnt = FI_SHARED_CONTEXT)
 GIVEN("ep/rx-ctx-cnt", "fi_endpoint(3)", ep_attr->rx_ctx_cnt = 1)
 NOT_GIVEN("ep/rx-ctx-cnt-beyond", "fi_endpoint(3)",

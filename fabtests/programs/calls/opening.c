@@ -12,6 +12,7 @@
 static struct fid_fabric *opened_fabric;
 static struct fid_domain *opened_domain;
 static struct fid_ep *opened_ep;
+static struct fid_stx *opened_stx;
 static struct fid_pep *opened_pep;
 
 /* The usual info with one attribute changed. */
@@ -185,10 +186,23 @@ ROW(BOTH, "fi_domain/open-unknown-ops", "fi_domain(3)", REFUSED, ({
     }))
 ROW(BOTH, "fi_domain/set-unknown-ops", "fi_domain(3)", -FI_ENOSYS,
     fi_set_ops(&domain()->fid, "no such interface", 0, memory, NULL))
-ROW(BOTH, "fi_domain/stx-context", "fi_endpoint(3)", REFUSED, ({
-	struct fid_stx *stx;
+ROW(BOTH, "fi_domain/stx-context", "fi_endpoint(3)", 0, ({
+	int ret = fi_stx_context(domain(), info()->tx_attr, &opened_stx, NULL);
 
-	fi_stx_context(domain(), info()->tx_attr, &stx, NULL);
+	ret ? ret : fi_close(&opened_stx->fid);
+    }))
+ROW(BOTH, "fi_domain/stx-context-without-attributes", "fi_endpoint(3)", 0, ({
+	int ret = fi_stx_context(domain(), NULL, &opened_stx, NULL);
+
+	ret ? ret : fi_close(&opened_stx->fid);
+    }))
+ROW(BOTH, "fi_domain/stx-context-bind-eq", "fi_endpoint(3)", REFUSED, ({
+	int ret;
+
+	OK(fi_stx_context(domain(), NULL, &opened_stx, NULL));
+	ret = opened_stx->fid.ops->bind(&opened_stx->fid, &eq()->fid, 0);
+	OK(fi_close(&opened_stx->fid));
+	ret;
     }))
 ROW(BOTH, "fi_domain/scalable-endpoint", "fi_endpoint(3)", REFUSED,
     fi_scalable_ep(domain(), info(), &opened_ep, NULL))

@@ -114,6 +114,7 @@ pub fn rdm(name: &str, version: u32, sizes: Sizes) -> Info {
             cntr_cnt: 65536,
             max_ep_tx_ctx: 1,
             max_ep_rx_ctx: 1,
+            max_ep_stx_ctx: 65536,
             max_ep_srx_ctx: 65536,
             mr_iov_limit: IOV_LIMIT,
             mr_cnt: MOST_REGIONS,

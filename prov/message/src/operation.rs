@@ -2,11 +2,13 @@
 //! counted.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use fabric_abi::{
     FI_ATOMIC, FI_MSG, FI_PEER_TRANSFER, FI_READ, FI_RMA, FI_SEND, FI_TAGGED, FI_WRITE,
 };
 use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess, Tag, Transmit};
+use prov_util::transmit_pool::TransmitPool;
 use slotmap::new_key_type;
 
 new_key_type! {
@@ -204,23 +206,56 @@ impl Drop for Ticket {
 #[derive(Debug)]
 pub struct Ledger {
     outstanding: usize,
-    /// Limit of `outstanding`.
+    /// Limit of `outstanding`; with a pool, the operations that were taken from it.
     limit: usize,
+    /// Where each operation is taken from; `None` where `limit` is constant.
+    pool: Option<Arc<TransmitPool>>,
 }
 
 impl Ledger {
-    /// Creates a ledger for up to `limit` operations.
+    /// Allows up to `limit` operations.
     pub fn new(limit: usize) -> Self {
         Ledger {
             outstanding: 0,
             limit,
+            pool: None,
+        }
+    }
+
+    /// Counts operations together with those of other endpoints from now on
+    /// (`fi_stx_context`).
+    pub fn share(&mut self, pool: Arc<TransmitPool>) {
+        self.leave_pool();
+        pool.take(self.outstanding);
+        self.limit = self.outstanding;
+        self.pool = Some(pool);
+    }
+
+    fn leave_pool(&mut self) {
+        if let Some(pool) = self.pool.take() {
+            pool.give_back(self.limit);
         }
     }
 
     /// Returns whether another operation may be posted.
     #[inline]
     pub fn has_room(&self) -> bool {
-        self.outstanding < self.limit
+        self.outstanding < self.limit || self.has_room_in_pool()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn has_room_in_pool(&self) -> bool {
+        self.pool.as_ref().is_some_and(|pool| pool.has_room())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_from_pool(&mut self) {
+        if let Some(pool) = &self.pool {
+            pool.take(1);
+            self.limit += 1;
+        }
     }
 
     /// Returns the number of outstanding operations.
@@ -232,6 +267,9 @@ impl Ledger {
     #[inline]
     pub fn count(&mut self, op: Op) -> Ticket {
         self.outstanding += 1;
+        if self.outstanding > self.limit {
+            self.take_from_pool();
+        }
         Ticket::new(op)
     }
 
@@ -239,7 +277,17 @@ impl Ledger {
     #[inline]
     pub fn settle(&mut self, ticket: Ticket) -> Op {
         self.outstanding -= 1;
+        if let Some(pool) = &self.pool {
+            pool.give_back(1);
+            self.limit -= 1;
+        }
         ticket.end()
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        self.leave_pool();
     }
 }
 
@@ -271,6 +319,34 @@ mod tests {
         assert!(ledger.has_room());
         assert_eq!(ledger.settle(second).context, Context(1));
         assert_eq!(ledger.outstanding(), 0);
+    }
+
+    #[test]
+    fn endpoints_that_share_have_as_many_operations_together() {
+        let pool = Arc::new(TransmitPool::new(3));
+        let [mut first, mut second] = [Ledger::new(8), Ledger::new(8)];
+        // An operation that was outstanding before counts, too.
+        let before = first.count(op());
+        first.share(pool.clone());
+        second.share(pool.clone());
+        let own = [first.count(op()), first.count(op())];
+        assert!(!first.has_room() && !second.has_room());
+        first.settle(before);
+        assert!(first.has_room() && second.has_room());
+        let other = second.count(op());
+        assert!(!first.has_room() && !second.has_room());
+        // A closed endpoint's operations are over.
+        other.abandon();
+        drop(second);
+        assert!(first.has_room());
+        for ticket in own {
+            first.settle(ticket);
+        }
+        drop(first);
+        pool.take(2);
+        assert!(pool.has_room());
+        pool.take(1);
+        assert!(!pool.has_room());
     }
 
     proptest! {

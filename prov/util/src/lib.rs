@@ -19,6 +19,7 @@ pub mod poll_set;
 pub mod progress;
 pub mod request;
 pub mod transfers;
+pub mod transmit_pool;
 pub mod wait;
 
 pub use ffi::traits::{domain, endpoint, provider};

@@ -9,7 +9,7 @@ use fabric_abi::{
     FI_THREAD_DOMAIN, FI_THREAD_SAFE,
 };
 use prov_util::atomic_ops::Offered;
-use prov_util::attr::Info;
+use prov_util::attr::{EpAttr, Info};
 use prov_util::av::format::Format;
 use prov_util::domain;
 use prov_util::drive::Helper;
@@ -402,6 +402,19 @@ impl<P: Provider> domain::Domain for Domain<P> {
             size => size,
         };
         Ok(SoftSharedReceive::new(this.lane()?, size))
+    }
+
+    fn shared_transmit(this: &Handle<DomainObject<Self>>, size: usize) -> Result<usize> {
+        Ok(match size {
+            0 => this.own.usual_tx_size(&Info {
+                ep: EpAttr {
+                    ep_type: FI_EP_RDM,
+                    ..EpAttr::default()
+                },
+                ..Info::default()
+            }),
+            size => size,
+        })
     }
 
     fn peer_receive(

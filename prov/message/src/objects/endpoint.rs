@@ -168,6 +168,9 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
             let key = endpoints.add(this.attributes, part);
             if let Some(ep) = endpoints.get_mut(key) {
                 ep.reports = Reports::to(bindings);
+                if let Some(stx) = &bindings.stx {
+                    ep.ledger.share(stx.pool().clone());
+                }
                 ep.meets_strangers = bindings.av.is_some();
                 let inbox = ep.inbox;
                 match source {
@@ -218,6 +221,9 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
         let ep = core.endpoints().get_mut(*key);
         let ep = ep.ok_or(Errno::EOPBADSTATE)?;
         ep.reports = Reports::to(bindings);
+        if let Some(stx) = &bindings.stx {
+            ep.ledger.share(stx.pool().clone());
+        }
         this.domain.memory.count_all(bindings.counters.remote());
         let enabling = Enabling {
             domain: &this.domain,

@@ -18,6 +18,7 @@ use super::mr::{MrDomain, MrOps};
 use super::object::{AnyFid, Class, Handle, Use};
 use super::poll::poll_open;
 use super::srx::ImportedSrx;
+use super::stx::stx_ctx;
 use super::{collective, deliver, missing, mr, status};
 use crate::atomic_ops;
 use crate::attr::{Info, Offers};
@@ -191,7 +192,7 @@ impl<D: Domain> Table<D> {
         scalable_ep: missing::slot(),
         cntr_open: Some(cntr_open::<DomainObject<D>>),
         poll_open: Some(poll_open::<DomainObject<D>>),
-        stx_ctx: missing::slot(),
+        stx_ctx: Some(stx_ctx::<D>),
         srx_ctx: Some(srx_ctx::<D>),
         query_atomic: Some(query_atomic::<D>),
         query_collective: Some(query_collective::<D>),

@@ -58,6 +58,8 @@ struct Opened<E: Endpoint> {
     endpoint: E,
     /// Whether receives come from a shared context (`FI_SHARED_CONTEXT`).
     shares_receives: bool,
+    /// Whether transmits count together with those of other endpoints (`FI_SHARED_CONTEXT`).
+    shares_transmits: bool,
     /// Whether it is connected, which its event queue reports.
     is_connected: bool,
     stage: Mutex<Stage<E>>,
@@ -115,6 +117,7 @@ impl<E: Endpoint> EndpointObject<E> {
             opened: Arc::new(Opened {
                 endpoint,
                 shares_receives: info.ep.rx_ctx_cnt == FI_SHARED_CONTEXT,
+                shares_transmits: info.ep.tx_ctx_cnt == FI_SHARED_CONTEXT,
                 is_connected: info.ep.ep_type == FI_EP_MSG,
                 stage: Mutex::new(Stage::New(New {
                     bindings: Bindings::default(),
@@ -205,6 +208,10 @@ impl<E: Endpoint> EndpointObject<E> {
             Stage::Closed => return Err(Errno::EOPBADSTATE),
         };
         let opened = &this.opened;
+        if opened.shares_transmits && new.bindings.stx.is_none() {
+            return Err(Errno::EOPBADSTATE);
+        }
+        new.bindings.share_transmits();
         // An endpoint that connects without a queue reports only the connection.
         if let Haste::Patient = haste {
             new.bindings.check(this.caps)?;
@@ -248,6 +255,7 @@ impl<E: Endpoint> EndpointObject<E> {
         this.to_move()?;
         let mut after = before.clone();
         after.bind(other, flags, this.is_strict())?;
+        after.share_transmits();
         if after.takes_receives_elsewhere(before) {
             return Err(Errno::EOPBADSTATE);
         }

@@ -31,6 +31,7 @@ pub mod poll;
 pub mod provider;
 mod rma;
 pub mod srx;
+pub mod stx;
 mod tagged;
 #[cfg(test)]
 pub(crate) mod test_domain;

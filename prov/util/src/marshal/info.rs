@@ -110,7 +110,7 @@ unsafe fn key(key: *const u8, len: usize) -> Option<Vec<u8>> {
     (!key.is_null()).then(|| unsafe { super::bytes(key.cast(), len) }.to_vec())
 }
 
-fn tx_attr(attr: &fi_tx_attr) -> TxAttr {
+pub fn tx_attr(attr: &fi_tx_attr) -> TxAttr {
     TxAttr {
         caps: attr.caps,
         mode: attr.mode,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fabric_abi::*;
 
 use super::super::object::{AnyFid, Class, Use};
+use super::super::stx::SharedTransmitObject;
 use super::shared::SharedReceiveObject;
 use crate::attr::{has_receives, has_transmits};
 use crate::av::Av;
@@ -21,7 +22,12 @@ impl<S: SharedReceive> Bindings<S> {
     /// ([`Endpoint::IS_STRICT`]).
     ///
     /// [`Endpoint::IS_STRICT`]: crate::endpoint::Endpoint::IS_STRICT
-    pub(super) fn bind(&mut self, other: AnyFid<'_>, flags: u64, is_strict: bool) -> Result {
+    pub(in crate::ffi) fn bind(
+        &mut self,
+        other: AnyFid<'_>,
+        flags: u64,
+        is_strict: bool,
+    ) -> Result {
         if let Some(cq) = other.downcast::<Cq>() {
             check_flags(flags, FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION)?;
             let cq = Use::of(&cq);
@@ -56,6 +62,10 @@ impl<S: SharedReceive> Bindings<S> {
             // It replaces the previous one.
             self.shared = Some(Use::of(&shared));
             Ok(())
+        } else if let Some(stx) = other.downcast::<SharedTransmitObject>() {
+            // Likewise.
+            self.stx = Some(Use::of(&stx));
+            Ok(())
         } else {
             if is_strict {
                 check_flags(flags, 0)?;
@@ -68,6 +78,14 @@ impl<S: SharedReceive> Bindings<S> {
                 self.eq = Some(Use::of(&eq));
             }
             Ok(())
+        }
+    }
+
+    /// Has transmits complete at the queue and the counters of the shared transmit
+    /// context, if there is one, where the endpoint has none of its own.
+    pub(super) fn share_transmits(&mut self) {
+        if let Some(stx) = self.stx.clone() {
+            stx.complete(self);
         }
     }
 

@@ -87,6 +87,12 @@ pub trait Domain: Send + Sync + Sized + 'static {
         Err(Errno::ENOSYS)
     }
 
+    /// `fi_stx_context` with `fi_tx_attr::size`, 0 for none: the operations that its endpoints may
+    /// have outstanding together.
+    fn shared_transmit(_this: &Handle<DomainObject<Self>>, _size: usize) -> Result<usize> {
+        Err(Errno::ENOSYS)
+    }
+
     /// Returns the kind of lock that the domain's completion queues need: they are used by threads
     /// of the application, according to its threading level, and by those of the provider, if they
     /// write to queues.

@@ -16,6 +16,7 @@ use crate::cq::{Completion, Cq, ErrorCompletion};
 use crate::eq::Eq;
 use crate::errno::{Errno, Result};
 use crate::ffi::ep::{EndpointObject, SharedReceiveObject};
+use crate::ffi::stx::SharedTransmitObject;
 use crate::ffi::{Handle, Use};
 use crate::progress::Progress;
 use crate::request::{Atomic, Receive, RemoteAccess, Transmit};
@@ -37,6 +38,8 @@ pub struct Bindings<S: SharedReceive> {
     pub av: Option<Use<Av>>,
     /// The shared receive context, if receives come from one.
     pub shared: Option<Use<SharedReceiveObject<S>>>,
+    /// The shared transmit context.
+    pub stx: Option<Use<SharedTransmitObject>>,
     /// Records the outcomes of a peer's transfers; `None` if no peer makes any.
     pub transfers: Option<Arc<Transfers>>,
 }
@@ -111,6 +114,7 @@ impl<S: SharedReceive> Default for Bindings<S> {
             eq: None,
             av: None,
             shared: None,
+            stx: None,
             transfers: None,
         }
     }
@@ -125,6 +129,7 @@ impl<S: SharedReceive> Clone for Bindings<S> {
             eq: self.eq.clone(),
             av: self.av.clone(),
             shared: self.shared.clone(),
+            stx: self.stx.clone(),
             transfers: self.transfers.clone(),
         }
     }
