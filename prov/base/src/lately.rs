@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_lately_is_so_for_a_moment() {
+    fn a_recent_time_is_recent_for_a_moment() {
         let never = Lately::default();
         assert!(!never.was());
         let mut once = Lately::default();

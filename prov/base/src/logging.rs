@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_recurs_is_logged_less_and_less_often() {
+    fn recurring_events_are_logged_less_and_less_often() {
         let recurring = Recurring::new();
         let logged: Vec<_> = (0..1000).filter_map(|_| recurring.again()).collect();
         assert_eq!(logged, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]);

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_can_execute_it() {
+    fn it_cannot_be_executed() {
         let file = create("test", MemfdFlags::CLOEXEC).unwrap();
         let plain = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL);
         let expected = match plain {

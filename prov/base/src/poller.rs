@@ -190,7 +190,7 @@ impl<S: Source> Poller<S> {
         if !self.is_own() {
             return;
         }
-        // // Zero would stop the timer instead of making it expire immediately.
+        // Zero would stop the timer instead of making it expire immediately.
         let left = when.map_or(Duration::ZERO, |when| {
             when.saturating_duration_since(Instant::now())
                 .max(Duration::from_nanos(1))
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_socket_has_is_told_once() {
+    fn the_events_of_a_socket_are_reported_once() {
         let mut poller = Poller::new().unwrap();
         let (here, mut there) = UnixStream::pair().unwrap();
         poller.watch(here.as_fd(), Number(7)).unwrap();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_timer_goes_off_until_it_is_heard() {
+    fn the_timer_is_reported_until_it_is_reset() {
         let mut poller = Poller::<Number>::new().unwrap();
         let (now, late) = (Instant::now(), Duration::from_secs(3600));
         poller.wake_at(now + late);

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_process_has_opened_is_not_of_this_one() {
+    fn objects_of_another_process_are_not_of_this_one() {
         let own = Process::current();
         assert!(own.is_current() && own.is_noted());
         let other = Process(std::process::id() + 1);

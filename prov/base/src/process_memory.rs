@@ -21,7 +21,7 @@ pub struct OtherPiece {
     pub addr: u64,
     /// Bytes.
     pub len: u64,
-    /// /// The seal that is valid for this segment only, besides the process's, if any.
+    /// The seal that is valid for this segment only, besides the process's, if any.
     pub seal: Option<Token>,
 }
 
@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_cannot_copy_is_known() {
+    fn memory_that_others_cannot_copy_is_detected() {
         let mut list = OtherIov::default();
         assert!(list.can_be_copied());
         let bytes = [[1u8; 4], [2; 4]];
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_comes_back_from_its_bytes() {
+    fn a_list_is_decoded_as_it_was_encoded() {
         let sent = list(&[(0x1000, 5), (7, 1 << 40), (0x3000, 1), (0x4000, 2)]);
         let bytes = written(&sent);
         assert_eq!(bytes.len(), WRITTEN);

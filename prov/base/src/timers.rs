@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_due_comes_in_the_order_of_its_time() {
+    fn targets_are_due_in_the_order_of_their_times() {
         let (mut timers, now) = (Timers::default(), Instant::now());
         assert_eq!(timers.next(), None);
         for (after, target) in [(3, 'c'), (1, 'a'), (2, 'b'), (1, 'a')] {

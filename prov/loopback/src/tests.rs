@@ -274,7 +274,7 @@ fn injected_messages_wait_with_the_application_once_much_is_kept() {
 }
 
 #[test]
-fn what_waits_for_an_endpoint_that_closes_fails_and_so_does_what_follows() {
+fn operations_that_wait_for_an_endpoint_fail_when_it_closes_and_so_do_later_ones() {
     let (mut network, a, b) = pair(false);
     let mut out = vec![1; 1 << 20];
     network.transmit(a.ep, &message(&mut out, 1, 0)).unwrap();
@@ -290,7 +290,7 @@ fn what_waits_for_an_endpoint_that_closes_fails_and_so_does_what_follows() {
 }
 
 #[test]
-fn what_an_endpoint_that_closes_has_not_sent_is_gone() {
+fn unsent_messages_of_an_endpoint_are_dropped_when_it_closes() {
     let (mut network, a, b) = pair(false);
     let mut out = vec![1; 1 << 20];
     network.transmit(a.ep, &message(&mut out, 1, 0)).unwrap();
@@ -325,7 +325,7 @@ fn a_directed_receive_finds_a_message_whose_sender_became_known_later() {
 }
 
 #[test]
-fn remote_memory_is_written_and_what_is_not_permitted_fails_for_its_poster() {
+fn remote_memory_is_written_and_a_write_that_is_not_permitted_fails() {
     let (mut network, a, b) = pair(false);
     let (mut out, mut region) = ([3; 16], [0; 16]);
     b.register(1, &mut region, FI_REMOTE_WRITE);

@@ -1,4 +1,4 @@
-//! What the provider supports, as fi_getinfo(3) reports it.
+//! The capabilities and limits of the provider, as fi_getinfo(3) reports them.
 
 use fabric_abi::*;
 use prov_message::attributes;
@@ -19,7 +19,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// The name.
+    /// Returns the name of the provider.
     pub fn text(self) -> &'static str {
         match self {
             Name::Tcp => "tcp",
@@ -28,18 +28,18 @@ impl Name {
     }
 }
 
-/// Version of `FI_PROTO_SOCK_TCP` that the C library's sockets provider offers, and its
-/// programs may ask for.
+/// Version of `FI_PROTO_SOCK_TCP` that the C library's sockets provider offers; its programs may
+/// request it.
 const SOCKETS_PROTOCOL: u32 = 2;
 
-/// What only endpoints with several peers have.
+/// Capabilities of endpoints with several peers only.
 const RDM_CAPS: u64 = FI_SOURCE | FI_DIRECTED_RECV | FI_AV_USER_ID | FI_COLLECTIVE;
 
-/// What is not in the order of posting: requests for data are taken up in it, but
-/// the data comes later, when the memory may have been written to.
+/// Orders that are not kept: read requests are processed in the order of posting, but the data
+/// arrives later, when the memory may already have been written to.
 const UNORDERED: u64 = FI_ORDER_WAR | FI_ORDER_SAR | FI_ORDER_RMA_WAR;
 
-/// The kinds of endpoints of the provider of this name, the one to prefer first.
+/// Returns the kinds of endpoints of the provider of this name, the preferred one first.
 pub fn bases(name: Name, params: &Params) -> Vec<Base> {
     let rdm = base(name, params, FI_EP_RDM);
     let msg = base(name, params, FI_EP_MSG);
@@ -53,14 +53,15 @@ pub fn bases(name: Name, params: &Params) -> Vec<Base> {
             let (shared_msg, shared_rdm) = (shared(msg.clone()), shared(rdm.clone()));
             vec![untagged(msg.clone()), msg, shared_msg, rdm, shared_rdm]
         }
-        // As the C library's: reliable datagrams first, tags everywhere, and shared receive
-        // contexts for those who ask for them.
+        // As in the C library's provider: reliable datagrams first, tags for all endpoints, and
+        // shared receive contexts for applications that request them.
         Name::Sockets => vec![rdm, msg],
     }
 }
 
-/// The same kind without tags, which come first: the C library's connections have none
-/// but with a shared receive context, and some applications leave out what offers more.
+/// Returns the same kind without tags, which is listed first: connected endpoints of the C library
+/// have tags only with a shared receive context, and some applications skip entries that offer
+/// more.
 fn untagged(mut base: Base) -> Base {
     base.limits.caps &= !FI_TAGGED;
     base.limits.tx.caps &= !FI_TAGGED;

@@ -1,5 +1,4 @@
-//! fi_domain(3) and fi_endpoint(3): what tcp adds to the objects of a software
-//! provider.
+//! fi_domain(3) and fi_endpoint(3): the additions of tcp to the objects of a software provider.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -33,19 +32,18 @@ use crate::wire::handshake::{Features, MAX_DATA};
 
 type Endpoint = SoftEndpoint<Tcp>;
 
-/// What a domain of tcp has.
+/// A domain of tcp.
 pub struct Tcp {
     params: Arc<Params>,
     requests: Arc<Requests<Incomer>>,
-    /// What peers of its endpoints must prove to know, unless these have keys
-    /// of their own.
+    /// The key that peers of its endpoints must prove, unless the endpoints have keys of their own.
     auth_key: Option<Key>,
-    /// What peers of this host access by themselves, if they may.
+    /// The table of regions that peers on this host access by themselves, if that is enabled.
     regions: Option<Arc<RegionTable>>,
 }
 
 impl Tcp {
-    /// A domain with the attributes in `info`.
+    /// Creates a domain with the attributes in `info`.
     pub fn domain(
         params: Arc<Params>,
         requests: Arc<Requests<Incomer>>,
@@ -67,8 +65,8 @@ impl Tcp {
         Ok(Domain::new(own, info, job, LOG.mr))
     }
 
-    /// The peer whose request an endpoint is to accept, or the socket of the
-    /// passive endpoint that it takes the place of.
+    /// Takes the peer whose request an endpoint is to accept, or the socket of the passive endpoint
+    /// that it replaces.
     fn take_handle(
         &self,
         info: &Info,
@@ -97,18 +95,18 @@ impl Tcp {
     }
 }
 
-/// What an endpoint has until it is enabled, and for its name.
+/// The state of an endpoint before it is enabled, and its name.
 pub struct Setup {
     info: Info,
     is_rdm: bool,
     auth_key: Option<Key>,
-    /// Bound, and not listening or connecting yet.
+    /// A bound socket that is not listening or connecting yet.
     socket: Option<OwnedFd>,
     /// The peer whose request this endpoint is to accept.
     incomer: Option<Claimed<Incomer>>,
 }
 
-/// Where the fate of a connected endpoint's connection is reported.
+/// Returns the source of connection events for the queue that is bound to a connected endpoint.
 fn events(bound: &Enabling<'_, Tcp>) -> Option<ConnectionEvents> {
     let eq = bound.bindings.eq.clone()?;
     Some(ConnectionEvents::new(bound.endpoint.clone(), eq))
@@ -222,7 +220,7 @@ impl Provider for Tcp {
 
     fn closed(&self, setup: &mut Setup) {
         setup.socket = None;
-        // Who asks sees its socket close.
+        // The peer sees its socket close.
         if setup.incomer.take().is_some() {
             self.requests.abandon(setup.info.handle.0);
         }
@@ -271,7 +269,7 @@ impl Provider for Tcp {
         }
         let socket = match setup.socket.take() {
             Some(socket) => socket,
-            // What is set on it now is to hold when it is connected.
+            // Options that are set on the socket now have to be in effect when it is connected.
             None if !setup.is_rdm => {
                 socket::from_source(&ip::source_towards_destination(&setup.info))?
             }
@@ -318,14 +316,14 @@ impl Provider for Tcp {
         let mut core = seat.lane.core();
         core.may_connect(seat.key)?;
         let claimed = setup.incomer.as_ref().ok_or(Errno::EOPBADSTATE)?;
-        // Nobody is there where the request was rejected.
+        // There is no peer if the request was rejected.
         let incomer = claimed.take().ok_or(Errno::EOPBADSTATE)?;
         setup.incomer = None;
         let (requests, handle) = (&ep.domain().own.requests, setup.info.handle.0);
         let accepted = core.accept_msg(seat.key, incomer, data);
         match accepted {
             Ok(()) => requests.forget(handle),
-            // The application may think that it has to reject the request then.
+            // The application may reject the request then.
             Err(_) => requests.abandon(handle),
         }
         accepted
@@ -349,13 +347,13 @@ impl Provider for Tcp {
     }
 }
 
-/// Asks the socket of the peer whose request an endpoint may accept, if there is one.
+/// Passes the socket of the peer whose request an endpoint may accept to `ask`, if there is one.
 fn asking<R>(setup: &Setup, ask: impl FnOnce(&OwnedFd) -> R) -> Option<R> {
     let claimed = setup.incomer.as_ref()?;
     claimed.look(|incomer| ask(&incomer.socket))
 }
 
-/// Asks the socket of an endpoint that is in a lane, and has one there.
+/// Passes the socket of an endpoint in a lane to `ask`, if it has one there.
 fn in_lane<R>(ep: &Endpoint, ask: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
     let seat = ep.seat()?;
     seat.lane.core().socket_of(seat.key).map(ask)

@@ -1,10 +1,8 @@
-//! What moves data: the sockets of a lane, driven from the calls that read its
-//! queues.
+//! The engine: the sockets of a lane, driven by the calls that read its queues.
 //!
-//! A [`Core`] is what a lane holds: endpoints, their connections and a poller;
-//! or, in the lane of a fabric, the listeners of passive endpoints. Operations
-//! are posted to it and it reports to completion queues and event queues under
-//! the lane's lock.
+//! A [`Core`] is the content of a lane: endpoints, their connections and a poller; or, in the lane
+//! of a fabric, the listeners of passive endpoints. Operations are posted to it, and it reports to
+//! completion queues and event queues, all under the lane's lock.
 
 pub mod ending;
 pub mod link;
@@ -53,80 +51,80 @@ pub struct Core {
     pub conns: SlotMap<ConnKey, Connection>,
     pub endpoints: Endpoints,
     pub listeners: SlotMap<ListenerKey, Listener>,
-    /// Connections of peers that no address vector knows.
+    /// Connections of peers that are in no address vector.
     strangers: Strangers<ConnKey>,
     /// Connections that have not sent their request.
     half_open: Strangers<ConnKey>,
-    /// The domain's registered memory; none in a fabric's lane.
+    /// The domain's registered memory; `None` in a fabric's lane.
     target: Option<Target>,
-    /// What of it peers of this host access by themselves, if they may.
+    /// The table of regions that peers on this host access by themselves, if that is enabled.
     regions: Option<Arc<RegionTable>>,
     poller: Poller<Source>,
     timers: Timers<Due>,
-    /// How often the poller was asked.
+    /// Number of calls of the poller.
     polls: u64,
-    /// Whether this is a progress call: what is held back then leaves at its end.
+    /// Whether a progress call is running: messages that are held for a burst are then sent at its
+    /// end.
     is_in_progress: bool,
     favourite: Favourite<ConnKey>,
     /// Connections that may have more to read.
     ready: VecDeque<ConnKey>,
     /// Copies from peers' memory.
     copier: Copier<Tcp>,
-    /// Connections through memory that is shared.
+    /// The polling schedule of connections through shared memory.
     rota: Rota<ConnKey>,
-    /// Those that wait for room in it.
+    /// Those of them that wait for space in it.
     starved: Vec<ConnKey>,
     /// Connections whose outboxes wait for the end of a burst.
     held: Vec<ConnKey>,
-    /// Connections whose outboxes were sent in the application's stead.
+    /// Connections whose outboxes were sent by the progress thread instead of the application.
     sent: Vec<ConnKey>,
     /// Whether there may be anything in `ready`, `held` or `sent`.
     has_chores: bool,
-    /// Connections with copies that ended while the owner of receives was away.
+    /// Connections with copies that ended while the owner of the receives did not drive the lane.
     behind_copies: Vec<ConnKey>,
-    /// Connections that wait until the application has read completions. Who has had
-    /// its turn is last.
+    /// Connections that wait until the application has read completions, the one that was resumed
+    /// last at the end.
     unreported: VecDeque<ConnKey>,
     signals: Arc<Signals>,
-    /// Reads of the favourite until the poller is asked, of those that bring
-    /// something; one in vain counts for several.
+    /// Number of successful reads of the favourite until the poller is called; a read without data
+    /// counts for several.
     reads_left: u32,
-    /// How many such reads there are between two questions to the poller.
+    /// Number of such reads between two calls of the poller.
     poll_interval: u32,
     events: Vec<Event>,
-    /// Where a read from a socket lands; empty while one is taken apart.
+    /// Buffer for reads from sockets; empty while one is being parsed.
     staging: Vec<u8>,
-    /// The results of a peer's atomic operation, or what else is put together
-    /// to be copied.
+    /// Buffer for the results of a peer's atomic operation, or other bytes that are assembled to be
+    /// copied.
     gathered: Vec<u8>,
-    /// Where a message is put together that leaves in one call.
+    /// Buffer in which a message is assembled that is sent by one call.
     scratch: Box<[u8; SCRATCH]>,
-    /// Messages shorter than this may take the short way; 0 where each message
-    /// is logged.
+    /// Messages shorter than this may take the fast path; 0 if each message is logged.
     quick_end: usize,
-    /// Progress calls since the last one in which something came.
+    /// Number of progress calls since the last one that received something.
     idle_calls: u32,
     /// Outbox buffers of connections that have nothing to send.
     spare_buffers: Vec<Vec<u8>>,
-    /// When the system was last asked in vain.
+    /// When the last system call that found nothing was made.
     vain: Lately,
-    /// Whether the poller had something to say the last time.
+    /// Whether the last call of the poller returned events.
     had_events: bool,
-    /// Who was ever told that it may sleep at the poller.
+    /// The threads that have ever prepared to sleep on the poller.
     sleepers: Option<Sleeper>,
-    /// Whether connections are looked at from time to time.
+    /// Whether connections are checked periodically for hosts that have failed.
     is_watching: bool,
 }
 
-/// Announcements that are kept of all peers.
+/// Largest number of announcements that are kept, of all peers together: a bound of memory.
 const ANNOUNCEMENTS: usize = 1 << 21;
 
 impl Core {
-    /// Without sockets. Peers of this host may access the `regions` of `memory` by
-    /// themselves.
+    /// Creates an engine without sockets. Peers on this host may access the `regions` of `memory`
+    /// by themselves.
     ///
     /// # Errors
-    /// What the system says to a poller.
+    /// Those of creating a poller.
     pub fn new(
         params: Arc<Params>,
         memory: Option<Arc<MrTable>>,
@@ -187,7 +185,7 @@ impl Core {
         })
     }
 
-    /// Adds a connection and watches its socket.
+    /// Adds a connection and registers its socket.
     #[allow(clippy::indexing_slicing, reason = "the connection was just added")]
     fn add_connection(&mut self, conn: Connection) -> Result<ConnKey> {
         let key = self.conns.insert(conn);

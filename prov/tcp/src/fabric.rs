@@ -1,4 +1,4 @@
-//! fi_fabric(3): what listens outside of any domain.
+//! fi_fabric(3): listening outside of any domain.
 
 use std::sync::{Arc, OnceLock};
 
@@ -22,13 +22,13 @@ use crate::passive::{Passive, PassiveEndpoint};
 pub struct Fabric {
     name: Name,
     params: Arc<Params>,
-    /// Has the listeners of passive endpoints; made for the first one.
+    /// The lane of the listeners of passive endpoints; created for the first one.
     lane: OnceLock<Arc<Lane>>,
     requests: Arc<Requests<Incomer>>,
 }
 
 impl Fabric {
-    /// A fabric of the provider of this name, without anything in it.
+    /// Creates an empty fabric of the provider of this name.
     pub fn new(name: Name, params: Arc<Params>) -> Self {
         Fabric {
             name,

@@ -3,7 +3,7 @@
 #![deny(clippy::indexing_slicing)]
 #![cfg_attr(not(any(test, fuzzing)), forbid(unsafe_code))]
 
-// Tests share code with the fuzz targets, which know this crate by name.
+// Tests share code with the fuzz targets, which refer to this crate by name.
 #[cfg(test)]
 extern crate self as prov_tcp;
 
@@ -29,10 +29,10 @@ pub mod wire;
 
 pub use provider::{Tcp, provider};
 
-/// Version of the provider, which goes with that of the library: 2.7.0.
+/// Version of the provider, which is that of the library: 2.7.0.
 const VERSION: u32 = prov_util::attr::version(207, 0);
 
-/// Where the provider logs.
+/// The provider's log targets.
 const LOG: prov_util::logging::Targets = prov_util::log_targets!("tcp");
 
 #[cfg(any(test, fuzzing))]

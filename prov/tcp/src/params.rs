@@ -1,4 +1,4 @@
-//! What users can set (fi_tcp(7)).
+//! The parameters that users can set (fi_tcp(7)).
 
 use std::ffi::CStr;
 use std::ops::RangeInclusive;
@@ -17,114 +17,100 @@ use prov_util::param_table;
 use crate::wire::authentication::Key;
 use crate::wire::handshake::Features;
 
-/// Most bytes of operands of an atomic operation.
+/// Largest number of bytes of operands of an atomic operation.
 pub const ATOMIC_LIMIT: usize = 64 * 1024;
-/// What an endpoint with one peer holds at once where nobody names a number.
+/// Default number of outstanding operations of an endpoint with one peer.
 const FOR_ONE_PEER: usize = 256;
-/// What endpoints with many peers, and contexts for many endpoints, hold.
+/// Default number of outstanding operations of endpoints with many peers, and of shared contexts.
 const FOR_MANY_PEERS: usize = 65536;
 
 param_table! {
     /// The parameters of the provider.
     pub struct Params for "tcp" {
-        /// Network interface to use, by the name that the system gives it
+        /// Network interface to use, by its name in the system
         iface: Option<String> = None;
-        /// Lowest port to listen at where the application names none
+        /// Lowest port to listen at if the application names none
         port_low_range: i32 = 0, in 0..=65535;
-        /// Highest port to listen at where the application names none; 0 lets
+        /// Highest port to listen at if the application names none; 0 lets
         /// the system choose
         port_high_range: i32 = 0, in 0..=65535;
-        /// Transmit operations that an endpoint holds at once, unless the
-        /// application asks for another number; 0 stands for 256 on msg and
-        /// 65536 on rdm endpoints
+        /// Largest number of outstanding transmit operations of an endpoint, unless the application
+        /// requests another one; 0 stands for 256 on msg and 65536 on rdm endpoints
         tx_size: usize = 0, in 0..=1 << 24;
-        /// Receives that an endpoint holds at once, unless the application
-        /// asks for another number; 0 stands for 256 on msg and 65536 on rdm
-        /// endpoints
+        /// Largest number of posted receives of an endpoint, unless the application requests
+        /// another one; 0 stands for 256 on msg and 65536 on rdm endpoints
         rx_size: usize = 0, in 0..=1 << 24;
-        /// Most bytes of an injected message
+        /// Largest number of bytes of an injected message
         max_inject: usize = 4096, in 128..=1 << 20;
-        /// Bytes of small messages that are gathered before they are handed
-        /// to the kernel
+        /// Bytes of small messages that are coalesced before they are passed to the kernel
         staging_sbuf_size: usize = 64 << 10, in 0..=1 << 26;
-        /// Bytes that are read from a socket at once
+        /// Largest number of bytes of one read from a socket
         prefetch_rbuf_size: usize = 256 << 10, in 4096..=1 << 26;
-        /// Messages of at least so many bytes are sent without being copied
-        /// to the kernel, where it can do that
+        /// Messages of at least so many bytes are sent without being copied to the kernel, if it
+        /// supports that
         zerocopy_size: usize = usize::MAX;
-        /// Whether to send small segments without delay; unset leaves it to
-        /// the traffic class, where only bulk data may wait
+        /// Whether to send small segments without delay; unset leaves it to the traffic class,
+        /// where only bulk data may wait
         nodelay: Option<bool> = None;
-        /// Congestion control of connections within this host, which have no
-        /// use for the pacing of some; `system` leaves the system's choice
+        /// Congestion control of connections within this host, which do not benefit from the pacing
+        /// of some; `system` keeps the system's choice
         local_congestion: String = "reno".into();
-        /// Bytes that a connection within this host has on its way at most:
-        /// few enough to stay in the processors' caches, where the copies from
-        /// and to the kernel are fast. 0 leaves it to the system, and so does a
-        /// net.core.wmem_max below it
+        /// Largest number of bytes in flight on a connection within this host: few enough to stay
+        /// in the processors' caches, where the copies from and to the kernel are fast. 0 leaves it
+        /// to the system, and so does a net.core.wmem_max below it
         local_sndbuf_size: usize = 512 << 10, in 0..=1 << 30;
-        /// Whether bytes between two processes of one host and user go through
-        /// memory that they share, `auto`, or through their socket, `off`
+        /// Whether data between two processes of one host and user goes through shared memory,
+        /// `auto`, or through their socket, `off`
         local: Local = Local::Auto;
-        /// Messages of at least so many bytes, and writes, that would go through
-        /// shared memory are copied by the peer likewise, straight from this
-        /// process's memory; of 16 to 64 KiB, while that takes less than the two
-        /// copies through shared memory
+        /// Messages of at least so many bytes, and writes, that would go through shared memory are
+        /// copied by the peer likewise, directly from this process's memory; those of 16 to 64 KiB,
+        /// while that takes less time than the two copies through shared memory
         local_message_size: usize = 32 << 10, in 4096..=usize::MAX;
-        /// A peer's reads of at least so many bytes are copied by it straight
-        /// from this process's memory, where it runs on this host as the same
-        /// user and the system permits it (process_vm_readv(2)); through shared
-        /// memory, those of 16 to 64 KiB while that takes less
+        /// Reads by a peer of at least so many bytes are copied by it directly from this process's
+        /// memory, if it runs on this host as the same user and the system permits it
+        /// (process_vm_readv(2)); with shared memory, those of 16 to 64 KiB while that takes less
+        /// time
         local_read_size: usize = 16 << 10, in 4096..=usize::MAX;
-        /// Writes of at least so many bytes are copied likewise, by the peer,
-        /// while that writes as much
+        /// Writes of at least so many bytes are copied likewise, by the peer, while that writes as
+        /// much
         local_write_size: usize = 1 << 20, in 4096..=usize::MAX;
-        /// Bytes of messages that are kept because no receive has taken them
-        /// yet; beyond that the senders are held back, those of this library
-        /// only after 64 MiB more, since they announce their messages by then.
-        /// An endpoint uses up to 8 MiB of that memory again and does not give
-        /// it back
+        /// Bytes of unexpected messages that are buffered; beyond that the senders are held back,
+        /// those of this library only after 64 MiB more, since they announce their messages by
+        /// then. An endpoint reuses up to 8 MiB of that memory and does not free it
         max_unexpected: usize = 64 << 20;
-        /// Bytes of such messages, on top of that, from peers of the C
-        /// library, which cannot be asked to announce theirs
+        /// Bytes of such messages, on top of that, from peers of the C library, which cannot be
+        /// asked to announce theirs
         max_unannounced: usize = 512 << 20;
-        /// Tagged messages of each peer of the C library that are kept
-        /// whatever the limits above, as long as all that is kept takes less
-        /// than half of the process's memory, as its control groups limit it:
-        /// whoever sends to the C library can count on that
+        /// Unexpected tagged messages of each peer of the C library that are buffered whatever the
+        /// limits above, as long as all of them take less than half of the process's memory, as its
+        /// control groups limit it: a sender to the C library can rely on that
         max_saved: usize = 64;
-        /// Longer tagged messages are announced to peers of the C library, and
-        /// sent when these ask for them. To be lowered where the parameter of
-        /// this name has these peers keep less
+        /// Longer tagged messages are announced to peers of the C library, and sent when these
+        /// request them. To be lowered if the parameter of this name makes these peers buffer less
         max_saved_size: usize = 64 << 20, in 16384..=usize::MAX;
-        /// Connections to peers that no address vector knows and that they have
-        /// made, in the whole process; for one more, the one that was used least
-        /// recently and has nothing under way is closed. As many may have sent
-        /// no request yet. 0 stands for a quarter of the descriptors that the
-        /// process may open (RLIMIT_NOFILE, the soft limit)
+        /// Connections to peers that are in no address vector and that these have made, in the
+        /// whole process; for another one, the least recently used connection without operations in
+        /// progress is closed. As many may have sent no request yet. 0 stands for a quarter of the
+        /// descriptors that the process may open (RLIMIT_NOFILE, the soft limit)
         max_strangers: usize = 0;
-        /// Milliseconds within which a connection must come about, and for
-        /// which, or for two seconds if that is longer, the peer's host may
-        /// leave everything unacknowledged
+        /// Milliseconds within which a connection must be established, and for which, or for two
+        /// seconds if that is longer, the peer's host may leave everything unacknowledged
         connect_timeout: i32 = 15_000, in 1..=3_600_000;
         /// Whether peers cannot connect to this node, only this node to them
         firewall_addr: bool = false;
-        /// Whether to log each message that is sent or received, at level
-        /// trace
+        /// Whether to log each message that is sent or received, at level trace
         trace_msg: bool = false;
-        /// Whether no thread drives transfers for applications that asked for
-        /// automatic progress
+        /// Whether no thread drives transfers for applications that requested automatic progress
         disable_auto_progress: bool = false;
-        /// File with a secret that peers must prove to know, where the
-        /// application gives no key
+        /// File with a secret that peers must prove, if the application gives no key
         auth_key_file: Option<String> = None;
     }
 }
 
-/// What becomes of connections within the host (`FI_TCP_LOCAL`).
+/// What to do with connections within the host (`FI_TCP_LOCAL`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
 pub enum Local {
-    /// They go through shared memory where that is possible.
+    /// They go through shared memory if possible.
     Auto,
     /// They stay with their sockets.
     Off,
@@ -155,12 +141,8 @@ impl ParamType for Local {
 }
 
 impl Params {
-    /// The secret that peers must prove to know, where there is one: what
-    /// stands in `auth_key_file`, without white space at the end.
-    ///
-    /// # Errors
-    /// `-FI_EACCES` if the file cannot be read, is empty, or may have been written by
-    /// other users ([`own_file::read_secret`]): without the secret nobody is let in.
+    /// Returns the secret that peers must prove, if there is one: the contents of `auth_key_file`,
+    /// without white space at the end.
     pub fn auth_key(&self) -> Result<Option<Key>> {
         let Some(file) = &self.auth_key_file else {
             return Ok(None);
@@ -188,8 +170,8 @@ impl Params {
         key.map(Some).ok_or(Errno::EACCES)
     }
 
-    /// Leaves the choice of the interface to the provider where the user's has no
-    /// address, and says so.
+    /// Leaves the choice of the interface to the provider if the user's has no address, and reports
+    /// that in the log.
     pub fn drop_unknown_interface(&mut self) {
         let name = self.iface.take().filter(|name| !name.is_empty());
         let Some(name) = name else { return };
@@ -203,7 +185,7 @@ impl Params {
         }
     }
 
-    /// Says in the log that the port range is empty, and so not used.
+    /// Reports in the log that the port range is empty, and therefore ignored.
     pub fn report_empty_port_range(&self) {
         if self.has_empty_port_range() {
             log::warn!(
@@ -216,20 +198,19 @@ impl Params {
         }
     }
 
-    /// Whether both ends of the port range are set, and the lowest port is above the
-    /// highest.
+    /// Whether both ends of the port range are set, and the lowest port is above the highest.
     fn has_empty_port_range(&self) -> bool {
         self.port_high_range != 0 && self.port_low_range > self.port_high_range
     }
 
-    /// Ports to listen at where the application names none.
+    /// Returns the ports to listen at if the application names none.
     pub fn port_range(&self) -> Option<RangeInclusive<u16>> {
         let low = u16::try_from(self.port_low_range).ok()?;
         let high = u16::try_from(self.port_high_range).ok()?;
         (high != 0 && low <= high).then_some(low.max(1)..=high)
     }
 
-    /// What requests are checked against.
+    /// Returns the limits that requests are checked against.
     #[inline]
     pub fn sizes(&self) -> Sizes {
         Sizes {
@@ -239,23 +220,23 @@ impl Params {
         }
     }
 
-    /// Transmit operations that an endpoint of this kind holds at once, unless the
-    /// application asks for another number.
+    /// Returns the number of outstanding transmit operations of an endpoint of this kind, unless
+    /// the application requests another one.
     pub fn usual_tx_size(&self, ep_type: fi_ep_type) -> usize {
         set_or(self.tx_size, usual_size(ep_type))
     }
 
-    /// Receives that it holds at once, likewise.
+    /// Returns the number of outstanding receives, likewise.
     pub fn usual_rx_size(&self, ep_type: fi_ep_type) -> usize {
         set_or(self.rx_size, usual_size(ep_type))
     }
 
-    /// Receives that a shared context holds at once, likewise.
+    /// Returns the number of outstanding receives of a shared context, likewise.
     pub fn usual_shared_size(&self) -> usize {
         set_or(self.rx_size, FOR_MANY_PEERS)
     }
 
-    /// What peers are told that this side can.
+    /// Returns the features that peers are told.
     pub fn features(&self) -> Features {
         let mut features = Features::OURS;
         if self.local_read_size.min(self.local_write_size) == usize::MAX {

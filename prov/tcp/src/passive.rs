@@ -18,9 +18,9 @@ use crate::params::Params;
 use crate::wire::authentication::Key;
 use crate::wire::handshake::{Features, Kind, MAX_DATA, Message};
 
-/// What a passive endpoint of tcp has.
+/// A passive endpoint of tcp.
 pub struct Passive {
-    /// The fabric's.
+    /// The lane of the fabric.
     lane: Arc<Lane>,
     params: Arc<Params>,
 }
@@ -28,19 +28,18 @@ pub struct Passive {
 /// A passive endpoint.
 pub type PassiveEndpoint = SoftPassive<Passive>;
 
-/// What it has until it listens.
+/// The state of a passive endpoint before it listens.
 pub struct Setup {
-    /// What peers must prove to know.
+    /// The key that peers must prove.
     auth_key: Option<Key>,
     /// `fi_info::addr_format`
     addr_format: u32,
-    /// Bound, and not listening yet.
+    /// A bound socket that is not listening yet.
     pub socket: Option<OwnedFd>,
 }
 
 impl Passive {
-    /// An endpoint that is bound to the source address in `info`, where there is
-    /// one.
+    /// Creates an endpoint that is bound to the source address in `info`, if there is one.
     pub fn endpoint(
         lane: Arc<Lane>,
         params: Arc<Params>,

@@ -1,4 +1,4 @@
-//! What the framework sees: name, parameters, fi_getinfo(3) and fi_fabric(3).
+//! The provider as the framework sees it: name, parameters, fi_getinfo(3) and fi_fabric(3).
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::fabric::Fabric;
 use crate::params::Params;
 use crate::{LOG, VERSION};
 
-/// The provider, with what the user has set.
+/// The provider, with the parameters that the user has set.
 pub struct Tcp {
     params: Arc<Params>,
 }
@@ -41,17 +41,17 @@ impl Provider for Tcp {
     }
 }
 
-/// What the user has set, as far as it can be used.
+/// Checks the parameters that the user has set, and drops those that cannot be used.
 pub fn checked(mut params: Params) -> Arc<Params> {
     params.drop_unknown_interface();
     params.report_empty_port_range();
     Arc::new(params)
 }
 
-/// The answer to fi_getinfo(3) of the provider of this name.
+/// Implements fi_getinfo(3) for the provider of this name.
 ///
 /// # Errors
-/// `-FI_ENODATA` where nothing fits.
+/// `-FI_ENODATA` if nothing matches.
 pub fn getinfo(name: Name, params: &Params, request: &Request<'_>) -> Result<Vec<Info>> {
     ip::getinfo(request, &bases(name, params), params.iface.as_deref())
 }

@@ -1,6 +1,6 @@
-//! The provider `sockets` (fi_sockets(7)): the engine of tcp under the name that old
-//! scripts and programs ask for. Its parameters are those of tcp and some names of the C
-//! library's provider for them.
+//! The provider `sockets` (fi_sockets(7)): the engine of tcp under the name that old scripts and
+//! programs request. Its parameters are those of tcp, and for some of them names of the C library's
+//! provider.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::fabric::Fabric;
 use crate::params::Params;
 use crate::provider::{checked, getinfo};
 
-/// The provider, with what the user has set.
+/// The provider, with the parameters that the user has set.
 pub struct Sockets {
     params: Arc<Params>,
 }
@@ -26,16 +26,16 @@ pub struct Sockets {
 prov_util::provider!(Sockets);
 
 param_table! {
-    /// What the C library's provider of this name calls otherwise than tcp.
+    /// Parameters that the C library's provider of this name calls differently from tcp.
     struct Others for "sockets" {
-        /// Milliseconds within which a connection must come about; 0 leaves it
-        /// to FI_SOCKETS_CONNECT_TIMEOUT
+        /// Milliseconds within which a connection must be established; 0 leaves it to
+        /// FI_SOCKETS_CONNECT_TIMEOUT
         conn_timeout: i32 = 0, in 0..=3_600_000;
     }
 }
 
 impl Others {
-    /// The parameters as the engine knows them.
+    /// Applies the parameters to those of the engine.
     fn within(&self, params: Params) -> Params {
         Params {
             connect_timeout: match self.conn_timeout {
@@ -48,8 +48,8 @@ impl Others {
     }
 }
 
-/// The interface whose name begins with `prefix`, the best of several, or what was given
-/// where there is none.
+/// Returns the interface whose name begins with `prefix`, the best of several; the prefix itself if
+/// there is none.
 fn full_name(prefix: String) -> String {
     if prefix.is_empty() || !netif::interfaces(Some(&prefix)).is_empty() {
         return prefix;
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn an_interface_is_known_by_the_beginning_of_its_name() {
-        // Others than the loopback interface may begin so, too.
+        // Interfaces other than the loopback one may begin like this, too.
         let found = full_name("l".into());
         assert!(found.starts_with('l') && found.len() > 1, "{found}");
         assert_eq!(full_name("lo".into()), "lo");

@@ -1,8 +1,7 @@
 //! The tcp protocol as a sans-I/O module: bytes to messages and back.
 //!
-//! The format is described in docs/tcp-wire.md. Nothing here knows sockets,
-//! endpoints or time; everything that comes from a peer is checked here before
-//! the engine sees it.
+//! The format is described in docs/tcp-wire.md. The module is independent of sockets, endpoints and
+//! time; everything that a peer sends is checked here before the engine sees it.
 
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 #![forbid(unsafe_code)]
@@ -18,8 +17,8 @@ pub mod stream;
 
 use std::fmt;
 
-/// Byte order of the multi-byte fields of a stream. Two hosts of one
-/// endianness talk in theirs, otherwise both talk big-endian.
+/// Byte order of the multi-byte fields of a stream. Two hosts with the same byte order use it;
+/// otherwise both use big-endian.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ByteOrder {
     /// This host's own order.
@@ -62,28 +61,28 @@ impl ByteOrder {
     }
 }
 
-/// How a peer broke the protocol. It costs the peer its connection.
+/// A violation of the protocol. The peer's connection is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WireError {
-    /// A protocol version that is not spoken here.
+    /// An unsupported protocol version.
     Version(u8),
-    /// A message of the handshake that has no place there.
+    /// A message of the handshake that is not allowed at this point.
     UnexpectedType(u8),
     /// More connection data than [`handshake::MAX_DATA`].
     DataTooLong(usize),
-    /// The endianness marker is neither this host's nor the other.
+    /// The byte order mark is neither this host's nor the other one's.
     ByteOrderMark(u64),
     /// An operation that does not exist or was not negotiated.
     Opcode(u8),
-    /// A header length that its operation cannot have.
+    /// A header length that is invalid for its operation.
     HeaderSize(u8),
     /// More remote buffers than [`header::RMA_IOV_LIMIT`].
     RmaIovCount(u8),
     /// A total size that is smaller than the header or beyond the address space.
     Size(u64),
-    /// A payload on an operation that has none, or of the wrong length.
+    /// A payload on an operation without one, or of the wrong length.
     Payload(u64),
-    /// A field with a value that its operation does not allow.
+    /// A field with an invalid value for its operation.
     Field(&'static str),
 }
 

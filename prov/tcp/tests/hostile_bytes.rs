@@ -26,7 +26,7 @@ fn well_formed_handshakes_and_streams_pass() {
     seeds::streams().iter().for_each(|s| stream_check::check(s));
 }
 
-/// Changes bytes, and cuts the end off or puts random bytes there.
+/// Changes bytes, and cuts the end off or replaces it by random bytes.
 fn damaged(seeds: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     let changes = prop::collection::vec((any::<Index>(), any::<u8>()), 0..4);
     let end = (any::<Index>(), prop::collection::vec(any::<u8>(), 0..50));

@@ -297,7 +297,7 @@ fn the_numbers_are_those_of_the_c_enumerations() {
 }
 
 #[test]
-fn a_query_tells_what_the_calls_accept() {
+fn a_query_returns_which_operations_the_calls_accept() {
     let ask = |datatype: Datatype, op: Op, flags| {
         query(datatype.number(), op.number(), flags, &Offered::up_to(4096))
     };

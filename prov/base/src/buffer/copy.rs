@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_past_the_caches_is_in_its_place_and_nowhere_else() {
+    fn bytes_stored_past_the_caches_are_at_their_destination_and_nowhere_else() {
         let from: Vec<u8> = (0..3000u32).map(|at| (at * 7 / 5) as u8).collect();
         for len in [512, 513, 575, 1000, 2048, 2100] {
             for (start, place) in [(0, 0), (1, 0), (0, 1), (63, 17), (64, 64), (5, 63)] {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_past_the_caches_may_overlap_where_it_was() {
+    fn bytes_stored_past_the_caches_may_overlap_their_source() {
         for (start, place) in [(0, 100), (100, 0), (0, 1), (1, 0)] {
             let mut bytes: Vec<u8> = (0..3000u32).map(|at| (at / 3) as u8).collect();
             let expected = bytes[start..start + 2000].to_vec();

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_some_bytes_is_the_rest_or_nothing() {
+    fn skipping_some_bytes_leaves_the_rest_or_nothing() {
         let mut bytes = [1, 2, 3];
         let all = piece(&mut bytes);
         let mut rest = [0; 3];

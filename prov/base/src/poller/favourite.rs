@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_favourite_that_falls_silent_comes_back_with_its_first_word() {
+    fn a_favourite_without_data_is_the_favourite_again_after_one_read() {
         let [a, _] = two();
         let mut favourite = Favourite::default();
         (0..ENOUGH).for_each(|_| _ = favourite.brought(a));

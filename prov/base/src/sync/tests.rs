@@ -215,7 +215,7 @@ fn a_lock_without_helpers_is_entered_at_once_unless_it_is_real() {
 }
 
 #[test]
-fn the_threading_level_decides_what_is_real() {
+fn the_threading_level_decides_which_locks_are_real() {
     assert_eq!(LockKind::for_domain(FI_THREAD_DOMAIN), LockKind::Elided);
     assert_eq!(LockKind::for_domain(FI_THREAD_COMPLETION), LockKind::Real);
     assert_eq!(

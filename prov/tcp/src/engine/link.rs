@@ -1,5 +1,4 @@
-//! A connection, what it is made of, and what belongs to it: state and sockets. Nothing
-//! here knows the lane that it is in.
+//! A connection, its parts, and its state and sockets. Independent of the lane that it is in.
 
 pub mod connection;
 pub mod copies;

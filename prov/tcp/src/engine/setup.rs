@@ -1,4 +1,4 @@
-//! How connections come about.
+//! Establishing connections.
 
 pub mod connect;
 pub mod handshake;

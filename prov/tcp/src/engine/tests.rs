@@ -1,4 +1,4 @@
-//! Two endpoints in two engines, over loopback.
+//! Tests of two endpoints in two engines, connected over loopback.
 
 mod acknowledgements;
 mod answers;
@@ -80,8 +80,8 @@ struct Done {
 }
 
 impl Drop for Side {
-    /// A queue that is read with [`Cq::add_source`](prov_util::cq::Cq) has the engine,
-    /// whose endpoint has the queue.
+    /// A queue that is read with [`Cq::add_source`](prov_util::cq::Cq) refers to the engine, whose
+    /// endpoint refers to the queue: a cycle.
     fn drop(&mut self) {
         if let Some(endpoint) = self.engine.core().endpoints.get_mut(self.ep) {
             endpoint.reports.rx_cq = None;
@@ -126,7 +126,7 @@ impl Side {
         self.done.borrow().len()
     }
 
-    /// Bytes of messages that nobody has received yet, and of keeping them.
+    /// Returns the bytes of unexpected messages, with the overhead of buffering them.
     fn kept(&self) -> usize {
         self.engine.core().endpoints.kept_bytes()
     }
@@ -395,7 +395,7 @@ fn nothing_is_left_of_an_engine_that_ends_in_a_burst() {
         until([&a, &b], || b.count() == 1);
         send(&a, &mut out, 1);
         send(&a, &mut out, 2);
-        // The thread that ends the burst may be about to, at it, or done.
+        // The thread that ends the burst may not have begun, be running, or be done.
         std::thread::sleep(Duration::from_micros(round));
         a.engine.retire();
         let engine = Arc::downgrade(&a.engine);
@@ -417,7 +417,7 @@ fn two_peers_that_connect_at_once_again_and_again_have_one_connection() {
         receive(&a, at_a, round);
         receive(&b, at_b, round);
         send(&a, x, round);
-        // The other's request is there already, at times, or half of one.
+        // The other side's request has sometimes arrived already, or half of it.
         for _ in 0..round % 4 {
             a.drive();
         }
@@ -432,7 +432,7 @@ fn two_peers_that_connect_at_once_again_and_again_have_one_connection() {
             assert_eq!(side.failed.borrow().len(), 0);
             assert_eq!(side.open_connections().len(), 1);
         }
-        // Either side ends it, and both know before the next round.
+        // Either side ends the connection, and both know that before the next round.
         let ends = [&a, &b][round as usize % 2];
         let conn = ends.open_connections()[0];
         ends.engine.core().break_connection(conn, Errno::ESHUTDOWN);
@@ -440,7 +440,7 @@ fn two_peers_that_connect_at_once_again_and_again_have_one_connection() {
             [&a, &b].iter().all(|s| s.open_connections().is_empty())
         });
     }
-    // Nothing is left of the other attempts.
+    // The other attempts leave nothing behind.
     until([&a, &b], || {
         [&a, &b].iter().all(|s| s.engine.core().conns.is_empty())
     });
@@ -542,7 +542,7 @@ fn a_sender_that_makes_no_other_calls_hears_that_it_is_to_announce() {
         send(&a, &mut out, tag);
         b.drive();
     }
-    // More than could be kept; the last one comes first nevertheless.
+    // More than could be buffered; the last one is received first nevertheless.
     receive(&b, &mut place, COUNT);
     until([&a, &b], || b.count() == 2);
     for tag in 1..COUNT {

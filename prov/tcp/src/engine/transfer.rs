@@ -1,4 +1,4 @@
-//! What goes over open connections, both ways.
+//! Transfers over open connections, in both directions.
 
 pub mod arrival;
 pub mod atomics;

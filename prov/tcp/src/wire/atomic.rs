@@ -9,7 +9,7 @@ use super::WireError;
 /// An atomic operation on one or more values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AtomicWord {
-    /// What comes back.
+    /// What is returned.
     pub form: Form,
     /// `enum fi_op`.
     pub op: u8,
@@ -23,8 +23,8 @@ impl AtomicWord {
         u64::from(self.form.code()) << 16 | u64::from(self.datatype) << 8 | u64::from(self.op)
     }
 
-    /// Reads the packed form; whether the operation exists for the type is for
-    /// the executor to say.
+    /// Unpacks the parameters; whether the operation is defined for the type is checked by the
+    /// executor.
     pub fn unpack(word: u64) -> Result<AtomicWord, WireError> {
         let form = u8::try_from(word >> 16).ok().and_then(Form::of_code);
         Ok(AtomicWord {

@@ -1,9 +1,8 @@
 //! Proof of a shared key, in both directions, before a connection request.
 //!
-//! Each side sends a fresh random number and proves with a keyed hash
-//! (HMAC-SHA-256) of both numbers and its own role that it has the key. This
-//! is authentication of the connection's beginning: what follows is neither
-//! encrypted nor protected against change on the way.
+//! Each side sends a fresh random number and proves with a keyed hash (HMAC-SHA-256) of both
+//! numbers and its own role that it has the key. This authenticates the beginning of the
+//! connection: later data is neither encrypted nor protected against change on the way.
 
 use std::sync::Arc;
 
@@ -30,7 +29,7 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// Which side proves.
+/// The side that proves.
 #[derive(Clone, Copy)]
 enum Role {
     Connecting,
@@ -38,7 +37,7 @@ enum Role {
 }
 
 impl Key {
-    /// A key of these bytes; `None` for none at all.
+    /// Creates a key of these bytes; `None` if there are none.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         (!bytes.is_empty()).then(|| Key(bytes.into()))
     }
@@ -49,7 +48,7 @@ impl Key {
     }
 
     fn hash(&self, role: Role, connecting: &Nonce, listening: &Nonce) -> Option<Hmac<Sha256>> {
-        // Keys of any length are taken.
+        // The hash accepts keys of any length.
         let mut hash = Hmac::<Sha256>::new_from_slice(&self.0).ok()?;
         hash.update(match role {
             Role::Connecting => b"fi_tcp connecting",
@@ -71,12 +70,12 @@ impl Key {
             .is_some_and(|hash| hash.verify_slice(proof).is_ok())
     }
 
-    /// The first message of the side that connects.
+    /// Returns the first message of the side that connects.
     pub fn hello(nonce: &Nonce) -> Message {
         Message::new(Kind::Hello, Features::default(), 0, nonce)
     }
 
-    /// The answer of the side that listens, or `None` to what is no hello.
+    /// Returns the answer of the side that listens; `None` if the message is not a hello.
     pub fn challenge(&self, hello: &Message, nonce: &Nonce) -> Option<(Message, Nonce)> {
         let theirs: Nonce = hello.data.as_slice().try_into().ok()?;
         let mut data = nonce.to_vec();
@@ -85,8 +84,8 @@ impl Key {
         Some((message, theirs))
     }
 
-    /// The proof of the side that connects; `None` if the other side did not
-    /// prove that it has the key.
+    /// Returns the proof of the side that connects; `None` if the other side did not prove that it
+    /// has the key.
     pub fn proof(&self, challenge: &Message, nonce: &Nonce) -> Option<Message> {
         let (theirs, proof) = challenge.data.split_first_chunk::<NONCE>()?;
         if !self.verify(Role::Listening, nonce, theirs, proof) {
@@ -127,13 +126,13 @@ mod tests {
     }
 
     #[test]
-    fn what_one_connection_proved_proves_nothing_on_the_next() {
+    fn a_proof_is_not_valid_for_another_connection() {
         let key = Key::new(b"secret").unwrap();
         let (challenge, _) = key.challenge(&Key::hello(&A), &B).unwrap();
         let proof = key.proof(&challenge, &A).unwrap();
         assert!(!key.accepts(&proof, &A, &[3; NONCE]));
         assert!(key.proof(&challenge, &[3; NONCE]).is_none());
-        // Nor is a proof of the other side's worth anything sent back.
+        // A proof of the other side is not accepted when it is sent back either.
         let echo = Message::new(
             Kind::Proof,
             Features::default(),

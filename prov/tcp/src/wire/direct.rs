@@ -1,13 +1,13 @@
-//! Where something is in the memory of a process, for another one of its host.
+//! Locations in the memory of a process, for another process of its host.
 
 use prov_util::process_memory::{OtherIov, WRITTEN};
 
 use super::WireError;
 
-/// Most bytes of such a list.
+/// Largest number of bytes of such a list.
 pub const MAX_LIST: usize = WRITTEN;
 
-/// Reads a list of pieces that have `len` bytes together.
+/// Decodes a list of segments that have `len` bytes in total.
 pub fn decode(bytes: &[u8], len: u64) -> Result<OtherIov, WireError> {
     let list = OtherIov::read(bytes).filter(|list| list.len() == len);
     list.ok_or(WireError::Field("list of memory"))

@@ -1,30 +1,30 @@
-//! The connection handshake: one message each way, before anything else.
+//! The connection handshake: one message in each direction, before anything else.
 
 use super::{ByteOrder, WireError};
 
-/// Bytes of a handshake message before its connection data.
+/// Number of bytes of a handshake message before its connection data.
 pub const HEADER: usize = 32;
-/// Most bytes of connection data (`FI_OPT_CM_DATA_SIZE`).
+/// Largest number of bytes of connection data (`FI_OPT_CM_DATA_SIZE`).
 pub const MAX_DATA: usize = 256;
-/// Most bytes of a handshake message.
+/// Largest number of bytes of a handshake message.
 pub const MAX_MESSAGE: usize = HEADER + MAX_DATA;
 
 const VERSION: u8 = 3;
 
-/// What a handshake message says.
+/// The kind of a handshake message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// The side that connects asks for a connection.
+    /// The connecting side requests a connection.
     Request,
-    /// The side that listens accepts.
+    /// The listening side accepts.
     Accept,
-    /// The side that listens refuses.
+    /// The listening side rejects.
     Reject,
-    /// *Extension*: the side that connects begins to prove its key.
+    /// *Extension*: the connecting side starts the proof of its key.
     Hello,
-    /// *Extension*: the side that listens proves its key.
+    /// *Extension*: the listening side proves its key.
     Challenge,
-    /// *Extension*: the side that connects proves its key.
+    /// *Extension*: the connecting side proves its key.
     Proof,
 }
 
@@ -53,43 +53,42 @@ impl Kind {
     }
 }
 
-/// What this library's peers can do beyond the C library's protocol. It
-/// travels in a field that the C library leaves zero and never reads.
+/// The extensions of the C library's protocol that a peer supports. They are sent in a field that
+/// the C library sets to zero and never reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Features(u32);
 
 impl Features {
-    /// Nothing.
+    /// No extension.
     pub const NONE: Features = Features(0);
     /// Atomic operations.
     pub const ATOMICS: Features = Features(1 << 0);
     /// Acknowledgements that name the message, for delivery-complete.
     pub const NAMED_ACKS: Features = Features(1 << 1);
-    /// Rendezvous of plain and tagged messages with wide identifiers, and
-    /// switching to it on the receiver's demand.
+    /// Rendezvous of plain and tagged messages with 64-bit names, and use of it for all messages on
+    /// the receiver's demand.
     pub const RENDEZVOUS: Features = Features(1 << 2);
 
-    /// Large reads and writes between two processes of one host are copied
-    /// from the other's memory.
+    /// Large reads and writes between two processes of one host are copied from the other process's
+    /// memory.
     pub const DIRECT: Features = Features(1 << 3);
 
-    /// Bytes between two processes of one host go through memory that they
-    /// share.
+    /// Data between two processes of one host goes through shared memory.
     pub const LOCAL: Features = Features(1 << 4);
 
-    /// A peer that refuses access to memory says so, and the connection goes on.
+    /// A peer that refuses access to memory answers so, and the connection continues.
     pub const REFUSALS: Features = Features(1 << 5);
 
     /// Writes to and reads from registered memory between two processes of one host are
     /// copied by the initiator alone.
     pub const REGIONS: Features = Features(1 << 6);
 
-    /// In a rejection: only one of the two sides has a key to prove.
+    /// In a rejection: only one of the two sides has a key.
     pub const KEY: Features = Features(1 << 31);
 
     const MARK: u64 = 0x7066_7253; // tells the field from any other use of it
 
-    /// Everything this version speaks.
+    /// All features of this version.
     pub const OURS: Features = Features(
         Self::ATOMICS.0
             | Self::NAMED_ACKS.0
@@ -100,25 +99,25 @@ impl Features {
             | Self::REGIONS.0,
     );
 
-    /// What both sides have.
+    /// Returns the features of both sets.
     #[must_use]
     pub fn and(self, other: Features) -> Features {
         Features(self.0 & other.0)
     }
 
-    /// All of either side.
+    /// Returns the features of either set.
     #[must_use]
     pub const fn or(self, other: Features) -> Features {
         Features(self.0 | other.0)
     }
 
-    /// These but not those.
+    /// Returns these features without those of `other`.
     #[must_use]
     pub fn without(self, other: Features) -> Features {
         Features(self.0 & !other.0)
     }
 
-    /// Whether all of `wanted` is there.
+    /// Whether all of `wanted` are included.
     #[inline]
     pub fn has(self, wanted: Features) -> bool {
         self.0 & wanted.0 == wanted.0
@@ -144,15 +143,14 @@ impl Features {
 /// A handshake message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// What it says.
+    /// The kind of the message.
     pub kind: Kind,
-    /// What the sender can beyond the C library's protocol.
+    /// The extensions that the sender supports.
     pub features: Features,
-    /// Drawn anew by each endpoint, so that a peer that restarted is told from
-    /// one that connects twice; 0 from the C library.
+    /// A number that each endpoint chooses at random, so that a restarted peer is distinguished
+    /// from one that connects twice; 0 from the C library.
     pub instance: u64,
-    /// Tells the sender's host from others; 0 from the C library, and where
-    /// that is not known.
+    /// Identifies the sender's host; 0 from the C library, and if it is not known.
     pub host: u32,
     /// Byte order that the stream will have.
     pub order: ByteOrder,
@@ -161,7 +159,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// A message from this host.
+    /// Creates a message from this host.
     #[allow(
         clippy::indexing_slicing,
         reason = "the length is at most that of the data"
@@ -177,13 +175,13 @@ impl Message {
         }
     }
 
-    /// The same message, which tells where it is from.
+    /// Returns the same message with the mark of the sender's host.
     #[must_use]
     pub fn from_host(self, host: u32) -> Self {
         Message { host, ..self }
     }
 
-    /// The bytes of the message.
+    /// Encodes the message.
     #[allow(
         clippy::indexing_slicing,
         reason = "constant places in a header of constant size"
@@ -204,20 +202,19 @@ impl Message {
     }
 }
 
-/// What the bytes of a handshake amount to so far.
+/// The result of decoding the bytes of a handshake so far.
 #[derive(Debug)]
 pub enum Decoded {
-    /// So many more bytes are needed; not one beyond the message is asked for.
+    /// This many more bytes are needed, none of them beyond the message.
     Need(usize),
     /// The whole message.
     Complete(Message),
 }
 
-/// Reads a handshake message of one of the `expected` kinds from all the bytes
-/// that have come.
+/// Decodes a handshake message of one of the `expected` kinds from all the bytes that have arrived.
 pub fn decode(bytes: &[u8], expected: &[Kind]) -> Result<Decoded, WireError> {
-    // The first bytes are judged at once, so that a stranger who sends
-    // something else is not waited for.
+    // The first bytes are checked immediately, so that a stranger which sends something else is not
+    // waited for.
     if let Some(&version) = bytes.first()
         && version != VERSION
     {
@@ -239,7 +236,7 @@ pub fn decode(bytes: &[u8], expected: &[Kind]) -> Result<Decoded, WireError> {
     let order = match field(header, 24) {
         1 => ByteOrder::Native,
         mark if mark == 1u64.swap_bytes() => ByteOrder::Big,
-        // A refusal starts no stream, and the C library leaves its mark out.
+        // A rejection starts no stream, and the C library omits its byte order mark.
         _ if kind == Kind::Reject => ByteOrder::Native,
         mark => return Err(WireError::ByteOrderMark(mark)),
     };
@@ -256,7 +253,7 @@ pub fn decode(bytes: &[u8], expected: &[Kind]) -> Result<Decoded, WireError> {
     }))
 }
 
-/// The eight bytes of a field, which begins at a constant place in the header.
+/// Returns the eight bytes of a field at a constant offset in the header.
 fn field(header: &[u8; HEADER], at: usize) -> u64 {
     let bytes = header.get(at..).and_then(<[u8]>::first_chunk);
     bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
@@ -276,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_comes_back_from_its_bytes() {
+    fn a_message_is_decoded_as_it_was_encoded() {
         let sent = Message::new(
             Kind::Request,
             Features::OURS,
@@ -302,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_c_library_sends_is_understood() {
+    fn messages_of_the_c_library_are_decoded() {
         let mut bytes = vec![3, 1, 0, 2];
         bytes.resize(24, 0);
         bytes.extend(1u64.to_ne_bytes());

@@ -7,30 +7,30 @@ pub use self::operation::{Fields, Op};
 use super::handshake::Features;
 use super::{ByteOrder, WireError};
 
-/// Bytes that every header starts with.
+/// Number of bytes with which every header starts.
 pub const BASE: usize = 16;
-/// Remote buffers that one operation names at most.
+/// Largest number of remote buffers of one operation.
 pub const RMA_IOV_LIMIT: usize = prov_util::buffer::IOV_LIMIT;
-/// Most bytes of a header: an atomic request with immediate data.
+/// Largest number of bytes of a header: an atomic request with immediate data.
 pub const MAX_HEADER: usize = BASE + 3 * 8 + RMA_IOV_LIMIT * RMA_IOV;
 
-/// Bytes of one remote buffer in a header.
+/// Number of bytes of one remote buffer in a header.
 const RMA_IOV: usize = 24;
 pub(super) const VERSION: u8 = 3;
-/// Where `op_data` of a plain message says that it acknowledges another.
+/// Value of `op_data` of a plain message that is an acknowledgement.
 const ACKNOWLEDGEMENT: u8 = 2;
 
 /// Immediate data follows the base.
 pub const REMOTE_CQ_DATA: u16 = 1 << 0;
 /// The sender waits for an acknowledgement.
 pub const DELIVERY_COMPLETE: u16 = 1 << 2;
-/// As above, once the bytes are in persistent memory.
+/// The sender waits for an acknowledgement that the bytes are in persistent memory.
 pub const COMMIT_COMPLETE: u16 = 1 << 3;
-/// Of a [`Op::WideRts`]: the message is a tagged one.
+/// Flag of a [`Op::WideRts`]: the message is tagged.
 pub const TAGGED: u16 = 1 << 7;
-/// Of an [`Op::Accessed`]: what the sender has done.
+/// Value of `op_data` of an [`Op::Accessed`]: the sender has written.
 pub const HAS_WRITTEN: u8 = 0;
-/// As above.
+/// Value of `op_data` of an [`Op::Accessed`]: the sender has read.
 pub const HAS_READ: u8 = 1;
 /// The acknowledgement must name the message: its header ends in an `id`.
 pub const NAMED: u16 = 1 << 8;
@@ -40,34 +40,33 @@ pub use prov_util::request::RemoteIov as RmaList;
 /// A part of a peer's memory (`struct fi_rma_iov`).
 pub use prov_util::request::RemotePiece as RmaIov;
 
-/// A header without its list of remote buffers. Fields that the operation does
-/// not have are 0.
+/// A header without its list of remote buffers. Fields that the operation does not have are 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// What comes.
+    /// The operation.
     pub op: Op,
-    /// Remote buffers in the list.
+    /// Number of remote buffers in the list.
     pub rma_count: u8,
     /// Small parameter of the operation.
     pub op_data: u8,
     /// [`REMOTE_CQ_DATA`] and the like.
     pub flags: u16,
-    /// Bytes that follow the header.
+    /// Number of bytes after the header.
     pub payload: usize,
     /// Immediate data.
     pub data: u64,
     /// Tag of the message.
     pub tag: u64,
-    /// Bytes of the message that is announced.
+    /// Number of bytes of the announced message.
     pub size: u64,
     /// The sender's name for the operation.
     pub id: u64,
-    /// Which atomic operation.
+    /// The parameters of an atomic operation.
     pub word: u64,
 }
 
 impl Header {
-    /// A header of an operation without flags, fields or payload.
+    /// Returns a header of an operation without flags, fields or payload.
     #[inline]
     pub const fn new(op: Op) -> Self {
         Header {
@@ -84,7 +83,7 @@ impl Header {
         }
     }
 
-    /// The acknowledgement of the C library's protocol.
+    /// Returns the acknowledgement of the C library's protocol.
     pub const fn ack() -> Self {
         let mut this = Self::new(Op::Msg);
         this.op_data = ACKNOWLEDGEMENT;
@@ -97,7 +96,7 @@ impl Header {
         self.op == Op::Msg && self.op_data == ACKNOWLEDGEMENT
     }
 
-    /// Whether the peer has asked for it, and not the application here.
+    /// Whether the message answers the peer, and was not posted by the application here.
     #[inline]
     pub fn is_answer(&self) -> bool {
         match self.op {
@@ -125,13 +124,13 @@ impl Header {
         }
     }
 
-    /// The immediate data that comes along.
+    /// Returns the immediate data, if there is any.
     #[inline]
     pub fn immediate(&self) -> Option<u64> {
         self.fields().has(Fields::DATA).then_some(self.data)
     }
 
-    /// Takes immediate data along, if there is any.
+    /// Adds immediate data, if there is any.
     #[inline]
     pub fn carry(&mut self, data: Option<u64>) {
         if let Some(data) = data {
@@ -146,7 +145,7 @@ impl Header {
         self.flags & (DELIVERY_COMPLETE | COMMIT_COMPLETE) != 0
     }
 
-    /// The fields that it has.
+    /// Returns the fields of the header.
     #[inline(always)]
     fn fields(&self) -> Fields {
         let mut fields = self.op.layout().fields;
@@ -159,26 +158,26 @@ impl Header {
         fields
     }
 
-    /// Whether `id` stands at the end of a header of the C library's protocol,
-    /// for the acknowledgement to name.
+    /// Whether a header of the C library's protocol ends in an `id` that the acknowledgement is to
+    /// contain.
     #[inline]
     fn carries_ack_name(&self) -> bool {
         self.flags & NAMED != 0 && self.op.layout().fields.has(Fields::NAMEABLE)
     }
 
-    /// Bytes of a header with these fields.
+    /// Returns the number of bytes of a header with these fields.
     #[inline(always)]
     fn len(&self, fields: Fields) -> usize {
         let rma = match fields.has(Fields::RMA) {
             true => usize::from(self.rma_count).wrapping_mul(RMA_IOV),
             false => 0,
         };
-        // Of a byte's worth of parts at most, and of as many words as there are fields.
+        // At most 255 remote buffers, and as many words as there are fields.
         let words = fields.words().wrapping_mul(8);
         words.wrapping_add(BASE).wrapping_add(rma)
     }
 
-    /// Bytes of the header.
+    /// Returns the number of bytes of the header.
     #[inline]
     pub fn encoded_len(&self) -> usize {
         self.len(self.fields())
@@ -240,8 +239,8 @@ impl Header {
         len
     }
 
-    /// Reads a header from the start of `bytes`. `Err(None)` asks for more
-    /// bytes. `rma` is filled for the operations that have such a list.
+    /// Decodes a header from the start of `bytes`. `Err(None)` means that more bytes are needed.
+    /// `rma` is filled for the operations that have such a list.
     #[inline]
     pub fn decode(
         bytes: &[u8],
@@ -250,7 +249,7 @@ impl Header {
         rma: &mut RmaList,
     ) -> Result<(Header, usize), Option<WireError>> {
         let Some((base, rest)) = bytes.split_first_chunk::<BASE>() else {
-            // Judge what there is, so that a wrong stream is not waited for.
+            // The bytes that have arrived are checked, so that a wrong stream is not waited for.
             return Err(match bytes.first() {
                 Some(&version) if version != VERSION => Some(WireError::Version(version)),
                 _ => None,
@@ -345,7 +344,7 @@ pub(super) mod tests {
         out[..len].to_vec()
     }
 
-    /// A header of each kind, with the remote buffers that belong to it.
+    /// Returns a header of each kind, with its remote buffers.
     pub fn every_header() -> Vec<(Header, Vec<RmaIov>)> {
         let part = RmaIov {
             addr: 0x1000,
@@ -392,7 +391,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_header_comes_back_from_its_bytes_in_both_orders() {
+    fn every_header_is_decoded_as_it_was_encoded_in_both_orders() {
         for (header, parts) in every_header() {
             for order in [ByteOrder::Native, ByteOrder::Big] {
                 let encoded = bytes(&header, &parts, order);

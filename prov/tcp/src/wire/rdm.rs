@@ -2,7 +2,7 @@
 
 use super::WireError;
 
-/// Bytes of the data.
+/// Number of bytes of the data.
 pub const SIZE: usize = 8;
 
 /// Newest version of the RDM protocol.
@@ -10,31 +10,30 @@ pub const VERSION: u8 = RENDEZVOUS;
 /// The first version with rendezvous of tagged messages.
 pub const RENDEZVOUS: u8 = 1;
 
-/// Set by the accepting side to say that it looked at the version at all.
+/// Set by the accepting side to show that it has read the version.
 const VERSION_CHECKED: u8 = 1 << 7;
 
-/// The sender cannot be connected to; connections must come from it.
+/// The sender cannot be connected to; it has to connect to its peers.
 const BEHIND_FIREWALL: u8 = 1 << 0;
 
-/// Who the sender is.
+/// The identity of the sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {
-    /// Version of the RDM protocol to speak, or spoken at most.
+    /// Version of the RDM protocol: the highest one that the sender supports, or the one to use.
     pub version: u8,
-    /// In an answer: whether the peer's version was looked at. If not,
-    /// version 0 is spoken.
+    /// In an answer: whether the peer's version was read. If not, version 0 is used.
     pub version_checked: bool,
     /// See `FI_TCP_FIREWALL_ADDR`.
     pub behind_firewall: bool,
-    /// Port at which the sender's endpoint listens. With the address that the
-    /// connection comes from it makes the address of the endpoint.
+    /// Port at which the sender's endpoint listens. Together with the address from which the
+    /// connection comes it is the address of the endpoint.
     pub port: u16,
-    /// Process of the sender.
+    /// The sender's process.
     pub pid: u32,
 }
 
 impl Identity {
-    /// The bytes.
+    /// Encodes the data.
     pub fn encode(&self) -> [u8; SIZE] {
         let mut out = [0; SIZE];
         out[0] = self.version
@@ -53,7 +52,7 @@ impl Identity {
         out
     }
 
-    /// Reads the bytes; an error unless there are exactly [`SIZE`].
+    /// Decodes the data; an error unless there are exactly [`SIZE`] bytes.
     pub fn decode(data: &[u8]) -> Result<Identity, WireError> {
         let &[version, features, p0, p1, i0, i1, i2, i3] = data else {
             return Err(WireError::DataTooLong(data.len()));
@@ -67,13 +66,12 @@ impl Identity {
         })
     }
 
-    /// The version that the two sides speak, as the accepting side answers.
+    /// Returns the version to use, as the accepting side answers it.
     pub fn agreed(&self) -> u8 {
         self.version.min(VERSION)
     }
 
-    /// The version that the two sides speak, as the connecting side reads it in
-    /// this answer.
+    /// Returns the version to use, as the connecting side reads it in this answer.
     pub fn answered(&self) -> u8 {
         if self.version_checked {
             self.version
@@ -88,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_comes_back_from_its_bytes() {
+    fn an_identity_is_decoded_as_it_was_encoded() {
         let sent = Identity {
             version: 1,
             version_checked: true,

@@ -1,14 +1,14 @@
-//! The short way for messages with nothing special about them: no immediate
-//! data, native byte order, and no flags but for those of a message that is to
-//! be acknowledged by name; and for these acknowledgements. It writes and reads
-//! what [`Header`](super::header::Header) does, and leaves everything else to it.
+//! The fast path for messages without special properties: no immediate data, native byte order, and
+//! no flags except those of a message that is to be acknowledged by name; and for these
+//! acknowledgements. It encodes and decodes a subset of [`Header`](super::header::Header), and
+//! leaves everything else to it.
 
 use super::header::{BASE, DELIVERY_COMPLETE, NAMED, Op, VERSION};
 
-/// Bytes of a header, at most.
+/// Largest number of bytes of a header.
 pub const MAX_SIMPLE: usize = BASE + 2 * 8;
 
-/// The first bytes of a header, with the number of the message 0.
+/// Returns the first bytes of a header, with sequence number 0.
 const fn start(op: Op, flags: u16, len: usize) -> u64 {
     let flags = flags.to_ne_bytes();
     u64::from_le_bytes([VERSION, op as u8, flags[0], flags[1], 0, 0, len as u8, 0])
@@ -21,20 +21,20 @@ const ACKNOWLEDGED: u16 = DELIVERY_COMPLETE | NAMED;
 const TAGGED_NAMED: u64 = start(Op::Tagged, ACKNOWLEDGED, BASE + 16);
 const PLAIN_NAMED: u64 = start(Op::Msg, ACKNOWLEDGED, BASE + 8);
 const ACK: u64 = start(Op::NamedAck, 0, ACK_LEN);
-/// Bytes of an acknowledgement.
+/// Number of bytes of an acknowledgement.
 const ACK_LEN: usize = BASE + 8;
-/// The last byte of these is the message's number, which may be any.
+/// Mask of the bytes to compare: the last one is the sequence number, which may be any.
 const COMPARED: u64 = u64::MAX >> 8;
 
-/// Bytes of the header of such a message.
+/// Returns the number of bytes of the header of such a message.
 #[inline(always)]
 pub const fn header_len(is_tagged: bool, is_named: bool) -> usize {
     let words = (is_tagged as usize).wrapping_add(is_named as usize);
     words.wrapping_mul(8).wrapping_add(BASE)
 }
 
-/// Writes the header of a message without immediate data, in native order, which
-/// is to be acknowledged by `name`, if that is given. Returns its length.
+/// Writes the header of a message without immediate data, in native order, which is to be
+/// acknowledged by `name`, if given. Returns its length.
 #[inline(always)]
 pub fn encode_simple(
     tag: Option<u64>,
@@ -50,7 +50,7 @@ pub fn encode_simple(
         (None, Some(_)) => PLAIN_NAMED,
     };
     let len = header_len(tag.is_some(), name.is_some());
-    // One number, and so one store.
+    // One number, and therefore one store.
     let start = start | u64::from(sequence) << 56;
     out[..8].copy_from_slice(&start.to_le_bytes());
     out[8..16].copy_from_slice(&(len.wrapping_add(payload) as u64).to_ne_bytes());
@@ -67,9 +67,9 @@ pub fn encode_simple(
     len
 }
 
-/// Writes a message without immediate data, in native order, which is not to be
-/// acknowledged: its header, and behind it the `len` bytes that `fill` puts there.
-/// Returns the length of both; `None` if they do not fit.
+/// Writes a message without immediate data, in native order, which is not to be acknowledged: its
+/// header, followed by the `len` bytes that `fill` stores. Returns the length of both; `None` if
+/// they do not fit.
 #[inline(always)]
 pub fn put_message(
     tag: Option<u64>,
@@ -78,7 +78,7 @@ pub fn put_message(
     out: &mut [u8],
     fill: impl FnOnce(&mut [u8]),
 ) -> Option<usize> {
-    // Either kind has code of its own, with a header of known length.
+    // Each kind has code of its own, with a header of constant length.
     match tag {
         Some(tag) => {
             let (head, body) = out.split_first_chunk_mut::<{ BASE + 8 }>()?;
@@ -94,14 +94,14 @@ pub fn put_message(
     }
 }
 
-/// The header of a tagged message with nothing special about it, which has `total`
-/// bytes with its header, as words to be written in native order.
+/// Returns the header of a tagged message without special properties, of `total` bytes with the
+/// header, as words to be written in native order.
 #[inline(always)]
 pub fn tagged_words(tag: u64, sequence: u8, total: usize) -> [u64; 3] {
     [numbered(TAGGED, sequence), total as u64, tag]
 }
 
-/// The same of one without a tag.
+/// Returns the header of such a message without a tag.
 #[inline(always)]
 pub fn plain_words(sequence: u8, total: usize) -> [u64; 2] {
     [numbered(PLAIN, sequence), total as u64]
@@ -112,8 +112,7 @@ fn numbered(start: u64, sequence: u8) -> u64 {
     (start | u64::from(sequence) << 56).to_le()
 }
 
-/// Writes the first words of a header; returns its length and that of the message
-/// behind it together.
+/// Writes the first words of a header; returns the total length of the header and the message.
 #[inline(always)]
 fn put_base<const HEADER: usize>(
     start: u64,
@@ -121,7 +120,7 @@ fn put_base<const HEADER: usize>(
     len: usize,
     head: &mut [u8; HEADER],
 ) -> usize {
-    // One number, and so one store.
+    // One number, and therefore one store.
     let start = start | u64::from(sequence) << 56;
     head[..8].copy_from_slice(&start.to_le_bytes());
     let total = HEADER.wrapping_add(len);
@@ -129,7 +128,7 @@ fn put_base<const HEADER: usize>(
     total
 }
 
-/// The header that acknowledges the message of this name.
+/// Returns the header that acknowledges the message with this name.
 #[inline(always)]
 pub fn encode_ack(name: u64, sequence: u8) -> [u8; ACK_LEN] {
     let mut out = [0; ACK_LEN];
@@ -139,22 +138,21 @@ pub fn encode_ack(name: u64, sequence: u8) -> [u8; ACK_LEN] {
     out
 }
 
-/// A message without immediate data that is here as a whole.
+/// A message without immediate data that has been received as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Simple<'a> {
     /// The tag of a tagged message.
     pub tag: Option<u64>,
-    /// What its acknowledgement is to name, if it wants one.
+    /// The name for its acknowledgement, if it requests one.
     pub name: Option<u64>,
     /// The message.
     pub payload: &'a [u8],
-    /// What follows.
+    /// The bytes after it.
     pub rest: &'a [u8],
 }
 
-/// The message at the start of `bytes` if it is a [`Simple`] one in native
-/// order; everything else is for [`Header::decode`](super::header::Header::decode)
-/// to judge.
+/// Decodes the message at the start of `bytes` if it is a [`Simple`] one in native order;
+/// everything else is left to [`Header::decode`](super::header::Header::decode).
 #[inline(always)]
 pub fn decode_simple(bytes: &[u8]) -> Option<Simple<'_>> {
     let (head, size, rest) = split_base(bytes)?;
@@ -179,20 +177,19 @@ pub fn decode_simple(bytes: &[u8]) -> Option<Simple<'_>> {
     })
 }
 
-/// What the header of a [`Simple`] message says.
+/// The contents of the header of a [`Simple`] message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SimpleHead {
     /// As in [`Simple`].
     pub tag: Option<u64>,
     /// As in [`Simple`].
     pub name: Option<u64>,
-    /// Bytes of the header.
+    /// Number of bytes of the header.
     pub len: usize,
 }
 
-/// The header of a message if it is a [`Simple`] one in native order, which comes
-/// with nothing behind it and has `len` bytes in all. `word` reads eight of these,
-/// by their number.
+/// Decodes the header of a [`Simple`] message in native order, which has nothing after it and `len`
+/// bytes in all. `word` reads eight of these, by their index.
 #[inline(always)]
 pub fn decode_single(len: usize, word: impl Fn(usize) -> Option<u64>) -> Option<SimpleHead> {
     let start = u64::from_le(word(0)?) & COMPARED;
@@ -204,7 +201,7 @@ pub fn decode_single(len: usize, word: impl Fn(usize) -> Option<u64>) -> Option<
     (word(1)? == len as u64 && head.len <= len).then_some(head)
 }
 
-/// What a header says that begins so; `word` reads what follows the base.
+/// Decodes a header with this start; `word` reads the words after the base.
 #[inline(always)]
 fn decode_head(start: u64, word: impl Fn(usize) -> Option<u64>) -> Option<SimpleHead> {
     // Most frequent first.
@@ -222,8 +219,8 @@ fn decode_head(start: u64, word: impl Fn(usize) -> Option<u64>) -> Option<Simple
     Some(SimpleHead { tag, name, len })
 }
 
-/// The name in the acknowledgement at the start of `bytes`, in native order, if
-/// there is one, and what follows.
+/// Returns the name in the acknowledgement at the start of `bytes`, in native order, if there is
+/// one, and the bytes after it.
 #[inline(always)]
 pub fn decode_ack(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (head, size, rest) = split_base(bytes)?;
@@ -234,8 +231,8 @@ pub fn decode_ack(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64::from_ne_bytes(*name), rest))
 }
 
-/// The start of a header without its number, the size of its message, and what
-/// follows the base.
+/// Returns the start of a header without its sequence number, the size of its message, and the
+/// bytes after the base.
 #[inline(always)]
 fn split_base(bytes: &[u8]) -> Option<(u64, usize, &[u8])> {
     let (base, rest) = bytes.split_first_chunk::<BASE>()?;
@@ -253,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_short_way_writes_and_reads_what_the_long_one_does() {
+    fn the_fast_path_encodes_and_decodes_as_the_slow_one_does() {
         let tag = 0x1234_5678_9abc_def0;
         for (tag, name) in [
             (None, None),
@@ -325,7 +322,7 @@ mod tests {
         all.extend(b"more");
         assert_eq!(decode_ack(&all), Some((77, &b"more"[..])));
         assert_eq!(decode_simple(&all), None);
-        // A wrong size is for the long way to judge.
+        // A wrong size is left to the slow path.
         all[8..16].copy_from_slice(&25u64.to_ne_bytes());
         assert_eq!(decode_ack(&all), None);
     }

@@ -1,4 +1,4 @@
-//! A stream of messages cut anywhere: bytes in, headers and payload out.
+//! The decoder of a stream of messages that is cut anywhere: bytes in, headers and payload out.
 
 use super::handshake::Features;
 use super::header::{Header, MAX_HEADER, RmaList};
@@ -9,28 +9,28 @@ use super::{ByteOrder, WireError};
 pub struct Stream {
     order: ByteOrder,
     features: Features,
-    /// Bytes of the current message that are still to come.
+    /// Number of bytes of the current message that are still to arrive.
     payload_left: usize,
-    /// The start of a header whose rest has not come.
+    /// The start of a header whose rest has not arrived.
     partial: [u8; MAX_HEADER],
     partial_len: u8,
     /// Remote buffers of the last header that had any.
     rma: RmaList,
 }
 
-/// What came next.
+/// The next event of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// A message starts; [`Stream::rma`] has its remote buffers.
+    /// A message begins; [`Stream::rma`] has its remote buffers.
     Message(Header),
-    /// Bytes of the message that started last, never empty.
+    /// Bytes of the message that began last, never empty.
     Payload(&'a [u8]),
-    /// Nothing until more bytes come.
+    /// No event until more bytes arrive.
     Need,
 }
 
 impl Stream {
-    /// A stream after its handshake.
+    /// Creates a stream after its handshake.
     pub fn new(order: ByteOrder, features: Features) -> Self {
         Stream {
             order,
@@ -42,7 +42,7 @@ impl Stream {
         }
     }
 
-    /// Takes the next event off the front of `bytes`.
+    /// Removes the next event from the front of `bytes`.
     #[inline]
     #[allow(
         clippy::indexing_slicing,
@@ -120,18 +120,18 @@ impl Stream {
         self.payload_left == 0 && self.partial_len == 0
     }
 
-    /// Remote buffers of the message that started last.
+    /// Returns the remote buffers of the message that began last.
     pub fn rma(&self) -> &RmaList {
         &self.rma
     }
 
-    /// Bytes of the current message that are still to come.
+    /// Returns the number of bytes of the current message that are still to arrive.
     #[inline]
     pub fn payload_left(&self) -> usize {
         self.payload_left
     }
 
-    /// Says that `n` of those bytes, at most all, went straight to their place.
+    /// Notes that `n` of those bytes, at most all, were read directly to their destination.
     #[inline]
     pub fn payload_done(&mut self, n: usize) {
         self.payload_left = self.payload_left.saturating_sub(n);

@@ -18,14 +18,14 @@ use crate::engine::link::socket;
 use crate::engine::{Core, Lane};
 
 impl Core {
-    /// Ends a connection for an error of its socket.
+    /// Ends a connection because of an error of its socket.
     #[cold]
     pub(crate) fn break_connection(&mut self, key: ConnKey, error: Errno) {
         self.break_with(key, Fault::Io(error));
     }
 
-    /// The peer takes nothing more: what it has sent is read, and the end behind that
-    /// ends the connection.
+    /// Handles that the peer accepts no more data: everything that it has sent is read, and the end
+    /// of the stream then ends the connection.
     #[cold]
     pub(crate) fn cut_off(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else {
@@ -38,12 +38,12 @@ impl Core {
         self.read_later(key);
     }
 
-    /// The peer has ended the stream.
+    /// Handles the end of the stream.
     pub(crate) fn end_of_stream(&mut self, key: ConnKey) {
         self.break_with(key, Fault::Io(Errno::ESHUTDOWN));
     }
 
-    /// Ends a connection, and with it all operations on it.
+    /// Ends a connection, and all operations on it.
     #[cold]
     pub(crate) fn break_with(&mut self, key: ConnKey, fault: Fault) {
         let Some(conn) = self.conns.get(key) else {
@@ -91,7 +91,7 @@ impl Core {
         let owner = conn.owner;
         let peer = conn.peer;
         let ops = self.take_down(key, error);
-        // First the state, then the news of it: the application may act on it.
+        // The state is updated before the end is reported: the application may act on the report.
         match owner {
             Owner::Listener(listener) => self.no_longer_half_open(key, listener),
             Owner::Ep(ep) => {
@@ -108,13 +108,13 @@ impl Core {
                     }
                     None => self.msg_connection_ended(ep, key, was_open, error, &data),
                 }
-                // Others may go on where it has left room.
+                // Connections that are held back may resume if memory has been freed.
                 self.follow_up();
             }
         }
     }
 
-    /// A connected endpoint has lost its connection.
+    /// Handles the loss of a connected endpoint's connection.
     fn msg_connection_ended(
         &mut self,
         ep: EpKey,
@@ -148,7 +148,7 @@ impl Core {
         }
     }
 
-    /// Where the fate of a connected endpoint's connection is reported.
+    /// Returns the source of connection events of a connected endpoint.
     pub(crate) fn events_of(&self, ep: EpKey) -> Option<&ConnectionEvents> {
         match &self.endpoints.get(ep)?.own.kind {
             Kind::Msg(msg) => msg.events.as_ref(),
@@ -156,8 +156,8 @@ impl Core {
         }
     }
 
-    /// Removes a connection with its half-received messages. Returns the
-    /// operations that end with it; its seal has ended when they are reported.
+    /// Removes a connection with its partly received messages. Returns the operations that end with
+    /// it; its seal is invalid before they are reported.
     fn take_down(&mut self, key: ConnKey, error: Errno) -> Vec<Ticket> {
         self.copier.link_ended(key);
         let Some(mut conn) = self.conns.remove(key) else {
@@ -179,16 +179,15 @@ impl Core {
                 }
             }
         }
-        // In a forked child the parent goes on with the connection.
+        // In a forked child, the parent still uses the connection.
         if self.poller.is_own() {
             socket::end(conn.socket);
         }
         ops
     }
 
-    /// Ends receives whose messages will not come, and drops unexpected
-    /// messages that are not complete. Returns the reads whose bytes will not
-    /// come.
+    /// Ends receives whose messages will not arrive, and drops unexpected messages that are not
+    /// complete. Returns the reads whose data will not arrive.
     fn forget_arrivals(
         &mut self,
         key: ConnKey,
@@ -214,8 +213,7 @@ impl Core {
         reads
     }
 
-    /// Ends a connection on which nothing was transferred yet, without telling
-    /// anybody.
+    /// Ends a connection on which nothing has been transferred, without a report.
     pub(crate) fn remove_connection(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get(key) else {
             return;
@@ -227,7 +225,7 @@ impl Core {
         ops.into_iter().for_each(Ticket::abandon);
     }
 
-    /// Sends what is due on the connections of an endpoint before they end.
+    /// Sends what is queued on the connections of an endpoint before they end.
     pub(crate) fn flush_last(&mut self, ep: EpKey) -> Option<Pause> {
         if !self.poller.is_own() {
             return None;
@@ -249,7 +247,7 @@ impl Core {
             }
         }
         if waits_for_memory {
-            // No socket tells of room there.
+            // No socket event announces space in shared memory.
             Some(short_pause())
         } else if blocked.is_empty() {
             None
@@ -264,7 +262,7 @@ impl Core {
         mine.map(|(key, _)| key).collect()
     }
 
-    /// `fi_shutdown` of a connected endpoint.
+    /// Implements `fi_shutdown` of a connected endpoint (fi_cm(3)).
     fn shut_down(&mut self, ep: EpKey) {
         if let Some(state) = self.endpoints.get(ep)
             && let Kind::Msg(msg) = &state.own.kind
@@ -274,8 +272,8 @@ impl Core {
         }
     }
 
-    /// `fi_close` of an endpoint: its connections end, its operations end
-    /// without a word.
+    /// Implements `fi_close` of an endpoint: its connections end, and its operations end without a
+    /// report.
     pub(crate) fn close_endpoint(&mut self, ep: EpKey) {
         let mine = self.connections_of(ep);
         for key in mine {
@@ -295,7 +293,7 @@ impl Core {
     }
 }
 
-/// `fi_shutdown` of a connected endpoint, when what is due has been sent.
+/// Implements `fi_shutdown` of a connected endpoint, after everything that is queued has been sent.
 pub fn shut_down(lane: &Lane, ep: EpKey) {
     lane.linger(ep);
     lane.core().shut_down(ep);

@@ -1,4 +1,4 @@
-//! Hosts that fall silent: they are down, or cut off.
+//! Detection of hosts that have failed or are disconnected.
 
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -10,10 +10,10 @@ use crate::engine::Core;
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::keys::Due;
 
-/// Looks within the time that a host may be silent.
+/// Number of checks within the time for which a host may be silent.
 const LOOKS: u32 = 4;
 impl Core {
-    /// Looks after the connections from now on, as long as there are any.
+    /// Starts periodic checks of the connections, as long as there are any.
     pub(crate) fn watch_for_silence(&mut self) {
         if !self.is_watching {
             self.is_watching = true;
@@ -29,7 +29,7 @@ impl Core {
 
     /// Ends the connections with hosts that have been silent for too long.
     pub(crate) fn look_for_silence(&mut self, now: Instant) {
-        // The rest of the time has passed before the first look.
+        // The remaining quarter of the time may have passed before the first check.
         let limit = patience(self.params.connect_timeout()) / LOOKS * (LOOKS - 1);
         let mut silent: Vec<ConnKey> = Vec::new();
         for (key, conn) in &mut self.conns {

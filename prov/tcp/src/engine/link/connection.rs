@@ -1,4 +1,4 @@
-//! One TCP connection and all that hangs on it.
+//! One TCP connection with all of its state.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -34,119 +34,117 @@ use crate::wire::stream::Stream;
 use crate::wire::{ByteOrder, WireError, rdm};
 use prov_local::copies::LEAST;
 
-/// A connection of any age.
+/// A connection in any stage.
 pub struct Connection {
     pub socket: OwnedFd,
-    /// Memory that the peer shares, a process of this host.
+    /// Memory that is shared with the peer, if it is a process of this host.
     pub shortcut: Option<Box<Shortcut>>,
     pub stage: Stage,
-    /// When the handshake has taken too long.
+    /// When the handshake times out.
     pub deadline: Option<Instant>,
-    /// What has come of its next message.
+    /// The bytes of its next message that have been received.
     pub heard: Vec<u8>,
     pub owner: Owner,
-    /// The peer in its endpoint's table; RDM only.
+    /// The peer in its endpoint's table; only of RDM endpoints.
     pub peer: Option<PeerKey>,
     /// The peer in the endpoint's address vector, or [`UNKNOWN_SOURCE`].
     pub src: u64,
-    /// What both sides can beyond the C library's protocol.
+    /// The extensions of the C library's protocol that both sides support.
     pub features: Features,
     pub order: ByteOrder,
-    /// Names the peer's endpoint, see [`crate::wire::handshake::Message`].
+    /// Identifies the peer's endpoint, see [`crate::wire::handshake::Message`].
     pub instance: u64,
-    /// The peer's process; RDM only.
+    /// The peer's process; only of RDM endpoints.
     pub pid: u32,
     pub stream: Stream,
     pub incoming: Incoming,
-    /// Why messages may not take the short way.
+    /// The flags that force messages onto the slow path.
     pub detours: Detours,
-    /// Bytes that were read behind a message that waits.
+    /// Bytes that were read after a message that waits.
     pub backlog: Vec<u8>,
     pub outbox: Outbox,
     pub looked: Looked,
-    /// What was sent without a copy.
+    /// Operations that were sent without a copy.
     pub lent: Lent,
     pub burst: Burst,
-    /// Answers to what the peer has sent, which are not the application's.
+    /// The burst of answers to the peer, which are not messages of the application.
     pub answers: Burst,
-    /// What the answers in the outbox take.
+    /// The size of the answers in the outbox.
     pub debt: Debt,
     /// Whether the outbox waits for its burst to end.
     pub is_held: bool,
-    /// Whether there are only answers in it then.
+    /// Whether the outbox then contains only answers.
     pub owes: bool,
-    /// Whether the kernel takes no more for now.
+    /// Whether the kernel accepts no more data for now.
     pub is_blocked: bool,
-    /// Whether it never will, since the peer has gone: the connection ends when what
-    /// has come before is read.
+    /// Whether it never will, since the peer has gone: the connection ends when the data that
+    /// arrived before has been read.
     pub is_cut_off: bool,
     /// Whether the connection is in the list of those with more to read.
     pub is_ready: bool,
-    /// Reads in a row that were of small messages while large ones come.
+    /// Number of consecutive reads of small messages while the connection is in bulk mode.
     pub small_reads: u8,
-    /// Whether this side has asked for the connection.
+    /// Whether this side has requested the connection.
     pub calls: bool,
-    /// How often it has brought something, as far as it is counted.
+    /// How often it has received something, as far as that is counted.
     pub brought: u8,
-    /// Whether its host is still there.
+    /// Detects whether its host has failed.
     pub watch: Watch,
-    /// Whether the two processes can read one another's memory.
+    /// Whether the two processes can read each other's memory.
     pub neighbour: Neighbour,
-    /// What they read there.
+    /// The copies from the peer's memory.
     pub copies: Copies,
     /// Number of the next message in the stream.
     pub sequence: u8,
-    /// What each of the two processes accesses of the other's memory by itself.
+    /// The access of each of the two processes to the other's memory by itself.
     pub onesided: Box<OneSided>,
-    /// Reads whose bytes have not come, oldest first.
+    /// Reads whose data has not arrived, oldest first.
     pub reads: VecDeque<PendingRead>,
     /// Operations that wait for an acknowledgement, oldest first.
     pub acks: VecDeque<Unacknowledged>,
-    /// Names of messages that have come and are to be acknowledged.
+    /// Names of received messages that are to be acknowledged.
     pub owed: Vec<u64>,
-    /// Operations that wait for an answer that names them.
+    /// Operations that wait for an answer that contains their name.
     pub named: SlotMap<NameKey, Named>,
-    /// Messages announced in the C library's protocol; `None` where the peer
-    /// does not know that, or this library's.
+    /// Messages announced in the C library's protocol; `None` if the peer does not support that, or
+    /// supports this library's.
     pub narrow: Option<Narrow>,
-    /// Receives whose messages were asked for.
+    /// Receives whose messages were requested.
     pub asked: HashMap<Rendezvous, Asked>,
-    /// Whether the log says that the peer lacks what operations asked for.
+    /// Whether the log already says that the peer does not support requested operations.
     pub is_refused: bool,
-    /// Whether the log says that it has been refused access to memory.
+    /// Whether the log already says that the peer was refused access to memory.
     pub refusal_is_logged: bool,
 }
 
-/// Messages that follow each other: what is sent after the same call of the
-/// application goes out together, but for the first.
+/// A burst of messages: messages that are sent after the same call of the application are sent
+/// together, except for the first one.
 #[derive(Default)]
 pub struct Burst {
-    /// The application's call ([`Signals::calls`]) after which something was sent
-    /// last.
+    /// The application's call ([`Signals::calls`]) after which the last message was sent.
     call: u64,
-    /// Messages that have left after it.
+    /// Number of messages sent after that call.
     sent: u64,
-    /// Whether there is nothing to be gained by waiting for others: they go
-    /// through memory.
+    /// Whether bursts save nothing, since messages go through shared memory.
     is_free: bool,
 }
 
-/// When this connection was last looked at for what has come.
+/// When this connection was last checked for received data.
 #[derive(Default)]
 pub struct Looked {
-    /// The progress call that did, by the number of those that look at it.
+    /// The number of the progress call that checked it, among those that do.
     round: u64,
-    /// How much of the outbox had left.
+    /// Number of bytes of the outbox that had been sent.
     sent: u64,
 }
 
 impl Looked {
-    /// Notes a look.
+    /// Notes a check.
     pub fn note(&mut self, round: u64, sent: u64) {
         *self = Looked { round, sent };
     }
 
-    /// How much of `sent` has left without a look.
+    /// Returns how much of `sent` has been sent without a check.
     #[inline]
     pub fn sent_since(&mut self, round: u64, sent: u64) -> u64 {
         if round != self.round {
@@ -157,7 +155,7 @@ impl Looked {
 }
 
 impl Burst {
-    /// Whether the next message is to be held back. If not, it leaves.
+    /// Returns whether the next message is to be held for a burst; otherwise it is counted as sent.
     #[inline]
     pub fn holds_back(&mut self, signals: &Signals) -> bool {
         let holds_back = self.would_hold_back(signals);
@@ -167,7 +165,7 @@ impl Burst {
         holds_back
     }
 
-    /// Whether the next message is to be held back.
+    /// Returns whether the next message is to be held for a burst.
     #[inline(always)]
     pub fn would_hold_back(&mut self, signals: &Signals) -> bool {
         let call = signals.calls();
@@ -178,93 +176,89 @@ impl Burst {
         self.sent != 0 && signals.holds_after(self.sent)
     }
 
-    /// No message is held back any more.
+    /// Ends holding messages for bursts.
     pub fn set_free(&mut self) {
         self.is_free = true;
         self.sent = 0;
     }
 
-    /// A message has left.
+    /// Counts a message that is sent.
     #[inline]
     pub fn sent(&mut self) {
         self.sent += u64::from(!self.is_free);
     }
 }
 
-/// How far a connection has come.
-///
-/// Told apart by a byte of its own, which every message looks at.
+/// The stage of a connection. Its discriminant is a byte of its own, which every message tests.
 #[repr(u8)]
 pub enum Stage {
-    /// connect(2) is under way; then this goes out.
+    /// connect(2) is in progress; `request` is sent when it succeeds.
     Connecting { request: Vec<u8> },
-    /// Our hello is out; when it is answered, the request follows.
+    /// The hello is sent; the request follows the answer.
     Proving { nonce: Nonce, request: Vec<u8> },
-    /// The request is out.
+    /// The request is sent.
     Requested,
-    /// Accepted: the peer has the word.
+    /// Accepted: the peer has to send first.
     Accepted(Door),
-    /// The stream flows.
+    /// The stream has begun.
     Open,
 }
 
-/// What a peer that has connected must do first.
+/// The first step that a peer that has connected must take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Door {
-    /// Send its request; no key is needed.
+    /// Send its request; no key is required.
     Open,
-    /// Send its request, having proved its key.
+    /// Send its request; it has proved its key.
     Proven,
-    /// Say hello.
+    /// Send hello.
     Closed,
-    /// Prove its key, after these numbers.
+    /// Prove its key, for these numbers.
     Challenged { theirs: Nonce, ours: Nonce },
 }
 
-/// Whose connection it is.
+/// The owner of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Owner {
     /// An endpoint's.
     Ep(EpKey),
-    /// Nobody's yet, it came in here.
+    /// A listener's, until the request has been processed.
     Listener(ListenerKey),
 }
 
-/// A read on its way.
+/// A read in progress.
 pub struct PendingRead {
     pub ticket: Ticket,
     pub memory: AppIov,
 }
 
-/// An operation that is done when the peer acknowledges its message.
+/// An operation that completes when the peer acknowledges its message.
 pub struct Unacknowledged {
     pub ticket: Ticket,
-    /// Position in the stream behind the message. As long as it has not left,
-    /// the operation's memory is read, and no acknowledgement can be true.
+    /// Position in the stream after the message. Until the message has been sent, the operation's
+    /// memory is in use, and an acknowledgement cannot be genuine.
     pub end: u64,
 }
 
 /// An operation that waits for an answer with its name.
 pub enum Named {
-    /// To be acknowledged.
+    /// A message that is to be acknowledged.
     Ack(Unacknowledged),
-    /// A message that the peer copies from this process's memory, and then
-    /// acknowledges.
+    /// A message that the peer copies from this process's memory, and then acknowledges.
     Offered {
         waits: Unacknowledged,
         memory: AppIov,
     },
-    /// An atomic operation, with the place for its old values.
+    /// An atomic operation, with the memory for its old values.
     Atomic { ticket: Ticket, result: AppIov },
-    /// A message that was announced: to be sent when it is asked for.
+    /// An announced message, which is sent when it is requested.
     Announced {
         ticket: Ticket,
-        /// `None` once it was asked for.
+        /// `None` after it was requested.
         payload: Option<Payload>,
-        /// Whether it is done only when it has been acknowledged.
+        /// Whether the operation completes only when it has been acknowledged.
         ack: bool,
-        /// Position in the stream behind the announcement, and behind the message
-        /// once it was asked for.
+        /// Position in the stream after the announcement; after the message once it was requested.
         end: u64,
     },
 }
@@ -278,7 +272,7 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// How many they are.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         match self {
             Payload::App(memory) => memory.len(),
@@ -287,7 +281,7 @@ impl Payload {
     }
 }
 
-/// A receive that has asked for its message.
+/// A receive that has requested its message.
 pub struct Asked {
     pub memory: AppIov,
     pub receipt: Option<Receipt>,
@@ -295,8 +289,7 @@ pub struct Asked {
 }
 
 impl Connection {
-    /// A connection that has just begun, whose stream is to begin until the
-    /// `deadline`.
+    /// Creates a connection, whose stream has to begin before the `deadline`.
     pub fn new(socket: OwnedFd, owner: Owner, stage: Stage, deadline: Option<Instant>) -> Self {
         Connection {
             socket,
@@ -345,14 +338,14 @@ impl Connection {
         }
     }
 
-    /// Whether the stream flows.
+    /// Whether the stream has begun.
     #[inline]
     pub fn is_open(&self) -> bool {
         matches!(self.stage, Stage::Open)
     }
 
-    /// Whether nothing is under way: no message has come or left in part, and neither side
-    /// waits for anything that is still to come over it.
+    /// Whether the connection is idle: no message is partly received or sent, and neither side
+    /// waits for anything from the other.
     pub fn is_idle(&self) -> bool {
         let between_messages = self.is_open()
             && self.stream.is_between_messages()
@@ -364,23 +357,21 @@ impl Connection {
         between_messages && sent && !waits && !later
     }
 
-    /// Whether there may be something to read still where nothing can be sent for
-    /// this reason.
+    /// Whether there may still be data to read although sending fails for this reason.
     #[cold]
     pub fn outlives(&self, error: Errno) -> bool {
         let has_gone = matches!(error, Errno::EPIPE | Errno::ECONNRESET);
         has_gone && self.is_open() && !self.is_paused()
     }
 
-    /// The way that its bytes take.
+    /// Returns the path of its bytes: the socket or shared memory.
     #[inline(always)]
     pub fn path(&mut self) -> Path<'_> {
         Path::of(&self.socket, &mut self.shortcut)
     }
 
-    /// Sends what is queued until nothing is left, `true`, or no more is taken.
-    /// Application memory of at least `zerocopy` bytes is sent without a copy, where
-    /// that is possible.
+    /// Sends what is queued, until the queue is empty (`true`) or no more is accepted. Application
+    /// memory of at least `zerocopy` bytes is sent without a copy, if possible.
     ///
     /// # Errors
     /// The socket's.
@@ -394,7 +385,7 @@ impl Connection {
             .flush(registered, path, zerocopy, &mut self.lent)
     }
 
-    /// Whether what is sent goes through memory: nothing is held back there.
+    /// Whether messages are sent through shared memory, where they are not held for bursts.
     #[inline(always)]
     pub fn sends_by_memory(&self) -> bool {
         self.shortcut
@@ -408,8 +399,8 @@ impl Connection {
         shortcut.is_some_and(|shortcut| shortcut.takes_at_once(len))
     }
 
-    /// Whether the last bytes for the socket, which those in memory follow, have
-    /// not left and do not leave now.
+    /// Whether the last bytes for the socket, which the bytes in shared memory follow, are still
+    /// unsent after another attempt.
     pub fn is_leaving(&mut self) -> bool {
         let Some(shortcut) = &mut self.shortcut else {
             return false;
@@ -417,20 +408,19 @@ impl Connection {
         shortcut.is_leaving() && shortcut.leave(self.socket.as_fd()) == Err(Errno::EAGAIN)
     }
 
-    /// Whether what comes next has to wait.
+    /// Whether processing of received data has to wait.
     #[inline]
     pub fn is_paused(&self) -> bool {
         self.detours.pause() || self.copies.waiting.is_some()
     }
 
-    /// Whether messages with nothing special about them may take the short way.
+    /// Whether messages without special properties may take the fast path.
     #[inline(always)]
     pub fn is_plain(&self) -> bool {
         self.detours.let_in() && self.stream.is_between_messages()
     }
 
-    /// Counts answers, by which the outbox is larger than when it took so much
-    /// room.
+    /// Counts answers, by the growth of the outbox since its size was `room_before`.
     #[inline]
     pub fn owe(&mut self, room_before: usize) {
         let bytes = self.outbox.room().saturating_sub(room_before);
@@ -440,13 +430,13 @@ impl Connection {
         }
     }
 
-    /// Whether the peer has read so many of its answers that it may ask on.
+    /// Whether the peer has read enough of its answers that further requests are accepted.
     pub fn may_ask_on(&mut self) -> bool {
         let awaits = self.awaits_answers();
         self.debt.is_small(awaits, self.outbox.span())
     }
 
-    /// Whether the peer is to answer something.
+    /// Whether answers of the peer are outstanding.
     #[inline]
     fn awaits_answers(&self) -> bool {
         !(self.named.is_empty()
@@ -455,8 +445,7 @@ impl Connection {
             && self.asked.is_empty())
     }
 
-    /// The handshake is over, which the peer ended with this message: the stream
-    /// begins.
+    /// Handles the end of the handshake, with the last message of the peer: the stream begins.
     pub fn open(&mut self, message: &Message, params: &Params) {
         self.stage = Stage::Open;
         self.deadline = None;
@@ -465,7 +454,7 @@ impl Connection {
         let is_foreign = self.order != ByteOrder::Native;
         self.detours.set(Detour::Unopened, false);
         self.detours.set(Detour::Foreign, is_foreign);
-        // Atomic values are exchanged as they stand in memory.
+        // Atomic values are exchanged in their representation in memory.
         self.features = match message.order {
             ByteOrder::Native => message.features.and(params.features()),
             ByteOrder::Big => Features::default(),
@@ -475,30 +464,30 @@ impl Connection {
         socket::set_up_path(self.socket.as_fd(), message.host, params);
     }
 
-    /// The RDM protocol that both sides speak is of this version.
+    /// Sets the version of the RDM protocol that both sides support.
     pub fn agree_on(&mut self, version: u8) {
         let narrow = version >= rdm::RENDEZVOUS && !self.features.has(Features::RENDEZVOUS);
         self.narrow = narrow.then(Narrow::default);
     }
 
-    /// The oldest read, on the way to its place.
+    /// Returns the oldest read, whose data arrives next.
     pub fn oldest_read(&mut self) -> Result<Placing, Fault> {
         let unasked = Fault::Protocol(WireError::Field("read response"));
         let read = self.reads.pop_front().ok_or(unasked)?;
         Ok(Placing::read(read.memory, read.ticket))
     }
 
-    /// A name for an operation that waits for an answer.
+    /// Registers an operation that waits for an answer; returns its name.
     pub fn name_op(&mut self, waits: Named) -> u64 {
         to_peer(self.named.insert(waits))
     }
 
-    /// The operation of this name.
+    /// Returns the operation with this name.
     pub fn named(&mut self, name: u64) -> Option<&mut Named> {
         self.named.get_mut(from_peer(name))
     }
 
-    /// Where the message is that was offered by this name.
+    /// Returns the memory of the message that was offered by this name.
     pub fn offered(&self, name: u64) -> Option<AppIov> {
         match self.named.get(from_peer(name)) {
             Some(Named::Offered { memory, .. }) => Some(*memory),
@@ -506,7 +495,7 @@ impl Connection {
         }
     }
 
-    /// Whether the peer was offered what it may ask for help with.
+    /// Whether an operation was offered to the peer for which it may request help.
     pub fn has_large_offers(&self) -> bool {
         self.named.values().any(|named| match named {
             Named::Offered { memory, .. } => memory.len() as u64 >= LEAST,
@@ -514,25 +503,24 @@ impl Connection {
         })
     }
 
-    /// The operation of the message that is posted next, with this header, and
-    /// is to be acknowledged.
+    /// Returns the entry for the operation of the next message, with this header, which is to be
+    /// acknowledged.
     #[inline]
     pub fn unacknowledged(&self, ticket: Ticket, header: &Header) -> Unacknowledged {
         let end = self.end_of_next(header);
         Unacknowledged { ticket, end }
     }
 
-    /// Position in the stream behind the message that is posted next, with this
-    /// header.
+    /// Returns the position in the stream after the next message, with this header.
     #[inline]
     pub fn end_of_next(&self, header: &Header) -> u64 {
         let len = header.encoded_len() + header.payload;
         self.outbox.end_of_next(len)
     }
 
-    /// The operation of this name, off the list, if it waits for the kind of
-    /// answer that `is_awaited` knows. Another kind of answer breaks the
-    /// protocol, and must not make the operation disappear.
+    /// Removes and returns the operation with this name, if it waits for the kind of answer that
+    /// `is_awaited` accepts. An answer of another kind is a protocol error, and must not remove the
+    /// operation.
     pub fn take_named(
         &mut self,
         name: u64,
@@ -545,12 +533,12 @@ impl Connection {
         }
     }
 
-    /// The address of the far end, for the log.
+    /// Returns the address of the peer, for the log.
     pub fn peer_text(&self) -> String {
         peer_text(self.socket.as_fd())
     }
 
-    /// Operations that will not be done any more.
+    /// Removes and returns the operations that will not complete.
     pub fn abandon(&mut self) -> Vec<Ticket> {
         let mut ops: Vec<Ticket> = self.lent.abandon().collect();
         ops.extend(self.outbox.abandon());
@@ -569,7 +557,7 @@ impl Connection {
         ops
     }
 
-    /// A header that acknowledges.
+    /// Returns the header of an acknowledgement.
     pub fn ack_header(name: Option<u64>) -> Header {
         match name {
             None => Header::ack(),
@@ -582,8 +570,8 @@ impl Connection {
     }
 }
 
-/// The address of an RDM endpoint: where its connection comes from, with the
-/// port at which it listens.
+/// Returns the address of an RDM endpoint: the address of its connection, with the port at which it
+/// listens.
 pub fn endpoint_address(from: SocketAddr, port: u16) -> SocketAddr {
     let mut addr = from;
     addr.set_port(port);

@@ -1,5 +1,5 @@
-//! What of a connection does not come through its socket: what is copied from
-//! the memory of the peer's process.
+//! The data of a connection that does not go through its socket: copies from the memory of the
+//! peer's process.
 
 use std::collections::HashMap;
 
@@ -10,35 +10,35 @@ use prov_util::process_memory::OtherIov;
 use crate::engine::link::messages::{Placing, Tcp};
 use crate::wire::header::{self, Header};
 
-/// What of a connection does not come through its socket.
+/// The data of a connection that does not go through its socket.
 #[derive(Default)]
 pub struct Copies {
-    /// Large writes since the peer's last one, if it has made one.
+    /// Number of large writes since the peer's last one, if it has made one.
     one_way: Option<u32>,
-    /// What is being copied from the peer's memory.
+    /// The copies in progress.
     pub transfers: Transfers<Tcp>,
-    /// The header of a message that may not overtake what is being copied.
-    /// Nothing behind it is read until then.
+    /// The header of a message that must not overtake the copies. Nothing after it is read until
+    /// then.
     pub waiting: Option<Header>,
-    /// A message for which there is no room yet; it goes on with a course.
+    /// A message that there is no space for; it continues with an action.
     pub held_back: Option<Held>,
-    /// What became of the message that is kept while it was being copied.
+    /// The outcome for a buffered message, if it was decided during the copy.
     pub course: Option<Course<Tcp>>,
-    /// Messages that were announced, and where they are.
+    /// Announced messages, with their memory.
     pub announced: HashMap<u64, Held>,
 }
 
 /// A message in the peer's memory.
 pub struct Held {
     pub from: Box<OtherIov>,
-    /// The peer's name for it, if it is acknowledged as soon as it is copied.
+    /// The peer's name for it, if it is to be acknowledged when it is copied.
     pub ack: Option<u64>,
     /// The peer's name for it, if it can help to copy it.
     pub offer: Option<u64>,
 }
 
 impl Held {
-    /// What the peer has no name for.
+    /// A message that the peer has not named.
     pub fn unnamed(from: OtherIov) -> Held {
         Held {
             from: Box::new(from),
@@ -48,22 +48,21 @@ impl Held {
     }
 }
 
-/// Large writes without one by the peer after which they go through the socket
-/// again: two processes with nothing else to do get them through it faster, as
-/// they share the work.
+/// Number of large writes without one by the peer after which they go through the socket again: two
+/// processes without other work transfer them faster through the socket, since both of them copy.
 const MUTUAL: u32 = 256;
 
-/// Transfers that may wait before nothing more is read.
+/// Largest number of waiting transfers; beyond it nothing more is read.
 const LIMIT: usize = 1024;
 
 impl Copies {
-    /// Whether a message has to wait until what came before it is copied.
+    /// Returns whether a message has to wait until earlier data is copied.
     pub fn must_wait(&self, header: &Header) -> bool {
         if self.transfers.is_empty() {
             return false;
         }
         match header.op {
-            // Reads are done in order.
+            // Reads are answered in order.
             header::Op::ReadResponse => true,
             header::Op::Refusal => header::refusal::is_of_read(header),
             header::Op::DirectRead | header::Op::DirectWrite => self.transfers.len() >= LIMIT,
@@ -74,7 +73,7 @@ impl Copies {
             | header::Op::NamedAck
             | header::Op::Throttle
             | header::Op::WideCts => false,
-            // Nothing that the peer does overtakes what it wrote before.
+            // Nothing may overtake what the peer wrote before.
             header::Op::Accessed
             | header::Op::AtomicRequest
             | header::Op::Data
@@ -94,15 +93,15 @@ impl Copies {
         self.one_way = Some(0);
     }
 
-    /// Counts a large write by this process; whether the peer has large writes
-    /// under way, too.
+    /// Counts a large write by this process; returns whether the peer has large writes in progress,
+    /// too.
     pub fn is_mutual(&mut self) -> bool {
         let count = self.one_way.map(|count| count.saturating_add(1));
         self.one_way = count;
         count.is_some_and(|count| count <= MUTUAL)
     }
 
-    /// Whether anything is copied, or was announced to be.
+    /// Whether there are copies or announced messages.
     pub fn are_any(&self) -> bool {
         !self.transfers.is_empty()
             || self.waiting.is_some()
@@ -111,7 +110,7 @@ impl Copies {
             || !self.announced.is_empty()
     }
 
-    /// What will not come to its place any more.
+    /// Removes and returns the transfers that will not complete.
     pub fn abandon(&mut self) -> Vec<Placing> {
         let goals = self.transfers.drain().map(|transfer| transfer.to);
         let goals = goals.chain(self.course.take().map(Goal::from));

@@ -1,53 +1,51 @@
-//! Why messages on a connection may not take the short way.
+//! The flags that force messages of a connection onto the slow path.
 
-/// One reason.
+/// A reason for the slow path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum Detour {
-    /// A message waits, unread, for a receive to take it. Nothing behind it is
-    /// read until then.
+    /// A message waits, unread, for a receive (flow control). Nothing after it is read until then.
     HeldBack = 1 << 0,
-    /// The peer has not read too many of its answers. Nothing more is read from
-    /// it until it has read some of them.
+    /// The peer has too many unread answers. Nothing more is read from it until it has read some of
+    /// them.
     Overdue = 1 << 1,
-    /// Large messages come: little is read ahead of them.
+    /// The connection is in bulk mode: little is read ahead of large messages.
     Bulk = 1 << 2,
-    /// The poller has said that the peer sends no more. It says so only once, and
-    /// then reading has to go on until the end of the stream shows.
+    /// The poller has reported that the peer sends no more. It does so only once, and reading then
+    /// has to continue until the end of the stream.
     PeerEnded = 1 << 3,
-    /// Something is being copied from the peer's memory, or a message waits for
-    /// that.
+    /// A copy from the peer's memory is in progress, or a message waits for one.
     Copying = 1 << 4,
     /// Each message is logged.
     Traced = 1 << 5,
-    /// The handshake is not over.
+    /// The handshake has not ended.
     Unopened = 1 << 6,
-    /// The peer has the other byte order.
+    /// The peer's byte order is different.
     Foreign = 1 << 7,
-    /// The peer wants every message announced.
+    /// The peer requires that every message is announced.
     Throttled = 1 << 8,
-    /// A remote operation with immediate data waits until the application has read
-    /// completions. Nothing behind it is read until then.
+    /// A remote operation with immediate data waits until the application has read completions.
+    /// Nothing after it is read until then.
     Unreported = 1 << 9,
 }
 
-/// Those that there are now, in one place, which every message looks at.
+/// The current reasons, as a bit set that is tested with one operation for each message.
 #[derive(Clone, Copy, Debug)]
 pub struct Detours(u16);
 
-/// Those that let nothing pass which comes.
+/// Reasons that block all received messages.
 const PAUSES: u16 = Detour::HeldBack as u16 | Detour::Overdue as u16 | Detour::Unreported as u16;
-/// Those for any message.
+/// Reasons for messages of both directions.
 const ALWAYS: u16 = Detour::Unopened as u16 | Detour::Foreign as u16;
-/// Those for messages that come.
+/// Reasons for received messages.
 const IN: u16 = ALWAYS | PAUSES | Detour::Copying as u16 | Detour::Traced as u16;
-/// Those for messages that come and are read from the socket.
+/// Reasons for messages that are read from the socket.
 const READ: u16 = IN | Detour::Bulk as u16 | Detour::PeerEnded as u16;
-/// Those for messages that go.
+/// Reasons for messages that are sent.
 const OUT: u16 = ALWAYS | Detour::Throttled as u16;
 
 impl Detours {
-    /// Those of a connection that begins.
+    /// The reasons of a new connection.
     pub const FIRST: Detours = Detours(Detour::Unopened as u16);
 
     #[inline(always)]
@@ -60,25 +58,25 @@ impl Detours {
         self.0 = self.0 & !(detour as u16) | if is_there { detour as u16 } else { 0 };
     }
 
-    /// Whether nothing more is read for now.
+    /// Whether reading is paused.
     #[inline(always)]
     pub fn pause(self) -> bool {
         self.0 & PAUSES != 0
     }
 
-    /// Whether there are none for messages that come.
+    /// Whether received messages may take the fast path.
     #[inline(always)]
     pub fn let_in(self) -> bool {
         self.0 & IN == 0
     }
 
-    /// Whether there are none for messages that come and are read from the socket.
+    /// Whether messages that are read from the socket may take the fast path.
     #[inline(always)]
     pub fn let_read(self) -> bool {
         self.0 & READ == 0
     }
 
-    /// Whether there are none for messages that go.
+    /// Whether messages that are sent may take the fast path.
     #[inline(always)]
     pub fn let_out(self) -> bool {
         self.0 & OUT == 0

@@ -1,5 +1,4 @@
-//! What the engine knows of an endpoint besides its messages: how it finds its
-//! connection.
+//! The state of an endpoint besides its messages: how it finds its connection.
 
 use prov_util::eq::ConnectionEvents;
 
@@ -7,21 +6,21 @@ use crate::engine::link::keys::ConnKey;
 use crate::engine::link::rdm::Rdm;
 use crate::wire::authentication::Key;
 
-/// The part of an endpoint that is tcp's.
+/// The part of an endpoint that is specific to tcp.
 pub struct OwnPart {
     pub kind: Kind,
-    /// What its peers must prove to know.
+    /// The key that its peers must prove.
     pub auth_key: Option<Key>,
-    /// The order of its operations (`msg_order` in `struct fi_tx_attr`): whether accesses to
-    /// memory come behind messages. All other order is kept in any case.
+    /// The order of its operations (`msg_order` in `struct fi_tx_attr`), which decides whether
+    /// remote accesses are ordered after messages. All other orders are kept in any case.
     pub msg_order: u64,
 }
 
 /// How an endpoint finds its connection.
 pub enum Kind {
-    /// It has one.
+    /// A connected endpoint, with one connection.
     Msg(Msg),
-    /// It has one per peer.
+    /// An RDM endpoint, with one connection for each peer.
     Rdm(Box<Rdm>),
 }
 
@@ -29,7 +28,7 @@ pub enum Kind {
 #[derive(Default)]
 pub struct Msg {
     pub conn: Option<ConnKey>,
-    /// Where the fate of its connection is reported.
+    /// The source of its connection events.
     pub events: Option<ConnectionEvents>,
     /// Whether it had a connection that has ended.
     pub ended: bool,

@@ -6,7 +6,7 @@ use prov_util::errno::Errno;
 
 use crate::wire::WireError;
 
-/// Why a connection ends.
+/// The reason why a connection ends.
 #[derive(Debug)]
 pub enum Fault {
     /// The peer broke the protocol.
@@ -15,14 +15,13 @@ pub enum Fault {
     Memory { error: Errno, addr: u64, len: u64 },
     /// The socket has an error, or has ended.
     Io(Errno),
-    /// The peer refused, with these connection data.
+    /// The peer rejected the request, with this connection data.
     Refused(Vec<u8>),
-    /// The other side has no endpoint of the RDM type.
+    /// The other side is not an RDM endpoint.
     Foreign,
-    /// The peer did not prove that it has the key of this side, for this
-    /// reason.
+    /// The peer did not prove the key of this side, for this reason.
     Unproven(&'static str),
-    /// It has ended already.
+    /// The connection has ended already.
     Gone,
 }
 
@@ -45,5 +44,5 @@ impl From<OutOfTurn> for Fault {
     }
 }
 
-/// Whether to go on taking in.
+/// Whether to continue processing received data.
 pub type Step = Result<(), Fault>;

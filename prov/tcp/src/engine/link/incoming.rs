@@ -1,25 +1,26 @@
-//! The message that a connection is receiving.
+//! The message that is being received on a connection.
 
 use prov_message::{Course, Kept};
 
 use crate::engine::link::messages::{Placing, Tcp};
 use crate::wire::header::Header;
 
-/// Where the rest of the current message goes.
+/// The destination of the rest of the current message.
 #[derive(Default)]
 pub enum Incoming {
-    /// Nowhere: no message has begun.
+    /// None: no message has begun.
     #[default]
     Nothing,
-    /// To its place in memory, which may be too small.
+    /// Its destination in memory, which may be too small.
     Place(Box<Placing>),
     /// Into the queue of unexpected messages.
     Keep(Kept),
-    /// Into a buffer of ours, to be acted upon when complete.
+    /// A buffer of the library; the message is processed when it is complete.
     Collect(Collecting),
-    /// Nobody wants it.
+    /// None: the message is dropped.
     Discard,
-    /// Nowhere: it may not go where it should. The peer is told so behind its end.
+    /// None: access to the destination is not permitted. The peer is informed after the end of the
+    /// message.
     Refuse(Header),
 }
 
@@ -34,7 +35,7 @@ impl From<Course<Tcp>> for Incoming {
     }
 }
 
-/// A message that is acted upon.
+/// A message that is processed when it is complete.
 pub struct Collecting {
     pub header: Header,
     pub bytes: Vec<u8>,

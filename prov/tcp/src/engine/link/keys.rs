@@ -1,5 +1,5 @@
-//! Names of the engine's things. A name is never used twice, so that an event
-//! for something that is gone finds nothing.
+//! Names of the engine's objects. A name is never reused, so that an event for an object that does
+//! not exist any longer finds nothing.
 
 pub use prov_message::EpKey;
 pub use prov_message::peers::PeerKey;
@@ -15,22 +15,21 @@ new_key_type! {
     pub struct NameKey;
 }
 
-/// What a descriptor in the poller belongs to: a connection's socket or a listening
-/// one.
+/// The owner of a descriptor in the poller: a connection's socket or a listening one.
 pub type Source = prov_message::keys::Source<ConnKey, ListenerKey>;
 
-/// What a descriptor has.
+/// The events of a descriptor.
 pub type Event = poller::Event<Source>;
 
-/// What is looked at again when its time has come.
+/// The target of a timer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Due {
-    /// A connection whose handshake takes long.
+    /// A connection whose handshake may time out.
     Conn(ConnKey),
-    /// A peer to which there is no connection.
+    /// A peer without a connection, for which an attempt is due.
     Peer(EpKey, PeerKey),
-    /// A listener that rests.
+    /// A listener that pauses.
     Listener(ListenerKey),
-    /// All open connections, whose hosts may be silent.
+    /// All open connections, whose hosts may have failed.
     Silence,
 }

@@ -7,21 +7,21 @@ use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::wire::authentication::Key;
 use crate::wire::handshake::Message;
 
-/// Connections that may wait to be taken from the system.
+/// Bound of connections that wait in the kernel to be accepted (listen(2)).
 pub const BACKLOG: i32 = 4096;
 
-/// A socket that strangers connect to.
+/// A listening socket.
 pub struct Listener {
     pub socket: OwnedFd,
     pub kind: ListenerKind,
-    /// What peers must prove to know.
+    /// The key that peers must prove.
     pub auth_key: Option<Key>,
     /// Connections that have not sent their whole request, oldest first.
     pub half_open: VecDeque<ConnKey>,
 }
 
 impl Listener {
-    /// Whether more requests may come.
+    /// Whether further requests are accepted.
     pub fn has_room(&self) -> bool {
         match &self.kind {
             ListenerKind::Rdm(_) => true,
@@ -30,7 +30,7 @@ impl Listener {
     }
 }
 
-/// Who takes the requests.
+/// The owner of the requests.
 pub enum ListenerKind {
     /// An RDM endpoint.
     Rdm(EpKey),
@@ -38,18 +38,18 @@ pub enum ListenerKind {
     Passive(Box<dyn RequestSink>),
 }
 
-/// Where a passive endpoint's connection requests go.
+/// The queue for a passive endpoint's connection requests.
 pub trait RequestSink: Send {
-    /// Whether more requests may come.
+    /// Whether further requests are accepted.
     fn has_room(&self) -> bool;
-    /// A peer asks for a connection (`FI_CONNREQ`).
+    /// Reports a peer that requests a connection (`FI_CONNREQ`).
     fn request(&self, incomer: Incomer);
 }
 
-/// A peer that asks for a connection.
+/// A peer that requests a connection.
 pub struct Incomer {
     pub socket: OwnedFd,
     pub message: Message,
-    /// What it has proved to know.
+    /// The key that it has proved.
     pub auth_key: Option<Key>,
 }

@@ -1,4 +1,4 @@
-//! What the parts of `prov_message` are told about tcp.
+//! The parameters of tcp for the parts of `prov_message`.
 
 use prov_message::Transport;
 
@@ -15,7 +15,7 @@ impl Transport for Tcp {
     type Endpoint = OwnPart;
 
     fn acknowledges_what_is_kept(ack: Ack) -> bool {
-        // As the C library does with what it has taken in.
+        // As the C library does for messages that it has received.
         ack == Ack::Next
     }
 }
@@ -28,25 +28,25 @@ pub type Placing = prov_message::Placing<Tcp>;
 pub type Receipt = prov_message::Receipt<Ack>;
 pub type Then = prov_message::Then<Tcp>;
 
-/// What a sender wants to hear about its message.
+/// The acknowledgement that the sender of a message requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Ack {
-    /// Nothing.
+    /// None.
     #[default]
     None,
-    /// That the oldest message which asked has come.
+    /// That of the oldest message that requested one.
     Next,
-    /// That the message of this name has come.
+    /// That of the message with this name.
     Named(u64),
 }
 
-/// The sender's name for a message that it announced.
+/// The sender's name for a message that it has announced.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Rendezvous {
     /// In the C library's protocol.
     Narrow(u8),
-    /// Between two of this library.
+    /// Between two endpoints of this library.
     Wide(u64),
-    /// Between two processes of one host: where it is is known.
+    /// Between two processes of one host; the memory of the message is known.
     Direct(u64),
 }

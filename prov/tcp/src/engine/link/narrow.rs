@@ -1,43 +1,43 @@
-//! The names that messages announced to a C peer have: one byte each.
+//! The names of messages announced to a C peer: one byte each.
 
 use prov_message::Ticket;
 
 use crate::engine::link::connection::Payload;
 
-/// Messages of one connection that are announced in the C library's protocol
-/// and were not asked for yet.
+/// Messages of one connection that are announced in the C library's protocol and not yet requested.
 #[derive(Default)]
 pub struct Narrow {
-    /// By name, less [`FIRST`]; no longer than there ever were names at once.
+    /// Indexed by name less [`FIRST`]; as long as the largest number of names in use at the same
+    /// time.
     waiting: Vec<Option<Waiting>>,
 }
 
-/// A message that is sent when the peer asks for it.
+/// A message that is sent when the peer requests it.
 pub struct Waiting {
     pub ticket: Ticket,
     pub payload: Payload,
-    /// Whether it is done only when it has been acknowledged.
+    /// Whether the operation completes only when it has been acknowledged.
     pub wants_ack: bool,
 }
 
 const FIRST: u8 = 1;
-/// Names that there are.
+/// Number of names.
 pub const NAMES: usize = 254;
 
 impl Narrow {
-    /// A name for another message, if there is one.
+    /// Returns a free name, if there is one.
     pub fn free_name(&self) -> Option<u8> {
         let free = self.waiting.iter().position(Option::is_none);
         let at = free.unwrap_or(self.waiting.len());
         (at < NAMES).then_some(at as u8 + FIRST)
     }
 
-    /// Whether a message waits to be asked for.
+    /// Whether any message waits to be requested.
     pub fn is_waiting(&self) -> bool {
         self.waiting.iter().any(Option::is_some)
     }
 
-    /// Gives a message a name that is free.
+    /// Assigns a free name to a message.
     #[allow(
         clippy::indexing_slicing,
         reason = "names are given in order, and those in between are free"
@@ -51,13 +51,13 @@ impl Narrow {
         }
     }
 
-    /// The message of this name, which is free from now on.
+    /// Removes the message with this name, which is free from then on.
     pub fn take(&mut self, name: u8) -> Option<Waiting> {
         let at = name.checked_sub(FIRST)?;
         self.waiting.get_mut(usize::from(at))?.take()
     }
 
-    /// Gives up all messages.
+    /// Removes all messages.
     pub fn abandon(&mut self) -> impl Iterator<Item = Ticket> {
         let waiting = self.waiting.drain(..).flatten();
         waiting.map(|message| message.ticket)
@@ -97,7 +97,7 @@ mod tests {
         for name in [0, 255] {
             assert!(narrow.take(name).is_none());
         }
-        // A name is used again once it is free, and belongs to one message.
+        // A name is reused once it is free, and belongs to one message.
         for name in [200, 7] {
             narrow.take(name).unwrap().ticket.abandon();
             assert!(narrow.take(name).is_none());

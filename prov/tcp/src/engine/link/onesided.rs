@@ -1,5 +1,5 @@
-//! What the processes at the two ends of a connection access of one another's registered
-//! memory by themselves ([`prov_local::onesided`]).
+//! Access to registered memory that each of the two processes of a connection carries out by itself
+//! ([`prov_local::onesided`]).
 
 use prov_local::onesided::table::Watching;
 use prov_local::onesided::window::Window;
@@ -11,42 +11,42 @@ use crate::engine::link::messages::Then;
 /// See the [module](self) description.
 #[derive(Default)]
 pub struct OneSided {
-    /// What of the peer's memory this process may access.
+    /// The peer's regions that this process may access.
     pub regions: Regions,
-    /// The peer may access this process's memory.
+    /// The peer's right to access this process's memory.
     pub watching: Option<Watching>,
-    /// Whether the peer may have yet to act upon an access that it was asked for.
+    /// Whether the peer may have an access request that it has not yet acted upon.
     has_asked: bool,
-    /// Up to where the peer has acted upon all messages, or has those left that tell it of
-    /// accesses; `None` until it is known to have acted upon all.
+    /// Position up to which the peer has acted upon all messages, except notifications of accesses;
+    /// `None` until it is known to have acted upon all.
     settled: Option<Position>,
 }
 
-/// How far messages have been posted.
+/// A position in the stream of posted messages.
 #[derive(Clone, Copy)]
 struct Position {
-    /// Slots of the memory that is shared; known while nothing is queued.
+    /// Number of slots of the shared memory; valid while nothing is queued.
     slots: u64,
-    /// Bytes that were queued, of all times.
+    /// Total number of bytes that were queued.
     queued: u64,
 }
 
 /// The regions of the peer.
 #[derive(Default)]
 pub enum Regions {
-    /// The peer has not said where they stand.
+    /// The peer has not said where its table is.
     #[default]
     Unknown,
-    /// In the peer's file of this number.
+    /// In the file of the peer with this number.
     Offered(u64),
-    /// They can be looked at.
+    /// The table is mapped.
     Open(Box<Window>),
-    /// They cannot.
+    /// The table cannot be used.
     Closed,
 }
 
 impl Connection {
-    /// The message posted last asks the peer for an access.
+    /// Notes that the message posted last requests an access from the peer.
     pub fn has_asked(&mut self) {
         self.onesided.has_asked = true;
     }
@@ -59,8 +59,7 @@ impl Connection {
         }
     }
 
-    /// Whether nothing was posted since the peer had acted upon everything but what tells it
-    /// of accesses.
+    /// Whether only notifications of accesses were posted since the peer had acted upon everything.
     pub fn is_as_settled(&self) -> bool {
         let Some(settled) = self.onesided.settled else {
             return false;
@@ -68,13 +67,13 @@ impl Connection {
         let posted = self.posted();
         match self.outbox.is_idle() {
             true => posted.slots == settled.slots,
-            // What is queued leaves in order, and nothing leaves before it.
+            // What is queued is sent in order, and nothing is sent before it.
             false => posted.queued == settled.queued,
         }
     }
 
-    /// Whether this process's own access would be in order now: the peer has acted upon all
-    /// accesses that it was asked for, and with `behind_messages` upon all messages.
+    /// Whether an access by this process itself would be in order now: the peer has acted upon all
+    /// access requests, and with `behind_messages` upon all messages.
     pub fn may_access(&mut self, behind_messages: bool) -> bool {
         if (behind_messages || self.onesided.has_asked) && !self.is_as_settled() {
             let shortcut = self.shortcut.as_ref();
@@ -87,7 +86,7 @@ impl Connection {
         !self.awaits_reads() && !self.is_cut_off
     }
 
-    /// Whether bytes of reads are still to come to their places.
+    /// Whether data of reads is still to arrive.
     fn awaits_reads(&self) -> bool {
         let is_read = match &self.incoming {
             Incoming::Place(placing) => matches!(placing.then, Then::Read(_)),
@@ -96,13 +95,13 @@ impl Connection {
         is_read || !self.reads.is_empty() || !self.copies.transfers.is_empty()
     }
 
-    /// What was posted since [`Connection::is_as_settled`] said yes tells the peer of an
-    /// access, for which no access waits.
+    /// Notes that the messages posted since [`Connection::is_as_settled`] returned true are
+    /// notifications of accesses, which accesses need not wait for.
     pub fn has_told(&mut self) {
         self.onesided.settled = Some(self.posted());
     }
 
-    /// Says to the peer that this process has acted upon all that has come, if that is so.
+    /// Reports to the peer that this process has acted upon everything it received, if that is so.
     pub fn settle(&self) {
         if let Some(shortcut) = &self.shortcut
             && shortcut.is_in()

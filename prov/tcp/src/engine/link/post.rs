@@ -1,23 +1,23 @@
-//! Messages on their way out.
+//! Messages to be sent.
 
 use prov_message::Op;
 use prov_message::peers::Bytes;
 
 use crate::wire::header::{Header, MAX_HEADER, RmaIov};
 
-/// What is posted: a header and what follows it.
+/// A message to post: a header and what follows it.
 pub struct Post<'a> {
     pub header: Header,
     pub rma: &'a [RmaIov],
     pub payload: Bytes<'a>,
-    /// Whether the payload must be copied if it cannot leave at once.
+    /// Whether the payload must be copied if it cannot be sent immediately.
     pub copy: bool,
-    /// Reported when the kernel has taken everything.
+    /// Reported when the kernel has accepted everything.
     pub op: Option<Op>,
 }
 
 impl<'a> Post<'a> {
-    /// A message of this library's own, which no operation is waiting for.
+    /// A message of the library itself, which no operation waits for.
     #[inline]
     pub fn own(header: Header, rma: &'a [RmaIov], bytes: &'a [u8]) -> Self {
         Post {
@@ -30,7 +30,7 @@ impl<'a> Post<'a> {
     }
 }
 
-/// Longest message, header included, that is copied to leave in one piece.
+/// Longest message, header included, that is copied into one buffer to be sent by one call.
 pub const SCRATCH: usize = 4096 + MAX_HEADER;
-/// Payloads up to this size are copied rather than pointed at.
+/// Largest payload in bytes that is copied rather than referenced.
 pub const COPY_LIMIT: usize = SCRATCH - MAX_HEADER;

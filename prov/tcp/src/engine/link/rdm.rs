@@ -1,4 +1,4 @@
-//! RDM endpoints: what they have besides their peers.
+//! The state of RDM endpoints besides their peers.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,20 +12,19 @@ use crate::params::Params;
 
 /// The part of an endpoint's state that RDM endpoints have.
 pub struct Rdm {
-    /// Where it listens.
+    /// The address at which it listens.
     pub addr: SocketAddr,
     pub listener: Option<ListenerKey>,
-    /// Names this endpoint towards peers, see
-    /// [`crate::wire::handshake::Message::instance`].
+    /// Identifies this endpoint towards peers, see [`crate::wire::handshake::Message::instance`].
     pub instance: u64,
     /// Other endpoints, with their connections.
     pub peers: Peers<ConnKey, Use<Av>, Waiting>,
-    /// Who was last found to have no endpoint of the RDM type.
+    /// The host that was last found to have no endpoint of the RDM type.
     pub foreign: Option<IpAddr>,
 }
 
 impl Rdm {
-    /// Without peers, at this address, and with an address vector.
+    /// Creates the state, at this address, with an address vector and without peers.
     pub fn new(av: Use<Av>, addr: SocketAddr, params: &Params) -> Self {
         let mut peers = Peers::new(Patience::within(params.connect_timeout()));
         peers.bind_av(av);

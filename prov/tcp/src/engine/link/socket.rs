@@ -15,27 +15,25 @@ use rustix::net::sockopt;
 
 use crate::params::Params;
 
-/// Options of a connection's socket.
+/// Sets the options of a connection's socket.
 fn set_up(socket: BorrowedFd<'_>, params: &Params) {
-    // A socket without these works, but is slower, or silent for longer when
-    // its peer's host is gone.
+    // A socket without these works, but is slower, or detects the failure of its peer's host later.
     if params.nodelay() {
         let _ = sockopt::set_tcp_nodelay(socket, true);
     }
     let _ = probe(socket, patience(params.connect_timeout()));
 }
 
-/// Chooses how a connected socket sends where its peer is on this host, as the
-/// addresses or the peer (its `host::mark`) say: nothing is lost on the way, and what
-/// paces the sender only slows it, but what waits in a long queue has left the
-/// caches when it is received.
+/// Sets the congestion control and send buffer of a connected socket whose peer is on this host, as
+/// the addresses or the peer (its `host::mark`) show. There is no loss on that path and pacing only
+/// slows the sender, and the data of a long queue has left the caches when it is received.
 pub fn set_up_path(socket: BorrowedFd<'_>, peer: u32, params: &Params) {
     if !host::is_within(socket, peer) {
         return;
     }
     let sndbuf = params.local_sndbuf_size;
     if (1..=tcp::largest_sndbuf()).contains(&sndbuf) {
-        // A socket with another buffer works, only slower.
+        // A socket with another buffer size works, but slower.
         let _ = sockopt::set_socket_send_buffer_size(socket, sndbuf);
     }
     if params.local_congestion != "system"
@@ -49,8 +47,7 @@ pub fn set_up_path(socket: BorrowedFd<'_>, peer: u32, params: &Params) {
     }
 }
 
-/// A socket that is being connected from `source`, whose port is not used, to
-/// `dest`.
+/// Creates a socket and starts connecting it from `source`, whose port is ignored, to `dest`.
 pub fn connect(source: Option<SocketAddr>, dest: &SocketAddr, params: &Params) -> Result<OwnedFd> {
     let source = source.filter(|source| source.is_ipv4() == dest.is_ipv4());
     let socket = match source {
@@ -60,20 +57,19 @@ pub fn connect(source: Option<SocketAddr>, dest: &SocketAddr, params: &Params) -
     connect_bound(socket, dest, params)
 }
 
-/// A bound socket that is being connected to `dest`.
+/// Starts connecting a bound socket to `dest`.
 pub fn connect_bound(socket: OwnedFd, dest: &SocketAddr, params: &Params) -> Result<OwnedFd> {
     set_up(socket.as_fd(), params);
     tcp::start_connect(socket.as_fd(), dest)?;
     Ok(socket)
 }
 
-/// A socket bound to `addr`, or with port 0 to one in the port range of the
-/// parameters.
+/// Creates a socket bound to `addr`; with port 0, to a port in the range of the parameters.
 pub fn bound(addr: &SocketAddr, params: &Params) -> Result<OwnedFd> {
     tcp::bound(addr, params.port_range(), crate::LOG.ep_ctrl)
 }
 
-/// The next connection that waits at a listening socket.
+/// Accepts the next pending connection of a listening socket.
 pub fn accept(listener: BorrowedFd<'_>, params: &Params) -> Result<OwnedFd> {
     let socket = tcp::accept(listener)?;
     set_up(socket.as_fd(), params);
@@ -86,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    /// Both ends of a connection within this host.
+    /// Creates both ends of a connection within this host.
     fn local_pair(params: &Params) -> [OwnedFd; 2] {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = bound(&any, params).unwrap();

@@ -1,6 +1,5 @@
-//! Connections between RDM endpoints: made on first use, one per peer. What is
-//! to be done about them, [`Peers`](prov_message::peers::Peers) says, and
-//! [`Reaching`] does.
+//! Connections between RDM endpoints: made on first use, one for each peer.
+//! [`Peers`](prov_message::peers::Peers) decides what to do about them, and [`Reaching`] does it.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -50,7 +49,7 @@ impl Reaching for Core {
             &identity.encode(),
         )
         .from_host(host::mark());
-        // The same address, with its scope, at any port.
+        // The same address, with its scope, and any port.
         let mut source = own;
         source.set_port(0);
         let source = (!own.ip().is_unspecified()).then_some(source);
@@ -84,7 +83,7 @@ impl Core {
         }
     }
 
-    /// A connection to a peer, open or not yet, has ended.
+    /// Handles the end of a connection to a peer, established or not.
     pub(crate) fn peer_connection_ended(
         &mut self,
         ep: EpKey,
@@ -96,7 +95,7 @@ impl Core {
         self.link_ended(ep, peer, key, failure);
     }
 
-    /// The connection to a peer is open: what has waited leaves.
+    /// Handles the establishment of the connection to a peer: waiting operations are sent.
     pub(crate) fn peer_connected(&mut self, ep: EpKey, peer: PeerKey, key: ConnKey) {
         let Some(opened) = self.rdm(ep).and_then(|rdm| rdm.peers.opened(peer, key)) else {
             return;
@@ -112,7 +111,7 @@ impl Core {
             .rdm(ep)
             .and_then(|rdm| rdm.peers.next_waiting(peer, key))
         {
-            // Posting counts it again if it has to wait.
+            // Posting counts the operation again if it has to wait.
             self.endpoints.settle(ticket);
             self.replay(ep, key, request);
         }
@@ -126,7 +125,7 @@ impl Core {
         match &replay.request {
             Request::Transmit(message) => self.send(ep, key, message, replay.payload()),
             Request::Access(access) => self.start_access(ep, key, access, replay.payload()),
-            // These wait with the application.
+            // Atomic operations wait in the application ([`Core::negotiated`]).
             Request::Atomic(atomic) => {
                 let op = Op::of_atomic(ep, atomic);
                 self.endpoints.report(&op, Err(Errno::EOPNOTSUPP));

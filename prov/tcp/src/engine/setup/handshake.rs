@@ -25,18 +25,18 @@ use crate::wire::handshake::{
 };
 use crate::wire::rdm::Identity;
 
-/// What the bytes of a handshake led to.
+/// The result of reading bytes of a handshake.
 enum Read {
-    /// More has to come.
+    /// More bytes are needed.
     Partial,
     /// The message.
     Complete(Message),
-    /// Nothing good.
+    /// The connection has failed.
     Failed(Fault),
 }
 
 impl Core {
-    /// A connection whose stream has not begun has an event.
+    /// Handles an event of a connection whose stream has not begun.
     pub(crate) fn advance_handshake(&mut self, key: ConnKey, event: Event) {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
@@ -85,7 +85,7 @@ impl Core {
         }
     }
 
-    /// A socket is connected, or not: the first message goes out.
+    /// Handles the end of connect(2): on success the first message is sent.
     fn connected(&mut self, key: ConnKey) -> Result<(), Fault> {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         socket::connect_outcome(conn.socket.as_fd()).map_err(Fault::Io)?;
@@ -147,12 +147,12 @@ impl Core {
         }
     }
 
-    /// The answer to a request of ours has come.
+    /// Handles the answer to this side's request.
     fn answered(&mut self, key: ConnKey, ep: EpKey, message: &Message) {
         let is_rdm = self.rdm(ep).is_some();
         let is_refused = message.kind == MessageKind::Reject;
         let identity = match is_rdm.then(|| Identity::decode(&message.data)) {
-            // Who refuses without a word may have another answer later.
+            // A peer that rejects without data may answer differently later.
             Some(Err(_)) if !(is_refused && message.data.is_empty()) => {
                 let fault = self.foreign(key, ep, message);
                 self.break_with(key, fault);
@@ -178,11 +178,11 @@ impl Core {
         } else if let Some(events) = self.events_of(ep) {
             events.connected(&message.data);
         }
-        // What follows the answer may have come with it.
+        // Data after the answer may have arrived with it.
         self.read_later(key);
     }
 
-    /// A request has come to a listener.
+    /// Handles a request that arrived at a listener.
     fn requested(&mut self, key: ConnKey, listener: ListenerKey, message: Message) {
         let Some(state) = self.listeners.get(listener) else {
             self.remove_connection(key);
@@ -212,7 +212,7 @@ impl Core {
         }
     }
 
-    /// Another RDM endpoint wants a connection.
+    /// Handles the request of another RDM endpoint.
     fn rdm_requested(&mut self, key: ConnKey, ep: EpKey, message: &Message) {
         let identity = match Identity::decode(&message.data) {
             Ok(identity) => identity,
@@ -243,7 +243,7 @@ impl Core {
         if let Some(old) = existing
             && self.conns.get(old).is_some_and(Connection::is_open)
         {
-            // It may have ended, and this is why the peer comes again.
+            // It may have ended, which may be why the peer connects again.
             self.read(old, true);
             existing = self.rdm(ep).and_then(|rdm| connection_to(rdm));
         }
@@ -271,10 +271,9 @@ impl Core {
                 std::cmp::Ordering::Greater
                     if message.instance == 0 && matches!(conn.stage, Stage::Requested) =>
                 {
-                    // The C library up to 2.5 takes our request as well where
-                    // its own is accepted before it has looked at ours, and
-                    // drops its own with all that was sent on it. It refuses
-                    // ours as long as its own has no answer.
+                    // The C library up to 2.5 also accepts our request if its own is accepted
+                    // before it has processed ours, and then drops its own connection with
+                    // everything that was sent on it. It rejects ours while its own is unanswered.
                     if let Some(rdm) = self.rdm(ep)
                         && let Some(peer) = rdm.peers.find(&addr)
                     {
@@ -300,8 +299,7 @@ impl Core {
         self.accept_rdm(key, ep, peer, message, &identity, loopback);
     }
 
-    /// A request of ours will not be answered: the peer's own one that it met
-    /// has its turn.
+    /// Processes the peer's request that crossed this side's, after this side's request has failed.
     pub(crate) fn take_up_crossing(&mut self, ep: EpKey, peer: PeerKey) {
         if let Some(rdm) = self.rdm(ep)
             && let Some(key) = rdm.peers.take_crossing(peer)
@@ -310,7 +308,7 @@ impl Core {
         }
     }
 
-    /// Answers a request that has waited for one of ours.
+    /// Answers a request that has waited for the outcome of this side's.
     pub(crate) fn answer_crossing(&mut self, key: ConnKey) {
         if let Some(Owner::Listener(listener)) = self.conns.get(key).map(|conn| conn.owner)
             && let Read::Complete(message) = self.read_handshake(key)
@@ -340,8 +338,8 @@ impl Core {
         if identity.behind_firewall {
             rdm.peers.only_calls(peer);
         }
-        // Should the answer not leave, this attempt of the peer's has failed,
-        // and with it ours that has given way to it.
+        // If the answer cannot be sent, the peer's attempt has failed, and with it ours, which was
+        // given up for it.
         let gave_way = if loopback {
             rdm.peers.loops_back(peer, key);
             None
@@ -388,7 +386,7 @@ impl Core {
         self.read_later(key);
     }
 
-    /// Refuses a connection that is not needed; the peer gets its own data back.
+    /// Rejects a connection that is not needed; the peer gets its own data back.
     fn reject_rdm(&mut self, key: ConnKey, message: &Message) {
         self.reject(key, &message.data);
         self.remove_connection(key);
@@ -402,8 +400,8 @@ impl Core {
         }
     }
 
-    /// What is at the other end is not of the RDM type: one line in the log, as
-    /// it may not stop trying.
+    /// Handles that the other end is not of the RDM type: logs one line only, since it may repeat
+    /// its requests.
     fn foreign(&mut self, key: ConnKey, ep: EpKey, message: &Message) -> Fault {
         let from = self.socket(key).map(socket::peer_name);
         if let Some(Ok(from)) = from
@@ -421,12 +419,12 @@ impl Core {
         Fault::Foreign
     }
 
-    /// The handshake of a connection may have taken too long.
+    /// Ends a connection whose handshake has timed out.
     pub(crate) fn check_deadline(&mut self, key: ConnKey, now: Instant) {
         if let Some(conn) = self.conns.get(key)
             && conn.deadline.is_some_and(|deadline| deadline <= now)
         {
-            // The socket may know better, and its event be on the way.
+            // The socket may have a more specific error, whose event is still pending.
             let error = socket::connect_outcome(conn.socket.as_fd()).err();
             self.break_with(key, Fault::Io(error.unwrap_or(Errno::ETIMEDOUT)));
         }
@@ -439,8 +437,7 @@ impl From<WireError> for Fault {
     }
 }
 
-/// Sends a message of the handshake: a fresh socket takes a few hundred bytes,
-/// or is not connected.
+/// Sends a message of the handshake: a new socket accepts a few hundred bytes, or is not connected.
 pub(crate) fn send_all(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Fault> {
     match socket::send(socket, bytes) {
         Ok(sent) if sent == bytes.len() => Ok(()),
@@ -449,8 +446,8 @@ pub(crate) fn send_all(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Fault
     }
 }
 
-/// The address as the two ends compare it: IP address, then port, as bytes in
-/// network order.
+/// Returns the address as the two ends compare it: IP address, then port, as bytes in network
+/// order.
 fn wire_order(addr: &std::net::SocketAddr) -> (Vec<u8>, u16) {
     let ip = match addr.ip() {
         std::net::IpAddr::V4(ip) => ip.octets().to_vec(),

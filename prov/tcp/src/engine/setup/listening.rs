@@ -1,4 +1,4 @@
-//! Who connects to a listening socket.
+//! Accepting connections at listening sockets.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,19 +15,19 @@ use crate::engine::link::listener::{Listener, ListenerKind};
 use crate::engine::link::socket;
 use crate::wire::authentication::Key;
 
-/// How long a peer may take for its request.
+/// Time within which a peer must send its whole request: long enough for a slow network.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
-/// Connections without a request at one listener; the oldest has to go for one
-/// more.
+/// Largest number of connections without a request at one listener; the oldest is closed for
+/// another one.
 const HALF_OPEN_LIMIT: usize = 512;
-/// Connections taken from the system at once.
+/// Largest number of connections accepted in one progress call.
 const ACCEPTS_PER_TURN: usize = 64;
-/// How long a listener rests when the system has no descriptors left, or the
-/// application too many requests to answer.
+/// How long a listener pauses if the system has no descriptors left, or the application has too
+/// many unanswered requests.
 const REST: Duration = Duration::from_millis(100);
 
 impl Core {
-    /// Listens at a bound socket.
+    /// Starts listening at a bound socket.
     #[allow(clippy::indexing_slicing, reason = "the listener was just added")]
     pub fn add_listener(
         &mut self,
@@ -54,7 +54,7 @@ impl Core {
         Ok(key)
     }
 
-    /// Stops listening; connections without a request end.
+    /// Stops listening; connections without a request are closed.
     pub fn remove_listener(&mut self, key: ListenerKey) {
         if let Some(listener) = self.listeners.remove(key) {
             self.poller.forget(listener.socket.as_fd());
@@ -64,7 +64,7 @@ impl Core {
         }
     }
 
-    /// Takes the connections that wait at a listener.
+    /// Accepts the pending connections of a listener.
     pub(crate) fn accept(&mut self, key: ListenerKey) {
         for _ in 0..ACCEPTS_PER_TURN {
             let Some(listener) = self.listeners.get(key) else {
@@ -83,8 +83,8 @@ impl Core {
                 Err(Errno::EAGAIN) => return,
                 Err(Errno::ECONNABORTED | Errno::EINTR | Errno::EPROTO) => {}
                 Err(error) => {
-                    // Most likely there are no descriptors. The connections
-                    // wait in the kernel meanwhile.
+                    // Most likely there are no descriptors. The connections wait in the kernel
+                    // meanwhile.
                     self.close_idle_stranger();
                     log::warn!(
                         target: crate::LOG.ep_ctrl,
@@ -97,7 +97,7 @@ impl Core {
         }
     }
 
-    /// Leaves a listener alone for a while.
+    /// Pauses a listener.
     fn rest(&mut self, key: ListenerKey) {
         if let Some(listener) = self.listeners.get(key) {
             self.poller.forget(listener.socket.as_fd());
@@ -107,10 +107,10 @@ impl Core {
         }
     }
 
-    /// A listener has rested.
+    /// Resumes a listener after a pause.
     pub(crate) fn wake_listener(&mut self, key: ListenerKey) {
         if let Some(listener) = self.listeners.get(key) {
-            // If this fails now, the next attempt may not.
+            // If this fails now, a later attempt may succeed.
             let source = Source::Door(key);
             if self
                 .poller
@@ -152,7 +152,7 @@ impl Core {
         }
     }
 
-    /// A connection has sent its request, or has ended.
+    /// Handles that a connection has sent its request, or has ended.
     pub(crate) fn no_longer_half_open(&mut self, key: ConnKey, listener: ListenerKey) {
         self.half_open.remove(key);
         if let Some(listener) = self.listeners.get_mut(listener) {

@@ -27,14 +27,13 @@ impl Core {
         }
     }
 
-    /// Whether the endpoint may get a connection: `-FI_EISCONN` if it has one,
-    /// `-FI_EOPBADSTATE` if it had, `-FI_ENOEQ` without an event queue.
+    /// Returns whether the endpoint may get a connection: `-FI_EISCONN` if it has one,
+    /// `-FI_EOPBADSTATE` if it had one, `-FI_ENOEQ` without an event queue.
     pub fn may_connect(&mut self, ep: EpKey) -> Result {
         self.unconnected(ep).map(|_| ())
     }
 
-    /// `fi_connect`, with a socket that is `bound` already or else from
-    /// `source`.
+    /// Implements `fi_connect` (fi_cm(3)), with a `bound` socket or else from `source`.
     pub fn connect_msg(
         &mut self,
         ep: EpKey,
@@ -58,7 +57,7 @@ impl Core {
         Ok(())
     }
 
-    /// `fi_accept`
+    /// Implements `fi_accept` (fi_cm(3)).
     pub fn accept_msg(&mut self, ep: EpKey, incomer: Incomer, data: &[u8]) -> Result {
         self.unconnected(ep)?;
         let Incomer {
@@ -84,8 +83,8 @@ impl Core {
         Ok(())
     }
 
-    /// The socket at which an RDM endpoint listens, and that of a connected
-    /// endpoint's connection, if it has one.
+    /// Returns the socket at which an RDM endpoint listens, or that of a connected endpoint's
+    /// connection, if it has one.
     pub fn socket_of(&self, ep: EpKey) -> Option<BorrowedFd<'_>> {
         match &self.endpoints.get(ep)?.own.kind {
             Kind::Rdm(rdm) => Some(self.listeners.get(rdm.listener?)?.socket.as_fd()),

@@ -1,6 +1,6 @@
-//! Operations beyond the C library's protocol. Whether a peer knows them shows
-//! only once it has answered a connection request, and they are refused when
-//! they are posted: so they wait for the connection with the application.
+//! Operations that are extensions of the C library's protocol. Whether a peer supports them is
+//! known only after it has answered a connection request, and they must be refused when they are
+//! posted: so the application retries them (`-FI_EAGAIN`) until there is a connection.
 
 use prov_message::Reaching as _;
 use std::time::Instant;
@@ -14,13 +14,12 @@ use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::wire::handshake::Features;
 
 impl Core {
-    /// The connection for an operation of an endpoint that takes a peer with
-    /// `features`, called `what` in the log.
+    /// Returns the connection for an operation that requires a peer with `features`; the log calls
+    /// it `what`.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` while the connection is being made, which this starts;
-    /// once after that has failed, the reason. `-FI_EOPNOTSUPP` for a peer
-    /// that does not have the features.
+    /// `-FI_EAGAIN` while the connection is being established, which this call starts; the reason
+    /// once after that has failed. `-FI_EOPNOTSUPP` for a peer without the features.
     #[inline]
     pub(crate) fn negotiated(
         &mut self,
@@ -39,7 +38,7 @@ impl Core {
         }
     }
 
-    /// The open connection for an address, if it was used before.
+    /// Returns the open connection for an address, if the address was used before.
     #[inline]
     fn known_connection(&self, ep: EpKey, addr: u64) -> Option<ConnKey> {
         let key = match &self.endpoints.get(ep)?.own.kind {
@@ -54,7 +53,7 @@ impl Core {
         if let Some(key) = self.connection_or_failure(ep, addr)? {
             return Ok(key);
         }
-        // The application may do nothing else but try again.
+        // The application may do nothing but retry, so this call makes progress.
         self.do_what_is_ready();
         self.connection_or_failure(ep, addr)?.ok_or(Errno::EAGAIN)
     }

@@ -1,6 +1,5 @@
-//! Peers prove that they have the key of an endpoint, and it proves the same
-//! to them, before a connection is asked for
-//! ([`crate::wire::authentication`]).
+//! Authentication: peers prove that they have the key of an endpoint, and the endpoint proves it to
+//! them, before a connection is requested ([`crate::wire::authentication`]).
 
 use std::os::fd::AsFd;
 
@@ -17,7 +16,7 @@ use crate::wire::authentication::Key;
 use crate::wire::handshake::{Features, Kind as MessageKind, Message};
 
 impl Core {
-    /// What the far end of a connection must prove to know, and this end.
+    /// Returns the key that both ends of a connection must prove.
     fn key_of(&self, owner: Owner) -> Option<Key> {
         match owner {
             Owner::Ep(ep) => self.endpoints.get(ep)?.own.auth_key.clone(),
@@ -25,8 +24,8 @@ impl Core {
         }
     }
 
-    /// The other side has proved its key, or not: we prove ours and ask for
-    /// the connection.
+    /// Handles the other side's proof: if it is valid, this side sends its own proof and the
+    /// connection request.
     pub(crate) fn challenged(&mut self, key: ConnKey, message: &Message) -> Result<(), Fault> {
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         let auth_key = self.key_of(conn.owner);
@@ -45,7 +44,7 @@ impl Core {
         Ok(())
     }
 
-    /// A peer that has connected says hello or proves its key.
+    /// Handles hello or the proof of a peer that has connected.
     pub(crate) fn admit(&mut self, key: ConnKey, message: &Message) -> Result<(), Fault> {
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         let Some(auth_key) = self.key_of(conn.owner) else {
@@ -78,8 +77,7 @@ impl Core {
         }
     }
 
-    /// Whether a peer that has connected must do something else before its
-    /// request.
+    /// Whether a peer that has connected must do something else before its request.
     pub(crate) fn is_closed_to(&self, key: ConnKey) -> bool {
         let stage = self.conns.get(key).map(|conn| &conn.stage);
         matches!(
@@ -88,16 +86,16 @@ impl Core {
         )
     }
 
-    /// Refuses the request of a peer that has not proved the key.
+    /// Rejects the request of a peer that has not proved the key.
     pub(crate) fn refuse_request(&self, key: ConnKey, request: &Message) -> Fault {
-        // The C library would take a refusal for something else.
+        // The C library would misinterpret a rejection.
         if request.features != Features::default() {
             self.refuse_for_key(key);
         }
         Fault::Unproven("it does not prove the key that is needed here")
     }
 
-    /// Tells a peer of this library why there will be no connection.
+    /// Informs a peer of this library why there will be no connection.
     fn refuse_for_key(&self, key: ConnKey) {
         if let Some(socket) = self.socket(key) {
             let refusal = Message::new(MessageKind::Reject, Features::KEY, 0, &[]);
@@ -106,8 +104,8 @@ impl Core {
         }
     }
 
-    /// What it means that a connection has ended with `fault`, if a proof was
-    /// due from the other side.
+    /// Returns the meaning of `fault` for a connection that ended when a proof of the other side
+    /// was due.
     pub(crate) fn without_proof(&self, key: ConnKey, fault: Fault) -> Fault {
         match (self.conns.get(key).map(|conn| &conn.stage), fault) {
             (Some(Stage::Proving { .. }), Fault::Io(_)) => Fault::Io(Errno::EKEYREJECTED),

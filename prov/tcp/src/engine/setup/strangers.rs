@@ -1,8 +1,8 @@
-//! A limit to the connections of strangers: of peers that no address vector knows, and of
-//! whoever has connected and not sent a request.
+//! Limits of the connections of strangers: peers that are in no address vector, and connections
+//! without a request.
 //!
-//! Connections of which another process of this host and user is the far end do not
-//! count: the same user can use up the process's descriptors anyway.
+//! Connections whose other end is another process of this host and user do not count: the same user
+//! can use up the process's descriptors anyway.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -16,20 +16,20 @@ use crate::engine::Core;
 use crate::engine::link::connection::Owner;
 use crate::engine::link::keys::ConnKey;
 
-/// Times that differ by less than this are the same: the system counts in ticks.
+/// Times that differ by less than this are considered equal: the kernel counts in ticks.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Connections of strangers in this process.
+/// The connections of strangers in this process.
 static STRANGERS: AllStrangers = AllStrangers::new();
-/// Connections in this process that have not sent their request.
+/// The connections in this process that have not sent their request.
 static HALF_OPEN: AllStrangers = AllStrangers::new();
 
-/// No connections of strangers.
+/// Creates an empty set of connections of strangers.
 pub(crate) fn strangers() -> Strangers<ConnKey> {
     Strangers::new(&STRANGERS)
 }
 
-/// No connections without a request.
+/// Creates an empty set of connections without a request.
 pub(crate) fn half_open() -> Strangers<ConnKey> {
     Strangers::new(&HALF_OPEN)
 }
@@ -72,8 +72,8 @@ impl Hosting for Core {
 }
 
 impl Core {
-    /// The peer of a connection is another one, or the address vector has learnt or
-    /// forgotten it.
+    /// Handles that the peer of a connection has changed, or that the address vector has gained or
+    /// lost it.
     pub(crate) fn count_if_stranger(&mut self, key: ConnKey) {
         let conn = self.conns.get(key);
         let is_strangers = conn.is_some_and(|conn| {
@@ -86,8 +86,8 @@ impl Core {
         }
     }
 
-    /// A connection has come that has not sent its request. The oldest such connection
-    /// goes where there are too many in the process.
+    /// Counts a connection that has not sent its request. The oldest such connection is closed if
+    /// there are too many in the process.
     pub(crate) fn count_half_open(&mut self, key: ConnKey) {
         while self.half_open.lacks_room(self.stranger_limit()) && self.close_half_open() {}
         self.half_open.used(key, Instant::now());
@@ -107,7 +107,7 @@ impl Core {
         true
     }
 
-    /// Closes connections for other lanes of the process, as these have left word.
+    /// Closes the connections that other lanes of the process have requested to close.
     #[inline]
     pub(crate) fn close_for_other_lanes(&mut self) {
         self.close_for_others();

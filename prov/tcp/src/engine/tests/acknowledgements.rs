@@ -1,4 +1,4 @@
-//! Peers that acknowledge what has not come to them, and peers that ask for
+//! Peers that acknowledge messages which they have not received, and peers that request
 //! acknowledgements which they do not read.
 
 use std::io::{Read, Write};
@@ -14,12 +14,12 @@ use crate::engine::link::keys::NameKey;
 use crate::wire::ByteOrder;
 use crate::wire::header::{BASE, DELIVERY_COMPLETE, Header, MAX_HEADER, NAMED, Op, RmaIov};
 
-/// More than sockets take, and less than what is announced.
+/// More than sockets buffer, and less than the length from which on messages are announced.
 const LEN: usize = 1 << 20;
 
-/// A side with a peer of this library that reads nothing by itself.
+/// Creates a side with a peer of this library's protocol that reads nothing by itself.
 fn side_and_stranger() -> (Side, Stranger) {
-    // It says nothing of its own.
+    // It sends nothing by itself.
     let a = side_with(Params {
         local: crate::params::Local::Off,
         ..Params::default()
@@ -33,13 +33,13 @@ fn only_connection(side: &Side) -> ConnKey {
     side.open_connections()[0]
 }
 
-/// Bytes that have not left.
+/// Returns the number of queued bytes.
 fn queued(side: &Side) -> u64 {
     let key = only_connection(side);
     side.engine.core().conns[key].outbox.len()
 }
 
-/// Sends messages until the socket takes no more.
+/// Sends messages until the socket accepts no more.
 fn fill(side: &Side, bytes: &mut [u8]) {
     let mut tag = 0;
     while queued(side) == 0 {
@@ -55,7 +55,7 @@ fn send_until_delivered(side: &Side, bytes: &mut [u8]) {
     side.engine.core().transmit(side.ep, &message).unwrap();
 }
 
-/// The names that acknowledgements are waited for by.
+/// Returns the names for which acknowledgements are awaited.
 fn names(side: &Side) -> Vec<u64> {
     let key = only_connection(side);
     let core = side.engine.core();
@@ -78,8 +78,8 @@ fn clear_to_send(name: u64, is_dropped: bool) -> Header {
     }
 }
 
-/// The connection is lost, and with it everything that had not left. Nothing of
-/// that is reported as done.
+/// The connection is lost with everything that was queued, and none of that is reported as
+/// completed.
 fn ends_in_errors(side: &Side) {
     let before = side.count();
     until([side, side], || side.open_connections().is_empty());
@@ -186,7 +186,7 @@ fn a_message_is_not_done_while_the_kernel_may_read_its_memory() {
     assert_eq!((a.count(), a.outstanding()), (0, 1));
 }
 
-/// A request that a peer repeats, and the length of the answer.
+/// A request that a peer repeats, and the length of its answer.
 struct Question {
     header: Header,
     remote: RmaIov,
@@ -203,8 +203,8 @@ impl Question {
     }
 }
 
-/// Has a peer that reads nothing ask up to `most` times, and returns how much
-/// room the answers take. Then it reads, and gets all of them.
+/// Has a peer that reads nothing send up to `most` requests, and returns the memory that the
+/// answers take. Then the peer reads, and gets all of them.
 fn room_for_answers(question: &Question, most: usize) -> usize {
     let mut place = vec![0; 1 << 16];
     let (a, mut peer) = side_and_stranger();
@@ -225,7 +225,7 @@ fn room_for_answers(question: &Question, most: usize) -> usize {
         let key = only_connection(&a);
         room = room.max(a.engine.core().conns[key].outbox.memory());
     }
-    // To the end of a question.
+    // Up to the end of a request.
     let count = asked.div_ceil(question_bytes.len());
     let mut rest = &question_bytes[question_bytes.len() - (count * question_bytes.len() - asked)..];
     let mut heard = 0;
@@ -244,7 +244,7 @@ fn room_for_answers(question: &Question, most: usize) -> usize {
     room
 }
 
-/// What a peer that asks and does not read may cost, in bytes.
+/// Largest memory in bytes that a peer which requests and does not read may cost.
 const ROOM: usize = 4 << 20;
 
 #[test]
@@ -262,7 +262,7 @@ fn a_peer_that_reads_no_acknowledgements_is_not_read_from() {
 
 #[test]
 fn nor_is_one_that_reads_no_other_answers() {
-    // Copied, and sent from their place.
+    // Answers that are copied, and answers sent from registered memory.
     for (len, most) in [(8, 600_000), (4096, 10_000), (4097, 60_000)] {
         let question = Question {
             header: Header::new(Op::ReadRequest),
@@ -288,12 +288,12 @@ fn two_peers_that_owe_one_another_much_do_not_wait_for_one_another() {
     register(&a, &mut from_a);
     register(&b, &mut from_b);
     let mut places = [[0; 4096]; 2];
-    // Connected before anybody posts much.
+    // Both are connected before either posts much.
     let [at_a, at_b] = &mut places;
     read(&a, at_a);
     until([&a, &b], || a.count() == 1);
     b.drive();
-    // Neither looks at what comes until all is posted.
+    // Neither processes received data until everything is posted.
     for _ in 1..COUNT {
         read(&a, at_a);
         read(&b, at_b);

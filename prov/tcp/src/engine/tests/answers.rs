@@ -1,4 +1,4 @@
-//! What the library itself sends, beside the application's messages.
+//! Answers that the library itself sends, in relation to the application's messages.
 
 use fabric_abi::{FI_DELIVERY_COMPLETE, FI_INJECT};
 
@@ -26,7 +26,7 @@ fn send_until_delivered(side: &Side, bytes: &mut [u8], tag: u64) {
     side.engine.core().transmit(side.ep, &message).unwrap();
 }
 
-/// Whether the system has everything that was to be sent.
+/// Whether everything that was to be sent was given to the kernel.
 fn has_left(side: &Side) -> bool {
     let core = side.engine.core();
     core.conns.values().all(|conn| conn.outbox.is_idle())

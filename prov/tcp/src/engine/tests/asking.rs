@@ -1,4 +1,4 @@
-//! How often a lane asks the system for news.
+//! How often a lane makes system calls to look for events.
 
 use prov_message::Sleeper;
 
@@ -11,7 +11,7 @@ fn a_call_right_after_one_in_vain_does_not_ask_again() {
     let side = side();
     let mut core = side.engine.core();
     let deadline = Instant::now() + Duration::from_secs(20);
-    // This thread may lose its processor between any two.
+    // This thread may be preempted between any two.
     loop {
         let asked = core.polls;
         if core.do_what_is_ready() == Come::NotAsked {
@@ -37,7 +37,7 @@ fn who_sleeps_is_woken_but_for_the_thread_that_helps_where_that_hears_an_alarm()
     assert!(!core.must_wake());
     assert!(core.may_sleep(Sleeper::Helper));
     assert_eq!(core.must_wake(), !core.signals.relieves_helper());
-    // One of the application's is, whoever sleeps besides.
+    // One of them belongs to the application, whichever thread sleeps besides.
     for sleeper in [Sleeper::Thread, Sleeper::Helper] {
         assert!(core.may_sleep(sleeper));
         assert!(core.must_wake());

@@ -1,4 +1,4 @@
-//! Endpoints with keys, and those who want to talk to them.
+//! Endpoints with keys, and peers with and without them.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ fn with_key(secret: &str) -> Side {
     keyed_side(Params::default(), Key::new(secret.as_bytes()))
 }
 
-/// Sends to the only peer that `from` knows.
+/// Sends to the only peer that `from` knows, and returns the error.
 fn fails_with(from: &Side, to: &Side) -> Errno {
     from.knows(to.addr);
     let mut out = [7; 8];
@@ -64,7 +64,7 @@ fn two_sides_with_a_key_that_connect_to_each_other_at_once_meet() {
 }
 
 #[test]
-fn a_stranger_who_knows_the_protocol_gets_nothing() {
+fn a_stranger_that_knows_the_protocol_gets_nothing() {
     let listener = with_key("secret");
     let identity = Identity {
         version: 1,
@@ -96,7 +96,7 @@ fn a_stranger_who_knows_the_protocol_gets_nothing() {
     ] {
         let mut stranger = TcpStream::connect(listener.addr).unwrap();
         for message in &messages {
-            // The listener may have had enough already.
+            // The listener may have closed the connection already.
             let _ = stranger.write_all(&message.encode());
         }
         stranger.set_nonblocking(true).unwrap();
@@ -112,7 +112,7 @@ fn a_stranger_who_knows_the_protocol_gets_nothing() {
             }
             ended
         });
-        // A reset may overtake the answer; nothing else ever comes.
+        // A reset may overtake the answer; nothing else ever arrives.
         if let Some(&kind) = answer.get(1) {
             let code = match answers.as_slice() {
                 [MessageKind::Reject] => 6,

@@ -1,5 +1,5 @@
-//! What a peer of the C library sees, and does, with messages that nobody
-//! receives yet.
+//! The behaviour towards a peer of the C library, and its own behaviour, with messages that have no
+//! receive.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,10 +15,10 @@ use crate::wire::handshake::{Features, Kind as MessageKind, Message};
 use crate::wire::header::{self, Header, MAX_HEADER, Op, RmaList};
 use crate::wire::rdm::Identity;
 
-/// From which length on messages are announced here.
+/// Length in bytes from which on messages are announced in these tests.
 const LONG: usize = 20_000;
 
-/// A C peer to which everything is said by a test.
+/// A C peer whose messages are sent by the test.
 pub(super) struct Peer {
     stream: TcpStream,
 }
@@ -47,7 +47,7 @@ impl Peer {
         Peer { stream }
     }
 
-    /// Connects to an endpoint, as one that listens at `port`.
+    /// Connects to an endpoint, claiming to listen at `port`.
     fn connects(side: &Side, port: u16) -> Self {
         let mut stream = TcpStream::connect(side.addr).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -72,7 +72,7 @@ impl Peer {
         peer
     }
 
-    /// Fills `bytes`, while the endpoint is driven.
+    /// Fills `bytes` from the stream, while driving the endpoint.
     fn read(&mut self, side: &Side, bytes: &mut [u8]) {
         self.stream.set_nonblocking(true).unwrap();
         let mut done = 0;
@@ -85,12 +85,12 @@ impl Peer {
         self.stream.set_nonblocking(false).unwrap();
     }
 
-    /// To say what a header does not have.
+    /// Returns the stream, to send bytes that are not a header.
     pub(super) fn stream(&mut self) -> &mut TcpStream {
         &mut self.stream
     }
 
-    /// The next header.
+    /// Returns the next header.
     pub(super) fn header(&mut self, side: &Side) -> Header {
         let mut bytes = vec![0; header::BASE];
         self.read(side, &mut bytes);
@@ -103,7 +103,7 @@ impl Peer {
         decoded.unwrap().0
     }
 
-    /// What follows a header.
+    /// Returns the payload after a header.
     pub(super) fn payload(&mut self, side: &Side, header: &Header) -> Vec<u8> {
         let mut bytes = vec![0; header.payload];
         self.read(side, &mut bytes);
@@ -137,7 +137,7 @@ fn lowered() -> Params {
     }
 }
 
-/// A side that knows a listener, at which a peer speaks this version.
+/// Creates a side that knows a listener, and a peer there that supports this version.
 pub(super) fn side_and_peer(version: u8) -> (Side, Peer) {
     let a = side_with(lowered());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -187,7 +187,7 @@ fn a_long_tagged_message_is_sent_when_the_peer_asks_for_it() {
             ..Header::new(Op::TaggedRts)
         }
     );
-    // What comes behind it does not wait.
+    // Later messages do not wait for it.
     let mut short = pattern(LONG);
     transmit(&a, &mut short, Tag::Value(78), 0).unwrap();
     let next = peer.header(&a);
@@ -213,7 +213,7 @@ fn a_message_of_which_delivery_counts_is_done_when_its_data_are_acknowledged() {
     assert_eq!(announced.flags, header::DELIVERY_COMPLETE);
     let next = peer.header(&a);
     peer.payload(&a, &next);
-    // The acknowledgement is of the message that has come, the later one.
+    // The acknowledgement is for the message that has arrived, which was sent later.
     peer.say(Header::ack(), &[]);
     until([&a, &a], || a.count() == 1);
     assert_eq!(a.done.borrow()[0].len, 0);
@@ -229,7 +229,7 @@ fn a_message_of_which_delivery_counts_is_done_when_its_data_are_acknowledged() {
 }
 
 #[test]
-fn what_the_peer_keeps_or_cannot_ask_for_is_sent_as_it_is() {
+fn messages_that_the_peer_buffers_or_cannot_request_are_sent_eagerly() {
     for (version, tag, len) in [
         (1, Tag::Value(1), LONG),
         (1, Tag::None, LONG + 1),
@@ -268,7 +268,7 @@ fn where_all_names_are_in_use_the_message_is_to_be_tried_again() {
     peer.payload(&a, &data);
     transmit(&a, &mut out, Tag::Value(2), 0).unwrap();
     assert_eq!(peer.header(&a).op_data, 99);
-    // With the connection everything ends.
+    // All operations end with the connection.
     drop(peer);
     until([&a, &a], || a.failed.borrow().len() == 254);
     assert_eq!(a.outstanding(), 0);
@@ -279,7 +279,7 @@ fn a_peer_that_stops_reading_is_sent_to_as_long_as_operations_may_be_outstanding
     let (a, mut peer) = side_and_peer(1);
     let mut out = pattern(4000);
     let mut posted = 0;
-    // More of them are done than the sockets take.
+    // More of them complete than the sockets buffer.
     until([&a, &a], || {
         match transmit(&a, &mut out, Tag::Value(1), 0) {
             Ok(()) => {
@@ -338,7 +338,7 @@ fn a_peer_that_connects_has_messages_announced_too() {
 }
 
 #[test]
-fn asking_for_what_was_not_announced_costs_the_connection() {
+fn a_request_for_a_message_that_was_not_announced_ends_the_connection() {
     let mut out = pattern(LONG + 1);
     for name in [0, 1, 2, 255] {
         let (a, mut peer) = side_and_peer(1);
@@ -376,7 +376,7 @@ fn messages_that_the_c_library_would_keep_are_kept_beyond_every_limit() {
         }
         (peer, out)
     });
-    // 63 before this one are kept, one behind it, and the last one waits outside.
+    // 63 before this one are buffered, one after it, and the last one is not read.
     let mut place = vec![0; LEN];
     receive(&a, &mut place, 63);
     until([&a, &a], || a.count() == 1);
@@ -393,7 +393,7 @@ fn messages_that_the_c_library_would_keep_are_kept_beyond_every_limit() {
 
 #[test]
 fn names_of_messages_mean_nothing_to_a_peer_that_has_not_agreed_to_them() {
-    // By the short way and by the long one; acknowledgements, too.
+    // On the fast path and on the slow path; acknowledgements, too.
     for (op, data) in [(Op::Tagged, 0), (Op::Tagged, 5), (Op::NamedAck, 0)] {
         let (a, mut peer) = side_and_peer(1);
         let mut place = [0; 8];
@@ -436,10 +436,11 @@ fn a_stranger_may_leave_less_than_a_known_peer_until_the_address_vector_knows_it
     assert!(a.engine.core().endpoints.kept_bytes() >= LEN);
 }
 
-/// What strangers may announce in these tests; one of them half of that.
+/// Largest number of announcements of all strangers in these tests; one stranger may have half of
+/// that.
 const ANNOUNCEMENTS: usize = 100;
 
-/// A side whose strangers are counted apart from those of other tests.
+/// Creates a side whose strangers are counted apart from those of other tests.
 fn counts_at(kept: &'static StrangersKept) -> Side {
     let side = side();
     side.engine
@@ -453,8 +454,8 @@ fn counts_at(kept: &'static StrangersKept) -> Side {
     side
 }
 
-/// A stranger announces one message more than is noted of it, with the tag 1 and that one
-/// with 2, and sends one with 3 behind them.
+/// A stranger announces one message more than is accepted, with the tag 1 and that one with 2, and
+/// sends one with 3 after them.
 fn announces_too_much(side: &Side, addr: SocketAddr) -> Peer {
     let mut peer = Peer::connects(side, addr.port());
     for number in 0..=ANNOUNCEMENTS / 2 {
@@ -495,7 +496,7 @@ fn a_stranger_that_announces_too_much_is_held_back_until_it_is_known() {
 }
 
 #[test]
-fn a_receive_takes_what_a_stranger_is_held_back_with_and_lets_it_go_on() {
+fn a_receive_takes_the_message_of_a_stranger_that_is_held_back_and_resumes_it() {
     static KEPT: StrangersKept = StrangersKept::new();
     let a = counts_at(&KEPT);
     let port = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -506,14 +507,14 @@ fn a_receive_takes_what_a_stranger_is_held_back_with_and_lets_it_go_on() {
     until([&a, &a], || a.count() == 1);
     assert!(!is_held_back(&a));
     assert_eq!(place, [7; 8]);
-    // The other one is asked for.
+    // The other message is requested.
     let asks = peer.header(&a);
     let name = (ANNOUNCEMENTS / 2) as u8;
     assert_eq!((asks.op, asks.op_data), (Op::Cts, name));
 }
 
 #[test]
-fn a_stranger_that_has_gone_is_not_waited_for_with_what_it_has_announced() {
+fn a_message_announced_by_a_stranger_that_has_gone_is_not_waited_for() {
     static KEPT: StrangersKept = StrangersKept::new();
     let a = counts_at(&KEPT);
     let port = TcpListener::bind("127.0.0.1:0").unwrap();

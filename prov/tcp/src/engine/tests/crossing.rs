@@ -1,4 +1,4 @@
-//! Requests of two endpoints that meet.
+//! Crossing requests of two endpoints.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use crate::wire::rdm::Identity;
 #[test]
 fn a_request_that_meets_ours_is_accepted_once_ours_is_refused() {
     let a = side();
-    // The address that is higher, and so wins.
+    // The higher address, whose request is accepted.
     let listener = TcpListener::bind("127.0.0.2:0").unwrap();
     let addr = listener.local_addr().unwrap();
     a.knows(addr);
@@ -30,7 +30,7 @@ fn a_request_that_meets_ours_is_accepted_once_ours_is_refused() {
         ours.peek(&mut request)
             .is_ok_and(|len| len == request.len())
     });
-    // As the C library: no features, no instance.
+    // As from the C library: no features, no instance.
     let identity = Identity {
         version: 0,
         version_checked: false,

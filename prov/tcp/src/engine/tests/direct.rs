@@ -1,4 +1,4 @@
-//! Peers that read, or say that they read, one another's memory.
+//! Peers that read, or claim to read, each other's memory.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -27,7 +27,7 @@ use crate::wire::stream::{Event, Stream};
 /// The key of the endpoint's memory.
 pub(super) const KEY: u64 = 5;
 
-/// A peer that says what it likes, in this process.
+/// A peer in this process that sends whatever the test tells it.
 pub(super) struct Stranger {
     pub(super) stream: TcpStream,
     seal: Seal,
@@ -82,33 +82,33 @@ impl Stranger {
         self.say(&header, &[], &[]);
     }
 
-    /// Says who it is, which is true.
+    /// Names its process, truthfully.
     pub(super) fn introduce(&mut self) {
         let number = self.stream.as_raw_fd() as u64;
         let what = Subject::Introduction.code();
         self.acquaint(what, u64::from(std::process::id()), number);
     }
 
-    /// Offers a file of this process as memory.
+    /// Offers a file of this process as shared memory.
     pub(super) fn offer_memory(&mut self, fd: std::os::fd::BorrowedFd<'_>) {
         let number = fd.as_raw_fd() as u64;
         self.acquaint(Subject::Memory.code(), number, 0);
     }
 
-    /// Shows its card, which is in order.
+    /// Shows a valid card.
     fn show_card(&mut self) {
         let inode = far_end::inode(self.stream.as_fd()).unwrap();
         self.show_card_for(inode);
     }
 
-    /// Shows a card that is for some socket.
+    /// Shows a card for another socket.
     fn show_card_for(&mut self, inode: u64) {
         let card = Card::new(inode, self.seal.token()).unwrap();
         self.acquaint(Subject::Card.code(), card.number().into(), 0);
         self.card = Some(card);
     }
 
-    /// Answers the endpoint's read.
+    /// Answers the endpoint's read with an offer.
     fn offer(&mut self, bytes: &mut [u8], seal: Option<Token>) {
         let mut offer = OtherIov::default();
         assert!(offer.push_own(&memory(bytes), seal));
@@ -119,8 +119,7 @@ impl Stranger {
         );
     }
 
-    /// What the endpoint has said since; `None` when it has closed the
-    /// connection.
+    /// Returns what the endpoint has sent since; `None` if it has closed the connection.
     pub(super) fn hear(&mut self, side: &Side) -> Option<Vec<(Header, Vec<u8>)>> {
         let mut is_open = true;
         for _ in 0..100 {
@@ -146,7 +145,7 @@ impl Stranger {
         is_open.then_some(messages)
     }
 
-    /// What the endpoint says of itself.
+    /// Returns what the endpoint has sent about itself.
     pub(super) fn hear_acquaintance(&mut self, side: &Side) -> Vec<(u8, u64, u64)> {
         let heard = self.hear(side).unwrap();
         let what = |(header, _): (Header, _)| match header.op {
@@ -182,19 +181,19 @@ fn list(bytes: &mut [u8]) -> Vec<u8> {
     list.write(&mut [0; MAX_LIST]).to_vec()
 }
 
-/// The card that the endpoint has shown.
+/// Returns the card that the endpoint has shown.
 fn shown(heard: &[(u8, u64, u64)]) -> Reading {
     let card = heard.iter().find(|what| what.0 == Subject::Card.code());
     Card::read(std::process::id(), card.unwrap().1 as u32).unwrap()
 }
 
-/// The secret beside the seal on a card.
+/// Returns the secret next to the seal of a card.
 fn secret_of(card: &Reading) -> u64 {
     let (_, secret) = OtherProcess::find(std::process::id(), card.seal).unwrap();
     secret
 }
 
-/// A peer that is known to be who it says it is, and reads and is read.
+/// Creates a peer that has proved its identity; both sides can read each other's memory.
 fn acquainted(side: &Side) -> Stranger {
     let mut stranger = Stranger::of(side);
     stranger.introduce();
@@ -210,7 +209,7 @@ fn acquainted(side: &Side) -> Stranger {
 }
 
 #[test]
-fn only_who_has_the_far_end_is_shown_the_card() {
+fn only_the_process_with_the_other_end_is_shown_the_card() {
     let a = side();
     let pid = u64::from(std::process::id());
     let other = TcpStream::connect(a.addr).unwrap();
@@ -229,7 +228,7 @@ fn only_who_has_the_far_end_is_shown_the_card() {
         liar.acquaint(Subject::Introduction.code(), pid, number);
         liar.show_card();
         let heard = liar.hear_acquaintance(&a);
-        // Who the endpoint is can be told to anybody.
+        // The endpoint's process id is no secret.
         assert_eq!(heard.len(), 1, "{pid} {number}");
         assert_eq!((heard[0].0, heard[0].1), (0, u64::from(std::process::id())));
     }
@@ -239,10 +238,10 @@ fn only_who_has_the_far_end_is_shown_the_card() {
     secret_of(&reading);
 }
 
-/// As if through a forwarder: the process that it names does have the far end,
-/// but who speaks is another, which can read nobody's card.
+/// As if through a forwarder: the process that is named has the other end, but another one sends,
+/// which cannot read any card.
 #[test]
-fn who_speaks_through_another_is_not_taken_for_it() {
+fn a_peer_that_sends_through_another_process_is_not_mistaken_for_it() {
     let a = side();
     let mut place = vec![0; 64];
     register(&a, &mut place);
@@ -265,9 +264,9 @@ fn who_speaks_through_another_is_not_taken_for_it() {
     assert!(place.iter().all(|&byte| byte == 0));
 }
 
-/// A third that speaks through a forwarder within the endpoint's process can show
-/// that process its own cards, for other connections, but none for the socket
-/// that the forwarder has.
+/// A third process that sends through a forwarder within the endpoint's process can show that
+/// process its own cards, which are for other connections, but none for the socket of the
+/// forwarder.
 #[test]
 fn a_card_for_another_socket_is_not_believed() {
     let a = side();
@@ -276,7 +275,7 @@ fn a_card_for_another_socket_is_not_believed() {
     let heard = third.hear_acquaintance(&a);
     let card = heard[1];
     assert_eq!(card.0, Subject::Card.code());
-    // Back to where it comes from.
+    // Returned to the sender.
     third.acquaint(card.0, card.1, card.2);
     assert_eq!(third.hear_acquaintance(&a), []);
     let mut other = Stranger::of(&a);
@@ -317,7 +316,7 @@ fn a_card_that_is_none_is_not_believed() {
 }
 
 #[test]
-fn who_says_such_things_out_of_turn_loses_the_connection() {
+fn a_peer_that_sends_such_messages_out_of_turn_loses_the_connection() {
     let a = side();
     let mut place = vec![0; 4096];
     register(&a, &mut place);
@@ -355,7 +354,7 @@ fn who_says_such_things_out_of_turn_loses_the_connection() {
 }
 
 #[test]
-fn what_a_peer_does_after_a_write_comes_after_it() {
+fn operations_of_a_peer_after_a_write_are_ordered_after_it() {
     let a = side();
     let mut place = vec![0; 3 << 20];
     let region = register(&a, &mut place);
@@ -366,7 +365,7 @@ fn what_a_peer_does_after_a_write_comes_after_it() {
         let mut write = Header::new(Op::DirectWrite);
         write.id = 40;
         peer.say(&write, &[remote(0, bytes.len())], &list(&mut bytes));
-        // Into the middle of that.
+        // Into the middle of the copied range.
         let mut small = Header::new(Op::Write);
         small.flags = crate::wire::header::DELIVERY_COMPLETE | crate::wire::header::NAMED;
         small.id = 41;
@@ -479,7 +478,7 @@ fn many_writes_do_not_pile_up() {
     assert_eq!(place, bytes);
 }
 
-/// Posts a read of so many bytes from the stranger's memory.
+/// Posts a read of this many bytes from the stranger's memory.
 pub(super) fn read(side: &Side, place: &mut [u8]) {
     let mut remote = RemoteIov::default();
     remote.push(RemotePiece {
@@ -500,7 +499,7 @@ pub(super) fn read(side: &Side, place: &mut [u8]) {
     side.engine.core().access(side.ep, &access).unwrap();
 }
 
-/// Completions, error completions, and operations left.
+/// Returns the numbers of completions, error completions and outstanding operations.
 fn outcome(side: &Side) -> (usize, usize, usize) {
     let outstanding = side.outstanding();
     (side.count(), side.failed.borrow().len(), outstanding)
@@ -543,7 +542,7 @@ fn a_read_that_is_answered_out_of_turn_fails() {
 }
 
 #[test]
-fn bytes_that_nobody_vouches_for_any_more_are_not_taken_for_those_asked_for() {
+fn bytes_whose_seal_is_invalid_are_not_mistaken_for_those_requested() {
     for is_process in [true, false] {
         let a = side();
         let mut peer = acquainted(&a);
@@ -563,7 +562,7 @@ fn bytes_that_nobody_vouches_for_any_more_are_not_taken_for_those_asked_for() {
         }
         bytes.fill(2);
         assert_eq!(peer.hear(&a), None);
-        // Of several that fail with the connection, this test reads one.
+        // This test reads one of several that fail with the connection.
         let (done, failed, left) = outcome(&a);
         assert_eq!((done, left), (0, 0));
         assert!(failed >= 1);
@@ -582,7 +581,7 @@ fn a_peer_that_ends_while_its_write_is_copied_has_not_written() {
     write.flags = crate::wire::header::REMOTE_CQ_DATA;
     write.data = 4711;
     peer.say(&write, &[remote(0, bytes.len())], &list(&mut bytes));
-    // Which has to wait, so that the end is not seen.
+    // It has to wait, so that the end of the stream is not noticed.
     peer.say(&Header::new(Op::Write), &[remote(0, 1)], &[1]);
     for _ in 0..3 {
         a.drive();
@@ -596,7 +595,7 @@ fn a_peer_that_ends_while_its_write_is_copied_has_not_written() {
 }
 
 #[test]
-fn a_thread_that_sleeps_is_woken_for_what_is_left_to_copy() {
+fn a_sleeping_thread_is_woken_for_the_rest_of_a_copy() {
     for is_blocked in [true, false] {
         for calls in 0..6 {
             sleep_over_a_copy(is_blocked, calls);
@@ -604,8 +603,8 @@ fn a_thread_that_sleeps_is_woken_for_what_is_left_to_copy() {
     }
 }
 
-/// Another thread than the one that sleeps makes the first calls, and then no
-/// more. The socket may take no more answers, so that it has nothing to tell.
+/// A thread other than the one that sleeps makes the first calls, and then no more. The socket may
+/// accept no more answers, so that it has no event.
 fn sleep_over_a_copy(is_blocked: bool, calls: usize) {
     let b = side();
     let mut place = vec![0; 8 << 20];
@@ -634,7 +633,7 @@ fn sleep_over_a_copy(is_blocked: bool, calls: usize) {
     assert!(place == bytes);
 }
 
-/// A copy may have to wait for the peer's memory.
+/// A copy may block on a page fault in the peer's memory.
 #[test]
 fn while_a_copy_is_made_others_go_on_and_its_memory_stays_lent() {
     for is_broken in [false, true] {
@@ -657,7 +656,7 @@ fn while_a_copy_is_made_others_go_on_and_its_memory_stays_lent() {
             copying = core.next_errand();
         }
         let key = a.open_connections()[0];
-        // Under way on another thread. This one does something else.
+        // The copy is in progress on another thread, while this one does something else.
         let (mut out, mut at_b) = ([5; 8], [0; 8]);
         receive(&b, &mut at_b, 1);
         let message = Transmit {

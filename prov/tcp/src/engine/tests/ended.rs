@@ -1,4 +1,4 @@
-//! What waits on connected endpoints whose connection ends.
+//! Operations of connected endpoints whose connection ends.
 
 use std::sync::Mutex;
 
@@ -33,7 +33,7 @@ fn msg_side(door: &Door) -> Side {
     side_of(Params::default(), None, vector(None), kind, listener)
 }
 
-/// Two of them, connected.
+/// Creates two of them, connected.
 fn connected() -> [Side; 2] {
     let door = Door::default();
     let [a, b] = [msg_side(&Door::default()), msg_side(&door)];
@@ -72,7 +72,7 @@ fn receives_end_with_their_connection_and_name_its_end_as_the_cause() {
         ends_of_receives(&a),
         [(1, Errno::ECANCELED, cause), (2, Errno::ECANCELED, cause)]
     );
-    // What had come is there still, and then nothing more comes.
+    // Messages that had arrived are still received; then no more arrive.
     receive(&a, late, 3);
     until([&a, &a], || a.count() == 1);
     let mut place = [0; 8];
@@ -82,14 +82,14 @@ fn receives_end_with_their_connection_and_name_its_end_as_the_cause() {
 }
 
 #[test]
-fn what_has_come_is_received_though_an_answer_no_longer_leaves() {
+fn messages_that_have_arrived_are_received_although_answers_cannot_be_sent() {
     let [a, b] = connected();
     let (mut out, mut place) = ([7; 8], [0; 8]);
     receive(&a, &mut place, 3);
     send(&b, &mut out, 3);
     until([&b, &b], || b.count() == 1);
     b.engine.core().close_endpoint(b.ep);
-    // The first one is answered with a reset, and the others do not leave.
+    // The first one is answered with a reset, and the others are not sent.
     let mut unheard = [[1; 8]; 4];
     for (tag, out) in unheard.iter_mut().enumerate() {
         let message = tagged(out, tag as u64);

@@ -1,4 +1,4 @@
-//! The check of the endpoint fuzz targets on their seeds.
+//! Runs the check of the endpoint fuzz targets on their seeds.
 
 #[path = "../../../../../fuzz/src/endpoint_check.rs"]
 mod endpoint_check;

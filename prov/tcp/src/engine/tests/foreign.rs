@@ -34,7 +34,7 @@ fn a_request_of_another_kind_of_endpoint_is_rejected() {
     }
 }
 
-/// Answers every request with the same bytes; counts them.
+/// Answers every request with the same bytes, and counts them.
 fn answering(answer: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! Strangers who do anything at an endpoint's door, while two peers talk.
+//! Strangers that send arbitrary bytes to an endpoint, while two peers exchange messages.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,10 +7,10 @@ use super::*;
 use crate::wire::handshake::{Features, Kind, Message};
 use crate::wire::rdm::Identity;
 
-/// Connections that strangers keep open without a word at a time.
+/// Number of connections that strangers keep open at a time without sending.
 const KEPT_OPEN: usize = 300;
 
-/// Reproducible chance.
+/// A reproducible random number generator.
 struct Chance(u64);
 
 impl Chance {
@@ -48,18 +48,18 @@ impl Chance {
     }
 }
 
-/// What strangers have to say.
+/// The messages of strangers.
 struct Stranger {
     chance: Chance,
     handshakes: Vec<Vec<u8>>,
     streams: Vec<Vec<u8>>,
-    /// Ports that a stranger must not claim to listen at: it would be taken for
-    /// the peer there, come back after a restart.
+    /// Ports that a stranger must not claim to listen at: it would be mistaken for a restarted peer
+    /// there.
     taken: [u16; 2],
 }
 
 impl Stranger {
-    /// A request that is in order.
+    /// Returns a valid request.
     fn request(&mut self) -> Vec<u8> {
         let mut port = self.chance.bits() as u16;
         while self.taken.contains(&port) {
@@ -91,7 +91,7 @@ impl Stranger {
             1 => self.chance.bytes(400),
             2 => {
                 let mut bytes = self.chance.one_of(&self.handshakes)[1..].to_vec();
-                // The port is the only thing that must stay as it is.
+                // Only the port has to stay unchanged.
                 let identity = bytes.split_off(bytes.len().min(32));
                 self.chance.damage(&mut bytes);
                 bytes.extend(identity);
@@ -119,13 +119,13 @@ impl Stranger {
         }
     }
 
-    /// Comes, speaks and perhaps stays.
+    /// Connects, sends and perhaps stays connected.
     fn visit(&mut self, target: SocketAddr) -> Option<TcpStream> {
         let mut stream = TcpStream::connect(target).unwrap();
         stream.set_nonblocking(true).unwrap();
         let speech = self.speech();
         let cut = self.chance.below(speech.len() + 1);
-        // It may have been shown the door already.
+        // The connection may have been closed already.
         let _ = stream.write(&speech[..cut]);
         let _ = stream.write(&speech[cut..]);
         let _ = stream.read(&mut [0; 64]);
@@ -141,7 +141,7 @@ impl Stranger {
     }
 }
 
-/// One message each way, with contents.
+/// Exchanges one message in each direction, and checks the contents.
 fn talk(a: &Side, b: &Side, round: u64) {
     let tag = 0x7a11_0000_0000_0000 | round;
     let mut there: Vec<u8> = (0..100 + round % 5000).map(|i| (i ^ round) as u8).collect();
@@ -159,7 +159,7 @@ fn talk(a: &Side, b: &Side, round: u64) {
     }
 }
 
-/// `HOSTILE_VISITS` makes it more of them.
+/// `HOSTILE_VISITS` sets the number of connections.
 #[test]
 fn strangers_do_not_disturb_two_peers_who_talk() {
     let visits = std::env::var("HOSTILE_VISITS").map_or(1000, |n| n.parse().unwrap());
@@ -188,6 +188,6 @@ fn strangers_do_not_disturb_two_peers_who_talk() {
     }
     drop(open);
     talk(&a, &b, visits);
-    // Nothing is left of those who went.
+    // Connections of those that left are gone.
     until([&a, &b], || a.engine.core().conns.len() == 1);
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Whose the message is that `b` has left at `a` and that is received after this, in which
-/// the address vector changes; `b` is known before, or not.
+/// Returns the source of a message that `b` has left at `a` and that is received after `change` of
+/// the address vector; `b` is in the vector before, or not.
 fn source_after(is_known: bool, change: impl FnOnce(&Side, SocketAddr)) -> u64 {
     let (a, b) = (side(), side());
     if is_known {
@@ -29,7 +29,7 @@ fn a_message_has_the_number_that_its_peer_has_when_it_is_received() {
     assert_eq!(source_after(true, removed), u64::MAX);
     assert_eq!(source_after(false, |_, _| {}), u64::MAX);
     assert_eq!(source_after(false, Side::knows), 0);
-    // Open before the peer ends, or else it could get the port of that.
+    // Opened before the peer ends; otherwise it could get the peer's port.
     let other = side();
     let has_another = |a: &Side, addr| {
         a.av.remove(&[0]).unwrap();

@@ -1,4 +1,4 @@
-//! What waits for a peer that dies.
+//! Operations that wait for a peer that fails.
 
 use fabric_abi::FI_DELIVERY_COMPLETE;
 use prov_util::desc::Descs;
@@ -68,7 +68,7 @@ fn a_bad_address_hides_no_source_that_the_vector_has_learnt() {
     assert_eq!((place, b.done.borrow()[0].src), ([7; 8], 0));
 }
 
-/// Its sockets close, as the system closes those of a process that was killed.
+/// Its sockets are closed, as the kernel closes those of a process that was killed.
 fn kill(side: Side) {
     side.engine.core().close_endpoint(side.ep);
 }
@@ -81,7 +81,7 @@ fn errors(side: &Side) -> Vec<usize> {
         .collect()
 }
 
-/// The cause of a receive's end: it reads as if it had been taken back.
+/// Whether a receive ended because of one of these causes: it looks as if it had been cancelled.
 fn ends_because_of(error: &ErrorCompletion, causes: &[Errno]) -> bool {
     assert_eq!(error.err, Errno::ECANCELED);
     causes
@@ -108,7 +108,7 @@ fn receives_that_name_a_peer_that_dies_fail_and_others_wait_on() {
     until([&a, &c], || a.failed.borrow().len() == 1);
     assert_eq!(errors(&a), [1]);
     assert!(is_lost_connection(&a.failed.borrow()[0]));
-    // One that is posted when the peer is known to be gone.
+    // One that is posted after the peer is known to be gone.
     receive_from(&a, also_b, 0, 4);
     receive_from(&a, any_late, FI_ADDR_UNSPEC, 5);
     until([&a, &c], || a.failed.borrow().len() == 2);
@@ -135,7 +135,7 @@ fn a_receive_that_names_a_peer_that_was_lost_waits_if_it_is_back() {
     until([&a, &a], || a.engine.core().conns.is_empty());
     let (mut out, mut place) = ([7; 8], [0; 8]);
     receive_from(&a, &mut place, 0, 1);
-    // Without a word from the peer.
+    // Without any message of the peer.
     until([&a, &b], || {
         b.engine.core().conns.values().any(|conn| conn.is_open())
             && !a.engine.core().rdm(a.ep).unwrap().peers.any_lost()
@@ -146,10 +146,10 @@ fn a_receive_that_names_a_peer_that_was_lost_waits_if_it_is_back() {
 }
 
 #[test]
-fn receives_that_name_a_peer_that_was_never_reached_end_with_what_is_sent_there() {
+fn receives_from_an_unreachable_peer_fail_together_with_a_send_to_it() {
     let refusing = socket::bound(&"127.0.0.1:0".parse().unwrap(), &Params::default()).unwrap();
     let refusing_addr = socket::name(refusing.as_fd()).unwrap();
-    // The system takes the connection, and nobody answers.
+    // The kernel accepts the connection, and nobody answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silent_addr = silent.local_addr().unwrap();
     for (addr, cause) in [
@@ -166,7 +166,7 @@ fn receives_that_name_a_peer_that_was_never_reached_end_with_what_is_sent_there(
         receive_from(&a, from_b, 1, 2);
         receive_from(&a, any, FI_ADDR_UNSPEC, 3);
         let mut out = [7; 8];
-        // Until somebody tries, it may be that the peer has yet to call.
+        // Until an operation needs a connection, the peer may yet connect.
         for _ in 0..100 {
             a.drive();
         }
@@ -176,7 +176,7 @@ fn receives_that_name_a_peer_that_was_never_reached_end_with_what_is_sent_there(
         assert_eq!(errors(&a), [9, 1]);
         assert_eq!(a.failed.borrow()[0].err, cause);
         assert!(ends_because_of(&a.failed.borrow()[1], &[cause]));
-        // So does one that is posted when this is known.
+        // So does one that is posted after this is known.
         receive_from(&a, late, 0, 4);
         until([&a, &b], || a.failed.borrow().len() == 3);
         assert_eq!(errors(&a)[2], 4);
@@ -200,7 +200,7 @@ fn receives_end_on_each_of_the_endpoints_that_share_an_address_vector() {
         count: 8,
     };
     let own = vector(None);
-    // Two endpoints of a process, and of two processes.
+    // Vectors of two endpoints of one process, and of two processes.
     for vectors in [[own.clone(), own], [(); 2].map(|()| vector(Some(name)))] {
         let [a, also_a] = vectors.map(directed_side_with);
         let b = side();
@@ -235,7 +235,7 @@ fn everything_under_way_to_a_peer_that_dies_ends_in_an_error() {
         }
         let mut bytes = vec![1; 32 << 20];
         let contexts: Vec<usize> = (1..=5).collect();
-        // Larger than what the sockets take, so that it is not done.
+        // Larger than the sockets buffer, so that it does not complete.
         let sizes = [(8, FI_DELIVERY_COMPLETE), (32 << 20, 0), (1 << 20, 0)];
         let mut core = a.engine.core();
         for (context, (len, flags)) in (1..).zip(sizes) {
@@ -268,7 +268,7 @@ fn everything_under_way_to_a_peer_that_dies_ends_in_an_error() {
         until([&a, &a], || a.failed.borrow().len() + a.count() == 5);
         let mut ended = errors(&a);
         ended.sort_unstable();
-        // What the system had taken may be done.
+        // Operations whose data the kernel had accepted may have completed.
         assert!(ended.iter().all(|context| contexts.contains(context)));
         assert!(ended.contains(&1) && ended.contains(&4) && ended.contains(&5));
         assert_eq!(a.outstanding(), 0);

@@ -1,4 +1,4 @@
-//! Connections between processes of one host, and peers that say so.
+//! Connections between processes of one host, and peers that claim to be on the same host.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -20,14 +20,14 @@ use crate::params::Local;
 use crate::wire::ByteOrder;
 use crate::wire::header::{Header, MAX_HEADER, Op};
 
-/// Whether all of what a side sends and receives goes through memory.
+/// Whether both directions of a side go through shared memory.
 pub(super) fn has_moved(side: &Side) -> bool {
     let core = side.engine.core();
     let mut shortcuts = core.conns.values().map(|conn| conn.shortcut.as_ref());
     shortcuts.all(|shortcut| shortcut.is_some_and(|it| it.is_out() && it.is_in()))
 }
 
-/// One message from each to the other.
+/// Sends one message in each direction.
 pub(super) fn exchange(a: &Side, b: &Side, round: u64) {
     let (mut out, mut back) = ([1; 8], [2; 8]);
     let (mut at_a, mut at_b) = ([0; 8], [0; 8]);
@@ -49,7 +49,7 @@ pub(super) fn nearby_of(params: Params) -> (Side, Side) {
     (a, b)
 }
 
-/// Two sides that have left their socket.
+/// Creates two sides that have left their socket.
 fn nearby() -> (Side, Side) {
     let (a, b) = nearby_of(Params::default());
     until([&a, &b], || has_moved(&a) && has_moved(&b));
@@ -59,7 +59,7 @@ fn nearby() -> (Side, Side) {
     (a, b)
 }
 
-/// Like [`nearby`], with all that is sent going through the memory.
+/// Like [`nearby`], with all data copied through the shared memory.
 fn nearby_copying() -> (Side, Side) {
     let (a, b) = nearby_of(Params {
         local_message_size: usize::MAX,
@@ -128,7 +128,7 @@ fn a_connection_that_is_held_back_and_has_no_room_waits_once() {
     let core = &mut a.engine.core();
     let starved = core.starved.clone();
     assert_eq!(starved.len(), 1, "there is too much room");
-    // As if it had moved in the middle of a burst.
+    // As if it had moved during a burst.
     core.conns[starved[0]].is_held = true;
     core.held = starved.clone();
     core.end_burst();
@@ -147,7 +147,7 @@ fn who_sleeps_is_woken_again_when_a_call_was_read_with_the_last_bytes_of_the_soc
         let mut shortcuts = core.conns.values().map(|conn| conn.shortcut.as_ref());
         shortcuts.find_map(|shortcut| shortcut.map(|it| (it.is_out(), it.is_in())))
     };
-    // The one that is offered memory sleeps before the other one uses it.
+    // The side that is offered memory sleeps before the other one uses it.
     let (mut out, mut place) = ([0; 8], [0; 8]);
     let is_attached = || ways(&sleeper) == Some((true, false));
     for round in 0..8 {
@@ -311,12 +311,12 @@ fn a_receive_takes_a_message_over_that_is_to_be_copied_behind_a_read() {
     let region = register(&a, &mut exposed);
     let mut out = pattern(LEN, 2);
     let mut places = [vec![0; LEN], vec![0; LEN]];
-    // As where the system lets nobody write to the memory of others.
+    // As if the kernel did not permit writes to the memory of other processes.
     for conn in b.engine.core().conns.values_mut() {
         conn.onesided.regions = Regions::Closed;
     }
     read(&b, &mut places[0]);
-    // The answer leaves before the message.
+    // The answer is sent before the message.
     until([&a, &a], || {
         let core = &mut b.engine.core();
         core.conns
@@ -324,7 +324,7 @@ fn a_receive_takes_a_message_over_that_is_to_be_copied_behind_a_read() {
             .any(|conn| conn.path().waiting() != 0)
     });
     send(&a, &mut out, 1);
-    // Nothing is copied meanwhile.
+    // Nothing is copied in the meantime.
     let copies = || {
         let core = &mut b.engine.core();
         core.progress();
@@ -395,7 +395,7 @@ fn who_sleeps_is_woken_by_what_comes_and_by_room() {
         assert!(wakes(&b));
         until([&b, &b], || b.count() == tag as usize + 1);
     }
-    // More than there is room for.
+    // More than there is space for.
     let (mut out, mut place) = (pattern(1 << 20, 1), vec![0; 1 << 20]);
     receive(&b, &mut place, 9);
     send(&a, &mut out, 9);
@@ -435,14 +435,14 @@ fn operations_end_with_a_peer_that_does_not_take_them() {
     assert!(a.engine.core().rota.is_empty());
 }
 
-/// A peer with a segment of its own making.
+/// A peer with a malicious segment.
 struct Fiend {
     stranger: Stranger,
     stream: Stream,
     fd: OwnedFd,
 }
 
-/// Moves to memory with an endpoint, as whoever connects does.
+/// Moves to shared memory with an endpoint, as a connecting peer does.
 fn fiend(side: &Side) -> Fiend {
     const SECRET: u64 = 99;
     let mut stranger = Stranger::of(side);
@@ -483,7 +483,7 @@ fn memory_that_is_none_is_left_and_the_socket_goes_on() {
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     let unsealed = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&unsealed, SEGMENT as u64).unwrap();
-    // Nothing in it says that it is one.
+    // It does not contain the mark of a channel.
     let (_blank, blank) = Segment::create(SEGMENT, &[]).unwrap();
     for fd in [file.as_fd(), unsealed.as_fd(), blank.as_fd()] {
         let mut stranger = Stranger::of(&a);
@@ -494,7 +494,7 @@ fn memory_that_is_none_is_left_and_the_socket_goes_on() {
         assert_eq!(heard, [(Subject::Stays.code(), 0, 0)]);
         assert!(stranger.hear(&a).is_some());
     }
-    // Nor does it look at the files of a process that it does not know.
+    // It does not open files of a process that it does not know either.
     let mut stranger = Stranger::of(&a);
     stranger.offer_memory(blank.as_fd());
     let heard = stranger.hear_acquaintance(&a);
@@ -527,7 +527,7 @@ fn who_moves_out_of_turn_loses_the_connection() {
         say(&mut fiend);
         let gone = number != 0;
         let heard = fiend.stranger.hear(&a);
-        // What follows on the socket is no message any more.
+        // The bytes that follow on the socket are not a message.
         assert_eq!(heard.is_none(), gone, "{number}");
         assert_eq!(a.open_connections().is_empty(), gone);
         drop(fiend);
@@ -541,7 +541,7 @@ fn the_end_of_a_peer_shows_behind_any_number_of_calls_to_wake() {
     let mut fiend = fiend(&a);
     let calls = [0; 1 << 16];
     let mut sent = 0;
-    // As many as the socket takes, of which one turn does not take all.
+    // As many as the socket buffers, which one progress call does not process entirely.
     while let Ok(n) = std::io::Write::write(&mut fiend.stranger.stream, &calls) {
         sent += n;
     }
@@ -565,7 +565,7 @@ fn who_scribbles_over_the_memory_loses_the_connection_at_worst() {
             number = number
                 .wrapping_mul(6364136223846793005)
                 .wrapping_add(1442695040888963407);
-            // Words of control, slots, and their heads above all.
+            // Mostly control words, slots, and their headers.
             let at = match number >> 62 {
                 0 => (number >> 20) as usize % 4096,
                 1 => 4096 + (number >> 20) as usize % 8 * 128,
@@ -603,8 +603,8 @@ fn who_scribbles_over_the_memory_loses_the_connection_at_worst() {
     }
 }
 
-/// The second of two sides copies the first turn of a message of the first one's that
-/// has more: where it goes, and what the first has sent behind it, which does.
+/// The second of two sides has started the first turn of copying a longer message of the first
+/// side: its destination, and the destination of the message after it.
 fn with_a_copy_under_way(sides: &(Side, Side), out: &mut [u8], next: &mut [u8]) -> Work<Tcp> {
     let (a, b) = sides;
     send(a, out, 1);
@@ -633,9 +633,9 @@ fn who_sleeps_goes_on_with_a_copy_that_another_thread_leaves() {
     receive(&sides.1, &mut place, 1);
     receive(&sides.1, &mut its, 2);
     prepare_sleep(&sides.1);
-    // One thread takes the message in and begins to copy it.
+    // One thread receives the message and begins to copy it.
     let errand = with_a_copy_under_way(&sides, &mut out, &mut next);
-    // Another one has woken for that, finds nothing to do and sleeps again.
+    // Another one is woken for that, finds nothing to do and sleeps again.
     prepare_sleep(&sides.1);
     finish(&sides.1, errand);
     assert_eq!(sides.1.count(), 0);

@@ -1,4 +1,4 @@
-//! Operations that not every peer knows.
+//! Operations that not every peer supports.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -32,7 +32,7 @@ fn add(side: &Side, operand: &mut [u8; 8], flags: u64) -> prov_util::errno::Resu
     side.engine.core().atomic(side.ep, &atomic)
 }
 
-/// Tries until the answer is another than to try again.
+/// Repeats the operation until it does not return `-FI_EAGAIN`.
 fn add_in_the_end(side: &Side, flags: u64) -> prov_util::errno::Result {
     let mut operand = [1; 8];
     let mut outcome = Err(Errno::EAGAIN);
@@ -77,7 +77,7 @@ fn a_peer_without_atomics_is_refused_them_at_the_call() {
     }
     a.drive();
     assert_eq!((a.count(), a.failed.borrow().len()), (0, 0));
-    // The connection serves for what the peer knows.
+    // The connection can be used for operations that the peer supports.
     let mut out = [7; 8];
     send(&a, &mut out, 1);
     until([&a, &a], || a.count() == 1);
@@ -85,11 +85,10 @@ fn a_peer_without_atomics_is_refused_them_at_the_call() {
 }
 
 #[test]
-fn who_cannot_be_reached_is_an_error_in_the_end_and_may_be_tried_again() {
+fn an_unreachable_peer_is_an_error_in_the_end_and_may_be_tried_again() {
     let refusing = socket::bound(&"127.0.0.1:0".parse().unwrap(), &Params::default()).unwrap();
     let a = side_with(Params {
-        // Refusals are borne a fifteenth of it; a busy machine may be as late as
-        // all of it.
+        // Refused attempts are repeated for a fifteenth of it; a busy machine may take all of it.
         connect_timeout: 3000,
         ..Params::default()
     });
@@ -100,7 +99,7 @@ fn who_cannot_be_reached_is_an_error_in_the_end_and_may_be_tried_again() {
     }
     a.drive();
     assert!(a.failed.borrow().is_empty());
-    // A message is not told of the failure of another operation.
+    // A message does not get the failure of another operation.
     assert_eq!(add(&a, &mut [1; 8], 0), Err(Errno::EAGAIN));
     let mut out = [7; 8];
     send(&a, &mut out, 1);

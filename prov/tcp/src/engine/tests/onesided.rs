@@ -1,4 +1,4 @@
-//! Writes and reads that the initiator carries out, whatever the owner of the memory does.
+//! Writes and reads that the initiator carries out alone, whatever the owner of the memory does.
 
 use crate::local::neighbour::Subject;
 use fabric_abi::{
@@ -16,11 +16,11 @@ use crate::engine::link::onesided::Regions;
 use crate::params::Local;
 use crate::wire::header::{self, Header, Op};
 
-/// Where all the ways of bytes within a host are used.
+/// Lengths that take all paths of data within a host.
 const LENGTHS: [usize; 8] = [0, 1, 8, 96, 5000, 20_000, 70_000, 1 << 20];
 
-/// Two sides that have left their socket, the first of which has looked at the regions of
-/// the second. That is not driven from then on, unless a test does.
+/// Creates two sides that have left their socket; the first has opened the second one's region
+/// table. The second is not driven from then on, unless a test does so.
 fn pair() -> (Side, Side) {
     let (a, b) = nearby_of(Params::default());
     until([&a, &b], || has_moved(&a) && has_moved(&b) && is_lent(&a));
@@ -34,7 +34,7 @@ fn clear(a: &Side, b: &Side) {
     }
 }
 
-/// Whether a side knows of its peer's regions.
+/// Whether a side has opened its peer's region table.
 fn is_lent(side: &Side) -> bool {
     let core = side.engine.core();
     let mut all = core.conns.values().map(|conn| &conn.onesided.regions);
@@ -67,7 +67,8 @@ fn access(side: &Side, kind: Access, key: u64, bytes: &mut [u8]) {
     post(side, &request(kind, key, bytes));
 }
 
-/// Operations of a side that have completed since, without a call of its peer's.
+/// Returns the number of operations of a side that have completed since, without a call of its
+/// peer's.
 fn completed(side: &Side) -> usize {
     side.drive();
     assert!(side.failed.borrow().is_empty());
@@ -96,7 +97,7 @@ fn region(side: &Side, key: u64, access: u64, pieces: &mut [&mut [u8]]) -> Arc<R
 }
 
 #[test]
-fn any_number_of_writes_and_reads_of_any_length_need_nobody_at_the_other_side() {
+fn any_number_of_writes_and_reads_of_any_length_need_no_call_of_the_target() {
     let (a, b) = pair();
     let mut place = vec![0; 1 << 20];
     let _region = register(&b, &mut place);
@@ -126,7 +127,7 @@ fn both_sides_may_do_so() {
 }
 
 #[test]
-fn a_refusal_needs_nobody_either() {
+fn a_refusal_needs_no_call_of_the_target_either() {
     let (a, b) = pair();
     let (mut place, mut gone, mut bytes) = ([0; 64], [0; 64], [7; 8]);
     let closed = region(&b, KEY + 1, FI_REMOTE_READ, &mut [&mut gone]);
@@ -163,7 +164,7 @@ fn a_key_that_is_used_again_leads_to_the_new_region() {
     }
 }
 
-/// What a side was told of remote writes: lengths and data.
+/// Returns the notifications of remote writes that a side got: lengths and data.
 fn told(side: &Side) -> Vec<(usize, u64)> {
     let mut all = Vec::new();
     side.engine.progress();
@@ -175,11 +176,11 @@ fn told(side: &Side) -> Vec<(usize, u64)> {
 }
 
 #[test]
-fn immediate_data_comes_behind_the_bytes_and_holds_nothing_up() {
+fn immediate_data_is_reported_after_the_bytes_and_delays_nothing() {
     let (a, b) = pair();
     let (mut place, mut out) = (vec![0; 70_000], pattern(70_000, 1));
     let _region = register(&b, &mut place);
-    // More than there are places for in the memory that is shared.
+    // More than there are slots for in the shared memory.
     let lens: Vec<usize> = [8, 70_000, 0].into_iter().cycle().take(900).collect();
     for (data, &len) in lens.iter().enumerate() {
         let mut write = request(Access::Write, KEY, &mut out[..len]);
@@ -187,7 +188,7 @@ fn immediate_data_comes_behind_the_bytes_and_holds_nothing_up() {
         write.data = data as u64;
         post(&a, &write);
         assert_eq!(completed(&a), 1);
-        // One without data is as free to go.
+        // An access without data is not affected.
         let mut back = [0; 8];
         access(&a, Access::Read, KEY, &mut back);
         assert_eq!(completed(&a), 1);
@@ -203,7 +204,7 @@ fn immediate_data_comes_behind_the_bytes_and_holds_nothing_up() {
 }
 
 #[test]
-fn what_finds_no_room_for_its_data_is_not_copied() {
+fn a_write_without_room_for_its_data_is_not_copied() {
     let (a, b) = pair();
     let mut place = [0; 8];
     let _region = register(&b, &mut place);
@@ -219,7 +220,7 @@ fn what_finds_no_room_for_its_data_is_not_copied() {
     };
     assert_eq!(refused, Errno::EAGAIN);
     assert_eq!(u64::from_ne_bytes(place), last - 1);
-    // Without data, there is nothing to be told.
+    // Without data there is no notification.
     let mut bytes = [1; 8];
     access(&a, Access::Write, KEY, &mut bytes);
     assert_eq!(place, [1; 8]);
@@ -237,7 +238,7 @@ impl RemoteEvents for Accesses {
 }
 
 #[test]
-fn counters_of_regions_and_endpoints_count_what_peers_do_by_themselves() {
+fn counters_of_regions_and_endpoints_count_accesses_that_peers_carry_out() {
     let (a, b) = pair();
     let (mut place, mut bytes) = ([0; 8], [3; 8]);
     let open_region = register(&b, &mut place);
@@ -268,14 +269,14 @@ fn counters_of_regions_and_endpoints_count_what_peers_do_by_themselves() {
     until([&b, &b], || counter.read() == 1);
 }
 
-/// Sets the order that an endpoint was promised.
+/// Sets the order that an endpoint requests.
 fn promise(side: &Side, order: u64) {
     let mut core = side.engine.core();
     core.endpoints.get_mut(side.ep).unwrap().own.msg_order = order;
 }
 
 #[test]
-fn an_access_is_behind_messages_where_that_was_promised_and_waits_for_nobody_elsewhere() {
+fn an_access_is_ordered_after_messages_if_requested_and_waits_for_nobody_otherwise() {
     for (kind, order) in [
         (Access::Write, FI_ORDER_WAS),
         (Access::Read, FI_ORDER_RAS),
@@ -303,7 +304,7 @@ fn an_access_is_behind_messages_where_that_was_promised_and_waits_for_nobody_els
 }
 
 #[test]
-fn what_the_peer_has_taken_in_holds_nothing_up() {
+fn messages_that_the_peer_has_received_delay_nothing() {
     for len in [8, 3000, 40_000, 300_000] {
         let (a, b) = pair();
         let mut place = [0; 8];
@@ -335,7 +336,7 @@ fn nothing_is_copied_ahead_of_a_message_that_is_being_copied() {
     let _region = register(&b, &mut place);
     let (mut out, mut into) = (pattern(1 << 20, 1), vec![0; 1 << 20]);
     receive(&b, &mut into, 1);
-    // It takes the message in, and nobody copies as long as its core is in use.
+    // It receives the message, and nobody copies while its core is in use.
     let mut core = b.engine.core();
     send(&a, &mut out, 1);
     until([&a, &a], || {
@@ -360,7 +361,7 @@ fn nothing_is_copied_ahead_of_a_request_that_the_owner_has_to_carry_out() {
     let (mut whole, mut halves) = ([0; 8], [[0; 4], [0; 4]]);
     let [left, right] = &mut halves;
     let _whole = register(&b, &mut whole);
-    // Memory in pieces is its owner's to write to.
+    // Memory of several segments is written by its owner only.
     let both = FI_REMOTE_READ | FI_REMOTE_WRITE;
     let _parts = region(&b, KEY + 1, both, &mut [left, right]);
     let (mut first, mut later, mut back) = ([1; 8], [2; 8], [0; 8]);
@@ -372,7 +373,7 @@ fn nothing_is_copied_ahead_of_a_request_that_the_owner_has_to_carry_out() {
     until([&a, &b], || a.count() == 3);
     assert_eq!((halves, whole, back), ([[1; 4]; 2], [2; 8], [2; 8]));
     clear(&a, &b);
-    // Then they are copied again.
+    // Then accesses are copied by the initiator again.
     until([&a, &b], || {
         let core = a.engine.core();
         let mut shortcuts = core.conns.values().map(|conn| conn.shortcut.as_ref());
@@ -416,7 +417,7 @@ fn nothing_is_copied_ahead_of_an_atomic_operation() {
 }
 
 #[test]
-fn what_is_to_last_is_written_by_its_owner() {
+fn persistent_writes_are_made_by_the_owner() {
     let (a, b) = pair();
     let mut place = [0; 8];
     let _region = register(&b, &mut place);
@@ -430,7 +431,7 @@ fn what_is_to_last_is_written_by_its_owner() {
 }
 
 #[test]
-fn who_only_writes_gets_to_know_its_peer() {
+fn a_peer_that_only_writes_maps_the_region_table() {
     let (a, b) = (side(), side());
     a.knows(b.addr);
     b.knows(a.addr);

@@ -1,4 +1,4 @@
-//! Looks at messages that wait (`FI_PEEK`).
+//! Peeking at unexpected messages (`FI_PEEK`).
 
 use super::*;
 use fabric_abi::FI_PEEK;
@@ -16,7 +16,7 @@ fn look(side: &Side, tag: u64) {
 }
 
 #[test]
-fn a_look_finds_what_had_come_before_and_the_read_after_it_brings_more() {
+fn a_peek_finds_messages_that_had_arrived_and_the_read_after_it_finds_more() {
     let (a, b) = (side(), side());
     a.knows(b.addr);
     b.knows(a.addr);
@@ -24,7 +24,7 @@ fn a_look_finds_what_had_come_before_and_the_read_after_it_brings_more() {
     receive(&b, &mut place, 1);
     send(&a, &mut out, 1);
     until([&a, &b], || b.count() == 1);
-    // On this connection the next one is in b's socket when this returns.
+    // On this connection the next message is in b's socket when this returns.
     send(&a, &mut out, 2);
     until([&a, &a], || a.count() == 2);
 

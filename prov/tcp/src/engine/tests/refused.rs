@@ -11,9 +11,9 @@ use crate::wire::ByteOrder;
 use crate::wire::header::refusal::{self, Refused};
 use crate::wire::header::{self, Header, MAX_HEADER, Op, RmaIov};
 
-/// No region has it.
+/// A key without a region.
 const UNKNOWN: u64 = KEY + 1;
-/// More than is read at once.
+/// More than one read receives.
 const LONG: usize = 300_000;
 
 fn place(key: u64, len: usize) -> RemoteIov {
@@ -55,7 +55,7 @@ fn add(side: &Side, bytes: &mut [u8], key: u64) {
     side.engine.core().atomic(side.ep, &atomic).unwrap();
 }
 
-/// The next error; nothing else has failed.
+/// Returns the next error, which must be the only one.
 fn error(sides: [&Side; 2]) -> Errno {
     let [a, _] = sides;
     until(sides, || !a.failed.borrow().is_empty());
@@ -70,7 +70,7 @@ fn in_every_way(check: impl Fn(Params)) {
         local: Local::Off,
         ..Params::default()
     });
-    // Copied from the initiator's memory whatever their length.
+    // Copied from the initiator's memory whatever the length.
     check(Params {
         local_write_size: 1,
         local_read_size: 1,
@@ -80,7 +80,7 @@ fn in_every_way(check: impl Fn(Params)) {
 }
 
 #[test]
-fn what_is_behind_a_refused_access_is_carried_out() {
+fn operations_after_a_refused_access_are_carried_out() {
     in_every_way(|params| {
         let (a, b) = (side_with(params.clone()), side_with(params));
         a.knows(b.addr);
@@ -89,7 +89,7 @@ fn what_is_behind_a_refused_access_is_carried_out() {
         let (mut out, mut back, mut one) = ([7; 8], [0; 8], [1; 8]);
         let mut beyond = [9; 65];
         let mut tag = 0;
-        // Each message arrives, on the connection of the first one.
+        // Each message arrives, on the same connection.
         let mut talk = || {
             send(&a, &mut out, tag);
             receive(&b, &mut back, tag);
@@ -113,7 +113,7 @@ fn what_is_behind_a_refused_access_is_carried_out() {
             add(&a, &mut one, UNKNOWN);
             assert_eq!(talk(), first);
             assert_eq!(error([&a, &b]), Errno::ENOKEY);
-            // What is permitted is done, before and after.
+            // Permitted accesses succeed, before and after.
             let before = a.count();
             access(&a, Access::Read, &mut bytes[..8], KEY, 0);
             until([&a, &b], || a.count() > before);
@@ -123,9 +123,9 @@ fn what_is_behind_a_refused_access_is_carried_out() {
     });
 }
 
-/// It has been reported by then: it completes when it has left.
+/// Its completion has been reported by then: it completes when it has been sent.
 #[test]
-fn a_refused_write_that_nobody_waits_for_goes_nowhere() {
+fn a_refused_write_that_nobody_waits_for_is_dropped() {
     in_every_way(|params| {
         let (a, b) = (side_with(params.clone()), side_with(params));
         a.knows(b.addr);
@@ -176,10 +176,10 @@ fn says(peer: &mut std::net::TcpStream, header: Header, rma: &[RmaIov], payload:
     peer.write_all(&[&bytes[..len], payload].concat()).unwrap();
 }
 
-/// Its protocol has no refusals: what nobody waits for fails alone, and the rest ends the
-/// connection.
+/// Its protocol has no refusals: operations that it does not wait for fail alone, and the others
+/// end the connection.
 #[test]
-fn a_peer_of_the_c_library_loses_its_connection_for_what_it_waits_for() {
+fn a_peer_of_the_c_library_loses_its_connection_for_a_refused_operation_that_it_waits_for() {
     let mut waited_for = Header::new(Op::Write);
     waited_for.flags = header::DELIVERY_COMPLETE;
     let bad = remote(0, 8);
@@ -209,11 +209,11 @@ fn wants_ack(id: u64) -> Header {
     }
 }
 
-/// A refusal of what has not left would end the connection at its sender.
+/// A refusal of a write that is not yet completely sent would end the connection at its sender.
 #[test]
 fn a_write_is_refused_behind_its_end() {
     use std::io::Write;
-    // It says nothing of its own.
+    // It sends nothing by itself.
     let a = side_with(Params {
         local: Local::Off,
         ..Params::default()
@@ -245,7 +245,7 @@ fn a_write_is_refused_behind_its_end() {
 }
 
 #[test]
-fn whoever_refuses_what_was_not_asked_loses_the_connection() {
+fn a_peer_that_refuses_an_operation_without_a_request_loses_the_connection() {
     for refused in [
         Refused::Read,
         Refused::Named(0),
@@ -258,9 +258,9 @@ fn whoever_refuses_what_was_not_asked_loses_the_connection() {
     }
 }
 
-/// As answers of any kind.
+/// As with answers of any kind.
 #[test]
-fn who_reads_no_refusals_is_not_listened_to() {
+fn nothing_is_read_from_a_peer_that_reads_no_refusals() {
     use std::io::{ErrorKind, Write};
     let a = side_with(Params {
         local: Local::Off,
@@ -272,7 +272,7 @@ fn who_reads_no_refusals_is_not_listened_to() {
     header.rma_count = 1;
     let len = header.encode(&[remote(0, 8)], ByteOrder::Native, 0, &mut bytes);
     let requests = bytes[..len].repeat(1000);
-    // It asks until nobody takes more of it in.
+    // It sends requests until no more of them are read.
     let (mut asked, mut is_taken) = (0, true);
     while is_taken {
         let before = owed(&a);
@@ -291,7 +291,7 @@ fn who_reads_no_refusals_is_not_listened_to() {
     assert!(a.engine.core().conns[key].detours.has(Detour::Overdue));
 }
 
-/// Bytes that wait for the peer to read.
+/// Returns the number of bytes that wait for the peer to read.
 fn owed(side: &Side) -> u64 {
     let key = side.open_connections()[0];
     side.engine.core().conns[key].outbox.len()

@@ -1,4 +1,4 @@
-//! Connection requests of RDM endpoints that do not go the usual way.
+//! Connection requests of RDM endpoints in unusual orders.
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
@@ -11,7 +11,7 @@ use crate::wire::rdm::Identity;
 #[test]
 fn an_unknown_peer_that_has_restarted_is_found_once_its_address_is_known() {
     let (a, before, after) = (side(), side(), side());
-    // At the same port, as far as anybody is told.
+    // Its claimed port is the same.
     after.engine.core().rdm(after.ep).unwrap().addr = before.addr;
     let (mut out, mut place) = ([7; 8], [0; 8]);
     for (tag, peer) in [(1, &before), (2, &after)] {
@@ -31,8 +31,8 @@ fn an_unknown_peer_that_has_restarted_is_found_once_its_address_is_known() {
     assert_eq!(a.done.borrow_mut().pop().unwrap().src, 0);
 }
 
-/// A peer asks for a connection to `a` from `port` and is gone at once; what
-/// `a` had begun has given way to that.
+/// A peer requests a connection to `a` from `port` and ends immediately; the attempt of `a` has
+/// been given up for it.
 fn give_way_in_vain(a: &Side, port: u16) {
     let (near, far) = UnixStream::pair().unwrap();
     drop(far);
@@ -87,7 +87,7 @@ fn a_refusal_is_not_taken_for_silence_because_time_is_over() {
     use rustix::event::{PollFd, PollFlags};
     let refusing = socket::bound(&"127.0.0.1:0".parse().unwrap(), &Params::default()).unwrap();
     let a = side_with(Params {
-        // Over before there could be another attempt.
+        // The attempt ends before there could be another one.
         connect_timeout: 1,
         ..Params::default()
     });

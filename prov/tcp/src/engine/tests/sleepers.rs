@@ -1,4 +1,4 @@
-//! Threads that sleep while another one uses the engine.
+//! Threads that sleep while another thread uses the engine.
 
 use super::*;
 use crate::engine::link::detours::Detour;
@@ -6,7 +6,7 @@ use crate::wire::handshake::Features;
 use prov_util::poller::Favourite;
 use prov_util::timers::Timers;
 
-/// Two sides with a connection, of which the second reads little at once.
+/// Creates two sides with a connection; the second one reads little in one call.
 fn connected(params: Params) -> (Side, Side) {
     let b = side_with(Params {
         prefetch_rbuf_size: 4096,
@@ -21,8 +21,8 @@ fn connected(params: Params) -> (Side, Side) {
     (a, b)
 }
 
-/// What a thread does that is about to sleep. Nothing but what is tested wakes
-/// it: no timer, and no connection is read without asking the poller.
+/// Does what a thread does before it sleeps. Only the tested event wakes it: there is no timer, and
+/// no connection is read without asking the poller.
 pub(super) fn prepare_sleep(side: &Side) {
     until([side, side], || side.engine.prepare_wait());
     let mut core = side.engine.core();
@@ -31,7 +31,7 @@ pub(super) fn prepare_sleep(side: &Side) {
     core.favourite = Favourite::default();
 }
 
-/// Whether a thread that sleeps at the engine's descriptor wakes.
+/// Whether a thread that sleeps on the engine's descriptor is woken.
 pub(super) fn wakes(side: &Side) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec};
     let poller = side
@@ -50,7 +50,7 @@ pub(super) fn wakes(side: &Side) -> bool {
 }
 
 #[test]
-fn a_receive_for_a_message_that_is_held_back_wakes_who_sleeps_meanwhile() {
+fn a_receive_for_a_message_that_is_held_back_wakes_a_sleeping_thread() {
     const LEN: usize = 60_000;
     let (a, b) = connected(Params {
         max_unexpected: 1000,
@@ -82,14 +82,14 @@ fn a_receive_for_a_message_that_is_held_back_wakes_who_sleeps_meanwhile() {
 }
 
 #[test]
-fn a_thread_that_sleeps_is_woken_for_what_another_leaves_unread() {
+fn a_sleeping_thread_is_woken_for_data_that_another_leaves_unread() {
     const LEN: usize = 100_000;
     let (a, b) = connected(Params::default());
     prepare_sleep(&b);
     let mut out = vec![5; LEN];
     send(&a, &mut out, 1);
     until([&a, &a], || a.count() == 2);
-    // More than one call takes in, and nobody makes another.
+    // More than one call receives, and no other call follows.
     b.engine.progress();
     assert_eq!(b.engine.core().ready.len(), 1);
     assert!(wakes(&b));

@@ -1,4 +1,4 @@
-//! How many connections strangers may have.
+//! Limits of the connections of strangers.
 
 use prov_message::strangers::{AllStrangers, Strangers};
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use crate::wire::rdm::Identity;
 /// Connections that strangers may have in these tests.
 const LIMIT: usize = 20;
 
-/// A side whose strangers are counted apart from those of other tests.
+/// Creates a side whose strangers are counted apart from those of other tests.
 fn limited() -> Side {
     limited_to(LIMIT)
 }
@@ -30,14 +30,14 @@ fn limited_to(limit: usize) -> Side {
     side
 }
 
-/// Counts a side's strangers here, and who has sent no request.
+/// Counts a side's strangers, and its connections without a request, in these counts.
 fn count_at(side: &Side, all: &'static AllStrangers, half_open: &'static AllStrangers) {
     let mut core = side.engine.core();
     core.strangers = Strangers::new(all);
     core.half_open = Strangers::new(half_open);
 }
 
-/// A count of its own. A list keeps it, or else it would pass for a leak.
+/// Creates a count. A list refers to it, so that it is not reported as a leak.
 fn count() -> &'static AllStrangers {
     static ALL: Mutex<Vec<&AllStrangers>> = Mutex::new(Vec::new());
     let count = Box::leak(Box::default());
@@ -45,7 +45,7 @@ fn count() -> &'static AllStrangers {
     count
 }
 
-/// Connects and sends a request that is in order.
+/// Connects and sends a valid request.
 fn request(side: &Side) -> TcpStream {
     let mut stream = TcpStream::connect(side.addr).unwrap();
     let identity = Identity {
@@ -61,7 +61,7 @@ fn request(side: &Side) -> TcpStream {
     stream
 }
 
-/// Whether a request is accepted, or else the connection ends.
+/// Whether a request is accepted; otherwise the connection ends.
 fn is_accepted(side: &Side, stream: &TcpStream) -> bool {
     let mut heard = None;
     until([side, side], || {
@@ -81,7 +81,7 @@ fn stranger(side: &Side) -> TcpStream {
     stream
 }
 
-/// Whether the side has closed a connection on which it has said something.
+/// Whether the side has closed a connection on which it has sent something.
 fn has_ended(mut stream: &TcpStream) -> bool {
     let mut said = [0; 256];
     loop {
@@ -93,7 +93,7 @@ fn has_ended(mut stream: &TcpStream) -> bool {
     }
 }
 
-/// A message with a tag and one byte, or all of it but that.
+/// Sends a message with a tag and one byte, or everything except that byte.
 fn say(mut stream: &TcpStream, with_payload: bool) {
     let mut header = Header::new(Op::Tagged);
     (header.payload, header.word) = (1, 3);
@@ -107,7 +107,7 @@ fn connections(side: &Side) -> usize {
     side.engine.core().conns.len()
 }
 
-/// More than the times differ by which the system reports for the same moment.
+/// Waits longer than the differences between the times that the kernel reports for the same moment.
 fn a_moment_later() {
     std::thread::sleep(Duration::from_millis(50));
 }
@@ -134,7 +134,7 @@ fn for_one_stranger_more_the_one_that_was_quiet_for_longest_goes() {
 }
 
 #[test]
-fn the_one_that_was_quiet_for_longest_goes_whichever_lane_it_is_in() {
+fn the_least_recently_used_connection_is_closed_whichever_lane_it_is_in() {
     const MANY: usize = 60;
     const LATER: usize = 30;
     let [all, half_open] = [count(), count()];
@@ -148,7 +148,7 @@ fn the_one_that_was_quiet_for_longest_goes_whichever_lane_it_is_in() {
     let mut new = Vec::new();
     for _ in 0..LATER {
         new.push(stranger(&b));
-        // The other lane finds word when it is driven.
+        // The other lane finds the request to close when it is driven.
         until([&a, &a], || !a.engine.core().strangers.has_orders());
     }
     assert_eq!((connections(&a), connections(&b)), (MANY - LATER, LATER));
@@ -212,7 +212,7 @@ fn a_peer_that_is_inserted_counts_no_longer() {
 }
 
 #[test]
-fn of_those_who_say_nothing_the_oldest_goes() {
+fn the_oldest_of_the_connections_without_a_request_is_closed() {
     let a = limited();
     let mut silent = Vec::new();
     for _ in 0..4 * LIMIT {

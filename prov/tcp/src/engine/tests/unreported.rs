@@ -1,4 +1,4 @@
-//! Completions for which no receive was posted: who may cause them, and how many.
+//! Completions for which no receive was posted: which peers may cause them, and how many.
 
 use fabric_abi::{FI_REMOTE_CQ_DATA, FI_SUM, FI_UINT64};
 use prov_util::atomic_ops::Form;
@@ -11,13 +11,12 @@ use crate::params::Local;
 use crate::wire::atomic::AtomicWord;
 use crate::wire::header::{Header, Op, REMOTE_CQ_DATA, RmaIov};
 
-/// Entries from which on peers are held back.
+/// Number of entries from which on peers are held back.
 const ROOM: usize = 8;
-/// Writes of one peer.
+/// Number of writes of one peer.
 const WRITES: u64 = 200;
 
-/// Gives a side a queue with little room, as an application with an object to wait
-/// with opens it.
+/// Gives a side a queue with little room, as if the application had opened it with that size.
 fn limit(side: &mut Side, room: usize) {
     let cq = open(
         Cq::new(CqConfig {
@@ -34,7 +33,7 @@ fn limit(side: &mut Side, room: usize) {
     side.cq = cq;
 }
 
-/// Writes 8 bytes with immediate data; whether there was room.
+/// Writes 8 bytes with immediate data; returns whether that could be posted.
 fn write(side: &Side, bytes: &mut [u8], data: u64) -> bool {
     let mut remote = RemoteIov::default();
     remote.push(RemotePiece {
@@ -61,7 +60,7 @@ fn write(side: &Side, bytes: &mut [u8], data: u64) -> bool {
     }
 }
 
-/// Posts writes whose data counts up from `first`, and drives the writer until all have
+/// Posts writes whose data counts up from `first`, and drives the writer until all of them have
 /// completed there.
 fn write_many(a: &Side, bytes: &mut [u8], first: u64) {
     let before = a.count();
@@ -73,7 +72,7 @@ fn write_many(a: &Side, bytes: &mut [u8], first: u64) {
     until([a, a], || a.count() == before + WRITES as usize);
 }
 
-/// What is in a side's queue now: the data of remote writes.
+/// Returns the data of the remote writes that are in a side's queue now.
 fn taken(side: &Side) -> Vec<u64> {
     let mut all = Vec::new();
     let _ = side.cq.take(1000, |one| all.push(one.data));
@@ -84,7 +83,8 @@ fn is_held_back(side: &Side) -> bool {
     !side.engine.core().unreported.is_empty()
 }
 
-/// A writer and a side with little room, connected through a socket or through memory.
+/// Creates a writer and a side with a small queue, connected through a socket or through shared
+/// memory.
 fn pair(local: bool) -> (Side, Side) {
     let (a, mut b) = nearby_of(Params {
         local: match local {
@@ -101,7 +101,7 @@ fn pair(local: bool) -> (Side, Side) {
     (a, b)
 }
 
-/// Drives a side that reads nothing until its peers are held back, and some more.
+/// Drives a side whose queue is not read until its peers are held back, and some more.
 fn drive_without_reading(b: &Side) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !is_held_back(b) {
@@ -131,7 +131,7 @@ fn who_writes_with_data_is_held_back_until_the_queue_is_read_and_nothing_is_lost
             all.len() == WRITES as usize
         });
         assert!(all.iter().copied().eq(0..WRITES));
-        // What follows takes the usual ways again.
+        // Later messages take the fast path again.
         assert!(!is_held_back(&b));
         let core = b.engine.core();
         assert!(core.conns.values().all(|conn| conn.detours.let_in()));
@@ -151,7 +151,7 @@ fn a_blocking_read_goes_on_with_who_is_held_back() {
         drive_without_reading(&b);
         let mut all: Vec<u64> = Vec::new();
         while all.len() < WRITES as usize {
-            // More than there is room for is not waited for.
+            // A blocking read does not wait for more than there is room for.
             let read =
                 b.cq.read_blocking(100, 100, 20_000, |one| all.push(one.data));
             assert!(read.is_ok(), "{read:?} after {}", all.len());
@@ -169,13 +169,13 @@ fn who_sleeps_while_a_peer_is_held_back_goes_on_when_the_queue_was_read_elsewher
         let region = register(&b, &mut place);
         write_many(&a, &mut out, 0);
         drive_without_reading(&b);
-        // There is nothing to do, so it sleeps.
+        // There is nothing to do, so it may sleep.
         let deadline = Instant::now() + Duration::from_secs(20);
         while !b.engine.prepare_wait() {
             assert!(Instant::now() < deadline, "it does not sleep");
         }
         let mut all = taken(&b);
-        // The next one that is about to sleep finds room.
+        // The next thread that prepares to sleep finds room.
         while all.len() < WRITES as usize {
             b.engine.prepare_wait();
             let more = taken(&b);
@@ -258,8 +258,8 @@ fn what_a_peer_has_written_that_has_closed_meanwhile_is_reported() {
     }
 }
 
-/// What a peer that no address vector knows says in one message is refused: nothing is
-/// reported, and the peer hears so where it waits for an answer.
+/// A message of a peer that is in no address vector is refused: nothing is reported, and the peer
+/// gets a refusal if it waits for an answer.
 fn is_refused(header: &Header, list: &[RmaIov], payload: &[u8]) {
     let mut a = side();
     limit(&mut a, ROOM);

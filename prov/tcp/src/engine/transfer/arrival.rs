@@ -1,4 +1,4 @@
-//! What comes on an open connection.
+//! Receiving messages on an open connection.
 
 use crate::local::neighbour::Subject;
 use prov_message::peers::UNKNOWN_SOURCE;
@@ -22,14 +22,13 @@ use crate::wire::header::{self, Header, Op};
 use crate::wire::simple::{decode_ack, decode_simple, encode_ack};
 use crate::wire::stream::Event;
 
-/// Names to acknowledge that a connection has room for at any time.
+/// Number of names to acknowledge for which a connection keeps memory while it is idle.
 const KEPT_NAMES: usize = 64;
-/// Most bytes of operands of an atomic operation.
+/// Largest number of bytes of operands of an atomic operation.
 const COLLECT_LIMIT: usize = 1 << 20;
 
-/// The short way for messages that have nothing special about them, if there is
-/// one, on a connection with nothing in its way
-/// ([`Connection::is_plain`]).
+/// Returns the endpoint's part of the fast path for messages without special properties, if there
+/// is one, on a connection in a state that permits it ([`Connection::is_plain`]).
 #[inline(always)]
 pub(crate) fn short_way<'a>(
     conn: &Connection,
@@ -44,8 +43,8 @@ pub(crate) fn short_way<'a>(
     endpoints.plain(ep)
 }
 
-/// Takes in the messages at the start of `bytes` that have nothing special
-/// about them and find their receives; returns what is left.
+/// Receives the messages at the start of `bytes` that have no special properties and have matching
+/// receives; returns the remaining bytes.
 #[inline(always)]
 pub(crate) fn take_in_simple<'a>(
     mut plain: Plain<'_, Tcp>,
@@ -70,7 +69,7 @@ pub(crate) fn take_in_simple<'a>(
 }
 
 impl Core {
-    /// Takes in bytes that came on a connection.
+    /// Processes bytes that were received on a connection.
     pub(crate) fn take_in(&mut self, key: ConnKey, mut bytes: &[u8]) {
         self.take_in_plain(key, &mut bytes);
         if !bytes.is_empty() {
@@ -79,8 +78,8 @@ impl Core {
         self.acknowledge_owed(key);
     }
 
-    /// Takes in the messages at the start of `bytes` that have nothing special
-    /// about them; whether there were any.
+    /// Receives the messages at the start of `bytes` that have no special properties; returns
+    /// whether there were any.
     #[inline]
     fn take_in_plain(&mut self, key: ConnKey, bytes: &mut &[u8]) -> bool {
         let before = bytes.len();
@@ -93,8 +92,7 @@ impl Core {
         bytes.len() != before
     }
 
-    /// Takes in the acknowledgements at the start of `bytes`; whether there were
-    /// any.
+    /// Processes the acknowledgements at the start of `bytes`; returns whether there were any.
     #[inline]
     fn take_in_acks(&mut self, key: ConnKey, bytes: &mut &[u8]) -> Result<bool, Fault> {
         let before = bytes.len();
@@ -156,8 +154,8 @@ impl Core {
         }
     }
 
-    /// Whether an operation comes that is to be reported without a receive for it,
-    /// and the application has to read completions first.
+    /// Whether an operation has to be reported without a receive for it, and the application has to
+    /// read completions first.
     #[inline]
     pub(crate) fn lacks_room(&self, key: ConnKey, header: &Header) -> bool {
         let is_remote = matches!(
@@ -182,10 +180,9 @@ impl Core {
         }
     }
 
-    /// Goes on with connections that were held back so, while there is room: up to the
-    /// first one for which there is none, so that a call costs no more the more of them
-    /// there are. Those behind it, which may have other queues, have their turns in
-    /// calls that follow.
+    /// Resumes connections that were held back for that reason, while there is room: up to the
+    /// first one for which there is none, so that the cost of a call does not grow with their
+    /// number. Those after it, which may have other queues, get their turns in later calls.
     #[cold]
     pub(crate) fn go_on_unreported(&mut self) {
         for _ in 0..self.unreported.len() {
@@ -203,12 +200,12 @@ impl Core {
         }
     }
 
-    /// Goes on with the next one; `false` if there is no room.
+    /// Resumes the next one; returns `false` if there is no room.
     fn go_on_with_next_unreported(&mut self) -> bool {
         let Some(key) = self.unreported.pop_front() else {
             return true;
         };
-        // It may have ended meanwhile.
+        // It may have ended in the meantime.
         let conn = self.conns.get(key);
         let Some(header) = conn.and_then(|conn| conn.copies.waiting) else {
             return true;
@@ -224,7 +221,7 @@ impl Core {
         let is_copying = !conn.copies.transfers.is_empty();
         conn.detours.set(Detour::Copying, is_copying);
         if conn.copies.must_wait(&header) {
-            // The end of the copies goes on with it.
+            // The end of the copies resumes the connection.
             return true;
         }
         conn.copies.waiting = None;
@@ -240,7 +237,7 @@ impl Core {
         true
     }
 
-    /// A message begins.
+    /// Begins a message.
     #[inline]
     pub(crate) fn begin(&mut self, key: ConnKey, header: &Header, bytes: &mut &[u8]) -> Step {
         if self.params.trace_msg
@@ -285,7 +282,7 @@ impl Core {
             Op::AtomicRequest => self.collect(key, header, COLLECT_LIMIT, bytes),
             Op::Acquaint => {
                 if header.op_data == Subject::Moved.code() {
-                    // What is behind it in the socket only wakes.
+                    // Bytes after it in the socket only wake the process.
                     *bytes = &[];
                 }
                 self.remarked(key, header)
@@ -299,7 +296,7 @@ impl Core {
         }
     }
 
-    /// The endpoint behind a connection.
+    /// Returns the endpoint of a connection.
     #[inline]
     pub(crate) fn owner_of(&self, key: ConnKey) -> Option<EpKey> {
         match self.conns.get(key)?.owner {
@@ -308,7 +305,7 @@ impl Core {
         }
     }
 
-    /// The message of a header, of `len` bytes, that comes on a connection.
+    /// Returns the message with this header, of `len` bytes, as the inbox needs it.
     #[inline]
     pub(crate) fn arrival(
         &mut self,
@@ -333,7 +330,7 @@ impl Core {
         })
     }
 
-    /// A plain or tagged message with its bytes begins.
+    /// Begins a plain or tagged message that is sent with its bytes.
     #[inline]
     fn message(&mut self, key: ConnKey, header: &Header, tagged: bool, bytes: &mut &[u8]) -> Step {
         let arrival = self.arrival(key, header, tagged, header.payload)?;
@@ -342,7 +339,7 @@ impl Core {
         };
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         if bytes.len() >= arrival.len {
-            // All of it is here.
+            // All of it has been received.
             let (body, rest) = bytes.split_at(arrival.len);
             *bytes = rest;
             conn.stream.payload_done(arrival.len);
@@ -355,8 +352,7 @@ impl Core {
         Ok(())
     }
 
-    /// Finds out whether the address vector knows the peer by now, if it did
-    /// not.
+    /// Looks up a peer that was not in the address vector before.
     #[inline]
     pub(crate) fn look_for_source(&mut self, key: ConnKey, ep: EpKey) {
         if self
@@ -368,14 +364,14 @@ impl Core {
         }
     }
 
-    /// As above, of the endpoint behind the connection.
+    /// As [`Core::look_for_source`], for the endpoint of the connection.
     pub(crate) fn look_for_source_of(&mut self, key: ConnKey) {
         if let Some(ep) = self.owner_of(key) {
             self.look_for_source(key, ep);
         }
     }
 
-    /// A message begins for which there is no receive.
+    /// Begins a message for which there is no receive.
     #[inline(never)]
     fn unexpected(&mut self, key: ConnKey, arrival: &Arrival) -> Step {
         let unmatched = self.endpoints.unmatched(arrival);
@@ -390,8 +386,7 @@ impl Core {
         Ok(())
     }
 
-    /// Nothing behind the message that has begun is read until an action says how it goes
-    /// on.
+    /// Stops reading after the message that has begun, until an action decides how it continues.
     pub(crate) fn hold_back(&mut self, key: ConnKey) {
         if let Some(conn) = self.conns.get_mut(key) {
             conn.detours.set(Detour::HeldBack, true);
@@ -399,7 +394,7 @@ impl Core {
         self.has_chores |= self.endpoints.holds_back_strangers();
     }
 
-    /// More bytes of the message that began last.
+    /// Processes further bytes of the message that began last.
     fn payload(&mut self, key: ConnKey, part: &[u8]) -> Step {
         let Some(conn) = self.conns.get_mut(key) else {
             return Err(Fault::Gone);
@@ -424,7 +419,7 @@ impl Core {
         Ok(())
     }
 
-    /// `n` bytes of the current message have gone to their place.
+    /// Notes that `n` bytes of the current message were received directly to their destination.
     pub(crate) fn placed_directly(&mut self, key: ConnKey, n: usize) {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
@@ -440,7 +435,7 @@ impl Core {
         }
     }
 
-    /// All bytes of a message have come.
+    /// Handles the end of a message.
     fn message_ends(&mut self, key: ConnKey) -> Step {
         let Some(conn) = self.conns.get_mut(key) else {
             return Err(Fault::Gone);
@@ -460,7 +455,7 @@ impl Core {
         Ok(())
     }
 
-    /// A message that is acted upon is here.
+    /// Processes a complete collected message.
     fn collected(&mut self, key: ConnKey, header: &Header, bytes: &[u8]) -> Step {
         match header.op {
             Op::DirectRead => self.direct_read(key, bytes),
@@ -470,7 +465,7 @@ impl Core {
         }
     }
 
-    /// A message is in its place.
+    /// Completes a message that is at its destination.
     pub(crate) fn placed(&mut self, key: ConnKey, placing: Placing) {
         if placing.has_data() {
             self.look_for_source_of(key);
@@ -482,7 +477,7 @@ impl Core {
         self.acknowledge(key, ack);
     }
 
-    /// Does for a connection what a receive, or the lack of one, has led to.
+    /// Carries out an action that follows from a receive, or the lack of one.
     pub(crate) fn act_on(&mut self, action: Action) {
         match action {
             Action::Acknowledge(key, ack) => self.acknowledge(key, ack),
@@ -517,7 +512,7 @@ impl Core {
         }
     }
 
-    /// Tells the sender that its message has come.
+    /// Acknowledges a message.
     pub(crate) fn acknowledge(&mut self, key: ConnKey, ack: Ack) {
         let header = match ack {
             Ack::None => return,
@@ -527,7 +522,7 @@ impl Core {
         self.post_control(key, header);
     }
 
-    /// Acknowledges what has come by the short way.
+    /// Acknowledges the messages that were received on the fast path.
     #[inline]
     pub(crate) fn acknowledge_owed(&mut self, key: ConnKey) {
         if self
@@ -605,8 +600,8 @@ impl Core {
         }
     }
 
-    /// The peer has acknowledged an operation, of which the kernel may still read
-    /// the memory.
+    /// Completes an operation that the peer has acknowledged; the kernel may still read its memory,
+    /// and it then completes later.
     #[inline]
     fn has_come_there(&mut self, key: ConnKey, ticket: Ticket) {
         let done = match self.conns.get_mut(key) {
@@ -618,7 +613,7 @@ impl Core {
         }
     }
 
-    /// Gathers a message that is acted upon when it is complete.
+    /// Collects a message that is processed when it is complete.
     fn collect(&mut self, key: ConnKey, header: &Header, limit: usize, bytes: &mut &[u8]) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         if header.payload > limit {
@@ -636,7 +631,7 @@ impl Core {
         self.collected(key, header, all)
     }
 
-    /// Puts a message of `len` bytes into its place, or what is here of it.
+    /// Stores a message of `len` bytes at its destination, as far as it has arrived.
     pub(crate) fn place(
         &mut self,
         key: ConnKey,
@@ -657,7 +652,7 @@ impl Core {
     }
 }
 
-/// What the sender of a message wants to hear.
+/// Returns the acknowledgement that the sender of a message requests.
 #[inline]
 pub(crate) fn ack_of(header: &Header) -> Ack {
     if !header.wants_ack() {

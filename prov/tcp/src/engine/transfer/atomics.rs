@@ -1,5 +1,4 @@
-//! Atomic operations (fi_atomic(3)), on both sides. An extension: the C
-//! library's protocol has none.
+//! Both sides of atomic operations (fi_atomic(3)), an extension of the C library's protocol.
 
 use prov_message::peers::Bytes;
 use prov_message::{AtomicRequest, Op};
@@ -21,8 +20,7 @@ use crate::wire::header::refusal::Refused;
 use crate::wire::header::{self, Header};
 
 impl Core {
-    /// Posts an atomic operation; `-FI_EOPNOTSUPP` towards a peer whose
-    /// protocol has none.
+    /// Posts an atomic operation; `-FI_EOPNOTSUPP` for a peer whose protocol does not have them.
     pub(crate) fn post_atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
         self.params.sizes().check_atomic(atomic)?;
         let key = self.negotiated(ep, atomic.peer, Features::ATOMICS, "atomic operations")?;
@@ -71,7 +69,7 @@ impl Core {
         Ok(())
     }
 
-    /// A peer's atomic operation has come in full.
+    /// Executes a peer's atomic operation, which has been received completely.
     pub(crate) fn atomic_requested(
         &mut self,
         key: ConnKey,
@@ -110,7 +108,7 @@ impl Core {
         Ok(())
     }
 
-    /// The answer to an atomic operation begins.
+    /// Begins the answer to an atomic operation.
     pub(crate) fn atomic_answered(
         &mut self,
         key: ConnKey,

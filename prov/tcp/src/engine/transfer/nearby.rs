@@ -1,4 +1,4 @@
-//! What comes through memory that is shared with other processes of this host.
+//! Receiving from memory that is shared with other processes of this host.
 
 use prov_local::channel::Next;
 use prov_local::rota::{Rota, Rounds};
@@ -11,17 +11,18 @@ use crate::engine::transfer::arrival::short_way;
 use crate::wire::handshake::Features;
 use crate::wire::simple::{SimpleHead, decode_single, plain_words, tagged_words};
 
-/// Short messages of one connection before others have their turn.
+/// Number of short messages of one connection before other connections get their turn: a bound of
+/// the time of a progress call.
 const MESSAGES_PER_TURN: u32 = 64;
 
-/// How many times as often the poller is asked where there are connections
-/// through the network, too.
+/// Factor by which the poller is called more often if there are also connections through the
+/// network.
 const MIXED: u32 = 16;
 
-/// What the short way has brought.
+/// The result of the fast path.
 struct Taken {
     any: bool,
-    /// Whether there is nothing for the other way.
+    /// Whether nothing is left for the slow path.
     is_all: bool,
 }
 
@@ -71,8 +72,8 @@ impl Rounds for Core {
 }
 
 impl Core {
-    /// Takes in what has come, and goes on with what waits for room; whether
-    /// anything has come.
+    /// Receives messages, and resumes connections that wait for space; returns whether anything was
+    /// received.
     #[inline(always)]
     pub(crate) fn read_nearby(&mut self) -> bool {
         if !self.starved.is_empty() {
@@ -81,8 +82,8 @@ impl Core {
         self.take_in_some()
     }
 
-    /// Takes in short messages with nothing special about them that find their
-    /// receives, straight from where they are.
+    /// Receives short messages without special properties that have matching receives, directly
+    /// from their slots.
     #[inline(always)]
     fn take_in_short(&mut self, key: ConnKey) -> Taken {
         let mut came = Taken {
@@ -141,7 +142,7 @@ impl Core {
         came
     }
 
-    /// The poller has been asked.
+    /// Notes that the poller was called.
     pub(crate) fn rota_goes_on(&mut self) {
         let is_mixed = self.conns.len() > self.rota.len();
         self.rota.polled(if is_mixed { MIXED } else { 1 });
@@ -151,8 +152,8 @@ impl Core {
     }
 }
 
-/// Writes the header of a message with nothing special about it that goes there as a
-/// whole; returns where the message itself goes, `None` if there is no room.
+/// Writes the header of a message without special properties that is sent as a whole; returns the
+/// memory for its payload, `None` if there is no space.
 #[inline(always)]
 pub(crate) fn put_header<'m>(tag: Option<u64>, sequence: u8, to: &Piece<'m>) -> Option<Piece<'m>> {
     match tag {
@@ -161,7 +162,7 @@ pub(crate) fn put_header<'m>(tag: Option<u64>, sequence: u8, to: &Piece<'m>) -> 
     }
 }
 
-/// A message with nothing special about it that is next and alone, and its bytes.
+/// Returns a message without special properties that is the only one in the slot, and its payload.
 #[inline(always)]
 fn single<'a>(next: &Next<'a>) -> Option<(SimpleHead, Piece<'a>)> {
     let bytes = next.bytes()?;

@@ -1,4 +1,4 @@
-//! Messages on their way out: directly, or with others in a burst.
+//! Sending messages: immediately, or in a burst with others.
 
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -17,15 +17,16 @@ use crate::wire::handshake::Features;
 use crate::wire::header::{Header, MAX_HEADER};
 use prov_message::peers::Bytes;
 
-/// Own bytes that a connection's queue may hold before posting is refused.
+/// Number of copied bytes in a connection's queue from which on posting is refused: a bound of
+/// memory.
 pub(crate) const OWN_LIMIT: usize = 1 << 20;
-/// The same towards C peers, which stop reading early: applications that first
-/// send and then receive have to get through with sending.
+/// The same towards C peers, which stop reading early: applications that first send and then
+/// receive have to be able to post all their sends.
 const OWN_LIMIT_FOR_C: usize = 64 << 20;
 
 impl Core {
-    /// Whether another operation may be posted to the connection:
-    /// `-FI_EAGAIN` where too much waits already.
+    /// Whether another operation may be posted to the connection: `-FI_EAGAIN` if too much is
+    /// queued.
     #[inline]
     pub(crate) fn check_room(&self, key: ConnKey) -> Result {
         let conn = self.conns.get(key).ok_or(Errno::ENOTCONN)?;
@@ -43,8 +44,8 @@ impl Core {
         }
     }
 
-    /// Sends a message on an open connection, or queues it. Never fails: if
-    /// the connection breaks, its operations end with the reason.
+    /// Sends a message on an open connection, or queues it. Never fails: if the connection breaks,
+    /// its operations end with the reason.
     #[inline]
     #[allow(
         clippy::indexing_slicing,
@@ -69,8 +70,8 @@ impl Core {
         };
         let holds_back = burst.holds_back(&self.signals);
         if holds_back || !conn.outbox.is_idle() {
-            // Nothing of our own delays what is the application's: it takes along
-            // what waits.
+            // The library's own messages do not delay those of the application: an application's
+            // message sends the waiting answers along.
             let leaves = !holds_back && conn.owes && !is_answer && !conn.is_blocked;
             conn.owes = is_answer && (conn.owes || conn.outbox.is_idle());
             let room = conn.outbox.room();
@@ -86,7 +87,7 @@ impl Core {
         }
         let payload_len = post.payload.len();
         if payload_len > COPY_LIMIT {
-            // From its place, as far as that goes.
+            // From its memory, as far as possible.
             self.append(key, &post, sequence);
             return self.flush(key);
         }
@@ -105,8 +106,8 @@ impl Core {
         self.send_scratch(key, total, post.op);
     }
 
-    /// Sends the message whose `total` bytes are in the scratch area, on a
-    /// connection with nothing to be sent before it; `op` is done with it.
+    /// Sends the message whose `total` bytes are in the scratch area, on a connection with an empty
+    /// queue; `op` completes when it is sent.
     #[inline]
     #[allow(
         clippy::indexing_slicing,
@@ -119,7 +120,7 @@ impl Core {
         }
     }
 
-    /// So many of these bytes have left: what is left of them is queued.
+    /// Handles that only a part of these bytes was sent: the rest is queued.
     #[inline(never)]
     #[allow(
         clippy::indexing_slicing,
@@ -230,8 +231,7 @@ impl Core {
         }
     }
 
-    /// Holds back what was appended to a connection's queue, unless it is too
-    /// much.
+    /// Holds the queue of a connection for a burst, unless it is too long.
     #[inline]
     pub(crate) fn hold(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else {
@@ -252,7 +252,7 @@ impl Core {
         }
     }
 
-    /// Sends what is queued, as far as the kernel takes it.
+    /// Sends what is queued, as far as the kernel accepts it.
     pub(crate) fn flush(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
@@ -299,7 +299,7 @@ impl Core {
         }
     }
 
-    /// What is queued on a connection within this host has left, or not all.
+    /// Handles the result of sending the queue of a connection within this host.
     fn flushed_nearby(&mut self, key: ConnKey, is_empty: bool) {
         if !is_empty {
             self.waits_for_room(key);
@@ -308,8 +308,7 @@ impl Core {
         }
     }
 
-    /// The next operation on a connection that the kernel has nothing left to
-    /// do for.
+    /// Returns the next operation whose data the kernel has accepted and released.
     fn next_done(&mut self, key: ConnKey) -> Option<Ticket> {
         let conn = self.conns.get_mut(key)?;
         while let Some(op) = conn.outbox.pop_done() {
@@ -320,7 +319,7 @@ impl Core {
         conn.lent.pop_released()
     }
 
-    /// The kernel may have let go of memory that it sent from.
+    /// Handles that the kernel may have released memory that it sent from.
     pub(crate) fn memory_released(&mut self, key: ConnKey) {
         if let Some(conn) = self.conns.get_mut(key) {
             conn.lent.listen(conn.socket.as_fd());
@@ -330,7 +329,7 @@ impl Core {
         }
     }
 
-    /// Sends what was held back, if anything was.
+    /// Sends the queues that are held for bursts, if there are any.
     #[inline]
     pub(crate) fn end_bursts(&mut self) {
         if !self.sent.is_empty() {
@@ -341,8 +340,8 @@ impl Core {
         }
     }
 
-    /// Sends answers that were held back for one another in a progress call,
-    /// before which nothing was.
+    /// Sends answers that were held in a progress call, at the beginning of which no queue was
+    /// held.
     #[inline]
     pub(crate) fn send_answers(&mut self) {
         if !self.held.is_empty() {
@@ -350,7 +349,7 @@ impl Core {
         }
     }
 
-    /// Sends what was held back.
+    /// Sends the queues that are held.
     #[inline(never)]
     pub(crate) fn flush_held(&mut self) {
         while let Some(key) = self.held.pop() {
@@ -363,9 +362,8 @@ impl Core {
         self.signals.burst_ends();
     }
 
-    /// Sends what was held back or had no room, for an application that makes no
-    /// further call; whether anything has left. What that leads to is reported with
-    /// the next one.
+    /// Sends what is held or had no space, for an application that makes no further call; returns
+    /// whether anything was sent. The consequences are reported by the next call.
     pub(crate) fn flush_for_application(&mut self) -> bool {
         let mut keys = std::mem::take(&mut self.held);
         let starved = std::mem::take(&mut self.starved);
@@ -382,7 +380,7 @@ impl Core {
             };
             conn.is_held = false;
             conn.owes = false;
-            // Errors show when the rest is sent.
+            // Errors are reported when the rest is sent.
             let mut is_stuck = false;
             if let Some(shortcut) = &mut conn.shortcut {
                 shortcut.is_starved = false;
@@ -390,7 +388,7 @@ impl Core {
             }
             let before = conn.outbox.len();
             let flushed = conn.send_queued(&mut self.target, self.params.zerocopy_size);
-            // If the socket is broken, the next attempt says so again.
+            // If the socket is broken, the next attempt reports that.
             conn.is_blocked = matches!(flushed, Ok(false));
             let is_news = !conn.is_blocked || conn.outbox.len() < before;
             if conn.is_blocked || is_stuck {
@@ -411,7 +409,7 @@ impl Core {
         has_left
     }
 
-    /// Reports what was sent in the application's stead.
+    /// Reports operations that were sent on behalf of the application.
     #[cold]
     fn report_sent(&mut self) {
         for key in std::mem::take(&mut self.sent) {
@@ -420,7 +418,7 @@ impl Core {
     }
 }
 
-/// Gives a connection that begins to queue a buffer for it.
+/// Gives a connection that begins to queue a buffer.
 #[inline]
 pub(crate) fn lend_buffer(spare: &mut Vec<Vec<u8>>, conn: &mut Connection) {
     if let Some(buffer) = spare.pop() {
@@ -444,5 +442,5 @@ pub(crate) fn trace(what: &str, conn: &Connection, sequence: u8, header: &Header
     );
 }
 
-/// Outbox buffers that are kept for later.
+/// Largest number of outbox buffers that are kept for reuse.
 const SPARE_BUFFERS: usize = 16;

@@ -1,4 +1,4 @@
-//! A progress call: what is held back leaves, what has come is taken in.
+//! A progress call: sends what is held, and processes what was received.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -19,52 +19,50 @@ use crate::engine::transfer::arrival::{short_way, take_in_simple};
 use crate::local::path::Path;
 use prov_local::rota::Rounds as _;
 
-/// Reads of the favourite that bring something between two questions to the
-/// poller, while these say nothing new.
+/// Largest number of successful reads of the favourite between two calls of the poller, while these
+/// return no new events.
 const LONGEST_INTERVAL: u32 = 64;
-/// For how many of them a read in vain counts: then there is time to ask.
+/// Number of successful reads for which a failed read counts: there is time to call the poller
+/// then.
 const VAIN: u32 = 4;
-/// Reads of one connection before others have their turn.
+/// Number of reads of one connection before others get their turn.
 const READS_PER_TURN: usize = 16;
-/// Bytes after which others have their turn, too: a progress call is to be
-/// short, and what the peer waits for goes out between two of them.
+/// Number of bytes after which others get their turn, too: a progress call has to be short, and
+/// answers that the peer waits for are sent between two of them.
 const BYTES_PER_TURN: usize = 1 << 20;
-/// A message with more bytes than this to come is read straight to its place.
+/// Number of outstanding bytes of a message above which it is read directly to its destination.
 const DIRECT: usize = 4096;
-/// A message of this many bytes makes its connection one for bulk data.
+/// Length in bytes of a message that puts its connection into bulk mode.
 pub(crate) const BULK: usize = 16 << 10;
-/// Bytes that are read ahead of the message's end on such a connection. They
-/// are copied, so there are only few: the rest of the next message is then read
-/// to its place.
+/// Number of bytes that are read ahead of the message's end in bulk mode. They are copied, so the
+/// number is small: the rest of the next message is then read directly to its destination.
 const BULK_AHEAD: usize = 4096;
 
-/// Reads in a row of small messages alone after which a connection is none for
-/// bulk data.
+/// Number of consecutive reads of small messages after which a connection leaves bulk mode.
 const SMALL_READS: u8 = 16;
 
-/// What a read by the short way has come to.
+/// The result of a read on the fast path.
 enum Read {
     /// There is nothing.
     Nothing,
-    /// Everything that was there is taken in.
+    /// Everything that was read is processed.
     All,
-    /// These bytes of the staging area are left, and nothing in the socket.
+    /// These bytes of the staging area remain, and the socket is empty.
     Part(Range<usize>),
-    /// The system's answer, which is not for the short way: the staging area is
-    /// full, or empty.
+    /// A result of the read that the fast path does not handle: the staging area is full, or empty.
     Special(Result<usize>),
-    /// There is no short way now.
+    /// The fast path is not available now.
     NotYet,
 }
 
-/// What a progress call has found, as far as that is easily told.
+/// What a progress call has found, as far as that is cheap to tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Come {
     /// Something.
     Something,
     /// Nothing.
     Nothing,
-    /// Nothing a moment ago, when the system was asked.
+    /// A system call found nothing a moment ago.
     NotAsked,
 }
 
@@ -78,10 +76,9 @@ impl From<bool> for Come {
 }
 
 impl Core {
-    /// Does what is ready, without blocking. One call into the system at most
-    /// is in vain: a read of the favourite, or a question to the poller; and
-    /// none where the last one was so only a moment ago, and nothing comes through
-    /// shared memory.
+    /// Does what is ready, without blocking. At most one system call returns nothing: a read of the
+    /// favourite, or a call of the poller. None is made if the last one returned nothing only a
+    /// moment ago, and no messages come through shared memory.
     #[inline(always)]
     pub(crate) fn do_what_is_ready(&mut self) -> Come {
         if self.has_chores {
@@ -107,10 +104,10 @@ impl Core {
         has_come.into()
     }
 
-    /// Does what earlier calls have left to this one.
+    /// Does the work that earlier calls have left for this one.
     #[inline(never)]
     fn do_chores(&mut self) {
-        // Set again by whatever is left to the next one.
+        // Set again by whatever remains for the next call.
         self.has_chores = false;
         if !self.unreported.is_empty() && !self.endpoints.is_deaf() {
             self.go_on_unreported();
@@ -122,8 +119,7 @@ impl Core {
         self.read_ready();
     }
 
-    /// Finds out whether the address vectors know by now who is held back as long as
-    /// they do not.
+    /// Looks up the peers that are held back until they are in an address vector.
     #[inline]
     fn look_for_strangers(&mut self) {
         if self.endpoints.holds_back_strangers() {
@@ -143,8 +139,8 @@ impl Core {
         }
     }
 
-    /// Does what is ready before a thread goes to sleep; `false` if there was
-    /// something, as there may be more.
+    /// Does what is ready before a thread sleeps; returns `false` if there was something, as there
+    /// may be more.
     pub(crate) fn may_sleep(&mut self, sleeper: Sleeper) -> bool {
         self.go_on_for_owner();
         if !self.endpoints.is_deaf() {
@@ -158,7 +154,7 @@ impl Core {
         self.poll();
         self.is_in_progress = false;
         self.send_answers();
-        // What is ready now has to be in the poller's descriptor to wake.
+        // Whatever is ready must now be visible in the poller's descriptor.
         let may_sleep = !has_come
             && self.events.is_empty()
             && self.ready.is_empty()
@@ -171,9 +167,9 @@ impl Core {
         may_sleep && self.may_nap(sleeper)
     }
 
-    /// Whether a thread that sleeps has to be woken for what is to be done. Where only the
-    /// one that helps sleeps, it is not for as long as the application drives: to wake it
-    /// takes longer than what there is to do, and the processor from the application.
+    /// Whether a sleeping thread has to be woken for new work. If only the progress thread sleeps,
+    /// it is not woken while the application drives the lane: waking it takes longer than the work,
+    /// and takes the processor from the application.
     pub(crate) fn must_wake(&self) -> bool {
         match self.sleepers {
             None => false,
@@ -199,7 +195,7 @@ impl Core {
         has_come
     }
 
-    /// Goes on with connections that had more to read than their turn allowed.
+    /// Resumes connections that had more to read than their turn allowed.
     fn read_ready(&mut self) {
         let mut turn: VecDeque<ConnKey> = std::mem::take(&mut self.ready);
         for key in turn.drain(..) {
@@ -213,7 +209,7 @@ impl Core {
         }
     }
 
-    /// Asks the poller, and handles what it says; whether anything has come.
+    /// Calls the poller, and handles its events; returns whether there were any that matter.
     #[inline(never)]
     fn poll(&mut self) -> bool {
         let idle_calls = std::mem::replace(&mut self.idle_calls, 1);
@@ -228,7 +224,7 @@ impl Core {
         self.events = events;
         self.close_for_other_lanes();
         self.rota_goes_on();
-        // If reading directly has missed something, ask more often.
+        // If direct reads have missed something, call the poller more often.
         self.poll_interval = if news {
             1
         } else {
@@ -242,14 +238,14 @@ impl Core {
         has_come
     }
 
-    /// Counts a progress call that nothing has come to.
+    /// Counts a progress call that found nothing.
     #[inline(always)]
     pub(crate) fn in_vain(&mut self) -> Waiting {
         self.idle_calls = self.idle_calls.wrapping_add(1);
         self.signals.in_vain(self.idle_calls)
     }
 
-    /// Handles one event; whether it was news.
+    /// Handles one event; returns whether it matters.
     fn handle(&mut self, event: Event) -> bool {
         match event.source {
             Source::Timer => {
@@ -313,21 +309,21 @@ impl Core {
         let next = [self.timers.next(), self.rota.next_nap()];
         self.poller.set_alarm(next.into_iter().flatten().min());
         if !self.ready.is_empty() && self.must_wake() {
-            // This alarm may have been for a thread that sleeps.
+            // This timer may have expired for a thread that sleeps.
             self.poller.wake_at(now);
         }
     }
 
-    /// Reads what has come on a connection; whether there was anything. With
-    /// `to_end`, and if the peer sends no more, reads until the socket says that
-    /// there is nothing left, which may be that it has ended.
+    /// Reads from a connection; returns whether there was anything. With `to_end`, and if the peer
+    /// sends no more, reads until the socket returns that nothing is left, which may be the end of
+    /// the stream.
     pub(crate) fn read(&mut self, key: ConnKey, to_end: bool) -> bool {
         let any = match self.read_simple(key) {
             Read::Nothing if !to_end => false,
             Read::All if !to_end => true,
             other => self.read_after(key, other, to_end),
         };
-        // Not in the middle of taking in what was read.
+        // Not while received data is being processed.
         if !self.staging.is_empty()
             && let Some(conn) = self.conns.get(key)
         {
@@ -336,7 +332,7 @@ impl Core {
         any
     }
 
-    /// Goes on where the short way has left off.
+    /// Continues after the fast path.
     #[inline(never)]
     fn read_after(&mut self, key: ConnKey, read: Read, to_end: bool) -> bool {
         match read {
@@ -347,8 +343,7 @@ impl Core {
         }
     }
 
-    /// The short way for messages with nothing special about them, that are
-    /// here as a whole.
+    /// The fast path for messages without special properties that have been received as a whole.
     #[inline(always)]
     #[allow(
         clippy::indexing_slicing,
@@ -384,7 +379,7 @@ impl Core {
         }
     }
 
-    /// Takes in what is left of the bytes of a short read.
+    /// Processes the remaining bytes of a short read.
     #[allow(
         clippy::indexing_slicing,
         reason = "the system returns no more than there was room for"
@@ -400,8 +395,8 @@ impl Core {
         true
     }
 
-    /// [`Core::read`] for what the short way does not do, which may have begun
-    /// with a read of as many bytes as there was room for, the end, or an error.
+    /// [`Core::read`] for everything that the fast path does not handle, which may have begun with
+    /// a read that filled the buffer, the end of the stream, or an error.
     #[allow(
         clippy::indexing_slicing,
         reason = "the system returns no more than there was room for"
@@ -413,7 +408,7 @@ impl Core {
         }
         let mut staging = std::mem::take(&mut self.staging);
         if staging.is_empty() {
-            // Reading already: the connection has its turn later.
+            // This connection is already being read: it gets another turn later.
             self.read_later(key);
             return false;
         }
@@ -437,7 +432,7 @@ impl Core {
             }
             let to_end = to_end || conn.detours.has(Detour::PeerEnded);
             let left = conn.stream.payload_left();
-            // What is read into the staging area is copied from there.
+            // Bytes that are read into the staging area are copied from there.
             let ahead = match conn.detours.has(Detour::Bulk) {
                 true => &mut staging[..BULK_AHEAD],
                 false => &mut staging[..],
@@ -477,7 +472,7 @@ impl Core {
                 _ => 0,
             };
             if received - placed == ahead_len || conn.small_reads >= SMALL_READS {
-                // Unless another large message begins in there.
+                // Unless another large message begins in it.
                 conn.detours.set(Detour::Bulk, false);
             }
             let bytes = &staging[..received - placed];
@@ -495,8 +490,8 @@ impl Core {
         any
     }
 
-    /// Goes on with a connection from which nothing was read because the peer did
-    /// not read its answers, if it has done that by now.
+    /// Resumes a connection from which nothing was read because the peer did not read its answers,
+    /// if it has done so by now.
     #[inline]
     fn go_on_with_debtor(&mut self, key: ConnKey) {
         if let Some(conn) = self.conns.get_mut(key)
@@ -511,9 +506,8 @@ impl Core {
         }
     }
 
-    /// Ends a connection that waits for a receive to take a message of which
-    /// the peer has not sent everything and will not: of one that it has announced
-    /// it has sent nothing.
+    /// Ends a connection that is held back until a receive takes a message of which the peer has
+    /// not sent everything and never will; of an announced message it has sent nothing.
     #[cold]
     fn check_held_back(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else {
@@ -531,15 +525,15 @@ impl Core {
         }
     }
 
-    /// Gives a connection another turn with the next progress call, which is to
-    /// come even if this thread makes no more.
+    /// Gives a connection another turn in the next progress call, which has to happen even if this
+    /// thread makes no more.
     pub(crate) fn read_later(&mut self, key: ConnKey) {
         let must_wake = self.must_wake();
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
         if must_wake {
-            // The poller has told this thread, not the one that sleeps there.
+            // The poller has informed this thread, not the one that sleeps on it.
             self.poller
                 .tell_again(conn.socket.as_fd(), Source::Link(key));
         }

@@ -1,8 +1,8 @@
-//! Access to memory that is not permitted: it fails alone, and what is behind it on the
-//! connection goes on.
+//! Access to memory that is not permitted: it fails by itself, and later messages of the connection
+//! are not affected.
 //!
-//! The C library's protocol has no answer that refuses. Towards a peer that knows none, an
-//! access that the peer waits for ends the connection.
+//! The C library's protocol has no negative answer. With a peer that does not support them, a
+//! refused access that the peer waits for ends the connection.
 
 use prov_message::Refusal;
 use prov_util::errno::Errno;
@@ -19,7 +19,7 @@ use crate::wire::header::Header;
 use crate::wire::header::refusal::{self, Refused};
 
 impl Core {
-    /// Refuses an operation of a peer that has come in full.
+    /// Refuses an operation of a peer that has been received completely.
     #[cold]
     pub(crate) fn refuse_access(
         &mut self,
@@ -32,8 +32,8 @@ impl Core {
         Ok(())
     }
 
-    /// Refuses a write, of which a payload of `len` bytes is still to come. The peer hears
-    /// of it when it has sent all of that.
+    /// Refuses a write of which a payload of `len` bytes is still to arrive. The peer is informed
+    /// after it has sent all of that.
     #[cold]
     pub(crate) fn refuse_write(
         &mut self,
@@ -58,10 +58,10 @@ impl Core {
         Ok(())
     }
 
-    /// The reason of a refusal that the peer is told, if it waits for an answer.
+    /// Returns the header of a refusal for the peer, if it waits for an answer.
     ///
     /// # Errors
-    /// For operations that make no sense, and where the peer knows no refusals.
+    /// For invalid operations, and if the peer does not support refusals.
     fn refusal(
         &mut self,
         key: ConnKey,
@@ -87,7 +87,7 @@ impl Core {
         Ok(error)
     }
 
-    /// The peer has refused an operation.
+    /// Handles that the peer has refused an operation.
     pub(crate) fn refused(&mut self, key: ConnKey, header: &Header) -> Step {
         let (refused, reason) = refusal::read(header).map_err(Fault::Protocol)?;
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;

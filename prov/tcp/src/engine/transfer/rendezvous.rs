@@ -1,11 +1,10 @@
-//! Messages that are announced before they are sent.
+//! The rendezvous protocol: messages are announced before they are sent.
 //!
-//! Between two of this library the sender announces messages instead of
-//! sending them when much is queued already, or when the receiver is
-//! [throttling](crate::wire::header::Op::Throttle) it because it keeps too much
-//! that nobody receives. What was announced takes no room at the receiver, so
-//! it can go on reading what comes behind it. With a C peer it is done as the
-//! C library does it: see [`Announcing::Narrow`].
+//! Between two endpoints of this library the sender announces messages instead of sending them if
+//! much is queued already, or if the receiver [throttles](crate::wire::header::Op::Throttle) it
+//! because it has buffered too many unexpected messages. An announced message takes no memory at
+//! the receiver, so it can continue reading what follows. With a C peer the C library's protocol is
+//! used: see [`Announcing::Narrow`].
 
 use std::collections::hash_map::Entry;
 
@@ -29,36 +28,36 @@ use crate::wire::handshake::Features;
 use crate::wire::header::{self, Header};
 use prov_message::peers::Bytes;
 
-/// Bytes in a connection's queue beyond which messages are announced.
+/// Number of bytes in a connection's queue above which messages are announced.
 const QUEUE_LIMIT: u64 = 4 << 20;
-/// Up to this size messages are only announced to a peer that throttles. They
-/// are copied to the queue, which takes few of them.
+/// Messages up to this size are announced only to a peer that throttles. They are copied to the
+/// queue, which holds few of them.
 pub(crate) const WORTH_ANNOUNCING: usize = COPY_LIMIT;
-/// Longer messages are always announced: the peer could not keep many.
+/// Longer messages are always announced: the peer could not buffer many.
 pub(crate) const ALWAYS_ANNOUNCED: usize = 2 << 20;
 
 /// Whether and how a message is announced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Announcing {
-    /// It is sent as it is.
+    /// It is sent without an announcement (eager).
     No,
     /// To a peer of this library.
     Wide,
-    /// To a C peer, by this name.
+    /// To a C peer, with this name.
     Narrow(u8),
-    /// To a C peer, once there is a name again.
+    /// To a C peer, once a name is free.
     Later,
 }
 
 impl Core {
-    /// Asks the peer to announce its messages, or no longer to do so.
+    /// Requests the peer to announce all messages, or to stop doing so.
     pub(crate) fn throttle(&mut self, key: ConnKey, on: bool) {
         let mut header = Header::new(header::Op::Throttle);
         header.op_data = u8::from(on);
         self.post_control(key, header);
     }
 
-    /// Whether and how a message of `len` bytes is to be announced.
+    /// Decides whether and how a message of `len` bytes is announced.
     #[inline]
     pub(crate) fn announcing(&self, key: ConnKey, tagged: bool, len: usize) -> Announcing {
         let Some(conn) = self.conns.get(key) else {
@@ -79,10 +78,10 @@ impl Core {
         }
     }
 
-    /// As the C library does it: what is too long for the peer to keep is
-    /// announced, and nothing else. A C peer keeps no more announcements than
-    /// messages, and what is announced is done only when somebody receives it,
-    /// which applications that know the C library may not expect.
+    /// As in the C library: messages that are too long for the peer to buffer are announced, and no
+    /// others. A C peer keeps no more announcements than messages, and an announced message
+    /// completes only when it is received, which applications that know the C library may not
+    /// expect.
     fn announcing_to_c(&self, conn: &Connection, tagged: bool, len: usize) -> Announcing {
         match &conn.narrow {
             Some(narrow) if tagged && len > self.params.max_saved_size => narrow
@@ -92,7 +91,7 @@ impl Core {
         }
     }
 
-    /// Announces a message, by this name to a C peer.
+    /// Announces a message; to a C peer, with this name.
     pub(crate) fn announce(
         &mut self,
         key: ConnKey,
@@ -141,7 +140,7 @@ impl Core {
         self.post_control(key, header);
     }
 
-    /// A C peer asks for a message that was announced to it.
+    /// Handles the request of a C peer for an announced message.
     pub(crate) fn asked_for_by_c(&mut self, key: ConnKey, name: u8) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let waiting = conn.narrow.as_mut().and_then(|narrow| narrow.take(name));
@@ -160,14 +159,14 @@ impl Core {
             conn.acks.push_back(conn.unacknowledged(ticket, &data));
             None
         } else {
-            // Posting counts it again if it has to wait.
+            // Posting counts the operation again if it has to wait.
             Some(self.endpoints.settle(ticket))
         };
         self.post_announced(key, data, &payload, op);
         Ok(())
     }
 
-    /// The peer asks for a message that was announced to it, or drops it.
+    /// Handles the request of the peer for an announced message, or its refusal.
     pub(crate) fn asked_for(&mut self, key: ConnKey, header: &Header) -> Step {
         let fault = || Fault::Protocol(WireError::Field("clear to send"));
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
@@ -192,7 +191,7 @@ impl Core {
                 self.endpoints.finish(ticket, Ok(()));
                 return Ok(());
             }
-            // Posting counts it again if it has to wait.
+            // Posting counts the operation again if it has to wait.
             op = Some(self.endpoints.settle(ticket));
         }
         let mut data = Header::new(header::Op::WideData);
@@ -207,7 +206,7 @@ impl Core {
         Ok(())
     }
 
-    /// Sends a message that was announced.
+    /// Sends the bytes of an announced message.
     fn post_announced(&mut self, key: ConnKey, header: Header, payload: &Payload, op: Option<Op>) {
         let (payload, copy) = match payload {
             Payload::App(memory) => (Bytes::App(memory), false),
@@ -225,7 +224,7 @@ impl Core {
         );
     }
 
-    /// The peer announces a message.
+    /// Handles the announcement of a message.
     pub(crate) fn announced(
         &mut self,
         key: ConnKey,
@@ -241,8 +240,8 @@ impl Core {
         self.note_or_hold_back(key, &arrival, name)
     }
 
-    /// Notes an announced message, or asks for it. Where there is no room for that,
-    /// nothing behind it is read until there is.
+    /// Notes an announced message, or requests it. If there is no memory for that, nothing after it
+    /// is read until there is.
     pub(crate) fn note_or_hold_back(
         &mut self,
         key: ConnKey,
@@ -258,7 +257,7 @@ impl Core {
         Ok(())
     }
 
-    /// Asks for a message that was announced.
+    /// Requests an announced message.
     pub(crate) fn fetch(&mut self, key: ConnKey, fetch: Fetch) {
         let Fetch {
             name,
@@ -288,7 +287,7 @@ impl Core {
         self.ask(key, name, false);
     }
 
-    /// Tells the peer that nobody wants a message that it has announced.
+    /// Informs the peer that an announced message is not wanted.
     pub(crate) fn refuse(&mut self, key: ConnKey, name: Rendezvous, ack: Ack, len: usize) {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
@@ -301,7 +300,7 @@ impl Core {
             return self.named_twice(key);
         }
         if let Rendezvous::Narrow(_) = name {
-            // The C library's protocol has no word for it: it comes.
+            // The C library's protocol has no message for that: the data arrives and is dropped.
             let asked = Asked {
                 memory: AppIov::EMPTY,
                 receipt: None,
@@ -334,7 +333,7 @@ impl Core {
         self.post_control(key, header);
     }
 
-    /// A message comes that was asked for.
+    /// Begins the data of a message that was requested.
     pub(crate) fn announced_data(
         &mut self,
         key: ConnKey,
@@ -360,5 +359,6 @@ impl Core {
     }
 }
 
-/// Messages that one peer may have announced and been asked for at once.
+/// Largest number of messages of one peer that are announced and requested at the same time: a
+/// bound of memory.
 pub(crate) const ASKED_LIMIT: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! Remote memory access (fi_rma(3)), on both sides.
+//! Both sides of remote memory access (fi_rma(3)).
 
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use prov_message::peers::{Bytes, Deferred, Destination};
@@ -88,7 +88,7 @@ impl Core {
         }
     }
 
-    /// The memory that a peer may access, and the peer.
+    /// Returns the memory that a peer may access, and the peer.
     #[inline]
     pub(crate) fn visited(
         &mut self,
@@ -103,7 +103,7 @@ impl Core {
         Ok((target, endpoint.visited(conn.src).1))
     }
 
-    /// A peer wants to read our memory.
+    /// Handles a peer's read of registered memory.
     pub(crate) fn read_requested(&mut self, key: ConnKey) -> Step {
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
@@ -123,7 +123,7 @@ impl Core {
         Ok(())
     }
 
-    /// The bytes come that the oldest read asked for.
+    /// Begins the data of the oldest read.
     pub(crate) fn read_answered(
         &mut self,
         key: ConnKey,
@@ -139,7 +139,7 @@ impl Core {
         self.place(key, placing, header.payload, bytes)
     }
 
-    /// A peer writes to our memory.
+    /// Begins a peer's write to registered memory.
     pub(crate) fn write_begins(
         &mut self,
         key: ConnKey,

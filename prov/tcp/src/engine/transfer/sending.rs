@@ -1,4 +1,4 @@
-//! Messages (fi_msg(3), fi_tagged(3)) that the application sends.
+//! Sending the application's messages (fi_msg(3), fi_tagged(3)).
 
 use std::os::fd::AsFd;
 
@@ -22,15 +22,15 @@ use crate::wire::handshake::Features;
 use crate::wire::header::{self, Header};
 use crate::wire::simple;
 
-/// Flags of messages that do not take the short way.
+/// Flags of messages that take the slow path.
 const SPECIAL: u64 = FI_REMOTE_CQ_DATA | FI_COMMIT_COMPLETE | FI_PEER_TRANSFER;
 
-/// Bytes that are sent on a connection, by an application that does not read its
-/// queues, between two looks for what has come.
+/// Number of bytes that an application which does not read its queues sends on a connection between
+/// two checks for received data.
 const LOOK_EVERY: u64 = 1 << 20;
 
 impl Core {
-    /// Posts a message. `-FI_EAGAIN` when it should be tried again later.
+    /// Posts a message. `-FI_EAGAIN` if it has to be posted again later.
     #[inline]
     pub(crate) fn post_message(&mut self, ep: EpKey, message: &Transmit) -> Result {
         if self.transmit_at_once(ep, message).is_some() {
@@ -39,8 +39,7 @@ impl Core {
         self.transmit_in_turn(ep, message)
     }
 
-    /// The short way for a small message with nothing special about it, on an
-    /// open connection.
+    /// The fast path for a small message without special properties, on an open connection.
     #[inline]
     fn transmit_at_once(&mut self, key: EpKey, message: &Transmit) -> Option<()> {
         let len = message.buffers.len();
@@ -115,7 +114,7 @@ impl Core {
         Some(())
     }
 
-    /// The kernel took `sent` of these bytes.
+    /// Handles that the kernel accepted `sent` of these bytes.
     #[cold]
     #[inline(never)]
     fn sent_in_part(
@@ -130,7 +129,7 @@ impl Core {
         Some(())
     }
 
-    /// The kernel took none of them.
+    /// Handles that the kernel accepted none of them.
     #[cold]
     #[inline(never)]
     fn not_sent(
@@ -145,8 +144,8 @@ impl Core {
         Some(())
     }
 
-    /// The short way where the message is to be acknowledged, or other messages wait:
-    /// it is queued behind them.
+    /// The fast path for a message that is to be acknowledged, or if other messages wait: it is
+    /// queued after them.
     #[inline(never)]
     #[allow(
         clippy::indexing_slicing,
@@ -173,8 +172,8 @@ impl Core {
         }
         let is_alone = conn.outbox.is_empty();
         let holds_back = conn.burst.holds_back(&self.signals);
-        // Nothing of our own delays what is the application's: it takes along
-        // what waits.
+        // The library's own messages do not delay those of the application: an application's
+        // message sends the waiting answers along.
         let leaves = !holds_back && (is_alone || conn.owes) && !conn.is_blocked;
         conn.owes = false;
         let ticket = ep.ledger.count(op);
@@ -231,7 +230,7 @@ impl Core {
         }
     }
 
-    /// Whether much has left since the last look for what has come.
+    /// Whether much has been sent since the last check for received data.
     #[inline]
     fn has_sent_much(&mut self, key: ConnKey) -> bool {
         let round = self.looks_at(key);
@@ -242,9 +241,8 @@ impl Core {
         })
     }
 
-    /// Counts the progress calls that have looked whether something came on a
-    /// connection: all of them at the favourite, at others those that ask the
-    /// poller.
+    /// Returns the number of progress calls that have checked a connection for received data: all
+    /// of them for the favourite, for others those that call the poller.
     #[inline]
     fn looks_at(&self, key: ConnKey) -> u64 {
         match self.favourite.get() {
@@ -256,22 +254,22 @@ impl Core {
         }
     }
 
-    /// The peer may have asked for announcements, while the application sends
-    /// and makes no other call: it has room for no more than some time's worth.
-    /// Programs that do read their queues find nothing new there after a send.
+    /// Checks whether the peer has requested announcements, while the application sends and makes
+    /// no other call: the peer can buffer only a limited amount. Programs that do read their queues
+    /// find nothing new there after a send.
     #[cold]
     fn look_for_throttle(&mut self, key: ConnKey) -> Result {
         let round = self.looks_at(key);
         let conn = self.conns.get_mut(key).ok_or(Errno::EAGAIN)?;
         conn.looked.note(round, conn.outbox.sent());
         self.read(key, false);
-        // Where it has ended, the next attempt finds that out.
+        // If it has ended, the next attempt finds that out.
         let is_open = self.conns.get(key).is_some_and(Connection::is_open);
         is_open.then_some(()).ok_or(Errno::EAGAIN)
     }
 
-    /// Whether there will be a name for a message that a C peer has to be
-    /// announced, once there is a connection.
+    /// Checks whether there will be a name for a message that has to be announced to a C peer, once
+    /// there is a connection.
     fn check_names(&mut self, ep: EpKey, peer: PeerKey, message: &Transmit) -> Result {
         let is_long = |len| len > self.params.max_saved_size;
         if !is_long(message.buffers.len()) {
@@ -289,7 +287,7 @@ impl Core {
         }
     }
 
-    /// Where an operation of an endpoint for the peer `addr` goes.
+    /// Returns the destination of an operation of an endpoint for the peer `addr`.
     #[inline]
     pub(crate) fn destination(&mut self, ep: EpKey, addr: u64) -> Result<Destination<ConnKey>> {
         let state = self.endpoints.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
@@ -336,8 +334,8 @@ impl Core {
         self.post(key, post);
     }
 
-    /// Makes the header ask for an acknowledgement if the operation's flags
-    /// want one. Returns the operation if it is done once it is sent.
+    /// Makes the header request an acknowledgement if the operation's flags require one. Returns
+    /// the operation if it completes when it is sent.
     #[inline]
     pub(crate) fn ask_for_ack(
         &mut self,
@@ -346,7 +344,7 @@ impl Core {
         flags: u64,
         op: Op,
     ) -> Option<Op> {
-        // Nobody waits to hear of an injected message, for example.
+        // An injected message, for example, has no completion to report.
         if ack_flag(flags) == 0 || !self.endpoints.tells_of(&op) {
             return Some(op);
         }
@@ -365,7 +363,8 @@ impl Core {
     }
 }
 
-/// How a header asks for the acknowledgement that an operation's flags want.
+/// Returns the flags of a header that request the acknowledgement which an operation's flags
+/// require.
 #[inline]
 pub(crate) fn ack_flag(flags: u64) -> u16 {
     if flags & FI_COMMIT_COMPLETE != 0 {

@@ -1,8 +1,8 @@
-//! The operations that headers announce.
+//! The operations of headers.
 
 use super::super::handshake::Features;
 
-/// What a header announces.
+/// The operation of a header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Op {
@@ -11,69 +11,67 @@ pub enum Op {
     Msg = 0,
     /// A tagged message.
     Tagged = 1,
-    /// Asks for the bytes of remote buffers.
+    /// Requests the bytes of remote buffers.
     ReadRequest = 2,
-    /// Those bytes, in the order of the requests.
+    /// The requested bytes, in the order of the requests.
     ReadResponse = 3,
     /// Bytes for remote buffers.
     Write = 4,
-    /// A tagged message that waits for [`Op::Cts`]; named by `op_data`.
+    /// Announces a tagged message, named by `op_data`, which waits for [`Op::Cts`].
     TaggedRts = 5,
-    /// Asks for the message that `op_data` names.
+    /// Requests the message that `op_data` names.
     Cts = 6,
     /// The message that `op_data` names.
     Data = 7,
     /// Acknowledges the message that `id` names.
     NamedAck = 0x40,
-    /// A plain or tagged message that waits for [`Op::WideCts`].
+    /// Announces a plain or tagged message, which waits for [`Op::WideCts`].
     WideRts = 0x41,
-    /// Asks for the message that `id` names, or with `op_data` 1 says that
-    /// nobody wants it any more.
+    /// Requests the message that `id` names; with `op_data` 1, declines it.
     WideCts = 0x42,
     /// The message that `id` names.
     WideData = 0x43,
-    /// `op_data` 1: from now on announce every message; 0: no longer.
+    /// `op_data` 1: the receiver must announce every message from now on; 0: it need not.
     Throttle = 0x44,
-    /// An atomic operation; `word` says which.
+    /// An atomic operation; `word` has its parameters.
     AtomicRequest = 0x45,
     /// Old values for the request that `id` names.
     AtomicResponse = 0x46,
-    /// A remark ([`crate::local::neighbour`]) towards reading one another's memory
-    /// or sharing some; `op_data` is its subject.
+    /// A message ([`crate::local::neighbour`]) by which the two processes arrange to read each
+    /// other's memory or to share some; `op_data` is its subject.
     Acquaint = 0x47,
-    /// Says where the bytes are that [`Op::ReadRequest`] asked for: in the order
-    /// of the requests, as [`Op::ReadResponse`].
+    /// The location of the bytes that an [`Op::ReadRequest`] requested: in the order of the
+    /// requests, like [`Op::ReadResponse`].
     DirectRead = 0x48,
-    /// Says where the bytes for remote buffers are. The peer acknowledges when
-    /// it has them, and names `id`.
+    /// The location of the bytes for remote buffers. The peer acknowledges `id` when it has copied
+    /// them.
     DirectWrite = 0x49,
-    /// A message of `size` bytes, tagged if the flags say so, and where they are.
-    /// The peer acknowledges when it has copied them, and names `id`.
+    /// A message of `size` bytes, tagged if the flags say so, and its location. The peer
+    /// acknowledges `id` when it has copied it.
     DirectMsg = 0x4a,
-    /// Stands in place of an answer: the peer refuses access to the memory that an
-    /// operation names. `op_data` says which ([`Refused`](super::refusal::Refused)),
-    /// `word` why.
+    /// A negative answer: the peer refuses access to the memory that an operation names. `op_data`
+    /// says which operation ([`Refused`](super::refusal::Refused)), `word` the reason.
     Refusal = 0x4b,
-    /// The sender has written to the remote buffers by itself, or read them, as `op_data`
-    /// says ([`HAS_WRITTEN`](super::HAS_WRITTEN), [`HAS_READ`](super::HAS_READ)).
+    /// The sender has written to the remote buffers by itself, or read them, according to `op_data`
+    /// ([`HAS_WRITTEN`](super::HAS_WRITTEN), [`HAS_READ`](super::HAS_READ)).
     Accessed = 0x4c,
 }
 
-/// What the header of an operation consists of.
+/// The contents of the header of an operation.
 #[derive(Clone, Copy)]
 pub struct Layout {
     pub fields: Fields,
-    /// What the peer has to be able to do.
+    /// The features that the peer must support.
     pub needs: Features,
 }
 
-/// Fields that a header has beyond the base.
+/// The fields of a header after the base.
 #[derive(Clone, Copy)]
 pub struct Fields(u8);
 
 impl Fields {
     const NONE: Fields = Fields(0);
-    /// Immediate data, where the flag says so.
+    /// Immediate data, if the flag says so.
     pub const DATA: Fields = Fields(1 << 0);
     pub const TAG: Fields = Fields(1 << 1);
     pub const SIZE: Fields = Fields(1 << 2);
@@ -83,30 +81,30 @@ impl Fields {
     pub const RMA: Fields = Fields(1 << 5);
     /// Bytes follow the header.
     pub const PAYLOAD: Fields = Fields(1 << 6);
-    /// There is an id where the flag says so.
+    /// An id, if the flag says so.
     pub const NAMEABLE: Fields = Fields(1 << 7);
 
-    /// Whether these are among them.
+    /// Whether all of these fields are included.
     #[inline(always)]
     pub const fn has(self, fields: Fields) -> bool {
         self.0 & fields.0 == fields.0
     }
 
-    /// These and those.
+    /// Returns the fields of either set.
     #[inline(always)]
     #[must_use]
     pub const fn and(self, fields: Fields) -> Fields {
         Fields(self.0 | fields.0)
     }
 
-    /// These but not those.
+    /// Returns these fields without the others.
     #[inline(always)]
     #[must_use]
     pub const fn without(self, fields: Fields) -> Fields {
         Fields(self.0 & !fields.0)
     }
 
-    /// How many of them are words of 8 bytes.
+    /// Returns the number of fields that are words of 8 bytes.
     #[inline(always)]
     #[allow(
         clippy::indexing_slicing,
@@ -127,7 +125,7 @@ impl Fields {
 }
 
 impl Op {
-    /// The operation that this code stands for.
+    /// Returns the operation with this code.
     pub const fn from_code(code: u8) -> Option<Op> {
         Some(match code {
             0 => Op::Msg,

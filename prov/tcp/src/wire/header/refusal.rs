@@ -1,28 +1,28 @@
-//! What a peer that refuses access to memory says.
+//! The answer of a peer that refuses access to memory.
 
 use prov_util::errno::Errno;
 
 use super::super::WireError;
 use super::{Header, Op};
 
-/// What is refused.
+/// The refused operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
     /// The oldest read that has not been answered.
     Read,
-    /// The write or the atomic operation of this name.
+    /// The write or the atomic operation with this name.
     Named(u64),
 }
 
-/// Of [`Refused::Read`].
+/// Code of [`Refused::Read`].
 const READ: u8 = 0;
-/// Of [`Refused::Named`].
+/// Code of [`Refused::Named`].
 const NAMED: u8 = 1;
 
-/// Reasons that there are, as the numbers of errno(3) on Linux and of fi_errno(3).
+/// The possible reasons, as the numbers of errno(3) on Linux and of fi_errno(3).
 const REASONS: [Errno; 2] = [Errno::EACCES, Errno::ENOKEY];
 
-/// The header that refuses.
+/// Returns the header of a refusal.
 pub fn header(refused: Refused, reason: Errno) -> Header {
     let mut header = Header::new(Op::Refusal);
     (header.op_data, header.id) = match refused {
@@ -38,10 +38,10 @@ pub fn is_of_read(header: &Header) -> bool {
     header.op == Op::Refusal && header.op_data == READ
 }
 
-/// What a header of [`Op::Refusal`] says.
+/// Decodes a header of [`Op::Refusal`].
 ///
 /// # Errors
-/// For what is neither of the two, and for other reasons.
+/// For an invalid code of the operation, and for other reasons.
 pub fn read(header: &Header) -> Result<(Refused, Errno), WireError> {
     let refused = match header.op_data {
         READ => Refused::Read,
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_comes_back_from_its_header() {
+    fn a_refusal_is_decoded_as_it_was_encoded() {
         for refused in [Refused::Read, Refused::Named(7)] {
             for reason in REASONS {
                 let header = header(refused, reason);
