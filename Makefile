@@ -39,4 +39,4 @@ tools: library-folder
 check-tools: tools
 	util/check target/release target/lib $(REFERENCE)
 
-include install.mk dev/dev.mk fabtests/fabtests.mk bench/bench.mk fuzz/fuzz.mk
+include install.mk pkg/pkg.mk dev/dev.mk fabtests/fabtests.mk bench/bench.mk fuzz/fuzz.mk

@@ -33,7 +33,7 @@ install: tools providers
 	ln -sf libfabric.so.1 $(DESTDIR)$(LIBDIR)/libfabric.so
 	$(INSTALL) -m 644 include/rdma/*.h $(DESTDIR)$(INCLUDEDIR)/rdma
 	$(INSTALL) -m 644 include/rdma/providers/*.h $(DESTDIR)$(INCLUDEDIR)/rdma/providers
-	$(INSTALL) -m 755 $(TOOLS:%=target/release/%) $(DESTDIR)$(BINDIR)
+	$(INSTALL) -m 755 $(TOOLS:%=target/release/%) pkg/with-libfabric-rs $(DESTDIR)$(BINDIR)
 	$(INSTALL) -d $(DESTDIR)$(PROVIDER_DIR)
 	$(INSTALL) -m 755 $(SEPARATE:%=target/providers/lib%-fi.so) $(DESTDIR)$(PROVIDER_DIR)
 	sed -e 's|@PREFIX@|$(PREFIX)|' \
@@ -55,7 +55,7 @@ uninstall:
 	rm -f $(DESTDIR)$(LIBDIR)/$(LIBRARY_FILE) $(DESTDIR)$(LIBDIR)/libfabric.so.1 \
 		$(DESTDIR)$(LIBDIR)/libfabric.so $(DESTDIR)$(LIBDIR)/pkgconfig/libfabric.pc
 	rm -f $(patsubst include/%,$(DESTDIR)$(INCLUDEDIR)/%,$(wildcard include/rdma/*.h include/rdma/providers/*.h))
-	rm -f $(TOOLS:%=$(DESTDIR)$(BINDIR)/%)
+	rm -f $(TOOLS:%=$(DESTDIR)$(BINDIR)/%) $(DESTDIR)$(BINDIR)/with-libfabric-rs
 	rm -f $(PROVIDERS:%=$(DESTDIR)$(PROVIDER_DIR)/lib%-fi.so)
 	docs/man/install --remove $(DESTDIR)$(MANDIR)
 	rm -rf $(DESTDIR)$(HTMLDIR)

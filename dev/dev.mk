@@ -17,7 +17,7 @@ LIBRARY_FOLDER = target/lib
 .PHONY: demo check clients interop library-folder check-rdma check-rdma-sanitizer
 
 library-folder:
-	cargo build --release
+	$(CARGO) build --release
 	@mkdir -p $(LIBRARY_FOLDER)
 	@ln -sf ../release/libfabric.so $(LIBRARY_FOLDER)/libfabric.so.1
 	@ln -sf libfabric.so.1 $(LIBRARY_FOLDER)/libfabric.so

@@ -115,7 +115,8 @@ fn set_up() -> Framework {
     let own_path = loader::own_path().unwrap_or_default();
     log::info!(
         target: CORE,
-        "libfabric (Rust) {RELEASE}, in place of libfabric {} (libfabric.so.1), loaded from {}",
+        "libfabric (Rust) {RELEASE}, in place of libfabric {RELEASE} (libfabric.so.1, interface {}), \
+         loaded from {}",
         Version::LIBRARY,
         own_path.display()
     );
