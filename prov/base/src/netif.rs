@@ -30,6 +30,20 @@ fn means_loopback(name: &str) -> bool {
     name == "lo" || name == "loopback"
 }
 
+/// The one interface to use, by the user's choice, unless it has no usable address or no name.
+/// `parameter` is where the user has named it, `target` where to log.
+pub fn chosen(name: Option<String>, parameter: &str, target: &str) -> Option<String> {
+    let name = name.filter(|name| !name.is_empty())?;
+    if interfaces(Some(&name)).is_empty() {
+        log::error!(
+            target: target,
+            "{parameter}: there is no usable address on {name}; using any interface"
+        );
+        return None;
+    }
+    Some(name)
+}
+
 /// Returns the addresses that are up, best first: fastest link, IPv4 before IPv6, global before
 /// link-local addresses, loopback last. With `only`, those of that interface; point-to-point links
 /// (tunnels) are returned only if named.

@@ -108,6 +108,21 @@ impl<S: Source> Poller<S> {
         Ok(())
     }
 
+    /// Watches a socket for what can be read, and only when there is more. [`Poller::tell_again`]
+    /// has it watched as a connection's.
+    ///
+    /// # Errors
+    /// Those of [`Poller::watch`].
+    pub fn watch_reading(&self, socket: BorrowedFd<'_>, source: S) -> Result {
+        if !self.is_own() {
+            return Err(Errno::EOPBADSTATE);
+        }
+        let data = epoll::EventData::new_u64(source.token());
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&self.epoll, socket, data, flags)?;
+        Ok(())
+    }
+
     /// Makes the poller report the events of a registered connection again, though it has already
     /// reported them.
     pub fn tell_again(&self, socket: BorrowedFd<'_>, source: S) {

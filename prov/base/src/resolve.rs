@@ -92,6 +92,20 @@ pub fn source_towards(dest: &SocketAddr) -> Result<SocketAddr> {
     Ok(source)
 }
 
+/// The IPv4 address, with port 0, that this host's name leads to.
+///
+/// # Errors
+/// `-FI_ENODATA` where it leads to none.
+pub fn own_address() -> Result<SocketAddr> {
+    let host = rustix::system::uname();
+    let found = resolve(&Query {
+        node: Some(host.nodename()),
+        family: libc::AF_INET,
+        ..Query::default()
+    })?;
+    found.first().copied().ok_or(Errno::ENODATA)
+}
+
 /// A list that getaddrinfo(3) allocated.
 struct AddrInfo(Option<NonNull<libc::addrinfo>>);
 

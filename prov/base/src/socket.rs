@@ -1,8 +1,10 @@
-//! Connected stream sockets: sending, receiving and the addresses of their ends. [`tcp`] creates
-//! them, [`silence`] detects hosts that have failed, [`zerocopy`] sends without copies.
+//! Sockets. Connected stream sockets: sending, receiving and the addresses of their ends; [`tcp`]
+//! creates them, [`silence`] detects hosts that have failed, [`zerocopy`] sends without copies.
+//! Datagram sockets are in [`udp`].
 
 pub mod silence;
 pub mod tcp;
+pub mod udp;
 pub mod zerocopy;
 
 use std::net::SocketAddr;

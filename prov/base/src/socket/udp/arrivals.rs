@@ -1,0 +1,224 @@
+//! Datagrams that have come: taken from the socket one or several at a time, and kept until
+//! somebody wants them. No more than one call brings is kept, all else waits in the socket.
+
+use std::ffi::c_int;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::{Control, LEVEL};
+use crate::errno::{Errno, Result};
+use crate::sockaddr::{self, SIZE_IN6};
+
+/// Pieces that one call brings at most.
+const PIECES: usize = 16;
+/// Bytes of a piece at most, one datagram or several that came from one sender.
+const ROOM: usize = 1 << 16;
+
+/// See the [module](self) description.
+#[derive(Default)]
+pub struct Arrivals {
+    /// [`PIECES`] rooms for a piece each. The system gives memory to what is written to.
+    room: Vec<u8>,
+    pieces: [Piece; PIECES],
+    /// How many of them there are.
+    count: usize,
+    /// The one that the next datagram is in.
+    at: usize,
+    /// Where it begins there.
+    offset: usize,
+}
+
+/// What one place has.
+#[derive(Clone, Copy, Default)]
+struct Piece {
+    /// `None` where the system named no sender that is understood.
+    from: Option<SocketAddr>,
+    len: usize,
+    /// Bytes of each datagram but the last, which may be shorter.
+    segment: usize,
+}
+
+/// A datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram<'a> {
+    /// The sender.
+    pub from: Option<SocketAddr>,
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+impl Arrivals {
+    /// Whether no datagram is here.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.at == self.count
+    }
+
+    /// Takes datagrams from the socket, where none is left here: what came as one piece, or
+    /// where `several` are likely, as many pieces as there is room for. To look for a second
+    /// one costs a call that has brought the first one some time.
+    ///
+    /// # Errors
+    /// Those of recvmsg(2); `-FI_EAGAIN` where nothing has come.
+    pub fn receive(&mut self, socket: BorrowedFd<'_>, several: bool) -> Result {
+        if !self.is_empty() {
+            return Ok(());
+        }
+        if self.room.is_empty() {
+            self.room = vec![0; PIECES * ROOM];
+        }
+        (self.count, self.at, self.offset) = (0, 0, 0);
+        self.count = match several {
+            false => self.receive_one(socket)?,
+            true => self.receive_several(socket)?,
+        };
+        Ok(())
+    }
+
+    fn receive_one(&mut self, socket: BorrowedFd<'_>) -> Result<usize> {
+        let mut name = [0u8; SIZE_IN6];
+        let mut control: Control = [0; _];
+        let mut vector = libc::iovec {
+            iov_base: self.room.as_mut_ptr().cast(),
+            iov_len: ROOM,
+        };
+        let mut header = header(&mut name, &mut vector, &mut control);
+        // SAFETY: the header describes memory of this function's and of `room`, all of which
+        // outlives the call.
+        let received = unsafe {
+            libc::syscall(
+                libc::SYS_recvmsg,
+                socket.as_raw_fd(),
+                &raw mut header,
+                libc::MSG_DONTWAIT,
+            )
+        };
+        let len = usize::try_from(received).map_err(|_| Errno::last_os_error())?;
+        if let Some(piece) = self.pieces.first_mut() {
+            *piece = Piece::of(len, &name, &header);
+        }
+        Ok(1)
+    }
+
+    #[inline(never)]
+    fn receive_several(&mut self, socket: BorrowedFd<'_>) -> Result<usize> {
+        let mut names = [[0u8; SIZE_IN6]; PIECES];
+        let mut controls: [Control; PIECES] = [[0; _]; PIECES];
+        let mut vectors = [libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: ROOM,
+        }; PIECES];
+        // SAFETY: every field of a `mmsghdr` may be zero.
+        let mut headers: [libc::mmsghdr; PIECES] = unsafe { std::mem::zeroed() };
+        let rooms = self.room.chunks_exact_mut(ROOM);
+        let places = rooms.zip(&mut vectors).zip(&mut names).zip(&mut controls);
+        for ((((room, vector), name), control), slot) in places.zip(&mut headers) {
+            vector.iov_base = room.as_mut_ptr().cast();
+            slot.msg_hdr = header(name, vector, control);
+        }
+        // SAFETY: the headers describe memory of this function's and of `room`, each its own
+        // part, all of which outlives the call. It does not wait, so it takes no time.
+        let received = unsafe {
+            libc::syscall(
+                libc::SYS_recvmmsg,
+                socket.as_raw_fd(),
+                headers.as_mut_ptr(),
+                PIECES,
+                libc::MSG_DONTWAIT,
+                std::ptr::null_mut::<libc::timespec>(),
+            )
+        };
+        let count = usize::try_from(received).map_err(|_| Errno::last_os_error())?;
+        let came = headers.iter().zip(&names).zip(&mut self.pieces);
+        for ((slot, name), piece) in came.take(count) {
+            *piece = Piece::of(slot.msg_len as usize, name, &slot.msg_hdr);
+        }
+        Ok(count.min(PIECES))
+    }
+
+    /// The datagram that is next.
+    #[inline]
+    pub fn front(&self) -> Option<Datagram<'_>> {
+        if self.is_empty() {
+            return None;
+        }
+        let piece = self.pieces.get(self.at)?;
+        let start = self.at * ROOM + self.offset;
+        let len = piece.segment.min(piece.len - self.offset);
+        Some(Datagram {
+            from: piece.from,
+            bytes: self.room.get(start..start + len)?,
+        })
+    }
+
+    /// Lets go of the datagram that is next.
+    #[inline]
+    pub fn pop(&mut self) {
+        let Some(piece) = self.pieces.get(self.at).filter(|_| self.at < self.count) else {
+            return;
+        };
+        self.offset += piece.segment;
+        if self.offset >= piece.len {
+            self.at += 1;
+            self.offset = 0;
+        }
+    }
+}
+
+impl Piece {
+    /// What the system has said of a piece; nothing of it is trusted to lie within the room.
+    fn of(len: usize, name: &[u8; SIZE_IN6], header: &libc::msghdr) -> Self {
+        let named = (header.msg_namelen as usize).min(name.len());
+        let len = len.min(ROOM);
+        let segment = match coalesced(header) {
+            Some(segment @ 1..) => segment,
+            _ => len,
+        };
+        Piece {
+            from: name.get(..named).and_then(sockaddr::decode),
+            len,
+            segment,
+        }
+    }
+}
+
+/// A header for one piece.
+fn header(
+    name: &mut [u8; SIZE_IN6],
+    vector: &mut libc::iovec,
+    control: &mut Control,
+) -> libc::msghdr {
+    // SAFETY: every field of a `msghdr` may be zero.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_name = name.as_mut_ptr().cast();
+    header.msg_namelen = name.len() as _;
+    header.msg_iov = vector;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = size_of::<Control>() as _;
+    header
+}
+
+/// Bytes of each of the datagrams that came as one piece, if the system says that it is one.
+#[inline]
+fn coalesced(header: &libc::msghdr) -> Option<usize> {
+    if header.msg_controllen == 0 {
+        return None;
+    }
+    // SAFETY: the system has filled the control buffer that the header describes, which the
+    // caller has yet; the macros stay within it, and the length of the message is looked at.
+    unsafe {
+        let mut message = libc::CMSG_FIRSTHDR(header);
+        while let Some(entry) = message.as_ref() {
+            let needed = libc::CMSG_LEN(size_of::<c_int>() as u32) as usize;
+            if (entry.cmsg_level, entry.cmsg_type) == (LEVEL, libc::UDP_GRO)
+                && entry.cmsg_len >= needed
+            {
+                let segment = libc::CMSG_DATA(message).cast::<c_int>().read_unaligned();
+                return usize::try_from(segment).ok();
+            }
+            message = libc::CMSG_NXTHDR(header, message);
+        }
+    }
+    None
+}

@@ -1,0 +1,152 @@
+//! Datagrams between sockets of the loopback interface, which loses none that has room.
+
+use std::time::{Duration, Instant};
+
+use super::arrivals::Arrivals;
+use super::outbox::{Outbox, Sent};
+use super::*;
+use crate::buffer::AppIov;
+use crate::sockaddr::encode;
+use crate::socket::name;
+
+fn socket(ip: &str) -> (OwnedFd, Encoded) {
+    let socket = bound(&SocketAddr::new(ip.parse().unwrap(), 0)).unwrap();
+    let at = encode(&name(socket.as_fd()).unwrap());
+    (socket, at)
+}
+
+fn lend(bytes: &mut [u8]) -> AppIov {
+    // SAFETY: the tests keep the bytes until the datagram is sent or copied.
+    unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) }
+}
+
+/// Receives as many datagrams: their lengths and first bytes.
+fn received(socket: &OwnedFd, count: usize, several: bool) -> Vec<(usize, Option<u8>)> {
+    let mut arrivals = Arrivals::default();
+    let mut all = Vec::new();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while all.len() < count {
+        assert!(Instant::now() < deadline, "{} of {count}", all.len());
+        match arrivals.receive(socket.as_fd(), several) {
+            Ok(()) => {}
+            Err(Errno::EAGAIN) => continue,
+            Err(error) => panic!("{error:?}"),
+        }
+        while let Some(datagram) = arrivals.front() {
+            assert!(datagram.from.is_some());
+            all.push((datagram.bytes.len(), datagram.bytes.first().copied()));
+            arrivals.pop();
+        }
+    }
+    all
+}
+
+#[test]
+fn a_datagram_has_its_bytes_and_its_sender() {
+    for ip in ["127.0.0.1", "::1"] {
+        let ((a, from), (b, to)) = (socket(ip), socket(ip));
+        send(a.as_fd(), &lend(&mut [7; 100]), &to).unwrap();
+        send(a.as_fd(), &AppIov::EMPTY, &to).unwrap();
+        for len in [100, 0] {
+            let mut arrivals = Arrivals::default();
+            while arrivals.receive(b.as_fd(), false) == Err(Errno::EAGAIN) {}
+            let datagram = arrivals.front().unwrap();
+            assert_eq!(datagram.bytes, &[7; 100][..len]);
+            assert_eq!(datagram.from.map(|addr| encode(&addr)), Some(from));
+            arrivals.pop();
+            assert!(arrivals.is_empty() && arrivals.front().is_none());
+        }
+    }
+}
+
+#[test]
+fn what_is_too_long_is_refused() {
+    let ((a, _), (_, to)) = (socket("127.0.0.1"), socket("127.0.0.1"));
+    let mut bytes = vec![0; LONGEST];
+    let sent = send(a.as_fd(), &lend(&mut bytes), &to);
+    assert_eq!(sent, Err(Errno::EMSGSIZE));
+    assert_eq!(send(a.as_fd(), &lend(&mut bytes[..65_507]), &to), Ok(()));
+}
+
+#[test]
+fn what_leaves_together_comes_as_single_datagrams_in_order() {
+    for (coalesces, several) in [(false, false), (true, false), (true, true), (false, true)] {
+        let ((a, _), (b, to), (c, other)) = (
+            socket("127.0.0.1"),
+            socket("127.0.0.1"),
+            socket("127.0.0.1"),
+        );
+        if coalesces {
+            receive_coalesced(b.as_fd());
+        }
+        let mut outbox = Outbox::default();
+        let mut expected = Vec::new();
+        // Equal ones, a shorter one, a longer one, none at all, and another's in between.
+        let lens = [[8; 70].as_slice(), &[5, 5, 0, 9, 1, 1, 1200, 1200, 3]].concat();
+        for (number, len) in lens.into_iter().enumerate() {
+            let mut bytes = vec![number as u8; len];
+            outbox.push(&lend(&mut bytes), &to);
+            expected.push((len, bytes.first().copied()));
+            if number == 40 {
+                outbox.push(&lend(&mut [1, 2, 3]), &other);
+            }
+        }
+        assert_eq!(outbox.len(), expected.len() + 1);
+        assert_eq!(outbox.send(a.as_fd()), (expected.len() + 1, Sent::All));
+        assert!(outbox.is_empty() && outbox.bytes() == 0);
+        assert_eq!(received(&b, expected.len(), several), expected);
+        assert_eq!(received(&c, 1, several), [(3, Some(1))]);
+    }
+}
+
+#[test]
+fn a_datagram_that_cannot_be_sent_leaves_the_others() {
+    let ((a, _), (b, to)) = (socket("127.0.0.1"), socket("127.0.0.1"));
+    // A socket of one family sends nothing to the other.
+    let nowhere = encode(&"[::1]:9".parse().unwrap());
+    let mut outbox = Outbox::default();
+    for number in 0..3 {
+        outbox.push(&lend(&mut [number]), &to);
+    }
+    for number in 0..2 {
+        outbox.push(&lend(&mut [number]), &nowhere);
+    }
+    outbox.push(&lend(&mut [9]), &to);
+    let failed = |sent| matches!(sent, Sent::Failed(_));
+    let (left, outcome) = outbox.send(a.as_fd());
+    assert!(left == 3 && failed(outcome), "{left} {outcome:?}");
+    let (left, outcome) = outbox.send(a.as_fd());
+    assert!(left == 0 && failed(outcome), "{left} {outcome:?}");
+    assert_eq!(outbox.send(a.as_fd()), (1, Sent::All));
+    let first = |number| (1, Some(number));
+    assert_eq!(
+        received(&b, 4, true),
+        [first(0), first(1), first(2), first(9)]
+    );
+}
+
+#[test]
+fn what_is_longer_than_a_packet_of_the_route_leaves_as_single_datagrams() {
+    // The loopback interface takes 65,536 bytes: two of these are no piece.
+    let ((a, _), (b, to)) = (socket("127.0.0.1"), socket("127.0.0.1"));
+    set_receive_buffer(b.as_fd(), 1 << 20);
+    let mut outbox = Outbox::default();
+    let mut bytes = vec![3; 60_000];
+    outbox.push(&lend(&mut bytes), &to);
+    outbox.push(&lend(&mut bytes), &to);
+    assert_eq!(outbox.send(a.as_fd()), (2, Sent::All));
+    assert_eq!(received(&b, 2, true), [(60_000, Some(3)); 2]);
+}
+
+#[test]
+fn a_group_is_joined_once_and_left_once() {
+    let any = bound(&"0.0.0.0:0".parse().unwrap()).unwrap();
+    let group = "224.0.1.200:7".parse().unwrap();
+    assert!(is_group(&group));
+    // Where no route leads to groups, there is nothing to join.
+    if join(any.as_fd(), &group).is_ok() {
+        assert_eq!(join(any.as_fd(), &group), Err(Errno::EADDRINUSE));
+        assert_eq!(leave(any.as_fd(), &group), Ok(()));
+        assert_eq!(leave(any.as_fd(), &group), Err(Errno::EADDRNOTAVAIL));
+    }
+}
