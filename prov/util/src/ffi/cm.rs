@@ -98,7 +98,7 @@ const SIZE_INFINIBAND: usize = 48;
 ///
 /// # Safety
 /// `addr` is null or a socket address that outlives `'a`.
-unsafe fn address<'a>(addr: *const c_void) -> Result<&'a [u8]> {
+pub(super) unsafe fn address<'a>(addr: *const c_void) -> Result<&'a [u8]> {
     if addr.is_null() {
         return Err(Errno::EINVAL);
     }

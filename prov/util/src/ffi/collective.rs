@@ -440,10 +440,10 @@ fn post<E: Endpoint>(
     })))
 }
 
-/// Implements fi_join_collective(3), as `fi_ops_cm::join`.
+/// Implements `fi_ops_cm::join`: fi_join_collective(3), and fi_join(3) of a multicast group.
 ///
 /// # Safety
-/// As fi_collective(3) asks; `ep` is an open endpoint of `E`.
+/// As fi_collective(3) and fi_cm(3) ask; `ep` is an open endpoint of `E`.
 pub(super) unsafe extern "C" fn join<E: Endpoint>(
     ep: *mut fid_ep,
     address: *const c_void,
@@ -452,7 +452,8 @@ pub(super) unsafe extern "C" fn join<E: Endpoint>(
     context: *mut c_void,
 ) -> c_int {
     if flags & FI_COLLECTIVE == 0 {
-        return Errno::ENOSYS.to_c();
+        // SAFETY: the caller vouches for the arguments.
+        return unsafe { super::multicast::join::<E>(ep, address, flags, group, context) };
     }
     // SAFETY: the caller vouches for the arguments: the address is a `struct fi_collective_addr`.
     unsafe {

@@ -29,6 +29,7 @@ use super::{atomic, cm, collective, msg, rma, tagged};
 use crate::atomic_ops::Offered;
 use crate::attr::Info;
 use crate::endpoint::{Bindings, Endpoint, OptionValue, SharedReceive};
+use crate::eq::Eq;
 use crate::errno::{Errno, Result};
 use crate::process::Process;
 use crate::progress::Progress;
@@ -145,6 +146,15 @@ impl<E: Endpoint> EndpointObject<E> {
         match self.process.is_noted() {
             true => Ok(&self.opened.endpoint),
             false => Err(Errno::EOPBADSTATE),
+        }
+    }
+
+    /// The event queue that is bound.
+    pub(super) fn event_queue(&self) -> Option<Use<Eq>> {
+        match &*self.stage() {
+            Stage::New(new) => new.bindings.eq.clone(),
+            Stage::Enabled(bindings, _) => bindings.eq.clone(),
+            Stage::Closed => None,
         }
     }
 

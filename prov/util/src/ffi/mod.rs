@@ -24,6 +24,7 @@ mod getinfo;
 mod message;
 pub mod mr;
 mod msg;
+mod multicast;
 mod options;
 mod peer;
 pub mod pep;

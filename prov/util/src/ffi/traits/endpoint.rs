@@ -170,6 +170,17 @@ pub struct Standing {
     pub root: usize,
 }
 
+/// A multicast group that an endpoint joins.
+#[derive(Clone, Copy, Debug)]
+pub struct Multicast<'a> {
+    /// Its address, a socket address.
+    pub address: &'a [u8],
+    /// What it is called as a destination (`fi_mc_addr`): no number of an address vector.
+    pub number: fi_addr_t,
+    /// Whether the endpoint receives what is sent to it.
+    pub receives: bool,
+}
+
 /// An active endpoint.
 pub trait Endpoint: Send + Sync + Sized + 'static {
     /// The provider's shared receive context.
@@ -312,6 +323,20 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
 
     /// Implements fi_close(3) for a group.
     fn leave(&self, _group: fi_addr_t) -> Result {
+        Err(Errno::ENOSYS)
+    }
+
+    /// Whether there are multicast groups to join.
+    const HAS_MULTICAST: bool = false;
+
+    /// `fi_join` of a multicast group: messages with `FI_MULTICAST` for its number go to its
+    /// members.
+    fn join_multicast(&self, _group: &Multicast<'_>) -> Result {
+        Err(Errno::ENOSYS)
+    }
+
+    /// `fi_close` of a multicast group, by its number.
+    fn leave_multicast(&self, _number: fi_addr_t) -> Result {
         Err(Errno::ENOSYS)
     }
 
