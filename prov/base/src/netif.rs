@@ -30,14 +30,14 @@ fn means_loopback(name: &str) -> bool {
     name == "lo" || name == "loopback"
 }
 
-/// The one interface to use, by the user's choice, unless it has no usable address or no name.
-/// `parameter` is where the user has named it, `target` where to log.
-pub fn chosen(name: Option<String>, parameter: &str, target: &str) -> Option<String> {
+/// Returns the interface that the user has chosen with the parameter `iface`, unless it has no
+/// usable address. `target` is the log target.
+pub fn chosen(name: Option<String>, target: &str) -> Option<String> {
     let name = name.filter(|name| !name.is_empty())?;
     if interfaces(Some(&name)).is_empty() {
         log::error!(
             target: target,
-            "{parameter}: there is no usable address on {name}; using any interface"
+            "parameter iface: there is no usable address on {name}; using any interface"
         );
         return None;
     }

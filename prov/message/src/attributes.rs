@@ -132,6 +132,38 @@ pub fn rdm(name: &str, version: u32, sizes: Sizes) -> Info {
     }
 }
 
+/// A datagram endpoint, likewise, without tags, access to memory and order. `longest` is the
+/// longest message.
+pub fn datagrams(name: &str, version: u32, longest: usize) -> Info {
+    const TX: u64 = FI_MSG | FI_SEND;
+    const RX: u64 = FI_MSG | FI_RECV | FI_MULTI_RECV | FI_SOURCE | FI_SOURCE_ERR;
+    const DOMAIN: u64 = FI_LOCAL_COMM | FI_SHARED_AV | FI_AV_USER_ID;
+    let mut info = rdm(
+        name,
+        version,
+        Sizes {
+            inject: longest,
+            atomic: 0,
+            message: longest,
+        },
+    );
+    info.caps = TX | RX | DOMAIN;
+    info.tx.caps = TX;
+    // Nobody tells what has become of a datagram.
+    info.tx.op_flags = FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_COMPLETION;
+    info.rx.caps = RX;
+    info.domain.caps = DOMAIN;
+    info.domain.cq_data_size = 0;
+    info.ep.ep_type = FI_EP_DGRAM;
+    (info.tx.msg_order, info.rx.msg_order) = (0, 0);
+    info.tx.rma_iov_limit = 0;
+    info.ep.max_order_raw_size = 0;
+    info.ep.max_order_war_size = 0;
+    info.ep.max_order_waw_size = 0;
+    info.ep.mem_tag_format = 0;
+    info
+}
+
 /// The same attributes for an endpoint that uses a shared receive context.
 pub fn with_shared_receive(mut info: Info) -> Info {
     info.ep.rx_ctx_cnt = FI_SHARED_CONTEXT;

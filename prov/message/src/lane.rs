@@ -177,9 +177,22 @@ pub trait Core: Send + Sized + 'static {
         self.post_at_once_of(ep, receive)
     }
 
+    /// Whether receives that just wait lead to nothing. If not, [`Core::receive_posted`] is
+    /// called after each.
+    #[inline(always)]
+    fn posts_at_once(&self) -> bool {
+        true
+    }
+
+    /// A receive was posted.
+    fn receive_posted(&mut self) {}
+
     /// The default implementation of [`Core::receive_at_once`].
     #[inline(always)]
     fn post_at_once_of(&mut self, ep: EpKey, receive: &Receive) -> bool {
+        if !self.posts_at_once() {
+            return false;
+        }
         let Ok(poster) = self.endpoints().poster(ep) else {
             return false;
         };
@@ -217,6 +230,7 @@ pub trait Core: Send + Sized + 'static {
         }
         let posting = self.endpoints().post(poster, receive)?;
         self.follow_up();
+        self.receive_posted();
         if posting == Posting::NotFound {
             self.endpoints().report_nothing_found(poster, receive);
             // The message that is looked for may be on its way: the read that finds this entry

@@ -221,6 +221,30 @@ impl Reports {
         self.end_receive(completion, wanted, memory, outcome);
     }
 
+    /// A receive has ended with a message from an address that the address vector does not
+    /// have, and whose application wants to know the address (`FI_SOURCE_ERR`, fi_cq(3)).
+    #[cold]
+    pub fn receive_from_stranger<A>(
+        &self,
+        receipt: &Receipt<A>,
+        memory: &Iov<'_>,
+        release: bool,
+        address: &[u8],
+    ) {
+        let mut completion = self.completion_of_receive(receipt, memory);
+        if release {
+            completion.flags |= FI_MULTI_RECV;
+        }
+        let excess = completion.len.saturating_sub(memory.len());
+        if excess != 0 {
+            return self.failed_receive(completion, Errno::ETRUNC, excess);
+        }
+        self.report_receive_in_error(ErrorCompletion {
+            err_data: address.into(),
+            ..ErrorCompletion::new(completion, Errno::EADDRNOTAVAIL)
+        });
+    }
+
     /// The fast path of [`Reports::receive`] for a complete message without immediate data that
     /// fits into a single-message buffer; the receive has the flag `FI_COMPLETION`.
     #[inline(always)]

@@ -173,16 +173,7 @@ impl Params {
     /// Leaves the choice of the interface to the provider if the user's has no address, and reports
     /// that in the log.
     pub fn drop_unknown_interface(&mut self) {
-        let name = self.iface.take().filter(|name| !name.is_empty());
-        let Some(name) = name else { return };
-        if netif::interfaces(Some(&name)).is_empty() {
-            log::error!(
-                target: crate::LOG.core,
-                "parameter iface: there is no usable address on {name}; using any interface"
-            );
-        } else {
-            self.iface = Some(name);
-        }
+        self.iface = netif::chosen(self.iface.take(), crate::LOG.core);
     }
 
     /// Reports in the log that the port range is empty, and therefore ignored.

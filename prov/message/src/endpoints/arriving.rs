@@ -3,7 +3,7 @@
 use fabric_abi::{FI_COMPLETION, FI_REMOTE_CQ_DATA};
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
-use prov_util::matching::{Matched, Message};
+use prov_util::matching::{ANY_SOURCE, Matched, Message};
 
 use crate::endpoints::Endpoints;
 use crate::endpoints::inbox::{
@@ -117,6 +117,17 @@ impl<T: Transport> Plain<'_, T> {
         true
     }
 
+    /// Takes in a message without a tag from an address that the address vector does not
+    /// have, which its receive reports as an error (`FI_SOURCE_ERR`); `false` if nobody waits
+    /// for it.
+    #[cold]
+    pub fn take_from_stranger(&mut self, address: &[u8], payload: &(impl Whole + ?Sized)) -> bool {
+        let report = |reports: &Reports, receipt: &Receipt<()>, memory: &AppIov, release| {
+            reports.receive_from_stranger(receipt, memory, release, address);
+        };
+        self.take_any(ANY_SOURCE, false, 0, payload, report)
+    }
+
     /// Delivers a message to a multi-receive buffer.
     #[inline(never)]
     fn take_into_many(
@@ -125,6 +136,21 @@ impl<T: Transport> Plain<'_, T> {
         tagged: bool,
         tag: u64,
         payload: &(impl Whole + ?Sized),
+    ) -> bool {
+        let report = |reports: &Reports, receipt: &Receipt<()>, memory: &AppIov, release| {
+            reports.receive(receipt, memory, release, Ok(()));
+        };
+        self.take_any(src, tagged, tag, payload, report)
+    }
+
+    #[inline(always)]
+    fn take_any(
+        &mut self,
+        src: u64,
+        tagged: bool,
+        tag: u64,
+        payload: &(impl Whole + ?Sized),
+        report: impl FnOnce(&Reports, &Receipt<()>, &AppIov, bool),
     ) -> bool {
         let queue = self.inbox.queue(tagged);
         let Some(matched) = queue.arrive(src, tag, payload.len()) else {
@@ -148,13 +174,20 @@ impl<T: Transport> Plain<'_, T> {
             len: payload.len(),
             ack: (),
         };
-        self.reports
-            .receive(&receipt, &matched.buf, release, Ok(()));
+        report(self.reports, &receipt, &matched.buf, release);
         true
     }
 }
 
 impl<T: Transport> Endpoints<T> {
+    /// Whether an endpoint has receives without a tag that wait.
+    #[inline]
+    pub fn has_receives(&mut self, ep: EpKey) -> bool {
+        let inbox = self.eps.get(ep).map(|ep| ep.inbox);
+        let inbox = inbox.and_then(|inbox| self.inboxes.get_mut(inbox));
+        inbox.is_some_and(|inbox| inbox.queue(false).posted_len() != 0)
+    }
+
     /// Returns the fast path for complete plain messages to an endpoint.
     #[inline(always)]
     pub fn plain(&mut self, key: EpKey) -> Option<Plain<'_, T>> {

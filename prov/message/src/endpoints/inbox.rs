@@ -43,6 +43,11 @@ pub trait Transport: Sized + 'static {
     }
 }
 
+slotmap::new_key_type! {
+    /// The link of a transport whose messages come on none ([`Transport::Link`]): datagrams.
+    pub struct NoLink;
+}
+
 /// A receive context: the posted receives and unexpected messages of one endpoint, or of several
 /// that share it.
 pub struct Inbox<T: Transport> {

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use fabric_abi::{
     FI_EP_MSG, FI_EP_RDM, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RMA_EVENT, FI_THREAD_COMPLETION,
-    FI_THREAD_DOMAIN, FI_THREAD_SAFE,
+    FI_THREAD_DOMAIN, FI_THREAD_SAFE, fi_addr_t,
 };
 use prov_util::atomic_ops::Offered;
 use prov_util::attr::{EpAttr, Info};
 use prov_util::av::format::Format;
 use prov_util::domain;
 use prov_util::drive::Helper;
-use prov_util::endpoint::{Bindings, OptionValue};
+use prov_util::endpoint::{Bindings, Multicast, OptionValue};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Handle;
 use prov_util::ffi::domain::DomainObject;
@@ -149,6 +149,19 @@ pub trait Provider: Send + Sync + Sized + 'static {
 
     /// Implements fi_accept(3).
     fn accept(_ep: &SoftEndpoint<Self>, _data: &[u8]) -> Result {
+        Err(Errno::ENOSYS)
+    }
+
+    /// See [`Endpoint::HAS_MULTICAST`](prov_util::endpoint::Endpoint::HAS_MULTICAST).
+    const HAS_MULTICAST: bool = false;
+
+    /// `fi_join` of a multicast group.
+    fn join_multicast(_ep: &SoftEndpoint<Self>, _group: &Multicast<'_>) -> Result {
+        Err(Errno::ENOSYS)
+    }
+
+    /// `fi_close` of a multicast group, by its number.
+    fn leave_multicast(_ep: &SoftEndpoint<Self>, _number: fi_addr_t) -> Result {
         Err(Errno::ENOSYS)
     }
 

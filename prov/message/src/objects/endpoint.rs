@@ -4,10 +4,10 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use fabric_abi::{FI_DIRECTED_RECV, FI_OPT_MIN_MULTI_RECV};
+use fabric_abi::{FI_DIRECTED_RECV, FI_OPT_MIN_MULTI_RECV, fi_addr_t};
 use prov_util::attr::Info;
 use prov_util::av::InsertObserver;
-use prov_util::endpoint::{self, Bindings, OptionValue};
+use prov_util::endpoint::{self, Bindings, Multicast, OptionValue};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::domain::DomainObject;
 use prov_util::ffi::ep::EndpointObject;
@@ -311,6 +311,16 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
 
     fn descriptor(&self) -> Result<RawFd> {
         P::descriptor(self)
+    }
+
+    const HAS_MULTICAST: bool = P::HAS_MULTICAST;
+
+    fn join_multicast(&self, group: &Multicast<'_>) -> Result {
+        P::join_multicast(self, group)
+    }
+
+    fn leave_multicast(&self, number: fi_addr_t) -> Result {
+        P::leave_multicast(self, number)
     }
 
     fn shutdown(&self) -> Result {

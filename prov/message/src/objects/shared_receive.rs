@@ -86,7 +86,7 @@ impl<P: Provider> endpoint::SharedReceive for SoftSharedReceive<P> {
             return false;
         };
         let mut core = self.lane.core();
-        core.endpoints().post_at_once(poster, receive)
+        core.posts_at_once() && core.endpoints().post_at_once(poster, receive)
     }
 
     #[inline]

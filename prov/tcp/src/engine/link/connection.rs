@@ -9,7 +9,7 @@ use crate::local::neighbour::Neighbour;
 use crate::local::outbox::{Debt, Lent, Outbox};
 use prov_message::keys::{from_peer, to_peer};
 use prov_message::peers::UNKNOWN_SOURCE;
-use prov_message::{Signals, Target, Ticket};
+use prov_message::{Burst, Target, Ticket};
 use prov_util::buffer::AppIov;
 use prov_util::errno::Errno;
 use prov_util::socket::peer_text;
@@ -117,18 +117,6 @@ pub struct Connection {
     pub refusal_is_logged: bool,
 }
 
-/// A burst of messages: messages that are sent after the same call of the application are sent
-/// together, except for the first one.
-#[derive(Default)]
-pub struct Burst {
-    /// The application's call ([`Signals::calls`]) after which the last message was sent.
-    call: u64,
-    /// Number of messages sent after that call.
-    sent: u64,
-    /// Whether bursts save nothing, since messages go through shared memory.
-    is_free: bool,
-}
-
 /// When this connection was last checked for received data.
 #[derive(Default)]
 pub struct Looked {
@@ -151,41 +139,6 @@ impl Looked {
             self.note(round, sent);
         }
         sent - self.sent
-    }
-}
-
-impl Burst {
-    /// Returns whether the next message is to be held for a burst; otherwise it is counted as sent.
-    #[inline]
-    pub fn holds_back(&mut self, signals: &Signals) -> bool {
-        let holds_back = self.would_hold_back(signals);
-        if !holds_back {
-            self.sent();
-        }
-        holds_back
-    }
-
-    /// Returns whether the next message is to be held for a burst.
-    #[inline(always)]
-    pub fn would_hold_back(&mut self, signals: &Signals) -> bool {
-        let call = signals.calls();
-        if call != self.call {
-            self.call = call;
-            self.sent = 0;
-        }
-        self.sent != 0 && signals.holds_after(self.sent)
-    }
-
-    /// Ends holding messages for bursts.
-    pub fn set_free(&mut self) {
-        self.is_free = true;
-        self.sent = 0;
-    }
-
-    /// Counts a message that is sent.
-    #[inline]
-    pub fn sent(&mut self) {
-        self.sent += u64::from(!self.is_free);
     }
 }
 
