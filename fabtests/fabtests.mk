@@ -12,7 +12,7 @@
 PROVIDER ?= tcp
 SETS ?= quick
 # Upstream's tests of what a provider does not offer.
-EXCLUDE = fabtests/upstream/exclude$(if $(filter shm,$(PROVIDER)),-shm)$(if $(filter \
+EXCLUDE = fabtests/upstream/exclude$(if $(filter shm udp,$(PROVIDER)),-$(PROVIDER))$(if $(filter \
 	%ofi_rxm,$(PROVIDER)),-rxm)
 KNOWN ?= fabtests/known/c-library-2.x
 

@@ -156,11 +156,12 @@ fn set_up() -> Framework {
 }
 
 /// The providers that are part of this library.
-fn built_in_providers() -> [*mut fi_provider; 6] {
+fn built_in_providers() -> [*mut fi_provider; 7] {
     [
         prov_rxm::provider(),
         prov_tcp::provider(),
         prov_tcp::sockets::provider(),
+        prov_udp::provider(),
         prov_shm::provider(),
         prov_loopback::provider(),
         prov_coll::provider(),

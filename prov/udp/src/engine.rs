@@ -1,0 +1,306 @@
+//! The endpoints of a lane with their sockets, and what moves between the two.
+//!
+//! A message that is posted leaves at once, unless others left right before it, after the
+//! application's last call that read a queue: then it waits for those that follow, which leave
+//! with it in one system call, until the application reads a queue or makes no call for some
+//! time. What has come stays in the socket until a receive is posted.
+
+pub mod port;
+mod receiving;
+mod sending;
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use prov_message::inbox::{NoLink, Transport};
+use prov_message::lane::Pause;
+use prov_message::sources::Known;
+use prov_message::{Action, Endpoints, EpKey, NoErrand, Signals, Sleeper, Waiting};
+use prov_util::errno::Result;
+use prov_util::poller::{self, Event, Poller};
+use prov_util::request::{Receive, Transmit};
+use prov_util::socket;
+use slotmap::{Key, KeyData, SecondaryMap};
+
+use self::port::Port;
+use crate::bases::LONGEST;
+
+/// Datagrams, which come on no link.
+pub enum Messages {}
+
+impl Transport for Messages {
+    type Link = NoLink;
+    type Ack = ();
+    type Name = ();
+    type Endpoint = ();
+
+    /// One message more fits.
+    const MIN_MULTI_RECV: usize = LONGEST;
+}
+
+/// Whose socket it is that the poller tells of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Source {
+    Timer,
+    Port(EpKey),
+}
+
+impl poller::Source for Source {
+    const TIMER: Self = Source::Timer;
+
+    fn token(self) -> u64 {
+        match self {
+            // The number of no key.
+            Source::Timer => u64::MAX,
+            Source::Port(ep) => ep.data().as_ffi(),
+        }
+    }
+
+    fn of_token(token: u64) -> Self {
+        match token {
+            u64::MAX => Source::Timer,
+            token => Source::Port(KeyData::from_ffi(token).into()),
+        }
+    }
+}
+
+/// See the [module](self) description.
+pub struct Core {
+    endpoints: Endpoints<Messages>,
+    ports: SecondaryMap<EpKey, Port>,
+    /// All of them, in the order in which they were opened.
+    keys: Vec<EpKey>,
+    /// Ports that may have something, where there are several.
+    ready: Vec<EpKey>,
+    poller: Poller<Source>,
+    events: Vec<Event<Source>>,
+    signals: Arc<Signals>,
+    /// Whether a datagram waits to be sent, or an outcome to be reported.
+    has_chores: bool,
+    /// Whether messages are held back for others.
+    holds: bool,
+    /// Whether a thread has gone to sleep at the poller, ever.
+    has_sleepers: bool,
+    idle_calls: u32,
+}
+
+impl Core {
+    /// Without endpoints.
+    ///
+    /// # Errors
+    /// Those of [`Poller::new`].
+    pub fn new(signals: Arc<Signals>) -> Result<Self> {
+        Ok(Core {
+            endpoints: Endpoints::default(),
+            ports: SecondaryMap::new(),
+            keys: Vec::new(),
+            ready: Vec::new(),
+            poller: Poller::new()?,
+            events: Vec::new(),
+            signals,
+            has_chores: false,
+            holds: false,
+            has_sleepers: false,
+            idle_calls: 0,
+        })
+    }
+
+    /// Gives an endpoint its port.
+    ///
+    /// # Errors
+    /// Those of epoll_ctl(2).
+    pub fn add_port(&mut self, ep: EpKey, port: Port) -> Result {
+        self.keys.push(ep);
+        self.ports.insert(ep, port);
+        // A single socket is asked, and no poller.
+        if self.keys.len() > 1 || self.has_sleepers {
+            self.watch_all()?;
+        }
+        self.ready.push(ep);
+        Ok(())
+    }
+
+    /// An endpoint's port, once it is enabled.
+    pub fn port(&mut self, ep: EpKey) -> Option<&mut Port> {
+        self.ports.get_mut(ep)
+    }
+
+    /// Has the poller tell what all sockets have.
+    fn watch_all(&mut self) -> Result {
+        for (ep, port) in &mut self.ports {
+            if !port.is_watched {
+                self.poller
+                    .watch_reading(port.socket.as_fd(), Source::Port(ep))?;
+                port.is_watched = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the poller; whether it had something to say.
+    fn ask_poller(&mut self) -> bool {
+        let mut events = std::mem::take(&mut self.events);
+        self.poller.poll(&mut events);
+        let any = !events.is_empty();
+        for event in events.drain(..) {
+            if let Source::Port(ep) = event.source
+                && let Some(port) = self.ports.get_mut(ep)
+                && event.readable
+            {
+                port.is_drained = false;
+                if !self.ready.contains(&ep) {
+                    self.ready.push(ep);
+                }
+            }
+        }
+        self.events = events;
+        any
+    }
+
+    /// Takes in what has come; whether anything has.
+    #[inline(always)]
+    fn take_in(&mut self) -> bool {
+        match self.keys.as_slice() {
+            &[alone] => self.take_in_at(alone),
+            _ => self.take_in_ready(),
+        }
+    }
+
+    /// [`Core::take_in`] where there are several sockets, or none.
+    #[inline(never)]
+    fn take_in_ready(&mut self) -> bool {
+        self.ask_poller();
+        let mut any = false;
+        let ready = std::mem::take(&mut self.ready);
+        for ep in ready {
+            any |= self.take_in_at(ep);
+            if self.ports.get(ep).is_some_and(|port| !port.is_drained) {
+                self.ready.push(ep);
+            }
+        }
+        any
+    }
+
+    /// Does what earlier calls have left to this one.
+    #[cold]
+    #[inline(never)]
+    fn do_chores(&mut self) {
+        self.has_chores = false;
+        for at in 0..self.keys.len() {
+            if let Some(&ep) = self.keys.get(at) {
+                self.report_left(ep);
+                self.flush(ep);
+            }
+        }
+    }
+}
+
+impl prov_message::Core for Core {
+    type Transport = Messages;
+    type Errand = NoErrand;
+    type Sources = Known;
+
+    fn signals(&self) -> Option<&Signals> {
+        Some(&self.signals)
+    }
+
+    fn endpoints(&mut self) -> &mut Endpoints<Messages> {
+        &mut self.endpoints
+    }
+
+    #[inline]
+    fn transmit(&mut self, ep: EpKey, message: &Transmit) -> Result {
+        self.post_message(ep, message)
+    }
+
+    #[inline(always)]
+    fn receive(&mut self, ep: EpKey, receive: &Receive) -> Result {
+        self.post_receive_of(ep, &receiving::without_looks(receive))
+    }
+
+    #[inline(always)]
+    fn posts_at_once(&self) -> bool {
+        !self.has_sleepers
+    }
+
+    /// A thread may sleep for what has come before the receive: nothing tells it of that.
+    fn receive_posted(&mut self) {
+        if self.has_sleepers {
+            self.take_in_for_sleepers();
+        }
+    }
+
+    /// Messages that wait are in their sockets.
+    fn act(&mut self, _: Action<Messages>) {}
+
+    #[inline(always)]
+    fn progress(&mut self) -> Waiting {
+        if self.has_chores {
+            self.do_chores();
+        }
+        if self.take_in() {
+            self.signals.brought();
+            self.idle_calls = 0;
+            return Waiting::No;
+        }
+        self.idle_calls = self.idle_calls.wrapping_add(1);
+        self.signals.in_vain(self.idle_calls)
+    }
+
+    fn prepare_wait(&mut self, _: Sleeper) -> bool {
+        if self.has_chores {
+            self.do_chores();
+        }
+        self.has_sleepers = true;
+        if self.watch_all().is_err() || self.take_in() {
+            return false;
+        }
+        self.watch_for_room();
+        !self.ask_poller()
+    }
+
+    fn end_burst(&mut self) -> bool {
+        self.flush_for_application()
+    }
+
+    fn has_errands(&self) -> bool {
+        false
+    }
+
+    fn poller(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.poller.as_fd())
+    }
+
+    fn close(&mut self, ep: EpKey) {
+        if let Some(port) = self.ports.remove(ep) {
+            self.poller.forget(port.socket.as_fd());
+            port.abandon();
+        }
+        self.keys.retain(|key| *key != ep);
+        self.ready.retain(|key| *key != ep);
+        self.settle_signals();
+        self.endpoints.close(ep);
+    }
+
+    fn send_last(&mut self, ep: EpKey) -> Option<Pause> {
+        // What a child of fork(2) has of it is a copy.
+        if !self.poller.is_own() {
+            return None;
+        }
+        self.report_left(ep);
+        self.flush(ep);
+        let port = self.ports.get(ep).filter(|port| !port.outbox.is_empty())?;
+        let waits_for = port.socket.clone();
+        Some(Box::new(move |time| {
+            socket::udp::wait_writable(&*waits_for, time);
+        }))
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        prov_message::Core::close_all(self);
+    }
+}
