@@ -4,7 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fabric_abi::*;
 
@@ -17,23 +17,38 @@ use crate::errno::{Errno, Result};
 use crate::marshal::info;
 use crate::transmit_pool::TransmitPool;
 
-/// A shared transmit context as C sees it.
-pub struct SharedTransmitObject {
+/// A shared transmit context as C sees it. Its endpoints keep it working after it is
+/// closed: Sandia OpenSHMEM closes it before them.
+pub struct SharedTransmitObject(Arc<SharedTransmit>);
+
+/// What the endpoints of a shared transmit context have in common.
+pub struct SharedTransmit {
     pool: Arc<TransmitPool>,
     /// The queue and the counters for transmits of endpoints that have none.
     bound: Mutex<Bindings<NoSharedReceive>>,
 }
 
 impl SharedTransmitObject {
+    /// What endpoints that are bound to it keep.
+    pub(super) fn shared(&self) -> Arc<SharedTransmit> {
+        self.0.clone()
+    }
+}
+
+impl SharedTransmit {
     /// The operations of all endpoints that are bound to it.
     pub fn pool(&self) -> &Arc<TransmitPool> {
         &self.pool
     }
 
+    fn bound(&self) -> MutexGuard<'_, Bindings<NoSharedReceive>> {
+        self.bound.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Has an endpoint without a queue or a counter for transmits complete them at those
     /// of this context.
     pub(super) fn complete<S: SharedReceive>(&self, bindings: &mut Bindings<S>) {
-        let bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        let bound = self.bound();
         let mut counters = bound.counters.clone();
         bindings.tx_cq = bindings.tx_cq.take().or(bound.tx_cq.clone());
         let places = bindings.counters.places().into_iter();
@@ -58,8 +73,7 @@ impl Class for SharedTransmitObject {
     }
 
     fn close(this: &Handle<Self>) -> Result {
-        let mut bound = this.bound.lock().unwrap_or_else(PoisonError::into_inner);
-        *bound = Bindings::default();
+        *this.0.bound() = Bindings::default();
         Ok(())
     }
 
@@ -74,8 +88,7 @@ impl Class for SharedTransmitObject {
             FI_CLASS_CQ | FI_CLASS_CNTR => {}
             _ => return Err(Errno::EINVAL),
         }
-        let mut bound = this.bound.lock().unwrap_or_else(PoisonError::into_inner);
-        bound.bind(other, flags, true)
+        this.0.bound().bind(other, flags, true)
     }
 
     unsafe fn control(_: &Handle<Self>, command: c_int, _: *mut c_void) -> Result<c_int> {
@@ -112,11 +125,15 @@ pub(super) unsafe extern "C" fn stx_ctx<D: Domain>(
         let domain = Handle::<DomainObject<D>>::from_c(domain);
         let attr = attr.as_ref().map(info::tx_attr).unwrap_or_default();
         let made = D::shared_transmit(&domain, attr.size).map(|size| {
-            let object = SharedTransmitObject {
+            let shared = Arc::new(SharedTransmit {
                 pool: Arc::new(TransmitPool::new(size)),
                 bound: Mutex::default(),
-            };
-            Handle::new(object, context, vec![Use::of(&domain).any()])
+            });
+            Handle::new(
+                SharedTransmitObject(shared),
+                context,
+                vec![Use::of(&domain).any()],
+            )
         });
         deliver(stx, made)
     }

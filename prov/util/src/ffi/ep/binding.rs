@@ -64,7 +64,7 @@ impl<S: SharedReceive> Bindings<S> {
             Ok(())
         } else if let Some(stx) = other.downcast::<SharedTransmitObject>() {
             // Likewise.
-            self.stx = Some(Use::of(&stx));
+            self.stx = Some(stx.shared());
             Ok(())
         } else {
             if is_strict {

@@ -16,7 +16,7 @@ use crate::cq::{Completion, Cq, ErrorCompletion};
 use crate::eq::Eq;
 use crate::errno::{Errno, Result};
 use crate::ffi::ep::{EndpointObject, SharedReceiveObject};
-use crate::ffi::stx::SharedTransmitObject;
+use crate::ffi::stx::SharedTransmit;
 use crate::ffi::{Handle, Use};
 use crate::progress::Progress;
 use crate::request::{Atomic, Receive, RemoteAccess, Transmit};
@@ -39,7 +39,7 @@ pub struct Bindings<S: SharedReceive> {
     /// The shared receive context, if receives come from one.
     pub shared: Option<Use<SharedReceiveObject<S>>>,
     /// The shared transmit context.
-    pub stx: Option<Use<SharedTransmitObject>>,
+    pub stx: Option<Arc<SharedTransmit>>,
     /// Records the outcomes of a peer's transfers; `None` if no peer makes any.
     pub transfers: Option<Arc<Transfers>>,
 }
