@@ -23,13 +23,13 @@ LOCAL = $(WITHIN) absent allocation calls collective crowd deserted forks killed
 LARGE = crowd killed match message rma simulation
 # And one process only: for the loopback provider.
 WITHIN = atomic auth av binding cancel caps cntr completion cq early endpoint entries eq getinfo hints late leak match \
-	message mr nothing param peer peer_av poll refused rma simulation source srx stx text threads unreachable
+	message mr nothing param peer peer_av poll refused rma simulation source srx stx text threads trigger unreachable
 
 # For rxm, all but those that take long, what speaks tcp's own protocol, and sleepers (docs/fabtests.md).
 LAYERED = $(filter-out crowd door leak sleepers,$(basename $(notdir $(wildcard fabtests/programs/*.c))))
 
 # For tcp under the name sockets.
-RENAMED = cm getinfo message rma
+RENAMED = cm getinfo message rma trigger
 
 .PHONY: fabtests
 fabtests:

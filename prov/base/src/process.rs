@@ -14,6 +14,9 @@ static NOTED: AtomicU32 = AtomicU32::new(0);
 pub struct Process(u32);
 
 impl Process {
+    /// No process: what belongs to it is of no calling process.
+    pub const NONE: Process = Process(0);
+
     /// The calling process.
     pub fn current() -> Self {
         static HANDLER: Once = Once::new();
@@ -61,5 +64,6 @@ mod tests {
         assert!(own.is_current() && own.is_noted());
         let other = Process(std::process::id() + 1);
         assert!(!other.is_current() && !other.is_noted());
+        assert!(!Process::NONE.is_current() && !Process::NONE.is_noted());
     }
 }

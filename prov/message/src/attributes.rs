@@ -8,13 +8,21 @@ use prov_util::buffer::IOV_LIMIT;
 
 use crate::checks::Sizes;
 
-const TX_CAPS: u64 =
-    FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_COLLECTIVE | FI_SEND | FI_READ | FI_WRITE;
+const TX_CAPS: u64 = FI_MSG
+    | FI_TAGGED
+    | FI_RMA
+    | FI_ATOMIC
+    | FI_COLLECTIVE
+    | FI_TRIGGER
+    | FI_SEND
+    | FI_READ
+    | FI_WRITE;
 const RX_CAPS: u64 = FI_MSG
     | FI_TAGGED
     | FI_RMA
     | FI_ATOMIC
     | FI_COLLECTIVE
+    | FI_TRIGGER
     | FI_RECV
     | FI_REMOTE_READ
     | FI_REMOTE_WRITE

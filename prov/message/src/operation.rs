@@ -114,6 +114,7 @@ impl Op {
         Op {
             ep,
             class: match access.access {
+                _ if access.flags & FI_PEER_TRANSFER != 0 => OpClass::Transfer,
                 Access::Read => OpClass::Read,
                 Access::Write => OpClass::Write,
             },
@@ -130,6 +131,7 @@ impl Op {
         Op {
             ep,
             class: match atomic.kind {
+                _ if atomic.flags & FI_PEER_TRANSFER != 0 => OpClass::Transfer,
                 AtomicKind::Base => OpClass::Atomic,
                 AtomicKind::Fetch { .. } | AtomicKind::Compare { .. } => OpClass::FetchAtomic,
             },

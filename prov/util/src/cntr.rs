@@ -2,12 +2,15 @@
 
 #[cfg(test)]
 mod tests;
+mod thresholds;
 mod value;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use value::Value;
+use thresholds::Thresholds;
+pub use thresholds::{Due, Reached, WorkName};
+use value::{Armed, Numbers, Value};
 
 use crate::errno::{Errno, Result};
 use crate::progress::Progress;
@@ -41,6 +44,7 @@ pub struct Cntr {
     sources: Sources,
     attachment: Attachment,
     owner: Option<Box<dyn CntrOwner>>,
+    thresholds: Thresholds,
 }
 
 impl Cntr {
@@ -52,6 +56,7 @@ impl Cntr {
             sources: Sources::new(LockKind::Real),
             attachment: wait,
             owner,
+            thresholds: Thresholds::new(),
         }
     }
 
@@ -92,24 +97,44 @@ impl Cntr {
 
     /// Implements fi_cntr_add(3). Wraps around.
     pub fn add(&self, value: u64) {
-        self.value.expect(value, 0);
-        self.wake(self.value.add(value));
+        self.begin(self.value.add_known(value));
     }
 
     /// Implements fi_cntr_adderr(3). Wraps around.
     pub fn add_error(&self, value: u64) {
-        self.value.expect(0, value);
-        self.wake(self.value.add_error(value));
+        self.begin(self.value.add_known_error(value));
     }
 
     /// Implements fi_cntr_set(3).
     pub fn set(&self, value: u64) {
-        self.wake(self.value.set(value));
+        self.begin(self.value.set(value));
     }
 
     /// Implements fi_cntr_seterr(3).
     pub fn set_error(&self, value: u64) {
-        self.wake(self.value.set_error(value));
+        self.begin(self.value.set_error(value));
+    }
+
+    /// Queues work until the counter reaches `threshold`. What has reached it already is due at
+    /// once, and the caller's to begin.
+    ///
+    /// # Errors
+    /// `-FI_EINVAL` for a counter that is closed, or another provider's.
+    pub fn queue(&self, threshold: u64, reached: Reached, work: Arc<dyn Due>) -> Result {
+        if self.owner.is_some() {
+            return Err(Errno::EINVAL);
+        }
+        self.thresholds.wait(&self.value, threshold, reached, work)
+    }
+
+    /// Whether a threshold is reached.
+    pub fn has_reached(&self, threshold: u64, reached: Reached) -> bool {
+        reached.number(self.value.numbers()) >= threshold
+    }
+
+    /// Takes out the queued work for which `is_meant` holds, in order.
+    pub fn take_back(&self, is_meant: impl FnMut(WorkName) -> bool) -> Vec<Arc<dyn Due>> {
+        self.thresholds.remove(&self.value, is_meant)
     }
 
     /// Begins fi_cntr_wait(3): waits until the counter reaches `threshold`, for up to `timeout`
@@ -182,15 +207,41 @@ impl Cntr {
         self.sources.remove(progress, self.attachment.wait());
     }
 
-    /// Removes all sources, for a counter that is being closed.
+    /// Removes all sources and all queued work, for a counter that is being closed.
     pub fn shut(&self) {
+        for work in self.thresholds.close(&self.value) {
+            work.never();
+        }
         self.sources.clear(self.attachment.wait());
     }
 
     #[inline]
-    fn wake(&self, armed: bool) {
-        if armed && let Some(wait) = self.attachment.wait() {
+    fn wake(&self, armed: Armed) {
+        if armed.is_any() {
+            self.wake_armed(armed, Numbers::default());
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake_armed(&self, armed: Armed, before: Numbers) -> Option<Arc<dyn Due>> {
+        if armed.has_sleeper()
+            && let Some(wait) = self.attachment.wait()
+        {
             wait.ring();
+        }
+        match armed.has_work() {
+            true => self.thresholds.check(&self.value, before),
+            false => None,
+        }
+    }
+
+    /// What follows an update by the application, which holds no locks.
+    fn begin(&self, (before, armed): (Numbers, Armed)) {
+        if armed.is_any()
+            && let Some(work) = self.wake_armed(armed, before)
+        {
+            work.begin();
         }
     }
 }

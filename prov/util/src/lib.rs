@@ -20,6 +20,7 @@ pub mod progress;
 pub mod request;
 pub mod transfers;
 pub mod transmit_pool;
+pub mod trigger;
 pub mod wait;
 
 pub use ffi::traits::{domain, endpoint, provider};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use fabric_abi::{
     FI_EP_MSG, FI_EP_RDM, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RMA_EVENT, FI_THREAD_COMPLETION,
-    FI_THREAD_DOMAIN, FI_THREAD_SAFE, fi_addr_t,
+    FI_THREAD_DOMAIN, FI_THREAD_SAFE, FI_TRIGGER, fi_addr_t,
 };
 use prov_util::atomic_ops::Offered;
 use prov_util::attr::{EpAttr, Info};
@@ -290,6 +290,8 @@ impl<P: Provider> Domain<P> {
         let is_connected = info.ep.ep_type == FI_EP_MSG;
         let may_meet = info.caps & FI_RMA_EVENT != 0 || is_connected;
         let threading = match info.domain.threading {
+            // What waits for a counter is posted by whichever thread finds it due.
+            _ if info.caps & FI_TRIGGER != 0 => FI_THREAD_SAFE,
             FI_THREAD_COMPLETION if may_meet => FI_THREAD_SAFE,
             // An event queue belongs to the fabric: a thread that reads it need not be the one that
             // uses the domain.

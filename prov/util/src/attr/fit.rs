@@ -58,12 +58,15 @@ pub fn fit(base: &Base, version: u32, hints: Option<&Hints>) -> Info {
 
 /// Capabilities that refine broader ones. Callers that know only the broader ones do not ask for
 /// these, and do not get them.
-const FINER_CAPS: u64 =
-    FI_TAGGED_DIRECTED_RECV | FI_EXACT_DIRECTED_RECV | FI_TAGGED_MULTI_RECV | FI_COLLECTIVE;
+const FINER_CAPS: u64 = FI_TAGGED_DIRECTED_RECV
+    | FI_EXACT_DIRECTED_RECV
+    | FI_TAGGED_MULTI_RECV
+    | FI_COLLECTIVE
+    | FI_TRIGGER;
 
 /// Secondary capabilities that are returned only on request: the finer ones, and those with a cost,
-/// since the source of each message has to be resolved.
-const ON_REQUEST: u64 = FI_SOURCE | FI_SOURCE_ERR | FI_TAGGED_MULTI_RECV;
+/// since the source of each message has to be resolved, or the flags of each call to be looked at.
+const ON_REQUEST: u64 = FI_SOURCE | FI_SOURCE_ERR | FI_TAGGED_MULTI_RECV | FI_TRIGGER;
 
 /// Replaces a value by the requested one, if there is one.
 fn replace(value: &mut usize, asked: usize) {

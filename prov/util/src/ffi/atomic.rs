@@ -7,7 +7,7 @@ use fabric_abi::*;
 use libc::iovec;
 
 use super::call::{self, Call, Local, calls};
-use super::ep::EndpointObject;
+use super::ep::{EndpointObject, Request};
 use super::{Handle, missing, posted, status};
 use crate::atomic_ops::{self, Datatype, Form, Op};
 use crate::buffer::{AppIov, IOV_LIMIT};
@@ -126,7 +126,7 @@ calls! {
 }
 
 /// Memory as a call passes it: its size in bytes depends on the datatype.
-enum Elements {
+pub(super) enum Elements {
     /// Address, count and descriptor.
     One(*const c_void, usize, *mut c_void),
     /// Entries, their count and their descriptors.
@@ -190,7 +190,7 @@ impl Elements {
 }
 
 /// The three forms of calls, with their additional memory.
-enum Kind {
+pub(super) enum Kind {
     Base,
     /// The memory for results.
     Fetch(Elements),
@@ -289,8 +289,7 @@ unsafe fn message<E: Endpoint>(
     }
 }
 
-/// Checks the lengths and the limit of inject calls, and posts the operation. `-FI_EOPNOTSUPP` for
-/// an operation that is not defined for the datatype in this form.
+/// Posts an operation.
 ///
 /// # Safety
 /// `ep` is an open endpoint of `E`; the application lends the memory.
@@ -304,9 +303,48 @@ unsafe fn post<E: Endpoint>(
     op: fi_op,
     call: Call,
 ) -> Result<isize> {
-    let size = element(datatype, op, kind.form()).ok_or(Errno::EOPNOTSUPP)?;
     // SAFETY: the caller vouches for the endpoint.
     let ep = unsafe { Handle::<EndpointObject<E>>::borrow(ep) };
+    let flags = call.flags(&ep.tx);
+    // SAFETY: the caller vouches for the memory.
+    let atomic = unsafe { request(operand, kind, target, datatype, op, &call, flags) }?;
+    if flags & FI_INJECT != 0 && atomic.operand.len() > ep.inject_size {
+        return Err(Errno::EINVAL);
+    }
+    Ok(posted(match ep.at_once() {
+        Some(endpoint) => endpoint.atomic(&atomic),
+        None => ep.post_watchfully(Request::Atomic(atomic)),
+    }))
+}
+
+/// The request of a message, with complete flags.
+///
+/// # Safety
+/// It is a valid message whose memory the application lends, and so is what `kind` refers to.
+pub(super) unsafe fn request_of(msg: &fi_msg_atomic, kind: Kind, flags: u64) -> Result<Atomic> {
+    let operand = Elements::Many(msg.msg_iov, msg.iov_count, msg.desc);
+    let target = Target::Many(msg.rma_iov, msg.rma_iov_count);
+    let call = Call::message(msg.addr, flags, msg.data, msg.context);
+    // SAFETY: the caller vouches for the memory.
+    unsafe { request(operand, kind, target, msg.datatype, msg.op, &call, flags) }
+}
+
+/// Checks the lengths against each other. `-FI_EOPNOTSUPP` for an operation that does not exist for the datatype in this
+/// kind of call.
+///
+/// # Safety
+/// The application lends the memory.
+#[inline(always)]
+unsafe fn request(
+    operand: Elements,
+    kind: Kind,
+    target: Target,
+    datatype: fi_datatype,
+    op: fi_op,
+    call: &Call,
+    flags: u64,
+) -> Result<Atomic> {
+    let size = element(datatype, op, kind.form()).ok_or(Errno::EOPNOTSUPP)?;
     // A read has no operands, so the results determine the number of elements.
     let reads_only = op == FI_ATOMIC_READ;
     // SAFETY: the caller vouches for the memory.
@@ -330,12 +368,10 @@ unsafe fn post<E: Endpoint>(
             compare, result, ..
         } => fits(compare) && fits(result),
     };
-    let flags = call.flags(&ep.tx);
-    let is_too_long = flags & FI_INJECT != 0 && operand.buffers.len() > ep.inject_size;
-    if !all_fit || !(reads_only || fits(&operand.buffers)) || is_too_long {
+    if !all_fit || !(reads_only || fits(&operand.buffers)) {
         return Err(Errno::EINVAL);
     }
-    Ok(posted(ep.to_move()?.atomic(&Atomic {
+    Ok(Atomic {
         kind,
         datatype,
         op,
@@ -346,7 +382,7 @@ unsafe fn post<E: Endpoint>(
         data: call.data(),
         flags,
         context: call.context,
-    })))
+    })
 }
 
 /// Returns the size of one element in bytes, if the operation is defined for the datatype in this

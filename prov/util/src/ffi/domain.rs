@@ -19,6 +19,7 @@ use super::object::{AnyFid, Class, Handle, Use};
 use super::poll::poll_open;
 use super::srx::ImportedSrx;
 use super::stx::stx_ctx;
+use super::work::{self, Place};
 use super::{collective, deliver, missing, mr, status};
 use crate::atomic_ops;
 use crate::attr::{Info, Offers};
@@ -29,6 +30,8 @@ use crate::errno::{Errno, Result};
 use crate::marshal::info;
 use crate::mr::MrTable;
 use crate::progress::Progress;
+use crate::sync::LockKind;
+use crate::trigger::Triggers;
 
 /// The C object of a domain.
 pub struct DomainObject<D: Domain> {
@@ -44,10 +47,13 @@ pub struct DomainObject<D: Domain> {
     auth_key_size: Option<usize>,
     /// The queue for events of the domain (fi_domain_bind(3)).
     eq: Mutex<Option<Use<Eq>>>,
+    /// Operations that wait for counters.
+    triggers: Arc<Triggers>,
 }
 
 impl<D: Domain> DomainObject<D> {
     pub(super) fn new(domain: D, info: &Info, api_version: u32, offers: Arc<Offers>) -> Self {
+        let triggers = Triggers::new(domain.lock() == LockKind::Real);
         DomainObject {
             domain,
             name: info.domain.name.clone().unwrap_or_default(),
@@ -59,6 +65,7 @@ impl<D: Domain> DomainObject<D> {
             offers,
             auth_key_size: None,
             eq: Mutex::new(None),
+            triggers,
         }
     }
 
@@ -162,6 +169,7 @@ impl<D: Domain> Class for DomainObject<D> {
 
     fn close(this: &Handle<Self>) -> Result {
         this.domain.close()?;
+        this.triggers.end();
         *this.eq.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Ok(())
     }
@@ -177,7 +185,26 @@ impl<D: Domain> Class for DomainObject<D> {
 
     unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
         // SAFETY: the caller vouches for `arg`.
-        unsafe { mr::control(this.domain.memory(), command, arg) }.unwrap_or(Err(Errno::ENOSYS))
+        unsafe {
+            if let Some(place) = this.place_for_work()
+                && let Some(done) = work::control::<D::Endpoint>(&place, command, arg)
+            {
+                return done;
+            }
+            mr::control(this.domain.memory(), command, arg).unwrap_or(Err(Errno::ENOSYS))
+        }
+    }
+}
+
+impl<D: Domain> DomainObject<D> {
+    /// Where deferred work waits; `None` where there are no triggered operations, and where the
+    /// thread that finds work due may not post it.
+    fn place_for_work(&self) -> Option<Place<'_>> {
+        let meets = self.threading != FI_THREAD_COMPLETION || self.domain.lock() == LockKind::Real;
+        (meets && self.offers.caps() & FI_TRIGGER != 0).then(|| Place {
+            triggers: &self.triggers,
+            progress: self.domain.progress(),
+        })
     }
 }
 
@@ -238,6 +265,7 @@ unsafe extern "C" fn endpoint2<D: Domain>(
                     limits,
                     parent,
                     None,
+                    domain.triggers.clone(),
                 ));
             }
             let version = domain.api_version;
@@ -248,8 +276,9 @@ unsafe extern "C" fn endpoint2<D: Domain>(
                 domain: domain.named(),
                 api_version: version,
             });
+            let triggers = domain.triggers.clone();
             Ok(EndpointObject::open(
-                endpoint, &info, context, limits, parent, offload,
+                endpoint, &info, context, limits, parent, offload, triggers,
             ))
         });
         deliver(ep, made)

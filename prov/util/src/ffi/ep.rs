@@ -8,8 +8,10 @@ mod operations;
 mod receiver;
 mod shared;
 pub(super) mod transfer;
+mod triggering;
 
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fabric_abi::*;
@@ -19,6 +21,7 @@ pub(in crate::ffi) use operations::OperationFlags;
 pub(in crate::ffi) use receiver::Receiver;
 pub use shared::SharedReceiveObject;
 pub use transfer::{TransferOwner, TransferPeer};
+pub(in crate::ffi) use triggering::{Request, counter};
 
 use self::early::EarlyReceives;
 use self::operations::split_direction;
@@ -34,6 +37,7 @@ use crate::errno::{Errno, Result};
 use crate::process::Process;
 use crate::progress::Progress;
 use crate::request::Receive;
+use crate::trigger::Triggers;
 
 /// The C object of an endpoint: the provider's endpoint, or an alias of it, with the flags of
 /// operations that are posted through this object.
@@ -46,6 +50,8 @@ pub struct EndpointObject<E: Endpoint> {
     limits: Limits,
     /// The process that opened it: a forked child moves no data through inherited endpoints.
     process: Process,
+    /// The same, or no process where the flags of each data call are to be looked at (`FI_TRIGGER`).
+    at_once: Process,
     /// `inject_size` in bytes.
     pub(super) inject_size: usize,
     /// Flags of transmits.
@@ -64,6 +70,12 @@ struct Opened<E: Endpoint> {
     /// Whether it is connected, which its event queue reports.
     is_connected: bool,
     stage: Mutex<Stage<E>>,
+    /// Whether receives may be for one sender alone.
+    is_directed: bool,
+    /// What waits for counters in the domain.
+    triggers: Arc<Triggers>,
+    /// Whether anything of this endpoint ever has.
+    is_triggered: AtomicBool,
     /// What is needed to open a peer for collective operations; `None` for endpoints without such
     /// operations or with their own.
     offload: Option<Offload>,
@@ -113,7 +125,9 @@ impl<E: Endpoint> EndpointObject<E> {
         limits: Limits,
         domain: AnyUse,
         offload: Option<Offload>,
+        triggers: Arc<Triggers>,
     ) -> Handle<Self> {
+        let process = Process::current();
         let object = EndpointObject {
             opened: Arc::new(Opened {
                 endpoint,
@@ -125,13 +139,20 @@ impl<E: Endpoint> EndpointObject<E> {
                     receives: EarlyReceives::default(),
                     is_wanted: false,
                 })),
+                is_directed: (info.caps | info.rx.caps) & FI_DIRECTED_RECV != 0,
+                triggers,
+                is_triggered: AtomicBool::new(false),
                 offload,
                 collectives: Mutex::new(None),
             }),
             is_alias: false,
             caps: info.caps,
             limits,
-            process: Process::current(),
+            process,
+            at_once: match info.caps & FI_TRIGGER {
+                0 => process,
+                _ => Process::NONE,
+            },
             inject_size: info.tx.inject_size,
             tx: OperationFlags::new(info.tx.op_flags),
             rx: OperationFlags::new(info.rx.op_flags),
@@ -155,6 +176,16 @@ impl<E: Endpoint> EndpointObject<E> {
             Stage::New(new) => new.bindings.eq.clone(),
             Stage::Enabled(bindings, _) => bindings.eq.clone(),
             Stage::Closed => None,
+        }
+    }
+
+    /// The endpoint, for a data call in which nothing is to be looked at; [`EndpointObject::post_watchfully`] is for the
+    /// others.
+    #[inline(always)]
+    pub(super) fn at_once(&self) -> Option<&E> {
+        match self.at_once.is_noted() {
+            true => Some(&self.opened.endpoint),
+            false => None,
         }
     }
 
@@ -192,6 +223,10 @@ impl<E: Endpoint> EndpointObject<E> {
             caps: this.caps,
             limits: this.limits,
             process: this.process,
+            at_once: match flags & FI_TRIGGER {
+                0 => this.at_once,
+                _ => Process::NONE,
+            },
             inject_size: this.inject_size,
             tx: OperationFlags::alias(&this.tx, tx),
             rx: OperationFlags::alias(&this.rx, rx),
@@ -237,6 +272,10 @@ impl<E: Endpoint> EndpointObject<E> {
             }
         }
         let peer = this.open_peer(this.as_c(), &mut new.bindings)?;
+        if this.limits.caps & FI_TRIGGER != 0 {
+            // Deferred work reports through it.
+            new.bindings.transfers.get_or_insert_default();
+        }
         let mut progress = E::enable(this, &new.bindings)?;
         if let (Some(peer), Some(transfers)) = (peer, &new.bindings.transfers) {
             progress = Arc::new(WithPeer {
@@ -375,6 +414,7 @@ impl<E: Endpoint> Class for EndpointObject<E> {
         if this.is_alias {
             return Ok(());
         }
+        this.forget_work();
         E::close(this)?;
         let stage = std::mem::replace(&mut *this.stage(), Stage::Closed);
         if let Stage::Enabled(bindings, progress) = stage {
@@ -436,6 +476,9 @@ impl<E: Endpoint> Class for EndpointObject<E> {
                 let ours = this.operation_flags(direction);
                 if command == FI_SETOPSFLAG {
                     this.limits.check_flags(direction, asked)?;
+                    if asked & FI_TRIGGER != 0 && this.at_once != Process::NONE {
+                        return Err(Errno::EINVAL);
+                    }
                     ours.set_default(asked);
                 } else {
                     *flags = ours.default();
@@ -459,12 +502,19 @@ impl<E: Endpoint> Class for EndpointObject<E> {
 impl<E: Endpoint> Receiver for EndpointObject<E> {
     #[inline(always)]
     fn receive_at_once(&self, receive: &Receive) -> bool {
-        self.process.is_noted() && self.opened.endpoint.receive_at_once(receive)
+        self.at_once.is_noted() && self.opened.endpoint.receive_at_once(receive)
     }
 
     #[inline(always)]
     fn receive(&self, receive: &Receive) -> Result {
-        match self.to_move()?.receive(receive) {
+        let posted = match self.at_once() {
+            Some(endpoint) => endpoint.receive(receive),
+            None => {
+                self.to_move()?;
+                self.post_watchfully(Request::Receive(*receive))
+            }
+        };
+        match posted {
             Err(Errno::EOPBADSTATE) => self.receive_early(receive),
             posted => posted,
         }
@@ -484,7 +534,10 @@ impl<E: Endpoint> Receiver for EndpointObject<E> {
         if let Stage::New(new) = &mut *self.stage() {
             return new.receives.cancel(context, &new.bindings);
         }
-        endpoint.cancel(context)
+        match self.cancel_triggered(context) {
+            true => Ok(()),
+            false => endpoint.cancel(context),
+        }
     }
 
     fn option(&self, name: c_int) -> Result<OptionValue> {

@@ -3,7 +3,7 @@
 use fabric_abi::{FI_MULTI_RECV, FI_TAGGED_MULTI_RECV, fid_ep};
 
 use super::call::{Call, Local};
-use super::ep::{EndpointObject, Receiver};
+use super::ep::{EndpointObject, Receiver, Request};
 use super::{Handle, posted};
 use crate::endpoint::Endpoint;
 use crate::errno::Result;
@@ -181,18 +181,19 @@ pub(super) unsafe fn send<E: Endpoint>(
 ) -> Result<isize> {
     // SAFETY: the caller vouches for the endpoint.
     let ep = unsafe { Handle::<EndpointObject<E>>::borrow(ep) };
-    Ok(transmit(
-        ep.to_move()?,
-        &Transmit {
-            tag,
-            buffers: local.buffers,
-            desc: local.desc,
-            peer: call.peer,
-            data: call.data(),
-            flags: call.flags(&ep.tx),
-            context: call.context,
-        },
-    ))
+    let request = || Transmit {
+        tag,
+        buffers: local.buffers,
+        desc: local.desc,
+        peer: call.peer,
+        data: call.data(),
+        flags: call.flags(&ep.tx),
+        context: call.context,
+    };
+    match ep.at_once() {
+        Some(endpoint) => Ok(transmit(endpoint, &request())),
+        None => Ok(posted(ep.post_watchfully(Request::Transmit(request())))),
+    }
 }
 
 #[inline(never)]

@@ -40,6 +40,7 @@ pub(crate) mod test_domain;
 mod test_endpoint;
 pub mod traits;
 pub mod wait;
+mod work;
 
 pub use crate::marshal::{bytes, string};
 pub use crate::object::{self, AnyFid, AnyUse, Class, FidRef, Handle, Use, missing, status};

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use fabric_abi::*;
 
 use super::call::{self, Call, Local, calls};
-use super::ep::EndpointObject;
+use super::ep::{EndpointObject, Request};
 use super::{Handle, missing, posted};
 use crate::endpoint::Endpoint;
 use crate::errno::{Errno, Result};
@@ -111,9 +111,23 @@ unsafe fn message<E: Endpoint>(
     msg: *const fi_msg_rma,
     flags: u64,
 ) -> Result<isize> {
-    // SAFETY: the caller vouches for the message, its vectors and the endpoint.
+    // SAFETY: the caller vouches for the message and the endpoint.
     unsafe {
         let msg = msg.as_ref().ok_or(Errno::EINVAL)?;
+        let (local, remote) = memory(access, msg)?;
+        let call = Call::message(msg.addr, flags, msg.data, msg.context);
+        post::<E>(ep, access, local, remote, call)
+    }
+}
+
+/// The memory of both sides that a message describes.
+///
+/// # Safety
+/// It is a valid message whose memory the application lends.
+#[inline(always)]
+pub(super) unsafe fn memory(access: Access, msg: &fi_msg_rma) -> Result<(Local, RemoteIov)> {
+    // SAFETY: the caller vouches for the message and its vectors.
+    unsafe {
         let mut local = Local::vector(msg.msg_iov, msg.desc, msg.iov_count)?;
         let mut remote = call::remote(msg.rma_iov, msg.rma_iov_count, |piece| {
             Some(RemotePiece {
@@ -125,8 +139,7 @@ unsafe fn message<E: Endpoint>(
         if remote.len() != local.buffers.len() as u64 {
             cut_to_fit(access, &mut local, &mut remote)?;
         }
-        let call = Call::message(msg.addr, flags, msg.data, msg.context);
-        post::<E>(ep, access, local, remote, call)
+        Ok((local, remote))
     }
 }
 
@@ -157,7 +170,7 @@ unsafe fn post<E: Endpoint>(
 ) -> Result<isize> {
     // SAFETY: the caller vouches for the endpoint.
     let ep = unsafe { Handle::<EndpointObject<E>>::borrow(ep) };
-    Ok(posted(ep.to_move()?.access(&RemoteAccess {
+    let request = || RemoteAccess {
         access,
         local: local.buffers,
         desc: local.desc,
@@ -166,5 +179,9 @@ unsafe fn post<E: Endpoint>(
         data: call.data(),
         flags: call.flags(&ep.tx),
         context: call.context,
-    })))
+    };
+    Ok(posted(match ep.at_once() {
+        Some(endpoint) => endpoint.access(&request()),
+        None => ep.post_watchfully(Request::Access(request())),
+    }))
 }

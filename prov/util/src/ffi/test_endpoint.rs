@@ -177,6 +177,7 @@ impl TestEndpoint {
             limits,
             domain,
             None,
+            crate::trigger::Triggers::new(false),
         ))
     }
 

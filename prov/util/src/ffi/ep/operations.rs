@@ -27,11 +27,12 @@ impl Limits {
     /// operations.
     pub(in crate::ffi) fn of(offers: &Offers, info: &Info, atomic: Offered) -> Self {
         let (tx_flags, rx_flags) = offers.op_flags(info.ep.ep_type);
+        let caps = offers.caps_of(info.ep.ep_type);
         Limits {
             atomic,
-            caps: offers.caps_of(info.ep.ep_type),
-            tx_flags,
-            rx_flags,
+            caps,
+            tx_flags: tx_flags | caps & FI_TRIGGER,
+            rx_flags: rx_flags | caps & FI_TRIGGER,
         }
     }
 

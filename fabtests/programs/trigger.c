@@ -1,0 +1,644 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR MIT */
+/* Triggered operations and deferred work (fi_trigger(3)). */
+#include <string.h>
+
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_trigger.h>
+
+#include "check.h"
+#include "memory.h"
+#include "pattern.h"
+#include "transfer.h"
+#include "wait.h"
+
+#define LEN 64
+#define CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_TRIGGER)
+
+/* What triggers, and what tells of deferred work, at a; memory on both sides. */
+struct bench {
+	struct ct_pair pair;
+	struct ct_memory local, remote, result;
+	struct fid_cntr *trigger, *done;
+};
+
+static struct fid_cntr *open_counter(struct ct_peer *peer)
+{
+	struct fi_cntr_attr attr = { .events = FI_CNTR_EVENTS_COMP };
+	struct fid_cntr *cntr;
+
+	OK(fi_cntr_open(peer->domain, &attr, &cntr, NULL));
+	return cntr;
+}
+
+static void setup(struct bench *bench, enum fi_progress progress)
+{
+	struct ct_spec spec = {
+		.caps = CAPS, .progress = progress, .wait = FI_WAIT_UNSPEC,
+		.counters = FI_SEND | FI_RECV | FI_READ | FI_WRITE,
+	};
+
+	ct_open_pair(&bench->pair, &spec);
+	ct_warm_up(&bench->pair);
+	ct_memory_open(&bench->pair.a, &bench->local, LEN, FI_READ | FI_WRITE);
+	ct_memory_open(&bench->pair.a, &bench->result, LEN, FI_READ | FI_WRITE);
+	ct_memory_open(&bench->pair.b, &bench->remote, LEN,
+		       FI_REMOTE_READ | FI_REMOTE_WRITE);
+	bench->trigger = open_counter(&bench->pair.a);
+	bench->done = open_counter(&bench->pair.a);
+}
+
+static void teardown(struct bench *bench)
+{
+	OK(fi_close(&bench->done->fid));
+	OK(fi_close(&bench->trigger->fid));
+	ct_memory_close(&bench->local);
+	ct_memory_close(&bench->result);
+	ct_memory_close(&bench->remote);
+	ct_close_pair(&bench->pair);
+}
+
+/* Everything that an operation may be described with. */
+struct op {
+	struct fi_deferred_work work;
+	struct fi_triggered_context2 context;
+	struct iovec iov;
+	struct fi_rma_iov rma_iov;
+	struct fi_ioc ioc, compare_ioc, result_ioc;
+	struct fi_rma_ioc rma_ioc;
+	void *desc, *result_desc;
+	union {
+		struct fi_op_msg msg;
+		struct fi_op_tagged tagged;
+		struct fi_op_rma rma;
+		struct fi_op_atomic atomic;
+		struct fi_op_fetch_atomic fetch;
+		struct fi_op_compare_atomic compare;
+		struct fi_op_cntr cntr;
+	} op;
+};
+
+static void fill_atomic(struct bench *bench, struct op *op, struct fi_msg_atomic *msg)
+{
+	*msg = (struct fi_msg_atomic) {
+		.msg_iov = &op->ioc, .desc = &op->desc, .iov_count = 1,
+		.addr = bench->pair.a.to, .rma_iov = &op->rma_ioc,
+		.rma_iov_count = 1, .datatype = FI_UINT64, .op = FI_SUM,
+		.context = &op->context,
+	};
+}
+
+/* An operation of this kind from a to b, or a receive at a. */
+static void describe(struct bench *bench, struct op *op, enum fi_op_type type,
+		     uint64_t flags)
+{
+	struct ct_peer *a = &bench->pair.a;
+	struct fi_msg_fetch fetch = { &op->result_ioc, &op->result_desc, 1 };
+	struct fi_msg_compare compare = { &op->compare_ioc, &op->desc, 1 };
+	bool receives = type == FI_OP_RECV || type == FI_OP_TRECV;
+
+	memset(op, 0, sizeof(*op));
+	op->iov = (struct iovec) { bench->local.data, LEN };
+	op->desc = bench->local.desc;
+	op->rma_iov = (struct fi_rma_iov) { bench->remote.addr, LEN, bench->remote.key };
+	op->ioc = (struct fi_ioc) { bench->local.data, 1 };
+	op->compare_ioc = (struct fi_ioc) { bench->local.data + 8, 1 };
+	op->result_ioc = (struct fi_ioc) { bench->result.data, 1 };
+	op->result_desc = bench->result.desc;
+	op->rma_ioc = (struct fi_rma_ioc) { bench->remote.addr, 1, bench->remote.key };
+	op->work.op_type = type;
+	op->work.triggering_cntr = bench->trigger;
+	op->work.completion_cntr = bench->done;
+	op->work.threshold = 1;
+	op->context.event_type = FI_TRIGGER_THRESHOLD;
+	op->context.trigger.threshold.cntr = bench->trigger;
+	op->context.trigger.threshold.threshold = 1;
+	switch (type) {
+	case FI_OP_RECV:
+	case FI_OP_SEND:
+		op->op.msg = (struct fi_op_msg) {
+			.ep = a->ep, .flags = flags,
+			.msg = { .msg_iov = &op->iov, .desc = &op->desc,
+				 .iov_count = 1, .context = &op->context,
+				 .addr = receives ? FI_ADDR_UNSPEC : a->to },
+		};
+		op->work.op.msg = &op->op.msg;
+		break;
+	case FI_OP_TRECV:
+	case FI_OP_TSEND:
+		op->op.tagged = (struct fi_op_tagged) {
+			.ep = a->ep, .flags = flags,
+			.msg = { .msg_iov = &op->iov, .desc = &op->desc,
+				 .iov_count = 1, .context = &op->context,
+				 .tag = 7,
+				 .addr = receives ? FI_ADDR_UNSPEC : a->to },
+		};
+		op->work.op.tagged = &op->op.tagged;
+		break;
+	case FI_OP_READ:
+	case FI_OP_WRITE:
+		op->op.rma = (struct fi_op_rma) {
+			.ep = a->ep, .flags = flags,
+			.msg = { .msg_iov = &op->iov, .desc = &op->desc,
+				 .iov_count = 1, .addr = a->to,
+				 .rma_iov = &op->rma_iov, .rma_iov_count = 1,
+				 .context = &op->context },
+		};
+		op->work.op.rma = &op->op.rma;
+		break;
+	case FI_OP_ATOMIC:
+		op->op.atomic.ep = a->ep;
+		op->op.atomic.flags = flags;
+		fill_atomic(bench, op, &op->op.atomic.msg);
+		op->work.op.atomic = &op->op.atomic;
+		break;
+	case FI_OP_FETCH_ATOMIC:
+		op->op.fetch.ep = a->ep;
+		op->op.fetch.flags = flags;
+		fill_atomic(bench, op, &op->op.fetch.msg);
+		op->op.fetch.fetch = fetch;
+		op->work.op.fetch_atomic = &op->op.fetch;
+		break;
+	case FI_OP_COMPARE_ATOMIC:
+		op->op.compare.ep = a->ep;
+		op->op.compare.flags = flags;
+		fill_atomic(bench, op, &op->op.compare.msg);
+		op->op.compare.msg.op = FI_CSWAP;
+		op->op.compare.fetch = fetch;
+		op->op.compare.compare = compare;
+		op->work.op.compare_atomic = &op->op.compare;
+		break;
+	default:
+		op->op.cntr = (struct fi_op_cntr) { bench->done, 5 };
+		op->work.op.cntr = &op->op.cntr;
+		op->work.completion_cntr = NULL;
+	}
+}
+
+/* The call of the application with FI_TRIGGER. */
+static ssize_t call(struct op *op, enum fi_op_type type)
+{
+	uint64_t flags = FI_TRIGGER | FI_COMPLETION;
+
+	switch (type) {
+	case FI_OP_RECV:
+		return fi_recvmsg(op->op.msg.ep, &op->op.msg.msg, flags);
+	case FI_OP_SEND:
+		return fi_sendmsg(op->op.msg.ep, &op->op.msg.msg, flags);
+	case FI_OP_TRECV:
+		return fi_trecvmsg(op->op.tagged.ep, &op->op.tagged.msg, flags);
+	case FI_OP_TSEND:
+		return fi_tsendmsg(op->op.tagged.ep, &op->op.tagged.msg, flags);
+	case FI_OP_READ:
+		return fi_readmsg(op->op.rma.ep, &op->op.rma.msg, flags);
+	case FI_OP_WRITE:
+		return fi_writemsg(op->op.rma.ep, &op->op.rma.msg, flags);
+	case FI_OP_ATOMIC:
+		return fi_atomicmsg(op->op.atomic.ep, &op->op.atomic.msg, flags);
+	case FI_OP_FETCH_ATOMIC:
+		return fi_fetch_atomicmsg(op->op.fetch.ep, &op->op.fetch.msg,
+					  &op->result_ioc, &op->result_desc, 1, flags);
+	default:
+		return fi_compare_atomicmsg(op->op.compare.ep, &op->op.compare.msg,
+					    &op->compare_ioc, &op->desc, 1,
+					    &op->result_ioc, &op->result_desc, 1, flags);
+	}
+}
+
+static bool is_receive(enum fi_op_type type)
+{
+	return type == FI_OP_RECV || type == FI_OP_TRECV;
+}
+
+static bool is_send(enum fi_op_type type)
+{
+	return type == FI_OP_SEND || type == FI_OP_TSEND;
+}
+
+/* What b does about it, before it begins. */
+static void prepare(struct bench *bench, enum fi_op_type type, struct ct_memory *at_b)
+{
+	struct ct_peer *b = &bench->pair.b;
+	struct ct_message message = {
+		.tagged = type == FI_OP_TRECV || type == FI_OP_TSEND, .tag = 7,
+		.buf = at_b->data, .len = LEN, .desc = at_b->desc,
+		.from = FI_ADDR_UNSPEC, .context = at_b,
+	};
+
+	ct_fill(bench->local.data, LEN, 1);
+	ct_fill(bench->remote.data, LEN, 2);
+	ct_fill(at_b->data, LEN, 3);
+	memset(bench->result.data, 0, LEN);
+	if (type == FI_OP_COMPARE_ATOMIC)
+		memcpy(bench->local.data + 8, bench->remote.data, 8);
+	if (is_send(type))
+		POST(b, ct_recv(b, CT_RECV, &message));
+	if (is_receive(type)) {
+		POST(b, ct_send(b, CT_SEND, &message));
+		ct_done(b, &b->tx, at_b);
+	}
+}
+
+/* Whether the operation has done what it is for. */
+static bool is_done(struct bench *bench, enum fi_op_type type, struct ct_memory *at_b)
+{
+	uint64_t before, operand, after;
+	unsigned char old[LEN], own[LEN];
+
+	ct_fill(old, LEN, 2);
+	ct_fill(own, LEN, 1);
+	memcpy(&before, old, 8);
+	memcpy(&operand, own, 8);
+	memcpy(&after, bench->remote.data, 8);
+	switch (type) {
+	case FI_OP_RECV:
+	case FI_OP_TRECV:
+		return ct_holds(bench->local.data, LEN, 3);
+	case FI_OP_SEND:
+	case FI_OP_TSEND:
+		return ct_holds(at_b->data, LEN, 1);
+	case FI_OP_READ:
+		return ct_holds(bench->local.data, LEN, 2);
+	case FI_OP_WRITE:
+		return ct_holds(bench->remote.data, LEN, 1);
+	case FI_OP_ATOMIC:
+		return after == before + operand;
+	case FI_OP_FETCH_ATOMIC:
+		return after == before + operand &&
+		       !memcmp(bench->result.data, &before, 8);
+	default:
+		return after == operand && !memcmp(bench->result.data, &before, 8);
+	}
+}
+
+static struct ct_cq *queue_of(struct ct_peer *peer, enum fi_op_type type)
+{
+	return is_receive(type) ? &peer->rx : &peer->tx;
+}
+
+static const struct {
+	const char *name;
+	enum fi_op_type type;
+	uint64_t flags;		/* of the completion */
+} kinds[] = {
+	{ "recv", FI_OP_RECV, FI_MSG | FI_RECV },
+	{ "send", FI_OP_SEND, FI_MSG | FI_SEND },
+	{ "trecv", FI_OP_TRECV, FI_TAGGED | FI_RECV },
+	{ "tsend", FI_OP_TSEND, FI_TAGGED | FI_SEND },
+	{ "read", FI_OP_READ, FI_RMA | FI_READ },
+	{ "write", FI_OP_WRITE, FI_RMA | FI_WRITE },
+	{ "atomic", FI_OP_ATOMIC, FI_ATOMIC | FI_WRITE },
+	{ "fetch-atomic", FI_OP_FETCH_ATOMIC, FI_ATOMIC | FI_READ },
+	{ "compare-atomic", FI_OP_COMPARE_ATOMIC, FI_ATOMIC | FI_READ },
+};
+
+#define KINDS (sizeof(kinds) / sizeof(*kinds))
+
+static void triggered(enum fi_progress progress)
+{
+	struct bench bench;
+	struct ct_memory at_b;
+	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
+	struct op op;
+
+	setup(&bench, progress);
+	ct_memory_open(b, &at_b, LEN, FI_SEND | FI_RECV);
+	for (size_t i = 0; i < KINDS; i++) {
+		enum fi_op_type type = kinds[i].type;
+
+		prepare(&bench, type, &at_b);
+		describe(&bench, &op, type, 0);
+		OK(fi_cntr_set(bench.trigger, 0));
+		OK(call(&op, type));
+		CHECK(ct_stays_empty(a, queue_of(a, type)) && !is_done(&bench, type, &at_b),
+		      "%s waits", kinds[i].name);
+		OK(fi_cntr_add(bench.trigger, 1));
+		ct_done(a, queue_of(a, type), &op.context);
+		if (is_send(type))
+			ct_done(b, &b->rx, &at_b);
+		UNTIL(a, is_done(&bench, type, &at_b));
+		/* The threshold is reached when it is posted. */
+		prepare(&bench, type, &at_b);
+		describe(&bench, &op, type, 0);
+		OK(call(&op, type));
+		ct_done(a, queue_of(a, type), &op.context);
+		if (is_send(type))
+			ct_done(b, &b->rx, &at_b);
+		UNTIL(a, is_done(&bench, type, &at_b));
+	}
+	ct_memory_close(&at_b);
+	teardown(&bench);
+}
+
+static void triggered_manual(void)
+{
+	triggered(FI_PROGRESS_MANUAL);
+}
+
+static void triggered_auto(void)
+{
+	triggered(FI_PROGRESS_AUTO);
+}
+
+/* Calls without flags, through an alias that has FI_TRIGGER by default. */
+static void alias(void)
+{
+	struct bench bench;
+	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
+	struct fid_ep *ep = NULL;
+	struct op op, plain;
+
+	setup(&bench, FI_PROGRESS_MANUAL);
+	OK(fi_ep_alias(a->ep, &ep, FI_TRANSMIT | FI_TRIGGER));
+	ct_fill(bench.local.data, LEN, 1);
+	describe(&bench, &op, FI_OP_WRITE, 0);
+	OK(fi_write(ep, bench.local.data, LEN, bench.local.desc, a->to,
+		    bench.remote.addr, bench.remote.key, &op.context));
+	CHECK(ct_stays_empty(a, &a->tx), "alias waits");
+	/* The endpoint itself does not. */
+	describe(&bench, &plain, FI_OP_READ, 0);
+	POST(a, fi_read(a->ep, bench.local.data, 8, bench.local.desc, a->to,
+			bench.remote.addr, bench.remote.key, &plain.context));
+	ct_done(a, &a->tx, &plain.context);
+	EXPECT(fi_write(ep, bench.local.data, LEN, bench.local.desc, a->to,
+			bench.remote.addr, bench.remote.key, NULL), -FI_EINVAL);
+	EXPECT(fi_inject_write(ep, bench.local.data, 8, a->to, bench.remote.addr,
+			       bench.remote.key), -FI_EINVAL);
+	ct_fill(bench.local.data, LEN, 1);
+	OK(fi_cntr_add(bench.trigger, 1));
+	ct_done(a, &a->tx, &op.context);
+	UNTIL(b, ct_holds(bench.remote.data, LEN, 1));
+	CHECK(true, "alias triggered");
+	OK(fi_close(&ep->fid));
+	teardown(&bench);
+}
+
+static void deferred(enum fi_progress progress, uint64_t flags)
+{
+	struct bench bench;
+	struct ct_memory at_b;
+	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
+	uint64_t counts[CT_CNTR_MAX];
+	struct op op;
+
+	setup(&bench, progress);
+	ct_memory_open(b, &at_b, LEN, FI_SEND | FI_RECV);
+	for (size_t i = 0; i < CT_CNTR_MAX; i++)
+		counts[i] = a->cntr[i] ? fi_cntr_read(a->cntr[i]) : 0;
+	for (size_t i = 0; i < KINDS; i++) {
+		enum fi_op_type type = kinds[i].type;
+
+		for (int due = 0; due < 2; due++) {
+			prepare(&bench, type, &at_b);
+			describe(&bench, &op, type, flags);
+			OK(fi_cntr_set(bench.trigger, due));
+			OK(fi_cntr_set(bench.done, 0));
+			OK(fi_control(&a->domain->fid, FI_QUEUE_WORK, &op.work));
+			if (!due) {
+				CHECK(ct_stays_empty(a, queue_of(a, type)) &&
+				      !fi_cntr_read(bench.done) &&
+				      !is_done(&bench, type, &at_b),
+				      "%s waits", kinds[i].name);
+				OK(fi_cntr_add(bench.trigger, 1));
+			}
+			UNTIL(a, fi_cntr_read(bench.done) == 1);
+			if (flags & FI_COMPLETION) {
+				struct ct_completion done =
+					ct_done(a, queue_of(a, type), &op.context);
+
+				CHECK((done.flags & kinds[i].flags) == kinds[i].flags,
+				      "%s flags", kinds[i].name);
+			}
+			if (is_send(type))
+				ct_done(b, &b->rx, &at_b);
+			UNTIL(a, is_done(&bench, type, &at_b));
+			REQUIRE(fi_cntr_read(bench.done) == 1);
+			REQUIRE(fi_cntr_readerr(bench.done) == 0);
+		}
+	}
+	CHECK(ct_stays_empty(a, &a->tx) && ct_stays_empty(a, &a->rx), "no completions");
+	for (size_t i = 0; i < CT_CNTR_MAX; i++)
+		CHECK(!a->cntr[i] || fi_cntr_read(a->cntr[i]) == counts[i],
+		      "counter %zu", i);
+	ct_memory_close(&at_b);
+	teardown(&bench);
+}
+
+static void deferred_manual(void)
+{
+	deferred(FI_PROGRESS_MANUAL, 0);
+}
+
+static void deferred_auto(void)
+{
+	deferred(FI_PROGRESS_AUTO, 0);
+}
+
+static void deferred_completions(void)
+{
+	deferred(FI_PROGRESS_MANUAL, FI_COMPLETION);
+}
+
+/* Counters change counters, however far one jumps. */
+static void counters(void)
+{
+	struct bench bench;
+	struct fid_domain *domain;
+	struct op add, set, late;
+
+	setup(&bench, FI_PROGRESS_MANUAL);
+	domain = bench.pair.a.domain;
+	describe(&bench, &late, FI_OP_CNTR_ADD, 0);
+	late.work.threshold = 30;
+	OK(fi_control(&domain->fid, FI_QUEUE_WORK, &late.work));
+	describe(&bench, &add, FI_OP_CNTR_ADD, 0);
+	add.work.threshold = 2;
+	OK(fi_control(&domain->fid, FI_QUEUE_WORK, &add.work));
+	describe(&bench, &set, FI_OP_CNTR_SET, 0);
+	set.op.cntr.value = 100;
+	set.work.threshold = 1;
+	OK(fi_control(&domain->fid, FI_QUEUE_WORK, &set.work));
+	CHECK(fi_cntr_read(bench.done) == 0, "wait");
+	OK(fi_cntr_set(bench.trigger, 10));
+	UNTIL(&bench.pair.a, fi_cntr_read(bench.done) == 105);
+	CHECK(true, "in the order of thresholds");
+	OK(fi_cntr_set(bench.trigger, 0));
+	/* Errors count for deferred work. */
+	OK(fi_cntr_adderr(bench.trigger, 30));
+	UNTIL(&bench.pair.a, fi_cntr_read(bench.done) == 110);
+	OK(fi_cntr_add(bench.trigger, 100));
+	CHECK(fi_cntr_read(bench.done) == 110, "once");
+	teardown(&bench);
+}
+
+/* A receive counts, that sends back, and that a counter tells of, without a call. */
+static void chain(enum fi_progress progress)
+{
+	struct bench bench;
+	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
+	struct fid_cntr *sent;
+	struct op op;
+	struct ct_message message = { .len = LEN, .from = FI_ADDR_UNSPEC };
+	uint64_t before;
+
+	setup(&bench, progress);
+	sent = open_counter(b);
+	before = fi_cntr_read(b->cntr[CT_CNTR_RECV]);
+	describe(&bench, &op, FI_OP_SEND, 0);
+	op.op.msg.ep = b->ep;
+	op.op.msg.msg.addr = b->to;
+	op.iov.iov_base = bench.remote.data;
+	op.desc = bench.remote.desc;
+	op.work.triggering_cntr = b->cntr[CT_CNTR_RECV];
+	op.work.threshold = before + 1;
+	op.work.completion_cntr = sent;
+	OK(fi_control(&b->domain->fid, FI_QUEUE_WORK, &op.work));
+	message.buf = bench.remote.data;
+	message.desc = bench.remote.desc;
+	message.context = b;
+	POST(b, ct_recv(b, CT_RECV, &message));
+	message.buf = bench.result.data;
+	message.desc = bench.result.desc;
+	message.context = a;
+	POST(a, ct_recv(a, CT_RECV, &message));
+	ct_fill(bench.local.data, LEN, 9);
+	message.buf = bench.local.data;
+	message.desc = bench.local.desc;
+	POST(a, ct_send(a, CT_SEND, &message));
+	ct_done(a, &a->tx, a);
+	ct_done(b, &b->rx, b);
+	ct_done(a, &a->rx, a);
+	CHECK(ct_holds(bench.result.data, LEN, 9), "data");
+	UNTIL(b, fi_cntr_read(sent) == 1);
+	OK(fi_close(&sent->fid));
+	teardown(&bench);
+}
+
+static void chain_manual(void)
+{
+	chain(FI_PROGRESS_MANUAL);
+}
+
+static void chain_auto(void)
+{
+	chain(FI_PROGRESS_AUTO);
+}
+
+/* With automatic progress a thread that sleeps at the counter is enough. */
+static void sleeps(void)
+{
+	struct bench bench;
+	struct op op;
+
+	setup(&bench, FI_PROGRESS_AUTO);
+	ct_fill(bench.local.data, LEN, 4);
+	describe(&bench, &op, FI_OP_WRITE, 0);
+	OK(fi_control(&bench.pair.a.domain->fid, FI_QUEUE_WORK, &op.work));
+	OK(fi_cntr_add(bench.trigger, 1));
+	OK(fi_cntr_wait(bench.done, 1, (int)(ct_patience() * 1000)));
+	UNTIL(&bench.pair.b, ct_holds(bench.remote.data, LEN, 4));
+	CHECK(true, "woken");
+	teardown(&bench);
+}
+
+static void cancelled(void)
+{
+	struct bench bench;
+	struct fid_cntr *other;
+	struct ct_peer *a = &bench.pair.a;
+	struct ct_completion error;
+	struct op ops[4], op;
+
+	setup(&bench, FI_PROGRESS_MANUAL);
+	other = open_counter(a);
+	for (int i = 0; i < 4; i++) {
+		describe(&bench, &ops[i], FI_OP_CNTR_ADD, 0);
+		if (i == 3)
+			ops[i].work.triggering_cntr = other;
+		OK(fi_control(&a->domain->fid, FI_QUEUE_WORK, &ops[i].work));
+	}
+	OK(fi_control(&a->domain->fid, FI_CANCEL_WORK, &ops[1].work));
+	EXPECT(fi_control(&a->domain->fid, FI_CANCEL_WORK, &ops[1].work), -FI_ENOENT);
+	OK(fi_cntr_add(bench.trigger, 1));
+	UNTIL(a, fi_cntr_read(bench.done) == 10);
+	EXPECT(fi_control(&a->domain->fid, FI_CANCEL_WORK, &ops[0].work), -FI_ENOENT);
+	OK(fi_control(&a->domain->fid, FI_FLUSH_WORK, NULL));
+	OK(fi_cntr_add(other, 1));
+	CHECK(fi_cntr_read(bench.done) == 10, "flushed");
+
+	/* A triggered operation that is cancelled says so. */
+	describe(&bench, &op, FI_OP_TRECV, 0);
+	OK(fi_cntr_set(bench.trigger, 0));
+	OK(call(&op, FI_OP_TRECV));
+	OK(fi_cancel(&a->ep->fid, &op.context));
+	error = ct_error(a, &a->rx);
+	CHECK(error.err == FI_ECANCELED && error.context == &op.context, "fi_cancel");
+	/* So does one whose counter is closed; deferred work ends without a word. */
+	describe(&bench, &op, FI_OP_TRECV, 0);
+	op.context.trigger.threshold.cntr = other;
+	op.context.trigger.threshold.threshold = 7;
+	OK(call(&op, FI_OP_TRECV));
+	describe(&bench, &ops[0], FI_OP_CNTR_ADD, 0);
+	ops[0].work.triggering_cntr = other;
+	ops[0].work.threshold = 7;
+	OK(fi_control(&a->domain->fid, FI_QUEUE_WORK, &ops[0].work));
+	OK(fi_close(&other->fid));
+	error = ct_error(a, &a->rx);
+	CHECK(error.err == FI_ECANCELED && error.context == &op.context, "closed");
+	CHECK(fi_cntr_read(bench.done) == 10, "closed without a word");
+	teardown(&bench);
+}
+
+/* An operation that fails reports to its counter, and to the queue. */
+static void failed(void)
+{
+	struct bench bench;
+	struct ct_peer *a = &bench.pair.a;
+	struct ct_completion error;
+	struct op op;
+
+	setup(&bench, FI_PROGRESS_MANUAL);
+	describe(&bench, &op, FI_OP_WRITE, FI_DELIVERY_COMPLETE);
+	op.rma_iov.key += 12345;
+	OK(fi_control(&a->domain->fid, FI_QUEUE_WORK, &op.work));
+	OK(fi_cntr_add(bench.trigger, 1));
+	UNTIL(a, fi_cntr_readerr(bench.done) == 1);
+	error = ct_error(a, &a->tx);
+	CHECK(error.context == &op.context, "context");
+	CHECK(fi_cntr_read(bench.done) == 0, "no success");
+	teardown(&bench);
+}
+
+/* What waits for a counter goes with its endpoint. */
+static void closed(void)
+{
+	struct bench bench;
+	struct ct_peer *a = &bench.pair.a;
+	struct op op;
+
+	setup(&bench, FI_PROGRESS_AUTO);
+	describe(&bench, &op, FI_OP_WRITE, 0);
+	OK(fi_control(&a->domain->fid, FI_QUEUE_WORK, &op.work));
+	OK(fi_close(&a->ep->fid));
+	a->ep = NULL;
+	OK(fi_cntr_add(bench.trigger, 1));
+	CHECK(fi_cntr_read(bench.done) == 0 && fi_cntr_readerr(bench.done) == 0, "gone");
+	teardown(&bench);
+}
+
+static const struct ct_test tests[] = {
+	{ "triggered", triggered_manual, CT_BOTH },
+	{ "triggered-auto", triggered_auto, CT_BOTH },
+	{ "alias", alias, CT_BOTH },
+	{ "deferred", deferred_manual, CT_BOTH },
+	{ "deferred-auto", deferred_auto, CT_BOTH },
+	{ "deferred-completions", deferred_completions, CT_BOTH },
+	{ "counters", counters, CT_BOTH },
+	{ "chain", chain_manual, CT_BOTH },
+	{ "chain-auto", chain_auto, CT_BOTH },
+	{ "sleeps", sleeps, CT_BOTH },
+	{ "cancelled", cancelled, CT_BOTH },
+	{ "failed", failed, CT_BOTH },
+	{ "closed", closed, CT_BOTH },
+};
+
+CT_MAIN(tests)
