@@ -30,6 +30,7 @@ struct Own {
 pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
     let bases = bases(params);
     if bases.is_empty() {
+        request.refuse(&"there is no RDMA device that can be used");
         return Err(Errno::ENODATA);
     }
     let bases = match needs_data_mode(request.hints) {
@@ -89,6 +90,10 @@ fn getinfo_connected(request: &Request<'_>, params: &Params, bases: &[Base]) -> 
     }
     infos.retain(|info| fits(request.hints, info));
     if infos.is_empty() {
+        request.refuse(&format_args!(
+            "no address of an RDMA device fits the hints' fabric, domain and address format; \
+             fi_info -p verbs lists what there is"
+        ));
         return Err(Errno::ENODATA);
     }
     Ok(infos)
