@@ -4,8 +4,10 @@
 //! An RDM endpoint is a lane of its own; connected endpoints share one by their receive context or
 //! completion queue. Threads that drive different RDM endpoints therefore never contend for a lock.
 
+pub mod linked;
 pub mod reaching;
 pub mod sources;
+pub mod wakeups;
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};

@@ -35,6 +35,8 @@ pub use importing::{Importing, OwnerDrives};
 pub use inbox::{Action, Course, Fetch, Inbox, Kept, NoLink, Placing, Then, Transport};
 pub use keeping::Limits;
 pub use keeping::strangers::{StrangersKept, StrangersLimits};
+pub use lane::linked::Linked;
+pub use lane::wakeups::{Wakeups, Woken};
 pub use lane::{Core, Errand, Lane, NoErrand};
 pub use lane::{reaching, sources};
 pub use names::Names;

@@ -27,13 +27,13 @@ use std::time::Instant;
 use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
 use prov_message::strangers::Strangers;
-use prov_message::{EpKey, Limits, NoErrand, Signals, StrangersLimits, Target, Waiting};
+use prov_message::{
+    EpKey, Limits, Linked as _, NoErrand, Signals, StrangersLimits, Target, Waiting, Wakeups,
+};
 use prov_util::below::Batch;
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::MrTable;
-use prov_util::poller::{Event, Poller};
 use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
-use prov_util::timers::Timers;
 use slotmap::SlotMap;
 
 use self::below::{Below, Way};
@@ -66,9 +66,7 @@ pub struct Core {
     /// The domain's registered memory, for atomic operations.
     target: Target,
     batch: Batch,
-    poller: Poller<Source>,
-    timers: Timers<Due>,
-    polled: Vec<Event<Source>>,
+    poller: Wakeups<Source, Due>,
     /// Number of progress calls until the clock is read to decide whether events are due.
     until_clock: u32,
     /// The time when events were last read.
@@ -113,9 +111,7 @@ impl Core {
             strangers: strangers::strangers(),
             target: Target::new(memory),
             batch: Batch::default(),
-            poller: Poller::new()?,
-            timers: Timers::default(),
-            polled: Vec::new(),
+            poller: Wakeups::new()?,
             until_clock: 0,
             looked_at_events: Instant::now(),
             idle_turns: 0,
@@ -224,7 +220,7 @@ impl prov_message::Core for Core {
     }
 
     fn close(&mut self, ep: EpKey) {
-        self.close_endpoint(ep);
+        self.close_with_links(ep);
     }
 
     fn send_last(&mut self, ep: EpKey) -> Option<Pause> {

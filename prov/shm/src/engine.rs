@@ -25,12 +25,12 @@ use prov_local::onesided::table::RegionTable;
 use prov_local::rota::Rota;
 use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
-use prov_message::{EpKey, Limits, Signals, Sleeper, StrangersLimits, Target, Waiting};
+use prov_message::{
+    EpKey, Limits, Linked as _, Signals, Sleeper, StrangersLimits, Target, Waiting, Wakeups,
+};
 use prov_util::errno::Result;
 use prov_util::mr::MrTable;
-use prov_util::poller::{Event, Poller};
 use prov_util::request::{Atomic, RemoteAccess, Transmit};
-use prov_util::timers::Timers;
 use slotmap::SlotMap;
 
 use self::keys::{Due, LinkKey, Source};
@@ -59,9 +59,7 @@ pub struct Core {
     regions: Option<Arc<RegionTable>>,
     /// Copies from peers' memory.
     copier: Copier<Shm>,
-    poller: Poller<Source>,
-    timers: Timers<Due>,
-    events: Vec<Event<Source>>,
+    poller: Wakeups<Source, Due>,
     /// Progress calls since the last one in which something came.
     idle_calls: u32,
     /// The result of an atomic operation.
@@ -101,9 +99,7 @@ impl Core {
             target: Some(Target::new(memory)),
             regions,
             copier: Copier::new(Some(memory)),
-            poller: Poller::new()?,
-            timers: Timers::default(),
-            events: Vec::new(),
+            poller: Wakeups::new()?,
             idle_calls: 0,
             result: Vec::new(),
             operands: Vec::new(),
@@ -170,7 +166,7 @@ impl prov_message::Core for Core {
     }
 
     fn close(&mut self, ep: EpKey) {
-        self.close_endpoint(ep);
+        self.close_with_links(ep);
     }
 
     fn send_last(&mut self, ep: EpKey) -> Option<Pause> {

@@ -22,20 +22,21 @@ use prov_local::rota::Rota;
 use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
 use prov_message::strangers::Strangers;
-use prov_message::{EpKey, Limits, Signals, Sleeper, StrangersLimits, Target, Waiting};
+use prov_message::{
+    EpKey, Limits, Linked as _, Signals, Sleeper, StrangersLimits, Target, Waiting, Wakeups,
+};
 use prov_util::errno::Result;
 use prov_util::lately::Lately;
 use prov_util::memory_limit::half_of_memory;
 use prov_util::mr::MrTable;
-use prov_util::poller::{Favourite, Poller};
+use prov_util::poller::Favourite;
 use prov_util::request::{Atomic, RemoteAccess, Transmit};
 use prov_util::socket::zerocopy;
-use prov_util::timers::Timers;
 use slotmap::SlotMap;
 
 use self::link::connection::Connection;
 use self::link::detours::Detour;
-use self::link::keys::{ConnKey, Due, Event, ListenerKey, Source};
+use self::link::keys::{ConnKey, Due, ListenerKey, Source};
 use self::link::listener::Listener;
 use self::link::messages::{Action, Endpoints, Tcp};
 use self::link::post::{COPY_LIMIT, SCRATCH};
@@ -59,8 +60,7 @@ pub struct Core {
     target: Option<Target>,
     /// The table of regions that peers on this host access by themselves, if that is enabled.
     regions: Option<Arc<RegionTable>>,
-    poller: Poller<Source>,
-    timers: Timers<Due>,
+    poller: Wakeups<Source, Due>,
     /// Number of calls of the poller.
     polls: u64,
     /// Whether a progress call is running: messages that are held for a burst are then sent at its
@@ -92,7 +92,6 @@ pub struct Core {
     reads_left: u32,
     /// Number of such reads between two calls of the poller.
     poll_interval: u32,
-    events: Vec<Event>,
     /// Buffer for reads from sockets; empty while one is being parsed.
     staging: Vec<u8>,
     /// Buffer for the results of a peer's atomic operation, or other bytes that are assembled to be
@@ -155,10 +154,9 @@ impl Core {
             copier: Copier::new(memory.as_deref()),
             target: memory.map(|table| Target::new(&table)),
             regions,
-            poller: Poller::new()?,
+            poller: Wakeups::new()?,
             polls: 0,
             is_in_progress: false,
-            timers: Timers::default(),
             favourite: Favourite::default(),
             ready: VecDeque::new(),
             rota: Rota::default(),
@@ -171,7 +169,6 @@ impl Core {
             signals,
             reads_left: 0,
             poll_interval: 1,
-            events: Vec::new(),
             staging,
             gathered: Vec::new(),
             scratch: Box::new([0; SCRATCH]),
@@ -198,8 +195,7 @@ impl Core {
         }
         let source = Source::Link(key);
         if let Some(deadline) = self.conns[key].deadline {
-            self.timers.set(deadline, Due::Conn(key));
-            self.poller.wake_at(deadline);
+            self.poller.call_at(deadline, Due::Conn(key));
         }
         if let Err(error) = self.poller.watch(self.conns[key].socket.as_fd(), source) {
             self.conns.remove(key);
@@ -288,7 +284,7 @@ impl prov_message::Core for Core {
     }
 
     fn close(&mut self, ep: EpKey) {
-        self.close_endpoint(ep);
+        self.close_with_links(ep);
     }
 
     fn send_last(&mut self, ep: EpKey) -> Option<Pause> {

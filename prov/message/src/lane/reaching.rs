@@ -210,6 +210,27 @@ pub trait Reaching: Core {
         }
     }
 
+    /// Follows the address vectors that have changed, if messages of strangers are held back:
+    /// their peers may be known now.
+    #[inline]
+    fn look_for_strangers(&mut self) {
+        if self.endpoints().holds_back_strangers() {
+            self.follow_vectors();
+        }
+    }
+
+    /// Follows the address vectors that have changed.
+    #[cold]
+    fn follow_vectors(&mut self) {
+        let eps = self.endpoints().iter().filter(|(_, ep)| ep.meets_strangers);
+        let eps: Vec<EpKey> = eps.map(|(key, _)| key).collect();
+        for ep in eps {
+            if self.peers(ep).is_some_and(|peers| peers.av_changed()) {
+                self.follow_av(ep);
+            }
+        }
+    }
+
     /// Gives links the sources that their peers have in the address vector.
     fn relabel(&mut self, ep: EpKey) {
         let Some(peers) = self.peers(ep) else {

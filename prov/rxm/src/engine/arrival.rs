@@ -2,7 +2,7 @@
 
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{
-    Course, Expected, Notice, Place, Placing, Reaching as _, Taken, Then, Unmatched,
+    Core as _, Course, Expected, Notice, Place, Placing, Reaching as _, Taken, Then, Unmatched,
 };
 use prov_util::below::{Refused, Slot};
 use prov_util::warn_again;
@@ -114,7 +114,7 @@ impl Core {
             (Some(key), _) => self.receive_on_link(slot, key),
             (_, None) => {}
         }
-        self.finish_acting();
+        self.follow_up();
     }
 
     #[inline(never)]

@@ -5,9 +5,8 @@
 use std::collections::HashMap;
 
 use fabric_abi::{FI_CLAIM, FI_DISCARD, FI_MORE};
-use prov_message::Reaching;
 use prov_message::peers::UNKNOWN_SOURCE;
-use prov_message::{Buffer, Context, Receipt};
+use prov_message::{Buffer, Context, Core as _, Reaching, Receipt};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::FidRef;
 use prov_util::ffi::buffered::Notice;
@@ -150,7 +149,7 @@ impl Core {
             0 => self.claim(message, receive),
             _ => self.disregard(message.link, message.rest, message.charge),
         }
-        self.finish_acting();
+        self.follow_up();
         Ok(())
     }
 

@@ -7,10 +7,10 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use prov_message::Reaching;
 use prov_message::peers::{Target, UNKNOWN_SOURCE};
 use prov_message::reaching::PeersOf;
 use prov_message::strangers::Hosting as _;
+use prov_message::{Core as _, Linked as _, Reaching};
 use prov_util::av::Av;
 use prov_util::below::{Asking, Event};
 use prov_util::errno::{Errno, Result};
@@ -47,12 +47,12 @@ impl Reaching for Core {
             .inspect_err(|error| {
                 warn_again!(target: LOG.ep_ctrl, "cannot ask {addr} for a connection: {error}");
             })?;
-        self.look_at(target.deadline, Due::Link(key));
+        self.poller.call_at(target.deadline, Due::Link(key));
         Ok(key)
     }
 
     fn call_at(&mut self, at: Instant, ep: EpKey, peer: PeerKey) {
-        self.look_at(at, Due::Peer(ep, peer));
+        self.poller.call_at(at, Due::Peer(ep, peer));
     }
 
     fn has_source(&mut self, link: LinkKey, source: u64) {
@@ -118,10 +118,7 @@ impl Core {
 
     /// Removes a link that was never open, without reporting it.
     pub(super) fn remove_link(&mut self, key: LinkKey) {
-        let tickets = self.take_down(key, Errno::ECANCELED);
-        for ticket in tickets {
-            self.endpoints.finish(ticket, Err(Errno::ECANCELED));
-        }
+        self.fail_link(key, Errno::ECANCELED);
     }
 
     /// Handles the events of the provider below, unless the lane is deaf: connections end with the
@@ -145,7 +142,7 @@ impl Core {
             };
             any = true;
             self.event(event);
-            self.finish_acting();
+            self.follow_up();
         }
     }
 
@@ -298,7 +295,7 @@ impl Core {
         }
         self.count_if_stranger(key);
         if let Some(deadline) = deadline {
-            self.look_at(deadline, Due::Link(key));
+            self.poller.call_at(deadline, Due::Link(key));
         }
         if let Some(ours) = gives_way {
             self.remove_link(ours);
@@ -389,11 +386,5 @@ impl Core {
             _ => Fault::Ended(error),
         };
         self.has_ended(key, fault);
-    }
-
-    /// Sets a timer.
-    pub(super) fn look_at(&mut self, when: Instant, due: Due) {
-        self.timers.set(when, due);
-        self.poller.wake_at(when);
     }
 }

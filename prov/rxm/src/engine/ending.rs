@@ -2,14 +2,15 @@
 
 use std::time::Instant;
 
-use prov_message::lane::{Pause, short_pause};
+use prov_message::lane::Pause;
 use prov_message::peers::Failure;
-use prov_message::{Core as _, Course, EpKey, Reaching as _, Then, Ticket};
+use prov_message::{Course, EpKey, Linked, Then, Ticket};
 use prov_util::errno::Errno;
 use prov_util::warn_again;
 
 use super::Core;
 use super::below::{Way, What};
+use super::endpoint::Rdm;
 use super::keys::LinkKey;
 use super::link::{Fault, Link, Out, Pending};
 use crate::LOG;
@@ -81,27 +82,45 @@ impl Core {
                 Errno::ENOBUFS
             }
         };
-        let ops = self.take_down(key, error);
-        for op in ops {
-            self.endpoints.finish(op, Err(error));
-        }
         let failure = match error {
             // The peer's own request is on its way.
             Errno::EALREADY => Failure::Unreached(Errno::ECONNREFUSED),
             error => Failure::of(error),
         };
-        match (peer, self.rdm(ep)) {
-            (Some(peer), _) => self.link_ended(ep, peer, key, failure),
-            (None, Some(rdm)) => rdm.peers.loopback_ended(key),
-            (None, None) => {}
-        }
-        // Other links may continue in the room that it has left.
-        self.finish_acting();
+        self.fail_link_to((ep, peer), key, error, failure);
     }
 
-    /// Removes a link with its outstanding operations, and returns these. Their memory is not
-    /// accessed when they are reported.
-    pub(super) fn take_down(&mut self, key: LinkKey, error: Errno) -> Vec<Ticket> {
+    /// Handles that the rest of a message will not arrive.
+    fn abandon(&mut self, course: super::link::Course, error: Errno) {
+        if let Course::Place(placing) = course
+            && let Then::Receive(receipt) = &placing.then
+        {
+            let memory = placing.place.memory();
+            self.endpoints.received(receipt, &memory, Err(error));
+        }
+    }
+
+    /// Sends what is queued for an endpoint.
+    pub(super) fn flush_last(&mut self, ep: EpKey) -> Option<Pause> {
+        // Completions of sends may be behind any number of peers' writes, which are not reported
+        // any more.
+        if self.poller.is_own() {
+            self.unreported.clear();
+        }
+        self.send_by_driving(ep, |core, link| {
+            let link = core.links.get(link);
+            link.is_some_and(|link| link.is_open() && (!link.queue.is_empty() || link.lent != 0))
+        })
+    }
+}
+
+impl Linked for Core {
+    fn links_of(&self, ep: EpKey) -> Vec<LinkKey> {
+        let mine = self.links.iter().filter(|(_, link)| link.ep == ep);
+        mine.map(|(key, _)| key).collect()
+    }
+
+    fn take_down(&mut self, key: LinkKey, error: Errno) -> Vec<Ticket> {
         let Some(link) = self.links.remove(key) else {
             return Vec::new();
         };
@@ -163,42 +182,7 @@ impl Core {
         tickets
     }
 
-    /// Handles that the rest of a message will not arrive.
-    fn abandon(&mut self, course: super::link::Course, error: Errno) {
-        if let Course::Place(placing) = course
-            && let Then::Receive(receipt) = &placing.then
-        {
-            let memory = placing.place.memory();
-            self.endpoints.received(receipt, &memory, Err(error));
-        }
-    }
-
-    /// Sends what is queued for an endpoint.
-    pub(super) fn flush_last(&mut self, ep: EpKey) -> Option<Pause> {
-        if !self.poller.is_own() {
-            return None;
-        }
-        // Completions of sends may be behind any number of peers' writes, which are not reported
-        // any more.
-        self.unreported.clear();
-        self.do_what_is_ready();
-        let mut links = self.links.values().filter(|link| link.ep == ep);
-        let is_due = links.any(|link| link.is_open() && (!link.queue.is_empty() || link.lent != 0));
-        is_due.then(short_pause)
-    }
-
-    /// Implements fi_close(3) for an endpoint: its links end, and its operations end without
-    /// completions.
-    pub(super) fn close_endpoint(&mut self, ep: EpKey) {
-        let links = self.links.iter();
-        let mine: Vec<LinkKey> = links
-            .filter(|(_, link)| link.ep == ep)
-            .map(|(key, _)| key)
-            .collect();
-        for key in mine {
-            let ops = self.take_down(key, Errno::ECANCELED);
-            ops.into_iter().for_each(Ticket::abandon);
-        }
+    fn closes(&mut self, ep: EpKey) {
         if let Some(below) = self.below.take_if(|below| below.ep == ep) {
             for way in [Way::In, Way::Out] {
                 if let Ok(fd) = below.queue(way).wait_fd() {
@@ -210,10 +194,9 @@ impl Core {
             }
         }
         self.buffered = None;
-        let Some(own) = self.endpoints.close(ep) else {
-            return;
-        };
+    }
+
+    fn closed(&mut self, own: Box<Rdm>) {
         own.peers.abandon();
-        self.follow_up();
     }
 }

@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use prov_message::strangers::Hosting as _;
-use prov_message::{Core as _, Reaching as _, Waiting};
+use prov_message::{Core as _, Reaching as _, Waiting, Wakeups, Woken};
 use prov_util::below::{Completion, Slot, Wiring};
 use prov_util::errno::Errno;
+use prov_util::poller::Event;
 use prov_util::warn_again;
 
 use fabric_abi::{FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE};
@@ -64,16 +65,6 @@ impl Core {
         self.close_for_others();
         self.take_events();
         self.run_timers(now);
-    }
-
-    /// Checks whether the address vector knows the peers that are held back as strangers.
-    fn look_for_strangers(&mut self) {
-        if self.endpoints.holds_back_strangers()
-            && let Some(ep) = self.below.as_ref().map(|below| below.ep)
-            && self.rdm(ep).is_some_and(|rdm| rdm.peers.av_changed())
-        {
-            self.follow_av(ep);
-        }
     }
 
     /// Handles completions below, in one progress call. Returns whether there were any.
@@ -239,7 +230,7 @@ impl Core {
             }
             What::Fetch(key, fetch) => {
                 self.fetched(key, fetch);
-                self.finish_acting();
+                self.follow_up();
             }
             What::Push(key, name) => self.pushed(key, name),
             What::Sent(_) | What::Packet(_) => {}
@@ -294,31 +285,10 @@ impl Core {
         self.ends(key, fault);
     }
 
-    fn run_timers(&mut self, now: Instant) {
-        while let Some(due) = self.timers.pop_due(now) {
-            match due {
-                Due::Peer(ep, peer) => {
-                    self.due(ep, peer, now);
-                }
-                Due::Link(key) => {
-                    if self.links.get(key).is_some_and(|link| !link.is_open()) {
-                        self.break_link(key, Fault::Ended(Errno::ETIMEDOUT));
-                    }
-                }
-            }
-        }
-        self.poller.set_alarm(self.timers.next());
-    }
-
     /// Makes progress before a thread sleeps. Returns `false` if there was something to do, as
     /// there may be more, and if nothing below would wake the thread.
     pub(super) fn may_sleep(&mut self) -> bool {
-        let mut polled = std::mem::take(&mut self.polled);
-        self.poller.poll(&mut polled);
-        if polled.drain(..).any(|event| event.source == Source::Timer) {
-            self.poller.alarm_heard();
-        }
-        self.polled = polled;
+        self.poll_once();
         let mut any = self.take_in();
         if !self.busy.is_empty() {
             self.send_queued();
@@ -387,8 +357,32 @@ impl Core {
         };
         self.busy.iter().any(|key| is_ending(*key))
     }
+}
 
-    pub(super) fn finish_acting(&mut self) {
-        self.follow_up();
+impl Woken for Core {
+    type Source = Source;
+    type Due = Due;
+
+    fn wakeups(&mut self) -> &mut Wakeups<Source, Due> {
+        &mut self.poller
+    }
+
+    /// What is below is asked in any case.
+    fn is_ready(&mut self, _: Event<Source>) -> bool {
+        true
+    }
+
+    /// Timers are looked at with the clock, unless completions cannot be reported.
+    fn alarmed(&mut self) {}
+
+    fn fall_due(&mut self, due: Due, now: Instant) {
+        match due {
+            Due::Peer(ep, peer) => self.due(ep, peer, now),
+            Due::Link(key) => {
+                if self.links.get(key).is_some_and(|link| !link.is_open()) {
+                    self.break_link(key, Fault::Ended(Errno::ETIMEDOUT));
+                }
+            }
+        }
     }
 }

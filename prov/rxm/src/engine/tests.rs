@@ -52,7 +52,7 @@ struct Side {
 
 impl Drop for Side {
     fn drop(&mut self) {
-        self.engine.core().close_endpoint(self.ep);
+        self.engine.close(self.ep);
     }
 }
 

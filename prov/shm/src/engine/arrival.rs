@@ -2,7 +2,7 @@
 
 use prov_local::channel::{Head, Record};
 use prov_message::peers::UNKNOWN_SOURCE;
-use prov_message::{Reaching as _, Taken};
+use prov_message::{Core as _, Reaching as _, Taken};
 use prov_util::buffer::Iov;
 use prov_util::errno::Errno;
 
@@ -148,7 +148,7 @@ impl Core {
                     break;
                 }
             }
-            self.finish_acting();
+            self.follow_up();
             if bytes >= TURN_BYTES {
                 break;
             }

@@ -2,12 +2,13 @@
 
 use std::os::fd::AsFd;
 
-use prov_message::lane::{Pause, short_pause};
+use prov_message::lane::Pause;
 use prov_message::peers::Failure;
-use prov_message::{Core as _, EpKey, Reaching as _, Ticket};
+use prov_message::{EpKey, Linked, Ticket};
 use prov_util::errno::Errno;
 
 use super::Core;
+use super::endpoint::Rdm;
 use super::keys::LinkKey;
 use super::link::{Fault, Link, Pending, Stage};
 use crate::LOG;
@@ -31,17 +32,7 @@ impl Core {
                 Errno::EPROTO
             }
         };
-        let ops = self.take_down(key, error);
-        for op in ops {
-            self.endpoints.finish(op, Err(error));
-        }
-        if let Some(peer) = peer {
-            self.link_ended(ep, peer, key, Failure::Unreached(error));
-        } else if let Some(rdm) = self.rdm(ep) {
-            rdm.peers.loopback_ended(key);
-        }
-        // Others may go on where it has left room.
-        self.finish_acting();
+        self.fail_link_to((ep, peer), key, error, Failure::Unreached(error));
     }
 
     /// Removes a link without a word: it was never open.
@@ -52,8 +43,21 @@ impl Core {
         }
     }
 
-    /// Removes a link with what was on its way. Returns the operations that end
-    /// with it; its seal has ended when they are reported.
+    /// Sends what is due for an endpoint.
+    pub(super) fn flush_last(&mut self, ep: EpKey) -> Option<Pause> {
+        self.send_by_driving(ep, |core, link| {
+            let link = core.links.get(link);
+            link.is_some_and(|link| link.is_open() && link.has_something_to_send())
+        })
+    }
+}
+
+impl Linked for Core {
+    fn links_of(&self, ep: EpKey) -> Vec<LinkKey> {
+        let mine = self.links.iter().filter(|(_, link)| link.ep == ep);
+        mine.map(|(key, _)| key).collect()
+    }
+
     fn take_down(&mut self, key: LinkKey, error: Errno) -> Vec<Ticket> {
         let Some(link) = self.links.remove(key) else {
             return Vec::new();
@@ -86,36 +90,10 @@ impl Core {
         tickets
     }
 
-    /// Sends what is due for an endpoint.
-    pub(super) fn flush_last(&mut self, ep: EpKey) -> Option<Pause> {
-        if !self.poller.is_own() {
-            return None;
-        }
-        self.do_what_is_ready();
-        let mut links = self.links.values().filter(|link| link.ep == ep);
-        let is_due = links.any(|link| link.is_open() && link.has_something_to_send());
-        is_due.then(short_pause)
-    }
-
-    /// `fi_close` of an endpoint: its links end, its operations end without a
-    /// word.
-    pub(super) fn close_endpoint(&mut self, ep: EpKey) {
-        let links = self.links.iter();
-        let mine: Vec<LinkKey> = links
-            .filter(|(_, link)| link.ep == ep)
-            .map(|(key, _)| key)
-            .collect();
-        for key in mine {
-            let ops = self.take_down(key, Errno::ECANCELED);
-            ops.into_iter().for_each(Ticket::abandon);
-        }
-        let Some(own) = self.endpoints.close(ep) else {
-            return;
-        };
+    fn closed(&mut self, own: Box<Rdm>) {
         if let Some(door) = &own.door {
             self.poller.forget(door.as_fd());
         }
         own.peers.abandon();
-        self.follow_up();
     }
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use prov_local::channel::Channel;
 use prov_local::rota::{Rota, Rounds};
-use prov_message::{Reaching as _, Sleeper, Waiting};
+use prov_message::{Reaching as _, Sleeper, Waiting, Wakeups, Woken};
 use prov_util::poller::Event;
 
 use super::Core;
@@ -44,13 +44,7 @@ impl Core {
     #[inline(never)]
     fn ask_poller(&mut self) -> bool {
         self.open.polled(1);
-        let mut events = std::mem::take(&mut self.events);
-        self.poller.poll(&mut events);
-        let had_events = !events.is_empty();
-        for event in events.drain(..) {
-            self.look_at(event);
-        }
-        self.events = events;
+        let polled = self.poll_once();
         for at in (0..self.open.len()).rev() {
             let Some(&key) = self.open.all().get(at) else {
                 continue;
@@ -67,37 +61,7 @@ impl Core {
         if let Some(due) = self.open.naps_again(&self.signals) {
             self.poller.wake_at(due);
         }
-        had_events
-    }
-
-    fn look_at(&mut self, event: Event<Source>) {
-        match event.source {
-            Source::Timer => {
-                self.poller.alarm_heard();
-                self.run_timers();
-            }
-            Source::Door(ep) => self.admit(ep),
-            Source::Link(key) if event.readable || event.ended || event.failed => {
-                self.read_wire(key);
-            }
-            Source::Link(_) => {}
-        }
-    }
-
-    fn run_timers(&mut self) {
-        let now = Instant::now();
-        while let Some(due) = self.timers.pop_due(now) {
-            match due {
-                Due::Peer(ep, peer) => self.due(ep, peer, now),
-                Due::Entered(key) => self.check_entered(key),
-                Due::Door(ep) => self.watch_door(ep),
-            }
-        }
-        if self.open.is_nap_due(now) {
-            self.nap();
-        }
-        let next = [self.timers.next(), self.open.next_nap()];
-        self.poller.set_alarm(next.into_iter().flatten().min());
+        polled.had_events
     }
 
     /// Does what is ready before a thread goes to sleep; `false` if there was
@@ -114,6 +78,41 @@ impl Core {
             return false;
         }
         self.may_nap(sleeper)
+    }
+}
+
+impl Woken for Core {
+    type Source = Source;
+    type Due = Due;
+
+    fn wakeups(&mut self) -> &mut Wakeups<Source, Due> {
+        &mut self.poller
+    }
+
+    fn is_ready(&mut self, event: Event<Source>) -> bool {
+        match event.source {
+            Source::Door(ep) => self.admit(ep),
+            Source::Link(key) if event.readable || event.ended || event.failed => {
+                self.read_wire(key);
+            }
+            Source::Link(_) | Source::Timer => {}
+        }
+        true
+    }
+
+    fn fall_due(&mut self, due: Due, now: Instant) {
+        match due {
+            Due::Peer(ep, peer) => self.due(ep, peer, now),
+            Due::Entered(key) => self.check_entered(key),
+            Due::Door(ep) => self.watch_door(ep),
+        }
+    }
+
+    fn other_times(&mut self, now: Instant) -> Option<Instant> {
+        if self.open.is_nap_due(now) {
+            self.nap();
+        }
+        self.open.next_nap()
     }
 }
 

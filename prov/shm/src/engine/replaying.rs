@@ -2,7 +2,6 @@
 //! on as there is room.
 
 use prov_local::channel::Head;
-use prov_message::Core as _;
 use prov_message::Op;
 use prov_message::peers::Request;
 use prov_util::buffer::Iov;
@@ -293,10 +292,6 @@ impl Core {
             words: [name, status, 0],
         };
         self.answer(key, head, &[]);
-    }
-
-    pub(super) fn finish_acting(&mut self) {
-        self.follow_up();
     }
 }
 

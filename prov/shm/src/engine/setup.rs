@@ -178,8 +178,7 @@ impl Reaching for Core {
     }
 
     fn call_at(&mut self, at: Instant, ep: EpKey, peer: PeerKey) {
-        self.timers.set(at, Due::Peer(ep, peer));
-        self.poller.wake_at(at);
+        self.poller.call_at(at, Due::Peer(ep, peer));
     }
 
     fn has_source(&mut self, link: LinkKey, source: u64) {
@@ -260,8 +259,7 @@ impl Core {
     /// Somebody has come who has to ask for a link soon.
     fn entered(&mut self, ep: EpKey, key: LinkKey) {
         let deadline = Instant::now() + REQUEST_TIME;
-        self.timers.set(deadline, Due::Entered(key));
-        self.poller.wake_at(deadline);
+        self.poller.call_at(deadline, Due::Entered(key));
         let Some(rdm) = self.rdm(ep) else {
             return;
         };
@@ -300,8 +298,7 @@ impl Core {
         if let Some(door) = &rdm.door {
             self.poller.forget(door.as_fd());
             let again = Instant::now() + REST;
-            self.timers.set(again, Due::Door(ep));
-            self.poller.wake_at(again);
+            self.poller.call_at(again, Due::Door(ep));
         }
     }
 

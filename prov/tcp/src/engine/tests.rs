@@ -454,7 +454,7 @@ fn operations_for_a_peer_that_is_not_there_fail() {
     });
     let gone = side();
     let addr = gone.addr;
-    gone.engine.core().close_endpoint(gone.ep);
+    gone.engine.close(gone.ep);
     a.knows(addr);
     let mut x = [1u8; 8];
     send(&a, &mut x, 7);

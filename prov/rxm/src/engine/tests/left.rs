@@ -17,7 +17,7 @@ fn source_after(is_known: bool, change: impl FnOnce(&Side, SocketAddr)) -> u64 {
     let kept = || a.engine.core().endpoints.kept_bytes();
     until(&[&a, &b], || kept() != 0 && b.count() == 1);
     let addr = b.engine.core().below.as_ref().unwrap().addr;
-    b.engine.core().close_endpoint(b.ep);
+    b.engine.close(b.ep);
     until(&[&a], || a.links().is_empty());
     change(&a, addr);
     a.receive(&mut place, 1);

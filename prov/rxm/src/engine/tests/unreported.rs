@@ -191,8 +191,9 @@ fn a_sleeping_thread_is_not_woken_by_operations_without_room() {
     until(&[b], || b.engine.core().may_sleep());
     let is_woken = || {
         let core = b.engine.core();
+        let poller = core.poller().unwrap();
         let mut fds = [rustix::event::PollFd::new(
-            &core.poller,
+            &poller,
             rustix::event::PollFlags::IN,
         )];
         let timeout = Default::default();

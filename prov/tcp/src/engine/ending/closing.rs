@@ -4,13 +4,13 @@ use std::os::fd::AsFd;
 
 use prov_message::lane::{Pause, short_pause};
 use prov_message::peers::Failure;
-use prov_message::{Core as _, Ticket};
+use prov_message::{Core as _, Linked, Ticket};
 use prov_util::eq::ConnectionEvents;
 use prov_util::errno::Errno;
 
 use crate::engine::link::connection::{Connection, Owner};
 use crate::engine::link::detours::Detour;
-use crate::engine::link::endpoint::Kind;
+use crate::engine::link::endpoint::{Kind, OwnPart};
 use crate::engine::link::fault::Fault;
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::{ConnKey, EpKey};
@@ -90,14 +90,11 @@ impl Core {
         let was_open = conn.is_open();
         let owner = conn.owner;
         let peer = conn.peer;
-        let ops = self.take_down(key, error);
         // The state is updated before the end is reported: the application may act on the report.
+        self.fail_link(key, error);
         match owner {
             Owner::Listener(listener) => self.no_longer_half_open(key, listener),
             Owner::Ep(ep) => {
-                for op in ops {
-                    self.endpoints.finish(op, Err(error));
-                }
                 match peer {
                     Some(peer) => {
                         let failure = match hopeless {
@@ -156,36 +153,6 @@ impl Core {
         }
     }
 
-    /// Removes a connection with its partly received messages. Returns the operations that end with
-    /// it; its seal is invalid before they are reported.
-    fn take_down(&mut self, key: ConnKey, error: Errno) -> Vec<Ticket> {
-        self.copier.link_ended(key);
-        let Some(mut conn) = self.conns.remove(key) else {
-            return Vec::new();
-        };
-        self.poller.forget(conn.socket.as_fd());
-        self.strangers.remove(key);
-        self.half_open.remove(key);
-        let mut ops = self.forget_arrivals(key, &mut conn, error);
-        ops.extend(conn.abandon());
-        self.favourite.forget(key);
-        if conn.shortcut.is_some() {
-            self.rota.remove(key);
-            let shortcut = conn.shortcut.as_ref();
-            if shortcut.is_some_and(|shortcut| shortcut.is_starved) {
-                self.starved.retain(|starved| *starved != key);
-                if self.starved.is_empty() {
-                    self.signals.stall_ends();
-                }
-            }
-        }
-        // In a forked child, the parent still uses the connection.
-        if self.poller.is_own() {
-            socket::end(conn.socket);
-        }
-        ops
-    }
-
     /// Ends receives whose messages will not arrive, and drops unexpected messages that are not
     /// complete. Returns the reads whose data will not arrive.
     fn forget_arrivals(
@@ -221,8 +188,7 @@ impl Core {
         if let Owner::Listener(listener) = conn.owner {
             self.no_longer_half_open(key, listener);
         }
-        let ops = self.take_down(key, Errno::ECANCELED);
-        ops.into_iter().for_each(Ticket::abandon);
+        self.drop_link(key);
     }
 
     /// Sends what is queued on the connections of an endpoint before they end.
@@ -232,7 +198,7 @@ impl Core {
         }
         let mut blocked = Vec::new();
         let mut waits_for_memory = false;
-        for key in self.connections_of(ep) {
+        for key in self.links_of(ep) {
             self.flush(key);
             if let Some(conn) = self.conns.get_mut(key)
                 && conn.is_open()
@@ -256,12 +222,6 @@ impl Core {
         }
     }
 
-    fn connections_of(&self, ep: EpKey) -> Vec<ConnKey> {
-        let mine = self.conns.iter();
-        let mine = mine.filter(|(_, conn)| conn.owner == Owner::Ep(ep));
-        mine.map(|(key, _)| key).collect()
-    }
-
     /// Implements `fi_shutdown` of a connected endpoint (fi_cm(3)).
     fn shut_down(&mut self, ep: EpKey) {
         if let Some(state) = self.endpoints.get(ep)
@@ -271,25 +231,50 @@ impl Core {
             self.break_connection(conn, Errno::ESHUTDOWN);
         }
     }
+}
 
-    /// Implements `fi_close` of an endpoint: its connections end, and its operations end without a
-    /// report.
-    pub(crate) fn close_endpoint(&mut self, ep: EpKey) {
-        let mine = self.connections_of(ep);
-        for key in mine {
-            let ops = self.take_down(key, Errno::ECANCELED);
-            ops.into_iter().for_each(Ticket::abandon);
-        }
-        let Some(own) = self.endpoints.close(ep) else {
-            return;
+impl Linked for Core {
+    fn links_of(&self, ep: EpKey) -> Vec<ConnKey> {
+        let mine = self.conns.iter();
+        let mine = mine.filter(|(_, conn)| conn.owner == Owner::Ep(ep));
+        mine.map(|(key, _)| key).collect()
+    }
+
+    fn take_down(&mut self, key: ConnKey, error: Errno) -> Vec<Ticket> {
+        self.copier.link_ended(key);
+        let Some(mut conn) = self.conns.remove(key) else {
+            return Vec::new();
         };
+        self.poller.forget(conn.socket.as_fd());
+        self.strangers.remove(key);
+        self.half_open.remove(key);
+        let mut ops = self.forget_arrivals(key, &mut conn, error);
+        ops.extend(conn.abandon());
+        self.favourite.forget(key);
+        if conn.shortcut.is_some() {
+            self.rota.remove(key);
+            let shortcut = conn.shortcut.as_ref();
+            if shortcut.is_some_and(|shortcut| shortcut.is_starved) {
+                self.starved.retain(|starved| *starved != key);
+                if self.starved.is_empty() {
+                    self.signals.stall_ends();
+                }
+            }
+        }
+        // In a forked child, the parent still uses the connection.
+        if self.poller.is_own() {
+            socket::end(conn.socket);
+        }
+        ops
+    }
+
+    fn closed(&mut self, own: OwnPart) {
         if let Kind::Rdm(rdm) = own.kind {
             if let Some(listener) = rdm.listener {
                 self.remove_listener(listener);
             }
             rdm.peers.abandon();
         }
-        self.follow_up();
     }
 }
 

@@ -23,8 +23,7 @@ impl Core {
 
     fn look_later(&mut self) {
         let next = Instant::now() + patience(self.params.connect_timeout()) / LOOKS;
-        self.timers.set(next, Due::Silence);
-        self.poller.wake_at(next);
+        self.poller.call_at(next, Due::Silence);
     }
 
     /// Ends the connections with hosts that have been silent for too long.

@@ -63,8 +63,7 @@ impl Reaching for Core {
     }
 
     fn call_at(&mut self, at: Instant, ep: EpKey, peer: PeerKey) {
-        self.timers.set(at, Due::Peer(ep, peer));
-        self.poller.wake_at(at);
+        self.poller.call_at(at, Due::Peer(ep, peer));
     }
 
     fn has_source(&mut self, link: ConnKey, source: u64) {

@@ -102,8 +102,7 @@ impl Core {
         if let Some(listener) = self.listeners.get(key) {
             self.poller.forget(listener.socket.as_fd());
             let again = Instant::now() + REST;
-            self.timers.set(again, Due::Listener(key));
-            self.poller.wake_at(again);
+            self.poller.call_at(again, Due::Listener(key));
         }
     }
 

@@ -292,7 +292,7 @@ fn the_seal_of_a_connection_ends_with_it() {
     let reading = shown(&peer.hear_acquaintance(&a));
     let found = || OtherProcess::find(std::process::id(), reading.seal);
     assert!(found().is_ok());
-    a.engine.core().close_endpoint(a.ep);
+    a.engine.close(a.ep);
     assert!(found().is_err());
 }
 

@@ -65,7 +65,7 @@ fn receives_end_with_their_connection_and_name_its_end_as_the_cause() {
     receive(&a, second, 2);
     send(&b, &mut out, 3);
     until([&a, &b], || b.count() == 1);
-    b.engine.core().close_endpoint(b.ep);
+    b.engine.close(b.ep);
     until([&a, &a], || a.failed.borrow().len() == 2);
     let cause = Errno::ESHUTDOWN.number();
     assert_eq!(
@@ -88,7 +88,7 @@ fn messages_that_have_arrived_are_received_although_answers_cannot_be_sent() {
     receive(&a, &mut place, 3);
     send(&b, &mut out, 3);
     until([&b, &b], || b.count() == 1);
-    b.engine.core().close_endpoint(b.ep);
+    b.engine.close(b.ep);
     // The first one is answered with a reset, and the others are not sent.
     let mut unheard = [[1; 8]; 4];
     for (tag, out) in unheard.iter_mut().enumerate() {

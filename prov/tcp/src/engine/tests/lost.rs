@@ -70,7 +70,7 @@ fn a_bad_address_hides_no_source_that_the_vector_has_learnt() {
 
 /// Its sockets are closed, as the kernel closes those of a process that was killed.
 fn kill(side: Side) {
-    side.engine.core().close_endpoint(side.ep);
+    side.engine.close(side.ep);
 }
 
 fn errors(side: &Side) -> Vec<usize> {

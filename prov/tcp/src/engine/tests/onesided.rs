@@ -485,7 +485,7 @@ fn a_peer_that_closes_its_endpoint_is_written_to_no_more() {
     let _region = register(&b, &mut place);
     access(&a, Access::Write, KEY, &mut bytes);
     assert_eq!((completed(&a), place), (1, [1; 8]));
-    b.engine.core().close_endpoint(b.ep);
+    b.engine.close(b.ep);
     let mut write = [2; 8];
     let posted = {
         let write = request(Access::Write, KEY, &mut write);

@@ -4,7 +4,6 @@ use super::*;
 use crate::engine::link::detours::Detour;
 use crate::wire::handshake::Features;
 use prov_util::poller::Favourite;
-use prov_util::timers::Timers;
 
 /// Creates two sides with a connection; the second one reads little in one call.
 fn connected(params: Params) -> (Side, Side) {
@@ -26,8 +25,7 @@ fn connected(params: Params) -> (Side, Side) {
 pub(super) fn prepare_sleep(side: &Side) {
     until([side, side], || side.engine.prepare_wait());
     let mut core = side.engine.core();
-    core.timers = Timers::default();
-    core.poller.set_alarm(None);
+    core.poller.forget_timers();
     core.favourite = Favourite::default();
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-use prov_message::{EpKey, Reaching as _, Sleeper, Waiting};
+use prov_message::{Reaching as _, Sleeper, Waiting, Wakeups, Woken};
 use prov_util::errno::{Errno, Result};
 
 use crate::engine::Core;
@@ -114,29 +114,10 @@ impl Core {
         }
         self.has_chores |= !self.unreported.is_empty();
         self.look_for_strangers();
+        self.has_chores |= self.endpoints.holds_back_strangers();
         self.go_on_for_owner();
         self.end_bursts();
         self.read_ready();
-    }
-
-    /// Looks up the peers that are held back until they are in an address vector.
-    #[inline]
-    fn look_for_strangers(&mut self) {
-        if self.endpoints.holds_back_strangers() {
-            self.follow_vectors();
-            self.has_chores |= self.endpoints.holds_back_strangers();
-        }
-    }
-
-    #[cold]
-    fn follow_vectors(&mut self) {
-        let eps = self.endpoints.iter().filter(|(_, ep)| ep.meets_strangers);
-        let eps: Vec<EpKey> = eps.map(|(key, _)| key).collect();
-        for ep in eps {
-            if self.rdm(ep).is_some_and(|rdm| rdm.peers.av_changed()) {
-                self.follow_av(ep);
-            }
-        }
     }
 
     /// Does what is ready before a thread sleeps; returns `false` if there was something, as there
@@ -147,6 +128,7 @@ impl Core {
             self.go_on_with_all_unreported();
         }
         self.look_for_strangers();
+        self.has_chores |= self.endpoints.holds_back_strangers();
         self.end_bursts();
         self.is_in_progress = true;
         self.read_ready();
@@ -156,7 +138,6 @@ impl Core {
         self.send_answers();
         // Whatever is ready must now be visible in the poller's descriptor.
         let may_sleep = !has_come
-            && self.events.is_empty()
             && self.ready.is_empty()
             && self.held.is_empty()
             && self.copier.is_empty()
@@ -214,18 +195,12 @@ impl Core {
     fn poll(&mut self) -> bool {
         let idle_calls = std::mem::replace(&mut self.idle_calls, 1);
         self.polls = self.polls.wrapping_add(1);
-        let mut events = std::mem::take(&mut self.events);
-        self.poller.poll(&mut events);
-        self.had_events = !events.is_empty();
-        let mut news = false;
-        for event in events.drain(..) {
-            news |= self.handle(event);
-        }
-        self.events = events;
+        let polled = self.poll_once();
+        self.had_events = polled.had_events;
         self.close_for_other_lanes();
         self.rota_goes_on();
         // If direct reads have missed something, call the poller more often.
-        self.poll_interval = if news {
+        self.poll_interval = if polled.is_news {
             1
         } else {
             (self.poll_interval * 2).min(LONGEST_INTERVAL)
@@ -243,75 +218,6 @@ impl Core {
     pub(crate) fn in_vain(&mut self) -> Waiting {
         self.idle_calls = self.idle_calls.wrapping_add(1);
         self.signals.in_vain(self.idle_calls)
-    }
-
-    /// Handles one event; returns whether it matters.
-    fn handle(&mut self, event: Event) -> bool {
-        match event.source {
-            Source::Timer => {
-                self.poller.alarm_heard();
-                self.run_timers();
-                true
-            }
-            Source::Door(listener) => {
-                self.accept(listener);
-                true
-            }
-            Source::Link(key) => {
-                let Some(conn) = self.conns.get_mut(key) else {
-                    return false;
-                };
-                if !conn.is_open() {
-                    self.advance_handshake(key, event);
-                    return true;
-                }
-                if event.failed && conn.lent.enabled {
-                    self.memory_released(key);
-                }
-                let Some(conn) = self.conns.get_mut(key) else {
-                    return true;
-                };
-                let mut news = false;
-                if event.writable && !conn.outbox.is_empty() {
-                    self.flush(key);
-                    news = true;
-                }
-                if event.ended
-                    && let Some(conn) = self.conns.get_mut(key)
-                {
-                    conn.detours.set(Detour::PeerEnded, true);
-                }
-                if event.readable {
-                    self.hear(key);
-                }
-                if event.readable && self.read(key, false) {
-                    news |= self.favourite.brought(key);
-                    self.brought_something(key);
-                }
-                news
-            }
-        }
-    }
-
-    fn run_timers(&mut self) {
-        let now = Instant::now();
-        while let Some(target) = self.timers.pop_due(now) {
-            match target {
-                Due::Conn(key) => self.check_deadline(key, now),
-                Due::Peer(ep, peer) => self.due(ep, peer, now),
-                Due::Listener(key) => self.wake_listener(key),
-                Due::Silence => self.look_for_silence(now),
-            }
-        }
-        if self.rota.is_nap_due(now) {
-            self.nap();
-        }
-        let next = [self.timers.next(), self.rota.next_nap()];
-        self.poller.set_alarm(next.into_iter().flatten().min());
-        if !self.ready.is_empty() && self.must_wake() {
-            // This timer may have expired for a thread that sleeps.
-            self.poller.wake_at(now);
-        }
     }
 
     /// Reads from a connection; returns whether there was anything. With `to_end`, and if the peer
@@ -542,5 +448,75 @@ impl Core {
             self.ready.push_back(key);
             self.has_chores = true;
         }
+    }
+}
+
+impl Woken for Core {
+    type Source = Source;
+    type Due = Due;
+
+    fn wakeups(&mut self) -> &mut Wakeups<Source, Due> {
+        &mut self.poller
+    }
+
+    fn is_ready(&mut self, event: Event) -> bool {
+        match event.source {
+            Source::Timer => false,
+            Source::Door(listener) => {
+                self.accept(listener);
+                true
+            }
+            Source::Link(key) => {
+                let Some(conn) = self.conns.get_mut(key) else {
+                    return false;
+                };
+                if !conn.is_open() {
+                    self.advance_handshake(key, event);
+                    return true;
+                }
+                if event.failed && conn.lent.enabled {
+                    self.memory_released(key);
+                }
+                let Some(conn) = self.conns.get_mut(key) else {
+                    return true;
+                };
+                let mut news = false;
+                if event.writable && !conn.outbox.is_empty() {
+                    self.flush(key);
+                    news = true;
+                }
+                if event.ended
+                    && let Some(conn) = self.conns.get_mut(key)
+                {
+                    conn.detours.set(Detour::PeerEnded, true);
+                }
+                if event.readable {
+                    self.hear(key);
+                }
+                if event.readable && self.read(key, false) {
+                    news |= self.favourite.brought(key);
+                    self.brought_something(key);
+                }
+                news
+            }
+        }
+    }
+
+    fn fall_due(&mut self, due: Due, now: Instant) {
+        match due {
+            Due::Conn(key) => self.check_deadline(key, now),
+            Due::Peer(ep, peer) => self.due(ep, peer, now),
+            Due::Listener(key) => self.wake_listener(key),
+            Due::Silence => self.look_for_silence(now),
+        }
+    }
+
+    fn other_times(&mut self, now: Instant) -> Option<Instant> {
+        if self.rota.is_nap_due(now) {
+            self.nap();
+        }
+        // The timer may have expired for a thread that sleeps.
+        let still_ready = !self.ready.is_empty() && self.must_wake();
+        still_ready.then_some(now).or_else(|| self.rota.next_nap())
     }
 }
