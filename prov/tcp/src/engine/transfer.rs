@@ -9,3 +9,4 @@ pub mod refusing;
 pub mod rendezvous;
 pub mod rma;
 pub mod sending;
+pub mod ways;

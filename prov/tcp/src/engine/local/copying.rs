@@ -23,11 +23,11 @@ use crate::engine::link::fault::{Fault, Step};
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::messages::{Ack, Arrival, Placing, Rendezvous, Tcp, Then};
 use crate::engine::link::post::Post;
-use crate::engine::transfer::rendezvous::{ALWAYS_ANNOUNCED, ASKED_LIMIT};
+use crate::engine::transfer::rendezvous::ASKED_LIMIT;
 use crate::engine::transfer::sending::ack_flag;
+use crate::engine::transfer::ways::ALWAYS_ANNOUNCED;
 use crate::wire::WireError;
 use crate::wire::direct::{MAX_LIST, decode};
-use crate::wire::handshake::Features;
 use crate::wire::header::refusal::Refused;
 use crate::wire::header::{self, Header, RmaIov};
 use prov_message::peers::Bytes;
@@ -77,36 +77,19 @@ impl Core {
     }
 
     /// Tells the peer where a message is, which copies it and says when it has.
-    /// Through shared memory there would be two copies. `false` if it is to be
-    /// sent.
-    #[inline]
-    pub(crate) fn send_directly(
+    pub(crate) fn offer_message(
         &mut self,
         key: ConnKey,
         message: &Post<'_>,
+        from: OtherIov,
         flags: u64,
         op: Op,
-    ) -> bool {
-        let is_long = message.payload.len() >= self.params.local_message_size;
-        is_long && !message.copy && self.send_long_directly(key, message, flags, op)
-    }
-
-    fn send_long_directly(&mut self, key: ConnKey, message: &Post<'_>, flags: u64, op: Op) -> bool {
-        let Some(conn) = self.conns.get_mut(key) else {
-            return false;
-        };
-        let may_be = conn.sends_by_memory()
-            && !conn.detours.has(Detour::Throttled)
-            && conn.features.has(NEEDED)
-            && !conn.takes_at_once(message.payload.len());
-        if !may_be || !self.is_neighbour(key) {
-            return false;
-        }
-        let Some(from) = own(&message.payload) else {
-            return false;
+    ) {
+        let Bytes::App(memory) = message.payload else {
+            return;
         };
         let (Some(conn), Some(ticket)) = (self.conns.get_mut(key), self.endpoints.count(op)) else {
-            return false;
+            return;
         };
         let mut header = message.header;
         if header.op == header::Op::Tagged {
@@ -119,9 +102,6 @@ impl Core {
         let list = from.write(&mut list);
         header.payload = list.len();
         let waits = conn.unacknowledged(ticket, &header);
-        let Bytes::App(memory) = message.payload else {
-            return false;
-        };
         let memory = *memory;
         let len = memory.len() as u64;
         header.id = conn.name_op(Named::Offered { waits, memory });
@@ -130,7 +110,6 @@ impl Core {
         if may_help {
             self.copier.may_help(key);
         }
-        true
     }
 
     /// A message comes that is in the peer's memory.
@@ -458,16 +437,4 @@ impl Copies for Core {
             self.break_with(key, fault);
         }
     }
-}
-
-/// What messages of this kind need of the peer.
-const NEEDED: Features = Features::LOCAL.or(Features::DIRECT);
-
-/// Where a payload is in this process's memory, if others can copy it.
-fn own(payload: &Bytes<'_>) -> Option<OtherIov> {
-    let Bytes::App(memory) = payload else {
-        return None;
-    };
-    let mut from = OtherIov::default();
-    (from.push_own(memory, None) && from.can_be_copied()).then_some(from)
 }

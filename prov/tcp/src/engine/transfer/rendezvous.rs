@@ -4,7 +4,7 @@
 //! much is queued already, or if the receiver [throttles](crate::wire::header::Op::Throttle) it
 //! because it has buffered too many unexpected messages. An announced message takes no memory at
 //! the receiver, so it can continue reading what follows. With a C peer the C library's protocol is
-//! used: see [`Announcing::Narrow`].
+//! used. Which messages are announced is decided in [`ways`](super::ways).
 
 use std::collections::hash_map::Entry;
 
@@ -13,41 +13,18 @@ use prov_util::buffer::AppIov;
 use prov_util::errno::Errno;
 
 use crate::engine::Core;
-use crate::engine::link::connection::{Asked, Connection, Named, Payload};
-use crate::engine::link::detours::Detour;
+use crate::engine::link::connection::{Asked, Named, Payload};
 use crate::engine::link::fault::{Fault, Step};
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::messages::{Ack, Arrival, Fetch, Placing, Rendezvous};
 use crate::engine::link::narrow::Waiting;
-use crate::engine::link::post::{COPY_LIMIT, Post};
+use crate::engine::link::post::Post;
 use crate::engine::local::copying::Goal;
 use crate::engine::transfer::sending::ack_flag;
 use crate::wire::WireError;
-use crate::wire::handshake::Features;
 use crate::wire::header::{self, Header};
 use prov_message::peers::Bytes;
-
-/// Number of bytes in a connection's queue above which messages are announced.
-const QUEUE_LIMIT: u64 = 4 << 20;
-/// Messages up to this size are announced only to a peer that throttles. They are copied to the
-/// queue, which holds few of them.
-pub(crate) const WORTH_ANNOUNCING: usize = COPY_LIMIT;
-/// Longer messages are always announced: the peer could not buffer many.
-pub(crate) const ALWAYS_ANNOUNCED: usize = 2 << 20;
-
-/// Whether and how a message is announced.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Announcing {
-    /// It is sent without an announcement (eager).
-    No,
-    /// To a peer of this library.
-    Wide,
-    /// To a C peer, with this name.
-    Narrow(u8),
-    /// To a C peer, once a name is free.
-    Later,
-}
 
 impl Core {
     /// Requests the peer to announce all messages, or to stop doing so.
@@ -55,40 +32,6 @@ impl Core {
         let mut header = Header::new(header::Op::Throttle);
         header.op_data = u8::from(on);
         self.post_control(key, header);
-    }
-
-    /// Decides whether and how a message of `len` bytes is announced.
-    #[inline]
-    pub(crate) fn announcing(&self, key: ConnKey, tagged: bool, len: usize) -> Announcing {
-        let Some(conn) = self.conns.get(key) else {
-            return Announcing::No;
-        };
-        let is_throttled = conn.detours.has(Detour::Throttled);
-        if len <= WORTH_ANNOUNCING && !is_throttled {
-            return Announcing::No;
-        }
-        if !conn.features.has(Features::RENDEZVOUS) {
-            return self.announcing_to_c(conn, tagged, len);
-        }
-        let is_wanted = is_throttled || len > ALWAYS_ANNOUNCED || conn.outbox.len() >= QUEUE_LIMIT;
-        if is_wanted && len > 0 {
-            Announcing::Wide
-        } else {
-            Announcing::No
-        }
-    }
-
-    /// As in the C library: messages that are too long for the peer to buffer are announced, and no
-    /// others. A C peer keeps no more announcements than messages, and an announced message
-    /// completes only when it is received, which applications that know the C library may not
-    /// expect.
-    fn announcing_to_c(&self, conn: &Connection, tagged: bool, len: usize) -> Announcing {
-        match &conn.narrow {
-            Some(narrow) if tagged && len > self.params.max_saved_size => narrow
-                .free_name()
-                .map_or(Announcing::Later, Announcing::Narrow),
-            _ => Announcing::No,
-        }
     }
 
     /// Announces a message; to a C peer, with this name.

@@ -17,7 +17,7 @@ use crate::engine::link::post::Post;
 use crate::engine::link::socket;
 use crate::engine::transfer::nearby::put_header;
 use crate::engine::transfer::posting::{OWN_LIMIT, lend_buffer};
-use crate::engine::transfer::rendezvous::{Announcing, WORTH_ANNOUNCING};
+use crate::engine::transfer::ways::Way;
 use crate::wire::handshake::Features;
 use crate::wire::header::{self, Header};
 use crate::wire::simple;
@@ -213,13 +213,11 @@ impl Core {
                 if self.has_sent_much(conn) {
                     self.look_for_throttle(conn)?;
                 }
-                let len = message.buffers.len();
-                if len > WORTH_ANNOUNCING
-                    && self.announcing(conn, message.tag != Tag::None, len) == Announcing::Later
-                {
-                    return Err(Errno::EAGAIN);
+                let payload = Bytes::App(&message.buffers);
+                match self.way(conn, message, &payload) {
+                    Way::Later => return Err(Errno::EAGAIN),
+                    way => self.send_by(way, ep, conn, message, payload),
                 }
-                self.send(ep, conn, message, Bytes::App(&message.buffers));
                 Ok(())
             }
             Destination::Waits(peer) => {
@@ -302,9 +300,22 @@ impl Core {
         }
     }
 
+    /// Sends a message on an open connection, in whatever way.
+    pub(crate) fn send(&mut self, ep: EpKey, key: ConnKey, message: &Transmit, payload: Bytes<'_>) {
+        let way = self.way(key, message, &payload);
+        self.send_by(way, ep, key, message, payload);
+    }
+
     /// Sends a message on an open connection.
     #[inline]
-    pub(crate) fn send(&mut self, ep: EpKey, key: ConnKey, message: &Transmit, payload: Bytes<'_>) {
+    fn send_by(
+        &mut self,
+        way: Way,
+        ep: EpKey,
+        key: ConnKey,
+        message: &Transmit,
+        payload: Bytes<'_>,
+    ) {
         let mut header = Header::new(header::Op::Msg);
         if let Tag::Value(tag) = message.tag {
             header.op = header::Op::Tagged;
@@ -320,15 +331,14 @@ impl Core {
             copy: message.is_inject(),
             op: None,
         };
-        if self.send_directly(key, &post, message.flags, op) {
-            return;
-        }
-        match self.announcing(key, header.op == header::Op::Tagged, header.payload) {
-            Announcing::Wide => return self.announce(key, None, post, message.flags, op),
-            Announcing::Narrow(name) => {
+        match way {
+            Way::Offered(from) => return self.offer_message(key, &post, from, message.flags, op),
+            Way::Announced => return self.announce(key, None, post, message.flags, op),
+            Way::AnnouncedToC(name) => {
                 return self.announce(key, Some(name), post, message.flags, op);
             }
-            Announcing::No | Announcing::Later => {}
+            // What has waited for the connection cannot wait for a name.
+            Way::Eager | Way::Later => {}
         }
         post.op = self.ask_for_ack(key, &mut post.header, message.flags, op);
         self.post(key, post);

@@ -1,0 +1,99 @@
+//! How a message leaves on an open connection: eager, offered to a process of the same host, or
+//! announced (rendezvous). It is decided here and nowhere else.
+
+use prov_message::peers::Bytes;
+use prov_util::process_memory::OtherIov;
+use prov_util::request::{Tag, Transmit};
+
+use crate::engine::Core;
+use crate::engine::link::connection::Connection;
+use crate::engine::link::detours::Detour;
+use crate::engine::link::keys::ConnKey;
+use crate::engine::link::post::COPY_LIMIT;
+use crate::wire::handshake::Features;
+
+/// Bytes in a connection's queue beyond which messages are announced.
+const QUEUE_LIMIT: u64 = 4 << 20;
+/// Bytes of a message up to which it is announced only to a peer that throttles: such messages are
+/// copied to the queue, which takes few of them.
+const WORTH_ANNOUNCING: usize = COPY_LIMIT;
+/// Bytes of a message beyond which it is always announced, since the peer could not keep many of
+/// them.
+pub(crate) const ALWAYS_ANNOUNCED: usize = 2 << 20;
+/// Features of a peer that copies from this process's memory by itself.
+const COPIES: Features = Features::LOCAL.or(Features::DIRECT);
+
+/// How a message leaves.
+pub(crate) enum Way {
+    /// The payload follows the header.
+    Eager,
+    /// Through the memory of the host: the peer copies the payload from there.
+    Offered(OtherIov),
+    /// To a peer of this library, which requests the payload.
+    Announced,
+    /// To a C peer, which requests the payload by this name.
+    AnnouncedToC(u8),
+    /// To a C peer, once one of the names for announcements is free again.
+    Later,
+}
+
+impl Core {
+    /// Decides how a message leaves. The first one that is long enough to be offered begins the
+    /// acquaintance of two processes of one host.
+    #[inline]
+    pub(crate) fn way(&mut self, key: ConnKey, message: &Transmit, payload: &Bytes<'_>) -> Way {
+        let len = payload.len();
+        if len >= self.params.local_message_size
+            && !message.is_inject()
+            && let Some(memory) = self.memory_to_offer(key, payload)
+        {
+            return Way::Offered(memory);
+        }
+        let Some(conn) = self.conns.get(key) else {
+            return Way::Eager;
+        };
+        let is_throttled = conn.detours.has(Detour::Throttled);
+        if len <= WORTH_ANNOUNCING && !is_throttled {
+            return Way::Eager;
+        }
+        if !conn.features.has(Features::RENDEZVOUS) {
+            return self.way_to_c(conn, matches!(message.tag, Tag::Value(_)), len);
+        }
+        let is_wanted = is_throttled || len > ALWAYS_ANNOUNCED || conn.outbox.len() >= QUEUE_LIMIT;
+        match is_wanted && len > 0 {
+            true => Way::Announced,
+            false => Way::Eager,
+        }
+    }
+
+    /// As in the C library: messages that are too long for the peer to buffer are announced, and no
+    /// others. A C peer keeps no more announcements than messages, and an announced message
+    /// completes only when it is received, which applications that know the C library may not
+    /// expect.
+    fn way_to_c(&self, conn: &Connection, tagged: bool, len: usize) -> Way {
+        match &conn.narrow {
+            Some(narrow) if tagged && len > self.params.max_saved_size => {
+                narrow.free_name().map_or(Way::Later, Way::AnnouncedToC)
+            }
+            _ => Way::Eager,
+        }
+    }
+
+    /// Where a payload is that the peer copies by itself, if it can: through shared memory there
+    /// would be two copies.
+    fn memory_to_offer(&mut self, key: ConnKey, payload: &Bytes<'_>) -> Option<OtherIov> {
+        let conn = self.conns.get_mut(key)?;
+        let may_be = conn.sends_by_memory()
+            && !conn.detours.has(Detour::Throttled)
+            && conn.features.has(COPIES)
+            && !conn.takes_at_once(payload.len());
+        let Bytes::App(memory) = payload else {
+            return None;
+        };
+        if !may_be || !self.is_neighbour(key) {
+            return None;
+        }
+        let mut from = OtherIov::default();
+        (from.push_own(memory, None) && from.can_be_copied()).then_some(from)
+    }
+}
