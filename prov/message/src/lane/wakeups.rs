@@ -1,13 +1,18 @@
 //! What wakes a lane: descriptors that are ready, and points in time.
 
 use std::ops::{Deref, DerefMut};
-use std::time::Instant;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
 use prov_util::errno::Result;
 use prov_util::poller::{Event, Poller, Source};
 use prov_util::timers::Timers;
 
 use crate::lane::Core;
+
+/// How long a listener is left alone that the process cannot serve: long enough for descriptors to
+/// be closed meanwhile, and short beside the time that peers wait for an answer.
+const REST: Duration = Duration::from_millis(100);
 
 /// The poller of a lane with its timers. The poller's alarm is set for the next of them.
 pub struct Wakeups<S, D> {
@@ -34,6 +39,22 @@ impl<S: Source, D: Copy + Ord> Wakeups<S, D> {
     pub fn call_at(&mut self, when: Instant, due: D) {
         self.timers.set(when, due);
         self.poller.wake_at(when);
+    }
+
+    /// Leaves a listener alone for a while, because the process has no descriptors left or the
+    /// application too many requests to answer. Peers wait in the kernel meanwhile, and
+    /// [`Woken::fall_due`] is called with `due` afterwards.
+    pub fn rest(&mut self, listener: BorrowedFd<'_>, due: D) {
+        self.poller.forget(listener);
+        self.call_at(Instant::now() + REST, due);
+    }
+
+    /// Watches a listener that has rested. It rests again if that is impossible: the next attempt
+    /// may not be.
+    pub fn rested(&mut self, listener: BorrowedFd<'_>, source: S, due: D) {
+        if self.poller.watch_listener(listener, source).is_err() {
+            self.rest(listener, due);
+        }
     }
 
     /// Forgets all timers, and stops the alarm.

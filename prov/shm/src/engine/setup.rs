@@ -45,8 +45,6 @@ const REQUEST_TIME: Duration = Duration::from_secs(10);
 /// Peers at one endpoint that have come and not asked for a link; the oldest has to go
 /// for one more.
 const ENTERED_LIMIT: usize = 128;
-/// How long a door is left alone when the system has no descriptors left.
-const REST: Duration = Duration::from_millis(100);
 /// Packets of a link that are taken before that.
 const HEARINGS: u32 = 16;
 
@@ -296,9 +294,7 @@ impl Core {
             return;
         };
         if let Some(door) = &rdm.door {
-            self.poller.forget(door.as_fd());
-            let again = Instant::now() + REST;
-            self.poller.call_at(again, Due::Door(ep));
+            self.poller.rest(door.as_fd(), Due::Door(ep));
         }
     }
 
@@ -307,14 +303,9 @@ impl Core {
         let Some(rdm) = self.endpoints.get(ep).map(|ep| &ep.own) else {
             return;
         };
-        if let Some(door) = &rdm.door
-            && self
-                .poller
-                .watch_listener(door.as_fd(), Source::Door(ep))
-                .is_err()
-        {
-            // The next attempt may not fail.
-            self.rest(ep);
+        if let Some(door) = &rdm.door {
+            self.poller
+                .rested(door.as_fd(), Source::Door(ep), Due::Door(ep));
         }
     }
 

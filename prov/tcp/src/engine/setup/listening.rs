@@ -22,9 +22,6 @@ const REQUEST_TIME: Duration = Duration::from_secs(10);
 const HALF_OPEN_LIMIT: usize = 512;
 /// Largest number of connections accepted in one progress call.
 const ACCEPTS_PER_TURN: usize = 64;
-/// How long a listener pauses if the system has no descriptors left, or the application has too
-/// many unanswered requests.
-const REST: Duration = Duration::from_millis(100);
 
 impl Core {
     /// Starts listening at a bound socket.
@@ -100,24 +97,17 @@ impl Core {
     /// Pauses a listener.
     fn rest(&mut self, key: ListenerKey) {
         if let Some(listener) = self.listeners.get(key) {
-            self.poller.forget(listener.socket.as_fd());
-            let again = Instant::now() + REST;
-            self.poller.call_at(again, Due::Listener(key));
+            let socket = listener.socket.as_fd();
+            self.poller.rest(socket, Due::Listener(key));
         }
     }
 
     /// Resumes a listener after a pause.
     pub(crate) fn wake_listener(&mut self, key: ListenerKey) {
         if let Some(listener) = self.listeners.get(key) {
-            // If this fails now, a later attempt may succeed.
-            let source = Source::Door(key);
-            if self
-                .poller
-                .watch_listener(listener.socket.as_fd(), source)
-                .is_err()
-            {
-                self.rest(key);
-            }
+            let socket = listener.socket.as_fd();
+            self.poller
+                .rested(socket, Source::Door(key), Due::Listener(key));
         }
     }
 

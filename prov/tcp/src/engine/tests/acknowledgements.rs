@@ -33,16 +33,10 @@ fn only_connection(side: &Side) -> ConnKey {
     side.open_connections()[0]
 }
 
-/// Returns the number of queued bytes.
-fn queued(side: &Side) -> u64 {
-    let key = only_connection(side);
-    side.engine.core().conns[key].outbox.len()
-}
-
 /// Sends messages until the socket accepts no more.
 fn fill(side: &Side, bytes: &mut [u8]) {
     let mut tag = 0;
-    while queued(side) == 0 {
+    while side.queued() == 0 {
         send(side, bytes, tag);
         side.drive();
         tag += 1;
@@ -109,7 +103,7 @@ fn one_that_has_left_can() {
     for len in [0, 8, 100] {
         send_until_delivered(&a, &mut bytes[..len]);
         a.drive();
-        assert_eq!(queued(&a), 0);
+        assert_eq!(a.queued(), 0);
         peer.say(&named_ack(names(&a)[0]), &[], &[]);
         until([&a, &a], || a.count() == 1);
         a.done.borrow_mut().clear();
@@ -126,7 +120,7 @@ fn the_oldest_message_that_has_not_left_cannot_be_acknowledged_without_a_name() 
         message.tag = Tag::None;
         a.engine.core().transmit(a.ep, &message).unwrap();
         a.drive();
-        queued(&a) != 0
+        a.queued() != 0
     };
     while !fill() {}
     let mut message = tagged(&mut bytes, 0);
@@ -144,10 +138,10 @@ fn a_message_that_was_asked_for_cannot_be_acknowledged_before_it_has_left() {
     let mut long = vec![8; 16 << 20];
     send_until_delivered(&a, &mut long);
     a.drive();
-    assert_eq!(queued(&a), 0);
+    assert_eq!(a.queued(), 0);
     let name = names(&a)[0];
     peer.say(&clear_to_send(name, false), &[], &[]);
-    until([&a, &a], || queued(&a) != 0);
+    until([&a, &a], || a.queued() != 0);
     peer.say(&named_ack(name), &[], &[]);
     ends_in_errors(&a);
 }
@@ -240,7 +234,7 @@ fn room_for_answers(question: &Question, most: usize) -> usize {
         heard >= count * question.answer
     });
     assert_eq!(heard, count * question.answer);
-    assert_eq!((rest.len(), queued(&a)), (0, 0));
+    assert_eq!((rest.len(), a.queued()), (0, 0));
     room
 }
 

@@ -18,7 +18,7 @@ fn fails_with(from: &Side, to: &Side) -> Errno {
     send(from, &mut out, 1);
     until([from, to], || from.failed.borrow().len() == 1);
     assert_eq!((from.count(), to.count()), (0, 0));
-    assert!(to.engine.core().conns.is_empty());
+    assert_eq!(to.connections(), 0);
     from.failed.borrow_mut().remove(0).err
 }
 

@@ -388,7 +388,7 @@ fn messages_that_the_c_library_would_keep_are_kept_beyond_every_limit() {
     }
     let (_peer, out) = sender.join().unwrap();
     assert!(place == out);
-    assert_eq!(a.engine.core().endpoints.kept_bytes(), 0);
+    assert_eq!(a.kept(), 0);
 }
 
 #[test]
@@ -430,10 +430,10 @@ fn a_stranger_may_leave_less_than_a_known_peer_until_the_address_vector_knows_it
     let len = header.encode(&[], ByteOrder::Native, 0, &mut bytes);
     peer.stream.write_all(&bytes[..len]).unwrap();
     until([&a, &a], || is_held_back(&a));
-    assert_eq!(a.engine.core().endpoints.kept_bytes(), 0);
+    assert_eq!(a.kept(), 0);
     a.knows(addr);
     until([&a, &a], || !is_held_back(&a));
-    assert!(a.engine.core().endpoints.kept_bytes() >= LEN);
+    assert!(a.kept() >= LEN);
 }
 
 /// Largest number of announcements of all strangers in these tests; one stranger may have half of

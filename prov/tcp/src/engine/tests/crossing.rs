@@ -64,5 +64,5 @@ fn a_request_that_meets_ours_is_accepted_once_ours_is_refused() {
         other => panic!("{other:?}"),
     }
     until([&a, &a], || a.count() == 1);
-    assert_eq!(a.engine.core().conns.len(), 1);
+    assert_eq!(a.connections(), 1);
 }

@@ -30,7 +30,7 @@ fn a_request_of_another_kind_of_endpoint_is_rejected() {
             Ok(Decoded::Complete(message)) => assert!(message.data.is_empty()),
             _ => panic!("{answer:?}"),
         }
-        assert_eq!(a.engine.core().conns.len(), 0);
+        assert_eq!(a.connections(), 0);
     }
 }
 

@@ -189,5 +189,5 @@ fn strangers_do_not_disturb_two_peers_who_talk() {
     drop(open);
     talk(&a, &b, visits);
     // Connections of those that left are gone.
-    until([&a, &b], || a.engine.core().conns.len() == 1);
+    until([&a, &b], || a.connections() == 1);
 }

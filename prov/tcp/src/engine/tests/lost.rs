@@ -132,7 +132,7 @@ fn a_receive_that_names_a_peer_that_was_lost_waits_if_it_is_back() {
     acquainted(&a, &b);
     let conn = b.engine.core().conns.keys().next().unwrap();
     b.engine.core().break_connection(conn, Errno::ECONNRESET);
-    until([&a, &a], || a.engine.core().conns.is_empty());
+    until([&a, &a], || a.connections() == 0);
     let (mut out, mut place) = ([7; 8], [0; 8]);
     receive_from(&a, &mut place, 0, 1);
     // Without any message of the peer.

@@ -103,10 +103,6 @@ fn say(mut stream: &TcpStream, with_payload: bool) {
     stream.write_all(&bytes[..end]).unwrap();
 }
 
-fn connections(side: &Side) -> usize {
-    side.engine.core().conns.len()
-}
-
 /// Waits longer than the differences between the times that the kernel reports for the same moment.
 fn a_moment_later() {
     std::thread::sleep(Duration::from_millis(50));
@@ -122,13 +118,13 @@ fn for_one_stranger_more_the_one_that_was_quiet_for_longest_goes() {
     a_moment_later();
     say(&first, true);
     a.drive();
-    assert_eq!(connections(&a), LIMIT);
+    assert_eq!(a.connections(), LIMIT);
     others.push(stranger(&a));
-    assert_eq!(connections(&a), LIMIT);
+    assert_eq!(a.connections(), LIMIT);
     assert!(has_ended(&second) && !has_ended(&first));
     for _ in 0..3 * LIMIT {
         others.push(stranger(&a));
-        assert!(connections(&a) <= LIMIT);
+        assert!(a.connections() <= LIMIT);
     }
     assert!(has_ended(&first));
 }
@@ -151,7 +147,7 @@ fn the_least_recently_used_connection_is_closed_whichever_lane_it_is_in() {
         // The other lane finds the request to close when it is driven.
         until([&a, &a], || !a.engine.core().strangers.has_orders());
     }
-    assert_eq!((connections(&a), connections(&b)), (MANY - LATER, LATER));
+    assert_eq!((a.connections(), b.connections()), (MANY - LATER, LATER));
     assert!(old[..LATER].iter().all(has_ended));
     assert!(!old[LATER..].iter().chain(&new).any(has_ended));
 }
@@ -166,7 +162,7 @@ fn a_stranger_with_a_message_under_way_stays_and_peers_that_are_known_always_com
     for _ in 0..LIMIT {
         assert!(!is_accepted(&a, &request(&a)));
     }
-    assert_eq!(connections(&a), LIMIT);
+    assert_eq!(a.connections(), LIMIT);
     a.knows(b.addr);
     b.knows(a.addr);
     let (mut out, mut place) = ([7; 8], [0; 8]);
@@ -190,7 +186,7 @@ fn a_peer_whose_connection_was_closed_for_others_is_back_with_its_next_message()
         assert_eq!(place, out);
         a_moment_later();
         let _others: Vec<TcpStream> = (0..LIMIT).map(|_| stranger(&a)).collect();
-        until([&a, &b], || connections(&b) == 0);
+        until([&a, &b], || b.connections() == 0);
     }
     assert_eq!(b.failed.borrow().len(), 0);
 }
@@ -219,7 +215,7 @@ fn the_oldest_of_the_connections_without_a_request_is_closed() {
         silent.push(TcpStream::connect(a.addr).unwrap());
         silent.last().unwrap().set_nonblocking(true).unwrap();
         a.drive();
-        assert!(connections(&a) <= LIMIT);
+        assert!(a.connections() <= LIMIT);
     }
     until([&a, &a], || has_ended(&silent[3 * LIMIT - 1]));
     assert!(silent[..3 * LIMIT].iter().all(has_ended));

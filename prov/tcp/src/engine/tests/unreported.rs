@@ -80,7 +80,7 @@ fn taken(side: &Side) -> Vec<u64> {
 }
 
 fn is_held_back(side: &Side) -> bool {
-    !side.engine.core().unreported.is_empty()
+    side.held_back() != 0
 }
 
 /// Creates a writer and a side with a small queue, connected through a socket or through shared
@@ -203,7 +203,7 @@ fn peers_that_are_held_back_share_the_room_in_turn() {
     until([&c, &c], || {
         b.engine.progress();
         done.set(c.count());
-        done.get() == WRITES as usize && b.engine.core().unreported.len() == 2
+        done.get() == WRITES as usize && b.held_back() == 2
     });
     let mut counts = [0, 0];
     for _ in 0..20 {
