@@ -12,6 +12,7 @@ mod hints;
 mod info;
 mod log;
 mod memory;
+mod object;
 mod parameters;
 mod text;
 

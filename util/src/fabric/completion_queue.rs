@@ -1,6 +1,6 @@
 //! Completion queues, fi_cq(3).
 
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::rc::Rc;
 
 use fabric_abi::{
@@ -8,14 +8,13 @@ use fabric_abi::{
     fi_cq_err_entry, fid_cq,
 };
 
-use super::domain::opened;
 use super::error::{check, explain};
-use super::slot::close;
+use super::object::Object;
 use super::{Domain, Failure, Result};
 
 /// A completion queue that is only polled.
 pub struct CompletionQueue {
-    raw: NonNull<fid_cq>,
+    object: Object<fid_cq>,
     /// Closed after the queue.
     _domain: Rc<Domain>,
 }
@@ -29,24 +28,23 @@ impl CompletionQueue {
             wait_obj: FI_WAIT_NONE,
             ..Default::default()
         };
-        let mut raw = ptr::null_mut();
-        let object = domain.as_ptr();
+        let parent = domain.as_ptr();
         // SAFETY: an open domain, attributes, and a place for the object.
-        let returned = unsafe {
-            call_slot!(
-                object,
-                ops,
-                cq_open,
-                object,
-                &mut attr,
-                &mut raw,
-                ptr::null_mut()
-            )
-        };
-        check("fi_cq_open", returned)?;
-        let raw = opened("fi_cq_open", raw)?;
+        let object = unsafe {
+            Object::open("fi_cq_open", |place| {
+                call_slot!(
+                    parent,
+                    ops,
+                    cq_open,
+                    parent,
+                    &mut attr,
+                    place,
+                    ptr::null_mut()
+                )
+            })
+        }?;
         Ok(Rc::new(CompletionQueue {
-            raw,
+            object,
             _domain: Rc::clone(domain),
         }))
     }
@@ -54,7 +52,7 @@ impl CompletionQueue {
     /// Whether an operation completed since the last call. One that failed is an error, and is
     /// explained on stderr.
     pub fn poll(&self) -> Result<bool> {
-        let cq = self.raw.as_ptr();
+        let cq = self.object.as_ptr();
         let mut entry = fi_cq_entry::default();
         // SAFETY: an open queue of this format, and room for one entry.
         let returned = unsafe { call_slot!(cq, ops, read, cq, (&raw mut entry).cast(), 1) };
@@ -67,7 +65,7 @@ impl CompletionQueue {
     }
 
     fn read_error(&self) -> Failure {
-        let cq = self.raw.as_ptr();
+        let cq = self.object.as_ptr();
         let mut entry = fi_cq_err_entry::default();
         // SAFETY: an open queue, and room for one error.
         let returned = unsafe { call_slot!(cq, ops, readerr, cq, &mut entry, 0) };
@@ -89,13 +87,6 @@ impl CompletionQueue {
     }
 
     pub(super) fn as_ptr(&self) -> *mut fid_cq {
-        self.raw.as_ptr()
-    }
-}
-
-impl Drop for CompletionQueue {
-    fn drop(&mut self) {
-        // SAFETY: open; endpoints bound to it hold a reference.
-        unsafe { close(&raw mut (*self.as_ptr()).fid) };
+        self.object.as_ptr()
     }
 }

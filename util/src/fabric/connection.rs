@@ -1,7 +1,7 @@
 //! Event queues and passive endpoints, fi_eq(3), fi_cm(3).
 
 use std::ffi::c_int;
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::rc::Rc;
 
 use fabric_abi::{
@@ -9,15 +9,14 @@ use fabric_abi::{
     fi_eq_cm_entry, fi_eq_err_entry, fid, fid_eq, fid_pep,
 };
 
-use super::domain::opened;
 use super::endpoint::name_of;
 use super::error::{check, explain};
-use super::slot::close;
+use super::object::Object;
 use super::{Fabric, Failure, Info, InfoList, Result};
 
 /// An event queue.
 pub struct EventQueue {
-    raw: NonNull<fid_eq>,
+    object: Object<fid_eq>,
     /// Closed after the queue.
     _fabric: Rc<Fabric>,
 }
@@ -37,31 +36,30 @@ impl EventQueue {
             wait_obj: FI_WAIT_UNSPEC,
             ..Default::default()
         };
-        let mut raw = ptr::null_mut();
-        let object = fabric.as_ptr();
+        let parent = fabric.as_ptr();
         // SAFETY: an open fabric, attributes, and a place for the object.
-        let returned = unsafe {
-            call_slot!(
-                object,
-                ops,
-                eq_open,
-                object,
-                &mut attr,
-                &mut raw,
-                ptr::null_mut()
-            )
-        };
-        check("fi_eq_open", returned)?;
-        let raw = opened("fi_eq_open", raw)?;
+        let object = unsafe {
+            Object::open("fi_eq_open", |place| {
+                call_slot!(
+                    parent,
+                    ops,
+                    eq_open,
+                    parent,
+                    &mut attr,
+                    place,
+                    ptr::null_mut()
+                )
+            })
+        }?;
         Ok(Rc::new(EventQueue {
-            raw,
+            object,
             _fabric: Rc::clone(fabric),
         }))
     }
 
     /// Waits up to so many milliseconds for the next connection event.
     pub fn wait(&self, milliseconds: c_int) -> Result<Option<Event>> {
-        let eq = self.raw.as_ptr();
+        let eq = self.object.as_ptr();
         let mut event = 0;
         let mut entry = fi_eq_cm_entry::default();
         let (place, room) = ((&raw mut entry).cast(), size_of_val(&entry));
@@ -89,7 +87,7 @@ impl EventQueue {
     }
 
     fn read_error(&self) -> Failure {
-        let eq = self.raw.as_ptr();
+        let eq = self.object.as_ptr();
         let mut entry = fi_eq_err_entry::default();
         // SAFETY: an open queue, and room for one error.
         let returned = unsafe { call_slot!(eq, ops, readerr, eq, &mut entry, 0) };
@@ -111,20 +109,13 @@ impl EventQueue {
     }
 
     pub(super) fn as_ptr(&self) -> *mut fid_eq {
-        self.raw.as_ptr()
-    }
-}
-
-impl Drop for EventQueue {
-    fn drop(&mut self) {
-        // SAFETY: open; endpoints bound to it hold a reference.
-        unsafe { close(&raw mut (*self.as_ptr()).fid) };
+        self.object.as_ptr()
     }
 }
 
 /// A passive endpoint that listens.
 pub struct PassiveEndpoint {
-    raw: NonNull<fid_pep>,
+    object: Object<fid_pep>,
     /// Closed after the endpoint, as is its fabric.
     _eq: Rc<EventQueue>,
 }
@@ -132,27 +123,26 @@ pub struct PassiveEndpoint {
 impl PassiveEndpoint {
     /// Listens where `info` says; requests arrive at the event queue.
     pub fn listen(fabric: &Fabric, info: &Info, eq: &Rc<EventQueue>) -> Result<PassiveEndpoint> {
-        let mut raw = ptr::null_mut();
-        let object = fabric.as_ptr();
+        let parent = fabric.as_ptr();
         // SAFETY: an open fabric, a result of fi_getinfo, and a place for the object.
-        let returned = unsafe {
-            call_slot!(
-                object,
-                ops,
-                passive_ep,
-                object,
-                info.as_ptr(),
-                &mut raw,
-                ptr::null_mut()
-            )
-        };
-        check("fi_passive_ep", returned)?;
-        let raw = opened("fi_passive_ep", raw)?;
+        let object = unsafe {
+            Object::open("fi_passive_ep", |place| {
+                call_slot!(
+                    parent,
+                    ops,
+                    passive_ep,
+                    parent,
+                    info.as_ptr(),
+                    place,
+                    ptr::null_mut()
+                )
+            })
+        }?;
         let endpoint = PassiveEndpoint {
-            raw,
+            object,
             _eq: Rc::clone(eq),
         };
-        let (pep, eq) = (raw.as_ptr(), eq.as_ptr());
+        let (pep, eq) = (endpoint.object.as_ptr(), eq.as_ptr());
         // SAFETY: an open endpoint and an open queue, which it keeps open.
         let returned = unsafe {
             call_slot!(
@@ -173,24 +163,17 @@ impl PassiveEndpoint {
 
     /// Where it listens.
     pub fn name(&self) -> Result<Vec<u8>> {
-        let pep = self.raw.as_ptr();
+        let pep = self.object.as_ptr();
         // SAFETY: an open endpoint; its name is read through its own table.
         unsafe { name_of(&raw mut (*pep).fid, (*pep).cm) }
     }
 
     /// Turns a request down.
     pub fn reject(&self, request: &Info) -> Result<()> {
-        let pep = self.raw.as_ptr();
+        let pep = self.object.as_ptr();
         let handle = request.handle();
         // SAFETY: an open endpoint and the handle of a request to it; no data.
         let returned = unsafe { call_slot!(pep, cm, reject, pep, handle, ptr::null(), 0) };
         check("fi_reject", returned).map(drop)
-    }
-}
-
-impl Drop for PassiveEndpoint {
-    fn drop(&mut self) {
-        // SAFETY: open, and nothing depends on it.
-        unsafe { close(&raw mut (*self.raw.as_ptr()).fid) };
     }
 }

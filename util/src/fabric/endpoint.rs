@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::rc::Rc;
 
 use fabric_abi::{
@@ -11,9 +11,8 @@ use fabric_abi::{
 };
 use libc::iovec;
 
-use super::domain::opened;
 use super::error::check;
-use super::slot::close;
+use super::object::Object;
 use super::{AddressVector, CompletionQueue, Domain, EventQueue, Failure, Info, Memory, Result};
 
 /// Registration key where the application chooses it.
@@ -39,10 +38,10 @@ pub enum Queue {
 /// An endpoint with one buffer for each direction. The caller waits for completions before it
 /// uses a buffer.
 pub struct Endpoint {
-    raw: NonNull<fid_ep>,
+    object: Object<fid_ep>,
+    /// Registration of the buffers, where the provider wants one; closed after the endpoint.
+    registration: Option<Object<fid_mr>>,
     binding: Binding,
-    /// Registration of the buffers, where the provider wants one; closed with the endpoint.
-    registration: Option<NonNull<fid_mr>>,
     /// Freed after the endpoint is closed.
     memory: Memory,
     /// What is in flight, by direction.
@@ -62,23 +61,23 @@ impl Endpoint {
         memory: Memory,
         tag: Option<u64>,
     ) -> Result<Endpoint> {
-        let mut raw = ptr::null_mut();
-        let object = domain.as_ptr();
+        let parent = domain.as_ptr();
         // SAFETY: an open domain, a result of fi_getinfo, and a place for the object.
-        let returned = unsafe {
-            call_slot!(
-                object,
-                ops,
-                endpoint,
-                object,
-                info.as_ptr(),
-                &mut raw,
-                ptr::null_mut()
-            )
-        };
-        check("fi_endpoint", returned)?;
+        let object = unsafe {
+            Object::open("fi_endpoint", |place| {
+                call_slot!(
+                    parent,
+                    ops,
+                    endpoint,
+                    parent,
+                    info.as_ptr(),
+                    place,
+                    ptr::null_mut()
+                )
+            })
+        }?;
         let mut endpoint = Endpoint {
-            raw: opened("fi_endpoint", raw)?,
+            object,
             binding,
             registration: None,
             memory,
@@ -98,29 +97,29 @@ impl Endpoint {
     }
 
     fn register(&mut self, domain: &Domain) -> Result<()> {
-        let mut raw = ptr::null_mut();
-        let object = domain.as_ptr();
+        let parent = domain.as_ptr();
         let (base, length) = (self.memory.receive_at().cast(), self.memory.len());
         // SAFETY: an open domain, memory that lives until the registration is closed, and a
         // place for the object.
-        let returned = unsafe {
-            call_slot!(
-                object,
-                mr,
-                reg,
-                &raw mut (*object).fid,
-                base,
-                length,
-                FI_SEND | FI_RECV,
-                0,
-                KEY,
-                0,
-                &mut raw,
-                ptr::null_mut(),
-            )
-        };
-        check("fi_mr_reg", returned)?;
-        self.registration = Some(opened("fi_mr_reg", raw)?);
+        let object = unsafe {
+            Object::open("fi_mr_reg", |place| {
+                call_slot!(
+                    parent,
+                    mr,
+                    reg,
+                    &raw mut (*parent).fid,
+                    base,
+                    length,
+                    FI_SEND | FI_RECV,
+                    0,
+                    KEY,
+                    0,
+                    place,
+                    ptr::null_mut(),
+                )
+            })
+        }?;
+        self.registration = Some(object);
         Ok(())
     }
 
@@ -159,7 +158,7 @@ impl Endpoint {
     /// The endpoint's own address.
     pub fn name(&self) -> Result<Vec<u8>> {
         // SAFETY: an open endpoint; its name is read through its own table.
-        unsafe { name_of(self.fid(), (*self.raw.as_ptr()).cm) }
+        unsafe { name_of(self.fid(), (*self.object.as_ptr()).cm) }
     }
 
     /// Whether an event is about this endpoint.
@@ -169,7 +168,7 @@ impl Endpoint {
 
     /// Asks for a connection to an address, without data.
     pub fn connect(&self, address: &[u8]) -> Result<()> {
-        let (ep, to) = (self.raw.as_ptr(), address.as_ptr().cast());
+        let (ep, to) = (self.object.as_ptr(), address.as_ptr().cast());
         // SAFETY: an open endpoint and an address of its format.
         let returned = unsafe { call_slot!(ep, cm, connect, ep, to, ptr::null(), 0) };
         check("fi_connect", returned).map(drop)
@@ -177,7 +176,7 @@ impl Endpoint {
 
     /// Accepts the request that the endpoint was opened for, without data.
     pub fn accept(&self) -> Result<()> {
-        let ep = self.raw.as_ptr();
+        let ep = self.object.as_ptr();
         // SAFETY: an open endpoint.
         let returned = unsafe { call_slot!(ep, cm, accept, ep, ptr::null(), 0) };
         check("fi_accept", returned).map(drop)
@@ -185,7 +184,7 @@ impl Endpoint {
 
     /// Ends the connection.
     pub fn shut_down(&self) -> Result<()> {
-        let ep = self.raw.as_ptr();
+        let ep = self.object.as_ptr();
         // SAFETY: an open endpoint.
         let returned = unsafe { call_slot!(ep, cm, shutdown, ep, 0) };
         check("fi_shutdown", returned).map(drop)
@@ -205,7 +204,7 @@ impl Endpoint {
 
     /// Receives into the whole receive buffer.
     pub fn post_receive(&self) -> Result<()> {
-        let ep = self.raw.as_ptr();
+        let ep = self.object.as_ptr();
         let (buf, len) = (self.memory.receive_at().cast(), self.memory.receive_len());
         let desc = self.descriptor();
         self.fly(Queue::Receive, "receive", |context| {
@@ -223,7 +222,7 @@ impl Endpoint {
 
     /// Sends the first bytes of the transmit buffer; a completion follows.
     pub fn send(&self, length: usize, to: u64) -> Result<()> {
-        let ep = self.raw.as_ptr();
+        let ep = self.object.as_ptr();
         let (buf, len) = self.outgoing(length)?;
         let desc = self.descriptor();
         self.fly(Queue::Transmit, "transmit", |context| {
@@ -242,7 +241,7 @@ impl Endpoint {
     /// Sends the first bytes of the transmit buffer, which is free again at once; no completion
     /// follows.
     pub fn inject(&self, length: usize, to: u64) -> Result<()> {
-        let ep = self.raw.as_ptr();
+        let ep = self.object.as_ptr();
         let (buf, len) = self.outgoing(length)?;
         // SAFETY: an open endpoint; the buffer is as long as said.
         let returned = unsafe {
@@ -256,7 +255,7 @@ impl Endpoint {
 
     /// As [`Endpoint::send`]; the completion says that the message left this process for good.
     pub fn send_to_completion(&self, length: usize, to: u64) -> Result<()> {
-        let ep = self.raw.as_ptr();
+        let ep = self.object.as_ptr();
         let (buf, len) = self.outgoing(length)?;
         let part = iovec {
             iov_base: buf.cast_mut(),
@@ -321,25 +320,13 @@ impl Endpoint {
     }
 
     fn descriptor(&self) -> *mut c_void {
+        let registration = self.registration.as_ref();
         // SAFETY: an open registration.
-        self.registration
-            .map_or(ptr::null_mut(), |mr| unsafe { mr.as_ref().mem_desc })
+        registration.map_or(ptr::null_mut(), |mr| unsafe { (*mr.as_ptr()).mem_desc })
     }
 
     fn fid(&self) -> *mut fid {
-        // SAFETY: an open endpoint; only the place of its member is taken.
-        unsafe { &raw mut (*self.raw.as_ptr()).fid }
-    }
-}
-
-impl Drop for Endpoint {
-    fn drop(&mut self) {
-        // SAFETY: open, and nothing depends on it.
-        unsafe { close(self.fid()) };
-        if let Some(registration) = self.registration {
-            // SAFETY: open; the endpoint that used it is closed.
-            unsafe { close(&raw mut (*registration.as_ptr()).fid) };
-        }
+        self.object.fid()
     }
 }
 
