@@ -60,6 +60,19 @@ fn taken(side: &Side) -> Vec<u64> {
     all
 }
 
+/// Goes on with a writer and a side with little room that has not read what was written.
+fn after_writes(then: impl FnOnce(&mut Side, &mut Side)) {
+    let mut place = [0; 8];
+    let (mut b, region) = limited(&mut place);
+    let (mut a, to) = writer(&mut b);
+    let mut out = [7; 8];
+    write_many(&mut a, to, &mut out, 0);
+    drive_without_reading(&mut [&mut a, &mut b]);
+    then(&mut a, &mut b);
+    b.table.close(&region).unwrap();
+    assert_eq!(place, out);
+}
+
 fn drive_without_reading(sides: &mut [&mut Side]) {
     for _ in 0..300 {
         sides.iter_mut().for_each(|side| side.drive());
@@ -68,51 +81,40 @@ fn drive_without_reading(sides: &mut [&mut Side]) {
 
 #[test]
 fn who_writes_with_data_is_held_back_until_the_queue_is_read_and_nothing_is_lost() {
-    let mut place = [0; 8];
-    let (mut b, _region) = limited(&mut place);
-    let (mut a, to) = writer(&mut b);
-    let mut out = [7; 8];
-    write_many(&mut a, to, &mut out, 0);
-    let mut all = Vec::new();
-    while all.len() < WRITES as usize - ROOM {
-        drive_without_reading(&mut [&mut a, &mut b]);
-        let more = taken(&b);
-        assert_eq!(more.len(), ROOM, "after {}", all.len());
-        all.extend(more);
-    }
-    until(&mut [&mut a, &mut b], |sides| {
-        all.extend(taken(sides[1]));
-        all.len() == WRITES as usize
+    after_writes(|a, b| {
+        let mut all = Vec::new();
+        while all.len() < WRITES as usize - ROOM {
+            drive_without_reading(&mut [a, b]);
+            let more = taken(b);
+            assert_eq!(more.len(), ROOM, "after {}", all.len());
+            all.extend(more);
+        }
+        until(&mut [a, b], |sides| {
+            all.extend(taken(sides[1]));
+            all.len() == WRITES as usize
+        });
+        assert!(all.into_iter().eq(0..WRITES));
+        assert_eq!(completed(&mut [a, b], 0, WRITES as usize).len(), 200);
+        assert!(b.core.unreported.is_empty());
     });
-    assert!(all.into_iter().eq(0..WRITES));
-    assert_eq!(
-        completed(&mut [&mut a, &mut b], 0, WRITES as usize).len(),
-        200
-    );
-    assert!(b.core.unreported.is_empty());
-    assert_eq!(place, out);
 }
 
 #[test]
 fn who_sleeps_while_a_peer_is_held_back_goes_on_when_the_queue_was_read_elsewhere() {
-    let mut place = [0; 8];
-    let (mut b, _region) = limited(&mut place);
-    let (mut a, to) = writer(&mut b);
-    let mut out = [7; 8];
-    write_many(&mut a, to, &mut out, 0);
-    drive_without_reading(&mut [&mut a, &mut b]);
-    // There is nothing to do, so it sleeps.
-    until(&mut [], |_| b.core.prepare_wait(Sleeper::Thread));
-    let mut all = taken(&b);
-    // The next one that is about to sleep finds room.
-    while all.len() < WRITES as usize {
-        let may_sleep = b.core.prepare_wait(Sleeper::Thread);
-        let more = taken(&b);
-        assert!(more.len() <= ROOM && (!may_sleep || !more.is_empty()));
-        all.extend(more);
-        a.core.progress();
-    }
-    assert!(all.into_iter().eq(0..WRITES));
+    after_writes(|a, b| {
+        // There is nothing to do, so it sleeps.
+        until(&mut [], |_| b.core.prepare_wait(Sleeper::Thread));
+        let mut all = taken(b);
+        // The next one that is about to sleep finds room.
+        while all.len() < WRITES as usize {
+            let may_sleep = b.core.prepare_wait(Sleeper::Thread);
+            let more = taken(b);
+            assert!(more.len() <= ROOM && (!may_sleep || !more.is_empty()));
+            all.extend(more);
+            a.core.progress();
+        }
+        assert!(all.into_iter().eq(0..WRITES));
+    });
 }
 
 #[test]
@@ -145,38 +147,30 @@ fn peers_that_are_held_back_share_the_room_in_turn() {
 
 #[test]
 fn an_endpoint_closes_while_a_peer_is_held_back() {
-    let mut place = [0; 8];
-    let (mut b, _region) = limited(&mut place);
-    let (mut a, to) = writer(&mut b);
-    let mut out = [7; 8];
-    write_many(&mut a, to, &mut out, 0);
-    drive_without_reading(&mut [&mut a, &mut b]);
-    until(&mut [], |_| b.core.send_last(b.ep).is_none());
-    b.core.close(b.ep);
-    assert_eq!(taken(&b).len(), ROOM);
-    until(&mut [&mut a, &mut b], |sides| {
-        while sides[0].error().is_some() {}
-        sides[0].completions();
-        sides[0].core.links.is_empty()
+    after_writes(|a, b| {
+        until(&mut [], |_| b.core.send_last(b.ep).is_none());
+        b.core.close(b.ep);
+        assert_eq!(taken(b).len(), ROOM);
+        until(&mut [a, b], |sides| {
+            while sides[0].error().is_some() {}
+            sides[0].completions();
+            sides[0].core.links.is_empty()
+        });
+        assert_eq!(taken(b).len(), 0);
     });
-    assert_eq!(taken(&b).len(), 0);
 }
 
 #[test]
 fn what_a_peer_has_written_that_has_closed_meanwhile_is_reported() {
-    let mut place = [0; 8];
-    let (mut b, _region) = limited(&mut place);
-    let (mut a, to) = writer(&mut b);
-    let mut out = [7; 8];
-    write_many(&mut a, to, &mut out, 0);
-    drive_without_reading(&mut [&mut a, &mut b]);
-    a.core.close(a.ep);
-    drive_without_reading(&mut [&mut b]);
-    let mut all = Vec::new();
-    until(&mut [&mut b], |sides| {
-        all.extend(taken(sides[0]));
-        all.len() == WRITES as usize
+    after_writes(|a, b| {
+        a.core.close(a.ep);
+        drive_without_reading(&mut [b]);
+        let mut all = Vec::new();
+        until(&mut [b], |sides| {
+            all.extend(taken(sides[0]));
+            all.len() == WRITES as usize
+        });
+        assert!(all.into_iter().eq(0..WRITES));
+        until(&mut [b], |sides| sides[0].core.links.is_empty());
     });
-    assert!(all.into_iter().eq(0..WRITES));
-    until(&mut [&mut b], |sides| sides[0].core.links.is_empty());
 }

@@ -101,6 +101,21 @@ fn pair(local: bool) -> (Side, Side) {
     (a, b)
 }
 
+/// Goes on with a writer and a side with little room that has not read what was written, once
+/// through a socket and once through memory.
+fn after_writes(then: impl Fn(&Side, &Side)) {
+    for local in [false, true] {
+        let (a, b) = pair(local);
+        let (mut out, mut place) = ([7; 8], [0; 8]);
+        let region = register(&b, &mut place);
+        write_many(&a, &mut out, 0);
+        drive_without_reading(&b);
+        then(&a, &b);
+        b.memory.close(&region).unwrap();
+        assert_eq!(place, out);
+    }
+}
+
 /// Drives a side whose queue is not read until its peers are held back, and some more.
 fn drive_without_reading(b: &Side) {
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -113,42 +128,31 @@ fn drive_without_reading(b: &Side) {
 
 #[test]
 fn who_writes_with_data_is_held_back_until_the_queue_is_read_and_nothing_is_lost() {
-    for local in [false, true] {
-        let (a, b) = pair(local);
-        let (mut out, mut place) = ([7; 8], [0; 8]);
-        let region = register(&b, &mut place);
-        write_many(&a, &mut out, 0);
+    after_writes(|a, b| {
         let mut all = Vec::new();
         while all.len() < WRITES as usize - ROOM {
-            drive_without_reading(&b);
-            let more = taken(&b);
+            drive_without_reading(b);
+            let more = taken(b);
             assert_eq!(more.len(), ROOM, "after {}", all.len());
             all.extend(more);
         }
-        until([&a, &a], || {
+        until([a, a], || {
             b.engine.progress();
-            all.extend(taken(&b));
+            all.extend(taken(b));
             all.len() == WRITES as usize
         });
         assert!(all.iter().copied().eq(0..WRITES));
         // Later messages take the fast path again.
-        assert!(!is_held_back(&b));
+        assert!(!is_held_back(b));
         let core = b.engine.core();
         assert!(core.conns.values().all(|conn| conn.detours.let_in()));
         drop(core);
-        b.memory.close(&region).unwrap();
-        assert_eq!(place, out);
-    }
+    });
 }
 
 #[test]
 fn a_blocking_read_goes_on_with_who_is_held_back() {
-    for local in [false, true] {
-        let (a, b) = pair(local);
-        let (mut out, mut place) = ([7; 8], [0; 8]);
-        let region = register(&b, &mut place);
-        write_many(&a, &mut out, 0);
-        drive_without_reading(&b);
+    after_writes(|_, b| {
         let mut all: Vec<u64> = Vec::new();
         while all.len() < WRITES as usize {
             // A blocking read does not wait for more than there is room for.
@@ -157,34 +161,27 @@ fn a_blocking_read_goes_on_with_who_is_held_back() {
             assert!(read.is_ok(), "{read:?} after {}", all.len());
         }
         assert!(all.into_iter().eq(0..WRITES));
-        b.memory.close(&region).unwrap();
-    }
+    });
 }
 
 #[test]
 fn who_sleeps_while_a_peer_is_held_back_goes_on_when_the_queue_was_read_elsewhere() {
-    for local in [false, true] {
-        let (a, b) = pair(local);
-        let (mut out, mut place) = ([7; 8], [0; 8]);
-        let region = register(&b, &mut place);
-        write_many(&a, &mut out, 0);
-        drive_without_reading(&b);
+    after_writes(|_, b| {
         // There is nothing to do, so it may sleep.
         let deadline = Instant::now() + Duration::from_secs(20);
         while !b.engine.prepare_wait() {
             assert!(Instant::now() < deadline, "it does not sleep");
         }
-        let mut all = taken(&b);
+        let mut all = taken(b);
         // The next thread that prepares to sleep finds room.
         while all.len() < WRITES as usize {
             b.engine.prepare_wait();
-            let more = taken(&b);
+            let more = taken(b);
             assert!(more.len() <= ROOM);
             all.extend(more);
         }
         assert!(all.into_iter().eq(0..WRITES));
-        b.memory.close(&region).unwrap();
-    }
+    });
 }
 
 #[test]
@@ -218,44 +215,32 @@ fn peers_that_are_held_back_share_the_room_in_turn() {
 
 #[test]
 fn an_endpoint_closes_while_a_peer_is_held_back() {
-    for local in [false, true] {
-        let (a, b) = pair(local);
-        let (mut out, mut place) = ([7; 8], [0; 8]);
-        let region = register(&b, &mut place);
-        write_many(&a, &mut out, 0);
-        drive_without_reading(&b);
+    after_writes(|a, b| {
         b.engine.close(b.ep);
         b.engine.progress();
-        assert!(!is_held_back(&b));
-        assert_eq!(taken(&b).len(), ROOM);
-        until([&a, &a], || a.open_connections().is_empty());
-        b.memory.close(&region).unwrap();
-    }
+        assert!(!is_held_back(b));
+        assert_eq!(taken(b).len(), ROOM);
+        until([a, a], || a.open_connections().is_empty());
+    });
 }
 
 #[test]
 fn what_a_peer_has_written_that_has_closed_meanwhile_is_reported() {
-    for local in [false, true] {
-        let (a, b) = pair(local);
-        let (mut out, mut place) = ([7; 8], [0; 8]);
-        let region = register(&b, &mut place);
-        write_many(&a, &mut out, 0);
-        drive_without_reading(&b);
+    after_writes(|a, b| {
         a.engine.close(a.ep);
-        drive_without_reading(&b);
+        drive_without_reading(b);
         let mut all = Vec::new();
-        until([&a, &a], || {
+        until([a, a], || {
             b.engine.progress();
-            all.extend(taken(&b));
+            all.extend(taken(b));
             all.len() == WRITES as usize
         });
         assert!(all.into_iter().eq(0..WRITES));
-        until([&a, &a], || {
+        until([a, a], || {
             b.engine.progress();
             b.open_connections().is_empty()
         });
-        b.memory.close(&region).unwrap();
-    }
+    });
 }
 
 /// A message of a peer that is in no address vector is refused: nothing is reported, and the peer
