@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use prov_util::logging::SUBSYSTEMS;
+use prov_base::logging::SUBSYSTEMS;
 
 use crate::level::Level;
 use crate::provider::Provider;

@@ -10,7 +10,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use fabric_abi::*;
-use prov_util::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 use prov_util::marshal::layout::{self, Layout};
 
 use crate::c_log::{self, Topic};

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 
 use fabric_abi::*;
-use prov_util::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 use crate::deep::Deep;
 use crate::framework::Framework;

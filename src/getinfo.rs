@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString};
 use std::fmt;
 
 use fabric_abi::*;
-use prov_util::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 use crate::deep::Deep;
 use crate::framework::Framework;

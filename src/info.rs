@@ -8,7 +8,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::{NonNull, null_mut};
 
 use fabric_abi::*;
-use prov_util::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 use crate::deep::Deep;
 use crate::version::Version;

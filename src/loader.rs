@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use fabric_abi::fi_provider;
+use prov_base::uncancelled::Uncancelled;
 use prov_util::ffi::provider::file_of;
-use prov_util::uncancelled::Uncancelled;
 
 use crate::candidate::{Candidate, Library, Precedence, Useless};
 use crate::level::CORE;

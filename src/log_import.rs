@@ -4,7 +4,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use fabric_abi::*;
-use prov_util::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 use prov_util::ffi::status;
 
 use crate::c_log::{self, Topic};

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fabric_abi::*;
 use log::Record;
-use prov_util::logging::SUBSYSTEMS;
+use prov_base::logging::SUBSYSTEMS;
 
 use crate::level::Level;
 use crate::provider::Provider;

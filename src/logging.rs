@@ -18,7 +18,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use env_logger::{Target, WriteStyle};
 use log::{LevelFilter, Log, Metadata, Record};
-use prov_util::logging::origin;
+use prov_base::logging::origin;
 
 use crate::level::{CORE, Level};
 use crate::listening;

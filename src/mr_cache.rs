@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use fabric_abi::*;
-use prov_util::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 use prov_util::ffi::status;
 
 use crate::own_object::OPS_UNSUPPORTED;

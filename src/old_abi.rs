@@ -1,7 +1,7 @@
 //! The structures of callers that were built against older headers.
 
 use fabric_abi::*;
-use prov_util::errno::Result;
+use prov_base::errno::Result;
 use prov_util::marshal::layout::{self, Layout, widen};
 
 use crate::deep::Deep;

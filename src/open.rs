@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_void};
 
 use fabric_abi::*;
-use prov_util::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 use crate::version::Version;
 use crate::{log_import, mr_cache};

@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use prov_util::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 use crate::config_file::ConfigFile;
 use crate::intern::intern;

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::ptr::NonNull;
 
 use fabric_abi::*;
-use prov_util::errno::{Errno, Result};
-use prov_util::uncancelled::Uncancelled;
+use prov_base::errno::{Errno, Result};
+use prov_base::uncancelled::Uncancelled;
 
 use crate::deep::Deep;
 use crate::info::Info;

@@ -54,7 +54,7 @@ pub unsafe fn text(data: *const c_void, datatype: fi_type) -> String {
             FI_TYPE_LOG_LEVEL => Level::from_c(*data.cast())
                 .map_or("Unknown", Level::name)
                 .into(),
-            FI_TYPE_LOG_SUBSYS => prov_util::logging::SUBSYSTEMS
+            FI_TYPE_LOG_SUBSYS => prov_base::logging::SUBSYSTEMS
                 .get(*data.cast::<u32>() as usize)
                 .copied()
                 .unwrap_or("Unknown")

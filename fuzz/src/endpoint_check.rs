@@ -13,6 +13,10 @@ use fabric_abi::{
     FI_ADDR_UNSPEC, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_MULTI_RECV, FI_REMOTE_READ,
     FI_REMOTE_WRITE, FI_SUM, FI_UINT64, FI_VERSION,
 };
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
+use prov_base::process_memory::Seal;
+use prov_base::sync::LockKind;
 use prov_local::process::{Card, OtherProcess, Reading};
 use prov_message::{Attributes, Core as _, EpKey};
 use prov_tcp::engine::link::detours::Detour;
@@ -29,20 +33,16 @@ use prov_tcp::wire::header::{BASE, Header, MAX_HEADER, Op};
 use prov_tcp::wire::rdm::Identity;
 use prov_tcp::wire::stream::{Event, Stream};
 use prov_util::av::{self, Av, Insertion};
-use prov_util::buffer::AppIov;
 use prov_util::cq::{Cq, CqConfig};
 use prov_util::desc::Descs;
 use prov_util::eq::{ConnectionEvents, Eq};
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::{Class, Handle, Use};
 use prov_util::mr::{self, Job, Memory, MrTable};
-use prov_util::process_memory::Seal;
 use prov_util::progress::Progress;
 use prov_util::request::{
     Access, Atomic, AtomicKind, Receive, RemoteAccess, RemoteIov, RemotePiece, Select, Tag,
     Transmit,
 };
-use prov_util::sync::LockKind;
 use prov_util::wait::Attachment;
 
 /// Where the stranger says that it listens.
@@ -158,7 +158,7 @@ struct Endpoint {
 struct Door(Arc<Mutex<Option<Incomer>>>);
 
 fn is_from(incomer: &Incomer, stranger: &TcpStream) -> bool {
-    let caller = prov_util::socket::peer_name(incomer.socket.as_fd());
+    let caller = prov_base::socket::peer_name(incomer.socket.as_fd());
     caller.ok() == stranger.local_addr().ok()
 }
 

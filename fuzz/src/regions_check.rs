@@ -6,15 +6,15 @@ use std::os::unix::net::UnixStream;
 use std::ptr::null_mut;
 
 use fabric_abi::{FI_REMOTE_CQ_DATA, FI_REMOTE_READ};
+use prov_base::buffer::AppIov;
+use prov_base::process_memory::{OtherIov, Seal, WRITTEN};
 use prov_local::channel::Channel;
 use prov_local::onesided::table::RegionTable;
 use prov_local::onesided::window::{Outcome, Window};
 use prov_local::process::OtherProcess;
 use prov_message::peers::Bytes;
-use prov_util::buffer::AppIov;
 use prov_util::desc::Descs;
 use prov_util::mr::publish::{Published, Publisher};
-use prov_util::process_memory::{OtherIov, Seal, WRITTEN};
 use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 
 /// Bytes of the memory that regions may be in.

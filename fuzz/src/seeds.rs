@@ -1,6 +1,7 @@
 //! Inputs to start fuzzing from: one of everything that a well-behaved peer
 //! says, and a conversation of all of it.
 
+use prov_base::atomic_ops::Form;
 use prov_tcp::wire::ByteOrder;
 use prov_tcp::wire::atomic::AtomicWord;
 use prov_tcp::wire::handshake::{Features, Kind, Message};
@@ -8,7 +9,6 @@ use prov_tcp::wire::header::{
     DELIVERY_COMPLETE, Header, MAX_HEADER, NAMED, Op, REMOTE_CQ_DATA, RmaIov, TAGGED,
 };
 use prov_tcp::wire::rdm::Identity;
-use prov_util::atomic_ops::Form;
 
 /// Inputs for the `handshake` target.
 pub fn handshakes() -> Vec<Vec<u8>> {

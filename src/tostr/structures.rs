@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use fabric_abi::*;
-use prov_util::address_text;
+use prov_base::address_text;
 
 use super::names::{self, Names};
 use super::object;

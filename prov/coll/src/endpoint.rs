@@ -5,12 +5,12 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use fabric_abi::{FI_JOIN_COMPLETE, fi_addr_t};
+use prov_base::errno::{Errno, Result};
 use prov_util::cntr::Cntr;
 use prov_util::collective::{Collective, Join};
 use prov_util::cq::{Completion, Cq, ErrorCompletion};
 use prov_util::endpoint::{self, Bindings, NoSharedReceive, Standing};
 use prov_util::eq::{Eq, Event, EventBody, EventError};
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::ep::{EndpointObject, TransferOwner};
 use prov_util::ffi::{Handle, Use};
 use prov_util::progress::Progress;

@@ -9,12 +9,12 @@ use std::ffi::c_void;
 use std::ptr::{with_exposed_provenance_mut, without_provenance_mut};
 
 use fabric_abi::*;
-use prov_util::buffer::AppIov;
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
 use prov_util::collective::{Collective, Join, Kind, Place};
 use prov_util::cq::{Completion, ErrorCompletion};
 use prov_util::desc::Descs;
 use prov_util::endpoint::Standing;
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::FidRef;
 use prov_util::ffi::ep::TransferOwner;
 use prov_util::request::{Receive, Select, Tag, Transmit};
@@ -249,8 +249,8 @@ impl Engine {
         steps: Program,
         memory: Memories,
         kinds: (
-            Option<prov_util::atomic_ops::Datatype>,
-            Option<prov_util::atomic_ops::Op>,
+            Option<prov_base::atomic_ops::Datatype>,
+            Option<prov_base::atomic_ops::Op>,
         ),
         then: Then,
     ) -> Result {

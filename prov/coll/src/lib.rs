@@ -22,20 +22,21 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use fabric_abi::*;
+use prov_base::errno::{Errno, Result};
+use prov_base::log_targets;
+use prov_base::logging::Targets;
+use prov_base::sync::LockKind;
 use prov_util::attr::{
     Base, DomainAttr, EpAttr, FabricAttr, Info, Offers, Request, RxAttr, TxAttr, named, version,
 };
 use prov_util::domain;
 use prov_util::endpoint::{NoPassiveEndpoint, NoSharedReceive};
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Handle;
 use prov_util::ffi::domain::{DomainObject, PeerDomain};
 use prov_util::ffi::ep::TransferOwner;
 use prov_util::ffi::fabric::FabricObject;
-use prov_util::logging::Targets;
 use prov_util::mr::{Config, MrTable};
-use prov_util::sync::LockKind;
-use prov_util::{log_targets, provider};
+use prov_util::provider;
 
 use self::endpoint::CollEndpoint;
 

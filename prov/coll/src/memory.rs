@@ -1,8 +1,8 @@
 //! The memory of an operation: the application's, and scratch memory of its own.
 
-use prov_util::atomic_ops::{Datatype, Op, combine};
-use prov_util::buffer::AppIov;
-use prov_util::errno::Result;
+use prov_base::atomic_ops::{Datatype, Op, combine};
+use prov_base::buffer::AppIov;
+use prov_base::errno::Result;
 
 use crate::program::{Memory, Pieces, Span};
 use crate::scratch::Scratch;

@@ -1,8 +1,8 @@
 //! An operation in progress at one member.
 
 use fabric_abi::fi_addr_t;
-use prov_util::atomic_ops::{Datatype, Op};
-use prov_util::errno::{Errno, Result};
+use prov_base::atomic_ops::{Datatype, Op};
+use prov_base::errno::{Errno, Result};
 use prov_util::ffi::FidRef;
 
 use crate::memory::Memories;

@@ -2,7 +2,7 @@
 
 use std::cell::UnsafeCell;
 
-use prov_util::buffer::AppIov;
+use prov_base::buffer::AppIov;
 
 /// A block of memory. Its owner keeps it until all operations end that use some of it.
 pub struct Scratch(Box<[UnsafeCell<u8>]>);

@@ -21,8 +21,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use prov_util::buffer::{Iov, Piece};
-use prov_util::errno::{Errno, Result};
+use prov_base::buffer::{Iov, Piece};
+use prov_base::errno::{Errno, Result};
 
 use self::area::{Area, Place};
 pub use self::flight_words::FlightWords;

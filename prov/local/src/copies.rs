@@ -11,8 +11,8 @@ mod transfer;
 
 use std::collections::VecDeque;
 
+use prov_base::errno::Result;
 use prov_message::{EpKey, Target, Transport};
-use prov_util::errno::Result;
 use prov_util::mr::MrTable;
 
 pub use self::copying::{Copying, Work};

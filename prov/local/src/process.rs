@@ -13,10 +13,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::OnceLock;
 
 use libc::iovec;
-use prov_util::buffer::{AppIov, IOV_LIMIT, Iov};
-use prov_util::errno::{Errno, Result};
-use prov_util::memory_file;
-use prov_util::process_memory::{OtherIov, OtherPiece, Seal, Token, read, write};
+use prov_base::buffer::{AppIov, IOV_LIMIT, Iov};
+use prov_base::errno::{Errno, Result};
+use prov_base::memory_file;
+use prov_base::process_memory::{OtherIov, OtherPiece, Seal, Token, read, write};
 use rustix::fs::{AtFlags, FileType, MemfdFlags, StatxFlags, statx};
 
 pub use self::itself::Ends;
@@ -25,7 +25,7 @@ pub(crate) use self::memory::Memory;
 use self::memory::Way;
 pub use self::witness::Witness;
 
-/// Where a [`Seal`](prov_util::process_memory::Seal) is, for who may look at the files of this process; nobody else
+/// Where a [`Seal`](prov_base::process_memory::Seal) is, for who may look at the files of this process; nobody else
 /// is told where anything is in it.
 #[derive(Debug)]
 pub struct Card(File);
@@ -411,7 +411,7 @@ impl List {
 
 #[cfg(test)]
 mod tests {
-    use prov_util::process_memory::Seal;
+    use prov_base::process_memory::Seal;
 
     use super::child::Child;
     use super::*;

@@ -10,8 +10,8 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use prov_util::errno::{Errno, Result};
-use prov_util::memory_file;
+use prov_base::errno::{Errno, Result};
+use prov_base::memory_file;
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat,
     ftruncate,

@@ -2,11 +2,11 @@
 
 use fabric_abi::FI_REMOTE_READ;
 use libc::iovec;
+use prov_base::buffer::AppIov;
+use prov_base::errno::Errno;
+use prov_base::process_memory::{OtherIov, Seal};
 use prov_local::process::OtherProcess;
-use prov_util::buffer::AppIov;
-use prov_util::errno::Errno;
 use prov_util::mr::{Config, Job, Memory, MrTable, Request};
-use prov_util::process_memory::{OtherIov, Seal};
 
 #[test]
 fn what_others_copy_of_a_closed_region_is_not_taken_for_its_bytes() {

@@ -16,12 +16,13 @@ use std::ffi::CStr;
 use std::sync::{Arc, OnceLock};
 
 use fabric_abi::{FI_ADDR_STR, fi_provider};
+use prov_base::errno::{Errno, Result};
+use prov_base::{log_targets, logging::Targets, sync::LockKind};
 use prov_message::objects::{Domain, Enabling, Provider, SoftEndpoint, SoftFabric};
 use prov_message::{Lane, Member, Names, Sizes, Target, attributes};
 use prov_util::attr::{Base, FabricAttr, Info, Request, named, version};
 use prov_util::av::format::Format;
-use prov_util::errno::{Errno, Result};
-use prov_util::{log_targets, logging::Targets, mr::MrTable, provider, sync::LockKind};
+use prov_util::{mr::MrTable, provider};
 
 use self::network::Network;
 

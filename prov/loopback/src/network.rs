@@ -1,7 +1,7 @@
 //! The endpoints of the process, by address, and operations between them.
 
+use prov_base::errno::{Errno, Result};
 use prov_message::{Action, Core, Endpoints, EpKey, Far, NoErrand, Own, Sources, Within};
-use prov_util::errno::{Errno, Result};
 use prov_util::request::{Atomic, RemoteAccess, Transmit};
 use slotmap::{Key, KeyData};
 

@@ -4,10 +4,10 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{null_mut, without_provenance_mut};
 
 use fabric_abi::*;
+use prov_base::buffer::AppIov;
 use prov_message::{Attributes, Core, EpKey};
 use prov_util::attr::Request;
 use prov_util::av::{self, Av, Insertion};
-use prov_util::buffer::AppIov;
 use prov_util::cq::{Completion, Cq, CqConfig};
 use prov_util::desc::Descs;
 use prov_util::ffi::{Class, Use};

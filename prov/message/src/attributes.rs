@@ -1,10 +1,10 @@
 //! The attributes that fi_getinfo(3) reports for a provider built from this crate.
 
 use fabric_abi::*;
+use prov_base::buffer::IOV_LIMIT;
 use prov_util::attr::{
     DomainAttr, EpAttr, FabricAttr, Info, MR_BASIC, MR_SCALABLE, RxAttr, TxAttr,
 };
-use prov_util::buffer::IOV_LIMIT;
 
 use crate::checks::Sizes;
 

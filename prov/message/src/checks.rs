@@ -1,8 +1,8 @@
 //! Checks of an operation's arguments that do not depend on the transport (fi_msg(3), fi_rma(3),
 //! fi_atomic(3)).
 
-use prov_util::buffer::AppIov;
-use prov_util::errno::{Errno, Result};
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
 use prov_util::request::{Atomic, AtomicKind, RemoteAccess, Transmit};
 
 /// The largest sizes that a provider supports, in bytes.

@@ -10,9 +10,9 @@ pub mod receiving;
 pub mod target;
 pub mod whole;
 
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
 use prov_util::av::Changes;
-use prov_util::buffer::AppIov;
-use prov_util::errno::{Errno, Result};
 use prov_util::mr::Job;
 use slotmap::SlotMap;
 

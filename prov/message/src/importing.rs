@@ -4,9 +4,9 @@
 use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};
 
+use prov_base::errno::{Errno, Result};
 use prov_util::av::InsertObserver;
 use prov_util::drive::Signals;
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::srx::{Discarded, StartReceives, Started};
 use prov_util::progress::Progress;
 

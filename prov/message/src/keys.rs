@@ -1,7 +1,7 @@
 //! Keys of the objects in a lane. A key is never reused (slotmap), so that an event or a peer that
 //! names an object which is gone finds nothing.
 
-use prov_util::poller;
+use prov_base::poller;
 use slotmap::{Key, KeyData};
 
 /// A key in the form that is sent to peers.
@@ -58,7 +58,7 @@ impl<L: Key, D: Key> poller::Source for Source<L, D> {
 
 #[cfg(test)]
 mod tests {
-    use prov_util::poller::Source as _;
+    use prov_base::poller::Source as _;
     use slotmap::{SlotMap, new_key_type};
 
     use super::*;

@@ -14,12 +14,12 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use fabric_abi::{FI_PEEK, FI_PEER_TRANSFER};
+use prov_base::errno::{Errno, Result};
+use prov_base::sync::{Guard, Lock, LockKind};
 use prov_util::av::Changes;
 use prov_util::drive::{Driven, Helper, Seat, Signals, Sleeper, Waiting};
-use prov_util::errno::{Errno, Result};
 use prov_util::progress::Progress;
 use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
-use prov_util::sync::{Guard, Lock, LockKind};
 
 use crate::endpoints::Endpoints;
 use crate::endpoints::inbox::{Action, Transport};

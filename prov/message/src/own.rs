@@ -6,8 +6,8 @@
 //! taken (rendezvous).
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE};
-use prov_util::buffer::AppIov;
-use prov_util::errno::{Errno, Result};
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
 use prov_util::request::{Atomic, RemoteAccess, Transmit};
 use slotmap::{SlotMap, new_key_type};
 

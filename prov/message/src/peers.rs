@@ -34,7 +34,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use prov_util::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 use prov_util::matching::ANY_SOURCE;
 use slotmap::{SlotMap, new_key_type};
 

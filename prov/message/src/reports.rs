@@ -7,12 +7,12 @@ use fabric_abi::{
     FI_CLAIM, FI_COMPLETION, FI_MSG, FI_MULTI_RECV, FI_PEER_TRANSFER, FI_RECV, FI_REMOTE_CQ_DATA,
     FI_REMOTE_READ, FI_REMOTE_WRITE, FI_TAGGED,
 };
+use prov_base::buffer::{AppIov, Iov};
+use prov_base::errno::{Errno, Result};
 use prov_util::av::Av;
-use prov_util::buffer::{AppIov, Iov};
 use prov_util::cntr::Cntr;
 use prov_util::cq::{Completion, Cq, ErrorCompletion};
 use prov_util::endpoint::{Bindings, Counters, SharedReceive};
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Use;
 use prov_util::matching::{ANY_SOURCE, Cancelled, Message, Single};
 use prov_util::request::{Receive, Select, Transmit};

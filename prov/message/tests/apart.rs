@@ -1,7 +1,7 @@
 //! Messages that a provider buffers itself share the budgets with those in the inboxes.
 
+use prov_base::errno::Errno;
 use prov_message::{Arrival, Attributes, Endpoints, EpKey, Limits, Transport};
-use prov_util::errno::Errno;
 use prov_util::matching::ANY_SOURCE;
 use prov_util::mr::Job;
 use slotmap::{DefaultKey, SlotMap};

@@ -4,8 +4,8 @@
 use std::ffi::c_void;
 
 use fabric_abi::{FI_ADDR_UNSPEC, FI_COMPLETION, FI_INJECT, FI_REMOTE_CQ_DATA, FI_SUM, FI_UINT64};
+use prov_base::buffer::AppIov;
 use prov_message::peers::{Bytes, Deferred, Request};
-use prov_util::buffer::AppIov;
 use prov_util::desc::Descs;
 use prov_util::request::{
     Access, Atomic, AtomicKind, RemoteAccess, RemoteIov, RemotePiece, Tag, Transmit,

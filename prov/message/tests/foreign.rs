@@ -14,23 +14,23 @@ use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::Arc;
 
 use fabric_abi::{FI_COMPLETION, fi_peer_srx_context};
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
+use prov_base::sync::LockKind;
 use prov_message::lane::NoErrand;
 use prov_message::{
     Action, Arrival, Attributes, Core, Course, Endpoints, EpKey, Expected, Importing, Kept, Lane,
     Limits, OwnerDrives, Placing, Receipt, Sources, Then, Transport, Unmatched, Waiting,
 };
 use prov_util::av::InsertObserver;
-use prov_util::buffer::AppIov;
 use prov_util::cq::{Cq, CqConfig};
 use prov_util::desc::Descs;
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::srx::{ImportedSrx, OwnedQueue, QueueOwner, SharedQueue, StartReceives};
 use prov_util::ffi::{Handle, Use};
 use prov_util::matching::{ANY_SOURCE, Filter, Receive};
 use prov_util::mr::Job;
 use prov_util::progress::Progress;
 use prov_util::request::{Receive as Request, Select, Transmit};
-use prov_util::sync::LockKind;
 use slotmap::{SlotMap, new_key_type};
 
 new_key_type! { struct LinkKey; }

@@ -13,11 +13,11 @@ use std::ffi::{c_char, c_int};
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use prov_base::errno::{Errno, Result};
 use prov_message::objects::{Door, Listening, Requests, SoftPassive, Unanswered};
 use prov_util::attr::{Info, Opaque, version};
 use prov_util::endpoint::PassiveEndpoint as _;
 use prov_util::eq::Eq;
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::pep::PassiveObject;
 use prov_util::ffi::{Handle, Use};
 use prov_util::progress::Progress;

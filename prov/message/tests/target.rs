@@ -15,12 +15,12 @@ use std::sync::Arc;
 
 use counting::allocations_of;
 use fabric_abi::*;
+use prov_base::atomic_ops::Form;
+use prov_base::buffer::AppIov;
+use prov_base::errno::Errno;
 use prov_message::{AtomicRequest, Place, Refusal, Reports, Target, Visitor};
-use prov_util::atomic_ops::Form;
-use prov_util::buffer::AppIov;
 use prov_util::cq::{Cq, CqConfig};
 use prov_util::desc::Descs;
-use prov_util::errno::Errno;
 use prov_util::ffi::{Handle, Use};
 use prov_util::mr::{Config, Job, Memory, MrTable, Region, Request};
 use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess, RemoteIov, RemotePiece};

@@ -10,14 +10,14 @@
 
 use fabric_abi::FI_ADDR_UNSPEC;
 use proptest::prelude::*;
+use prov_base::buffer::AppIov;
+use prov_base::errno::Result;
 use prov_message::lane::NoErrand;
 use prov_message::{
     Action, Arrival, Attributes, Core, Course, Endpoints, EpKey, Kept, Limits, Transport,
     Unmatched, Waiting,
 };
-use prov_util::buffer::AppIov;
 use prov_util::desc::Descs;
-use prov_util::errno::Result;
 use prov_util::matching::ANY_SOURCE;
 use prov_util::mr::Job;
 use prov_util::request::{Receive, Select, Transmit};

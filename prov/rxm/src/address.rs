@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use prov_util::errno::{Errno, Result};
-use prov_util::sockaddr;
+use prov_base::errno::{Errno, Result};
+use prov_base::sockaddr;
 
 /// Returns the bytes of an address.
 pub fn bytes(addr: &SocketAddr) -> Vec<u8> {

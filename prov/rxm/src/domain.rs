@@ -6,17 +6,17 @@ use std::sync::Arc;
 use fabric_abi::{
     FI_MR_LOCAL, FI_OPT_BUFFERED_LIMIT, FI_OPT_BUFFERED_MIN, FI_PROGRESS_AUTO, FI_THREAD_SAFE,
 };
+use prov_base::atomic_ops::Offered;
+use prov_base::errno::{Errno, Result};
+use prov_base::logging::Targets;
+use prov_base::sync::LockKind;
 use prov_message::objects::{Domain, Enabling, Provider, SoftEndpoint};
 use prov_message::{Lane, Signals};
-use prov_util::atomic_ops::Offered;
 use prov_util::attr::{Info, MODE_BUFFERED_RECV, MODE_LOCAL_MR};
 use prov_util::av::format::Format;
 use prov_util::below::{self, Eq, PassiveEndpoint};
 use prov_util::endpoint::OptionValue;
-use prov_util::errno::{Errno, Result};
-use prov_util::logging::Targets;
 use prov_util::mr::{MrTable, Registrar};
-use prov_util::sync::LockKind;
 
 use crate::LOG;
 use crate::engine::Core;

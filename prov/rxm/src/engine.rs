@@ -24,6 +24,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use prov_base::errno::{Errno, Result};
 use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
 use prov_message::strangers::Strangers;
@@ -31,7 +32,6 @@ use prov_message::{
     EpKey, Limits, Linked as _, NoErrand, Signals, StrangersLimits, Target, Waiting, Wakeups,
 };
 use prov_util::below::Batch;
-use prov_util::errno::{Errno, Result};
 use prov_util::mr::MrTable;
 use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
 use slotmap::SlotMap;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use fabric_abi::{FI_EP_RDM, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RM_DISABLED, FI_RM_ENABLED};
+use prov_base::errno::{Errno, Result};
 use prov_message::objects::Domain;
 use prov_util::attr::{DomainAttr, EpAttr, FabricAttr, Info, Offers, RxAttr, TxAttr};
 use prov_util::below;
 use prov_util::domain;
 use prov_util::endpoint::NoPassiveEndpoint;
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Handle;
 use prov_util::ffi::fabric::FabricObject;
 

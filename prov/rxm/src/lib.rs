@@ -27,4 +27,4 @@ pub use provider::{Rxm, provider};
 const VERSION: u32 = prov_util::attr::version(207, 0);
 
 /// The provider's log targets.
-const LOG: prov_util::logging::Targets = prov_util::log_targets!("ofi_rxm");
+const LOG: prov_base::logging::Targets = prov_base::log_targets!("ofi_rxm");

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fabric_abi::*;
+use prov_base::errno::{Errno, Result};
 use prov_util::below::{Domain, Region};
-use prov_util::errno::{Errno, Result};
 use prov_util::mr::{Device, NO_KEY, Registration, Request};
 
 /// The domain below, as far as it registers memory.

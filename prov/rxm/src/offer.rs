@@ -2,12 +2,12 @@
 //! and the endpoints that it makes of them.
 
 use fabric_abi::*;
+use prov_base::errno::{Errno, Result};
+use prov_base::resolve::{Query, resolve};
 use prov_message::{Sizes, attributes};
 use prov_util::attr::{Base, DomainAttr, FabricAttr, Hints, Info, MR_BASIC, MR_SCALABLE, Request};
 use prov_util::attr::{MODE_BUFFERED_RECV, MODE_LOCAL_MR, Opaque, is_rma_target, version};
 use prov_util::below;
-use prov_util::errno::{Errno, Result};
-use prov_util::resolve::{Query, resolve};
 
 use crate::VERSION;
 use crate::address;
@@ -377,7 +377,7 @@ pub fn below_of_fabric(attr: &FabricAttr, params: &Params) -> Result<Vec<Info>> 
 
 #[cfg(test)]
 mod tests {
-    use prov_util::buffer::IOV_LIMIT;
+    use prov_base::buffer::IOV_LIMIT;
 
     use super::*;
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fabric_abi::{FI_FLOAT_COMPLEX, FI_MSWAP};
-use prov_util::atomic_ops::Offered;
-use prov_util::param_table;
+use prov_base::atomic_ops::Offered;
+use prov_base::param_table;
 
 use crate::wire::part;
 

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use crate::rendezvous::Door;
 use fabric_abi::FI_ADDR_STR;
+use prov_base::errno::{Errno, Result};
+use prov_base::logging::Targets;
+use prov_base::sync::LockKind;
 use prov_local::onesided::table::RegionTable;
 use prov_message::objects::{Domain, Enabling, Provider, SoftEndpoint};
 use prov_message::{Lane, Signals};
 use prov_util::attr::Info;
 use prov_util::av::format::Format;
-use prov_util::errno::{Errno, Result};
-use prov_util::logging::Targets;
 use prov_util::mr::MrTable;
 use prov_util::mr::publish::Publisher;
-use prov_util::sync::LockKind;
 
 use crate::engine::endpoint::Rdm;
 use crate::engine::{Core, SERVICE};

@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use prov_base::errno::Result;
 use prov_local::copies::{Copier, Copies as _, Work};
 use prov_local::onesided::table::RegionTable;
 use prov_local::rota::Rota;
@@ -28,7 +29,6 @@ use prov_message::sources::ByPeers;
 use prov_message::{
     EpKey, Limits, Linked as _, Signals, Sleeper, StrangersLimits, Target, Waiting, Wakeups,
 };
-use prov_util::errno::Result;
 use prov_util::mr::MrTable;
 use prov_util::request::{Atomic, RemoteAccess, Transmit};
 use slotmap::SlotMap;

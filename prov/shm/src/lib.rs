@@ -18,4 +18,4 @@ mod rendezvous;
 pub use provider::{Shm, provider};
 
 /// Where the provider logs.
-const LOG: prov_util::logging::Targets = prov_util::log_targets!("shm");
+const LOG: prov_base::logging::Targets = prov_base::log_targets!("shm");

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use prov_base::param_table;
 use prov_message::Sizes;
-use prov_util::param_table;
 
 /// Most bytes of operands of an atomic operation.
 pub const ATOMIC_LIMIT: usize = 4096;

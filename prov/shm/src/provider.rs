@@ -4,11 +4,11 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use fabric_abi::*;
+use prov_base::errno::Result;
+use prov_base::logging::Targets;
 use prov_message::attributes;
 use prov_message::objects::SoftFabric;
 use prov_util::attr::{Base, FabricAttr, Info, Request, named, version};
-use prov_util::errno::Result;
-use prov_util::logging::Targets;
 use prov_util::provider::{Provider, fi_provider};
 
 use crate::domain::Local;

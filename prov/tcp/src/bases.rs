@@ -1,9 +1,9 @@
 //! The capabilities and limits of the provider, as fi_getinfo(3) reports them.
 
 use fabric_abi::*;
+use prov_base::buffer::can_write_back;
 use prov_message::attributes;
 use prov_util::attr::{ANY_KEY_SIZE, Base, Info};
-use prov_util::buffer::can_write_back;
 
 use crate::VERSION;
 use crate::params::Params;

@@ -4,19 +4,19 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use fabric_abi::*;
+use prov_base::errno::{Errno, Result};
+use prov_base::logging::Targets;
+use prov_base::sockaddr;
+use prov_base::sync::LockKind;
 use prov_local::onesided::table::RegionTable;
 use prov_message::Signals;
 use prov_message::objects::{Claimed, Domain, Enabling, Provider, Requests, SoftEndpoint};
 use prov_util::attr::{Info, ip};
 use prov_util::endpoint::OptionValue;
 use prov_util::eq::ConnectionEvents;
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::pep::PassiveObject;
-use prov_util::logging::Targets;
 use prov_util::mr::publish::Publisher;
 use prov_util::mr::{Job, MrTable};
-use prov_util::sockaddr;
-use prov_util::sync::LockKind;
 
 use crate::LOG;
 use crate::engine::ending::closing;

@@ -16,6 +16,11 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use prov_base::errno::Result;
+use prov_base::lately::Lately;
+use prov_base::memory_limit::half_of_memory;
+use prov_base::poller::Favourite;
+use prov_base::socket::zerocopy;
 use prov_local::copies::{Copier, Copies as _, Work};
 use prov_local::onesided::table::RegionTable;
 use prov_local::rota::Rota;
@@ -25,13 +30,8 @@ use prov_message::strangers::Strangers;
 use prov_message::{
     EpKey, Limits, Linked as _, Signals, Sleeper, StrangersLimits, Target, Waiting, Wakeups,
 };
-use prov_util::errno::Result;
-use prov_util::lately::Lately;
-use prov_util::memory_limit::half_of_memory;
 use prov_util::mr::MrTable;
-use prov_util::poller::Favourite;
 use prov_util::request::{Atomic, RemoteAccess, Transmit};
-use prov_util::socket::zerocopy;
 use slotmap::SlotMap;
 
 use self::link::connection::Connection;

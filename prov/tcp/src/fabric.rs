@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, OnceLock};
 
+use prov_base::errno::Result;
+use prov_base::sync::LockKind;
 use prov_message::objects::{Domain, Requests};
 use prov_util::attr::{Info, Offers};
 use prov_util::domain;
-use prov_util::errno::Result;
 use prov_util::ffi::Handle;
 use prov_util::ffi::fabric::FabricObject;
-use prov_util::sync::LockKind;
 
 use crate::LOG;
 use crate::bases::{Name, bases};

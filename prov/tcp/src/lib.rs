@@ -33,7 +33,7 @@ pub use provider::{Tcp, provider};
 const VERSION: u32 = prov_util::attr::version(207, 0);
 
 /// The provider's log targets.
-const LOG: prov_util::logging::Targets = prov_util::log_targets!("tcp");
+const LOG: prov_base::logging::Targets = prov_base::log_targets!("tcp");
 
 #[cfg(any(test, fuzzing))]
-prov_util::stand_in!();
+prov_base::stand_in!();

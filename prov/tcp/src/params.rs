@@ -7,12 +7,12 @@ use std::sync::Once;
 use std::time::Duration;
 
 use fabric_abi::{FI_EP_RDM, fi_ep_type, fi_param_type};
+use prov_base::errno::{Errno, Result};
+use prov_base::netif;
+use prov_base::own_file;
+use prov_base::param::{ParamType, fi_provider};
+use prov_base::param_table;
 use prov_message::Sizes;
-use prov_util::errno::{Errno, Result};
-use prov_util::netif;
-use prov_util::own_file;
-use prov_util::param::{ParamType, fi_provider};
-use prov_util::param_table;
 
 use crate::wire::authentication::Key;
 use crate::wire::handshake::Features;

@@ -3,11 +3,11 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use prov_base::errno::{Errno, Result};
+use prov_base::sockaddr;
 use prov_message::objects::{Door, Listening, Requests, SoftPassive};
 use prov_util::attr::Info;
-use prov_util::errno::{Errno, Result};
 use prov_util::progress::Progress;
-use prov_util::sockaddr;
 
 use crate::LOG;
 use crate::engine::Lane;

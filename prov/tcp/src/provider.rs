@@ -3,9 +3,9 @@
 use std::ffi::CStr;
 use std::sync::Arc;
 
+use prov_base::errno::Result;
+use prov_base::logging::Targets;
 use prov_util::attr::{FabricAttr, Info, Request, ip};
-use prov_util::errno::Result;
-use prov_util::logging::Targets;
 use prov_util::provider::{Provider, fi_provider};
 
 use crate::bases::{Name, bases};

@@ -5,11 +5,11 @@
 use std::ffi::CStr;
 use std::sync::Arc;
 
+use prov_base::errno::Result;
+use prov_base::logging::Targets;
+use prov_base::netif;
+use prov_base::param_table;
 use prov_util::attr::{FabricAttr, Info, Request};
-use prov_util::errno::Result;
-use prov_util::logging::Targets;
-use prov_util::netif;
-use prov_util::param_table;
 use prov_util::provider::{Provider, fi_provider};
 
 use crate::VERSION;
@@ -63,7 +63,7 @@ fn full_name(prefix: String) -> String {
 impl Provider for Sockets {
     const NAME: &CStr = c"sockets";
     const VERSION: u32 = VERSION;
-    const LOG: Targets = prov_util::log_targets!("sockets");
+    const LOG: Targets = prov_base::log_targets!("sockets");
     type Fabric = Fabric;
 
     fn load(provider: &fi_provider) -> Self {

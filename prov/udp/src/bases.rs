@@ -1,9 +1,9 @@
 //! What the provider supports, as fi_getinfo(3) reports it.
 
 use fabric_abi::*;
+use prov_base::sockaddr::SIZE_IN6;
 use prov_message::attributes;
 use prov_util::attr::{Base, Info, version};
-use prov_util::sockaddr::SIZE_IN6;
 
 /// Version of the provider, which goes with that of the library: 2.7.0.
 pub const VERSION: u32 = version(207, 0);

@@ -6,19 +6,19 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use fabric_abi::*;
+use prov_base::errno::{Errno, Result};
+use prov_base::logging::Targets;
+use prov_base::sync::LockKind;
+use prov_base::{resolve, sockaddr, socket};
 use prov_message::objects::{Domain, Enabling, Provider, SoftEndpoint};
 use prov_message::{Lane, Signals};
 use prov_util::attr::{Info, Offers, has_receives, ip};
 use prov_util::av::Av;
 use prov_util::domain;
 use prov_util::endpoint::{Multicast, NoPassiveEndpoint};
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::fabric::FabricObject;
 use prov_util::ffi::{Handle, Use};
-use prov_util::logging::Targets;
 use prov_util::mr::MrTable;
-use prov_util::sync::LockKind;
-use prov_util::{resolve, sockaddr, socket};
 
 use crate::LOG;
 use crate::bases::bases;

@@ -14,14 +14,14 @@ mod tests;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use prov_base::errno::Result;
+use prov_base::poller::{self, Event, Poller};
+use prov_base::socket;
 use prov_message::inbox::{NoLink, Transport};
 use prov_message::lane::Pause;
 use prov_message::sources::Known;
 use prov_message::{Action, Endpoints, EpKey, NoErrand, Signals, Sleeper, Waiting};
-use prov_util::errno::Result;
-use prov_util::poller::{self, Event, Poller};
 use prov_util::request::{Receive, Transmit};
-use prov_util::socket;
 use slotmap::{Key, KeyData, SecondaryMap};
 
 use self::port::Port;

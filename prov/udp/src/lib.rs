@@ -16,7 +16,7 @@ mod provider;
 pub use provider::{Udp, provider};
 
 /// Where the provider logs.
-const LOG: prov_util::logging::Targets = prov_util::log_targets!("udp");
+const LOG: prov_base::logging::Targets = prov_base::log_targets!("udp");
 
 #[cfg(test)]
-prov_util::stand_in!();
+prov_base::stand_in!();

@@ -1,6 +1,6 @@
 //! What users can set (fi_udp(7)).
 
-use prov_util::param_table;
+use prov_base::param_table;
 
 param_table! {
     /// The parameters of the provider.

@@ -2,10 +2,10 @@
 
 use std::ffi::CStr;
 
+use prov_base::errno::Result;
+use prov_base::logging::Targets;
+use prov_base::netif;
 use prov_util::attr::{FabricAttr, Info, Request, ip};
-use prov_util::errno::Result;
-use prov_util::logging::Targets;
-use prov_util::netif;
 use prov_util::provider::{Provider, fi_provider};
 
 use crate::LOG;

@@ -28,7 +28,7 @@ pub use nic::{Nic, NicDevice, NicLink, PciAddress};
 pub use offers::Offers;
 pub use request::{Ends, Request};
 
-use crate::errno::{self, Errno};
+use prov_base::errno::{self, Errno};
 
 /// The interface version `major.minor`, as `FI_VERSION(3)` encodes it.
 pub const fn version(major: u32, minor: u32) -> u32 {

@@ -32,8 +32,8 @@ use self::keys::{AuthKeys, UserIds};
 use self::others::{ARE_SHARED, Observers, Watched};
 use self::shared::Shared;
 use self::store::{Place, Store};
-use crate::errno::{Errno, Result};
 use crate::object::AnyFid;
+use prov_base::errno::{Errno, Result};
 
 pub use self::shared::Name;
 
@@ -79,7 +79,7 @@ impl Default for Config<'_> {
             is_strict: true,
             count: 0,
             shared: None,
-            target: crate::logging::UTIL.av,
+            target: prov_base::logging::UTIL.av,
         }
     }
 }

@@ -30,9 +30,9 @@ use fabric_abi::symbols::{fi_fabric, fi_freeinfo, fi_getinfo};
 use fabric_abi::*;
 
 use crate::attr::Info;
-use crate::errno::{Errno, Result};
-use crate::logging::UTIL;
 use crate::marshal::info;
+use prov_base::errno::{Errno, Result};
+use prov_base::logging::UTIL;
 
 /// Flag for [`getinfo`]: only core providers, and those of the hidden ones that are named. Part of
 /// the internal interface between the library and its providers.

@@ -12,10 +12,10 @@ use thresholds::Thresholds;
 pub use thresholds::{Due, Reached, WorkName};
 use value::{Armed, Numbers, Value};
 
-use crate::errno::{Errno, Result};
 use crate::progress::Progress;
-use crate::sync::LockKind;
 use crate::wait::{Attachment, Deadline, Pause, Sources, WaitKind, Waitable, Wake};
+use prov_base::errno::{Errno, Result};
+use prov_base::sync::LockKind;
 
 /// The unit of a counter (`enum fi_cntr_events`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fabric_abi::*;
 
-use crate::atomic_ops::{Datatype, Op};
-use crate::buffer::AppIov;
-use crate::errno::{Errno, Result};
 use crate::object::FidRef;
+use prov_base::atomic_ops::{Datatype, Op};
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
 
 /// A collective operation, without its buffers. Members of a group are *ranks*: their index in it,
 /// from 0.

@@ -21,11 +21,11 @@ pub use completion::{Completion, ErrorCompletion};
 pub use config::{CqConfig, CqFormat, CqOwner};
 use ring::Ring;
 
-use crate::errno::{Errno, Result};
-use crate::logging::UTIL;
 use crate::progress::Progress;
-use crate::sync::{LockKind, LoneLock};
 use crate::wait::{Attachment, Sources};
+use prov_base::errno::{Errno, Result};
+use prov_base::logging::UTIL;
+use prov_base::sync::{LockKind, LoneLock};
 
 /// Returns the text of a provider-specific error number (fi_cq_strerror(3)).
 pub type ErrorTexts = fn(i32) -> Option<&'static CStr>;

@@ -4,10 +4,10 @@
 use std::ffi::c_void;
 
 use crate::attr::Opaque;
-use crate::buffer::IOV_LIMIT;
+use prov_base::buffer::IOV_LIMIT;
 
 /// The descriptors of an operation's local memory, one for each of its
-/// [`pieces`](crate::buffer::AppIov::pieces). They are copied from the call, whose arrays are
+/// [`pieces`](prov_base::buffer::AppIov::pieces). They are copied from the call, whose arrays are
 /// invalid after it returns. A provider that uses none pays for storing one pointer.
 #[derive(Clone, Copy, Debug)]
 pub struct Descs(Given);

@@ -29,7 +29,7 @@ use std::os::fd::OwnedFd;
 pub use helper::{Helper, Seat};
 pub use signals::{READS_WITHOUT_PROGRESS, Signals, Waiting};
 
-use crate::errno::Result;
+use prov_base::errno::Result;
 
 /// The kind of thread that goes to sleep on a lane's descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,7 +43,7 @@ pub enum Sleeper {
 /// A lane as the progress thread sees it.
 ///
 /// The thread holds no lock of its own when it calls these methods. They take the lane's lock as a
-/// helper ([`Lock::lock_as_helper`](crate::sync::Lock::lock_as_helper)).
+/// helper ([`Lock::lock_as_helper`](prov_base::sync::Lock::lock_as_helper)).
 pub trait Driven: Send + Sync {
     /// Sends coalesced messages, and what was queued for want of room as far as there is room.
     /// Calls [`Seat::burst_ends`] and, if nothing is queued any more, [`Seat::stall_ends`]. Returns

@@ -16,10 +16,10 @@ use parking_lot::Mutex;
 pub use connection::ConnectionEvents;
 pub use event::{Event, EventBody, EventError, EventInfo};
 
-use crate::errno::{Errno, Result};
 use crate::progress::Progress;
-use crate::sync::LockKind;
 use crate::wait::{Attachment, Deadline, Pause, Sources, Waitable, Wake};
+use prov_base::errno::{Errno, Result};
+use prov_base::sync::LockKind;
 
 /// A queue that receives another one's events (fi_peer(3)).
 pub trait EqOwner: Send + Sync {

@@ -24,12 +24,6 @@ pub mod trigger;
 pub mod wait;
 
 pub use ffi::traits::{domain, endpoint, provider};
-pub use prov_base::{
-    address_text, atomic_ops, buffer, errno, lately, logging, memory_file, memory_limit, netif,
-    own_file, own_thread, param, poller, process, process_memory, random, resolve, services,
-    sockaddr, socket, stand_in, sync, timers, uncancelled,
-};
-pub use prov_base::{log_targets, param_table, warn_again};
 pub use wait::set as wait_set;
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ mod model_tests;
 pub use queue::{Cancelled, ReceiveQueue, Single};
 pub use unexpected::HEIR;
 
-use crate::buffer::AppIov;
+use prov_base::buffer::AppIov;
 
 /// An unknown source, or a receive that accepts any source (`FI_ADDR_UNSPEC`, `FI_ADDR_NOTAVAIL`).
 pub const ANY_SOURCE: u64 = fabric_abi::FI_ADDR_UNSPEC;

@@ -24,8 +24,8 @@ use fabric_abi::*;
 use parking_lot::RwLock;
 
 use crate::attr::{MR_BASIC, MR_SCALABLE};
-use crate::errno::{Errno, Result};
-use crate::random;
+use prov_base::errno::{Errno, Result};
+use prov_base::random;
 
 pub use self::access::{Accessor, Grant, Held};
 pub use self::device::{Device, Registrar, Registration};
@@ -73,7 +73,7 @@ impl Default for Config {
             job: None,
             registrar: Registrar::Software,
             publisher: None,
-            target: crate::logging::UTIL.mr,
+            target: prov_base::logging::UTIL.mr,
         }
     }
 }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fabric_abi::{fi_ops, fid};
 
-use crate::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// A C structure of the interface whose first member is a `fid`.
 ///
@@ -400,7 +400,7 @@ unsafe fn keep_open<T: Class>(fid: *mut fid) -> AnyUse {
 
 unsafe extern "C" fn close<T: Class>(fid: *mut fid) -> c_int {
     // Joining threads is a cancellation point, and a device's library may contain others.
-    let _uncancelled = crate::uncancelled::Uncancelled::begin();
+    let _uncancelled = prov_base::uncancelled::Uncancelled::begin();
     // SAFETY: the table that holds this function belongs to objects of `T`.
     let handle = unsafe { Handle::<T>::from_c(fid.cast()) };
     match handle.close() {

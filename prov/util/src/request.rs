@@ -8,9 +8,9 @@ use fabric_abi::{
     fi_addr_t, fi_datatype, fi_op,
 };
 
-use crate::atomic_ops::Form;
-use crate::buffer::{AppIov, IOV_LIMIT};
 use crate::desc::Descs;
+use prov_base::atomic_ops::Form;
+use prov_base::buffer::{AppIov, IOV_LIMIT};
 
 /// The tag of a message, if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

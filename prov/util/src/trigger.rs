@@ -19,12 +19,12 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::cntr::{Cntr, Due, Reached, WorkName};
 use crate::drive::Signals;
-use crate::errno::{Errno, Result};
-use crate::logging::UTIL;
 use crate::object::Handle;
-use crate::own_thread::OwnThread;
-use crate::process::Process;
 use crate::progress::Progress;
+use prov_base::errno::{Errno, Result};
+use prov_base::logging::UTIL;
+use prov_base::own_thread::OwnThread;
+use prov_base::process::Process;
 
 /// Stack of the thread, in bytes: it posts operations, which may copy through the stack.
 const STACK: usize = 256 << 10;

@@ -24,11 +24,11 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 
-use crate::errno::Result;
-use crate::process::Process;
 pub use attachment::{Attachment, Waitable, may_block};
 pub use deadline::{Deadline, Remaining};
 pub use mutex_cond::MutexCond;
+use prov_base::errno::Result;
+use prov_base::process::Process;
 pub use sources::Sources;
 use watched::Watched;
 

@@ -12,7 +12,7 @@ mod counting;
 
 use counting::allocations_of;
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
-use prov_util::atomic_ops::{Datatype, Op};
+use prov_base::atomic_ops::{Datatype, Op};
 use prov_util::mr::{Accessor, Config, Grants, Job, Memory, MrTable, Request};
 
 const REMOTE: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;

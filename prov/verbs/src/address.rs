@@ -5,8 +5,8 @@ use std::ffi::CStr;
 use std::net::{Ipv6Addr, SocketAddr};
 
 use fabric_abi::FI_SOCKADDR_IB;
-use prov_util::errno::{Errno, Result};
-use prov_util::sockaddr;
+use prov_base::errno::{Errno, Result};
+use prov_base::sockaddr;
 
 use crate::sys::rdmacm::storage;
 

@@ -135,8 +135,8 @@ impl System<'_> {
 mod tests {
     use std::os::unix::fs::symlink;
 
+    use prov_base::random;
     use prov_util::attr::{Nic, NicDevice};
-    use prov_util::random;
 
     use super::*;
 

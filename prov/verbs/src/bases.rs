@@ -4,8 +4,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use fabric_abi::*;
+use prov_base::errno::Result;
 use prov_util::attr::{Base, DomainAttr, EpAttr, FabricAttr, Info, MR_BASIC, Nic, RxAttr, TxAttr};
-use prov_util::errno::Result;
 
 use crate::VERSION;
 use crate::device::{

@@ -4,14 +4,14 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use fabric_abi::{FI_EP_DGRAM, FI_EP_MSG, FI_PROTO_RDMA_CM_IB_XRC, FI_SHARED_CONTEXT};
-use prov_util::atomic_ops::{Form, Offered};
+use prov_base::atomic_ops::{Form, Offered};
+use prov_base::errno::{Errno, Result};
+use prov_base::sync::LockKind;
 use prov_util::attr::Info;
 use prov_util::domain;
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Handle;
 use prov_util::ffi::domain::DomainObject;
 use prov_util::mr::MrTable;
-use prov_util::sync::LockKind;
 
 use crate::LOG;
 use crate::endpoint::{Endpoint, is_offered};

@@ -9,14 +9,14 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fabric_abi::{FI_OPT_CM_DATA_SIZE, FI_SHARED_CONTEXT, fi_addr_t};
+use prov_base::errno::{Errno, Result};
+use prov_base::process::Process;
 use prov_message::{OpClass, Reports};
 use prov_util::attr::Info;
 use prov_util::cq::Cq;
 use prov_util::endpoint::{self, Bindings, OptionValue};
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::ep::EndpointObject;
 use prov_util::ffi::{Handle, Use};
-use prov_util::process::Process;
 use prov_util::progress::{Progress, QueueName};
 use prov_util::request::{Access, Atomic, Receive, RemoteAccess, Transmit};
 

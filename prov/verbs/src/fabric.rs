@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, OnceLock};
 
+use prov_base::errno::Result;
 use prov_message::objects::Requests;
 use prov_util::attr::{Info, Offers};
 use prov_util::domain;
-use prov_util::errno::Result;
 use prov_util::ffi::Handle;
 use prov_util::ffi::fabric::FabricObject;
 

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use prov_util::errno::Errno;
+use prov_base::errno::Errno;
 
 use crate::device::WorkCompletion;
 use crate::sys::ibverbs::{IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR};

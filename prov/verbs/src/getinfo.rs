@@ -6,10 +6,10 @@
 mod datagrams;
 
 use fabric_abi::*;
+use prov_base::errno::{Errno, Result};
+use prov_base::netif;
+use prov_base::resolve::{self, Query};
 use prov_util::attr::{Base, Ends, Hints, Info, Request, address_format_fits};
-use prov_util::errno::{Errno, Result};
-use prov_util::netif;
-use prov_util::resolve::{self, Query};
 
 use crate::address::SocketAddress;
 use crate::bases::{bases, datagrams_domain, without_data_mode, xrc_domain};

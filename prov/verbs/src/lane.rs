@@ -20,12 +20,12 @@ use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
+use prov_base::errno::{Errno, Result};
+use prov_base::sync::{Lock, LockKind};
+use prov_base::warn_again;
 use prov_message::Reports;
 use prov_util::drive::Signals;
-use prov_util::errno::{Errno, Result};
 use prov_util::progress::Progress;
-use prov_util::sync::{Lock, LockKind};
-use prov_util::warn_again;
 
 use crate::device::{Bunch, CompletionQueue, Context, Gather, Keys, Verb, WorkCompletion};
 use member::Members;

@@ -31,7 +31,7 @@ pub use provider::{Verbs, provider};
 const VERSION: u32 = prov_util::attr::version(207, 0);
 
 /// Where the provider logs.
-const LOG: prov_util::logging::Targets = prov_util::log_targets!("verbs");
+const LOG: prov_base::logging::Targets = prov_base::log_targets!("verbs");
 
 #[cfg(test)]
-prov_util::stand_in!();
+prov_base::stand_in!();

@@ -14,13 +14,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use prov_base::errno::{Errno, Result};
+use prov_base::netif;
+use prov_base::process::Process;
+use prov_base::warn_again;
 use prov_message::objects::Door;
 use prov_util::attr::Info;
-use prov_util::errno::{Errno, Result};
-use prov_util::netif;
-use prov_util::process::Process;
 use prov_util::progress::Progress;
-use prov_util::warn_again;
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
 use crate::address::{PortSpace, SocketAddress};

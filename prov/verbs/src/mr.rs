@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fabric_abi::{FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE};
-use prov_util::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 use prov_util::mr::cache::{self, Cache, CacheLimits};
 use prov_util::mr::{Device, NOT_KEPT, Place, Registration, Request};
 

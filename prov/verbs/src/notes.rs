@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use prov_util::errno::Result;
+use prov_base::errno::Result;
 use rustix::event::{EventfdFlags, eventfd};
 
 /// Notes that nobody has taken yet, in order; none is there twice.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use fabric_abi::FI_PROTO_RDMA_CM_IB_XRC;
+use prov_base::errno::{Errno, Result};
 use prov_message::objects::{Door, Listening, Requests, SoftPassive};
 use prov_util::attr::Info;
-use prov_util::errno::{Errno, Result};
 use prov_util::progress::Progress;
 
 use crate::LOG;

@@ -3,11 +3,11 @@
 use std::ffi::CStr;
 use std::sync::Arc;
 
+use prov_base::errno::Result;
+use prov_base::logging::Targets;
+use prov_base::services::core_bool;
 use prov_util::attr::{FabricAttr, Info, Request};
-use prov_util::errno::Result;
-use prov_util::logging::Targets;
 use prov_util::provider::{Provider, fi_provider};
-use prov_util::services::core_bool;
 
 use crate::device::allow_unsafe_fork;
 use crate::fabric::Fabric;

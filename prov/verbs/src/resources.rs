@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
+use prov_base::errno::{Errno, Result};
+use prov_base::sync::LockKind;
 use prov_message::objects::Requests;
 use prov_util::attr::Info;
 use prov_util::cq::Cq;
-use prov_util::errno::{Errno, Result};
 use prov_util::mr::{self, MrTable};
-use prov_util::sync::LockKind;
 use prov_util::wait::Waitable as _;
 
 use crate::LOG;

@@ -4,10 +4,10 @@ use std::ffi::c_void;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use prov_base::errno::{Errno, Result};
 use prov_util::cntr::Cntr;
 use prov_util::cq::Cq;
 use prov_util::endpoint;
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Use;
 use prov_util::progress::Progress;
 use prov_util::request::Receive;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use prov_util::buffer::{Iov, Piece};
+use prov_base::buffer::{Iov, Piece};
 
 use super::slot::{Direction, Head, Next, control};
 use super::{AHEAD, INLINE, LONGEST, NEAR, PACE, SETTLED, SLEEP, SLOTS, STARVED};
@@ -126,7 +126,7 @@ impl Receiver {
     /// ```
     /// # use std::os::fd::AsFd as _;
     /// # use prov_local::channel::{Channel, Head};
-    /// # use prov_util::buffer::Iov;
+    /// # use prov_base::buffer::Iov;
     /// let (mut here, segment) = Channel::create().unwrap();
     /// let there = Channel::attach(segment.as_fd()).unwrap();
     /// let space = here.space(3).unwrap().unwrap();
@@ -145,7 +145,7 @@ impl Receiver {
     /// ```compile_fail,E0505
     /// # use std::os::fd::AsFd as _;
     /// # use prov_local::channel::{Channel, Head};
-    /// # use prov_util::buffer::Iov;
+    /// # use prov_base::buffer::Iov;
     /// # let (mut here, segment) = Channel::create().unwrap();
     /// # let there = Channel::attach(segment.as_fd()).unwrap();
     /// let record = there.receiver.next().unwrap().unwrap();
@@ -160,7 +160,7 @@ impl Receiver {
     /// ```compile_fail,E0502
     /// # use std::os::fd::AsFd as _;
     /// # use prov_local::channel::{Channel, Head};
-    /// # use prov_util::buffer::Iov;
+    /// # use prov_base::buffer::Iov;
     /// # let (mut here, segment) = Channel::create().unwrap();
     /// # let mut there = Channel::attach(segment.as_fd()).unwrap();
     /// let record = there.receiver.next().unwrap().unwrap();

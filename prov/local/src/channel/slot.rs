@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use prov_util::buffer::{Piece, prefetch_to_write};
+use prov_base::buffer::{Piece, prefetch_to_write};
 
 use super::{
     AREA, CONTROL, CONTROL_SIZE, HEAD, INLINE, LONGEST, RING, RINGS, SEGMENT, SLOT, SLOTS, TABLES,

@@ -1,6 +1,6 @@
 use std::os::fd::AsFd;
 
-use prov_util::buffer::Iov;
+use prov_base::buffer::Iov;
 
 use super::*;
 

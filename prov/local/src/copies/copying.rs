@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use prov_base::errno::Result;
 use prov_message::{EpKey, Errand, Target, Transport};
-use prov_util::errno::Result;
 
 use super::SHORT;
 use super::helping::Helping;

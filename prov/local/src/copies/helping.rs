@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
+use prov_base::buffer::{AppIov, Iov};
+use prov_base::errno::{Errno, Result};
 use prov_message::{EpKey, Errand, Target, Transport};
-use prov_util::buffer::{AppIov, Iov};
-use prov_util::errno::{Errno, Result};
 use prov_util::mr::{Grants, MrTable};
 
 use super::joined::SURE;

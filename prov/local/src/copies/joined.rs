@@ -7,10 +7,10 @@ mod ways;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use prov_base::buffer::{Iov, Piece};
+use prov_base::errno::{Errno, Result};
+use prov_base::process_memory::OtherIov;
 use prov_message::{Place, Target, Then, Transport};
-use prov_util::buffer::{Iov, Piece};
-use prov_util::errno::{Errno, Result};
-use prov_util::process_memory::OtherIov;
 
 use self::ways::{Took, Ways, is_shared};
 use super::{BYTES_PER_TURN, Goal, Transfer};

@@ -1,8 +1,8 @@
 //! What a lane has to do with copies, whichever provider it is of: when they are
 //! made, and who hears of them.
 
+use prov_base::errno::Result;
 use prov_message::{Core, Transport};
-use prov_util::errno::Result;
 
 use super::{Copier, Copying, Helping, Transfer, Work};
 

@@ -1,9 +1,9 @@
 //! One copy from the memory of a peer's process: what is copied, where it goes, and
 //! how far it is.
 
+use prov_base::buffer::AppIov;
+use prov_base::process_memory::OtherIov;
 use prov_message::{Course, Endpoints, Kept, Place, Placing, Target, Transport};
-use prov_util::buffer::AppIov;
-use prov_util::process_memory::OtherIov;
 
 use super::{BYTES_PER_TURN, SHORT};
 

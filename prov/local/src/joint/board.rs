@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use prov_util::process_memory::Token;
+use prov_base::process_memory::Token;
 
 use super::{BOUNCE, Bounce, Pace, Record, Seen};
 use crate::process::own_seal;

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use prov_util::buffer::Piece;
+use prov_base::buffer::Piece;
 
 use super::pace::Pace;
 use super::{PART, SLOTS, Seen};

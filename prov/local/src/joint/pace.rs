@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use prov_util::buffer::PAST_CACHES;
+use prov_base::buffer::PAST_CACHES;
 
 /// What a KiB takes in the kernel, page by page and with the call, until that is known,
 /// in ns.
@@ -215,7 +215,7 @@ fn length(len: u64) -> usize {
 /// How bytes are stored.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Store {
-    /// As [`Piece::past_caches`](prov_util::buffer::Piece::past_caches) has it.
+    /// As [`Piece::past_caches`](prov_base::buffer::Piece::past_caches) has it.
     pub past_caches: bool,
     /// Whether what it takes says nothing of messages.
     pub is_access: bool,

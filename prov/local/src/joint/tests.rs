@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use prov_util::process_memory::Token;
+use prov_base::process_memory::Token;
 
 use super::*;
 use crate::segment::Segment;

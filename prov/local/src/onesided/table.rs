@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use prov_util::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
+use prov_base::process::Process;
 use prov_util::mr::publish::{Place, Published, Publisher};
-use prov_util::process::Process;
 
 use super::protocol::{Entry, Watched};
 use crate::channel::FlightWords;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
-use prov_util::buffer::AppIov;
-use prov_util::errno::Errno;
+use prov_base::buffer::AppIov;
+use prov_base::errno::Errno;
+use prov_base::process_memory::{OtherIov, Seal};
 use prov_util::mr::publish::{Published, Publisher};
-use prov_util::process_memory::{OtherIov, Seal};
 use prov_util::request::{Access, RemoteIov, RemotePiece};
 
 use super::protocol::Flights;

@@ -5,11 +5,11 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_REMOTE_READ, FI_REMOTE_WRITE};
+use prov_base::buffer::Iov;
+use prov_base::errno::{Errno, Result};
+use prov_base::process_memory::{OtherIov, OtherPiece};
 use prov_message::peers::Bytes;
-use prov_util::buffer::Iov;
-use prov_util::errno::{Errno, Result};
 use prov_util::mr::publish::Published;
-use prov_util::process_memory::{OtherIov, OtherPiece};
 use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 
 use super::protocol::{Flight, Flights, Words};

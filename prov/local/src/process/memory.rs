@@ -5,9 +5,9 @@ use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex, Weak};
 
 use libc::iovec;
-use prov_util::buffer::Iov;
-use prov_util::errno::{Errno, Result};
-use prov_util::process_memory::{OtherIov, Token, read_at, write_at};
+use prov_base::buffer::Iov;
+use prov_base::errno::{Errno, Result};
+use prov_base::process_memory::{OtherIov, Token, read_at, write_at};
 
 use super::itself::Itself;
 
@@ -134,8 +134,8 @@ mod tests {
     use std::os::fd::AsRawFd as _;
     use std::os::unix::net::UnixStream;
 
-    use prov_util::buffer::AppIov;
-    use prov_util::process_memory::Seal;
+    use prov_base::buffer::AppIov;
+    use prov_base::process_memory::Seal;
 
     use super::super::child::Child;
     use super::super::{Ends, OtherProcess};

@@ -1,8 +1,8 @@
 //! Whether another process still is there.
 
 use libc::iovec;
-use prov_util::errno::{Errno, Result};
-use prov_util::process_memory::{Token, read};
+use prov_base::errno::{Errno, Result};
+use prov_base::process_memory::{Token, read};
 use rustix::process::{Pid, test_kill_process};
 
 use super::OtherProcess;
@@ -78,7 +78,7 @@ impl Witness {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use prov_util::process_memory::Seal;
+    use prov_base::process_memory::Seal;
 
     use super::super::child::{Child, pauses};
     use super::*;

@@ -1,8 +1,8 @@
 //! Messages that arrive: each is matched with a posted receive or buffered as unexpected.
 
 use fabric_abi::{FI_COMPLETION, FI_REMOTE_CQ_DATA};
-use prov_util::buffer::AppIov;
-use prov_util::errno::{Errno, Result};
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
 use prov_util::matching::{ANY_SOURCE, Matched, Message};
 
 use crate::endpoints::Endpoints;

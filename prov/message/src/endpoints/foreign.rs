@@ -7,14 +7,14 @@
 
 use std::sync::Weak;
 
-use prov_util::buffer::AppIov;
-use prov_util::errno::{Errno, Result};
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
+use prov_base::logging::UTIL;
 use prov_util::ffi::srx::ForeignQueue;
 use prov_util::ffi::srx::{
     Arrival as Found, Discarded, ImportedSrx, NewSources, Received, StartReceives, Started,
     Unexpected as Queueable,
 };
-use prov_util::logging::UTIL;
 use prov_util::matching::{ANY_SOURCE, Matched, Message, MessageId};
 use slotmap::SlotMap;
 

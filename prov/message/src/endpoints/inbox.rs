@@ -4,8 +4,8 @@
 use std::fmt::Debug;
 use std::hash::Hash;
 
-use prov_util::buffer::AppIov;
-use prov_util::errno::Errno;
+use prov_base::buffer::AppIov;
+use prov_base::errno::Errno;
 use prov_util::matching::{MessageId, ReceiveContext, ReceiveQueue};
 use prov_util::mr::Grants;
 

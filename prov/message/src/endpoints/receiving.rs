@@ -2,8 +2,8 @@
 //! have already arrived.
 
 use fabric_abi::{FI_CLAIM, FI_COMPLETION, FI_DISCARD, FI_MULTI_RECV, FI_PEEK, FI_PEER_TRANSFER};
-use prov_util::buffer::AppIov;
-use prov_util::errno::{Errno, Result};
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
 use prov_util::matching::{ANY_SOURCE, Cancelled, Filter, Matched, Receive as Posted};
 use prov_util::request::{Receive, Select};
 

@@ -13,9 +13,9 @@
 pub mod own;
 
 use fabric_abi::{FI_ATOMIC, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
-use prov_util::atomic_ops::{Datatype, Form, Op};
-use prov_util::buffer::{AppIov, Iov};
-use prov_util::errno::{Errno, Result};
+use prov_base::atomic_ops::{Datatype, Form, Op};
+use prov_base::buffer::{AppIov, Iov};
+use prov_base::errno::{Errno, Result};
 use prov_util::mr::{Accessor, Grants, Job, MrTable};
 use prov_util::request::RemotePiece;
 

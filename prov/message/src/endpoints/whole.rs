@@ -1,7 +1,7 @@
 //! Messages whose whole payload is available when they arrive: they are received or buffered in one
 //! step.
 
-use prov_util::buffer::{Iov, Piece};
+use prov_base::buffer::{Iov, Piece};
 use prov_util::request::{Tag, Transmit};
 
 use crate::endpoints::Endpoints;

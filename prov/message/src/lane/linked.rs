@@ -1,6 +1,6 @@
 //! How the links of an endpoint end, whatever the kind of link.
 
-use prov_util::errno::Errno;
+use prov_base::errno::Errno;
 
 use crate::endpoints::inbox::Transport;
 use crate::lane::reaching::Reaching;

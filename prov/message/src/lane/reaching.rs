@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fmt::Display;
 use std::time::Instant;
 
-use prov_util::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 use crate::endpoints::inbox::Transport;
 use crate::endpoints::left::LeftKey;

@@ -4,9 +4,9 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use prov_util::errno::Result;
-use prov_util::poller::{Event, Poller, Source};
-use prov_util::timers::Timers;
+use prov_base::errno::Result;
+use prov_base::poller::{Event, Poller, Source};
+use prov_base::timers::Timers;
 
 use crate::lane::Core;
 

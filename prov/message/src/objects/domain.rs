@@ -8,23 +8,23 @@ use fabric_abi::{
     FI_EP_MSG, FI_EP_RDM, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RMA_EVENT, FI_THREAD_COMPLETION,
     FI_THREAD_DOMAIN, FI_THREAD_SAFE, FI_TRIGGER, fi_addr_t,
 };
-use prov_util::atomic_ops::Offered;
+use prov_base::atomic_ops::Offered;
+use prov_base::errno::{Errno, Result};
+use prov_base::logging::{Targets, UTIL};
+use prov_base::process::Process;
+use prov_base::sync::LockKind;
+use prov_base::warn_again;
 use prov_util::attr::{EpAttr, Info};
 use prov_util::av::format::Format;
 use prov_util::domain;
 use prov_util::drive::Helper;
 use prov_util::endpoint::{Bindings, Multicast, OptionValue};
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Handle;
 use prov_util::ffi::domain::DomainObject;
 use prov_util::ffi::srx::ImportedSrx;
-use prov_util::logging::{Targets, UTIL};
 use prov_util::mr::publish::Publisher;
 use prov_util::mr::{Config, Job, MrTable, Registrar};
-use prov_util::process::Process;
 use prov_util::progress::Progress;
-use prov_util::sync::LockKind;
-use prov_util::warn_again;
 use rustix::event::epoll;
 
 use super::{Enabling, SoftEndpoint, SoftSharedReceive};

@@ -5,10 +5,11 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fabric_abi::{FI_DIRECTED_RECV, FI_OPT_MIN_MULTI_RECV, fi_addr_t};
+use prov_base::errno::{Errno, Result};
+use prov_base::warn_again;
 use prov_util::attr::Info;
 use prov_util::av::InsertObserver;
 use prov_util::endpoint::{self, Bindings, Multicast, OptionValue};
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::domain::DomainObject;
 use prov_util::ffi::ep::EndpointObject;
 use prov_util::ffi::srx::ImportedSrx;
@@ -16,7 +17,6 @@ use prov_util::ffi::srx::StartReceives;
 use prov_util::ffi::{FidRef, Handle};
 use prov_util::progress::Progress;
 use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
-use prov_util::warn_again;
 
 use super::shared_receive::Source;
 use super::{Domain, Provider, SoftSharedReceive};

@@ -1,10 +1,10 @@
 //! fi_fabric(3) for a provider without passive endpoints.
 
 use fabric_abi::FI_THREAD_SAFE;
+use prov_base::errno::Result;
 use prov_util::attr::{Base, Info, Offers};
 use prov_util::domain;
 use prov_util::endpoint::NoPassiveEndpoint;
-use prov_util::errno::Result;
 use prov_util::ffi::Handle;
 use prov_util::ffi::fabric::FabricObject;
 

@@ -3,13 +3,13 @@
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use prov_base::errno::{Errno, Result};
+use prov_base::process::Process;
 use prov_util::attr::{Info, Opaque};
 use prov_util::endpoint;
 use prov_util::eq::{ConnectionEvents, Eq};
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::pep::PassiveObject;
 use prov_util::ffi::{Handle, Use};
-use prov_util::process::Process;
 use prov_util::progress::Progress;
 
 use super::requests::{Requests, Unanswered};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fabric_abi::{FI_CLASS_CONNREQ, fid};
-use prov_util::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 use prov_util::ffi::{Class, Handle};
 
 /// Counts the unanswered requests of a passive endpoint.

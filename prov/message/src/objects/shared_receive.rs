@@ -4,10 +4,10 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use fabric_abi::FI_OPT_MIN_MULTI_RECV;
+use prov_base::errno::{Errno, Result};
 use prov_util::cntr::Cntr;
 use prov_util::cq::Cq;
 use prov_util::endpoint::{self, OptionValue};
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::ep::SharedReceiveObject;
 use prov_util::ffi::srx::ImportedSrx;
 use prov_util::ffi::{Handle, Use};

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use prov_util::errno::Errno;
+use prov_base::errno::Errno;
 
 use super::PeerKey;
 #[cfg(doc)]

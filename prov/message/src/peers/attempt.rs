@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use prov_util::errno::Errno;
+use prov_base::errno::Errno;
 
 /// How long an endpoint tries to reach a peer.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 
 use fabric_abi::{FI_ADDR_UNSPEC, fi_datatype, fi_op};
-use prov_util::buffer::AppIov;
+use prov_base::buffer::AppIov;
 use prov_util::desc::Descs;
 use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess, RemoteIov, Tag, Transmit};
 

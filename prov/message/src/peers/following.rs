@@ -1,7 +1,7 @@
 //! Keeps peers in accordance with the address vector: which peer a number means, and the source of
 //! each peer's messages.
 
-use prov_util::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 use super::address_vector::{AddressVector, Seen};
 use super::{PeerKey, Peers, UNKNOWN_SOURCE};

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use prov_util::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 use super::address_vector::AddressVector;
 use super::answer::{Ended, GivenUp, Step};

@@ -1,7 +1,7 @@
 //! One peer, or one that reconnects again and again, leaves room for the others.
 
+use prov_base::errno::Errno;
 use prov_message::{Arrival, Attributes, Endpoints, EpKey, Limits, Unmatched};
-use prov_util::errno::Errno;
 use prov_util::mr::Job;
 use slotmap::SlotMap;
 

@@ -1,9 +1,9 @@
 //! Checks what is reported to the application, and what holds after every step and at the end.
 
 use fabric_abi::{FI_MSG, FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA, FI_TAGGED};
+use prov_base::errno::Errno;
 use prov_message::Core;
 use prov_util::cq::{Completion, ErrorCompletion};
-use prov_util::errno::Errno;
 
 use crate::model::{Given, LinkKey, Number, Place, ReceiveId};
 use crate::provider::{Incoming, LOST};

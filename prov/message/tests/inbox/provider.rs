@@ -3,14 +3,14 @@
 
 use std::collections::VecDeque;
 
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
 use prov_message::lane::NoErrand;
 use prov_message::{
     Action, Arrival, Core, Course, Endpoints, EpKey, Expected, Fetch, InboxKey, Kept, Placing,
     Receipt, Then, Transport, Unmatched, Waiting,
 };
-use prov_util::buffer::AppIov;
 use prov_util::cq::Cq;
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Use;
 use prov_util::request::Transmit;
 use slotmap::SlotMap;

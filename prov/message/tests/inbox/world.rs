@@ -1,10 +1,10 @@
 //! Applies the steps to the model and to the code under test, and checks the results.
 
 use fabric_abi::{FI_ADDR_UNSPEC, FI_CLAIM, FI_COMPLETION, FI_DISCARD, FI_MULTI_RECV, FI_PEEK};
+use prov_base::buffer::AppIov;
+use prov_base::errno::Errno;
 use prov_message::{Attributes, Context, Core, Endpoints, Poster};
-use prov_util::buffer::AppIov;
 use prov_util::cq::{Cq, CqConfig};
-use prov_util::errno::Errno;
 use prov_util::ffi::{Handle, Use};
 use prov_util::matching::ANY_SOURCE;
 use prov_util::mr::Job;

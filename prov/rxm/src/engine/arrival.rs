@@ -1,11 +1,11 @@
 //! Handling of received packets.
 
+use prov_base::warn_again;
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{
     Core as _, Course, Expected, Notice, Place, Placing, Reaching as _, Taken, Then, Unmatched,
 };
 use prov_util::below::{Refused, Slot};
-use prov_util::warn_again;
 
 use super::Core;
 use super::below::{Receives, What};

@@ -1,10 +1,10 @@
 //! Atomic operations (fi_atomic(3)), initiator and target.
 
+use prov_base::atomic_ops::{Datatype, Form};
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
 use prov_message::{AtomicRequest, Op, Reaching as _, Refusal};
-use prov_util::atomic_ops::{Datatype, Form};
-use prov_util::buffer::AppIov;
-use prov_util::errno::{Errno, Result};
 use prov_util::request::{Atomic, AtomicKind, RemoteIov, RemotePiece};
 
 use super::Core;

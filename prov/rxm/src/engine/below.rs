@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use fabric_abi::{FI_DELIVERY_COMPLETE, FI_MR_VIRT_ADDR, FI_SHARED_CONTEXT};
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
 use prov_message::peers::Bytes as Payload;
 use prov_message::{Signals, Sizes, Ticket};
 use prov_util::attr::{Info, MR_BASIC};
@@ -12,9 +14,7 @@ use prov_util::below::{
     Asking, Batch, Cq, Domain, Endpoint, Eq, Local, PassiveEndpoint, Refused, Region,
     SharedReceive, Size, Slot, Slots, Wiring,
 };
-use prov_util::buffer::AppIov;
 use prov_util::desc::Descs;
-use prov_util::errno::{Errno, Result};
 use prov_util::request::{RemoteIov, RemotePiece};
 
 use super::keys::{EpKey, FetchKey, LinkKey, PendingKey};

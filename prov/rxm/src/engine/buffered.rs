@@ -5,9 +5,9 @@
 use std::collections::HashMap;
 
 use fabric_abi::{FI_CLAIM, FI_DISCARD, FI_MORE};
+use prov_base::errno::{Errno, Result};
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Buffer, Context, Core as _, Reaching, Receipt};
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::FidRef;
 use prov_util::ffi::buffered::Notice;
 use prov_util::request::{Receive, Select};

@@ -7,15 +7,15 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use prov_base::errno::{Errno, Result};
+use prov_base::{sockaddr, warn_again};
 use prov_message::peers::{Target, UNKNOWN_SOURCE};
 use prov_message::reaching::PeersOf;
 use prov_message::strangers::Hosting as _;
 use prov_message::{Core as _, Linked as _, Reaching};
 use prov_util::av::Av;
 use prov_util::below::{Asking, Event};
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Use;
-use prov_util::{sockaddr, warn_again};
 
 use super::Core;
 use super::endpoint::Rdm;

@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
+use prov_base::errno::Errno;
+use prov_base::warn_again;
 use prov_message::lane::Pause;
 use prov_message::peers::Failure;
 use prov_message::{Course, EpKey, Linked, Then, Ticket};
-use prov_util::errno::Errno;
-use prov_util::warn_again;
 
 use super::Core;
 use super::below::{Way, What};

@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
+use prov_base::{poller, random};
 pub use prov_message::EpKey;
 pub use prov_message::keys::{from_peer, to_peer};
 pub use prov_message::peers::PeerKey;
-use prov_util::{poller, random};
 use slotmap::{Key, new_key_type};
 
 new_key_type! {

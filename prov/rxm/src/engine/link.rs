@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use prov_base::buffer::AppIov;
+use prov_base::errno::Errno;
 use prov_message::peers::{Bytes as Payload, Deferred, UNKNOWN_SOURCE};
 use prov_message::{Receipt, Ticket, Transport};
 use prov_util::below::{Endpoint, Local, Region, Slot};
-use prov_util::buffer::AppIov;
-use prov_util::errno::Errno;
 use prov_util::request::RemoteIov;
 use slotmap::SlotMap;
 

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
+use prov_base::errno::Errno;
+use prov_base::poller::Event;
+use prov_base::warn_again;
 use prov_message::strangers::Hosting as _;
 use prov_message::{Core as _, Reaching as _, Waiting, Wakeups, Woken};
 use prov_util::below::{Completion, Slot, Wiring};
-use prov_util::errno::Errno;
-use prov_util::poller::Event;
-use prov_util::warn_again;
 
 use fabric_abi::{FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE};
 

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
+use prov_base::errno::{Errno, Result};
 use prov_message::Op;
 use prov_message::peers::{Replay, Request};
-use prov_util::errno::{Errno, Result};
 
 use super::Core;
 use super::keys::LinkKey;

@@ -2,10 +2,10 @@
 //! that, or it names memory of its own, to which the sender writes them.
 
 use fabric_abi::{FI_READ, FI_REMOTE_WRITE};
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
 use prov_message::Receipt;
 use prov_util::below::{Local, Region, Size, Written};
-use prov_util::buffer::AppIov;
-use prov_util::errno::{Errno, Result};
 use prov_util::request::{RemoteIov, RemotePiece};
 
 use super::Core;

@@ -1,10 +1,10 @@
 //! Remote memory access (fi_rma(3)), which is performed by the endpoint below.
 
 use fabric_abi::{FI_DELIVERY_COMPLETE, FI_READ, FI_REMOTE_CQ_DATA, FI_RMA, FI_WRITE};
+use prov_base::errno::{Errno, Result};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination, UNKNOWN_SOURCE};
 use prov_message::{Op, Reaching as _, Reports};
 use prov_util::below::{Local, Size, Written};
-use prov_util::errno::{Errno, Result};
 use prov_util::request::{Access, RemoteAccess};
 
 use super::Core;

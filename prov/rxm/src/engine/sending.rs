@@ -2,11 +2,11 @@
 //! ones by rendezvous.
 
 use fabric_abi::{FI_DELIVERY_COMPLETE, FI_PEER_TRANSFER, FI_REMOTE_READ, FI_SEND, FI_WRITE};
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
 use prov_message::{Op, Reaching as _};
 use prov_util::below::Local;
-use prov_util::buffer::AppIov;
-use prov_util::errno::{Errno, Result};
 use prov_util::request::{Tag, Transmit};
 
 use super::Core;

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
+use prov_base::errno::Errno;
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::strangers::{Activity, AllStrangers, Hosting, Strangers, limit};
-use prov_util::errno::Errno;
 
 use super::Core;
 use super::keys::LinkKey;

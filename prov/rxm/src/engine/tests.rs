@@ -16,19 +16,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fabric_abi::{FI_ADDR_UNSPEC, FI_COMPLETION, FI_MR_LOCAL, FI_REMOTE_READ, FI_SEND, FI_WRITE};
+use prov_base::buffer::AppIov;
+use prov_base::errno::Errno;
+use prov_base::sync::LockKind;
 use prov_message::{Attributes, Core as _, EpKey, Lane};
 use prov_util::attr::{Info, version};
 use prov_util::av::{Av, Insertion};
 use prov_util::below::{Batch, Domain, Eq, Fabric, PassiveEndpoint, Size};
-use prov_util::buffer::AppIov;
 use prov_util::cq::{Completion, Cq, CqConfig, ErrorCompletion};
 use prov_util::desc::Descs;
-use prov_util::errno::Errno;
 use prov_util::ffi::{Handle, Use};
 use prov_util::mr::{Job, MrTable};
 use prov_util::progress::Progress;
 use prov_util::request::{Receive, Select, Tag, Transmit};
-use prov_util::sync::LockKind;
 
 use self::framework::IS_LOCAL;
 use super::Core;

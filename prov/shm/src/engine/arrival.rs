@@ -1,10 +1,10 @@
 //! What comes through a channel.
 
+use prov_base::buffer::Iov;
+use prov_base::errno::Errno;
 use prov_local::channel::{Head, Record};
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Core as _, Reaching as _, Taken};
-use prov_util::buffer::Iov;
-use prov_util::errno::Errno;
 
 use super::Core;
 use super::keys::{LinkKey, from_peer};

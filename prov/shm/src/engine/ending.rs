@@ -2,10 +2,10 @@
 
 use std::os::fd::AsFd;
 
+use prov_base::errno::Errno;
 use prov_message::lane::Pause;
 use prov_message::peers::Failure;
 use prov_message::{EpKey, Linked, Ticket};
-use prov_util::errno::Errno;
 
 use super::Core;
 use super::endpoint::Rdm;

@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 use std::ops::Deref;
 
 use crate::rendezvous::Wire;
+use prov_base::buffer::{AppIov, Iov, Piece};
+use prov_base::errno::Errno;
+use prov_base::process_memory::{OtherIov, Seal};
 use prov_local::channel::{Channel, Head, LONGEST, MODERATE, PUSHED, Record};
 use prov_local::copies::{LEAST, Transfers};
 use prov_local::onesided::table::Watching;
@@ -11,10 +14,7 @@ use prov_local::onesided::window::Window;
 use prov_local::process::OtherProcess;
 use prov_local::ring::Broken;
 use prov_message::{OpClass, Ticket, Transport};
-use prov_util::buffer::{AppIov, Iov, Piece};
-use prov_util::errno::Errno;
 use prov_util::mr::Grants;
-use prov_util::process_memory::{OtherIov, Seal};
 use prov_util::request::{Access, RemoteAccess, RemoteIov};
 use slotmap::SlotMap;
 

@@ -9,10 +9,10 @@
 
 use std::time::Instant;
 
+use prov_base::poller::Event;
 use prov_local::channel::Channel;
 use prov_local::rota::{Rota, Rounds};
 use prov_message::{Reaching as _, Sleeper, Waiting, Wakeups, Woken};
-use prov_util::poller::Event;
 
 use super::Core;
 use super::keys::{Due, LinkKey, Source};

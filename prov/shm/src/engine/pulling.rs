@@ -3,12 +3,12 @@
 
 use std::time::Instant;
 
+use prov_base::errno::{Errno, Result};
+use prov_base::process_memory::OtherIov;
 use prov_local::channel::Head;
 use prov_local::copies::{
     Back, Copier, Copies, Copying, Goal, Helping, LEAST, Offer, Source, Transfer,
 };
-use prov_util::errno::{Errno, Result};
-use prov_util::process_memory::OtherIov;
 
 use super::Core;
 use super::arrival::TURN;

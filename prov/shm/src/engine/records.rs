@@ -3,8 +3,8 @@
 
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
-use prov_util::buffer::{IOV_LIMIT, Iov, Piece};
-use prov_util::process_memory::{OtherIov, WRITTEN};
+use prov_base::buffer::{IOV_LIMIT, Iov, Piece};
+use prov_base::process_memory::{OtherIov, WRITTEN};
 use prov_util::request::{RemoteIov, RemotePiece};
 
 /// A whole message. Words: tag, immediate data, name to acknowledge.
@@ -129,7 +129,7 @@ pub fn read_offered_list(bytes: &Iov<'_>) -> Option<OtherIov> {
 pub struct AtomicWord {
     pub op: u8,
     pub datatype: u8,
-    /// [`Form::code`](prov_util::atomic_ops::Form::code)
+    /// [`Form::code`](prov_base::atomic_ops::Form::code)
     pub form: u8,
     /// Parts of the remote list.
     pub count: u8,

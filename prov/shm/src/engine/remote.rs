@@ -4,13 +4,13 @@
 use std::os::fd::AsFd as _;
 
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
+use prov_base::atomic_ops::Form;
+use prov_base::errno::{Errno, Result};
 use prov_local::channel::{Head, MODERATE, Record};
 use prov_local::copies::Copies as _;
 use prov_local::onesided::window::Outcome;
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
 use prov_message::{AtomicRequest, Op, Reaching as _, Refusal, Target, Visitor};
-use prov_util::atomic_ops::Form;
-use prov_util::errno::{Errno, Result};
 use prov_util::request::{Access, Atomic, RemoteAccess};
 
 use super::Core;

@@ -1,11 +1,11 @@
 //! Operations that have waited for a link, and what is sent in parts: both go
 //! on as there is room.
 
+use prov_base::buffer::Iov;
+use prov_base::errno::Errno;
 use prov_local::channel::Head;
 use prov_message::Op;
 use prov_message::peers::Request;
-use prov_util::buffer::Iov;
-use prov_util::errno::Errno;
 use prov_util::request::RemoteIov;
 
 use super::Core;

@@ -2,12 +2,12 @@
 //! them.
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_PEER_TRANSFER, FI_REMOTE_CQ_DATA};
+use prov_base::buffer::Iov;
+use prov_base::errno::{Errno, Result};
+use prov_base::process_memory::{OtherIov, OtherPiece, WRITTEN};
 use prov_local::channel::{Head, INLINE, LONGEST, MODERATE, PUSHED};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
 use prov_message::{Op, Reaching as _};
-use prov_util::buffer::Iov;
-use prov_util::errno::{Errno, Result};
-use prov_util::process_memory::{OtherIov, OtherPiece, WRITTEN};
 use prov_util::request::{Tag, Transmit};
 
 use super::Core;

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::rendezvous::{Door, LONGEST_NAME, Wire};
+use prov_base::errno::{Errno, Result};
+use prov_base::process_memory::{Seal, Token};
 use prov_local::barrier;
 use prov_local::channel::Channel;
 use prov_local::onesided::table::RegionTable;
@@ -17,8 +19,6 @@ use prov_local::process::OtherProcess;
 use prov_message::Reaching;
 use prov_message::peers::{Failure, Target};
 use prov_message::reaching::PeersOf;
-use prov_util::errno::{Errno, Result};
-use prov_util::process_memory::{Seal, Token};
 
 use super::endpoint::{Rdm, Vector};
 use super::keys::{Due, EpKey, LinkKey, PeerKey, Source};

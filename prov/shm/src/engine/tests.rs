@@ -18,21 +18,21 @@ use std::time::Duration;
 
 use crate::rendezvous::Door;
 use fabric_abi::*;
+use prov_base::buffer::AppIov;
+use prov_base::errno::Errno;
+use prov_base::sync::LockKind;
 use prov_local::channel::PUSHED;
 use prov_local::onesided::table::RegionTable;
 use prov_message::lane::Errand as _;
 use prov_message::objects::Provider as _;
 use prov_message::{Attributes, Core as _};
 use prov_util::av::{self, Av, Insertion};
-use prov_util::buffer::AppIov;
 use prov_util::cq::{Completion, Cq, CqConfig};
 use prov_util::desc::Descs;
-use prov_util::errno::Errno;
 use prov_util::ffi::{Class, Handle, Use};
 use prov_util::mr::publish::Publisher;
 use prov_util::mr::{self, Job, Memory, Region};
 use prov_util::request::*;
-use prov_util::sync::LockKind;
 
 use super::endpoint::Rdm;
 use super::sending::EAGER;
@@ -40,7 +40,7 @@ use super::*;
 use crate::address;
 use crate::domain::Local;
 
-prov_util::stand_in!();
+prov_base::stand_in!();
 
 /// How long something may take on a busy machine.
 const LONG: Duration = Duration::from_secs(60);

@@ -32,19 +32,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fabric_abi::{FI_ADDR_UNSPEC, FI_COMPLETION, FI_ORDER_RAS, FI_ORDER_WAS};
+use prov_base::buffer::AppIov;
+use prov_base::errno::Errno;
+use prov_base::sync::LockKind;
 use prov_local::onesided::table::RegionTable;
 use prov_message::{Attributes, Core as _};
 use prov_util::av::Insertion;
-use prov_util::buffer::AppIov;
 use prov_util::cq::CqConfig;
 use prov_util::desc::Descs;
 use prov_util::drive::Helper;
-use prov_util::errno::Errno;
 use prov_util::mr::publish::Publisher;
 use prov_util::mr::{Job, MrTable};
 use prov_util::progress::Progress;
 use prov_util::request::{Receive, Select, Tag, Transmit};
-use prov_util::sync::LockKind;
 use prov_util::wait::Attachment;
 
 use super::{Core, Lane};

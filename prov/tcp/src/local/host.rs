@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 
-use prov_util::socket;
+use prov_base::socket;
 use sha2::{Digest, Sha256};
 
 /// A number that every process has under this boot of this kernel, and others

@@ -15,9 +15,9 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use prov_util::errno::{Errno, Result};
-use prov_util::process_memory::Seal;
-use prov_util::socket;
+use prov_base::errno::{Errno, Result};
+use prov_base::process_memory::Seal;
+use prov_base::socket;
 
 use crate::local::far_end::{self, Holder};
 use crate::local::host;

@@ -5,11 +5,11 @@ mod lent;
 
 use std::collections::VecDeque;
 
+use prov_base::buffer::{AppIov, Iov, Outgoing};
+use prov_base::errno::{Errno, Result};
+use prov_base::socket::tcp::CALL_LIMIT;
 use prov_message::{Target, Ticket};
-use prov_util::buffer::{AppIov, Iov, Outgoing};
-use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grant;
-use prov_util::socket::tcp::CALL_LIMIT;
 
 use crate::local::path::Path;
 

@@ -13,9 +13,9 @@ mod place;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use prov_util::buffer::{Incoming, Outgoing, Piece};
-use prov_util::errno::{Errno, Result};
-use prov_util::{random, socket};
+use prov_base::buffer::{Incoming, Outgoing, Piece};
+use prov_base::errno::{Errno, Result};
+use prov_base::{random, socket};
 
 use crate::local::far_end::Holder;
 use crate::local::neighbour::{OutOfTurn, Remark, Subject};

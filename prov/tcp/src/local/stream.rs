@@ -4,8 +4,8 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use prov_util::buffer::{Incoming, Iov, Outgoing, Piece};
-use prov_util::errno::Result;
+use prov_base::buffer::{Incoming, Iov, Outgoing, Piece};
+use prov_base::errno::Result;
 
 use prov_local::channel::{Channel, FlightWords, Head, MODERATE, Next};
 use prov_local::joint::Joint;

@@ -2,7 +2,7 @@
 //!
 //! [`Header::word`]: super::header::Header::word
 
-use prov_util::atomic_ops::Form;
+use prov_base::atomic_ops::Form;
 
 use super::WireError;
 

@@ -1,6 +1,6 @@
 //! Locations in the memory of a process, for another process of its host.
 
-use prov_util::process_memory::{OtherIov, WRITTEN};
+use prov_base::process_memory::{OtherIov, WRITTEN};
 
 use super::WireError;
 

@@ -10,7 +10,7 @@ use super::{ByteOrder, WireError};
 /// Number of bytes with which every header starts.
 pub const BASE: usize = 16;
 /// Largest number of remote buffers of one operation.
-pub const RMA_IOV_LIMIT: usize = prov_util::buffer::IOV_LIMIT;
+pub const RMA_IOV_LIMIT: usize = prov_base::buffer::IOV_LIMIT;
 /// Largest number of bytes of a header: an atomic request with immediate data.
 pub const MAX_HEADER: usize = BASE + 3 * 8 + RMA_IOV_LIMIT * RMA_IOV;
 

@@ -6,14 +6,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use fabric_abi::fi_addr_t;
+use prov_base::errno::{Errno, Result};
+use prov_base::sockaddr::{self, Encoded};
+use prov_base::socket::udp::arrivals::Arrivals;
+use prov_base::socket::udp::outbox::Outbox;
 use prov_message::{Burst, Ticket};
 use prov_util::av::{Av, Changes};
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Use;
 use prov_util::matching::ANY_SOURCE;
-use prov_util::sockaddr::{self, Encoded};
-use prov_util::socket::udp::arrivals::Arrivals;
-use prov_util::socket::udp::outbox::Outbox;
 
 /// Whose messages completions tell apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,11 +3,11 @@
 use std::os::fd::AsFd;
 
 use fabric_abi::{FI_CLAIM, FI_DISCARD, FI_PEEK};
+use prov_base::errno::Errno;
+use prov_base::sockaddr;
 use prov_message::EpKey;
-use prov_util::errno::Errno;
 use prov_util::matching::ANY_SOURCE;
 use prov_util::request::Receive;
-use prov_util::sockaddr;
 
 use super::Core;
 use super::port::Senders;

@@ -3,12 +3,12 @@
 use std::os::fd::AsFd;
 
 use fabric_abi::FI_REMOTE_CQ_DATA;
+use prov_base::errno::{Errno, Result};
+use prov_base::sockaddr::Encoded;
+use prov_base::socket::udp;
+use prov_base::socket::udp::outbox::Sent;
 use prov_message::{EpKey, Op};
-use prov_util::errno::{Errno, Result};
 use prov_util::request::Transmit;
-use prov_util::sockaddr::Encoded;
-use prov_util::socket::udp;
-use prov_util::socket::udp::outbox::Sent;
 
 use super::{Core, Source};
 use crate::bases::LONGEST;

@@ -6,17 +6,17 @@ use std::ptr::{null_mut, without_provenance_mut};
 use std::time::{Duration, Instant};
 
 use fabric_abi::*;
+use prov_base::buffer::AppIov;
+use prov_base::errno::Errno;
+use prov_base::sockaddr;
 use prov_message::{Attributes, Core as _};
 use prov_util::av::{self, Av};
-use prov_util::buffer::AppIov;
 use prov_util::cntr::{Cntr, CntrEvents};
 use prov_util::cq::{Completion, Cq, CqConfig, ErrorCompletion};
 use prov_util::desc::Descs;
-use prov_util::errno::Errno;
 use prov_util::ffi::{Class, Use};
 use prov_util::mr::Job;
 use prov_util::request::{Receive, Select, Tag, Transmit};
-use prov_util::sockaddr;
 use prov_util::wait::Attachment;
 
 use super::port::Senders;

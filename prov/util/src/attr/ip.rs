@@ -6,10 +6,10 @@ use fabric_abi::*;
 
 use super::mismatch::{DOMAIN_NAME, FABRIC_NAME};
 use super::*;
-use crate::errno::{Errno, Result};
-use crate::netif::{self, Interface};
-use crate::resolve::{self, Query};
-use crate::sockaddr;
+use prov_base::errno::{Errno, Result};
+use prov_base::netif::{self, Interface};
+use prov_base::resolve::{self, Query};
+use prov_base::sockaddr;
 
 /// Returns the address to which an endpoint with these attributes is bound.
 pub fn source(info: &Info) -> SocketAddr {

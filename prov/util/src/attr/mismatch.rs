@@ -105,7 +105,7 @@ impl fmt::Display for Value {
         match *self {
             Value::Count(count) => write!(f, "{count}"),
             // Enumerations begin with a name for "unspecified", flags with none.
-            Value::Named(bits, kind) => match crate::services::name_of(bits, kind) {
+            Value::Named(bits, kind) => match prov_base::services::name_of(bits, kind) {
                 Some(names) if names.is_empty() => f.write_str("none"),
                 Some(names) => f.write_str(&names),
                 None => write!(f, "{bits:#x}"),

@@ -5,7 +5,7 @@ use fabric_abi::*;
 
 use super::mismatch::{DOMAIN_NAME, FABRIC_NAME};
 use super::{Base, Info, Mismatch, Request};
-use crate::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// How a provider derives addresses from names. Addresses are bytes in its `addr_format`; those in
 /// the format `FI_ADDR_STR` end with a NUL.

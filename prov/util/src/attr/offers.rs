@@ -4,7 +4,7 @@ use fabric_abi::*;
 
 use super::check::{check, check_rx};
 use super::{Base, Hints, Info, Mismatch, RxAttr, TxAttr};
-use crate::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// The kinds of endpoints of a provider, for the objects of one fabric.
 #[derive(Clone, Debug, Default)]

@@ -7,7 +7,7 @@ use std::fmt::Display;
 use fabric_abi::*;
 
 use super::{Base, Hints, Info, Value, check, fit};
-use crate::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// The arguments of fi_getinfo(3) as a provider gets them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,7 +20,7 @@ pub struct Request<'a> {
     /// `FI_SOURCE`, `FI_NUMERICHOST`; the framework handles the other flags.
     pub flags: u64,
     pub hints: Option<&'a Hints>,
-    /// The log target for mismatches (see [`crate::logging`]).
+    /// The log target for mismatches (see [`prov_base::logging`]).
     pub target: &'static str,
 }
 

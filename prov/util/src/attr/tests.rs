@@ -5,7 +5,7 @@ mod ip;
 mod named;
 
 use super::*;
-use crate::errno::Errno;
+use prov_base::errno::Errno;
 
 const CAPS: u64 = FI_MSG
     | FI_RMA

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 
 use fabric_abi::*;
 
-use crate::address_text;
-use crate::errno::{Errno, Result};
-use crate::sockaddr;
+use prov_base::address_text;
+use prov_base::errno::{Errno, Result};
+use prov_base::sockaddr;
 
 /// An address that is inserted into a vector or read from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

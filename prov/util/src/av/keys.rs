@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// `FI_ADDR_NOTAVAIL`.
 const NOT_AVAILABLE: u64 = u64::MAX;

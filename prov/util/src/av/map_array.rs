@@ -7,8 +7,8 @@ use std::path::Path;
 
 use memmap2::{MmapOptions, MmapRaw};
 
-use crate::errno::{Errno, Result};
-use crate::own_file;
+use prov_base::errno::{Errno, Result};
+use prov_base::own_file;
 
 /// Smallest number of entries of the array; unused ones take no memory.
 const MIN_ENTRIES: usize = 1 << 16;
@@ -52,7 +52,7 @@ impl MapArray {
         mapped()
             .inspect_err(|error: &Errno| {
                 log::warn!(
-                    target: crate::logging::UTIL.av,
+                    target: prov_base::logging::UTIL.av,
                     "cannot map the addresses in {}: {error}",
                     path.display()
                 );

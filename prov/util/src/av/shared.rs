@@ -15,7 +15,7 @@
 //!
 //! Every user can write to `/dev/shm`, and the name is predictable: a file is used only if it is a
 //! regular file of the effective user that other users cannot write to
-//! ([`own_file`](crate::own_file)).
+//! ([`own_file`](prov_base::own_file)).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -32,8 +32,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::map_array::MapArray;
 use super::write_lock::WriteLock;
-use crate::errno::{Errno, Result};
-use crate::own_file;
+use prov_base::errno::{Errno, Result};
+use prov_base::own_file;
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"ofi-av\0\x02");
 /// Limit of the slots of a table: a header with a larger number must not make this process read and
@@ -228,7 +228,7 @@ impl Shared {
             Ok(()) if Header::decode(&bytes, records).is_some() => Ok(Some(file)),
             Ok(()) if bytes != [0; Header::SIZE] => {
                 log::warn!(
-                    target: crate::logging::UTIL.av,
+                    target: prov_base::logging::UTIL.av,
                     "{} is no address table of this kind",
                     path.display()
                 );

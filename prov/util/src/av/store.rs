@@ -9,7 +9,7 @@ use super::format::{Address, Format, Layout};
 use super::shared::{Name, Records, Shared};
 use super::slots::{Fixed, Packed, Slots, Varied};
 use super::table::Table;
-use crate::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// The addresses of a vector.
 pub struct Store {

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::errno::{Errno, Result};
-use crate::resolve::{self, Query};
+use prov_base::errno::{Errno, Result};
+use prov_base::resolve::{self, Query};
 
 /// A range of nodes, each with a range of services.
 pub struct Symmetric {

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use crate::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// How long to wait for a holder. A writer holds the lock for microseconds; one that holds it for
 /// longer was stopped, and may never continue.
@@ -40,7 +40,7 @@ impl<'a> WriteLock<'a> {
                 }
                 Err(Errno::EAGAIN | Errno::EACCES) => {
                     log::warn!(
-                        target: crate::logging::UTIL.av,
+                        target: prov_base::logging::UTIL.av,
                         "another process holds the lock of a shared address table for longer \
                          than {} s; it may have been stopped",
                         patience.as_secs()

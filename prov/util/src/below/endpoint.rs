@@ -14,11 +14,11 @@ use super::queue::Cq;
 use super::slots::{Lent, Memory, Slot, Slots};
 use super::{Domain, Fabric, Made, Object, Region, done};
 use crate::attr::Info;
-use crate::buffer::{AppIov, IOV_LIMIT};
 use crate::desc::Descs;
-use crate::errno::{Errno, Result};
 use crate::marshal::info;
 use crate::request::RemotePiece;
+use prov_base::buffer::{AppIov, IOV_LIMIT};
+use prov_base::errno::{Errno, Result};
 
 /// An operation that the provider below has refused: the caller gets its slot back.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use fabric_abi::symbols::fi_freeinfo;
 use fabric_abi::*;
 
 use super::{Fabric, Object};
-use crate::errno::{Errno, Result};
 use crate::marshal::info;
+use prov_base::errno::{Errno, Result};
 
 /// An event queue; closed when it is dropped, which must be after the endpoints that are bound to
 /// it.

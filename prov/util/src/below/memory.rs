@@ -9,7 +9,7 @@ use fabric_abi::*;
 use libc::iovec;
 
 use super::{Domain, done};
-use crate::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// A region of the provider below; closed when it is dropped.
 pub struct Region {

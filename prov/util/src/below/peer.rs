@@ -7,8 +7,8 @@ use fabric_abi::*;
 
 use super::{Fabric, Made, Object};
 use crate::attr::Info;
-use crate::errno::{Errno, Result};
 use crate::marshal::info;
+use prov_base::errno::{Errno, Result};
 
 /// A peer's completion queue, counter or event queue; closed when it is dropped.
 pub(crate) struct Part<T>(Object<T>);

@@ -8,7 +8,7 @@ use fabric_abi::*;
 
 use super::slots::{Memory, Slot, Slots};
 use super::{Domain, Object};
-use crate::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// A completion queue; closed when it is dropped, which must be after the endpoints that are bound
 /// to it.

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fabric_abi::*;
 
 use super::{Domain, Region};
-use crate::errno::Result;
+use prov_base::errno::Result;
 
 /// The two sizes of slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -191,7 +191,7 @@ impl<T> Slots<T> {
     #[cold]
     #[inline(never)]
     fn grow(&mut self, size: Size) -> Result {
-        use crate::errno::Errno;
+        use prov_base::errno::Errno;
         let stride = (HEAD + self.bytes[size as usize]).next_multiple_of(ALIGN);
         let count = (CHUNK / stride).max(1);
         // An alignment beyond the allocator's would make it write to all of the memory, and not
@@ -238,7 +238,7 @@ impl<T> Slots<T> {
     }
 
     fn register(&self, address: usize, len: usize) -> Result<Region> {
-        use crate::errno::Errno;
+        use prov_base::errno::Errno;
         let mut key = FIRST_KEY + self.entries.len() as u64;
         loop {
             let piece = std::iter::once((address, len));

@@ -13,7 +13,7 @@ use std::sync::PoisonError;
 use std::sync::{Mutex, MutexGuard};
 
 use super::value::{Numbers, Value};
-use crate::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// What queued work is known by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 use super::{Completion, Cq};
-use crate::errno::{Errno, Result};
 use crate::wait::{Attachment, Deadline, Pause, Sources, Waitable, Wake};
+use prov_base::errno::{Errno, Result};
 
 impl Cq {
     /// Begins an [`Cq::read`] that waits, for up to `timeout` milliseconds (negative: without

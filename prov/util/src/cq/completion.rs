@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use fabric_abi::{FI_ADDR_NOTAVAIL, fi_addr_t};
 
-use crate::errno::Errno;
+use prov_base::errno::Errno;
 
 /// The completion of a successful operation. It begins with a `struct fi_cq_tagged_entry`
 /// (fi_cq(3)), and therefore with the entries of all other formats, which are prefixes of that one.

@@ -3,9 +3,9 @@
 use fabric_abi::{fi_cq_data_entry, fi_cq_entry, fi_cq_msg_entry, fi_cq_tagged_entry};
 
 use super::{Completion, ErrorCompletion};
-use crate::errno::Result;
-use crate::sync::LockKind;
 use crate::wait::Attachment;
+use prov_base::errno::Result;
+use prov_base::sync::LockKind;
 
 /// The format of an entry (`enum fi_cq_format`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

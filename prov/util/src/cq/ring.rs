@@ -1,7 +1,7 @@
 //! The ring buffer of a completion queue.
 
 use super::Completion;
-use crate::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// A ring buffer that grows when it is full: a completion is never dropped.
 pub(super) struct Ring {

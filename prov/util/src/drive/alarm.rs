@@ -13,7 +13,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use crate::errno::Result;
+use prov_base::errno::Result;
 
 /// Approximate time between the application's last call and the alarm.
 pub(super) const AWAY: Duration = Duration::from_millis(10);

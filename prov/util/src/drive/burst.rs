@@ -9,7 +9,7 @@ use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-use crate::sync::barrier;
+use prov_base::sync::barrier;
 
 /// The marks of one lane. They are written by the holder of the lane's lock, so they have their own
 /// cache line, and the adjacent one that is prefetched with it.

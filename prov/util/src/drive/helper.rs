@@ -13,9 +13,9 @@ use super::burst::Burst;
 use super::fork;
 use super::rounds::{News, Run};
 use super::stall::{Begun, Stall};
-use crate::errno::{Errno, Result};
-use crate::logging::UTIL;
-use crate::own_thread::OwnThread;
+use prov_base::errno::{Errno, Result};
+use prov_base::logging::UTIL;
+use prov_base::own_thread::OwnThread;
 
 /// The progress thread of a domain, shared by its lanes; there is at most one.
 pub struct Helper {

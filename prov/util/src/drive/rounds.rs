@@ -16,8 +16,8 @@ use super::helper::Place;
 use super::pace::{Next, Pace};
 use super::stall::STALL;
 use super::thread;
-use crate::errno::Result;
-use crate::logging::UTIL;
+use prov_base::errno::Result;
+use prov_base::logging::UTIL;
 
 /// A running thread, as other threads send messages to it.
 pub(super) struct Run {

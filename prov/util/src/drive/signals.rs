@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::Seat;
-use crate::lately::nanoseconds;
+use prov_base::lately::nanoseconds;
 
 /// Reads of queues that have completions, plus progress calls, of which at least one is a progress
 /// call: an application that always finds completions makes progress once per this many reads.

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::alarm::{AWAY, Alarm};
-use crate::errno::Result;
+use prov_base::errno::Result;
 
 /// Bit that marks the epoll events of this alarm; the other bits are the lane's id.
 pub(super) const STALL: u64 = 1 << 62;

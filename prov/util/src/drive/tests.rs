@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::*;
-use crate::sync::{Lock, LockKind};
+use prov_base::sync::{Lock, LockKind};
 
 /// What the thread did with a lane.
 #[derive(Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 
 use super::{Eq, Event, EventBody, EventError, EventInfo};
 use crate::attr::Info;
-use crate::errno::{Errno, Result};
 use crate::object::{FidRef, Use};
+use prov_base::errno::{Errno, Result};
 
 /// Reports the connection events of an endpoint, or the connection requests for a passive one.
 /// Clones report to the same queue.
@@ -89,7 +89,7 @@ impl ConnectionEvents {
 
     fn written(&self, outcome: Result) {
         if let Err(error) = outcome {
-            log::warn!(target: crate::logging::UTIL.eq, "an event is lost: {error}");
+            log::warn!(target: prov_base::logging::UTIL.eq, "an event is lost: {error}");
         }
     }
 }

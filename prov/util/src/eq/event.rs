@@ -6,8 +6,8 @@ use std::ptr;
 use fabric_abi::{fi_eq_cm_entry, fi_eq_entry, fi_info, fid};
 
 use crate::attr::Info;
-use crate::errno::{Errno, Result};
 use crate::marshal::info;
+use prov_base::errno::{Errno, Result};
 
 /// An event.
 #[derive(Debug)]

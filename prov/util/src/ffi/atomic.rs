@@ -9,11 +9,11 @@ use libc::iovec;
 use super::call::{self, Call, Local, calls};
 use super::ep::{EndpointObject, Request};
 use super::{Handle, missing, posted, status};
-use crate::atomic_ops::{self, Datatype, Form, Op};
-use crate::buffer::{AppIov, IOV_LIMIT};
 use crate::endpoint::Endpoint;
-use crate::errno::{Errno, Result};
 use crate::request::{Atomic, AtomicKind, RemoteIov, RemotePiece};
+use prov_base::atomic_ops::{self, Datatype, Form, Op};
+use prov_base::buffer::{AppIov, IOV_LIMIT};
+use prov_base::errno::{Errno, Result};
 
 struct Table<E>(std::marker::PhantomData<E>);
 

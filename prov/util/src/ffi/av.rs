@@ -20,7 +20,7 @@ use crate::av::format::{Address, Format};
 use crate::av::symmetric::Symmetric;
 use crate::av::{Av, Config, InsertEvents, Insertion, MAX_RX_CTX_BITS, Name};
 use crate::eq::{Eq, Event, EventBody, EventError};
-use crate::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// A domain with address vectors.
 pub trait AvDomain: Class<Header = fid_domain> {
@@ -241,7 +241,7 @@ impl EventsIn {
     /// The queue itself reports that it has lost events.
     fn lost(&self, outcome: Result) {
         if let Err(error) = outcome {
-            log::warn!(target: crate::logging::UTIL.av, "event of an insertion lost: {error}");
+            log::warn!(target: prov_base::logging::UTIL.av, "event of an insertion lost: {error}");
         }
     }
 }

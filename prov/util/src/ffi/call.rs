@@ -7,10 +7,10 @@ use libc::iovec;
 
 use super::ep::OperationFlags;
 use super::posted;
-use crate::buffer::{AppIov, IOV_LIMIT};
 use crate::desc::Descs;
-use crate::errno::{Errno, Result};
 use crate::request::{RemoteIov, RemotePiece};
+use prov_base::buffer::{AppIov, IOV_LIMIT};
+use prov_base::errno::{Errno, Result};
 
 /// Creates functions for the slots of a table. Each is written as the names of its arguments, which
 /// determine their types ([`argument`]), and a body; the slot that it is assigned to checks the

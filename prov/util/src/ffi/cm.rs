@@ -7,8 +7,8 @@ use fabric_abi::*;
 use super::ep::EndpointObject;
 use super::{Handle, bytes, missing, status};
 use crate::endpoint::Endpoint;
-use crate::errno::{Errno, Result};
-use crate::sockaddr;
+use prov_base::errno::{Errno, Result};
+use prov_base::sockaddr;
 
 struct Table<E>(std::marker::PhantomData<E>);
 

@@ -17,9 +17,9 @@ use super::object::{Class, Handle, Use};
 use super::wait::{self, OpenedWait};
 use super::{deliver, status};
 use crate::cntr::{Cntr, CntrEvents};
-use crate::errno::{Errno, Result};
 use crate::progress::Progress;
 use crate::wait::Waitable;
+use prov_base::errno::{Errno, Result};
 
 /// A domain on which counters are opened.
 pub trait CntrDomain: Class<Header = fid_domain> {
@@ -69,7 +69,7 @@ unsafe fn open(attr: Option<&fi_cntr_attr>, context: *mut c_void) -> Result<Hand
         FI_CNTR_EVENTS_COMP => CntrEvents::Completions,
         other => {
             log::warn!(
-                target: crate::logging::UTIL.cntr,
+                target: prov_base::logging::UTIL.cntr,
                 "fi_cntr_open: unknown events {other}, the counter counts completions"
             );
             CntrEvents::Completions

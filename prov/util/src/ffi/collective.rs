@@ -17,12 +17,12 @@ use super::call::answer;
 use super::ep::EndpointObject;
 use super::object::{AnyFid, Class, Handle};
 use super::{deliver, missing, posted, status, tagged};
-use crate::atomic_ops::{Datatype, Op};
 use crate::av::Av;
-use crate::buffer::AppIov;
 use crate::collective::{self, Collective, Join, Kind, Place, RESERVED_TAG, extents};
 use crate::endpoint::Endpoint;
-use crate::errno::{Errno, Result};
+use prov_base::atomic_ops::{Datatype, Op};
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
 
 /// Returns the table of an endpoint.
 pub(super) fn table<E: Endpoint>(has_collectives: bool) -> *const fi_ops_collective {

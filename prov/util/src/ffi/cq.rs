@@ -19,9 +19,9 @@ use super::object::{Class, Handle, Use};
 use super::wait::{self, OpenedWait};
 use super::{count as counted, status};
 use crate::cq::{Completion, Cq, CqConfig, CqFormat, ErrorTexts, Outlook};
-use crate::errno::{Errno, Result};
-use crate::sync::LockKind;
 use crate::wait::Waitable;
+use prov_base::errno::{Errno, Result};
+use prov_base::sync::LockKind;
 
 /// A domain with completion queues.
 pub trait CqDomain: Class<Header = fid_domain> {
@@ -434,7 +434,13 @@ unsafe extern "C" fn export_xpu(_: *mut fid_cq, _: u64, _: *mut fid_xpu_cq) -> c
 /// `buf` is null or has room for `len` bytes.
 pub(super) unsafe fn error_text(number: c_int, buf: *mut c_char, len: usize) -> *const c_char {
     // SAFETY: the caller's.
-    unsafe { copy_text(crate::services::strerror(number.saturating_abs()), buf, len) }
+    unsafe {
+        copy_text(
+            prov_base::services::strerror(number.saturating_abs()),
+            buf,
+            len,
+        )
+    }
 }
 
 /// Returns a text, and copies it to `buf`, if that is not null.

@@ -21,17 +21,17 @@ use super::srx::ImportedSrx;
 use super::stx::stx_ctx;
 use super::work::{self, Place};
 use super::{collective, deliver, missing, mr, status};
-use crate::atomic_ops;
 use crate::attr::{Info, Offers};
 use crate::domain::Domain;
 use crate::endpoint::Endpoint;
 use crate::eq::Eq;
-use crate::errno::{Errno, Result};
 use crate::marshal::info;
 use crate::mr::MrTable;
 use crate::progress::Progress;
-use crate::sync::LockKind;
 use crate::trigger::Triggers;
+use prov_base::atomic_ops;
+use prov_base::errno::{Errno, Result};
+use prov_base::sync::LockKind;
 
 /// The C object of a domain.
 pub struct DomainObject<D: Domain> {

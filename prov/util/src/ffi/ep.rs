@@ -29,15 +29,15 @@ use self::receiver::Tables;
 use super::collective::owner::{Collectives, WithPeer};
 use super::object::{AnyFid, AnyUse, Class, FidRef, Handle, Use};
 use super::{atomic, cm, collective, msg, rma, tagged};
-use crate::atomic_ops::Offered;
 use crate::attr::Info;
 use crate::endpoint::{Bindings, Endpoint, OptionValue, SharedReceive};
 use crate::eq::Eq;
-use crate::errno::{Errno, Result};
-use crate::process::Process;
 use crate::progress::Progress;
 use crate::request::Receive;
 use crate::trigger::Triggers;
+use prov_base::atomic_ops::Offered;
+use prov_base::errno::{Errno, Result};
+use prov_base::process::Process;
 
 /// The C object of an endpoint: the provider's endpoint, or an alias of it, with the flags of
 /// operations that are posted through this object.

@@ -16,8 +16,8 @@ use super::wait::{self, OpenedWait};
 use super::{bytes, count, deliver};
 use crate::attr::version;
 use crate::eq::{Eq, Event, EventBody};
-use crate::errno::{Errno, Result};
 use crate::wait::Waitable;
+use prov_base::errno::{Errno, Result};
 
 /// Implements fi_eq_open(3).
 ///

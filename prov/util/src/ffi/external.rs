@@ -13,8 +13,8 @@ use fabric_abi::*;
 use log::{LevelFilter, Log, Metadata, Record};
 
 use super::provider::Entered;
-use crate::logging::{SUBSYSTEMS, origin};
 use crate::marshal::layout::{self, Layout};
+use prov_base::logging::{SUBSYSTEMS, origin};
 
 /// Returns the provider for the library that loads it, after installing a logger (`fi_prov_ini`).
 pub fn start<P: Entered>() -> *mut fi_provider {

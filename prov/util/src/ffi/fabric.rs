@@ -12,8 +12,8 @@ use super::pep::PassiveObject;
 use super::{deliver, eq, wait};
 use crate::attr::Offers;
 use crate::domain::Fabric;
-use crate::errno::{Errno, Result};
 use crate::marshal::info;
+use prov_base::errno::{Errno, Result};
 
 /// The C object of a fabric.
 pub struct FabricObject<F: Fabric> {

@@ -6,8 +6,8 @@ use fabric_abi::fi_info;
 
 use super::{status, string};
 use crate::attr::{Info, Request};
-use crate::errno::{Errno, Result};
 use crate::marshal::info;
+use prov_base::errno::{Errno, Result};
 
 /// The arguments of fi_getinfo(3) in C form.
 #[derive(Clone, Copy)]

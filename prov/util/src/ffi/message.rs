@@ -6,8 +6,8 @@ use super::call::{Call, Local};
 use super::ep::{EndpointObject, Receiver, Request};
 use super::{Handle, posted};
 use crate::endpoint::Endpoint;
-use crate::errno::Result;
 use crate::request::{ONE_MESSAGE, Receive, Select, Tag, Transmit};
+use prov_base::errno::Result;
 
 /// Creates the functions and tables of one of the two interfaces. `send` lists the tag arguments of
 /// sends, and `receive` those of receives, each with their meaning.
@@ -22,7 +22,7 @@ macro_rules! interface {
         use fabric_abi::{$kind, $message, $table};
 
         use $crate::endpoint::Endpoint;
-        use $crate::errno::Errno;
+        use prov_base::errno::Errno;
         use $crate::ffi::call::{Call, Local, calls};
         use $crate::ffi::ep::{EndpointObject, Receiver};
         use $crate::ffi::{message, missing};

@@ -47,7 +47,7 @@ pub use crate::object::{self, AnyFid, AnyUse, Class, FidRef, Handle, Use, missin
 
 use std::ffi::c_int;
 
-use crate::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// Converts the result of a data call that returns 0 for success.
 #[inline(always)]

@@ -11,11 +11,11 @@ use super::object::{AnyFid, AnyUse, Class, Handle, Use};
 use crate::attr::version;
 use crate::cntr::Cntr;
 use crate::eq::{Eq, Event, EventBody};
-use crate::errno::{Errno, Result};
 use crate::mr::{
     Allocation, Dmabuf, Interface, Memory, MrTable, NO_KEY, Place, Region, RemoteEvents, Request,
 };
 use crate::progress::Progress;
+use prov_base::errno::{Errno, Result};
 
 /// A domain with memory registration.
 pub trait MrDomain: Class<Header = fid_domain> {
@@ -138,7 +138,7 @@ unsafe extern "C" fn regattr<D: MrDomain>(
 fn ignore_offset(offset: u64) {
     if offset != 0 {
         log::warn!(
-            target: crate::logging::UTIL.mr,
+            target: prov_base::logging::UTIL.mr,
             "registration with offset {offset}, which is ignored"
         );
     }
@@ -303,7 +303,7 @@ unsafe fn register<D: MrDomain>(
             },
         };
         if let Err(error) = eq.write(event) {
-            log::warn!(target: crate::logging::UTIL.mr, "event of a registration lost: {error}");
+            log::warn!(target: prov_base::logging::UTIL.mr, "event of a registration lost: {error}");
         }
     }
     status

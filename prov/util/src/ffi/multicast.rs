@@ -12,7 +12,7 @@ use super::object::{Class, Handle, Use};
 use super::{deliver, status};
 use crate::endpoint::{Endpoint, Multicast};
 use crate::eq::{Event, EventBody};
-use crate::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// The first number of a group as a destination (`fi_mc_addr`). Numbers of addresses are
 /// smaller.

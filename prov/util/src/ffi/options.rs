@@ -7,7 +7,7 @@ use fabric_abi::{
 };
 
 use crate::endpoint::OptionValue;
-use crate::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// Writes an option's value to the caller's buffer; `-FI_ETOOSMALL`, with the required length, if
 /// it does not fit.

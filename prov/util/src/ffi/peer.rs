@@ -7,7 +7,7 @@ use std::ffi::c_void;
 
 use fabric_abi::*;
 
-use crate::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// A `fi_peer_*_context`, which is passed to an opening call with `FI_PEER`.
 ///

@@ -12,7 +12,7 @@ use super::{bytes, missing, options, status};
 use crate::attr::{Info, Opaque};
 use crate::endpoint::{OptionValue, PassiveEndpoint};
 use crate::eq::Eq;
-use crate::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// The C object of a passive endpoint.
 pub struct PassiveObject<P: PassiveEndpoint>(pub P);

@@ -9,9 +9,9 @@ use super::object::{AnyFid, Class, Handle, Use};
 use super::{deliver, status};
 use crate::cntr::Cntr;
 use crate::cq::Cq;
-use crate::errno::{Errno, Result};
 use crate::poll_set::{PollSet, Polled};
 use crate::wait::Waitable;
+use prov_base::errno::{Errno, Result};
 
 /// A member of a set, which the set does not keep open.
 struct Member<T: Class>(Handle<T>);

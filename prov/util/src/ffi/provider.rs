@@ -52,7 +52,7 @@ impl<P: Entered> Entry<P> {
 
     /// Loads the provider, and returns the structure for the library.
     pub fn start(&self) -> *mut fi_provider {
-        crate::atomic_ops::share_with_other_copies();
+        prov_base::atomic_ops::share_with_other_copies();
         self.provider();
         self.as_c()
     }

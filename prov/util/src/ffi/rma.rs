@@ -8,9 +8,9 @@ use super::call::{self, Call, Local, calls};
 use super::ep::{EndpointObject, Request};
 use super::{Handle, missing, posted};
 use crate::endpoint::Endpoint;
-use crate::errno::{Errno, Result};
 use crate::request::Access::{self, Read, Write};
 use crate::request::{RemoteAccess, RemoteIov, RemotePiece};
+use prov_base::errno::{Errno, Result};
 
 struct Table<E>(std::marker::PhantomData<E>);
 

@@ -13,9 +13,9 @@ use super::object::{AnyFid, Class, Handle, Use};
 use super::{deliver, missing};
 use crate::domain::Domain;
 use crate::endpoint::{Bindings, NoSharedReceive, SharedReceive};
-use crate::errno::{Errno, Result};
 use crate::marshal::info;
 use crate::transmit_pool::TransmitPool;
+use prov_base::errno::{Errno, Result};
 
 /// A shared transmit context as C sees it. Its endpoints keep it working after it is
 /// closed: Sandia OpenSHMEM closes it before them.

@@ -13,7 +13,7 @@ use super::object::{Class, Handle};
 use crate::av::format::Format;
 use crate::mr::{Config, MrTable, Registrar};
 use crate::progress::Progress;
-use crate::sync::LockKind;
+use prov_base::sync::LockKind;
 
 pub struct TestDomain {
     pub format: Format,
@@ -81,7 +81,7 @@ impl AvDomain for TestDomain {
             api_version: self.api_version,
             auth_key_size: self.auth_key_size,
             is_strict: true,
-            target: crate::logging::UTIL.av,
+            target: prov_base::logging::UTIL.av,
         }
     }
 }
@@ -103,7 +103,7 @@ impl CqDomain for TestDomain {
             lock: LockKind::Real,
             with_sources: true,
             api_version: self.api_version,
-            target: crate::logging::UTIL.cq,
+            target: prov_base::logging::UTIL.cq,
         }
     }
 }

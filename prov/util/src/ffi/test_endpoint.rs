@@ -9,16 +9,16 @@ use fabric_abi::*;
 use super::ep::{EndpointObject, Limits};
 use super::test_domain::TestDomain;
 use super::{Handle, Use};
-use crate::atomic_ops::Offered;
 use crate::attr::{Info, Offers};
-use crate::buffer::AppIov;
 use crate::desc::Descs;
 use crate::endpoint::{Bindings, Endpoint, NoSharedReceive};
-use crate::errno::{Errno, Result};
 use crate::progress::Progress;
 use crate::request::{
     Access, Atomic, AtomicKind, Receive, RemoteAccess, RemotePiece, Select, Tag, Transmit,
 };
+use prov_base::atomic_ops::Offered;
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
 
 /// `op_flags` of the endpoint.
 pub const DEFAULT_FLAGS: u64 = FI_TRANSMIT_COMPLETE;

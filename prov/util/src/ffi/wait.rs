@@ -15,9 +15,9 @@ use super::status;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::eq::Eq;
-use crate::errno::{Errno, Result};
 use crate::wait::{Attachment, Deadline, Wait, WaitKind, Waitable};
 use crate::wait_set::{Member, WaitSet};
+use prov_base::errno::{Errno, Result};
 
 /// The object that `fi_wait_open` creates.
 pub struct WaitSetObject(Arc<WaitSet>);

@@ -12,10 +12,10 @@ use super::object::AnyFid;
 use super::rma;
 use crate::cntr::{Reached, WorkName};
 use crate::endpoint::Endpoint;
-use crate::errno::{Errno, Result};
 use crate::progress::Progress;
 use crate::request::{Access, Receive, RemoteAccess, Select, Tag, Transmit};
 use crate::trigger::{Count, Operation, Triggers};
+use prov_base::errno::{Errno, Result};
 
 /// What the work of a domain needs of it.
 pub(super) struct Place<'a> {

@@ -12,7 +12,7 @@ use std::ffi::{CStr, c_char, c_void};
 use fabric_abi::*;
 
 use crate::attr::{DomainAttr, EpAttr, FabricAttr, Hints, Info, Opaque, RxAttr, TxAttr, version};
-use crate::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 use super::layout::{self, Layout, widen};
 use super::nic;

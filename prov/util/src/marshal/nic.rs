@@ -12,8 +12,8 @@ use fabric_abi::*;
 
 use super::info::{copy, zeroed};
 use crate::attr::{Nic, NicDevice, NicLink, PciAddress};
-use crate::errno::{Errno, Result};
 use crate::object::{missing, status};
+use prov_base::errno::{Errno, Result};
 
 static OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),

@@ -7,7 +7,7 @@
 
 use std::sync::OnceLock;
 
-use crate::random;
+use prov_base::random;
 
 /// The secret key of a hash table.
 #[derive(Clone, Copy, Debug)]

@@ -2,9 +2,9 @@
 
 use super::index::{Found, Reader};
 use super::{Job, Region};
-use crate::buffer::Iov;
-use crate::errno::{Errno, Result};
-use crate::process_memory::OtherIov;
+use prov_base::buffer::Iov;
+use prov_base::errno::{Errno, Result};
+use prov_base::process_memory::OtherIov;
 
 /// The look-up of regions, for one access at a time. Each lane has its own, and so has each thread
 /// that works beside the lanes. It takes no lock and executes no atomic read-modify-write, and two
@@ -69,7 +69,7 @@ impl Accessor {
 
     #[cold]
     fn refuse(&self, error: Errno, reason: &str, addr: u64, len: u64) -> Errno {
-        crate::warn_again!(
+        prov_base::warn_again!(
             target: self.target,
             "refused a peer's access to {len} bytes at {addr:#x}: {reason}"
         );

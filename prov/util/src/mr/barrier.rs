@@ -1,4 +1,4 @@
-//! The asymmetric memory barrier of [`crate::sync`], of which one side costs nothing, with a
+//! The asymmetric memory barrier of [`prov_base::sync`], of which one side costs nothing, with a
 //! fallback for systems that do not support it: then both sides execute a full barrier.
 
 #[cfg(loom)]
@@ -6,7 +6,7 @@ use loom::sync::atomic::{Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-use crate::sync::barrier;
+use prov_base::sync::barrier;
 
 /// Whether [`heavy`] acts as a barrier of all threads, so that [`light`] needs no instruction.
 #[cfg(not(loom))]

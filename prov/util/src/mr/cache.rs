@@ -29,8 +29,8 @@ use self::changes::{Known, News};
 use self::intervals::{Interval, Intervals};
 use self::mappings::are_private;
 use self::monitor::Monitor;
-use crate::errno::Result;
-use crate::services;
+use prov_base::errno::Result;
+use prov_base::services;
 
 /// The limits of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::{Memory, Place, RemoteEvents, Request};
-use crate::errno::{Errno, Result};
 use crate::object::AnyFid;
+use prov_base::errno::{Errno, Result};
 
 /// What registers the memory of a domain.
 #[derive(Clone, Debug, Default)]

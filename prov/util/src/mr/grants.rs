@@ -6,10 +6,10 @@
 )]
 
 use super::{Accessor, Grant};
-use crate::atomic_ops::{self, Datatype, Op};
-use crate::buffer::{IOV_LIMIT, Iov};
-use crate::errno::{Errno, Result};
-use crate::process_memory::OtherIov;
+use prov_base::atomic_ops::{self, Datatype, Op};
+use prov_base::buffer::{IOV_LIMIT, Iov};
+use prov_base::errno::{Errno, Result};
+use prov_base::process_memory::OtherIov;
 
 /// Up to [`IOV_LIMIT`] grants, one after another, stored inline.
 ///

@@ -7,12 +7,12 @@
 
 use libc::iovec;
 
-use crate::buffer::{IOV_LIMIT, Iov};
-use crate::errno::{Errno, Result};
-use crate::process_memory::{OtherIov, OtherPiece};
+use prov_base::buffer::{IOV_LIMIT, Iov};
+use prov_base::errno::{Errno, Result};
+use prov_base::process_memory::{OtherIov, OtherPiece};
 
 /// Segments of application memory, one after another. Unlike those of an
-/// [`AppIov`](crate::buffer::AppIov), they may cover the whole address space, parts of which peers
+/// [`AppIov`](prov_base::buffer::AppIov), they may cover the whole address space, parts of which peers
 /// then access.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {

@@ -2,7 +2,7 @@
 
 use fabric_abi::*;
 
-use crate::errno::Errno;
+use prov_base::errno::Errno;
 
 /// The kind of memory, and what can access it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

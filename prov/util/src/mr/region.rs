@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use super::index::Keyed;
 use super::publish::{Listing, Published};
 use super::{Job, Memory, Place, REMOTE, Registration, Request};
-use crate::errno::Result;
 use crate::object::AnyFid;
-use crate::process_memory::Seal;
+use prov_base::errno::Result;
+use prov_base::process_memory::Seal;
 
 /// An observer of accesses by peers: a counter.
 pub trait RemoteEvents: Send + Sync {

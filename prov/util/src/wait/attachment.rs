@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::set::WaitSet;
 use super::{Deadline, Pause, Sources, Wait, WaitKind, Wake};
-use crate::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// The wait object that a queue or a counter was opened with.
 pub enum Attachment {

@@ -14,10 +14,10 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 
-use crate::errno::Result;
-use crate::logging::UTIL;
-use crate::own_thread::OwnThread;
-use crate::process::Process;
+use prov_base::errno::Result;
+use prov_base::logging::UTIL;
+use prov_base::own_thread::OwnThread;
+use prov_base::process::Process;
 
 /// The pair, and the thread that signals it.
 pub struct MutexCond {

@@ -7,8 +7,8 @@ use std::ops::{ControlFlow, Deref};
 
 use parking_lot::Mutex;
 
-use crate::errno::{Errno, Result};
 use crate::wait::{Deadline, Pause, Wait, WaitKind, Waitable, Wake, may_block};
+use prov_base::errno::{Errno, Result};
 
 /// A reference to a member of a set, which must not keep the member open.
 pub type Member = Box<dyn Deref<Target = dyn Waitable> + Send + Sync>;

@@ -17,7 +17,7 @@ use std::sync::{
 
 use std::sync::PoisonError;
 
-use crate::sync::LockKind;
+use prov_base::sync::LockKind;
 
 /// See the module.
 pub(super) struct Snapshot<T> {

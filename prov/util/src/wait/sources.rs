@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 use super::Wait;
 use super::snapshot::Snapshot;
 use crate::drive::Signals;
-use crate::errno::Result;
-use crate::process::Process;
 use crate::progress::Progress;
-use crate::sync::LockKind;
+use prov_base::errno::Result;
+use prov_base::process::Process;
+use prov_base::sync::LockKind;
 
 /// The transports that have to be driven to fill a queue: one entry per progress engine, however
 /// many of its endpoints are bound to the queue.

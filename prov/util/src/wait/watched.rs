@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use parking_lot::Mutex;
 use rustix::event::epoll;
 
-use crate::errno::{Errno, Result};
-use crate::logging::UTIL;
-use crate::process::Process;
+use prov_base::errno::{Errno, Result};
+use prov_base::logging::UTIL;
+use prov_base::process::Process;
 
 /// An epoll descriptor and what was added to it.
 pub(super) struct Watched {

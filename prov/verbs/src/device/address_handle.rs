@@ -3,8 +3,8 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use prov_util::errno::{Errno, Result};
-use prov_util::process::Process;
+use prov_base::errno::{Errno, Result};
+use prov_base::process::Process;
 
 use super::{Gid, ProtectionDomain, numbered};
 use crate::sys::ibverbs::*;

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use prov_util::errno::Result;
+use prov_base::errno::Result;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::Context;

@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use prov_util::errno::{Errno, Result};
-use prov_util::process::Process;
+use prov_base::errno::{Errno, Result};
+use prov_base::process::Process;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::time::Timespec;

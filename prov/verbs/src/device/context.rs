@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use prov_util::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 use super::numbered;
 use crate::sys::ibverbs::*;

@@ -12,9 +12,9 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
+use prov_base::errno::Errno;
 use prov_util::attr::Opaque;
 use prov_util::eq::{Event, EventBody};
-use prov_util::errno::Errno;
 
 use super::Context;
 use crate::sys::ibverbs::*;

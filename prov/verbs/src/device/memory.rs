@@ -5,9 +5,9 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use prov_util::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
+use prov_base::process::Process;
 use prov_util::mr::{Dmabuf, Memory};
-use prov_util::process::Process;
 
 use super::{Context, numbered};
 use crate::sys::ibverbs::*;

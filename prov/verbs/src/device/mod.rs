@@ -34,7 +34,7 @@ pub use shared_queue::SharedQueue;
 pub use work::{Gather, Keys, PREFIX, ReceiveRequest, SendRequest, Verb};
 pub use xrc::{Target, XrcDomain, is_number};
 
-use prov_util::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// The outcome of a function that returns an error number.
 fn numbered(outcome: i32) -> Result {

@@ -4,8 +4,8 @@ use std::ffi::{CStr, c_char};
 use std::fs::read_link;
 use std::path::Path;
 
+use prov_base::errno::Result;
 use prov_util::attr::{Nic, NicDevice, NicLink, PciAddress};
-use prov_util::errno::Result;
 
 use super::Context;
 use super::context::mtu_of;

@@ -6,8 +6,8 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use prov_util::errno::{Errno, Result};
-use prov_util::process::Process;
+use prov_base::errno::{Errno, Result};
+use prov_base::process::Process;
 
 use super::{
     CompletionQueue, ProtectionDomain, ReceiveRequest, SendRequest, SharedQueue, numbered,

@@ -4,8 +4,8 @@ use std::ffi::c_int;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use prov_util::errno::{Errno, Result};
-use prov_util::process::Process;
+use prov_base::errno::{Errno, Result};
+use prov_base::process::Process;
 
 use super::queue_pair::posted;
 use super::{CompletionQueue, ProtectionDomain, ReceiveRequest, XrcDomain, numbered};

@@ -3,9 +3,9 @@
 use std::mem::MaybeUninit;
 
 use libc::iovec;
-use prov_util::buffer::{AppIov, IOV_LIMIT};
+use prov_base::buffer::{AppIov, IOV_LIMIT};
+use prov_base::errno::{Errno, Result};
 use prov_util::desc::Descs;
-use prov_util::errno::{Errno, Result};
 
 use super::LocalKey;
 use super::{AddressHandle, Scratch};

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use prov_util::errno::{Errno, Result};
-use prov_util::process::Process;
+use prov_base::errno::{Errno, Result};
+use prov_base::process::Process;
 use rustix::fs::{Mode, OFlags, open};
 
 use super::queue_pair::States;

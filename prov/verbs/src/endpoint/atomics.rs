@@ -4,11 +4,11 @@ use fabric_abi::{
     FI_ATOMIC_READ, FI_ATOMIC_WRITE, FI_CSWAP, FI_DIFF, FI_DOUBLE, FI_FLOAT_COMPLEX, FI_INT64,
     FI_SUM, FI_UINT64, fi_datatype, fi_op,
 };
+use prov_base::atomic_ops::Form;
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
 use prov_message::OpClass;
-use prov_util::atomic_ops::Form;
-use prov_util::buffer::AppIov;
 use prov_util::desc::Descs;
-use prov_util::errno::{Errno, Result};
 use prov_util::request::{Atomic, AtomicKind};
 
 use super::remote_key;

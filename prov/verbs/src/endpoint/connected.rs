@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use prov_base::errno::{Errno, Result};
 use prov_message::objects::Claimed;
 use prov_util::attr::Info;
 use prov_util::endpoint::Bindings;
 use prov_util::eq::ConnectionEvents;
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::FidRef;
 use prov_util::ffi::pep::PassiveObject;
 

@@ -5,12 +5,12 @@ mod peers;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fabric_abi::{FI_MSG_PREFIX, fi_addr_t};
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
 use prov_util::attr::Info;
 use prov_util::av::Av;
 use prov_util::av::format::Address;
-use prov_util::buffer::AppIov;
 use prov_util::endpoint::Bindings;
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Use;
 
 use crate::device::{AddressHandle, Destination, Gather, PREFIX, QueuePair, Scratch};

@@ -5,10 +5,10 @@
 use std::net::IpAddr;
 
 use fabric_abi::{FI_MSG_PREFIX, FI_SOURCE};
+use prov_base::buffer::IOV_LIMIT;
+use prov_base::errno::{Errno, Result};
+use prov_base::resolve::{self, Query};
 use prov_util::attr::{Base, Hints, Info, Request, named};
-use prov_util::buffer::IOV_LIMIT;
-use prov_util::errno::{Errno, Result};
-use prov_util::resolve::{self, Query};
 
 use super::datagrams_source;
 use crate::name::Name;

@@ -1,6 +1,6 @@
 //! The members of a lane, by names that work requests carry.
 
-use prov_util::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// Bits of a request's number within its member.
 pub const NUMBER_BITS: u32 = 24;

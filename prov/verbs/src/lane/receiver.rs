@@ -4,9 +4,9 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use fabric_abi::{FI_MSG, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_RMA};
+use prov_base::errno::{Errno, Result};
 use prov_message::{Context, Reports};
 use prov_util::cq::{Completion, ErrorCompletion};
-use prov_util::errno::{Errno, Result};
 
 use super::Shared;
 use super::member::{NUMBER_MASK, Name, RECEIVE};

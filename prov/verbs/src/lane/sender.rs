@@ -4,9 +4,9 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use fabric_abi::{FI_COMPLETION, FI_INJECT};
+use prov_base::errno::{Errno, Result};
 use prov_message::{Context, EpKey, Op, OpClass, Reports};
 use prov_util::cq::Completion;
-use prov_util::errno::{Errno, Result};
 
 use super::Work;
 use super::member::{NUMBER_MASK, Name, RECEIVE, SHARED};

@@ -3,8 +3,8 @@
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use prov_util::errno::{Errno, Result};
-use prov_util::sync::{Lock, LockKind};
+use prov_base::errno::{Errno, Result};
+use prov_base::sync::{Lock, LockKind};
 
 use super::Lane;
 use super::member::{NUMBER_BITS, NUMBER_MASK, NUMBERED, SHARED};

@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, Weak};
 
-use prov_util::errno::{Errno, Result};
-use prov_util::sync::Lock;
+use prov_base::errno::{Errno, Result};
+use prov_base::sync::Lock;
 
 use super::shared::{Table, take};
 use super::{Everybody, Lane, Name};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use prov_base::errno::{Errno, Result};
 use prov_util::eq::ConnectionEvents;
-use prov_util::errno::{Errno, Result};
 
 use super::{enabled, message};
 use crate::device::{

@@ -15,7 +15,7 @@ use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
-use prov_util::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 use super::connection::cause;
 use super::hello::Hello;

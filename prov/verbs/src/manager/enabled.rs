@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use prov_util::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 use crate::device::{Context, QueuePair};
 use crate::lane::Seats;
@@ -88,7 +88,7 @@ fn is_over(ended: Result, seats: &Seats) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use prov_util::sync::LockKind;
+    use prov_base::sync::LockKind;
 
     use super::*;
     use crate::device::fake;

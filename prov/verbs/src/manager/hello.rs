@@ -1,7 +1,7 @@
 //! What goes in front of the connection data with XRC: 16 bytes, numbers in network
 //! order. The layout is that of the provider's peers.
 
-use prov_util::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 use super::message;
 use crate::device::is_number;

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_NOW};
-use prov_util::uncancelled::Uncancelled;
+use prov_base::uncancelled::Uncancelled;
 
 use super::ibverbs::*;
 use super::rdmacm::*;

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use prov_util::buffer::AppIov;
-use prov_util::process_memory::Seal;
+use prov_base::buffer::AppIov;
+use prov_base::process_memory::Seal;
 
 use super::*;
 use crate::joint::{BOUNCE, Joint, Seen};

@@ -13,7 +13,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use prov_util::memory_limit::half_of_memory;
+use prov_base::memory_limit::half_of_memory;
 
 /// The counters of what all lanes of a process keep of strangers.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
-use prov_util::buffer::AppIov;
+use prov_base::buffer::AppIov;
+use prov_base::errno::Errno;
 use prov_util::desc::Descs;
-use prov_util::errno::Errno;
 use prov_util::mr::Job;
 use prov_util::request::{Receive, Select};
 use slotmap::{DefaultKey, SlotMap};

@@ -2,8 +2,8 @@
 //! posted.
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
-use prov_util::atomic_ops::Form;
-use prov_util::buffer::AppIov;
+use prov_base::atomic_ops::Form;
+use prov_base::buffer::AppIov;
 use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess};
 
 use super::{AtomicRequest, Refusal, Target, Visitor};

@@ -69,4 +69,4 @@ unsafe extern "C" fn fi_fabric(
     }
 }
 
-prov_util::stand_in!();
+prov_base::stand_in!();

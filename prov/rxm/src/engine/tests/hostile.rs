@@ -1,7 +1,7 @@
 //! A peer that violates the protocol, at every stage of a transfer.
 
 use fabric_abi::{FI_SUM, FI_UINT64};
-use prov_util::errno::Errno;
+use prov_base::errno::Errno;
 use prov_util::request::RemotePiece;
 
 use super::super::keys::to_peer;

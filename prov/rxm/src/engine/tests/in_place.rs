@@ -1,8 +1,8 @@
 //! Messages that the application reads in place: what it sees, and the accounting.
 
 use fabric_abi::{FI_ADDR_UNSPEC, FI_CLAIM, FI_COMPLETION, FI_DISCARD, FI_MORE};
+use prov_base::buffer::AppIov;
 use prov_message::Core as _;
-use prov_util::buffer::AppIov;
 use prov_util::cq::Completion;
 use prov_util::desc::Descs;
 use prov_util::request::{Receive, Select};

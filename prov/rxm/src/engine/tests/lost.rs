@@ -1,7 +1,7 @@
 //! Peers that end.
 
+use prov_base::errno::Errno;
 use prov_message::{Core as _, Sleeper};
-use prov_util::errno::Errno;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::link::Fault;

@@ -4,9 +4,9 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::rendezvous::Wire;
+use prov_base::atomic_ops::Form;
 use prov_local::channel::{Channel, Head, LONGEST, SEGMENT, TABLES};
 use prov_local::segment::Segment;
-use prov_util::atomic_ops::Form;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::keys::to_peer;

@@ -2,11 +2,11 @@
 
 use std::os::fd::AsFd;
 
+use prov_base::errno::Errno;
 use prov_message::lane::{Pause, short_pause};
 use prov_message::peers::Failure;
 use prov_message::{Core as _, Linked, Ticket};
 use prov_util::eq::ConnectionEvents;
-use prov_util::errno::Errno;
 
 use crate::engine::link::connection::{Connection, Owner};
 use crate::engine::link::detours::Detour;

@@ -3,8 +3,8 @@
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-use prov_util::errno::Errno;
-use prov_util::socket::silence::{patience, signs};
+use prov_base::errno::Errno;
+use prov_base::socket::silence::{patience, signs};
 
 use crate::engine::Core;
 use crate::engine::link::keys::ConnKey;

@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use crate::local::neighbour::Neighbour;
 use crate::local::outbox::{Debt, Lent, Outbox};
+use prov_base::buffer::AppIov;
+use prov_base::errno::Errno;
+use prov_base::socket::peer_text;
+use prov_base::socket::silence::Watch;
 use prov_message::keys::{from_peer, to_peer};
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Burst, Target, Ticket};
-use prov_util::buffer::AppIov;
-use prov_util::errno::Errno;
-use prov_util::socket::peer_text;
-use prov_util::socket::silence::Watch;
 use slotmap::SlotMap;
 
 use crate::engine::link::copies::Copies;

@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
+use prov_base::process_memory::OtherIov;
 use prov_local::copies::{Goal, Transfers};
 use prov_message::Course;
-use prov_util::process_memory::OtherIov;
 
 use crate::engine::link::messages::{Placing, Tcp};
 use crate::wire::header::{self, Header};

@@ -1,8 +1,8 @@
 //! Why connections end.
 
 use crate::local::neighbour::OutOfTurn;
+use prov_base::errno::Errno;
 use prov_message::Refusal;
-use prov_util::errno::Errno;
 
 use crate::wire::WireError;
 

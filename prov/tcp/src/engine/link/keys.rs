@@ -1,9 +1,9 @@
 //! Names of the engine's objects. A name is never reused, so that an event for an object that does
 //! not exist any longer finds nothing.
 
+use prov_base::poller;
 pub use prov_message::EpKey;
 pub use prov_message::peers::PeerKey;
-use prov_util::poller;
 use slotmap::new_key_type;
 
 new_key_type! {

@@ -31,7 +31,7 @@ impl Rdm {
         Rdm {
             addr,
             listener: None,
-            instance: prov_util::random::number() | 1,
+            instance: prov_base::random::number() | 1,
             peers,
             foreign: None,
         }

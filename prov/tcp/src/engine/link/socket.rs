@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::local::host;
-use prov_util::errno::Result;
-use prov_util::socket::silence::{patience, probe};
-use prov_util::socket::tcp;
-pub use prov_util::socket::tcp::{
+use prov_base::errno::Result;
+use prov_base::socket::silence::{patience, probe};
+use prov_base::socket::tcp;
+pub use prov_base::socket::tcp::{
     CALL_LIMIT, connect_outcome, end, from_source, listen, rebind, wait_writable,
 };
-pub use prov_util::socket::{name, peer_name, receive, send};
+pub use prov_base::socket::{name, peer_name, receive, send};
 use rustix::net::sockopt;
 
 use crate::params::Params;
@@ -78,7 +78,7 @@ pub fn accept(listener: BorrowedFd<'_>, params: &Params) -> Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
-    use prov_util::errno::Errno;
+    use prov_base::errno::Errno;
 
     use super::*;
 

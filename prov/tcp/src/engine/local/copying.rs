@@ -7,12 +7,12 @@
 use std::time::Instant;
 
 use fabric_abi::{FI_DELIVERY_COMPLETE, FI_REMOTE_WRITE};
+use prov_base::errno::{Errno, Result};
+use prov_base::process_memory::OtherIov;
 use prov_local::copies;
 use prov_local::copies::{Back, Copier, Copies, Copying, Helping, LEAST, Offer, Source, Transfer};
 use prov_message::{Core as _, Course, Expected, Op, Target, Unmatched};
-use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grants;
-use prov_util::process_memory::OtherIov;
 use prov_util::request::RemoteAccess;
 
 use crate::engine::Core;

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use crate::local::neighbour::{OutOfTurn, Remark, Subject};
 use crate::local::path::{Heard, Shortcut};
-use prov_util::errno::Errno;
+use prov_base::errno::Errno;
 
 use crate::LOG;
 use crate::engine::Core;

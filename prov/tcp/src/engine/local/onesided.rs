@@ -8,10 +8,10 @@
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use crate::local::neighbour::{OutOfTurn, Remark, Subject};
+use prov_base::errno::{Errno, Result};
 use prov_local::onesided::window::{Outcome, Window};
 use prov_message::Op;
 use prov_message::peers::Bytes;
-use prov_util::errno::{Errno, Result};
 use prov_util::request::{Access, RemoteAccess};
 
 use crate::LOG;

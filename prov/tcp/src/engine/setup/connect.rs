@@ -4,11 +4,11 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use prov_base::errno::{Errno, Result};
 use prov_message::peers::{Deferred, Failure, Request, Target};
 use prov_message::reaching::PeersOf;
 use prov_message::{Op, Reaching};
 use prov_util::av::Av;
-use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Use;
 
 use crate::engine::Core;

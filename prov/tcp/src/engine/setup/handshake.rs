@@ -3,11 +3,11 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
+use prov_base::errno::Errno;
+use prov_base::random;
+use prov_base::sockaddr;
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::strangers::Hosting as _;
-use prov_util::errno::Errno;
-use prov_util::random;
-use prov_util::sockaddr;
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Connection, Door, Owner, Stage, endpoint_address};

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use prov_base::errno::{Errno, Result};
 use prov_message::strangers::Hosting as _;
-use prov_util::errno::{Errno, Result};
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Connection, Door, Owner, Stage};

@@ -5,8 +5,8 @@
 use prov_message::Reaching as _;
 use std::time::Instant;
 
+use prov_base::errno::{Errno, Result};
 use prov_message::peers::Destination;
-use prov_util::errno::{Errno, Result};
 
 use crate::engine::Core;
 use crate::engine::link::endpoint::Kind;

@@ -3,8 +3,8 @@
 
 use std::os::fd::AsFd;
 
-use prov_util::errno::Errno;
-use prov_util::random;
+use prov_base::errno::Errno;
+use prov_base::random;
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Door, Owner, Stage};

@@ -7,10 +7,10 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use prov_base::errno::Errno;
+use prov_base::socket::silence::signs;
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::strangers::{Activity, AllStrangers, Hosting, Strangers, limit};
-use prov_util::errno::Errno;
-use prov_util::socket::silence::signs;
 
 use crate::engine::Core;
 use crate::engine::link::connection::Owner;

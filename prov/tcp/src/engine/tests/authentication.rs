@@ -128,7 +128,7 @@ fn a_stranger_that_knows_the_protocol_gets_nothing() {
 
 #[test]
 fn the_secret_of_a_file_ends_before_its_last_white_space() {
-    let directory = std::env::temp_dir().join(format!("fi_tcp-{:x}", prov_util::random::number()));
+    let directory = std::env::temp_dir().join(format!("fi_tcp-{:x}", prov_base::random::number()));
     std::fs::create_dir(&directory).unwrap();
     let key = |name: &str| {
         let path = directory.join(name);

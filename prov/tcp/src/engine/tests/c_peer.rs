@@ -153,7 +153,7 @@ pub(super) fn side_and_peer(version: u8) -> (Side, Peer) {
     (a, peer)
 }
 
-fn transmit(side: &Side, bytes: &mut [u8], tag: Tag, flags: u64) -> prov_util::errno::Result {
+fn transmit(side: &Side, bytes: &mut [u8], tag: Tag, flags: u64) -> prov_base::errno::Result {
     let message = Transmit {
         tag,
         buffers: memory(bytes),

@@ -8,11 +8,11 @@ use crate::local::far_end;
 use crate::local::neighbour::Subject;
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use libc::iovec;
+use prov_base::process_memory::{OtherIov, OtherPiece, Seal, Token};
 use prov_local::process::{Card, OtherProcess, Reading};
 use prov_message::lane::Errand;
 use prov_util::desc::Descs;
 use prov_util::mr::{Memory, Region, Request};
-use prov_util::process_memory::{OtherIov, OtherPiece, Seal, Token};
 use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 
 use super::*;

@@ -10,7 +10,7 @@ use super::*;
 use crate::wire::handshake::{Features, Kind as MessageKind, Message};
 use crate::wire::rdm::Identity;
 
-fn add(side: &Side, operand: &mut [u8; 8], flags: u64) -> prov_util::errno::Result {
+fn add(side: &Side, operand: &mut [u8; 8], flags: u64) -> prov_base::errno::Result {
     let mut remote = RemoteIov::default();
     remote.push(RemotePiece {
         addr: 0,
@@ -33,7 +33,7 @@ fn add(side: &Side, operand: &mut [u8; 8], flags: u64) -> prov_util::errno::Resu
 }
 
 /// Repeats the operation until it does not return `-FI_EAGAIN`.
-fn add_in_the_end(side: &Side, flags: u64) -> prov_util::errno::Result {
+fn add_in_the_end(side: &Side, flags: u64) -> prov_base::errno::Result {
     let mut operand = [1; 8];
     let mut outcome = Err(Errno::EAGAIN);
     until([side, side], || {

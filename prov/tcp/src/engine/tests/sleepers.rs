@@ -3,7 +3,7 @@
 use super::*;
 use crate::engine::link::detours::Detour;
 use crate::wire::handshake::Features;
-use prov_util::poller::Favourite;
+use prov_base::poller::Favourite;
 
 /// Creates two sides with a connection; the second one reads little in one call.
 fn connected(params: Params) -> (Side, Side) {

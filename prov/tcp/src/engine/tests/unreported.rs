@@ -1,7 +1,7 @@
 //! Completions for which no receive was posted: which peers may cause them, and how many.
 
 use fabric_abi::{FI_REMOTE_CQ_DATA, FI_SUM, FI_UINT64};
-use prov_util::atomic_ops::Form;
+use prov_base::atomic_ops::Form;
 use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 
 use super::direct::{Stranger, register, remote};

@@ -1,9 +1,9 @@
 //! Both sides of atomic operations (fi_atomic(3)), an extension of the C library's protocol.
 
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
 use prov_message::peers::Bytes;
 use prov_message::{AtomicRequest, Op};
-use prov_util::buffer::AppIov;
-use prov_util::errno::{Errno, Result};
 use prov_util::request::Atomic;
 
 use crate::engine::Core;

@@ -1,8 +1,8 @@
 //! Receiving from memory that is shared with other processes of this host.
 
+use prov_base::buffer::Piece;
 use prov_local::channel::Next;
 use prov_local::rota::{Rota, Rounds};
-use prov_util::buffer::Piece;
 
 use crate::engine::Core;
 use crate::engine::link::detours::Detour;

@@ -3,8 +3,8 @@
 use std::os::fd::AsFd;
 use std::time::Instant;
 
+use prov_base::errno::{Errno, Result};
 use prov_message::{Op, Ticket};
-use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grants;
 
 use crate::engine::Core;

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
+use prov_base::errno::{Errno, Result};
 use prov_message::{Reaching as _, Sleeper, Waiting, Wakeups, Woken};
-use prov_util::errno::{Errno, Result};
 
 use crate::engine::Core;
 use crate::engine::link::detours::Detour;

@@ -4,8 +4,8 @@
 //! The C library's protocol has no negative answer. With a peer that does not support them, a
 //! refused access that the peer waits for ends the connection.
 
+use prov_base::errno::Errno;
 use prov_message::Refusal;
-use prov_util::errno::Errno;
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Named, PendingRead, Unacknowledged};

@@ -8,9 +8,9 @@
 
 use std::collections::hash_map::Entry;
 
+use prov_base::buffer::AppIov;
+use prov_base::errno::Errno;
 use prov_message::{Core as _, Notice, Op};
-use prov_util::buffer::AppIov;
-use prov_util::errno::Errno;
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Asked, Named, Payload};

@@ -1,9 +1,9 @@
 //! Both sides of remote memory access (fi_rma(3)).
 
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
+use prov_base::errno::{Errno, Result};
 use prov_message::peers::{Bytes, Deferred, Destination};
 use prov_message::{Op, Reaching as _, Target, Visitor};
-use prov_util::errno::{Errno, Result};
 use prov_util::request::{Access, RemoteAccess};
 
 use crate::engine::Core;

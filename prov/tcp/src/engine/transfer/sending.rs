@@ -3,9 +3,9 @@
 use std::os::fd::AsFd;
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_PEER_TRANSFER, FI_REMOTE_CQ_DATA};
+use prov_base::errno::{Errno, Result};
 use prov_message::peers::{Bytes, Deferred, Destination, PeerKey};
 use prov_message::{Op, Reaching as _};
-use prov_util::errno::{Errno, Result};
 use prov_util::request::{Tag, Transmit};
 
 use crate::engine::Core;
@@ -387,7 +387,7 @@ pub(crate) fn ack_flag(flags: u64) -> u16 {
 }
 
 /// A copy of the application's memory.
-pub(crate) fn copy_of(memory: &prov_util::buffer::AppIov) -> Vec<u8> {
+pub(crate) fn copy_of(memory: &prov_base::buffer::AppIov) -> Vec<u8> {
     let mut bytes = Vec::new();
     memory.append_to(&mut bytes);
     bytes

@@ -1,8 +1,8 @@
 //! How a message leaves on an open connection: eager, offered to a process of the same host, or
 //! announced (rendezvous). It is decided here and nowhere else.
 
+use prov_base::process_memory::OtherIov;
 use prov_message::peers::Bytes;
-use prov_util::process_memory::OtherIov;
 use prov_util::request::{Tag, Transmit};
 
 use crate::engine::Core;

@@ -5,8 +5,8 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
+use prov_base::socket::zerocopy;
 use prov_message::Ticket;
-use prov_util::socket::zerocopy;
 
 /// A connection's messages of which the kernel may still need the memory.
 #[derive(Default)]

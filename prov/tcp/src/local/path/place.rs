@@ -1,8 +1,8 @@
 //! What goes between places in memory and the way of a connection without a stop.
 
+use prov_base::buffer::{AppIov, Incoming, Iov, Outgoing};
+use prov_base::errno::{Errno, Result};
 use prov_message::{Place, Target};
-use prov_util::buffer::{AppIov, Incoming, Iov, Outgoing};
-use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grant;
 
 use super::Path;

@@ -1,6 +1,6 @@
 //! The answer of a peer that refuses access to memory.
 
-use prov_util::errno::Errno;
+use prov_base::errno::Errno;
 
 use super::super::WireError;
 use super::{Header, Op};

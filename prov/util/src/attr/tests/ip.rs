@@ -2,8 +2,8 @@
 
 use super::super::ip;
 use super::*;
-use crate::errno::Result;
-use crate::sockaddr;
+use prov_base::errno::Result;
+use prov_base::sockaddr;
 
 fn request<'a>(hints: Option<&'a Hints>) -> Request<'a> {
     Request {

@@ -2,7 +2,7 @@
 
 use super::super::named::{Naming, getinfo};
 use super::*;
-use crate::errno::Result;
+use prov_base::errno::Result;
 
 /// Addresses like those of shared memory.
 struct Strings;

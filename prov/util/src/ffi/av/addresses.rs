@@ -4,9 +4,9 @@ use std::ffi::{c_char, c_void};
 use std::marker::PhantomData;
 
 use crate::av::format::{Address, Extent, Format, Layout};
-use crate::errno::{Errno, Result};
 use crate::ffi::{bytes, string};
-use crate::sockaddr;
+use prov_base::errno::{Errno, Result};
+use prov_base::sockaddr;
 
 /// Addresses of one format in the application's memory.
 pub struct Addresses<'a> {

@@ -11,8 +11,8 @@ use std::ptr::{self, NonNull};
 use fabric_abi::*;
 
 use crate::av::{Av, AvOwner};
-use crate::errno::{Errno, Result};
 use crate::ffi::object::{AnyFid, Class, Handle, Header, Use};
+use prov_base::errno::{Errno, Result};
 
 /// Another provider's vector, which owns this one.
 struct Imported {

@@ -11,7 +11,7 @@ use super::super::object::{Class, Handle, Use};
 use super::super::{bytes, deliver};
 use crate::av::Av;
 use crate::collective::MOST_MEMBERS;
-use crate::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// A set of addresses.
 pub struct AvSet {

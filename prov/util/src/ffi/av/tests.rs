@@ -8,8 +8,8 @@ use std::ptr::{null, null_mut};
 use super::super::test_domain::{TestDomain, close};
 use super::*;
 use crate::av::format::Extent;
-use crate::sockaddr;
 use crate::wait::Attachment;
+use prov_base::sockaddr;
 
 const NONE: fi_addr_t = FI_ADDR_NOTAVAIL as fi_addr_t;
 

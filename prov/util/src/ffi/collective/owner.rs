@@ -15,10 +15,10 @@ use crate::below::{self, OFFLOAD, Part, PeerSide};
 use crate::drive::Signals;
 use crate::endpoint::{Bindings, SharedReceive};
 use crate::eq::Eq;
-use crate::errno::{Errno, Result};
 use crate::marshal::info;
 use crate::progress::{Progress, QueueName};
 use crate::transfers::{Ended, Transfers};
+use prov_base::errno::{Errno, Result};
 
 /// Name of the provider of collective operations.
 const PROVIDER: &str = "off_coll";
@@ -163,7 +163,7 @@ impl WithPeer {
             };
             if let Err(error) = told {
                 log::warn!(
-                    target: crate::logging::UTIL.ep_data,
+                    target: prov_base::logging::UTIL.ep_data,
                     "the provider of collective operations does not take a completion: {error}"
                 );
             }

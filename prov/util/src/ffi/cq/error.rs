@@ -9,7 +9,7 @@ use super::super::object::Handle;
 use super::{copy_text, error_text};
 use crate::attr::version;
 use crate::cq::Cq;
-use crate::errno::Errno;
+use prov_base::errno::Errno;
 
 pub(super) unsafe extern "C" fn readerr(
     cq: *mut fid_cq,

@@ -9,7 +9,7 @@ use fabric_abi::*;
 use super::super::object::{Class, Handle, Header, Use};
 use super::super::peer;
 use crate::cq::{Completion, Cq, CqOwner, ErrorCompletion};
-use crate::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// Another provider's queue, which owns this one.
 struct Imported(NonNull<fid_peer_cq>);

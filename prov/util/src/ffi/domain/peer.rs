@@ -8,9 +8,9 @@ use fabric_abi::*;
 
 use super::super::object::AnyFid;
 use super::super::peer;
-use crate::buffer::AppIov;
-use crate::errno::{Errno, Result};
-use crate::logging::UTIL;
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
+use prov_base::logging::UTIL;
 
 /// Another provider's domain.
 #[derive(Clone, Copy)]

@@ -13,8 +13,8 @@ use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::endpoint::{Bindings, SharedReceive};
 use crate::eq::Eq;
-use crate::errno::{Errno, Result};
 use crate::progress::{Progress, QueueName};
+use prov_base::errno::{Errno, Result};
 
 impl<S: SharedReceive> Bindings<S> {
     /// Handles a call of fi_ep_bind(3). A queue or a counter without a direction is accepted and

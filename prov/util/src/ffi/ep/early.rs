@@ -5,12 +5,12 @@ use std::ffi::c_void;
 
 use fabric_abi::*;
 
-use crate::buffer::AppIov;
 use crate::cq::{Completion, ErrorCompletion};
 use crate::desc::Descs;
 use crate::endpoint::{Bindings, SharedReceive};
-use crate::errno::{Errno, Result};
 use crate::request::{Receive, Select};
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
 
 /// See the [module](self) description.
 #[derive(Default)]

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fabric_abi::*;
 
-use crate::atomic_ops::Offered;
 use crate::attr::{Info, Offers};
-use crate::errno::{Errno, Result};
+use prov_base::atomic_ops::Offered;
+use prov_base::errno::{Errno, Result};
 
 /// A provider's limits of operations.
 #[derive(Clone, Copy, Debug)]

@@ -9,8 +9,8 @@ use super::super::object::{Class, Handle};
 use super::super::{count, missing, options, posted, status};
 use super::operations::OperationFlags;
 use crate::endpoint::OptionValue;
-use crate::errno::{Errno, Result};
 use crate::request::Receive;
+use prov_base::errno::{Errno, Result};
 
 /// An object to which receives are posted: an endpoint or a shared receive context.
 pub(in crate::ffi) trait Receiver: Class<Header = fid_ep> {

@@ -13,9 +13,9 @@ use crate::attr::RxAttr;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::endpoint::{OptionValue, SharedReceive};
-use crate::errno::{Errno, Result};
-use crate::process::Process;
 use crate::request::Receive;
+use prov_base::errno::{Errno, Result};
+use prov_base::process::Process;
 
 /// The C object of a shared receive context.
 pub struct SharedReceiveObject<S: SharedReceive> {

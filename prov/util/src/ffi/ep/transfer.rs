@@ -14,10 +14,10 @@ use super::EndpointObject;
 use crate::attr::Info;
 use crate::cq::{Completion, ErrorCompletion};
 use crate::endpoint::Endpoint;
-use crate::errno::{Errno, Result};
-use crate::logging::UTIL;
 use crate::marshal::info;
 use crate::request::{Receive, Select, Tag, Transmit};
+use prov_base::errno::{Errno, Result};
+use prov_base::logging::UTIL;
 
 /// Upper limit of an address in bytes (`FI_NAME_MAX`, and the lengths of all formats).
 const NAME_ROOM: usize = 256;

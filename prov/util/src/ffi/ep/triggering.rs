@@ -12,12 +12,12 @@ use super::{EndpointObject, Opened, Stage};
 use crate::cntr::{Cntr, Reached, WorkName};
 use crate::cq::{Completion, Cq, ErrorCompletion};
 use crate::endpoint::{Bindings, Endpoint};
-use crate::errno::{Errno, Result};
 use crate::object::Use;
 use crate::progress::Progress;
 use crate::request::{Access, Atomic, AtomicKind, Receive, RemoteAccess, Select, Tag, Transmit};
 use crate::transfers::Quiet;
 use crate::trigger::{Operation, Triggers};
+use prov_base::errno::{Errno, Result};
 
 /// Any request of an endpoint.
 #[derive(Clone, Copy)]

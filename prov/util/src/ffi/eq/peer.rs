@@ -10,9 +10,9 @@ use fabric_abi::*;
 use super::super::object::{AnyFid, Handle, Use};
 use super::super::peer;
 use crate::eq::{Eq, EqOwner, Event, EventError};
-use crate::errno::{Errno, Result};
-use crate::logging::UTIL;
 use crate::progress::Progress;
+use prov_base::errno::{Errno, Result};
+use prov_base::logging::UTIL;
 
 /// Returns the owner in the context of fi_eq_open(3) with `FI_PEER`.
 ///

@@ -15,7 +15,6 @@ use super::super::srx::{
 use super::super::test_domain::{TestDomain, close};
 use super::*;
 use crate::attr::{Info, Offers, version};
-use crate::buffer::AppIov;
 use crate::cntr::Cntr;
 use crate::cq::{Completion, Cq, ErrorCompletion};
 use crate::desc::Descs;
@@ -26,7 +25,8 @@ use crate::matching::Receive as Posted;
 use crate::mr::MrTable;
 use crate::progress::Progress;
 use crate::request::{Receive, Select, Tag, Transmit};
-use crate::sync::LockKind;
+use prov_base::buffer::AppIov;
+use prov_base::sync::LockKind;
 
 struct Offload;
 

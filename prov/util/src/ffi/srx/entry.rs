@@ -5,8 +5,8 @@ use std::ptr::{self, NonNull};
 use fabric_abi::*;
 use libc::iovec;
 
-use crate::buffer::{AppIov, IOV_LIMIT};
 use crate::matching::{Matched, MessageId, MultiId};
+use prov_base::buffer::{AppIov, IOV_LIMIT};
 
 /// The part that peers see, followed by the owner's part.
 #[repr(C)]

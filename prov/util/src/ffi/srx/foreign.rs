@@ -17,9 +17,9 @@ use super::{
     Arrival, Discarded, ImportedSrx, NewSources, Queued, Received, StartReceives, Started, Ticket,
     Unexpected,
 };
-use crate::errno::{Errno, Result};
 use crate::matching::arena::{Arena, List, NIL};
 use crate::matching::{ANY_SOURCE, Message, MessageId};
+use prov_base::errno::{Errno, Result};
 
 /// The origin of messages whose origin has ended.
 const ENDED: u32 = u32::MAX;

@@ -10,9 +10,9 @@ use std::sync::{Arc, Weak};
 use fabric_abi::*;
 
 use super::super::{peer, status};
-use crate::buffer::AppIov;
-use crate::errno::{Errno, Result};
 use crate::matching::MessageId;
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
 
 /// The importer's part when the owner has a receive for a queued message. Called while the owner's
 /// lock is held, and none of the importer's.

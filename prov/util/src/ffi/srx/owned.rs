@@ -10,14 +10,14 @@ use fabric_abi::*;
 use super::super::object::{Class, Handle, Header};
 use super::super::{missing, options, status};
 use super::entry::{Arrived, EntryRef, Phase, Pool};
-use crate::buffer::AppIov;
 use crate::endpoint::OptionValue;
-use crate::errno::{Errno, Result};
-use crate::logging::UTIL;
 use crate::matching::{
     ANY_SOURCE, Cancelled, Filter, Matched, Message, Receive, ReceiveContext, ReceiveQueue,
 };
-use crate::sync::{Guard, Lock, LockKind};
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
+use prov_base::logging::UTIL;
+use prov_base::sync::{Guard, Lock, LockKind};
 
 /// Callbacks to the provider that owns a queue.
 pub trait QueueOwner: Send + Sync {

@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 
 use super::super::object::Handle;
 use super::*;
-use crate::buffer::{AppIov, IOV_LIMIT};
-use crate::errno::{Errno, Result};
 use crate::ffi::srx::ForeignQueue;
 use crate::matching::{ANY_SOURCE, Filter, Message, Receive};
-use crate::sync::{Lock, LockKind};
+use prov_base::buffer::{AppIov, IOV_LIMIT};
+use prov_base::errno::{Errno, Result};
+use prov_base::sync::{Lock, LockKind};
 
 /// The contexts of multi-receive buffers whose release was reported.
 #[derive(Default)]

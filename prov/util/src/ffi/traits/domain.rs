@@ -3,11 +3,9 @@
 use std::ffi::{CStr, c_int};
 use std::sync::Arc;
 
-use crate::atomic_ops::Offered;
 use crate::attr::{Info, Offers};
 use crate::av::format::Format;
 use crate::endpoint::{Endpoint, PassiveEndpoint, SharedReceive};
-use crate::errno::{Errno, Result};
 use crate::ffi::Handle;
 use crate::ffi::domain::{DomainObject, PeerDomain};
 use crate::ffi::ep::TransferOwner;
@@ -15,7 +13,9 @@ use crate::ffi::fabric::FabricObject;
 use crate::ffi::srx::ImportedSrx;
 use crate::mr::MrTable;
 use crate::progress::Progress;
-use crate::sync::LockKind;
+use prov_base::atomic_ops::Offered;
+use prov_base::errno::{Errno, Result};
+use prov_base::sync::LockKind;
 
 /// A provider's fabric.
 pub trait Fabric: Send + Sync + Sized + 'static {

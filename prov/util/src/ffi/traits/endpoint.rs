@@ -14,7 +14,6 @@ use crate::cntr::Cntr;
 use crate::collective::{Collective, Join};
 use crate::cq::{Completion, Cq, ErrorCompletion};
 use crate::eq::Eq;
-use crate::errno::{Errno, Result};
 use crate::ffi::ep::{EndpointObject, SharedReceiveObject};
 use crate::ffi::stx::SharedTransmit;
 use crate::ffi::{Handle, Use};
@@ -22,6 +21,7 @@ use crate::progress::Progress;
 use crate::request::{Atomic, Receive, RemoteAccess, Transmit};
 use crate::transfers::Transfers;
 use crate::wait::{Attachment, Waitable};
+use prov_base::errno::{Errno, Result};
 
 /// The objects that the application has bound to an endpoint (fi_ep_bind(3)). They stay open as
 /// long as this value lives.

@@ -8,10 +8,10 @@ use std::ffi::CStr;
 
 use crate::attr::{FabricAttr, Info, Request};
 use crate::domain::Fabric;
-use crate::errno::Result;
-use crate::logging::Targets;
+use prov_base::errno::Result;
+use prov_base::logging::Targets;
 
-pub use crate::param::fi_provider;
+pub use prov_base::param::fi_provider;
 
 /// A provider. Its value is created once, when the library is initialised, and lives as long as the
 /// process.

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 
 use super::intervals::Interval;
-use crate::errno::{Errno, Result};
+use prov_base::errno::{Errno, Result};
 
 /// A mapping.
 #[derive(Debug, PartialEq, Eq)]

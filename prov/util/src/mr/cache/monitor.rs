@@ -25,9 +25,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::changes::{Changes, Known};
 use super::intervals::Interval;
-use crate::errno::{Errno, Result};
-use crate::logging::UTIL;
-use crate::own_thread::without_signals;
+use prov_base::errno::{Errno, Result};
+use prov_base::logging::UTIL;
+use prov_base::own_thread::without_signals;
 
 /// The monitor of a process.
 pub struct Monitor {

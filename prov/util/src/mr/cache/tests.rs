@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::errno::Errno;
+use prov_base::errno::Errno;
 
 const PAGE: usize = 4096;
 const LEN: usize = 16 * PAGE;

@@ -4,8 +4,8 @@ use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use proptest::prelude::*;
 
 use super::*;
-use crate::buffer::AppIov;
 use crate::mr::{Config, Job, Memory, MrTable, Region, Request};
+use prov_base::buffer::AppIov;
 use std::sync::Arc;
 
 const REMOTE: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;

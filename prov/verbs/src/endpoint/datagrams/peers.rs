@@ -71,7 +71,7 @@ impl Peers {
 
 #[cfg(test)]
 mod tests {
-    use prov_util::sync::LockKind;
+    use prov_base::sync::LockKind;
 
     use super::*;
     use crate::device::{Destination, ProtectionDomain, fake};

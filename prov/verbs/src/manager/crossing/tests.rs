@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 
 use fabric_abi::{FI_CONNECTED, FI_SHUTDOWN};
+use prov_base::sync::LockKind;
 use prov_util::eq::{ConnectionEvents, Eq, EventBody};
 use prov_util::ffi::{Handle, Use};
-use prov_util::sync::LockKind;
 use prov_util::wait::Attachment;
 
 use super::*;
