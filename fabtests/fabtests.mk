@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause OR MIT
 # Conformance programs. Included by the Makefile of the tree.
 #
-#   make fabtests                        this tree's library, tcp, shm, rxm and loopback
+#   make fabtests                        this tree's library, tcp, shm, rxm, udp and loopback
 #   make fabtests LIB=<dir>              another libfabric.so.1
 #   make fabtests FABTESTS=<bin dir>     an installed upstream fabtests instead
 #   SETS=quick,standard                  upstream's test sets (default quick)
@@ -25,6 +25,9 @@ LARGE = crowd killed match message rma simulation
 WITHIN = atomic auth av binding cancel caps cntr completion cq early endpoint entries eq getinfo hints late leak match \
 	message mr nothing param peer peer_av poll refused rma simulation source srx stx text threads trigger unreachable
 
+# What passes messages without tags that fit into datagrams: for udp.
+DATAGRAMS = binding cntr cq datagram early poll
+
 # For rxm, all but those that take long, what speaks tcp's own protocol, and sleepers (docs/fabtests.md).
 LAYERED = $(filter-out crowd door leak sleepers,$(basename $(notdir $(wildcard fabtests/programs/*.c))))
 
@@ -46,6 +49,8 @@ ifeq ($(LIB)$(PROGRAMS)$(PROVIDER),tcp)
 	VALGRIND=$(VALGRIND) fabtests/run -p 'tcp;ofi_rxm' -e rdm $(LAYERED)
 	VALGRIND=$(VALGRIND) fabtests/run -p loopback -a none -e rdm $(WITHIN)
 	VALGRIND=$(VALGRIND) fabtests/run -p sockets $(RENAMED)
+	VALGRIND=$(VALGRIND) fabtests/run -p udp -e dgram $(DATAGRAMS)
+	VALGRIND=$(VALGRIND) fabtests/run -p udp -e dgram -a ::1 datagram
 	fabtests/refusals/compare
 endif
 endif

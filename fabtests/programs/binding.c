@@ -57,6 +57,8 @@ static uint64_t pass_messages(struct ct_pair *pair, bool tagged)
 			.context = &rx_context[0],
 		};
 
+		if (!ct_send_offered(&pair->a, form))
+			continue;
 		POST(&pair->b, ct_recv(&pair->b, CT_RECV, &m));
 		m.context = &tx_context[0];
 		POST(&pair->a, ct_send(&pair->a, form, &m));

@@ -183,6 +183,8 @@ static void messages_of(uint64_t caps, bool tagged, bool quiet)
 			.context = &rx_context[0],
 		};
 
+		if (!ct_send_offered(&pair.a, form))
+			continue;
 		POST(&pair.b, ct_recv(&pair.b, CT_RECV, &m));
 		m.context = &tx_context[0];
 		POST(&pair.a, ct_send(&pair.a, form, &m));

@@ -86,6 +86,8 @@ static void one_format(size_t which, bool tagged)
 	struct ct_pair pair;
 
 	ct_open_pair(&pair, &spec);
+	if (!ct_send_offered(&pair.a, CT_SENDDATA))
+		SKIP("no immediate data");
 	exchange(&pair, COUNT, tagged, data);
 	for (int side = 0; side < 2; side++) {
 		struct ct_peer *peer = side ? &pair.b : &pair.a;

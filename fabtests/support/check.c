@@ -64,7 +64,14 @@ int ct_times(int count)
 
 static const char *type_name(void)
 {
-	return ct_opt.type == FI_EP_MSG ? "msg" : "rdm";
+	switch (ct_opt.type) {
+	case FI_EP_MSG:
+		return "msg";
+	case FI_EP_DGRAM:
+		return "dgram";
+	default:
+		return "rdm";
+	}
 }
 
 static void identity(char *out, size_t size, const char *check)
@@ -334,7 +341,7 @@ static bool load_known(const char *path)
 static void usage(void)
 {
 	fprintf(stderr,
-		"usage: %s [-e msg|rdm] [-p provider] [-a node|none]\n"
+		"usage: %s [-e msg|rdm|dgram] [-p provider] [-a node|none]\n"
 		"       [-t test] [-k known-deviations] [-s] [-l] [-r]\n"
 		"  -s  run in this process, without children (for debuggers)\n"
 		"  -l  list the tests\n"
@@ -357,6 +364,8 @@ static void parse(int argc, char **argv)
 				ct_opt.type = FI_EP_MSG;
 			else if (!strcmp(optarg, "rdm"))
 				ct_opt.type = FI_EP_RDM;
+			else if (!strcmp(optarg, "dgram"))
+				ct_opt.type = FI_EP_DGRAM;
 			else
 				usage();
 			break;
@@ -395,7 +404,16 @@ int ct_main(int argc, char **argv, const struct ct_test *tests, size_t count)
 	int type, failures = 0;
 
 	parse(argc, argv);
-	type = ct_opt.type == FI_EP_MSG ? CT_MSG : CT_RDM;
+	switch (ct_opt.type) {
+	case FI_EP_MSG:
+		type = CT_MSG;
+		break;
+	case FI_EP_DGRAM:
+		type = CT_RDM | CT_DGRAM;
+		break;
+	default:
+		type = CT_RDM;
+	}
 	for (size_t i = 0; i < count; i++) {
 		enum outcome outcome;
 

@@ -18,7 +18,8 @@
 
 enum {
 	CT_MSG = 1,		/* runs with -e msg */
-	CT_RDM = 2,		/* runs with -e rdm */
+	CT_RDM = 2,		/* runs with -e rdm, and with -e dgram where that is asked for */
+	CT_DGRAM = 8,		/* runs with -e dgram */
 	CT_BOTH = CT_MSG | CT_RDM,
 	CT_SLOW = 4,		/* gets ten times the usual time */
 };
@@ -32,7 +33,7 @@ struct ct_test {
 struct ct_options {
 	const char *provider;		/* NULL: whatever fi_getinfo finds */
 	const char *source;		/* node to open endpoints on; NULL: the provider's choice */
-	enum fi_ep_type type;		/* FI_EP_MSG or FI_EP_RDM */
+	enum fi_ep_type type;		/* FI_EP_MSG, FI_EP_RDM or FI_EP_DGRAM */
 	bool valgrind;			/* everything is slow: scale counts down */
 	bool values;			/* tell results instead of judging them */
 };

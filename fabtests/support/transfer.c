@@ -165,6 +165,11 @@ bool ct_send_has_data(enum ct_send_form form)
 	       form == CT_SENDMSG_DATA;
 }
 
+bool ct_send_offered(const struct ct_peer *peer, enum ct_send_form form)
+{
+	return !ct_send_has_data(form) || peer->info->domain_attr->cq_data_size;
+}
+
 bool ct_send_completes(enum ct_send_form form)
 {
 	return form != CT_INJECT && form != CT_INJECTDATA;

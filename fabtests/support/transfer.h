@@ -44,6 +44,8 @@ ssize_t ct_recv(struct ct_peer *peer, enum ct_recv_form form,
 const char *ct_send_name(enum ct_send_form form);
 const char *ct_recv_name(enum ct_recv_form form);
 bool ct_send_has_data(enum ct_send_form form);
+/* Whether the provider has what the form needs: not all have immediate data. */
+bool ct_send_offered(const struct ct_peer *peer, enum ct_send_form form);
 bool ct_send_completes(enum ct_send_form form);	/* by itself, without flags */
 
 /* The longest message this form takes. */
