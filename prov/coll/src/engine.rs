@@ -55,7 +55,7 @@ pub enum Report {
     Done(Completion, bool),
     /// An error completion.
     Failed(ErrorCompletion),
-    /// A group has been joined, or why it has not.
+    /// A group has been joined, or the join has failed.
     Joined(FidRef, usize, Result),
 }
 

@@ -1,5 +1,4 @@
-//! Addresses of connections: internet addresses, and those of InfiniBand
-//! (`struct sockaddr_ib`).
+//! Addresses of connections: internet addresses, and InfiniBand addresses (`struct sockaddr_ib`).
 
 use std::ffi::CStr;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -12,7 +11,7 @@ use crate::sys::rdmacm::storage;
 
 /// `AF_IB`
 const FAMILY_INFINIBAND: u16 = 27;
-/// Bytes of a `struct sockaddr_ib`.
+/// Number of bytes of a `struct sockaddr_ib`.
 const SIZE_INFINIBAND: usize = 48;
 
 /// The port spaces of RDMA CM.
@@ -20,13 +19,13 @@ const SIZE_INFINIBAND: usize = 48;
 pub enum PortSpace {
     /// Reliable connections between IP addresses.
     Tcp,
-    /// Requests and answers alone, between IP addresses.
+    /// Connection requests and answers only, between IP addresses.
     Udp,
     /// Between InfiniBand addresses.
     Infiniband,
 }
 
-/// An address that RDMA CM takes.
+/// An address that RDMA CM accepts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SocketAddress {
     /// `FI_SOCKADDR_IN`, `FI_SOCKADDR_IN6`
@@ -36,8 +35,7 @@ pub enum SocketAddress {
 }
 
 impl SocketAddress {
-    /// The address in a socket structure; `None` for another family, and for too
-    /// few bytes.
+    /// Decodes the address in a socket structure; `None` for another family, and for too few bytes.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let family = u16::from_ne_bytes(*bytes.first_chunk()?);
         if family == FAMILY_INFINIBAND {
@@ -46,7 +44,7 @@ impl SocketAddress {
         sockaddr::decode(bytes).map(SocketAddress::Internet)
     }
 
-    /// The socket structure.
+    /// Encodes the address as a socket structure.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             SocketAddress::Internet(address) => sockaddr::encode(address).as_bytes().to_vec(),
@@ -54,7 +52,7 @@ impl SocketAddress {
         }
     }
 
-    /// `FI_SOCKADDR_*`
+    /// Returns the `FI_SOCKADDR_*` format of the address.
     pub fn format(&self) -> u32 {
         match self {
             SocketAddress::Internet(address) => sockaddr::format_of(address),
@@ -62,7 +60,7 @@ impl SocketAddress {
         }
     }
 
-    /// The port space that such addresses are in.
+    /// Returns the port space of the address.
     pub fn space(&self) -> PortSpace {
         match self {
             SocketAddress::Internet(_) => PortSpace::Tcp,
@@ -70,7 +68,7 @@ impl SocketAddress {
         }
     }
 
-    /// In librdmacm's form.
+    /// Returns the address in librdmacm's representation.
     pub(crate) fn to_storage(&self) -> storage {
         let mut bytes = [0; 128];
         let encoded = self.encode();
@@ -80,17 +78,16 @@ impl SocketAddress {
         storage { bytes }
     }
 
-    /// From librdmacm's form; `None` where there is no address yet.
+    /// Reads librdmacm's representation; `None` if there is no address yet.
     pub(crate) fn of_storage(storage: &storage) -> Option<Self> {
         Self::decode(&storage.bytes)
     }
 }
 
-/// The InfiniBand address that a node and a service name: `fi_sockaddr_ib://[GID]`
-/// or a GID as IPv6 addresses are written, and a port number.
+/// Returns the InfiniBand address that a node and a service name: `fi_sockaddr_ib://[GID]` or a GID
+/// in the notation of IPv6 addresses, and a port number.
 ///
-/// # Errors
-/// `-FI_ENODATA` for what is none.
+/// # Errors `-FI_ENODATA` for other names.
 pub fn infiniband_named(node: Option<&CStr>, service: Option<&CStr>) -> Result<SocketAddress> {
     let text = |name: Option<&'_ CStr>| name.map(|name| name.to_str().unwrap_or("?").to_owned());
     let gid = match text(node) {
@@ -105,10 +102,10 @@ pub fn infiniband_named(node: Option<&CStr>, service: Option<&CStr>) -> Result<S
         None => 0,
         Some(service) => service.parse().map_err(|_| Errno::ENODATA)?,
     };
-    /// Anybody's partition.
+    /// The partition key that matches every partition.
     const ANY_PARTITION: u16 = 0xffff;
-    /// `RDMA_IB_PS_IB`: the service identifiers of the port space, each with a
-    /// port in its last bits.
+    /// `RDMA_IB_PS_IB`: the service identifiers of the port space, each with a port in its low
+    /// bits.
     const SERVICES: u64 = 0x013f_0000;
     let mut bytes = [0; SIZE_INFINIBAND];
     bytes[..2].copy_from_slice(&FAMILY_INFINIBAND.to_ne_bytes());
@@ -119,7 +116,7 @@ pub fn infiniband_named(node: Option<&CStr>, service: Option<&CStr>) -> Result<S
     Ok(SocketAddress::Infiniband(bytes))
 }
 
-/// The port space of addresses of this format.
+/// Returns the port space of addresses of this format.
 pub fn space_of(format: u32) -> PortSpace {
     match format {
         FI_SOCKADDR_IB => PortSpace::Infiniband,

@@ -1,5 +1,5 @@
-//! The order of what fi_getinfo(3) finds, by how near its device is to another one,
-//! such as a GPU (`FI_VERBS_AFFINITY_DEVICE`, fi_verbs(7)).
+//! Orders the results of fi_getinfo(3) by the distance between their device and another one, such
+//! as a GPU (`FI_VERBS_AFFINITY_DEVICE`, fi_verbs(7)).
 
 use std::cmp::Reverse;
 use std::fs::{self, read_to_string};
@@ -10,8 +10,8 @@ use prov_util::attr::{Info, PciAddress};
 use crate::LOG;
 use crate::params::Params;
 
-/// Puts what is nearest to the device that the user has named first. What is equally
-/// near stays in its order, as all does where nothing was named.
+/// Sorts the entries that are nearest to the device named by the user first. Entries at the same
+/// distance keep their order, as do all entries if no device is named.
 pub fn order(infos: &mut [Info], params: &Params) {
     let (Some(policy), Some(device)) = (&params.nic_affinity_policy, &params.affinity_device)
     else {
@@ -44,7 +44,7 @@ fn name_of(info: &Info) -> Option<&String> {
     info.nic.as_ref()?.device.name.as_ref()
 }
 
-/// The device that a file lists for an address: lines of an address and a name.
+/// Returns the device that a file lists for an address; its lines are an address and a name.
 fn listed(file: Option<&str>, address: PciAddress) -> Result<Option<String>, String> {
     let file = file.ok_or("not set")?;
     let text = read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
@@ -67,19 +67,19 @@ fn listed(file: Option<&str>, address: PciAddress) -> Result<Option<String>, Str
     Ok(found)
 }
 
-/// How far one device is from another, the nearest first.
+/// The distance between two devices, the shortest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Distance {
-    /// Below a bridge of both, which has this many above it: the deepest is nearest.
+    /// Below a common bridge, which has this many bridges above it: the deepest is nearest.
     Bridge(Reverse<usize>),
-    /// At one processor.
+    /// At the same processor.
     Package,
     Machine,
-    /// There is no telling.
+    /// The distance is not known.
     Unknown,
 }
 
-/// What the kernel says of devices, in sysfs(5).
+/// The kernel's information on devices, in sysfs(5).
 struct System<'a>(&'a Path);
 
 impl System<'_> {
@@ -103,13 +103,13 @@ impl System<'_> {
         }
     }
 
-    /// Where the devices are, without symbolic links on the way.
+    /// Returns the directory of the devices, without symbolic links in its path.
     fn devices(&self) -> PathBuf {
         let devices = self.0.join("devices");
         fs::canonicalize(&devices).unwrap_or(devices)
     }
 
-    /// Where a device is below its bridges.
+    /// Returns the position of a device below its bridges.
     fn place(&self, address: PciAddress) -> Option<PathBuf> {
         let PciAddress {
             domain,
@@ -121,8 +121,8 @@ impl System<'_> {
         fs::canonicalize(self.0.join("bus/pci/devices").join(name)).ok()
     }
 
-    /// The processor package that a device is at: that of the first processor that is
-    /// near it.
+    /// Returns the processor package to which a device is attached: that of the first processor
+    /// that is near it.
     fn package(&self, device: &Path) -> Option<String> {
         let near = read_to_string(device.join("local_cpulist")).ok()?;
         let first = near.trim().split([',', '-']).next()?;
@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder that goes with it.
+    /// A directory that is removed when the value is dropped.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -157,7 +157,7 @@ mod tests {
             fs::write(path, text).unwrap();
         }
 
-        /// A device behind bridges, at a processor.
+        /// Adds a device below bridges, at a processor.
         fn device(&self, behind: &str, address: &str, processor: usize) {
             let place = format!("devices/{behind}/{address}");
             self.file(

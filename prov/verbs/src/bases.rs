@@ -1,5 +1,5 @@
-//! What the provider supports, as fi_getinfo(3) reports it: kinds of endpoints,
-//! on each device that is there.
+//! The capabilities and limits of the provider, as fi_getinfo(3) reports them: kinds of endpoints,
+//! on each device that exists.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -22,8 +22,7 @@ const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 
 const TX_FLAGS: u64 = FI_INJECT | FI_INJECT_COMPLETE | FI_COMPLETION;
 
-/// Everything that a peer sends takes effect in its order, but for reads, whose
-/// data comes later.
+/// All operations of a peer take effect in their order, except for reads, whose data arrives later.
 const ORDER: u64 = FI_ORDER_RAR
     | FI_ORDER_RAW
     | FI_ORDER_RAS
@@ -38,15 +37,15 @@ const ORDER: u64 = FI_ORDER_RAR
     | FI_ORDER_ATOMIC_RAW
     | FI_ORDER_ATOMIC_WAW;
 
-/// Software has no bound for its own objects.
+/// Limit that is reported for objects in software, which have no real bound.
 const MANY: usize = 65536;
-/// Contexts of a domain.
+/// Largest number of contexts of a domain.
 const CONTEXTS: usize = 1024;
 
-/// The kinds of endpoints, each a domain of its own.
+/// The kinds of endpoints, each with a domain of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Connected; the receives are its own or shared.
+    /// Connected; receives are the endpoint's own or shared.
     Connected,
     /// Connected by XRC; the receives are shared.
     Xrc,
@@ -54,9 +53,9 @@ pub enum Kind {
     Datagrams,
 }
 
-/// What follows the device in the name of a domain for datagrams.
+/// The suffix of the device name in the name of a domain for datagrams.
 const DATAGRAMS_SUFFIX: &str = "-dgram";
-/// The same of one for XRC.
+/// The suffix in the name of a domain for XRC.
 const XRC_SUFFIX: &str = "-xrc";
 
 /// A port of a device.
@@ -67,17 +66,17 @@ struct Device {
     /// The port's number.
     number: u8,
     port: Port,
-    /// Bytes of an inline request.
+    /// Largest number of bytes of an inline request.
     inline: usize,
-    /// The same of XRC; none where the device has none.
+    /// The same for XRC; `None` if the device does not support XRC.
     inline_xrc: Option<usize>,
     nic: Option<Nic>,
 }
 
 impl Device {
-    /// The name of the domain, which no state of a link changes. Connections choose
-    /// the port themselves, so that one domain has all ports; datagrams leave by that
-    /// of their endpoint.
+    /// Returns the name of the domain, which does not depend on the state of a link. Connections
+    /// choose the port themselves, so that one domain has all ports; datagrams leave through the
+    /// port of their endpoint.
     fn domain_of(&self, kind: Kind) -> String {
         let name = self.context.name();
         match kind {
@@ -88,7 +87,7 @@ impl Device {
     }
 }
 
-/// The name of the domain for datagrams of a device's port.
+/// Returns the name of the domain for datagrams of a device's port.
 pub fn datagrams_domain(device: &str, port: u8) -> String {
     match port {
         1 => format!("{device}{DATAGRAMS_SUFFIX}"),
@@ -96,12 +95,12 @@ pub fn datagrams_domain(device: &str, port: u8) -> String {
     }
 }
 
-/// The name of the domain for XRC of a device.
+/// Returns the name of the domain for XRC of a device.
 pub fn xrc_domain(device: &str) -> String {
     format!("{device}{XRC_SUFFIX}")
 }
 
-/// What a domain is of.
+/// The device and port of a domain.
 pub struct Place {
     /// The device.
     pub context: Context,
@@ -109,11 +108,11 @@ pub struct Place {
     pub number: u8,
     /// The port.
     pub port: Port,
-    /// Bytes of an inline request of XRC, where the domain is for that.
+    /// Largest number of bytes of an inline request of XRC, if the domain is for XRC.
     pub inline_xrc: Option<usize>,
 }
 
-/// What the domain of this name is of, whether or not its link is up now.
+/// Returns the device and port of the domain with this name, whether or not its link is up.
 pub fn place_of(params: &Params, domain: &str) -> Option<Place> {
     let devices = devices(params);
     let found = find(&devices, domain)?;
@@ -138,8 +137,8 @@ fn find<'a>(devices: &'a [Device], domain: &str) -> Option<&'a Device> {
     connected.or(datagrams)
 }
 
-/// The port that stands for each device: the first one that is active, or else the
-/// first one.
+/// Returns the port that represents each device: the first one that is active, or else the first
+/// one.
 fn one_each(devices: &[Device]) -> impl Iterator<Item = &Device> {
     let ports = devices.chunk_by(|one, next| one.context == next.context);
     ports.filter_map(|ports| {
@@ -148,8 +147,7 @@ fn one_each(devices: &[Device]) -> impl Iterator<Item = &Device> {
     })
 }
 
-/// The kinds of endpoints on all devices whose links are up, the kind to prefer
-/// first.
+/// Returns the kinds of endpoints on all devices whose links are up, the preferred kind first.
 pub fn bases(params: &Params) -> Vec<Base> {
     let mut devices = devices(params);
     devices.retain(|device| device.port.is_active);
@@ -164,7 +162,7 @@ fn bases_on(params: &Params, devices: &[Device]) -> Vec<Base> {
         base.limits.ep.rx_ctx_cnt = FI_SHARED_CONTEXT;
         base
     });
-    // iWARP has none.
+    // iWARP devices have no datagrams.
     let on_datagrams = devices.iter().filter(|device| !device.context.is_iwarp());
     let datagrams = on_datagrams.map(|device| base(params, device, Kind::Datagrams));
     let with_xrc = one_each(devices).filter(|device| device.inline_xrc.is_some());
@@ -177,7 +175,7 @@ fn bases_on(params: &Params, devices: &[Device]) -> Vec<Base> {
     connected.into_iter().chain(datagrams).collect()
 }
 
-/// The same for who gets no data with writes, and so needs no receives for it.
+/// Removes the mode that is needed only to receive data with writes, for callers that receive none.
 pub fn without_data_mode(mut bases: Vec<Base>) -> Vec<Base> {
     for base in &mut bases {
         base.limits.mode &= !FI_RX_CQ_DATA;
@@ -186,8 +184,8 @@ pub fn without_data_mode(mut bases: Vec<Base>) -> Vec<Base> {
     bases
 }
 
-/// What may be opened: also where a link is down now. The modes are the caller's to
-/// know.
+/// Returns the kinds of endpoints that may be opened, including those on devices whose link is
+/// down. The modes are the caller's responsibility.
 pub fn openable(params: &Params) -> Vec<Base> {
     let mut bases = bases_on(params, &devices(params));
     for base in &mut bases {
@@ -198,7 +196,7 @@ pub fn openable(params: &Params) -> Vec<Base> {
     bases
 }
 
-/// Rewrites attributes of a connected endpoint on some device for this one.
+/// Rewrites the attributes of a connected endpoint on any device for this one.
 pub fn adapt(info: &mut Info, params: &Params, context: Context) {
     let devices = devices(params);
     let Some(device) = one_each(&devices).find(|known| known.context == context) else {
@@ -216,7 +214,7 @@ pub fn adapt(info: &mut Info, params: &Params, context: Context) {
     info.nic = limits.nic;
 }
 
-/// The ports of the devices that may be used, device by device.
+/// Returns the ports of the devices that may be used, device by device.
 fn devices(params: &Params) -> Vec<Device> {
     let listed = |context: &&Context| is_listed(params.device_name.as_deref(), &context.name());
     let usable = contexts().iter().filter(listed);
@@ -229,7 +227,7 @@ fn devices(params: &Params) -> Vec<Device> {
     usable.collect()
 }
 
-/// The ports of a device.
+/// Returns the ports of a device.
 fn look(params: &Params, context: Context) -> Result<Vec<Device>> {
     let limits = context.limits()?;
     let inline_of = |pairing| inline(params, context, pairing);
@@ -256,8 +254,8 @@ fn look(params: &Params, context: Context) -> Result<Vec<Device>> {
     (1..=limits.ports).map(look).collect()
 }
 
-/// Bytes that a device takes along with a request, up to as many as the user
-/// wants. It only says by making a queue pair. Found once for a device.
+/// Returns the largest number of bytes of an inline request of a device, up to the number that the
+/// user wants. A device reports it only when a queue pair is created. Determined once for a device.
 fn inline(params: &Params, context: Context, pairing: Pairing) -> Result<usize> {
     static KNOWN: Mutex<Vec<(Context, Pairing, usize)>> = Mutex::new(Vec::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -271,7 +269,7 @@ fn inline(params: &Params, context: Context, pairing: Pairing) -> Result<usize> 
 }
 
 fn try_inline(params: &Params, context: Context, pairing: Pairing) -> Result<usize> {
-    /// More than any device has.
+    /// More than any device supports.
     const MOST: usize = 1 << 14;
     let pd = ProtectionDomain::new(context)?;
     let queue = CompletionQueue::new(context, 1, &[])?;
@@ -303,7 +301,7 @@ fn try_inline(params: &Params, context: Context, pairing: Pairing) -> Result<usi
     }
 }
 
-/// The network: ports of one subnet reach one another.
+/// Returns the name of the network: ports of one subnet can reach each other.
 fn fabric_of(params: &Params, device: &Device) -> String {
     if device.context.is_iwarp() {
         return "Ethernet-iWARP".to_owned();
@@ -326,7 +324,7 @@ fn base(params: &Params, device: &Device, kind: Kind) -> Base {
         Kind::Connected | Kind::Xrc => (MSG_TX_CAPS | atomic, MSG_RX_CAPS | atomic),
         Kind::Datagrams => (DGRAM_TX_CAPS, DGRAM_RX_CAPS),
     };
-    // An iWARP write is done when it has left.
+    // An iWARP write completes when it has been sent.
     let flags = match device.context.is_iwarp() {
         true => TX_FLAGS,
         false => TX_FLAGS | FI_TRANSMIT_COMPLETE,

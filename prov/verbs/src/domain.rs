@@ -1,4 +1,4 @@
-//! fi_domain(3): what is opened on a device.
+//! fi_domain(3): domains on a device.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -79,11 +79,11 @@ fn is_xrc(info: &Info) -> bool {
     info.ep.protocol == FI_PROTO_RDMA_CM_IB_XRC
 }
 
-/// The atomic operations of a device.
+/// The atomic operations that devices offer.
 const ATOMICS: Offered = Offered {
     bytes: size_of::<u64>(),
     filter: |datatype, op, flags| {
-        // Flags that name no form are for who asks to judge.
+        // Flags that name no form are judged by the caller.
         Form::from_flags(flags).map_or(true, |form| is_offered(form, datatype, op))
     },
 };

@@ -36,23 +36,23 @@ pub struct Endpoint {
     domain: Arc<Resources>,
     sizes: Sizes,
     kind: Kind,
-    /// Where its requests are, once it is enabled.
+    /// Its members in lanes, once it is enabled.
     place: OnceLock<Seats>,
-    /// A forked child leaves the device and the connection alone.
+    /// A forked child does not use the device and the connection.
     process: Process,
     /// Its queue pair, until it is closed.
     pair: Mutex<Option<Arc<QueuePair>>>,
-    /// What it has for XRC, once it is enabled.
+    /// Its XRC objects, once it is enabled.
     xrc: OnceLock<XrcEnd>,
 }
 
-/// How it talks.
+/// The kind of communication.
 enum Kind {
     Connected(Box<Connected>),
     Datagrams(Datagrams),
 }
 
-/// What it was opened with.
+/// The sizes with which it was opened.
 #[derive(Clone, Copy)]
 struct Sizes {
     sends: usize,
@@ -82,14 +82,14 @@ impl Sizes {
 }
 
 impl Endpoint {
-    /// One that is connected to a single peer.
+    /// Creates an endpoint that is connected to a single peer.
     pub fn connected(domain: Arc<Resources>, info: &Info) -> Result<Self> {
         let kind = Kind::Connected(Box::new(Connected::open(&domain, info)?));
         let longest = domain.port.longest_message;
         Ok(Self::of_kind(domain, info, kind, longest))
     }
 
-    /// One that sends datagrams to many.
+    /// Creates an endpoint that sends datagrams to many peers.
     pub fn datagrams(domain: Arc<Resources>, info: &Info) -> Result<Self> {
         let kind = Kind::Datagrams(Datagrams::open(&domain, info)?);
         let longest = domain.port.mtu;
@@ -108,7 +108,7 @@ impl Endpoint {
         }
     }
 
-    /// The queue pair and the seats of an endpoint with these bindings.
+    /// Creates the queue pair and the lane members of an endpoint with these bindings.
     fn make(
         &self,
         bindings: &Bindings<SharedReceive>,
@@ -118,7 +118,7 @@ impl Endpoint {
         let (send, receive) = (lane(&bindings.tx_cq)?, lane(&bindings.rx_cq)?);
         let any = send.clone().or_else(|| receive.clone());
         let any = &any.ok_or(Errno::ENOCQ)?;
-        // What is counted alone completes at the other queue of the device.
+        // Operations that are only counted complete at the other queue of the device.
         let counted = |is_counted: bool| is_counted.then(|| any.clone());
         let send = send.or_else(|| counted(bindings.counters.count_transmits()));
         let receive = receive.or_else(|| counted(bindings.counters.recv.is_some()));
@@ -146,7 +146,7 @@ impl Endpoint {
                 receive_pieces: match (shared, self.datagrams_of()) {
                     (Some(_), _) => 0,
                     (None, None) => sizes.receive_pieces,
-                    // The header may be a piece of its own.
+                    // The header may be a segment of its own.
                     (None, Some(_)) => (sizes.receive_pieces + 1).min(self.domain.limits.pieces),
                 },
                 inline: sizes.inline,
@@ -161,9 +161,9 @@ impl Endpoint {
         Ok((pair, place))
     }
 
-    /// What stands for the queue pair of an endpoint of XRC until it is connected, and
-    /// the queue that it receives from. `-FI_EINVAL` where that is not shared, or its
-    /// receives complete at another completion queue already.
+    /// Creates the representation of the queue pair of an XRC endpoint until it is connected, and
+    /// the queue that it receives from. `-FI_EINVAL` if the receives are not shared, or complete at
+    /// another completion queue already.
     fn make_way(
         &self,
         xrc: &Xrc,
@@ -191,7 +191,7 @@ impl Endpoint {
             send_pieces: domain.params.tx_iov_limit.min(domain.limits.pieces),
             inline: xrc.inline,
         };
-        // It is enabled once.
+        // It is enabled only once.
         let _ = self.xrc.set(end);
         Ok(QueuePair::way(&domain.pd, sizes.inline.min(xrc.inline)))
     }
@@ -253,7 +253,7 @@ impl Endpoint {
         seat.ok_or(Errno::EOPBADSTATE)
     }
 
-    /// What a connection needs. `-FI_EOPBADSTATE` until it is enabled.
+    /// Returns the data that a connection needs. `-FI_EOPBADSTATE` until the endpoint is enabled.
     fn end(&self) -> Result<End> {
         let pair = self.pair.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(End {
@@ -264,7 +264,7 @@ impl Endpoint {
         })
     }
 
-    /// Whom datagrams go to.
+    /// Returns the peers of a datagram endpoint.
     fn datagrams_of(&self) -> Option<&Datagrams> {
         match &self.kind {
             Kind::Connected(_) => None,
@@ -279,8 +279,8 @@ impl Endpoint {
         }
     }
 
-    /// `-FI_EINVAL` for more pieces than an operation takes, `-FI_EMSGSIZE` for
-    /// more bytes.
+    /// Checks the size of an operation: `-FI_EINVAL` for too many segments, `-FI_EMSGSIZE` for too
+    /// many bytes.
     #[inline(always)]
     fn check(&self, pieces: usize, len: usize) -> Result {
         if pieces > self.sizes.send_pieces {
@@ -292,7 +292,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// A message in several pieces or of no bytes, or a datagram.
+    /// Sends a message of several segments or no bytes, or a datagram.
     #[cold]
     #[inline(never)]
     fn transmit_specially(&self, message: &Transmit) -> Result {
@@ -350,7 +350,7 @@ impl Endpoint {
     }
 }
 
-/// What the application asks for with a message.
+/// Returns the operation that the application requests with a message.
 #[inline(always)]
 fn operation(message: &Transmit) -> Operation {
     Operation {
@@ -396,7 +396,7 @@ impl endpoint::Endpoint for Endpoint {
         progress.receive = of(&place.receive, queue(&bindings.rx_cq));
         *this.pair.lock().unwrap_or_else(PoisonError::into_inner) = Some(pair.clone());
         if let Err(place) = this.place.set(place) {
-            // It was enabled before, which the seam rules out.
+            // It was enabled before; the seam excludes that.
             place.leave(|| ());
             return Err(Errno::EOPBADSTATE);
         }
@@ -405,7 +405,7 @@ impl endpoint::Endpoint for Endpoint {
         Ok(Arc::new(progress))
     }
 
-    /// The device knows its queues from when it is enabled on: none is added.
+    /// The device's queues are fixed when it is enabled: none can be added.
     fn rebind(this: &Handle<EndpointObject<Self>>, bindings: &Bindings<SharedReceive>) -> Result {
         let place = this.place()?;
         let sides = [
@@ -475,7 +475,7 @@ impl endpoint::Endpoint for Endpoint {
         let (Kind::Connected(_), Some(piece)) = (&self.kind, message.buffers.single()) else {
             return self.transmit_specially(message);
         };
-        // Straight to the device, as most messages go.
+        // The direct path to the device, which most messages take.
         let len = message.buffers.len();
         if len > self.sizes.longest {
             return Err(Errno::EMSGSIZE);
@@ -605,16 +605,16 @@ impl endpoint::Endpoint for Endpoint {
     }
 }
 
-/// A key of the device. `-FI_EKEYREJECTED` for one that is none.
+/// Converts a key for the device. `-FI_EKEYREJECTED` for an invalid one.
 #[inline(always)]
 fn remote_key(key: u64) -> Result<u32> {
     u32::try_from(key).map_err(|_| Errno::EKEYREJECTED)
 }
 
-/// What moves an endpoint on: for each of its queues the lane that reports there,
-/// for its event queue the connection manager.
+/// Drives the progress of an endpoint: for each of its queues the lane that reports there, for its
+/// event queue the connection manager.
 struct EndpointProgress {
-    /// Each with its queue, where it has one.
+    /// Each with the name of its queue, if it has one.
     send: Option<(Option<QueueName>, Arc<Lane>)>,
     receive: Option<(Option<QueueName>, Arc<Lane>)>,
     manager: Option<Arc<crate::manager::Manager>>,
@@ -645,7 +645,7 @@ impl Progress for EndpointProgress {
         Some(lane.clone())
     }
 
-    /// Only counters look, which have several kinds of operations.
+    /// Used only by counters, which count several kinds of operations.
     fn wait_fd(&self) -> Option<RawFd> {
         let mut lanes = self.lanes();
         match (lanes.next(), lanes.next()) {

@@ -1,4 +1,4 @@
-//! fi_fabric(3): the network that devices are on, and its connections.
+//! fi_fabric(3): the network of the devices, and its connections.
 
 use std::sync::{Arc, OnceLock};
 
@@ -21,7 +21,7 @@ use crate::resources::Resources;
 /// A fabric.
 pub struct Fabric {
     params: Arc<Params>,
-    /// Made when it is first needed.
+    /// Created on first use.
     manager: OnceLock<Arc<Manager>>,
     requests: Arc<Requests<Incomer>>,
     /// Runs as long as the fabric is open.
@@ -29,7 +29,7 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// Without anything in it.
+    /// Creates an empty fabric.
     pub fn new(params: Arc<Params>) -> Self {
         Fabric {
             _names: params.name_server().and_then(NameServer::start),

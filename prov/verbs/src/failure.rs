@@ -1,4 +1,4 @@
-//! What a device says of requests that failed.
+//! The errors of failed requests, as a device reports them.
 
 use std::ffi::CStr;
 
@@ -7,28 +7,27 @@ use prov_base::errno::Errno;
 use crate::device::WorkCompletion;
 use crate::sys::ibverbs::{IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR};
 
-/// A request that failed, and why.
+/// The failure of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// `FI_ECANCELED` where the request was flushed, since its connection has
-    /// ended; `FI_ETRUNC` for a message that is longer than the receive;
-    /// `FI_EIO` for everything else.
+    /// `FI_ECANCELED` if the request was flushed, since its connection has ended; `FI_ETRUNC` for a
+    /// message that is longer than the receive; `FI_EIO` for all other failures.
     pub error: Errno,
-    /// `enum ibv_wc_status`, which is the provider's number for it.
+    /// `enum ibv_wc_status`, the provider's error number.
     pub status: i32,
-    /// The vendor's number.
+    /// The vendor's error number.
     vendor: u32,
 }
 
 impl Failure {
-    /// Of a request whose device is gone.
+    /// The failure of a request whose device is gone.
     pub const FLUSHED: Failure = Failure {
         error: Errno::ECANCELED,
         status: IBV_WC_WR_FLUSH_ERR as i32,
         vendor: 0,
     };
 
-    /// Of a request that sends; `None` where it did not fail.
+    /// Returns the failure of a send request; `None` if it succeeded.
     #[inline(always)]
     pub fn of(completion: &WorkCompletion) -> Option<Self> {
         match completion.status {
@@ -37,7 +36,7 @@ impl Failure {
         }
     }
 
-    /// Of a request that receives.
+    /// Returns the failure of a receive request; `None` if it succeeded.
     #[inline(always)]
     pub fn of_receive(completion: &WorkCompletion) -> Option<Self> {
         match completion.status {
@@ -59,18 +58,18 @@ impl Failure {
         }
     }
 
-    /// Whether the request failed for nothing but the end of its connection.
+    /// Whether the request failed only because its connection ended.
     pub fn is_flush(&self) -> bool {
         self.error == Errno::ECANCELED
     }
 
-    /// The vendor's number, as error entries have it (`err_data`).
+    /// Returns the vendor's error number in the form of error entries (`err_data`).
     pub fn vendor_data(&self) -> Box<[u8]> {
         self.vendor.to_ne_bytes().into()
     }
 }
 
-/// The library's text for a status (`fi_cq_strerror`).
+/// Returns the library's text for a status (`fi_cq_strerror`).
 pub fn text(status: i32) -> Option<&'static CStr> {
     crate::device::status_text(u32::try_from(status).ok()?)
 }

@@ -1,7 +1,7 @@
-//! fi_getinfo(3): the endpoints that fit, with their addresses.
+//! fi_getinfo(3): the matching endpoints, with their addresses.
 //!
-//! Connected endpoints have the addresses that RDMA CM knows of its devices, and
-//! it is asked which device leads to a peer.
+//! Connected endpoints have the addresses of their devices that RDMA CM reports; it also finds the
+//! device that leads to a peer.
 
 mod datagrams;
 
@@ -16,10 +16,10 @@ use crate::bases::{bases, datagrams_domain, without_data_mode, xrc_domain};
 use crate::device::Id;
 use crate::params::{Params, is_listed};
 
-/// How long RDMA CM may take to find the device that leads to a peer.
+/// Time limit in milliseconds for RDMA CM to find the device that leads to a peer.
 const RESOLVING_MS: i32 = 2000;
 
-/// An address of this host that connections can be made from.
+/// An address of this host that connections can use as their source.
 #[derive(Clone, Debug)]
 struct Own {
     address: SocketAddress,
@@ -49,8 +49,8 @@ pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
     }
 }
 
-/// Whether the caller may get data with writes of its peers: it has to post
-/// receives for these, and only then says so.
+/// Whether the caller may get data with writes of its peers: it has to post receives for these, and
+/// only then sets the mode.
 fn needs_data_mode(hints: Option<&Hints>) -> bool {
     hints.is_none_or(|hints| {
         let data = hints
@@ -69,7 +69,7 @@ fn getinfo_connected(request: &Request<'_>, params: &Params, bases: &[Base]) -> 
     let own = own_addresses(params);
     let mut infos = Vec::new();
     match reach(&ends, &own)? {
-        // Nobody is named.
+        // The caller names no address.
         None => {
             for info in &fitting {
                 let here = own.iter().filter(|own| is_of(info, &own.device));
@@ -99,7 +99,7 @@ fn getinfo_connected(request: &Request<'_>, params: &Params, bases: &[Base]) -> 
     Ok(infos)
 }
 
-/// XRC is for those who share receives, and say so, or who name no wishes at all.
+/// Adds XRC for callers that request shared receives, or that give no hints at all.
 fn with_shared_receives(hints: Option<&Hints>, bases: &[Base]) -> Vec<Base> {
     let ep = hints.map(|hints| hints.ep.clone().unwrap_or_default());
     let wants_xrc = ep.is_none_or(|ep| {
@@ -122,9 +122,9 @@ fn is_xrc(info: &Info) -> bool {
     info.ep.protocol == FI_PROTO_RDMA_CM_IB_XRC
 }
 
-/// Where the named ends lead.
+/// The device that the named addresses determine.
 struct Source {
-    /// The one device that it can be; `None` for every one.
+    /// The only possible device; `None` if any is.
     device: Option<String>,
     address: Option<SocketAddress>,
 }
@@ -176,8 +176,8 @@ fn is_at(own: &Own, address: &SocketAddress) -> bool {
     }
 }
 
-/// The domain for datagrams of the port that has the node which the caller names as its
-/// own (`FI_SOURCE`); `None` where any will do. `-FI_ENODATA` where there is none.
+/// Returns the domain for datagrams of the port with the node that the caller names as its own
+/// (`FI_SOURCE`); `None` if any will do. `-FI_ENODATA` if there is none.
 fn datagrams_source(request: &Request<'_>) -> Result<Option<String>> {
     if request.node.is_none() || request.flags & FI_SOURCE == 0 {
         return Ok(None);
@@ -190,16 +190,15 @@ fn datagrams_source(request: &Request<'_>) -> Result<Option<String>> {
     Ok(Some(datagrams_domain(&found.device, found.port)))
 }
 
-/// What an address belongs to, or is reached by.
+/// The device of an address.
 struct Found {
     device: String,
     port: u8,
-    /// The own one.
+    /// The source address.
     address: Option<SocketAddress>,
 }
 
-/// The device that has an address, or that leads to it. `-FI_ENODATA` where there is
-/// none.
+/// Returns the device that has an address, or that leads to it. `-FI_ENODATA` if there is none.
 fn device_of(own: Option<&SocketAddress>, address: &SocketAddress, is_peer: bool) -> Result<Found> {
     let find = || {
         let mut id = Id::waiting(address.space())?;
@@ -231,7 +230,7 @@ fn without_port(address: &SocketAddress) -> SocketAddress {
     }
 }
 
-/// An entry with its addresses.
+/// Returns an entry with its addresses.
 fn with(info: &Info, ends: &Ends<SocketAddress>, own: Option<&SocketAddress>) -> Info {
     let mut info = info.clone();
     let encode =
@@ -244,7 +243,7 @@ fn with(info: &Info, ends: &Ends<SocketAddress>, own: Option<&SocketAddress>) ->
     info
 }
 
-/// Whether names and address format are those that the caller asks for.
+/// Whether names and address format are those that the caller requests.
 fn fits(hints: Option<&Hints>, info: &Info) -> bool {
     let Some(hints) = hints else {
         return true;
@@ -260,7 +259,7 @@ fn fits(hints: Option<&Hints>, info: &Info) -> bool {
         && !(is_xrc(info) && info.addr_format == FI_SOCKADDR_IB)
 }
 
-/// The addresses of interfaces that devices belong to, as RDMA CM says.
+/// Returns the addresses of interfaces that belong to devices, as RDMA CM reports them.
 fn own_addresses(params: &Params) -> Vec<Own> {
     let listed = |interface: &netif::Interface| is_listed(params.iface.as_deref(), &interface.name);
     let interfaces = netif::interfaces(None).into_iter();
@@ -272,7 +271,7 @@ fn own_addresses(params: &Params) -> Vec<Own> {
             Some(Own { address, device })
         })
         .collect();
-    // Addresses of one device together, the better ones first.
+    // Addresses of one device together, the preferred ones first.
     let mut devices = Vec::new();
     for own in &own {
         if !devices.contains(&own.device) {

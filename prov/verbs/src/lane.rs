@@ -1,9 +1,9 @@
-//! What completes at one completion queue of a device: the senders and receivers
-//! of endpoints, under one lock.
+//! The members of one completion queue of a device: the senders and receivers of endpoints, under
+//! one lock.
 //!
-//! The application's queue that they are bound to drives the lane: a read of it
-//! takes completions from the device and says what became of the requests. The
-//! requests under way are counted, so that the device's queue never overruns.
+//! The application's queue that they are bound to drives the lane: a read of it polls completions
+//! from the device and reports the requests. Outstanding requests are counted, so that the device's
+//! queue never overruns.
 
 mod member;
 mod orders;
@@ -46,80 +46,80 @@ pub struct Lane {
     orders: Orders,
     ear: Arc<dyn Ear>,
     signals: Arc<Signals>,
-    /// Completions that a queue of the device has at most.
+    /// Largest number of completions of a queue of the device.
     most: usize,
 }
 
-/// Who hears what happens to devices, and tells whom it concerns.
+/// Receives events of devices and passes them on to the managers that they concern.
 pub trait Ear: Send + Sync {
-    /// Hears what there is. Calls nothing of a lane but [`Lane::abandon_sender`] and
+    /// Processes pending events. Calls no functions of a lane but [`Lane::abandon_sender`] and
     /// [`Lane::abandon_receiver`].
     fn hear(&self);
 
-    /// Readable when something has happened to connections; devices have descriptors
-    /// of their own. It is none that watches others, of which the system allows five
-    /// one within the other: below a layer such as ofi_rxm, and with the
-    /// application's own, there are as many.
+    /// Readable when connections have an event; devices have descriptors of their own. It must not
+    /// watch other descriptors: the kernel allows five levels, which are used up below a layered
+    /// provider such as ofi_rxm, with the application's own.
     fn descriptor(&self) -> BorrowedFd<'_>;
 }
 
 struct State {
     members: Everybody,
-    /// Where completions are taken to.
+    /// Buffer for completions.
     found: Bunch,
-    /// Turns in vain until the device is looked at.
+    /// Number of unsuccessful polls until the device is checked.
     until_look: u32,
 }
 
-/// The members, and how much room their completions have.
+/// The members, and the space for their completions.
 struct Everybody {
     senders: Members<Sender>,
     receivers: Members<Receiver>,
     /// Receivers whose receives are shared, by the number of their queue pair.
     sharing: HashMap<u32, Sharer>,
-    /// The same of XRC, by the number of the shared queue.
+    /// Shared queues of XRC, by their numbers.
     queues: HashMap<u32, Queue>,
-    /// Senders that have left, and whose requests complete yet.
+    /// Senders that have left, and whose requests have not all completed.
     departed: HashMap<Name, Departed>,
-    /// Completions that the device's queue has room for, beyond those of the
-    /// requests under way.
+    /// Number of free completion entries of the device's queue, beyond those of the outstanding
+    /// requests.
     room: usize,
-    /// Completions that all requests which members may post can make.
+    /// Number of completions of all requests that members may post.
     needed: usize,
-    /// Completions that the device's queue holds.
+    /// Size of the device's queue.
     size: usize,
-    /// The device is gone: who comes now has nothing of it.
+    /// Whether the device is gone: new members are abandoned immediately.
     is_gone: bool,
 }
 
-/// Who reports what comes to shared receives by a queue pair.
+/// The receiver that reports messages which a queue pair puts into shared receives.
 struct Sharer {
     name: Name,
-    /// Once it is no member any more.
+    /// Set when the receiver has left.
     leaver: Option<Leaver>,
 }
 
-/// What a sender posts.
+/// A request of a sender.
 pub struct Work<'a> {
-    /// What to do.
+    /// The operation.
     pub verb: Verb<'a>,
-    /// With what, or where to.
+    /// The local memory.
     pub local: &'a Gather,
     /// Its keys.
     pub keys: Keys,
-    /// Bytes of it.
+    /// Number of its bytes.
     pub len: usize,
     /// Immediate data.
     pub immediate: Option<u32>,
 }
 
-/// The fewest completions that a queue of the device is made for.
+/// Smallest size of a completion queue of the device.
 const LEAST: usize = 1024;
-/// Turns in vain between two looks at the device, which cost a system call each.
+/// Number of unsuccessful polls between two checks of the device, each of which takes a system
+/// call.
 const VAIN: u32 = 4096;
 
 impl Lane {
-    /// A lane of a device, which takes so many completions at once.
+    /// Creates a lane of a device, which polls up to so many completions in one call.
     pub fn new(
         context: Context,
         kind: LockKind,
@@ -158,13 +158,13 @@ impl Lane {
         }))
     }
 
-    /// Where the device reports.
+    /// Returns the completion queue of the device.
     pub fn queue(&self) -> &Arc<CompletionQueue> {
         &self.queue
     }
 
-    /// Makes room for the completions of so many more requests. What the device
-    /// has no room for is held back when it is posted.
+    /// Makes space for the completions of so many more requests. Requests for which the device has
+    /// no space are refused when they are posted.
     fn reserve(&self, state: &mut Everybody, requests: usize) {
         state.needed += requests;
         if state.needed <= state.size || state.size >= self.most {
@@ -201,21 +201,21 @@ impl Lane {
         Ok(name)
     }
 
-    /// Adds a receiver. `-FI_ENOSPC` where its receives are shared and their
-    /// completions may be more than the device's queue takes.
+    /// Adds a receiver. `-FI_ENOSPC` if its receives are shared and the device's queue has no space
+    /// for their completions.
     pub fn add_receiver(&self, receiver: Receiver) -> Result<Name> {
-        // Let go of without the lock, as in `remove_receiver`.
+        // Dropped without the lock, as in `remove_receiver`.
         let _follows;
         let mut state = self.state.lock();
         let pair = receiver.pair().number();
         if state.members.sharing.contains_key(&pair) {
-            // The device gives numbers again.
+            // The device reuses numbers.
             state.take_all(&self.queue);
         }
         let state = &mut state.members;
         let needed = match receiver.shared() {
             None => receiver.size(),
-            // There is room for them already.
+            // There is space for them already.
             Some(shared) if shared.number().is_some() => 0,
             // They may all complete here, however many receivers share them.
             Some(shared) => {
@@ -233,7 +233,7 @@ impl Lane {
         let queue = receiver.shared().and_then(|shared| shared.number());
         let is_sharing = receiver.shared().is_some() && queue.is_none();
         if is_sharing {
-            // Nobody asks for room when they are consumed.
+            // Space is not checked when they are consumed.
             if state.room < needed {
                 state.needed -= needed;
                 return Err(Errno::ENOSPC);
@@ -254,8 +254,8 @@ impl Lane {
         Ok(name)
     }
 
-    /// Takes a sender out. What it has posted is told of no more; once its queue
-    /// pair is gone, [`Lane::settle`] takes back the room for that.
+    /// Removes a sender. Its requests are not reported any longer; once its queue pair is
+    /// destroyed, [`Lane::settle`] frees the space for their completions.
     pub fn remove_sender(&self, name: Name) -> Option<Unsettled> {
         let state = &mut self.state.lock().members;
         let sender = state.senders.remove(name)?;
@@ -263,10 +263,10 @@ impl Lane {
         Some(Unsettled::of(sender.under_way()))
     }
 
-    /// Takes a receiver out, as [`Lane::remove_sender`]. Shared receives that
-    /// messages come to are reported until [`Lane::settle`].
+    /// Removes a receiver, as [`Lane::remove_sender`] does. Shared receives that messages consume
+    /// are reported until [`Lane::settle`].
     pub fn remove_receiver(&self, name: Name) -> Option<Unsettled> {
-        // Let go of without the lock: what it shares may go with it.
+        // Dropped without the lock: the shared queue may be dropped with it.
         let receiver;
         let mut state = self.state.lock();
         state.take_all(&self.queue);
@@ -301,10 +301,10 @@ impl Lane {
         })
     }
 
-    /// The queue pair that had so many requests under way is gone, and so are
-    /// their completions once the queue is empty.
+    /// Handles that the queue pair with so many outstanding requests is destroyed; their
+    /// completions are gone once the queue is empty.
     pub fn settle(&self, unsettled: Unsettled) {
-        // Let go of without the lock, as in `remove_receiver`.
+        // Dropped without the lock, as in `remove_receiver`.
         let _sharer;
         let mut state = self.state.lock();
         state.take_all(&self.queue);
@@ -320,24 +320,24 @@ impl Lane {
         }
     }
 
-    /// Has the next turn report all that a sender has under way as flushed, behind
-    /// what the device has said of it. Any thread may ask for that.
+    /// Makes the next poll report all outstanding requests of a sender as flushed, after the
+    /// completions that the device has reported. Any thread may call this.
     pub fn abandon_sender(&self, name: Name) {
         self.orders.add(Order::Sender(name));
     }
 
-    /// The same of all receives of a receiver, which takes no more.
+    /// The same for all receives of a receiver, which accepts no more.
     pub fn abandon_receiver(&self, name: Name) {
         self.orders.add(Order::Receiver(name));
     }
 
-    /// The same of those alone that a receiver shares with others, of whom nobody is
-    /// to get a message any more.
+    /// The same for the receives that a receiver shares with others only, none of whom can get a
+    /// message any longer.
     pub fn abandon_shared(&self, name: Name) {
         self.orders.add(Order::Shared(name));
     }
 
-    /// Does what other threads have asked for.
+    /// Executes the orders of other threads.
     #[cold]
     #[inline(never)]
     fn follow_orders(&self, state: &mut State) {
@@ -357,8 +357,8 @@ impl Lane {
         }
     }
 
-    /// Hears of the device, as perhaps nobody else does, or sees that it is gone:
-    /// whether that is so now, and was not before.
+    /// Checks for events of the device, which may be the only check for them; returns whether it is
+    /// newly found to be gone.
     #[cold]
     #[inline(never)]
     fn look_at_device(&self, state: &mut State) -> bool {
@@ -373,8 +373,8 @@ impl Lane {
         true
     }
 
-    /// Posts to the send queue of a member. `-FI_EAGAIN` where the member or the
-    /// device has no room, `-FI_ENODEV` where it has been abandoned.
+    /// Posts to the send queue of a member. `-FI_EAGAIN` if the member or the device has no space,
+    /// `-FI_ENODEV` if it has been abandoned.
     #[inline(always)]
     pub fn send(&self, name: Name, operation: Operation, work: &Work<'_>) -> Result {
         let mut state = self.state.lock().promptly();
@@ -396,15 +396,15 @@ impl Lane {
         }
     }
 
-    /// What has completed makes room.
+    /// Polls completions to make space.
     #[cold]
     #[inline(never)]
     fn make_room(&self, state: &mut State) {
         state.take(&self.queue);
     }
 
-    /// Posts to the receive queue of a member, whose receives are its own.
-    /// `-FI_EAGAIN` as for [`Lane::send`], `-FI_ENODEV` where it has been abandoned.
+    /// Posts to the receive queue of a member whose receives are its own. `-FI_EAGAIN` as for
+    /// [`Lane::send`], `-FI_ENODEV` if it has been abandoned.
     #[inline(always)]
     pub fn receive(
         &self,
@@ -424,7 +424,7 @@ impl Lane {
         Ok(())
     }
 
-    /// What a sender tells of what completes from now on.
+    /// Sets where later completions of a sender are reported.
     pub fn report_sends(&self, name: Name, reports: Reports) -> Result {
         let state = &mut self.state.lock().members;
         let sender = state.senders.get(name).ok_or(Errno::EOPBADSTATE)?;
@@ -432,7 +432,7 @@ impl Lane {
         Ok(())
     }
 
-    /// [`Lane::report_sends`] of a receiver.
+    /// [`Lane::report_sends`] for a receiver.
     pub fn report_receives(&self, name: Name, reports: Reports) -> Result {
         let state = &mut self.state.lock().members;
         let receiver = state.receivers.get(name).ok_or(Errno::EOPBADSTATE)?;
@@ -440,21 +440,21 @@ impl Lane {
         Ok(())
     }
 
-    /// Requests that a sender may still post.
+    /// Returns the number of requests that a sender may still post.
     pub fn send_room(&self, name: Name) -> Result<usize> {
         let state = &mut self.state.lock().members;
         let sender = state.senders.get(name).ok_or(Errno::EOPBADSTATE)?;
         Ok(sender.size() - sender.under_way())
     }
 
-    /// How far a sender has come.
+    /// Returns the numbers of posted and completed requests of a sender.
     pub fn advance(&self, name: Name) -> Result<Advance> {
         let state = &mut self.state.lock().members;
         let sender = state.senders.get(name).ok_or(Errno::EOPBADSTATE)?;
         Ok(sender.advance())
     }
 
-    /// Receives that a receiver may still post.
+    /// Returns the number of receives that a receiver may still post.
     pub fn receive_room(&self, name: Name) -> Result<usize> {
         let state = &mut self.state.lock().members;
         let receiver = state.receivers.get(name).ok_or(Errno::EOPBADSTATE)?;
@@ -469,7 +469,7 @@ impl Lane {
 #[must_use = "room is lost"]
 pub struct Unsettled {
     requests: usize,
-    /// Whose shared receives they may be at, by the number of its queue pair.
+    /// The receiver of shared receives, by the number of its queue pair.
     sharer: Option<(u32, Name)>,
 }
 
@@ -483,8 +483,7 @@ impl Unsettled {
 }
 
 impl State {
-    /// Takes completions from the device and says what became of the requests;
-    /// how many.
+    /// Polls completions from the device and reports the requests; returns their number.
     #[inline(always)]
     fn take(&mut self, queue: &CompletionQueue) -> usize {
         let found = match queue.poll(&mut self.found) {
@@ -497,14 +496,14 @@ impl State {
         found.len()
     }
 
-    /// All that there is.
+    /// Polls until the queue is empty.
     fn take_all(&mut self, queue: &CompletionQueue) {
         while self.take(queue) != 0 {}
     }
 }
 
 impl Everybody {
-    /// Reports all requests of all members as flushed; how many.
+    /// Reports all requests of all members as flushed; returns their number.
     fn abandon_all(&mut self) -> usize {
         let sent: usize = self.senders.iter_mut().map(Sender::abandon).sum();
         let received: usize = self.receivers.iter_mut().map(Receiver::abandon).sum();
@@ -514,7 +513,7 @@ impl Everybody {
     #[inline(always)]
     fn completed(&mut self, completion: &WorkCompletion) {
         let id = completion.wr_id;
-        // What is not known is of a member that has left.
+        // An unknown request belongs to a member that has left.
         if Sender::is_named(id) {
             if let Some(sender) = self.senders.get(Name::of_request(id)) {
                 self.room += sender.completed(completion);
@@ -553,7 +552,7 @@ fn failed(error: Errno) -> usize {
     0
 }
 
-/// The device says what became of a request that nobody has under way.
+/// Logs the completion of a request that is not outstanding.
 #[cold]
 #[inline(never)]
 fn completion_of_nobody(completion: &WorkCompletion) {
@@ -564,7 +563,7 @@ impl Progress for Lane {
     #[inline]
     fn progress(&self) {
         self.signals.driven();
-        // Whoever is inside takes what there is.
+        // The thread that holds the lock polls the queue.
         if let Some(state) = self.state.try_lock() {
             let state = &mut *state.promptly();
             if self.orders.are_there() {
@@ -594,7 +593,7 @@ impl Progress for Lane {
             return false;
         }
         if state.members.is_gone {
-            // Orders are all that may come.
+            // Only orders may arrive.
             return !self.orders.are_there();
         }
         self.queue.silence();
@@ -602,7 +601,7 @@ impl Progress for Lane {
             log::warn!(target: crate::LOG.cq, "ibv_req_notify_cq: {error}");
             return false;
         }
-        // What came before does not wake.
+        // Completions from before arming do not signal.
         state.take(&self.queue) == 0 && !self.orders.are_there()
     }
 }

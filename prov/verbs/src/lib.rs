@@ -27,7 +27,7 @@ mod sys;
 
 pub use provider::{Verbs, provider};
 
-/// Version of the provider, which goes with that of the library: 2.7.0.
+/// Version of the provider, which is that of the library: 2.7.0.
 const VERSION: u32 = prov_util::attr::version(207, 0);
 
 /// Where the provider logs.

@@ -1,4 +1,4 @@
-//! How far the connection of an endpoint has come, for those who post.
+//! The state of an endpoint's connection, for threads that post.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,16 +12,16 @@ use crate::notes::Notes;
 /// Names an end of a connection, or a listener, of a manager.
 pub type EndKey = DefaultKey;
 
-/// Connections of a manager that requests have failed of, and that it has not ended yet: the lane that hears of a
-/// failure waits for no manager, whose next turn ends them.
+/// Connections of a manager for which requests have failed, and that it has not ended yet: the lane
+/// that notices a failure does not wait for the manager, whose next progress call ends them.
 pub type Lost = Notes<EndKey>;
 
-/// Shared by the connection manager, which knows, and those who post and hear what
-/// became of that.
+/// Shared by the connection manager, which sets the state, and the threads that post requests and
+/// poll completions.
 #[derive(Default)]
 pub struct Link {
     is_connected: AtomicBool,
-    /// Where the manager is told that it is lost, and its name there.
+    /// Where the manager is informed of the loss, and the connection's name there.
     end: Mutex<Option<(Arc<Lost>, EndKey)>>,
 }
 
@@ -32,23 +32,22 @@ impl Link {
         self.is_connected.load(Ordering::Relaxed)
     }
 
-    /// The queue pair is ready, or it is not any more.
+    /// Sets whether the queue pair is ready.
     pub fn set_connected(&self, is_connected: bool) {
         self.is_connected.store(is_connected, Ordering::Relaxed);
     }
 
-    /// It is this end of a manager's.
+    /// Sets the manager's end to which it belongs.
     pub fn belong(&self, lost: &Arc<Lost>, key: EndKey) {
         *self.end.lock() = Some((lost.clone(), key));
     }
 
-    /// A request has failed. The queue pair has ended with it: further requests
-    /// are flushed, and the manager ends the connection.
+    /// Handles that a request has failed. The queue pair has failed with it: further requests are
+    /// flushed, and the manager ends the connection.
     #[cold]
     pub fn failed(&self, failure: &Failure) {
-        // What is flushed behind the end is no news. Where nothing has ended, somebody
-        // else's request has failed, of who shares the queue pair (XRC), or the device
-        // has ended it (iWARP).
+        // Flushes after the end are expected. If the connection has not ended, a request of another
+        // user of the queue pair has failed (XRC), or the device has ended it (iWARP).
         if failure.is_flush() && !self.is_connected() {
             return;
         }

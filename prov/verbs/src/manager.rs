@@ -1,5 +1,4 @@
-//! The connections of a fabric (fi_cm(3)), which reads of its event queues move
-//! on.
+//! The connections of a fabric (fi_cm(3)), whose progress is driven by reads of its event queues.
 
 mod connection;
 mod crossing;
@@ -38,7 +37,7 @@ pub use crossing::XrcEnd;
 pub use hello::DATA_LIMIT as XRC_DATA_LIMIT;
 pub use message::DATA_LIMIT;
 
-/// Events that one turn takes: who drives it wants something else.
+/// Largest number of events of one progress call, which is part of another call.
 const MOST_EVENTS: usize = 64;
 
 /// All ends and listeners of a fabric, with the channel of their events.
@@ -46,7 +45,7 @@ pub struct Manager {
     watch: Watch,
     channel: Arc<Channel>,
     state: Mutex<State>,
-    /// A forked child leaves connections and listeners alone.
+    /// A forked child does not use connections and listeners.
     process: Process,
 }
 
@@ -61,7 +60,7 @@ struct State {
 enum End {
     Connection(Box<Connection>),
     Listener(Box<Listener>),
-    /// Of XRC, and who listens for datagrams in place of this listener.
+    /// The listener for datagrams of XRC that belongs to this listener.
     DatagramListener {
         of: EndKey,
         _id: Id,
@@ -70,45 +69,45 @@ enum End {
     Crossing(Box<Crossing>),
     /// An identifier of this connection of XRC.
     Part(EndKey, Role),
-    /// A connection of XRC that is worked on.
+    /// A connection of XRC that is being processed.
     Away,
     Sentinel(Box<Sentinel>),
 }
 
-/// Nothing but an identifier on a device: those are told when it goes away, where a
-/// driver that cannot take it from its users says nothing else.
+/// An identifier that is only bound to a device: identifiers are informed when the device goes
+/// away; a driver that cannot revoke the device from its users reports it in no other way.
 struct Sentinel {
     _id: Id,
     context: Context,
 }
 
-/// What listens.
+/// A listener.
 struct Listener {
     id: Id,
     door: Door<Incomer>,
     describe: Describe,
-    /// Of XRC: who listens for datagrams.
+    /// The listener for datagrams of XRC.
     datagrams: Option<EndKey>,
 }
 
-/// Says what an endpoint for such a peer is to be opened with.
+/// Sets the attributes with which an endpoint for such a peer is to be opened.
 pub type Describe = Box<dyn Fn(&Incomer, &mut Info) + Send>;
 
-/// A peer that asks for a connection.
+/// A peer that requests a connection.
 pub struct Incomer {
     /// Its identifier.
     pub id: Id,
-    /// What it asks for with XRC.
+    /// The parameters of a request of XRC.
     asked: Option<Asked>,
 }
 
 impl Manager {
-    /// Without connections.
+    /// Creates a manager without connections.
     pub fn new() -> Result<Arc<Self>> {
         Manager::over(Channel::new()?)
     }
 
-    /// Without connections, of which this channel tells.
+    /// Creates a manager with this channel.
     fn over(channel: Arc<Channel>) -> Result<Arc<Self>> {
         let lost = Arc::new(Lost::new()?);
         let manager = Arc::new(Manager {
@@ -127,14 +126,14 @@ impl Manager {
         Ok(manager)
     }
 
-    /// Of a made-up device, where nothing happens.
+    /// Creates a manager of a simulated device without events.
     #[cfg(test)]
     pub fn fake(context: Context) -> Arc<Self> {
         Manager::over(Channel::fake(context)).expect("a manager")
     }
 
-    /// Asks `peer` for a connection, with connection data, from the address that
-    /// `id` is bound to or else from `own`.
+    /// Requests a connection with `peer`, with connection data, from the address that `id` is bound
+    /// to or else from `own`.
     pub fn connect(
         &self,
         parts: EndParts,
@@ -154,7 +153,7 @@ impl Manager {
                     id
                 }
             };
-            // An address that is taken already is not to be named again.
+            // A bound address must not be given again.
             let own = own.filter(|_| !is_bound);
             id.resolve(own, peer, RESOLVING_MS)?;
             parts.link.belong(&lost, key);
@@ -164,7 +163,7 @@ impl Manager {
         })
     }
 
-    /// Says yes to a peer that asks; gives it back where that cannot be said.
+    /// Accepts the request of a peer; returns the request if that fails.
     pub fn accept(
         &self,
         parts: EndParts,
@@ -191,16 +190,15 @@ impl Manager {
             connection.ready()?;
             let param = connection.param(&data);
             connection.id.accept(&param)?;
-            // What the peer sends may be here before the word that it can, and be
-            // answered.
+            // The peer's messages may arrive before the event of the connection, and be answered.
             connection.link.set_connected(true);
             Ok(End::Connection(Box::new(connection)))
         });
         outcome.map_err(|error| (error, taken))
     }
 
-    /// Has `id` listen; who asks comes to the door, with what `describe` says. So does
-    /// `datagrams`, for XRC, at the same port.
+    /// Makes `id` listen; requests go to the door, with the attributes that `describe` sets. So
+    /// does `datagrams`, for XRC, at the same port.
     pub fn listen(
         &self,
         id: Id,
@@ -241,7 +239,7 @@ impl Manager {
         Ok(listener)
     }
 
-    /// Ends a connection; the application hears of it.
+    /// Ends a connection, with an event for the application.
     pub fn shut_down(&self, key: EndKey) -> Result {
         let state = &mut *self.state.lock();
         match state.ends.get_mut(key) {
@@ -250,7 +248,7 @@ impl Manager {
         }
     }
 
-    /// Ends a connection or a listener for good. No event comes any more.
+    /// Ends a connection or a listener for good. No further events follow.
     pub fn remove(&self, key: EndKey) {
         if !self.process.is_current() {
             return;
@@ -269,7 +267,7 @@ impl Manager {
         }
     }
 
-    /// The own address of an end or listener.
+    /// Returns the own address of an end or listener.
     pub fn local_address(&self, key: EndKey) -> Option<SocketAddress> {
         match self.state.lock().ends.get(key)? {
             End::Connection(connection) => connection.id.local_address(),
@@ -279,7 +277,7 @@ impl Manager {
         }
     }
 
-    /// The address of an end's peer.
+    /// Returns the address of an end's peer.
     pub fn peer_address(&self, key: EndKey) -> Option<SocketAddress> {
         match self.state.lock().ends.get(key)? {
             End::Connection(connection) => connection.id.peer_address(),
@@ -288,12 +286,12 @@ impl Manager {
         }
     }
 
-    /// An endpoint is enabled: when its device goes away, its requests end.
+    /// Registers an enabled endpoint: if its device goes away, its requests end.
     pub fn enabled(&self, context: Context, pair: Arc<QueuePair>, seats: Seats) {
         self.state.lock().enabled.add(context, pair, seats);
     }
 
-    /// Has the system say when a device goes away, to endpoints without connections.
+    /// Makes the kernel report when a device goes away, for endpoints without connections.
     pub fn attend(&self, context: Context) {
         let state = &mut *self.state.lock();
         let mut ends = state.ends.values();
@@ -321,12 +319,12 @@ impl Manager {
         );
     }
 
-    /// The endpoint of a queue pair is closed.
+    /// Handles the closing of the endpoint of a queue pair.
     pub fn closed(&self, pair: &Arc<QueuePair>) {
         self.state.lock().enabled.remove(pair);
     }
 
-    /// A device has said something.
+    /// Handles an event of a device.
     fn device_says(&self, context: Context, event: DeviceEvent) {
         let state = &mut *self.state.lock();
         for (_, end) in &mut state.ends {
@@ -342,7 +340,7 @@ impl Manager {
         }
     }
 
-    /// Tells a peer that asks that it is rejected, with connection data.
+    /// Rejects the request of a peer, with connection data.
     pub fn refuse(&self, mut incomer: Incomer, data: &[u8]) {
         let _state = self.state.lock();
         let message = match incomer.asked {
@@ -360,19 +358,19 @@ impl Manager {
     }
 }
 
-/// As identifiers have it.
+/// Returns the number for identifiers.
 fn number(key: EndKey) -> u64 {
     key.data().as_ffi()
 }
 
 impl State {
-    /// Adds what `make` makes for a key.
+    /// Adds the end that `make` creates for a key.
     fn add(&mut self, make: impl FnOnce(&Arc<Channel>, EndKey) -> Result<End>) -> Result<EndKey> {
         let channel = &self.channel;
         self.ends.try_insert_with_key(|key| make(channel, key))
     }
 
-    /// Takes some events. The channel stays readable while there are others.
+    /// Processes some events. The channel stays readable if there are more.
     fn take_events(&mut self) {
         for _ in 0..MOST_EVENTS {
             let Some(event) = self.channel.next_event() else {
@@ -382,13 +380,13 @@ impl State {
         }
     }
 
-    /// Ends the connections that requests have failed of.
+    /// Ends the connections for which requests have failed.
     fn end_lost(&mut self) {
         for key in self.lost.take() {
             match self.ends.get_mut(key) {
                 Some(End::Connection(connection)) => connection.lost(),
                 Some(End::Crossing(_)) => self.lose_crossing(key),
-                // It is closed.
+                // It has been closed.
                 _ => {}
             }
         }
@@ -396,7 +394,7 @@ impl State {
 
     fn happened(&mut self, event: Event) {
         let key = EndKey::from(KeyData::from_ffi(event.key));
-        // A request for one of XRC.
+        // A request for an XRC connection.
         let (key, is_datagram) = match self.ends.get(key) {
             Some(&End::Part(of, role)) => return self.part_happened(of, role, event),
             Some(&End::DatagramListener { of, .. }) => (of, true),
@@ -409,7 +407,7 @@ impl State {
     }
 
     fn happened_to(&mut self, key: EndKey, event: Event) {
-        // Of an end that has been closed.
+        // The end may have been closed.
         let Some(end) = self.ends.get_mut(key) else {
             return;
         };
@@ -441,13 +439,13 @@ impl State {
     }
 }
 
-/// Requests without an answer at a passive endpoint, beyond which further ones are
-/// rejected: more than there are when a large job begins.
+/// Number of unanswered requests at a passive endpoint above which further ones are rejected: more
+/// than there are when a large job starts.
 pub const UNANSWERED_LIMIT: usize = 4096;
 
 impl Listener {
-    /// Whether the application keeps up with its answers. If not, who asks is let go of,
-    /// and rejected by RDMA CM.
+    /// Whether the application answers fast enough. If not, the identifier of the request is
+    /// destroyed, and RDMA CM rejects it.
     fn has_room(&self) -> bool {
         let has_room = self.door.unanswered() < UNANSWERED_LIMIT;
         if !has_room {

@@ -1,4 +1,4 @@
-//! fi_mr(3): memory that the device registers.
+//! fi_mr(3): memory registered with the device.
 
 use std::fmt;
 use std::ops::Deref;
@@ -15,16 +15,15 @@ use crate::device::{Access, LocalKey, MemoryRegion, ProtectionDomain};
 pub struct Registrar {
     pd: Arc<ProtectionDomain>,
     has_atomics: bool,
-    /// Whether what a file stands for is registered as such.
+    /// Whether memory that a file represents is registered as dma-buf.
     uses_dmabuf: bool,
     is_iwarp: bool,
-    /// Registrations of ordinary memory that have been closed; none where they are
-    /// not kept.
+    /// Closed registrations of ordinary memory; `None` if they are not kept.
     cache: Option<Cache<MemoryRegion>>,
 }
 
 impl Registrar {
-    /// For the memory of this protection domain.
+    /// Creates the registrar of this protection domain.
     pub fn new(pd: Arc<ProtectionDomain>, has_atomics: bool, uses_dmabuf: bool) -> Self {
         Registrar {
             is_iwarp: pd.context().is_iwarp(),
@@ -40,7 +39,7 @@ impl Registrar {
         Access {
             local_write: is_for(FI_RECV | FI_READ),
             remote_read: is_for(FI_REMOTE_READ),
-            // What comes back to a read is a write of the peer's there.
+            // With iWARP, the data of a read arrives as a write of the peer.
             remote_write: is_for(FI_REMOTE_WRITE) || self.is_iwarp && is_for(FI_READ),
             remote_atomic: self.has_atomics && is_for(FI_REMOTE_READ | FI_REMOTE_WRITE),
         }
@@ -69,7 +68,7 @@ impl Device for Registrar {
             (Some(dmabuf), _) => Region::Own(MemoryRegion::register_dmabuf(
                 &self.pd, dmabuf, memory, access,
             )?),
-            // What peers can access is theirs no more when it is closed.
+            // Memory that peers can access must be inaccessible once it is closed.
             (None, Some(cache)) if !access.is_remote() && request.flags & NOT_KEPT == 0 => {
                 let (start, len) = (memory.address(), memory.len());
                 Region::Kept(cache.get(start, len, access.number(), register)?)
@@ -87,11 +86,11 @@ impl Device for Registrar {
     }
 }
 
-/// What the device has made of memory.
+/// The device's registration of memory.
 enum Region {
-    /// For one registration.
+    /// Used by one region only.
     Own(MemoryRegion),
-    /// Perhaps for several, and for later ones.
+    /// Possibly used by several regions, and reused later.
     Kept(cache::Registered<MemoryRegion>),
 }
 
@@ -106,7 +105,7 @@ impl Deref for Region {
     }
 }
 
-/// Memory that is registered, until it is closed.
+/// Registered memory, until it is closed.
 struct Registered {
     local: LocalKey,
     remote: u32,

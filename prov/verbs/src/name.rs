@@ -2,7 +2,7 @@
 
 use crate::device::Gid;
 
-/// Bytes of an address.
+/// Number of bytes of an address.
 pub const SIZE: usize = 32;
 
 /// An address: a port, and a queue pair there.
@@ -16,14 +16,14 @@ pub struct Name {
     pub lid: u16,
     /// The partition key.
     pub partition: u16,
-    /// What name servers know it by; 0 for any.
+    /// The service under which name servers know it; 0 for any.
     pub service: u16,
     /// The service level.
     pub service_level: u8,
 }
 
 impl Name {
-    /// As the C library has it: in the host's order, and filled up with zeros.
+    /// Encodes the address as the C library does: in the host's byte order, padded with zeros.
     pub fn encode(&self) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
         bytes[..16].copy_from_slice(&self.gid.0);
@@ -35,7 +35,7 @@ impl Name {
         bytes
     }
 
-    /// `None` for fewer bytes.
+    /// Decodes an address; `None` for fewer bytes.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; SIZE] = bytes.first_chunk()?;
         let short = |at: usize| {

@@ -1,9 +1,9 @@
-//! The name server of a host, which turns services into addresses of endpoints
-//! for datagrams: `FI_VERBS_DGRAM_USE_NAME_SERVER`.
+//! The name server of a host, which resolves services to addresses of endpoints for datagrams
+//! (`FI_VERBS_DGRAM_USE_NAME_SERVER`).
 //!
-//! The first process on a host that opens a fabric has it, in a thread; the others
-//! find its port taken. It speaks the C library's protocol. Names are taken from
-//! processes of its own host alone, and given to everybody.
+//! The first process on a host that opens a fabric runs it, in a thread; the others find its port
+//! in use. It uses the C library's protocol. Names are accepted from processes of its own host
+//! only, and given to everybody.
 
 mod message;
 mod server;
@@ -19,7 +19,7 @@ use message::{Answer, Command, Question};
 
 pub use server::NameServer;
 
-/// How long the other side may take.
+/// Time limit for the other side.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 fn connect(server: SocketAddr) -> std::io::Result<TcpStream> {
@@ -29,7 +29,7 @@ fn connect(server: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Tells the name server of this host about an endpoint, or that it is gone.
+/// Informs the name server of this host that an endpoint exists, or is gone.
 pub fn announce(port: u16, service: u16, name: &Name, is_gone: bool) {
     let command = match is_gone {
         true => Command::Remove,
@@ -47,10 +47,10 @@ pub fn announce(port: u16, service: u16, name: &Name, is_gone: bool) {
     }
 }
 
-/// The address of the endpoint that offers a service on a host; service 0 is any.
+/// Returns the address of the endpoint that offers a service on a host; service 0 is any.
 ///
 /// # Errors
-/// `-FI_ENODATA` where nobody knows.
+/// `-FI_ENODATA` if it is not known.
 pub fn ask(host: IpAddr, port: u16, service: u16) -> Result<Name> {
     let question = Question {
         command: Command::Ask,
@@ -140,7 +140,7 @@ mod tests {
             std::thread::spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
                     let mut stream = connect((host, port).into()).unwrap();
-                    // An `Add`, but for its last byte.
+                    // An `Add`, except for its last byte.
                     for byte in [0; message::HEAD + message::FOUND - 1] {
                         let is_done = is_over.load(Ordering::Relaxed);
                         if is_done || stream.write_all(&[byte]).is_err() {
@@ -160,7 +160,7 @@ mod tests {
             assert_eq!(ask(host, server.port, service), Ok(name));
         }
         drop(server);
-        // Each of the idle ones has that for itself.
+        // Each of the idle callers has that time for itself.
         assert!(begun.elapsed() < PATIENCE * 10, "{:?}", begun.elapsed());
         is_over.store(true, Ordering::Relaxed);
         let _ = trickling.join();

@@ -1,5 +1,4 @@
-//! What one thread leaves for another one that it does not wait for, and that may
-//! sleep.
+//! Notes of one thread for another one that it does not wait for, and that may sleep.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,17 +7,17 @@ use parking_lot::Mutex;
 use prov_base::errno::Result;
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Notes that nobody has taken yet, in order; none is there twice.
+/// Notes that have not been taken, in order, without duplicates.
 pub struct Notes<T> {
     are_there: AtomicBool,
     list: Mutex<Vec<T>>,
-    /// An eventfd, which is readable while there are any: who leaves one may do so
-    /// after all that could wake a sleeper has been taken.
+    /// An eventfd, which is readable while there are any: a note may be left after a thread has
+    /// processed everything else that could wake it.
     bell: OwnedFd,
 }
 
 impl<T: PartialEq> Notes<T> {
-    /// None yet.
+    /// Creates an empty list.
     pub fn new() -> Result<Self> {
         Ok(Notes {
             are_there: AtomicBool::new(false),
@@ -27,14 +26,14 @@ impl<T: PartialEq> Notes<T> {
         })
     }
 
-    /// Leaves one.
+    /// Adds a note.
     pub fn add(&self, note: T) {
         let mut list = self.list.lock();
         if !list.contains(&note) {
             list.push(note);
         }
         if !self.are_there.swap(true, Ordering::Release) {
-            // Fails only where it is readable already.
+            // Fails only if it is readable already.
             let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
         }
     }
@@ -45,14 +44,14 @@ impl<T: PartialEq> Notes<T> {
         self.are_there.load(Ordering::Relaxed)
     }
 
-    /// Takes them.
+    /// Removes and returns all notes.
     pub fn take(&self) -> Vec<T> {
         if !self.are_there() {
             return Vec::new();
         }
         let mut list = self.list.lock();
         self.are_there.store(false, Ordering::Relaxed);
-        // Nothing to read is what is wanted.
+        // An error means that there is nothing to read, which is fine.
         let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
         std::mem::take(&mut *list)
     }

@@ -1,28 +1,28 @@
-//! What users can set (fi_verbs(7)).
+//! The parameters that users can set (fi_verbs(7)).
 
 use prov_base::param_table;
 
 param_table! {
     /// The parameters of the provider.
     pub struct Params for "verbs" {
-        /// Transmit operations that an endpoint holds at once, unless the
-        /// application asks for another number
+        /// Largest number of outstanding transmit operations of an endpoint, unless the application
+        /// requests another one
         tx_size: usize = 384, in 1..=1 << 20;
-        /// Receives that an endpoint holds at once, unless the application asks
-        /// for another number
+        /// Largest number of posted receives of an endpoint, unless the application requests
+        /// another one
         rx_size: usize = 384, in 1..=1 << 20;
-        /// Most buffers of a transmit operation
+        /// Largest number of buffers of a transmit operation
         tx_iov_limit: usize = 4, in 1..=4;
-        /// Most buffers of a receive
+        /// Largest number of buffers of a receive
         rx_iov_limit: usize = 4, in 1..=4;
-        /// Bytes that can be injected: the device takes them along with the
-        /// request. 0 stands for as many as it can
+        /// Largest number of bytes that can be injected: the device copies them with the request. 0
+        /// stands for as many as it can
         inline_size: usize = 256, in 0..=1 << 16;
-        /// How long a peer whose message finds no receive waits before it comes
-        /// again, as the device counts it: 1 is 10 microseconds, 12 is 640
-        /// microseconds, 31 is 492 milliseconds, 0 is 655 milliseconds
+        /// How long a peer waits before it retries a message for which there is no receive, as the
+        /// device counts it: 1 is 10 microseconds, 12 is 640 microseconds, 31 is 492 milliseconds,
+        /// 0 is 655 milliseconds
         min_rnr_timer: i32 = 12, in 0..=31;
-        /// Completions that are taken from the device at once
+        /// Largest number of completions that are polled from the device in one call
         cqread_bunch_size: usize = 8, in 1..=256;
         /// Network interfaces whose devices may be used: names or beginnings of
         /// names, separated by commas
@@ -30,24 +30,23 @@ param_table! {
         /// Devices that may be used: names or beginnings of names, separated by
         /// commas
         device_name: Option<String> = None;
-        /// Whether endpoints of XRC come before those of RC where both fit
+        /// Whether endpoints of XRC come before those of RC if both match
         prefer_xrc: bool = false;
-        /// The file by which processes of a host share their domain of XRC, made
-        /// where it is not there; empty for a domain of one's own, which other
-        /// processes of the host share no connections with
+        /// The file by which processes of a host share their domain of XRC, created if it does not
+        /// exist; empty for a domain of one's own, which shares no connections with other processes
+        /// of the host
         xrcd_filename: Option<String> = Some("/tmp/verbs_xrcd".to_owned());
         /// Which of a port's addresses to use
         gid_idx: i32 = 0, in 0..=65535;
-        /// Whether a thread of the first process on a host turns services into
-        /// addresses of endpoints for datagrams; unset, it does but in MPI
-        /// processes
+        /// Whether a thread of the first process on a host resolves services to addresses of
+        /// endpoints for datagrams; unset, it does so except in MPI processes
         dgram_use_name_server: Option<bool> = None;
         /// The port at which it does so
         name_server_port: i32 = 5678, in 1..=65535;
-        /// Whether memory that a file stands for is registered as such
+        /// Whether memory that a file represents is registered as dma-buf
         use_dmabuf: bool = true;
-        /// In which order devices are found: none, auto (the nearest to
-        /// affinity_device first) or manual (that of nic_affinity_config first)
+        /// The order in which devices are found: none, auto (the nearest to affinity_device first)
+        /// or manual (that of nic_affinity_config first)
         nic_affinity_policy: Option<String> = None;
         /// The PCI address of the device, such as a GPU, that devices are to be near
         affinity_device: Option<String> = None;
@@ -58,7 +57,7 @@ param_table! {
 }
 
 impl Params {
-    /// The port of the name server, where there is to be one.
+    /// Returns the port of the name server, if there is to be one.
     pub fn name_server(&self) -> Option<u16> {
         let is_mpi = || {
             let is_set = |name| std::env::var_os(name).is_some();
@@ -69,8 +68,8 @@ impl Params {
     }
 }
 
-/// Whether a name is in a list of names and beginnings of names; every name is,
-/// where there is no list.
+/// Whether a name is in a list of names and beginnings of names; every name is, if there is no
+/// list.
 pub fn is_listed(list: Option<&str>, name: &str) -> bool {
     let Some(list) = list else {
         return true;

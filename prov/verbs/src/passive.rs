@@ -16,10 +16,10 @@ use crate::link::EndKey;
 use crate::manager::{DATA_LIMIT, Incomer, Manager, XRC_DATA_LIMIT};
 use crate::params::Params;
 
-/// Connections that may wait to be noticed.
+/// Bound of connection requests that wait in the kernel.
 const BACKLOG: i32 = 128;
 
-/// What a passive endpoint has.
+/// A passive endpoint of verbs.
 pub struct Passive {
     params: Arc<Params>,
     manager: Arc<Manager>,
@@ -30,7 +30,7 @@ pub struct Passive {
 /// A passive endpoint.
 pub type PassiveEndpoint = SoftPassive<Passive>;
 
-/// What it has until it listens: an identifier that is bound.
+/// Its state before it listens: a bound identifier.
 #[derive(Default)]
 pub struct Setup {
     pub id: Option<Id>,
@@ -39,8 +39,7 @@ pub struct Setup {
 }
 
 impl Passive {
-    /// An endpoint that is bound to the source address in `info`, where there is
-    /// one.
+    /// Creates an endpoint that is bound to the source address in `info`, if there is one.
     pub fn endpoint(
         params: Arc<Params>,
         manager: Arc<Manager>,
@@ -121,7 +120,7 @@ impl Listening for Passive {
         if address.space() != self.space {
             return Err(Errno::EINVAL);
         }
-        // The one before may have the same port.
+        // The previous identifier may have the same port.
         setup.id = None;
         setup.datagrams = None;
         let mut id = Id::waiting(self.space)?;
@@ -158,14 +157,14 @@ mod tests {
     use crate::lane::Ear;
     use crate::manager::UNANSWERED_LIMIT;
 
-    /// Also one of XRC.
+    /// Valid for XRC, too.
     const MESSAGE: &[u8] = &[2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
     fn id(context: crate::device::Context, space: PortSpace) -> Id {
         Id::new(&Channel::fake(context), space, 0).unwrap()
     }
 
-    /// What listens, and what tells of it.
+    /// A listener, and its event queue.
     struct Listener {
         passive: Handle<PassiveObject<SoftPassive<Passive>>>,
         manager: Arc<Manager>,
@@ -207,7 +206,7 @@ mod tests {
     }
 
     impl Listener {
-        /// So many ask for a connection. What drives it gets away meanwhile.
+        /// Makes so many peers request a connection, while the driving thread does other work.
         fn hears(&self, asking: usize) {
             let peer = SocketAddress::Internet("10.0.0.1:7471".parse().unwrap());
             (0..asking).for_each(|_| fake::xrc::ask(self.key, &peer, MESSAGE));
@@ -219,7 +218,7 @@ mod tests {
             }
         }
 
-        /// How many requests the event queue tells of.
+        /// Returns the number of requests that the event queue reports.
         fn told(&self) -> usize {
             let mut count = 0;
             let mut note = |event: &prov_util::eq::Event| {
@@ -252,11 +251,11 @@ mod tests {
         for is_xrc in [false, true] {
             let listener = listener(is_xrc);
             listener.hears(1);
-            // It waits for its answer as long as it may be read.
+            // The request waits for its answer as long as its event may be read.
             let mut handle = Opaque::NULL;
             let note = |event: &prov_util::eq::Event| handle = fake::handle_of(event);
             listener.eq.read(usize::MAX, true, note).unwrap();
-            // That is what an endpoint does that is opened for it.
+            // As an endpoint does that is opened for it.
             let claimed = listener.requests.claim(handle.0).unwrap();
             listener.passive.reject(handle, b"no").unwrap();
             let calls = fake::xrc::calls();
@@ -266,7 +265,7 @@ mod tests {
             let rejected: Vec<_> = rejected.collect();
             assert_eq!(rejected.len(), 1);
             assert!(rejected[0].data.windows(2).any(|data| data == b"no"));
-            // There is nobody whom the endpoint could accept.
+            // There is no peer that the endpoint could accept.
             assert!(claimed.take().is_none());
             assert!(listener.passive.reject(handle, b"no").is_err());
         }

@@ -1,4 +1,4 @@
-//! What the framework sees: name, parameters, fi_getinfo(3) and fi_fabric(3).
+//! The provider as the framework sees it: name, parameters, fi_getinfo(3) and fi_fabric(3).
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::getinfo;
 use crate::params::Params;
 use crate::{LOG, VERSION, affinity};
 
-/// The provider, with what the user has set.
+/// The provider, with the parameters that the user has set.
 pub struct Verbs {
     params: Arc<Params>,
 }

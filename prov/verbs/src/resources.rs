@@ -1,4 +1,4 @@
-//! What an open device gives a domain, and what its endpoints share: memory, lanes, connections.
+//! The resources of a domain and its endpoints on an open device: memory, lanes, connections.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -20,36 +20,36 @@ use crate::manager::{Incomer, Manager};
 use crate::mr::Registrar;
 use crate::params::Params;
 
-/// What a domain has, for itself and for its endpoints.
+/// The resources of a domain and its endpoints.
 pub struct Resources {
     pub params: Arc<Params>,
     pub context: Context,
     pub limits: Limits,
-    /// The port that is used where a connection does not choose.
+    /// The port that is used if a connection does not choose one.
     pub port: Port,
     /// Its number.
     pub port_number: u8,
     pub pd: Arc<ProtectionDomain>,
-    /// Where endpoints use XRC.
+    /// The XRC objects, if endpoints use XRC.
     pub xrc: Option<Xrc>,
     pub manager: Arc<Manager>,
     pub requests: Arc<Requests<Incomer>>,
-    /// The memory that is registered.
+    /// The registered memory.
     pub memory: Arc<MrTable>,
-    /// Of completion queues and lanes.
+    /// The kind of lock of completion queues and lanes.
     pub lane_lock: LockKind,
-    /// Of what several queues have in common.
+    /// The kind of lock of state that several queues share.
     pub domain_lock: LockKind,
     /// Lanes by the address of the queue that their endpoints are bound to.
     lanes: Mutex<HashMap<usize, Weak<Lane>>>,
-    /// Where results go that nobody asks for.
+    /// Memory for results that are not needed.
     scratch: OnceLock<Scratch>,
 }
 
-/// What endpoints of XRC need of their domain.
+/// The XRC objects of a domain.
 pub struct Xrc {
     pub domain: Arc<XrcDomain>,
-    /// Bytes that initiators take along with a request.
+    /// Largest number of inline bytes of a request of an initiator.
     pub inline: usize,
 }
 
@@ -65,7 +65,7 @@ impl Xrc {
 }
 
 impl Resources {
-    /// The domain that `info` names.
+    /// Opens the domain that `info` names.
     pub fn open(
         params: Arc<Params>,
         manager: Arc<Manager>,
@@ -108,8 +108,8 @@ impl Resources {
         })
     }
 
-    /// The lane of the endpoints that report to a queue. Any thread may wait at a wait
-    /// set, if the queue is in one.
+    /// Returns the lane of the endpoints that report to a queue. If the queue is in a wait set, any
+    /// thread may wait there.
     pub fn lane(&self, cq: &Cq) -> Result<Arc<Lane>> {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         lanes.retain(|_, lane| lane.strong_count() != 0);
@@ -128,7 +128,7 @@ impl Resources {
         Ok(lane)
     }
 
-    /// Where results go that nobody asks for.
+    /// Returns memory for results that are not needed.
     pub fn scratch(&self) -> Result<&Scratch> {
         if let Some(scratch) = self.scratch.get() {
             return Ok(scratch);
@@ -137,13 +137,13 @@ impl Resources {
         Ok(self.scratch.get_or_init(|| scratch))
     }
 
-    /// Pieces of memory of a shared receive.
+    /// Returns the largest number of segments of a shared receive.
     pub fn shared_pieces(&self) -> usize {
         let most = self.limits.pieces_per_shared_receive;
         self.params.rx_iov_limit.min(most)
     }
 
-    /// What an end of a connection brings.
+    /// Returns the limits of an end of a connection.
     pub fn terms(&self) -> Terms {
         Terms {
             reads_as_target: self.limits.reads_as_target,

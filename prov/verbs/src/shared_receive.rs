@@ -22,7 +22,7 @@ pub struct SharedReceive {
 }
 
 impl SharedReceive {
-    /// With these receives.
+    /// Creates a context with these receives.
     pub fn new(shared: Arc<Shared>) -> Self {
         SharedReceive {
             shared,
@@ -30,7 +30,7 @@ impl SharedReceive {
         }
     }
 
-    /// The receives.
+    /// Returns the receives.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -52,7 +52,7 @@ impl endpoint::SharedReceive for SharedReceive {
         Err(Errno::ENOSYS)
     }
 
-    /// Receives complete where the endpoint reports that the message came to.
+    /// Receives complete at the queue of the endpoint that got the message.
     fn bind(&self, _: Option<Use<Cq>>, _: Option<Use<Cntr>>) -> Result {
         Ok(())
     }
@@ -62,7 +62,7 @@ impl endpoint::SharedReceive for SharedReceive {
     }
 }
 
-/// Receives of nobody move nothing.
+/// Progress of a context without endpoints: none.
 struct Nothing;
 
 impl Progress for Nothing {

@@ -1,4 +1,4 @@
-//! Where datagrams go.
+//! Destinations of datagrams.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use crate::sys::ibverbs::*;
 /// A port that datagrams can be sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Destination {
-    /// Its address, where it has one beyond its subnet.
+    /// Its address beyond its subnet, if it has one.
     pub gid: Option<Gid>,
-    /// Its address in the subnet, of InfiniBand.
+    /// Its address in the InfiniBand subnet.
     pub lid: u16,
     /// The service level.
     pub service_level: u8,
-    /// The own port.
+    /// The sender's port.
     pub port: u8,
-    /// Which of the own port's addresses is the sender's.
+    /// The index of the sender's address at its port.
     pub gid_index: u8,
 }
 
-/// A destination as the device has it.
+/// The device's object for a destination.
 pub struct AddressHandle {
     ah: NonNull<ibv_ah>,
     pd: Arc<ProtectionDomain>,
-    /// Only the process that made it ends it.
+    /// Only the process that created the object destroys it.
     process: Process,
 }
 
@@ -38,9 +38,9 @@ unsafe impl Send for AddressHandle {}
 unsafe impl Sync for AddressHandle {}
 
 impl AddressHandle {
-    /// The device's handle of a destination.
+    /// Creates the device's object for a destination.
     pub fn new(pd: &Arc<ProtectionDomain>, to: &Destination) -> Result<Self> {
-        /// Routers on the way at most.
+        /// Largest number of routers on the way.
         const HOPS: u8 = 64;
         let mut attr = ibv_ah_attr {
             grh: ibv_global_route {

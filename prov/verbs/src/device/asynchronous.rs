@@ -1,4 +1,4 @@
-//! What a device says of its own accord (ibv_get_async_event(3)).
+//! Asynchronous events of a device (ibv_get_async_event(3)).
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -10,19 +10,19 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use super::Context;
 use crate::sys::ibverbs::*;
 
-/// An event, as far as it matters to connections.
+/// An event, as far as it is relevant to connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceEvent {
     /// The device has failed, or is gone.
     Failed,
-    /// A port has gone down. What is under way is sent again for a while, so that
-    /// its connections may outlast it.
+    /// A port has gone down. Outstanding requests are retransmitted for a while, so that
+    /// connections may survive.
     PortDown(u8),
     /// A port has come up.
     PortUp(u8),
-    /// The queue pair of this number has failed.
+    /// The queue pair with this number has failed.
     PairFailed(u32),
-    /// Nothing that ends a connection.
+    /// An event that does not end a connection.
     Other(u32),
 }
 
@@ -31,7 +31,7 @@ fn port(number: c_int) -> u8 {
 }
 
 impl AsFd for Context {
-    /// Readable when [`Context::next_event`] has something.
+    /// Readable when [`Context::next_event`] has an event.
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the device stays open, and its descriptor with it.
         unsafe { BorrowedFd::borrow_raw((*self.as_ptr()).async_fd) }
@@ -39,15 +39,14 @@ impl AsFd for Context {
 }
 
 impl Context {
-    /// Has [`Context::next_event`] not wait.
+    /// Makes [`Context::next_event`] non-blocking.
     pub fn ask_for_events(&self) -> Result {
         let fd = self.as_fd();
         fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
         Ok(())
     }
 
-    /// The next event; `None` where there is none. Not before
-    /// [`Context::ask_for_events`].
+    /// Returns the next event, if there is one. To be called after [`Context::ask_for_events`].
     pub fn next_event(&self) -> Option<DeviceEvent> {
         let verbs = self.libraries.verbs();
         let mut event = MaybeUninit::<ibv_async_event>::uninit();

@@ -1,4 +1,4 @@
-//! Completion queues of a device, and the channels that tell of them.
+//! Completion queues of a device, and their completion channels.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr::{NonNull, null_mut};
@@ -13,18 +13,19 @@ use rustix::time::Timespec;
 use super::{Context, numbered};
 use crate::sys::ibverbs::*;
 
-/// What became of a work request.
+/// The completion of a work request.
 pub type WorkCompletion = ibv_wc;
 
-/// Room for what is taken from a completion queue at once.
+/// Buffer for the completions of one poll.
 pub struct Bunch {
     entries: Box<[WorkCompletion]>,
-    /// How many they are.
+    /// Number of entries.
     room: i32,
 }
 
 impl Bunch {
-    /// Room for so many. `-FI_EINVAL` for more than the library can be told of.
+    /// Allocates a buffer for `size` completions. `-FI_EINVAL` for a number that the library's
+    /// interface cannot represent.
     pub fn new(size: usize) -> Result<Self> {
         Ok(Bunch {
             room: i32::try_from(size).map_err(|_| Errno::EINVAL)?,
@@ -33,14 +34,14 @@ impl Bunch {
     }
 }
 
-/// A completion queue, and a channel of its own that tells of completions.
+/// A completion queue with a completion channel of its own.
 pub struct CompletionQueue {
     cq: NonNull<ibv_cq>,
     channel: NonNull<ibv_comp_channel>,
-    /// Watches the channel, and whatever else is to wake who waits.
+    /// Watches the channel, and the other descriptors that wake a waiting thread.
     watch: OwnedFd,
     context: Context,
-    /// Only the process that made it ends it.
+    /// Only the process that created the object destroys it.
     process: Process,
     poll: unsafe extern "C" fn(*mut ibv_cq, i32, *mut ibv_wc) -> i32,
 }
@@ -51,8 +52,8 @@ unsafe impl Send for CompletionQueue {}
 unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
-    /// A queue for at least `size` completions. Who waits for one wakes also when the
-    /// device says something of its own accord, or any of `also` is readable.
+    /// Creates a queue for at least `size` completions. A thread that waits for one is also woken
+    /// when the device has an asynchronous event, or any of `also` is readable.
     pub fn new(context: Context, size: usize, also: &[BorrowedFd<'_>]) -> Result<Arc<Self>> {
         let verbs = context.libraries.verbs();
         let poll = context.ops().poll_cq.ok_or(Errno::ENOSYS)?;
@@ -85,7 +86,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Whether this process made it. A forked child does not have its memory.
+    /// Whether this process created the queue. A forked child does not have its memory.
     pub fn is_own(&self) -> bool {
         self.process.is_current()
     }
@@ -94,7 +95,7 @@ impl CompletionQueue {
         self.cq.as_ptr()
     }
 
-    /// Completions that it has room for.
+    /// Returns the number of completions that the queue can hold.
     pub fn size(&self) -> usize {
         // SAFETY: the queue is open; its size is changed by `resize` alone,
         // which the caller has excluded (see there).
@@ -102,38 +103,38 @@ impl CompletionQueue {
         usize::try_from(size).unwrap_or(0)
     }
 
-    /// Makes room for at least `size` completions. Not while another thread is
-    /// in [`Self::size`] or here.
+    /// Enlarges the queue to at least `size` completions. Must not be called while another thread
+    /// is in [`Self::size`] or in this function.
     pub fn resize(&self, size: usize) -> Result {
         let size = i32::try_from(size).map_err(|_| Errno::EINVAL)?;
         // SAFETY: the queue is open.
         numbered(unsafe { (self.context.libraries.verbs().ibv_resize_cq)(self.as_ptr(), size) })
     }
 
-    /// Takes completions out.
+    /// Removes completions from the queue.
     #[inline(always)]
     pub fn poll<'a>(&self, bunch: &'a mut Bunch) -> Result<&'a [WorkCompletion]> {
         let Bunch { entries, room } = bunch;
         // SAFETY: the queue is open, and there is room for as many.
         let count = unsafe { (self.poll)(self.cq.as_ptr(), *room, entries.as_mut_ptr()) };
-        // An error is negative, and so more than there are.
+        // An error is negative, and as an unsigned number greater than the number of entries.
         entries.get(..count as u32 as usize).ok_or(Errno::EIO)
     }
 
-    /// Has the next completion make [`Self::descriptor`] readable.
+    /// Makes the next completion signal [`Self::descriptor`].
     pub fn arm(&self) -> Result {
         let arm = self.context.ops().req_notify_cq.ok_or(Errno::ENOSYS)?;
         // SAFETY: the queue is open.
         numbered(unsafe { arm(self.as_ptr(), 0) })
     }
 
-    /// Readable when a completion has come since [`Self::arm`], or what it was made
-    /// with is.
+    /// Returns the descriptor that is readable if a completion was added since [`Self::arm`], or if
+    /// another watched descriptor is readable.
     pub fn descriptor(&self) -> RawFd {
         self.watch.as_raw_fd()
     }
 
-    /// Whether the device is gone: the channel will tell nothing any more.
+    /// Whether the device is gone, so that the channel will not signal again.
     pub fn is_gone(&self) -> bool {
         let channel = descriptor_of(&self.channel);
         let mut fds = [PollFd::from_borrowed_fd(channel, PollFlags::IN)];
@@ -145,8 +146,8 @@ impl CompletionQueue {
         poll(&mut fds, Some(&now)) == Ok(1) && fds[0].revents().intersects(over)
     }
 
-    /// Has the device make [`Self::descriptor`] readable no more, which one that is gone
-    /// does for ever.
+    /// Stops watching the device's descriptors: those of a device that is gone stay readable for
+    /// ever.
     pub fn part(&self) {
         for fd in [descriptor_of(&self.channel), self.context.as_fd()] {
             if let Err(error) = epoll::delete(&self.watch, fd) {
@@ -155,7 +156,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes what makes the descriptor readable.
+    /// Reads the events that make the descriptor readable.
     pub fn silence(&self) {
         let verbs = self.context.libraries.verbs();
         let (mut cq, mut context) = (null_mut(), null_mut());
@@ -179,13 +180,13 @@ impl AsFd for CompletionQueue {
     }
 }
 
-/// The descriptor of a channel that is open as long as the borrow.
+/// Returns the descriptor of a channel that is open as long as the borrow.
 fn descriptor_of(channel: &NonNull<ibv_comp_channel>) -> BorrowedFd<'_> {
     // SAFETY: the channel is open, and its descriptor with it.
     unsafe { BorrowedFd::borrow_raw((*channel.as_ptr()).fd) }
 }
 
-/// Has the channel not wait, and watches it, its device and the others.
+/// Makes the channel non-blocking, and watches it, its device and the others.
 fn watch(
     channel: NonNull<ibv_comp_channel>,
     context: &Context,
@@ -208,7 +209,7 @@ impl Drop for CompletionQueue {
             return;
         }
         let verbs = self.context.libraries.verbs();
-        // What is not acknowledged would keep it from being destroyed.
+        // Unacknowledged events would prevent its destruction.
         self.silence();
         // SAFETY: queue pairs that report here held a reference and are gone.
         let outcome = unsafe {

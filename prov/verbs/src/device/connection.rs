@@ -1,7 +1,7 @@
 //! Connections (rdma_cm(7)).
 //!
-//! Queue pairs are the caller's own: an identifier never has one, so that the
-//! caller makes them when it wants, and takes them through their states itself.
+//! Queue pairs are the caller's own: an identifier never has one, so that the caller creates them
+//! when it wants, and changes their states itself.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,16 +19,16 @@ use crate::sys::ibverbs::*;
 use crate::sys::library::{Libraries, libraries};
 use crate::sys::rdmacm::*;
 
-/// Where events of identifiers come in.
+/// The channel on which events of identifiers arrive.
 pub struct Channel {
     channel: NonNull<rdma_event_channel>,
     libraries: &'static Libraries,
-    /// Only the process that made it ends it.
+    /// Only the process that created the object destroys it.
     process: Process,
 }
 
 impl AsFd for Channel {
-    /// Readable when [`Channel::next_event`] has something.
+    /// Readable when [`Channel::next_event`] has an event.
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the channel is open, and its descriptor with it.
         unsafe { BorrowedFd::borrow_raw((*self.channel.as_ptr()).fd) }
@@ -40,13 +40,13 @@ unsafe impl Send for Channel {}
 // SAFETY: as above.
 unsafe impl Sync for Channel {}
 
-/// One end of a connection, or what listens for them.
+/// One end of a connection, or a listener.
 pub struct Id {
     id: NonNull<rdma_cm_id>,
     libraries: &'static Libraries,
-    /// Only the process that made it ends it.
+    /// Only the process that created the object destroys it.
     process: Process,
-    /// Outlives it; none where its calls wait.
+    /// Outlives the identifier; `None` if its calls are synchronous.
     channel: Option<Arc<Channel>>,
 }
 
@@ -56,13 +56,13 @@ unsafe impl Send for Id {}
 // SAFETY: as above; shared access reads members that events do not change.
 unsafe impl Sync for Id {}
 
-/// The status of [`EventKind::Rejected`] where the peer itself has said no.
+/// The status of [`EventKind::Rejected`] if the peer itself has rejected the connection.
 pub const REJECTED_BY_PEER: c_int = 28;
 
-/// The same where iWARP says so, also of a peer that does not listen.
+/// The same for iWARP, also if the peer does not listen.
 pub const REJECTED_BY_IWARP_PEER: c_int = -libc::ECONNREFUSED;
 
-/// What has happened to an identifier.
+/// The kind of an event of an identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum EventKind {
@@ -73,7 +73,7 @@ pub enum EventKind {
     Requested,
     Answered,
     Rejected,
-    /// The connection did not come about.
+    /// The connection could not be established.
     Failed,
     Established,
     Disconnected,
@@ -81,26 +81,26 @@ pub enum EventKind {
     Other,
 }
 
-/// An event, which the library has been told is taken.
+/// An event that has been acknowledged to the library.
 pub struct Event {
-    /// What has happened.
+    /// The kind of the event.
     pub kind: EventKind,
-    /// To whom: the number that the identifier was made with. That of a
-    /// listener, where a connection is asked for.
+    /// The number with which the identifier was created; for a connection request, that of the
+    /// listener.
     pub key: u64,
     /// A negated error number, or a number of the protocol.
     pub status: c_int,
-    /// What the peer sent along.
+    /// The private data of the peer.
     pub data: Vec<u8>,
-    /// The peer's queue pair, where a connection is asked for or answered.
+    /// The peer's queue pair, in a connection request or an answer.
     pub pair: u32,
-    /// A new identifier, where a connection is asked for.
+    /// The new identifier of a connection request.
     pub incoming: Option<Id>,
 }
 
-/// What is agreed upon when a connection is made.
+/// The parameters of a connection.
 pub struct ConnectionParam<'a> {
-    /// Goes to the peer.
+    /// Private data for the peer.
     pub data: &'a [u8],
     /// The queue pair.
     pub pair: u32,
@@ -111,15 +111,15 @@ pub struct ConnectionParam<'a> {
 /// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`.
 const AS_MANY_AS_THERE_ARE: u8 = 0xff;
 
-/// What this end of a connection brings.
+/// The limits of this end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// Reads and atomic operations of the peer that are under way at once, at
-    /// most.
+    /// Largest number of reads and atomic operations of the peer that are in progress at the same
+    /// time.
     pub reads_as_target: u8,
-    /// Own ones.
+    /// The same for this end's own reads and atomic operations.
     pub reads_as_initiator: u8,
-    /// After what time a peer whose message finds no receive comes again
+    /// How long a peer waits before it retries a message for which there is no receive
     /// (`min_rnr_timer`, 0 to 31).
     pub receiver_timer: u8,
 }
@@ -132,12 +132,12 @@ impl ConnectionParam<'_> {
                 data => data.as_ptr().cast::<c_void>(),
             },
             private_data_len: u8::try_from(self.data.len()).map_err(|_| Errno::EINVAL)?,
-            // As many as both devices have; `Id::ready` is told how many.
+            // As many as both devices support; `Id::ready` is given the number.
             responder_resources: AS_MANY_AS_THERE_ARE,
             initiator_depth: AS_MANY_AS_THERE_ARE,
             flow_control: 1,
-            // The most that three bits say: of receives that are not there yet,
-            // for ever.
+            // The largest value of three bits; for retries because of missing receives it means no
+            // limit.
             retry_count: 7,
             rnr_retry_count: 7,
             srq: self.is_shared.into(),
@@ -147,7 +147,7 @@ impl ConnectionParam<'_> {
 }
 
 impl Channel {
-    /// A new one, which does not block.
+    /// Creates a non-blocking channel.
     pub fn new() -> Result<Arc<Self>> {
         let libraries = libraries().ok_or(Errno::ENODEV)?;
         // SAFETY: the function has no demands on its caller.
@@ -163,7 +163,7 @@ impl Channel {
         Ok(Arc::new(this))
     }
 
-    /// One of a made-up RDMA CM.
+    /// Creates a channel of a simulated RDMA CM.
     #[cfg(test)]
     pub fn fake(context: Context) -> Arc<Self> {
         let channel = NonNull::new(super::fake::xrc::event_channel());
@@ -174,7 +174,7 @@ impl Channel {
         })
     }
 
-    /// The next event; `None` where there is none.
+    /// Returns the next event, if there is one.
     pub fn next_event(self: &Arc<Self>) -> Option<Event> {
         let mut event = null_mut();
         // SAFETY: the channel is open and does not block.
@@ -218,8 +218,8 @@ impl Channel {
     }
 }
 
-/// Events with parameters of a connection. Others have nothing there, or those
-/// of datagrams.
+/// Whether events of this kind have parameters of a connection. Others have none, or those of
+/// datagrams.
 fn has_data(event: u32) -> bool {
     matches!(
         event,
@@ -260,12 +260,12 @@ impl Drop for Channel {
 }
 
 impl Id {
-    /// An identifier whose events come with `key`.
+    /// Creates an identifier whose events have the number `key`.
     pub fn new(channel: &Arc<Channel>, space: PortSpace, key: u64) -> Result<Self> {
         Self::made(channel.libraries, Some(channel), space, key)
     }
 
-    /// An identifier whose calls wait for what they begin.
+    /// Creates an identifier whose calls are synchronous.
     pub fn waiting(space: PortSpace) -> Result<Self> {
         let libraries = libraries().ok_or(Errno::ENODEV)?;
         Self::made(libraries, None, space, 0)
@@ -295,7 +295,7 @@ impl Id {
         })
     }
 
-    /// Has its events come with `key` from now on, into `channel`.
+    /// Makes its events arrive with the number `key` on `channel` from now on.
     pub fn move_to(&mut self, channel: &Arc<Channel>, key: u64) -> Result {
         // SAFETY: identifier and channel are open, and events of the former are
         // all acknowledged. The context is read by this module alone, where
@@ -313,7 +313,7 @@ impl Id {
         Ok(())
     }
 
-    /// Its device, once it has an address.
+    /// Returns its device, once it has an address.
     pub fn context(&self) -> Option<Context> {
         // SAFETY: the identifier is open.
         Context::find(unsafe { (*self.id.as_ptr()).verbs })
@@ -325,25 +325,25 @@ impl Id {
         unsafe { (*self.id.as_ptr()).verbs == context.as_ptr() }
     }
 
-    /// The number of its port on the device, once it has an address.
+    /// Returns the number of its port on the device, once it has an address.
     pub fn port(&self) -> u8 {
         // SAFETY: the identifier is open.
         unsafe { (*self.id.as_ptr()).port_num }
     }
 
-    /// Its own address, if it has one.
+    /// Returns its own address, if it has one.
     pub fn local_address(&self) -> Option<SocketAddress> {
         // SAFETY: the identifier is open.
         SocketAddress::of_storage(unsafe { &(*self.id.as_ptr()).route.addr.src })
     }
 
-    /// The peer's address, if it has one.
+    /// Returns the peer's address, if it has one.
     pub fn peer_address(&self) -> Option<SocketAddress> {
         // SAFETY: the identifier is open.
         SocketAddress::of_storage(unsafe { &(*self.id.as_ptr()).route.addr.dst })
     }
 
-    /// Takes an address of this host.
+    /// Binds it to an address of this host.
     pub fn bind(&mut self, address: &SocketAddress) -> Result {
         let mut storage = address.to_storage();
         // SAFETY: the identifier is open, and the address is whole.
@@ -352,7 +352,7 @@ impl Id {
         })
     }
 
-    /// Finds the device that leads to an address, in so many milliseconds.
+    /// Finds the device that leads to an address, within so many milliseconds.
     pub fn resolve(
         &mut self,
         own: Option<&SocketAddress>,
@@ -373,7 +373,7 @@ impl Id {
         })
     }
 
-    /// Finds the way to the resolved address.
+    /// Finds the route to the resolved address.
     pub fn resolve_route(&mut self, milliseconds: c_int) -> Result {
         // SAFETY: the identifier is open.
         done(unsafe { (self.libraries.cm().rdma_resolve_route)(self.id.as_ptr(), milliseconds) })
@@ -385,21 +385,21 @@ impl Id {
         done(unsafe { (self.libraries.cm().rdma_listen)(self.id.as_ptr(), backlog) })
     }
 
-    /// Asks for a connection.
+    /// Requests a connection.
     pub fn connect(&mut self, param: &ConnectionParam<'_>) -> Result {
         let mut param = param.to_c()?;
         // SAFETY: the identifier is open, and the parameters last for the call.
         done(unsafe { (self.libraries.cm().rdma_connect)(self.id.as_ptr(), &mut param) })
     }
 
-    /// Says yes to a peer that asks.
+    /// Accepts the request of a peer.
     pub fn accept(&mut self, param: &ConnectionParam<'_>) -> Result {
         let mut param = param.to_c()?;
         // SAFETY: as in `connect`.
         done(unsafe { (self.libraries.cm().rdma_accept)(self.id.as_ptr(), &mut param) })
     }
 
-    /// Says no to a peer that asks.
+    /// Rejects the request of a peer.
     pub fn reject(&mut self, data: &[u8]) -> Result {
         let len = u8::try_from(data.len()).map_err(|_| Errno::EINVAL)?;
         // SAFETY: the identifier is open, and there are `len` bytes.
@@ -408,7 +408,7 @@ impl Id {
         })
     }
 
-    /// Says that the answer has been taken.
+    /// Confirms that the answer was received.
     pub fn establish(&mut self) -> Result {
         // SAFETY: the identifier is open.
         done(unsafe { (self.libraries.cm().rdma_establish)(self.id.as_ptr()) })
@@ -420,16 +420,16 @@ impl Id {
         done(unsafe { (self.libraries.cm().rdma_disconnect)(self.id.as_ptr()) })
     }
 
-    /// Takes the queue pair of this end to where it sends and receives, and peers
-    /// may read and write.
+    /// Moves the queue pair of this end to the state in which it sends and receives, and peers may
+    /// read and write.
     pub fn ready(&self, pair: &impl States, terms: &Terms) -> Result {
         self.prepare(pair, terms)?;
         self.step(pair, terms, IBV_QPS_RTR)?;
         self.step(pair, terms, IBV_QPS_RTS)
     }
 
-    /// Takes it as far as it goes before a peer answers. With iWARP the system does the
-    /// rest where this end asks.
+    /// Moves it as far as possible before a peer answers. With iWARP the kernel does the rest if
+    /// this end requests the connection.
     pub fn prepare(&self, pair: &impl States, terms: &Terms) -> Result {
         self.step(pair, terms, IBV_QPS_INIT)
     }

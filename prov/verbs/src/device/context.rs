@@ -13,8 +13,8 @@ use crate::sys::ibverbs::*;
 use crate::sys::library::{Libraries, libraries};
 use crate::sys::xrc::IBV_DEVICE_XRC;
 
-/// An open device. librdmacm opens each once and never closes it, and its
-/// connections can only be used with objects of these.
+/// An open device. librdmacm opens each device once and never closes it, and its connections can
+/// only be used with objects of these.
 #[derive(Clone, Copy)]
 pub struct Context {
     pub(super) context: NonNull<ibv_context>,
@@ -38,11 +38,11 @@ impl std::fmt::Debug for Context {
     }
 }
 
-/// What a device can hold and do.
+/// The limits and capabilities of a device.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct Limits {
-    /// They are numbered from 1 on.
+    /// Number of ports, which are numbered from 1 on.
     pub ports: u8,
     pub pairs: usize,
     pub requests_per_pair: usize,
@@ -54,12 +54,12 @@ pub struct Limits {
     pub shared_queues: usize,
     pub requests_per_shared_queue: usize,
     pub pieces_per_shared_receive: usize,
-    /// Whether it has XRC, and its library the calls for that.
+    /// Whether it supports XRC, and its library has the calls for that.
     pub has_xrc: bool,
-    /// Whether it has 8-byte atomic operations.
+    /// Whether it supports 8-byte atomic operations.
     pub has_atomics: bool,
-    /// Reads and atomic operations of peers that are under way at once, and own
-    /// ones.
+    /// Largest number of reads and atomic operations of peers that are in progress at the same
+    /// time; below, the number of its own.
     pub reads_as_target: u8,
     pub reads_as_initiator: u8,
 }
@@ -70,21 +70,20 @@ pub struct Limits {
 pub struct Port {
     pub is_active: bool,
     pub lid: u16,
-    /// Bytes of the longest message of a connection.
+    /// Largest number of bytes of a message of a connection.
     pub longest_message: usize,
-    /// Bytes of the longest datagram.
+    /// Largest number of bytes of a datagram.
     pub mtu: usize,
     pub service_level: u8,
-    /// Ethernet, and not InfiniBand.
+    /// Whether the link layer is Ethernet, and not InfiniBand.
     pub is_ethernet: bool,
 }
 
-/// A port's address: 16 bytes, those of the subnet first.
+/// A port's address: 16 bytes, the subnet prefix first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Gid(pub [u8; 16]);
 
-/// The devices that connections can be made with; none on a machine without
-/// RDMA. Found once.
+/// Returns the devices that connections can use; none on a machine without RDMA. Determined once.
 pub fn contexts() -> &'static [Context] {
     static CONTEXTS: OnceLock<Vec<Context>> = OnceLock::new();
     CONTEXTS.get_or_init(|| {
@@ -115,15 +114,15 @@ fn open_all(libraries: &'static Libraries) -> Vec<Context> {
     }
 }
 
-/// Leaves out what makes fork(2) safe (`FI_FORK_UNSAFE`). Before the devices are
-/// looked for.
+/// Disables the protection that makes fork(2) safe (`FI_FORK_UNSAFE`). To be called before the
+/// devices are searched.
 pub fn allow_unsafe_fork() {
     FORK_UNSAFE.store(true, Ordering::Relaxed);
 }
 
 static FORK_UNSAFE: AtomicBool = AtomicBool::new(false);
 
-/// Has the library keep what is pinned for devices out of children
+/// Makes the library keep memory that is pinned for devices out of child processes
 /// (ibv_fork_init(3)).
 fn fork_init(libraries: &Libraries) {
     // SAFETY: the function may be called at any time, and this is before the
@@ -134,7 +133,7 @@ fn fork_init(libraries: &Libraries) {
 }
 
 impl Context {
-    /// The device that the library knows as `context`.
+    /// Returns the device that the library calls `context`.
     pub(super) fn find(context: *mut ibv_context) -> Option<Self> {
         let is_it = |known: &&Context| known.as_ptr() == context;
         contexts().iter().find(is_it).copied()
@@ -144,7 +143,7 @@ impl Context {
         self.context.as_ptr()
     }
 
-    /// The functions of its data path.
+    /// Returns the functions of its data path.
     pub(super) fn ops(&self) -> &'static ibv_context_ops {
         // SAFETY: the device stays open, and its table is not changed.
         unsafe { &(*self.context.as_ptr()).ops }
@@ -155,20 +154,20 @@ impl Context {
         unsafe { (*self.context.as_ptr()).device }
     }
 
-    /// What the system calls it, such as `mlx5_0`.
+    /// Returns the system's name of the device, such as `mlx5_0`.
     pub fn name(&self) -> String {
         // SAFETY: the device's name is a C string in its structure.
         let name = unsafe { CStr::from_ptr((&raw const (*self.device()).name).cast()) };
         name.to_string_lossy().into_owned()
     }
 
-    /// Whether it speaks iWARP.
+    /// Whether it uses iWARP.
     pub fn is_iwarp(&self) -> bool {
         // SAFETY: the device's structure lives as long as the device is open.
         unsafe { (*self.device()).transport_type == IBV_TRANSPORT_IWARP }
     }
 
-    /// What the library says of it.
+    /// Queries the library for its attributes.
     pub(super) fn query(&self) -> Result<ibv_device_attr> {
         let mut found = MaybeUninit::<ibv_device_attr>::zeroed();
         // SAFETY: the place has room for the structure, which is plain data.
@@ -181,7 +180,7 @@ impl Context {
         }
     }
 
-    /// What the library says of a port.
+    /// Queries the library for the attributes of a port.
     pub(super) fn query_port(&self, number: u8) -> Result<ibv_port_attr> {
         let mut found = MaybeUninit::<ibv_port_attr>::zeroed();
         // SAFETY: the place has room for the structure, of which the function
@@ -196,7 +195,7 @@ impl Context {
         }
     }
 
-    /// What it can hold and do.
+    /// Returns its limits and capabilities.
     pub fn limits(&self) -> Result<Limits> {
         let attr = self.query()?;
         let size = |value: c_int| usize::try_from(value).unwrap_or(0);
@@ -223,7 +222,7 @@ impl Context {
         })
     }
 
-    /// A port.
+    /// Returns a port.
     pub fn port(&self, number: u8) -> Result<Port> {
         let attr = self.query_port(number)?;
         Ok(Port {
@@ -236,7 +235,7 @@ impl Context {
         })
     }
 
-    /// One of the addresses of a port.
+    /// Returns one of the addresses of a port.
     pub fn gid(&self, port: u8, index: c_int) -> Result<Gid> {
         let mut found = ibv_gid::default();
         // SAFETY: the place has room for the structure.
@@ -246,7 +245,7 @@ impl Context {
         Ok(Gid(found.raw))
     }
 
-    /// One of the partition keys of a port.
+    /// Returns one of the partition keys of a port.
     pub fn partition_key(&self, port: u8, index: c_int) -> Result<u16> {
         let mut found = 0u16;
         // SAFETY: as in `gid`.
@@ -257,21 +256,21 @@ impl Context {
     }
 }
 
-/// Bytes of the longest packet.
+/// Returns the largest number of bytes of a packet.
 pub(super) fn mtu_of(port: &ibv_port_attr) -> usize {
     // 1 stands for 256 bytes, 5 for 4096.
     128usize << port.active_mtu.clamp(1, 5)
 }
 
 impl Gid {
-    /// The part that the ports of one subnet have in common.
+    /// Returns the part that is the same for all ports of a subnet.
     #[allow(clippy::expect_used, reason = "16 bytes begin with 8")]
     pub fn subnet_prefix(&self) -> u64 {
         u64::from_be_bytes(*self.0.first_chunk().expect("8 of 16 bytes"))
     }
 }
 
-/// What the library calls an outcome of a work request (ibv_wc_status_str(3)).
+/// Returns the library's text for the status of a work request (ibv_wc_status_str(3)).
 pub fn status_text(status: u32) -> Option<&'static CStr> {
     let libraries = libraries()?;
     // SAFETY: the function takes any number and returns a string that stays.

@@ -1,5 +1,5 @@
-//! A device that is made of nothing, for tests: objects of it can be made, and
-//! requests posted, of which nothing comes.
+//! A simulated device for tests: its objects can be created and requests posted, which never
+//! complete by themselves.
 
 pub mod xrc;
 
@@ -27,17 +27,17 @@ thread_local! {
     static HANDLES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Takes the states that queue pairs were taken to in this thread.
+/// Takes the list of states into which queue pairs were moved in this thread.
 pub fn states() -> Vec<u32> {
     STATES.take()
 }
 
-/// How many address handles are open in this thread.
+/// Returns the number of address handles that are open in this thread.
 pub fn handles() -> usize {
     HANDLES.get()
 }
 
-/// The handle of the request that an event tells of.
+/// Returns the handle of the request that an event reports.
 pub fn handle_of(event: &Event) -> Opaque {
     match &event.body {
         EventBody::Connection {
@@ -50,17 +50,17 @@ pub fn handle_of(event: &Event) -> Opaque {
     }
 }
 
-/// What changes of queue pairs end with from now on, in this thread.
+/// Sets the result of state changes of queue pairs in this thread.
 pub fn answer(outcome: Result<(), Errno>) {
     ANSWER.set(outcome.map_or_else(|error| error.number(), |()| 0));
 }
 
-/// A new device of this name.
+/// Creates a device with this name.
 pub fn context(name: &str) -> Context {
     device_named(name, |_| ())
 }
 
-/// A new device of this name that speaks iWARP.
+/// Creates an iWARP device with this name.
 pub fn iwarp(name: &str) -> Context {
     device_named(name, |table| {
         // SAFETY: the device is from `device_named`, and stays.
@@ -68,7 +68,7 @@ pub fn iwarp(name: &str) -> Context {
     })
 }
 
-/// A new device, with what `adorn` adds.
+/// Creates a device, with the additions of `adorn`.
 fn device_named(name: &str, adorn: impl FnOnce(&mut verbs_context)) -> Context {
     let mut verbs = Ibverbs::absent();
     verbs.ibv_query_device = query_device;
@@ -102,7 +102,7 @@ fn device_named(name: &str, adorn: impl FnOnce(&mut verbs_context)) -> Context {
     context.ops.post_srq_recv = Some(post_shared_receive);
     context.ops.req_notify_cq = Some(arm);
     let (events, far) = UnixStream::pair().expect("a channel");
-    // It stays, as the device does.
+    // It stays open, as the device does.
     context.async_fd = events.into_raw_fd();
     let async_fd = context.async_fd;
     adorn(&mut table);
@@ -168,11 +168,11 @@ unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     0
 }
 
-/// The far ends of channels and of what devices say of their own accord, with their
-/// device and their descriptor.
+/// The other ends of the channels and of the asynchronous events of devices, with their device and
+/// their descriptor.
 static CHANNELS: Mutex<Vec<(usize, RawFd, UnixStream)>> = Mutex::new(Vec::new());
 
-/// A device is gone, and its channels with it.
+/// Removes a device, and its channels with it.
 pub fn remove(context: Context) {
     let context = context.as_ptr().addr();
     let mut channels = CHANNELS.lock();

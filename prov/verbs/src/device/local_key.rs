@@ -1,8 +1,8 @@
-//! What requests bring along for a region of memory (fi_mr_desc(3)).
+//! The descriptor of a memory region, which requests contain (fi_mr_desc(3)).
 
 use prov_util::attr::Opaque;
 
-/// What a descriptor says of a region.
+/// The contents of a region's descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalKey {
     /// The device's key.
@@ -14,11 +14,11 @@ pub struct LocalKey {
 impl LocalKey {
     /// Set in every descriptor, which must not be 0.
     const MARK: usize = 1 << 32;
-    /// Set where the process cannot read.
+    /// Set if the process cannot read the memory.
     const UNREADABLE: usize = 1 << 33;
 
-    /// From what requests bring along. An application may make it up; the device
-    /// then finds no such region.
+    /// Decodes the descriptor of a request. An application may make one up; the device then finds
+    /// no such region.
     #[inline(always)]
     pub fn of_desc(desc: Opaque) -> Self {
         let desc = desc.0.addr();
@@ -28,7 +28,7 @@ impl LocalKey {
         }
     }
 
-    /// What requests bring along for the region.
+    /// Encodes the descriptor.
     pub fn to_desc(self) -> usize {
         let place = if self.is_readable {
             0

@@ -12,12 +12,11 @@ use prov_util::mr::{Dmabuf, Memory};
 use super::{Context, numbered};
 use crate::sys::ibverbs::*;
 
-/// Keeps objects of a device together: a queue pair reaches the memory of its
-/// own one.
+/// Groups objects of a device: a queue pair can access only memory of its own protection domain.
 pub struct ProtectionDomain {
     pd: NonNull<ibv_pd>,
     context: Context,
-    /// Only the process that made it ends it.
+    /// Only the process that created the object destroys it.
     process: Process,
 }
 
@@ -33,7 +32,7 @@ impl fmt::Debug for ProtectionDomain {
 }
 
 impl ProtectionDomain {
-    /// A new one.
+    /// Creates a protection domain.
     pub fn new(context: Context) -> Result<Arc<Self>> {
         // SAFETY: the device is open.
         let pd = unsafe { (context.libraries.verbs().ibv_alloc_pd)(context.as_ptr()) };
@@ -45,7 +44,7 @@ impl ProtectionDomain {
         }))
     }
 
-    /// Its device.
+    /// Returns its device.
     pub fn context(&self) -> Context {
         self.context
     }
@@ -68,7 +67,7 @@ impl Drop for ProtectionDomain {
     }
 }
 
-/// What may be done to registered memory. The device always reads it.
+/// The permissions of registered memory. The device can always read it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Access {
@@ -79,19 +78,19 @@ pub struct Access {
 }
 
 impl Access {
-    /// Whether peers may do anything.
+    /// Whether peers have any permission.
     pub fn is_remote(self) -> bool {
         self.remote_read || self.remote_write || self.remote_atomic
     }
 
-    /// A number with a bit for each permission.
+    /// Returns a number with a bit for each permission.
     pub fn number(self) -> u64 {
         self.bits() as u64
     }
 
     fn bits(self) -> i32 {
         let bit = |is_set, bit| if is_set { bit } else { 0 };
-        // Without the local permission there is none for peers.
+        // Without the local permission peers cannot have one.
         let local = self.local_write || self.remote_write || self.remote_atomic;
         let bits = bit(local, IBV_ACCESS_LOCAL_WRITE)
             | bit(self.remote_read, IBV_ACCESS_REMOTE_READ)
@@ -105,7 +104,7 @@ impl Access {
 pub struct MemoryRegion {
     mr: NonNull<ibv_mr>,
     pd: Arc<ProtectionDomain>,
-    /// Only the process that made it ends it.
+    /// Only the process that created the object destroys it.
     process: Process,
 }
 
@@ -115,7 +114,7 @@ unsafe impl Send for MemoryRegion {}
 unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
-    /// Registers the first piece of `memory`.
+    /// Registers the first segment of `memory`.
     pub fn register(pd: &Arc<ProtectionDomain>, memory: &Memory, access: Access) -> Result<Self> {
         let address = std::ptr::with_exposed_provenance_mut(memory.address());
         // SAFETY: the application answers for the memory (`Memory::new`); of an
@@ -127,7 +126,7 @@ impl MemoryRegion {
         Self::made(mr, pd)
     }
 
-    /// Registers memory that a file stands for.
+    /// Registers memory that a file represents (dma-buf).
     pub fn register_dmabuf(
         pd: &Arc<ProtectionDomain>,
         dmabuf: &Dmabuf,
@@ -160,23 +159,23 @@ impl MemoryRegion {
         })
     }
 
-    /// What requests of this process name the memory with.
+    /// Returns the key for requests of this process.
     pub fn local_key(&self) -> u32 {
         // SAFETY: the region is open, and its keys do not change.
         unsafe { (*self.mr.as_ptr()).lkey }
     }
 
-    /// What peers name it with.
+    /// Returns the key for peers.
     pub fn remote_key(&self) -> u32 {
         // SAFETY: as above.
         unsafe { (*self.mr.as_ptr()).rkey }
     }
 }
 
-/// Memory of the library's own that the device may write to and nobody reads.
+/// Memory of the library that the device may write to and that is never read.
 pub struct Scratch {
     region: MemoryRegion,
-    /// Goes after the region.
+    /// Must be dropped after the region.
     memory: Box<UnsafeCell<[u64; Scratch::SIZE / size_of::<u64>()]>>,
 }
 
@@ -186,10 +185,10 @@ unsafe impl Send for Scratch {}
 unsafe impl Sync for Scratch {}
 
 impl Scratch {
-    /// Bytes.
+    /// Number of bytes.
     pub const SIZE: usize = 64;
 
-    /// A piece of memory, registered.
+    /// Allocates and registers the memory.
     pub fn new(pd: &Arc<ProtectionDomain>) -> Result<Self> {
         let memory = Box::new(UnsafeCell::new([0; Self::SIZE / size_of::<u64>()]));
         let access = Access {
@@ -206,7 +205,7 @@ impl Scratch {
         Ok(Scratch { region, memory })
     }
 
-    /// Its first `len` bytes, for a work request.
+    /// Returns its first `len` bytes, for a work request.
     pub(super) fn piece(&self, len: usize) -> ibv_sge {
         ibv_sge {
             addr: self.memory.get().expose_provenance() as u64,

@@ -1,9 +1,8 @@
-//! The objects of libibverbs and librdmacm with a safe face.
+//! A safe interface to the objects of libibverbs and librdmacm.
 //!
-//! Each value owns one object of the library and keeps what that depends on. All
-//! unsafe code of the provider is here and in [`crate::sys`]; it rests on what
-//! the libraries promise: an object may be used by several threads until it is
-//! destroyed, which the last owner does.
+//! Each value owns one object of the library and keeps the objects that it depends on. All unsafe
+//! code of the provider is here and in [`crate::sys`]; it relies on what the libraries guarantee:
+//! an object may be used by several threads until it is destroyed, which the last owner does.
 
 mod address_handle;
 mod asynchronous;
@@ -36,11 +35,11 @@ pub use xrc::{Target, XrcDomain, is_number};
 
 use prov_base::errno::{Errno, Result};
 
-/// The outcome of a function that returns an error number.
+/// Converts the result of a function that returns an error number.
 fn numbered(outcome: i32) -> Result {
     match outcome {
         0 => Ok(()),
-        // Some return -1 with the number in errno.
+        // Some functions return -1 with the number in errno.
         -1 => Err(Errno::last_os_error()),
         number => Err(Errno::new(number)),
     }

@@ -1,4 +1,4 @@
-//! What fi_nic(3) tells of a device and one of its ports.
+//! The data of fi_nic(3) for a device and one of its ports.
 
 use std::ffi::{CStr, c_char};
 use std::fs::read_link;
@@ -15,7 +15,7 @@ use crate::sys::ibverbs::{IBV_PORT_ACTIVE, IBV_PORT_DOWN, ibv_port_attr};
 pub const ETHERNET: u8 = 2;
 
 impl Context {
-    /// What there is to say of the device and a port.
+    /// Returns the data of the device and a port.
     pub fn nic(&self, port: u8) -> Result<Nic> {
         let device = self.query()?;
         let port = self.query_port(port)?;
@@ -54,13 +54,13 @@ impl Context {
     }
 }
 
-/// The last part of what a symbolic link names.
+/// Returns the last component of a symbolic link's target.
 fn target_of(link: &Path) -> Option<String> {
     let target = read_link(link).ok()?;
     Some(target.file_name()?.to_string_lossy().into_owned())
 }
 
-/// Bits per second: those of a lane, times the lanes.
+/// Returns the speed in bits per second: that of a lane, times the lanes.
 fn speed_of(port: &ibv_port_attr) -> usize {
     let lanes = match port.active_width {
         1 => 1,
@@ -83,7 +83,7 @@ fn speed_of(port: &ibv_port_attr) -> usize {
     megabits * 1_000_000 * lanes
 }
 
-/// The text in an array that a 0 ends, if it is not full.
+/// Returns the text in an array, which ends at a 0 or at the end of the array.
 fn text_in(array: &[c_char]) -> String {
     let bytes: Vec<u8> = array.iter().map(|&byte| byte as u8).chain([0]).collect();
     CStr::from_bytes_until_nul(&bytes).map_or_else(

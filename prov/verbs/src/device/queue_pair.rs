@@ -15,36 +15,36 @@ use super::{
 use crate::sys::ibverbs::*;
 use crate::sys::xrc::IBV_QPT_XRC_SEND;
 
-/// How queue pairs talk to one another.
+/// The kind of communication of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairing {
     /// Connected and reliable (RC).
     Connected,
     /// By datagrams (UD).
     Datagrams,
-    /// Connected and reliable, to many receive queues, and it does not receive (XRC).
+    /// Connected and reliable, to many receive queues, and only sending (XRC).
     Initiator,
 }
 
-/// What a queue pair is made with.
+/// The parameters of a new queue pair.
 pub struct PairConfig<'a> {
-    /// How it talks.
+    /// The kind of communication.
     pub pairing: Pairing,
-    /// Where sends complete.
+    /// The queue of send completions.
     pub send_queue: &'a Arc<CompletionQueue>,
-    /// Where receives complete.
+    /// The queue of receive completions.
     pub receive_queue: &'a Arc<CompletionQueue>,
-    /// Where receives come from, if not from the pair itself.
+    /// The shared receive queue, if receives are not posted to the pair itself.
     pub shared: Option<&'a Arc<SharedQueue>>,
-    /// Send requests at once.
+    /// Largest number of outstanding send requests.
     pub sends: usize,
-    /// Receive requests at once.
+    /// Largest number of outstanding receive requests.
     pub receives: usize,
-    /// Pieces of memory of a send request.
+    /// Largest number of segments of a send request.
     pub send_pieces: usize,
-    /// Pieces of memory of a receive request.
+    /// Largest number of segments of a receive request.
     pub receive_pieces: usize,
-    /// Bytes of an inline request.
+    /// Largest number of bytes of an inline request.
     pub inline: usize,
 }
 
@@ -57,37 +57,37 @@ pub struct QueuePair {
     post_receive:
         unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
     pd: Arc<ProtectionDomain>,
-    /// Only the process that made it ends it.
+    /// Only the process that created the object destroys it.
     process: Process,
     kept: Kept,
 }
 
-/// What a queue pair is, and what has to be there as long as it is.
+/// The kind of a queue pair, and the objects that must exist as long as it does.
 enum Kept {
-    /// One of the device.
+    /// A queue pair of the device.
     Own {
         pairing: Pairing,
         _queues: [Arc<CompletionQueue>; 2],
         _shared: Option<Arc<SharedQueue>>,
         has_failed: AtomicBool,
     },
-    /// A way over an initiator that others use, too.
+    /// A path over an initiator that others use, too.
     Way(NonNull<Way>),
 }
 
-/// What stands in a queue pair's place where posting to it is [`post_on_way`].
+/// Replaces a queue pair whose requests are posted by [`post_on_way`].
 #[derive(Default)]
 struct Way {
-    /// The initiator and the number of the peer's receive queue, once it is connected.
+    /// The initiator and the number of the peer's receive queue, once the initiator is connected.
     to: OnceLock<(Arc<QueuePair>, u32)>,
 }
 
-/// What has the states of a queue pair.
+/// An object with the states of a queue pair.
 pub trait States {
     /// Changes attributes.
     fn modify(&self, attr: &mut ibv_qp_attr, mask: c_int) -> Result;
 
-    /// The bits of attributes that it does not have.
+    /// Returns the bits of the attributes that it does not have.
     fn lacks(&self) -> c_int;
 }
 
@@ -118,7 +118,7 @@ unsafe impl Send for QueuePair {}
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
-    /// A new one, not ready for anything.
+    /// Creates a queue pair in its initial state.
     pub fn new(pd: &Arc<ProtectionDomain>, config: &PairConfig<'_>) -> Result<Self> {
         let number = |value: usize| u32::try_from(value).map_err(|_| Errno::EINVAL);
         let receives = |value: usize| match config.pairing {
@@ -169,8 +169,8 @@ impl QueuePair {
         })
     }
 
-    /// What stands for a queue pair that is shared with others, and is not known before
-    /// [`QueuePair::lead`] names it. Requests bring so many bytes inline at most.
+    /// Creates the representation of a queue pair that is shared with others, and is not known
+    /// before [`QueuePair::lead`] names it. Requests have at most `inline` inline bytes.
     pub fn way(pd: &Arc<ProtectionDomain>, inline: usize) -> Self {
         let way = NonNull::from(Box::leak(Box::<Way>::default()));
         QueuePair {
@@ -194,21 +194,21 @@ impl QueuePair {
         }
     }
 
-    /// Has requests go over `initiator` to the receive queue of this number.
-    /// `-FI_EOPBADSTATE` for what leads somewhere already, or is no way.
+    /// Makes requests go over `initiator` to the receive queue with this number. `-FI_EOPBADSTATE`
+    /// if that is set already, or if this is not such a representation.
     pub fn lead(&self, initiator: Arc<QueuePair>, queue: u32) -> Result {
         let way = self.as_way().ok_or(Errno::EOPBADSTATE)?;
         let set = way.to.set((initiator, queue));
         set.map_err(|_| Errno::EOPBADSTATE)
     }
 
-    /// The initiator that requests go over, where it is shared.
+    /// Returns the initiator that requests go over, if it is shared.
     pub fn initiator(&self) -> Option<Weak<QueuePair>> {
         let (pair, _) = self.as_way()?.to.get()?;
         Some(Arc::downgrade(pair))
     }
 
-    /// The device's queue pair that requests go to; `None` where there is none yet.
+    /// Returns the device's queue pair for requests; `None` if there is none yet.
     fn real(&self) -> Option<&QueuePair> {
         match self.as_way() {
             None => Some(self),
@@ -216,7 +216,7 @@ impl QueuePair {
         }
     }
 
-    /// A request has failed, and the queue pair with it.
+    /// Notes that a request has failed, and the queue pair with it.
     #[cold]
     pub fn note_failure(&self) {
         if let Some(QueuePair {
@@ -228,7 +228,7 @@ impl QueuePair {
         }
     }
 
-    /// Whether it has failed, as far as is known.
+    /// Whether it is known to have failed.
     pub fn has_failed(&self) -> bool {
         match &self.kept {
             Kept::Own { has_failed, .. } => has_failed.load(Ordering::Relaxed),
@@ -236,22 +236,23 @@ impl QueuePair {
         }
     }
 
-    /// Whether its requests go to the device's queue pair of this number.
+    /// Whether its requests go to the device's queue pair with this number.
     pub fn is_numbered(&self, number: u32) -> bool {
         self.real().is_some_and(|pair| pair.number == number)
     }
 
-    /// Its number on the device.
+    /// Returns its number on the device.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Bytes that a request can bring along inline: at least as many as asked for.
+    /// Returns the largest number of bytes of an inline request, which is at least the number
+    /// requested.
     pub fn inline(&self) -> usize {
         self.inline
     }
 
-    /// Lets a pair that will be connected take receive requests.
+    /// Makes a pair that will be connected accept receive requests.
     pub fn prepare(&self, port: u8) -> Result {
         let mut attr = attributes(IBV_QPS_INIT);
         attr.port_num = port;
@@ -259,7 +260,7 @@ impl QueuePair {
         self.modify(&mut attr, mask)
     }
 
-    /// Lets a pair for datagrams send and receive. Those with this `key` reach it.
+    /// Makes a pair for datagrams send and receive. Only datagrams with this `key` are received.
     pub fn open_for_datagrams(&self, port: u8, key: u32) -> Result {
         let mut attr = attributes(IBV_QPS_INIT);
         attr.port_num = port;
@@ -270,8 +271,8 @@ impl QueuePair {
         self.modify(&mut attributes(IBV_QPS_RTS), IBV_QP_STATE | IBV_QP_SQ_PSN)
     }
 
-    /// Ends all its requests, which complete as flushed, and those that will be
-    /// posted. Requests over what others use, too, complete by themselves.
+    /// Ends all its outstanding requests, which complete as flushed, and later ones. Requests over
+    /// a shared initiator complete by themselves.
     pub fn end(&self) -> Result {
         if !self.process.is_current() {
             return Ok(());
@@ -282,12 +283,12 @@ impl QueuePair {
         }
     }
 
-    /// The same, of all who use it: its device has failed.
+    /// The same for all users of an initiator: its device has failed.
     pub fn end_for_all(&self) -> Result {
         self.real().map_or(Ok(()), QueuePair::end)
     }
 
-    /// Posts to the send queue. `-FI_EAGAIN` where it is full.
+    /// Posts to the send queue. `-FI_EAGAIN` if it is full.
     #[inline(always)]
     pub fn post_send(&self, request: &SendRequest<'_>) -> Result {
         let mut request = request.to_c();
@@ -299,7 +300,7 @@ impl QueuePair {
         posted(outcome)
     }
 
-    /// Posts to the receive queue. `-FI_EAGAIN` where it is full.
+    /// Posts to the receive queue. `-FI_EAGAIN` if it is full.
     #[inline(always)]
     pub fn post_receive(&self, request: &ReceiveRequest<'_>) -> Result {
         let mut request = request.to_c();
@@ -311,7 +312,7 @@ impl QueuePair {
     }
 }
 
-/// Posts to an initiator for one of those who use it.
+/// Posts to an initiator for one of its users.
 unsafe extern "C" fn post_on_way(
     way: *mut ibv_qp,
     request: *mut ibv_send_wr,
@@ -329,7 +330,7 @@ unsafe extern "C" fn post_on_way(
     }
 }
 
-/// What only sends takes no receives.
+/// Refuses receives: the queue pair only sends.
 unsafe extern "C" fn refuse_receive(
     _: *mut ibv_qp,
     _: *mut ibv_recv_wr,
@@ -338,7 +339,7 @@ unsafe extern "C" fn refuse_receive(
     libc::EINVAL
 }
 
-/// The outcome of posting.
+/// Converts the result of posting.
 #[inline(always)]
 pub(super) fn posted(outcome: c_int) -> Result {
     match outcome {
@@ -356,7 +357,7 @@ fn refusal(outcome: c_int) -> Errno {
     }
 }
 
-/// Nothing but a state.
+/// Returns attributes in which only the state is set.
 pub(super) fn attributes(state: u32) -> ibv_qp_attr {
     // SAFETY: the structure is plain data, for which zero is a value.
     let mut attr: ibv_qp_attr = unsafe { MaybeUninit::zeroed().assume_init() };

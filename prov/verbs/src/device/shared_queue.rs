@@ -15,9 +15,9 @@ use crate::sys::ibverbs::*;
 pub struct SharedQueue {
     srq: NonNull<ibv_srq>,
     pd: Arc<ProtectionDomain>,
-    /// Only the process that made it ends it.
+    /// Only the process that created the object destroys it.
     process: Process,
-    /// What it is of and by which peers know it, if it is one of XRC.
+    /// The XRC domain and the number for peers, if it is a queue of XRC.
     xrc: Option<OfXrc>,
     post: unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
 }
@@ -34,7 +34,7 @@ unsafe impl Send for SharedQueue {}
 unsafe impl Sync for SharedQueue {}
 
 impl SharedQueue {
-    /// For so many requests at once, of so many pieces of memory each.
+    /// Creates a queue for so many outstanding requests, of so many segments each.
     pub fn new(pd: &Arc<ProtectionDomain>, requests: usize, pieces: usize) -> Result<Arc<Self>> {
         let number = |value: usize| u32::try_from(value).map_err(|_| Errno::EINVAL);
         let mut attr = ibv_srq_init_attr {
@@ -55,7 +55,7 @@ impl SharedQueue {
         }))
     }
 
-    /// One of XRC, whose requests complete at `queue`.
+    /// Creates a queue of XRC, whose requests complete at `queue`.
     pub fn of_xrc(
         pd: &Arc<ProtectionDomain>,
         domain: &Arc<XrcDomain>,
@@ -80,7 +80,7 @@ impl SharedQueue {
         }))
     }
 
-    /// The number by which peers know it, of 24 bits, if it is one of XRC.
+    /// Returns the number for peers, of 24 bits, if it is a queue of XRC.
     pub fn number(&self) -> Option<u32> {
         self.xrc.as_ref().map(|xrc| xrc.number)
     }
@@ -89,7 +89,7 @@ impl SharedQueue {
         self.srq.as_ptr()
     }
 
-    /// Posts a request. `-FI_EAGAIN` where the queue is full.
+    /// Posts a request. `-FI_EAGAIN` if the queue is full.
     #[inline]
     pub fn post(&self, request: &ReceiveRequest<'_>) -> Result {
         let mut request = request.to_c();

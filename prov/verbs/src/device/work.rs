@@ -11,37 +11,36 @@ use super::LocalKey;
 use super::{AddressHandle, Scratch};
 use crate::sys::ibverbs::*;
 
-/// Bytes in front of a datagram, where the device puts the header of its network
+/// Number of bytes before a datagram, where the device stores the network header
 /// (`fi_ep_attr::msg_prefix_size`).
 pub const PREFIX: usize = 40;
 
-/// Local memory of a work request: application memory that lasts as long as the
-/// operation, with the keys of its regions.
+/// The local memory of a work request: application memory that lasts as long as the operation, with
+/// the keys of its regions.
 #[derive(Clone, Copy)]
 pub struct Gather {
-    /// The first `count` of them are there.
+    /// The first `count` entries are initialized.
     pieces: [MaybeUninit<ibv_sge>; IOV_LIMIT],
     count: usize,
 }
 
-/// What is known of local memory by its keys.
+/// The properties of local memory that follow from its keys.
 #[derive(Clone, Copy)]
 pub struct Keys {
-    /// Whether a request with this memory needs not be inline: there is a key for
-    /// each piece.
+    /// Whether a request with this memory need not be inline: there is a key for each segment.
     pub are_complete: bool,
     /// Whether the library may read the memory itself, to send it inline.
     pub is_readable: bool,
 }
 
 impl Keys {
-    /// Of no memory.
+    /// The properties of no memory.
     pub const NONE: Keys = Keys {
         are_complete: true,
         is_readable: true,
     };
 
-    /// Of both.
+    /// Combines the properties of two parts.
     #[inline(always)]
     fn and(self, other: Keys) -> Keys {
         Keys {
@@ -50,7 +49,7 @@ impl Keys {
         }
     }
 
-    /// Of memory with this key.
+    /// Returns the properties of memory with this key.
     #[inline(always)]
     fn of(key: Option<LocalKey>) -> Self {
         Keys {
@@ -61,7 +60,7 @@ impl Keys {
 }
 
 impl Gather {
-    /// No memory.
+    /// Creates an empty list.
     #[inline(always)]
     pub fn empty() -> Self {
         Gather {
@@ -70,7 +69,7 @@ impl Gather {
         }
     }
 
-    /// The first piece of application memory, which has no others.
+    /// Creates a list of the only segment of application memory.
     ///
     /// # Errors
     /// Those of [`Gather::fill`].
@@ -83,11 +82,11 @@ impl Gather {
         Ok((local, Keys::of(key)))
     }
 
-    /// Adds application memory, with the descriptors of its regions. In place,
-    /// since this is what each message begins with.
+    /// Adds application memory, with the descriptors of its regions. Modifies the list in place,
+    /// since every message begins with this call.
     ///
     /// # Errors
-    /// `-FI_EMSGSIZE` for a piece that no request can name.
+    /// `-FI_EMSGSIZE` for a segment that is too long for a request.
     #[inline(always)]
     pub fn fill(&mut self, memory: &AppIov, descs: &Descs) -> Result<Keys> {
         if memory.pieces().len() != 1 {
@@ -96,8 +95,8 @@ impl Gather {
         self.add(memory, descs, 0, 0)
     }
 
-    /// Adds the last pieces of memory that `descs` are for, of which the first
-    /// `gone` have been left out.
+    /// Adds the last segments of memory to which `descs` belongs; the first `gone` segments have
+    /// been left out.
     ///
     /// # Errors
     /// Those of [`Gather::fill`].
@@ -110,7 +109,7 @@ impl Gather {
         Ok(keys)
     }
 
-    /// Adds a piece of memory, with the descriptor that stands at `desc`.
+    /// Adds a segment of memory, with the descriptor with index `desc`.
     #[inline(always)]
     fn add(
         &mut self,
@@ -131,10 +130,10 @@ impl Gather {
         Ok(Keys::of(key))
     }
 
-    /// The same behind so many bytes of which nobody wants to know.
+    /// Prepends so many bytes that are ignored.
     ///
     /// # Errors
-    /// `-FI_EINVAL` for too many pieces.
+    /// `-FI_EINVAL` for too many segments.
     pub fn lead_by(&mut self, scratch: &Scratch, len: usize) -> Result {
         if self.count == self.pieces.len() {
             return Err(Errno::EINVAL);
@@ -145,20 +144,20 @@ impl Gather {
         Ok(())
     }
 
-    /// How many pieces there are.
+    /// Returns the number of segments.
     pub fn pieces(&self) -> usize {
         self.count
     }
 
-    /// What a work request of the library is given. The list is read during the
-    /// call, as far as there are pieces.
+    /// Returns the list for a work request of the library, which is read during the call, as far as
+    /// there are segments.
     #[inline]
     pub(super) fn list(&self) -> (*mut ibv_sge, i32) {
         (self.pieces.as_ptr().cast_mut().cast(), self.count as i32)
     }
 }
 
-/// A piece of memory as the library has it.
+/// Returns a segment of memory in the library's representation.
 #[inline(always)]
 fn element(piece: &iovec, key: Option<LocalKey>) -> Result<ibv_sge> {
     Ok(ibv_sge {
@@ -168,74 +167,74 @@ fn element(piece: &iovec, key: Option<LocalKey>) -> Result<ibv_sge> {
     })
 }
 
-/// What a device is to do.
+/// The operation of a request.
 #[derive(Clone, Copy)]
 pub enum Verb<'a> {
     /// A message to the connected peer.
     Send,
     /// A datagram.
     SendTo {
-        /// Where to.
+        /// The destination.
         handle: &'a AddressHandle,
-        /// Whose queue pair there.
+        /// The queue pair at the destination.
         pair: u32,
-        /// What the receiver must have been opened with.
+        /// The key with which the receiver must have been opened.
         key: u32,
     },
-    /// Into the peer's memory.
+    /// A write to the peer's memory.
     Write {
         /// The address there.
         address: u64,
         /// The key of the region there.
         key: u32,
     },
-    /// Out of the peer's memory.
+    /// A read from the peer's memory.
     Read {
         /// The address there.
         address: u64,
         /// The key of the region there.
         key: u32,
     },
-    /// Adds to 8 bytes there; what was there comes back.
+    /// Adds to 8 bytes there; returns the old value.
     FetchAdd {
         /// The address there.
         address: u64,
         /// The key of the region there.
         key: u32,
-        /// What to add.
+        /// The number to add.
         add: u64,
     },
-    /// Replaces 8 bytes there if they are as expected; what was there comes back.
+    /// Replaces 8 bytes there if they have the expected value; returns the old value.
     CompareSwap {
         /// The address there.
         address: u64,
         /// The key of the region there.
         key: u32,
-        /// What is to be there.
+        /// The expected value.
         compare: u64,
-        /// What is to come there.
+        /// The new value.
         swap: u64,
     },
 }
 
 /// A request for the send queue.
 pub struct SendRequest<'a> {
-    /// Comes back with the completion.
+    /// Returned with the completion.
     pub id: u64,
-    /// What to do.
+    /// The operation.
     pub verb: Verb<'a>,
-    /// With what, or where to.
+    /// The local memory.
     pub local: &'a Gather,
     /// Immediate data of a message or write.
     pub immediate: Option<u32>,
-    /// Whether there is a completion if nothing goes wrong.
+    /// Whether there is a completion in case of success.
     pub is_signalled: bool,
-    /// Whether the memory is read at once.
+    /// Whether the memory is read while the request is posted.
     pub is_inline: bool,
 }
 
 impl SendRequest<'_> {
-    /// As the library has it.
+    /// Returns the request in the library's representation.
     #[inline(always)]
     pub(super) fn to_c(&self) -> ibv_send_wr {
         let (sg_list, num_sge) = self.local.list();
@@ -306,14 +305,14 @@ impl SendRequest<'_> {
 
 /// A request for a receive queue.
 pub struct ReceiveRequest<'a> {
-    /// Comes back with the completion.
+    /// Returned with the completion.
     pub id: u64,
-    /// Where to.
+    /// The local memory.
     pub local: &'a Gather,
 }
 
 impl ReceiveRequest<'_> {
-    /// As the library has it.
+    /// Returns the request in the library's representation.
     #[inline(always)]
     pub(super) fn to_c(&self) -> ibv_recv_wr {
         let (sg_list, num_sge) = self.local.list();

@@ -1,6 +1,6 @@
-//! XRC: what sends and what receives are apart. A queue pair that only sends, the
-//! initiator, reaches all receive queues behind its counterpart, the target, of which
-//! each has a number; targets are in a domain that processes may share.
+//! XRC: sending and receiving are separate. A queue pair that only sends, the initiator, reaches
+//! all receive queues of its counterpart, the target, by their numbers; targets are in a domain
+//! that processes may share.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -18,7 +18,7 @@ use super::{CompletionQueue, Context, ProtectionDomain, numbered};
 use crate::sys::ibverbs::*;
 use crate::sys::xrc::*;
 
-/// The calls of a device.
+/// The XRC functions of a device.
 #[derive(Clone, Copy)]
 struct Calls {
     open_qp: unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_open_attr) -> *mut ibv_qp,
@@ -31,7 +31,7 @@ struct Calls {
 }
 
 impl Context {
-    /// Whether its library has all calls for XRC.
+    /// Whether its library has all functions for XRC.
     pub fn has_xrc_calls(&self) -> bool {
         self.xrc_calls().is_some()
     }
@@ -69,9 +69,9 @@ pub struct XrcDomain {
     xrcd: NonNull<ibv_xrcd>,
     calls: Calls,
     context: Context,
-    /// Only the process that made it ends it.
+    /// Only the process that created the object destroys it.
     process: Process,
-    /// Those who have opened the same file share the domain.
+    /// Processes that have opened the same file share the domain.
     _file: Option<OwnedFd>,
 }
 
@@ -81,8 +81,8 @@ unsafe impl Send for XrcDomain {}
 unsafe impl Sync for XrcDomain {}
 
 impl XrcDomain {
-    /// That of all who name this file, which is made where it is not there; or one of
-    /// its own. `-FI_ENOSYS` where the library has none.
+    /// Opens the domain of all processes that name this file, which is created if it does not
+    /// exist; without a file, a domain of its own. `-FI_ENOSYS` if the library does not support it.
     pub fn open(context: Context, path: Option<&Path>) -> Result<Arc<Self>> {
         let calls = context.xrc_calls().ok_or(Errno::ENOSYS)?;
         let flags = OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -104,7 +104,7 @@ impl XrcDomain {
         }))
     }
 
-    /// A shared receive queue, which completes at `queue`, and its number.
+    /// Creates a shared receive queue, which completes at `queue`; returns it with its number.
     pub(super) fn receive_queue(
         &self,
         pd: &ProtectionDomain,
@@ -155,7 +155,7 @@ impl Drop for XrcDomain {
     }
 }
 
-/// Numbers of queue pairs and shared receive queues have 24 bits. `-FI_EPROTO` for
+/// Checks a number of a queue pair or shared receive queue, which has 24 bits. `-FI_EPROTO` for
 /// others.
 pub fn is_number(number: u32) -> Result {
     match number >> 24 {
@@ -168,7 +168,7 @@ pub fn is_number(number: u32) -> Result {
 pub struct Target {
     qp: NonNull<ibv_qp>,
     number: u32,
-    /// Only the process that made it ends it.
+    /// Only the process that created the object destroys it.
     process: Process,
     xrcd: Arc<XrcDomain>,
     _pd: Arc<ProtectionDomain>,
@@ -180,7 +180,7 @@ unsafe impl Send for Target {}
 unsafe impl Sync for Target {}
 
 impl Target {
-    /// A new one, not ready for anything.
+    /// Creates a target in its initial state.
     pub fn new(pd: &Arc<ProtectionDomain>, xrcd: &Arc<XrcDomain>) -> Result<Self> {
         // SAFETY: the structure is plain data, for which zero is a value.
         let mut attr: ibv_qp_init_attr_ex = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -193,7 +193,8 @@ impl Target {
         Self::of(qp, pd, xrcd)
     }
 
-    /// The one of this number, which is there and ready as long as anybody has it open.
+    /// Opens the target with this number, which exists and is ready as long as any process has it
+    /// open.
     pub fn open(pd: &Arc<ProtectionDomain>, xrcd: &Arc<XrcDomain>, number: u32) -> Result<Self> {
         let mut attr = ibv_qp_open_attr {
             comp_mask: IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE,
@@ -219,7 +220,7 @@ impl Target {
         })
     }
 
-    /// Its number on the device.
+    /// Returns its number on the device.
     pub fn number(&self) -> u32 {
         self.number
     }

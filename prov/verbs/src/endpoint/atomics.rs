@@ -1,4 +1,4 @@
-//! fi_atomic(3): what devices have of it, on 8 bytes.
+//! fi_atomic(3): the operations of devices, on 8 bytes.
 
 use fabric_abi::{
     FI_ATOMIC_READ, FI_ATOMIC_WRITE, FI_CSWAP, FI_DIFF, FI_DOUBLE, FI_FLOAT_COMPLEX, FI_INT64,
@@ -16,11 +16,11 @@ use crate::device::{Gather, Keys, Verb};
 use crate::lane::{Operation, Seat, Work};
 use crate::resources::Resources;
 
-/// Bytes of every atomic operation.
+/// Number of bytes of every atomic operation.
 const SIZE: usize = size_of::<u64>();
 
-/// Whether devices have such an operation. They add, compare and replace integers;
-/// what is read or written may be anything of 8 bytes.
+/// Whether devices have such an operation. They add, compare and replace integers; reads and writes
+/// work for any type of 8 bytes.
 pub fn is_offered(form: Form, datatype: fi_datatype, op: fi_op) -> bool {
     let is_integer = datatype == FI_INT64 || datatype == FI_UINT64;
     match (form, op) {
@@ -48,7 +48,7 @@ pub(super) fn post(domain: &Resources, seat: &Seat, atomic: &Atomic) -> Result {
             let local = piece(&atomic.operand, &atomic.desc)?;
             (OpClass::Atomic, verb, local)
         }
-        // What was there comes back all the same.
+        // The old value is returned all the same.
         AtomicKind::Base => {
             let verb = Verb::FetchAdd {
                 address,
@@ -105,7 +105,7 @@ pub(super) fn post(domain: &Resources, seat: &Seat, atomic: &Atomic) -> Result {
     )
 }
 
-/// Memory for the device, which takes one piece.
+/// Returns memory for the device, which must be one segment.
 fn piece(memory: &AppIov, descs: &Descs) -> Result<(Gather, Keys)> {
     match memory.single() {
         Some(piece) if memory.len() == SIZE => Gather::of_piece(piece, descs),
@@ -113,7 +113,7 @@ fn piece(memory: &AppIov, descs: &Descs) -> Result<(Gather, Keys)> {
     }
 }
 
-/// What to add: to subtract is to add the negated number.
+/// Returns the number to add; a subtraction adds the negated operand.
 fn addend(atomic: &Atomic) -> Result<u64> {
     let operand = value(&atomic.operand)?;
     Ok(match atomic.op {
@@ -122,7 +122,7 @@ fn addend(atomic: &Atomic) -> Result<u64> {
     })
 }
 
-/// The operand in the application's memory.
+/// Returns the operand in the application's memory.
 fn value(memory: &AppIov) -> Result<u64> {
     let mut bytes = [0; SIZE];
     match memory.len() == SIZE && memory.read_at(0, &mut bytes) == SIZE {

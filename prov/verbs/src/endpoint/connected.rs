@@ -19,19 +19,19 @@ use crate::passive::PassiveEndpoint;
 use crate::resources::Resources;
 use crate::shared_receive::SharedReceive;
 
-/// What an endpoint gives to have a connection.
+/// What an endpoint provides for a connection.
 pub struct End {
     /// Its queue pair.
     pub pair: Arc<QueuePair>,
-    /// Where its requests are.
+    /// Its lane members.
     pub seats: Seats,
     /// Whether its receives are shared.
     pub is_shared: bool,
-    /// What it has for XRC.
+    /// Its XRC objects.
     pub xrc: Option<XrcEnd>,
 }
 
-/// What a connected endpoint has besides its queue pair.
+/// The state of a connected endpoint besides its queue pair.
 pub struct Connected {
     link: Arc<Link>,
     space: PortSpace,
@@ -40,16 +40,16 @@ pub struct Connected {
 
 struct State {
     info: Info,
-    /// Whom to tell, once it is enabled.
+    /// The source of connection events, once it is enabled.
     events: Option<ConnectionEvents>,
     stage: Stage,
 }
 
-/// How far it has come.
+/// The stage of the connection.
 enum Stage {
-    /// It may connect, perhaps from an address that it has already.
+    /// It may connect, perhaps from an address that is bound already.
     New(Option<Id>),
-    /// A peer asks, and this is to be the answer.
+    /// It was opened for a peer's request, and has to answer it.
     Asked(Claimed<Incomer>),
     /// It has a connection, or has had one.
     Begun(EndKey),
@@ -57,8 +57,8 @@ enum Stage {
 }
 
 impl Connected {
-    /// An endpoint with these attributes. The handle in them is a connection
-    /// request, a passive endpoint whose address it takes, or none.
+    /// Creates an endpoint with these attributes. The handle in them is a connection request, a
+    /// passive endpoint whose address it takes over, or null.
     pub fn open(domain: &Resources, info: &Info) -> Result<Self> {
         let stage = if info.handle.0.is_null() {
             Stage::New(None)
@@ -80,7 +80,7 @@ impl Connected {
         Ok(this)
     }
 
-    /// How far the connection has come.
+    /// Returns the state of the connection.
     pub fn link(&self) -> &Arc<Link> {
         &self.link
     }
@@ -89,8 +89,8 @@ impl Connected {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells of the connection as the application has bound, also of one that it has
-    /// already.
+    /// Reports connection events to the bound event queue, including those of an existing
+    /// connection.
     pub fn tell(&self, endpoint: FidRef, bindings: &Bindings<SharedReceive>) {
         let mut state = self.state();
         match (&state.events, &bindings.eq) {
@@ -100,7 +100,7 @@ impl Connected {
         }
     }
 
-    /// `fi_connect`
+    /// Implements `fi_connect` (fi_cm(3)).
     pub fn connect(&self, domain: &Resources, end: End, address: &[u8], data: &[u8]) -> Result {
         let state = &mut *self.state();
         let address = match address.is_empty() {
@@ -123,7 +123,7 @@ impl Connected {
                 .connect(parts, id.take(), own.as_ref(), &peer, data)?,
             Some(_) if data.len() > XRC_DATA_LIMIT => return Err(Errno::EINVAL),
             Some(xrc) => {
-                // Its identifiers are made as they are needed: the address is enough.
+                // Identifiers are created when they are needed: the address is sufficient.
                 let bound = id.take().and_then(|id| id.local_address());
                 let own = bound.or(own);
                 domain
@@ -135,7 +135,7 @@ impl Connected {
         Ok(())
     }
 
-    /// `fi_accept`
+    /// Implements `fi_accept` (fi_cm(3)).
     pub fn accept(&self, domain: &Resources, end: End, data: &[u8]) -> Result {
         let state = &mut *self.state();
         let xrc = end.xrc.clone();
@@ -146,7 +146,7 @@ impl Connected {
         let Stage::Asked(claimed) = &state.stage else {
             return Err(Errno::EOPBADSTATE);
         };
-        // Nobody is there where the request was rejected.
+        // There is no peer if the request was rejected.
         let incomer = claimed.take().ok_or(Errno::EOPBADSTATE)?;
         let accepted = match xrc {
             None => domain.manager.accept(parts, incomer, data),
@@ -163,7 +163,7 @@ impl Connected {
                 Err(error)
             }
             Err((error, None)) => {
-                // The application may think that it has to reject the request then.
+                // The application may reject the request then.
                 domain.requests.abandon(state.info.handle.0);
                 state.stage = Stage::Closed;
                 Err(error)
@@ -171,7 +171,7 @@ impl Connected {
         }
     }
 
-    /// `fi_shutdown`
+    /// Implements `fi_shutdown` (fi_cm(3)).
     pub fn shut_down(&self, domain: &Resources) -> Result {
         match self.state().stage {
             Stage::Begun(key) => domain.manager.shut_down(key),
@@ -179,7 +179,7 @@ impl Connected {
         }
     }
 
-    /// Its own address: where it is connected from, or what it was opened with.
+    /// Returns its own address: that of the connection, or the one it was opened with.
     pub fn name(&self, domain: &Resources) -> Result<Vec<u8>> {
         let state = self.state();
         let address = match &state.stage {
@@ -193,7 +193,7 @@ impl Connected {
         Ok(address.encode())
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     pub fn peer_name(&self, domain: &Resources) -> Result<Vec<u8>> {
         let address = match &self.state().stage {
             Stage::Asked(claimed) => claimed.look(|asking| asking.id.peer_address()).flatten(),
@@ -203,7 +203,7 @@ impl Connected {
         Ok(address.ok_or(Errno::ENOTCONN)?.encode())
     }
 
-    /// `fi_setname`
+    /// Implements `fi_setname` (fi_cm(3)).
     pub fn set_name(&self, name: &[u8]) -> Result {
         let state = &mut *self.state();
         let address = SocketAddress::decode(name).ok_or(Errno::EINVAL)?;
@@ -221,12 +221,12 @@ impl Connected {
         Ok(())
     }
 
-    /// `fi_close`. The queue pair is the endpoint's to end.
+    /// Implements `fi_close`. The endpoint itself ends the queue pair.
     pub fn close(&self, domain: &Resources) {
         let state = &mut *self.state();
         match std::mem::replace(&mut state.stage, Stage::Closed) {
             Stage::Begun(key) => domain.manager.remove(key),
-            // Who asks hears of that from RDMA CM, when its identifier goes.
+            // The peer is informed by RDMA CM when its identifier is destroyed.
             Stage::Asked(_) => domain.requests.abandon(state.info.handle.0),
             Stage::New(_) | Stage::Closed => {}
         }
@@ -254,7 +254,7 @@ fn parts(
     })
 }
 
-/// The bound identifier of a passive endpoint that does not listen.
+/// Returns the bound identifier of a passive endpoint that does not listen.
 fn id_of_passive(info: &Info) -> Result<Id> {
     let passive = PassiveObject::<PassiveEndpoint>::of_info(info)?;
     let id = passive.with_setup(|setup| setup.id.take());

@@ -22,26 +22,26 @@ use crate::shared_receive::SharedReceive;
 
 use peers::{Peer, Peers};
 
-/// The key that all endpoints have, and that of the C library's.
+/// The key (Q_Key) of all endpoints, also of the C library's.
 pub const KEY: u32 = 0x1111_1111;
 
-/// What such an endpoint has besides its queue pair.
+/// The state of a datagram endpoint besides its queue pair.
 pub struct Datagrams {
     gid_index: u8,
     service: u16,
-    /// Where name servers hear of it.
+    /// The port of the name server to which it is announced.
     name_server: Option<u16>,
-    /// Where the device's header goes if messages leave no room for it.
+    /// Memory for the device's header if messages have no space for it.
     scratch: Option<Scratch>,
     av: OnceLock<Use<Av>>,
     name: OnceLock<Name>,
-    /// Those that it has sent to, by their numbers in the address vector, where
-    /// another one may have come since.
+    /// The peers that it has sent to, by their indexes in the address vector, which may refer to
+    /// other peers since.
     peers: Mutex<Peers>,
 }
 
 impl Datagrams {
-    /// An endpoint with these attributes.
+    /// Creates an endpoint with these attributes.
     pub fn open(domain: &Resources, info: &Info) -> Result<Self> {
         let own = Name::decode(&info.src_addr);
         let leaves_room = (info.mode | info.rx.mode) & FI_MSG_PREFIX != 0;
@@ -60,19 +60,19 @@ impl Datagrams {
         })
     }
 
-    /// Keeps the address vector. `-FI_ENOAV` without one.
+    /// Stores the address vector. `-FI_ENOAV` without one.
     pub fn enable(&self, bindings: &Bindings<SharedReceive>) -> Result {
         let av = bindings.av.clone().ok_or(Errno::ENOAV)?;
         self.av.get_or_init(|| av);
         Ok(())
     }
 
-    /// Lets the queue pair send and receive.
+    /// Makes the queue pair send and receive.
     pub fn open_pair(&self, domain: &Resources, pair: &QueuePair) -> Result {
         pair.open_for_datagrams(domain.port_number, KEY)
     }
 
-    /// The queue pair is this one.
+    /// Sets the endpoint's name, which contains the number of this queue pair.
     pub fn named(&self, domain: &Resources, pair: &QueuePair) -> Result {
         let port = domain.port_number;
         // The domain may have been opened while the link was down.
@@ -92,14 +92,14 @@ impl Datagrams {
         Ok(())
     }
 
-    /// The endpoint is closed.
+    /// Handles the closing of the endpoint.
     pub fn close(&self) {
         if let (Some(port), Some(name)) = (self.name_server, self.name.get()) {
             name_server::announce(port, self.service, name, true);
         }
     }
 
-    /// Bytes in front of messages that the application does not get.
+    /// Returns the number of bytes before messages that the application does not get.
     pub fn skipped(&self) -> usize {
         match self.scratch {
             Some(_) => PREFIX,
@@ -107,7 +107,7 @@ impl Datagrams {
         }
     }
 
-    /// Adds to where a message comes to the place of the device's header.
+    /// Adds the space for the device's header to the memory of a receive.
     pub fn receive_into(&self, local: &mut Gather) -> Result {
         match &self.scratch {
             Some(scratch) => local.lead_by(scratch, PREFIX),
@@ -115,13 +115,13 @@ impl Datagrams {
         }
     }
 
-    /// The endpoint's own address. `-FI_EOPBADSTATE` until it is enabled.
+    /// Returns the endpoint's own address. `-FI_EOPBADSTATE` until it is enabled.
     pub fn name(&self) -> Result<Vec<u8>> {
         let name = self.name.get().ok_or(Errno::EOPBADSTATE)?;
         Ok(name.encode().to_vec())
     }
 
-    /// Who has this number in the address vector, to be sent to from `seat`.
+    /// Returns the peer with this index in the address vector, for sends of `seat`.
     pub fn peer(&self, domain: &Resources, seat: &Seat, number: fi_addr_t) -> Result<Arc<Peer>> {
         let av = self.av.get().ok_or(Errno::EOPBADSTATE)?;
         let decode = |address: Address<'_>| match address {
@@ -145,8 +145,8 @@ impl Datagrams {
         Ok(peers.add(number, name, handle, seat))
     }
 
-    /// A message without what stands in front of it (`FI_MSG_PREFIX`).
-    /// `-FI_EINVAL` for one that is shorter than that.
+    /// Returns a message without its prefix (`FI_MSG_PREFIX`). `-FI_EINVAL` for one that is shorter
+    /// than the prefix.
     pub fn without_prefix(&self, message: &AppIov) -> Result<AppIov> {
         if self.scratch.is_some() {
             return Ok(*message);

@@ -1,6 +1,5 @@
-//! fi_getinfo(3) for datagrams. A node and a service are turned into an address by
-//! the node's name server; a service of one's own is what that will know, and a node of
-//! one's own says which device it is.
+//! fi_getinfo(3) for datagrams. The node's name server resolves a node and a service to an address;
+//! a service of the caller's own is registered there, and a node of its own determines the device.
 
 use std::net::IpAddr;
 
@@ -15,10 +14,10 @@ use crate::name::Name;
 use crate::name_server;
 use crate::params::Params;
 
-/// Buffers of a receive that leaves no room for the header, at most: it takes a buffer of its own.
+/// Largest number of buffers of a receive without space for the header, which takes one more.
 const MOST_PIECES: usize = IOV_LIMIT - 1;
 
-/// The endpoints out of `bases` that fit.
+/// Returns the endpoints of `bases` that match.
 pub fn getinfo(request: &Request<'_>, params: &Params, bases: &[Base]) -> Result<Vec<Info>> {
     let naming = Naming { request, params };
     let mut bases = bases.to_vec();
@@ -28,7 +27,7 @@ pub fn getinfo(request: &Request<'_>, params: &Params, bases: &[Base]) -> Result
     if leaves_room(request.hints) {
         return named::getinfo(request, &bases, &naming);
     }
-    // The header goes somewhere else then.
+    // The header is stored elsewhere then.
     for base in &mut bases {
         base.limits.mode &= !FI_MSG_PREFIX;
         base.limits.tx.mode &= !FI_MSG_PREFIX;
@@ -39,7 +38,7 @@ pub fn getinfo(request: &Request<'_>, params: &Params, bases: &[Base]) -> Result
     named::getinfo(request, &bases, &naming)
 }
 
-/// Whether the caller leaves room in front of its messages.
+/// Whether the caller leaves space before its messages.
 fn leaves_room(hints: Option<&Hints>) -> bool {
     hints.is_none_or(|hints| {
         let mode = hints.mode | hints.rx.as_ref().map_or(0, |rx| rx.mode);
@@ -60,7 +59,7 @@ impl Naming<'_> {
         let found = resolve::resolve(&Query {
             node: self.request.node,
             service: None,
-            // Where name servers listen.
+            // The address family at which name servers listen.
             family: libc::AF_INET,
             passive: false,
             numeric: false,
@@ -86,7 +85,7 @@ impl named::Naming for Naming<'_> {
         Ok(name_server::ask(host, port, service)?.encode().to_vec())
     }
 
-    /// Nobody's: the device numbers its queue pairs when endpoints are enabled.
+    /// Returns an empty name: the device numbers its queue pairs when endpoints are enabled.
     fn own(&self) -> Vec<u8> {
         Name::default().encode().to_vec()
     }

@@ -1,14 +1,14 @@
-//! The members of a lane, by names that work requests carry.
+//! The members of a lane, by names that the ids of work requests contain.
 
 use prov_base::errno::{Errno, Result};
 
-/// Bits of a request's number within its member.
+/// Number of bits of a request's number within its member.
 pub const NUMBER_BITS: u32 = 24;
-/// Bits of a member's place.
+/// Number of bits of a member's index.
 const PLACE_BITS: u32 = 20;
-/// Bits that tell a member from the ones that had its place before.
+/// Number of bits that distinguish a member from previous ones with the same index.
 const GENERATION_BITS: u32 = 18;
-/// The number of a request, within its member.
+/// Mask of the number of a request within its member.
 pub const NUMBER_MASK: u32 = (1 << NUMBER_BITS) - 1;
 
 /// Set in the id of a receive request.
@@ -18,11 +18,11 @@ pub const SHARED: u64 = 1 << 63;
 
 const _: () = assert!(NUMBER_BITS + PLACE_BITS + GENERATION_BITS == 62);
 
-/// Set in the id of a request in a shared queue of XRC, which has the queue's number in
-/// the place of a member's.
+/// Set in the id of a request in a shared queue of XRC, which contains the queue's number instead
+/// of a member's name.
 pub const NUMBERED: u64 = 1 << 61;
 
-/// Names a member of a lane: none that has left has the same.
+/// Names a member of a lane; not reused after it has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Name {
     place: u32,
@@ -30,7 +30,7 @@ pub struct Name {
 }
 
 impl Name {
-    /// The id of a request of the member.
+    /// Returns the id of a request of the member.
     #[inline(always)]
     pub fn request(self, number: u32) -> u64 {
         let (place, generation) = (u64::from(self.place), u64::from(self.generation));
@@ -38,7 +38,7 @@ impl Name {
         member << NUMBER_BITS | u64::from(number & NUMBER_MASK)
     }
 
-    /// The member that a request is of.
+    /// Returns the member of a request.
     #[inline(always)]
     pub fn of_request(id: u64) -> Self {
         let member = id >> NUMBER_BITS;
@@ -70,7 +70,7 @@ impl<T> Default for Members<T> {
 }
 
 impl<T> Members<T> {
-    /// Adds a member. `-FI_ENOSPC` where there are too many.
+    /// Adds a member. `-FI_ENOSPC` if there are too many.
     pub fn add(&mut self, member: T) -> Result<Name> {
         let place = match self.free.pop() {
             Some(place) => place,
@@ -91,7 +91,7 @@ impl<T> Members<T> {
         })
     }
 
-    /// The member of this name.
+    /// Returns the member with this name.
     #[inline(always)]
     pub fn get(&mut self, name: Name) -> Option<&mut T> {
         let place = self.places.get_mut(name.place as usize)?;
@@ -101,7 +101,7 @@ impl<T> Members<T> {
         }
     }
 
-    /// Takes a member out.
+    /// Removes a member.
     pub fn remove(&mut self, name: Name) -> Option<T> {
         let place = self.places.get_mut(name.place as usize)?;
         if place.generation != name.generation {
@@ -113,13 +113,13 @@ impl<T> Members<T> {
         Some(member)
     }
 
-    /// All members.
+    /// Returns all members.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let places = self.places.iter_mut();
         places.filter_map(|place| place.member.as_mut())
     }
 
-    /// All members.
+    /// Returns all members.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.places.iter().filter_map(|place| place.member.as_ref())
     }

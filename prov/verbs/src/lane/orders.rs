@@ -1,19 +1,19 @@
-//! What other threads ask of a lane, whose lock may be none for them: whoever reads
-//! the application's queue next does it.
+//! Orders of other threads to a lane, whose lock may not exclude them: the thread that reads the
+//! application's queue next executes them.
 
 use super::Name;
 use crate::notes::Notes;
 
-/// Whose requests are to be reported as flushed.
+/// The requests to report as flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// A sender's.
+    /// Those of a sender.
     Sender(Name),
-    /// A receiver's, and those that it shares with others.
+    /// Those of a receiver, and those that it shares with others.
     Receiver(Name),
     /// Those that a receiver shares with others.
     Shared(Name),
 }
 
-/// Orders that nobody has followed yet.
+/// Orders that have not been executed.
 pub type Orders = Notes<Order>;

@@ -15,34 +15,34 @@ use crate::failure::Failure;
 use crate::link::Link;
 use crate::sys::ibverbs::{IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_WITH_IMM};
 
-/// The receives that an endpoint has posted, which messages come to in order; or
-/// where it takes them from.
+/// The receives that an endpoint has posted, which messages consume in order; or the shared queue
+/// that it uses.
 pub struct Receiver {
     pair: Arc<QueuePair>,
     reporter: Reporter,
     shared: Option<Arc<Shared>>,
-    /// What is left to tell, by the number of the request.
+    /// The data to report, by the number of the request.
     posted: Box<[Posted]>,
     mask: u32,
     size: u32,
     head: u32,
     tail: u32,
-    /// Why it takes no receives of its own, if it takes none.
+    /// The reason why it accepts no receives of its own, if so.
     refusal: Option<Errno>,
 }
 
-/// What tells of receives.
+/// Reports receives.
 struct Reporter {
     reports: Reports,
-    /// The connection; none of an endpoint for datagrams, or where it is not known whom
-    /// a message was for.
+    /// The connection; `None` for an endpoint for datagrams, or if the receiver of a message is not
+    /// known.
     link: Option<Arc<Link>>,
-    /// Bytes that the device puts in front of messages and that are not theirs.
+    /// Number of bytes that the device stores before messages and that do not belong to them.
     skipped: usize,
 }
 
-/// What is left of a receiver of shared receives until its queue pair is gone: messages
-/// may have come to some of them.
+/// The rest of a receiver of shared receives until its queue pair is destroyed: messages may have
+/// consumed some of them.
 pub struct Leaver {
     reporter: Reporter,
     shared: Arc<Shared>,
@@ -51,9 +51,9 @@ pub struct Leaver {
 /// A receive that waits for a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Posted {
-    /// The application's.
+    /// The application's context.
     pub context: Context,
-    /// Where the message comes to, to report it.
+    /// The address of the message's buffer, to report it.
     pub address: usize,
     /// Whether success is reported.
     pub is_reported: bool,
@@ -66,7 +66,7 @@ impl Posted {
         is_reported: false,
     };
 
-    /// With what the application gave.
+    /// Creates an entry with the application's values.
     #[inline(always)]
     pub fn new(context: *mut c_void, address: *mut c_void, is_reported: bool) -> Self {
         Posted {
@@ -78,7 +78,7 @@ impl Posted {
 }
 
 impl Receiver {
-    /// For up to `size` receives at once, of its own or `shared`.
+    /// Creates a receiver for up to `size` outstanding receives, of its own or `shared`.
     pub fn new(
         pair: Arc<QueuePair>,
         reports: Reports,
@@ -111,13 +111,13 @@ impl Receiver {
         })
     }
 
-    /// The same, of messages behind so many bytes that are not theirs.
+    /// The same, for messages after so many bytes that do not belong to them.
     pub fn skipping(mut self, skipped: usize) -> Self {
         self.reporter.skipped = skipped;
         self
     }
 
-    /// Tells these of what completes from now on.
+    /// Sets where later completions are reported.
     pub fn report_to(&mut self, reports: Reports) {
         self.reporter.reports = reports;
     }
@@ -128,22 +128,22 @@ impl Receiver {
         id & RECEIVE != 0
     }
 
-    /// Its queue pair.
+    /// Returns its queue pair.
     pub fn pair(&self) -> &QueuePair {
         &self.pair
     }
 
-    /// Where it takes its receives from, if they are not its own.
+    /// Returns the shared queue of its receives, if they are not its own.
     pub fn shared(&self) -> Option<&Arc<Shared>> {
         self.shared.as_ref()
     }
 
-    /// Receives that may wait here, or at what is shared.
+    /// Returns the largest number of posted receives, here or in the shared queue.
     pub fn size(&self) -> usize {
         self.size as usize
     }
 
-    /// Own receives that wait.
+    /// Returns the number of its own posted receives.
     #[inline(always)]
     pub fn under_way(&self) -> usize {
         self.tail.wrapping_sub(self.head) as usize
@@ -155,8 +155,8 @@ impl Receiver {
         self.under_way() >= self.size()
     }
 
-    /// Posts a receive, where there is room for it. That its memory has no key
-    /// matters when a message comes to it, and the device says so then.
+    /// Posts a receive, if there is space for it. A missing key of its memory matters when a
+    /// message arrives, and the device reports it then.
     #[inline(always)]
     #[allow(
         clippy::indexing_slicing,
@@ -182,8 +182,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// A message has come to one of its own receives, or the receive has failed;
-    /// how many receives are done.
+    /// Handles the completion of one of its own receives; returns how many receives have completed.
     #[inline(always)]
     #[allow(
         clippy::indexing_slicing,
@@ -202,8 +201,7 @@ impl Receiver {
         1
     }
 
-    /// Reports all of its receives as flushed, and takes no more; how many were its
-    /// own.
+    /// Reports all of its receives as flushed, and accepts no more; returns how many were its own.
     #[cold]
     #[allow(
         clippy::indexing_slicing,
@@ -221,20 +219,20 @@ impl Receiver {
         count
     }
 
-    /// Reports those that it shares, as nobody else does then.
+    /// Reports those that it shares, which are not reported otherwise.
     #[cold]
     pub fn abandon_shared(&self) {
         let shared = self.shared.iter().flat_map(|shared| shared.abandon());
         shared.for_each(|posted| self.reporter.failed(&posted, &Failure::FLUSHED));
     }
 
-    /// A message has come to a receive that is shared, or it has failed.
+    /// Handles the completion of a shared receive.
     pub fn shared_completed(&mut self, completion: &WorkCompletion) {
         self.reporter
             .shared_completed(self.shared.as_ref(), completion);
     }
 
-    /// Lets go of its queue pair; what is left, where it shares receives.
+    /// Drops its queue pair; returns the rest, if it shares receives.
     pub fn leave(self) -> Option<Leaver> {
         Some(Leaver {
             reporter: self.reporter,
@@ -276,7 +274,7 @@ impl Reporter {
         if let Some(counter) = counter {
             counter.count(len);
         }
-        // A write that says so is reported, whatever the receive says.
+        // A write with immediate data is reported, whatever the receive's flags.
         if (posted.is_reported || is_write)
             && let Some(cq) = &self.reports.rx_cq
         {

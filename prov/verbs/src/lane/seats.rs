@@ -1,4 +1,4 @@
-//! Where the requests of a queue pair are.
+//! The lane members of a queue pair.
 
 use std::sync::{Arc, Weak};
 
@@ -10,11 +10,11 @@ use crate::device::QueuePair;
 pub struct Seat {
     /// The lane.
     pub lane: Arc<Lane>,
-    /// Which of its members.
+    /// Its name there.
     pub name: Name,
 }
 
-/// The members that a queue pair has: one that sends, one that receives.
+/// The members of a queue pair: a sender and a receiver.
 #[derive(Clone, Default)]
 pub struct Seats {
     /// The one that sends.
@@ -24,8 +24,7 @@ pub struct Seats {
 }
 
 impl Seats {
-    /// Leaves the lanes. `destroy` lets go of the queue pair, whose last
-    /// completions come before that.
+    /// Leaves the lanes. `destroy` drops the queue pair; its last completions arrive before that.
     pub fn leave(&self, destroy: impl FnOnce()) {
         let receive = self.receive.as_ref();
         let send = self.send.as_ref();
@@ -40,13 +39,13 @@ impl Seats {
         }
     }
 
-    /// The same, where requests go over an initiator that others may use on: they
-    /// complete later, unless it was the last one.
+    /// The same, if requests go over an initiator that others may continue to use: they complete
+    /// later, unless this was the last user.
     pub fn leave_initiator(&self, initiator: &Weak<QueuePair>, destroy: impl FnOnce()) {
         if let Some(seat) = &self.receive
             && let Some(unsettled) = seat.lane.remove_receiver(seat.name)
         {
-            // What is shared is not settled by any of those who share it.
+            // The shared receives are not affected by one of their users leaving.
             seat.lane.settle(unsettled);
         }
         if let Some(seat) = &self.send {
@@ -60,8 +59,8 @@ impl Seats {
         }
     }
 
-    /// Has what is under way reported as flushed, in place of a device that is gone.
-    /// Any thread may ask for that.
+    /// Has the outstanding requests reported as flushed, because the device is gone. Any thread may
+    /// call this.
     pub fn abandon(&self) {
         if let Some(seat) = &self.receive {
             seat.lane.abandon_receiver(seat.name);
@@ -71,8 +70,8 @@ impl Seats {
         }
     }
 
-    /// Has the receives reported as flushed that are shared with others, of whom nobody
-    /// is to get a message any more. Any thread may ask for that.
+    /// Has the receives reported as flushed that are shared with others, none of whom can get a
+    /// message any longer. Any thread may call this.
     pub fn abandon_shared(&self) {
         if let Some(seat) = &self.receive {
             seat.lane.abandon_shared(seat.name);

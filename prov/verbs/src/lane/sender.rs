@@ -15,59 +15,59 @@ use crate::failure::Failure;
 use crate::link::Link;
 use crate::sys::ibverbs::IBV_WC_SUCCESS;
 
-/// Requests that may go without a completion of their own, at most.
+/// Largest number of consecutive requests without a completion of their own.
 const MOST_SILENT: usize = 32;
 
-/// The requests that an endpoint has posted. They complete in order, and one that
-/// completes says so for those before it.
+/// The requests that an endpoint has posted. They complete in order, and the completion of one
+/// implies those of the earlier ones.
 pub struct Sender {
     pair: Arc<QueuePair>,
     /// The id of its request 0.
     first: u64,
     reports: Reports,
-    /// The connection; none of an endpoint for datagrams.
+    /// The connection; `None` for an endpoint for datagrams.
     link: Option<Arc<Link>>,
-    /// What is left to tell, by the number of the request.
+    /// The data to report, by the number of the request.
     sent: Box<[Sent]>,
     mask: u32,
     size: u32,
-    /// Requests that it may have under way: `size`, or none once it is abandoned.
+    /// Largest number of outstanding requests: `size`, or 0 once it is abandoned.
     most: u32,
-    /// The oldest request under way.
+    /// The number of the oldest outstanding request.
     head: u32,
     /// The number of the next one.
     tail: u32,
-    /// The number behind the last one that has a completion. No more than
-    /// `most_silent` requests follow without.
+    /// The number after the last request with a completion of its own. At most `most_silent`
+    /// requests follow without.
     signalled: u32,
     most_silent: u32,
-    /// Bytes of a request that brings its memory along.
+    /// Largest number of inline bytes of a request.
     inline: usize,
-    /// Whether any counter of these is bound.
+    /// Whether any counter for these requests is bound.
     is_counting: bool,
 }
 
-/// What the application has asked for.
+/// The application's operation.
 #[derive(Clone, Copy)]
 pub struct Operation {
     /// What kind of operation.
     pub class: OpClass,
-    /// Complete flags: `FI_COMPLETION` where success is reported.
+    /// Complete flags: `FI_COMPLETION` if success is to be reported.
     pub flags: u64,
-    /// The application's.
+    /// The application's context.
     pub context: *mut c_void,
 }
 
-/// How many requests a sender has posted, and how many of these have completed.
+/// The number of requests that a sender has posted, and how many of these have completed.
 #[derive(Clone, Copy, Debug)]
 pub struct Advance {
-    /// Counted around.
+    /// Wraps around.
     pub posted: u32,
     completed: u32,
 }
 
 impl Advance {
-    /// Whether those have completed that were posted when there were so many.
+    /// Whether the first `posted` requests have completed.
     pub fn has_completed(&self, posted: u32) -> bool {
         self.completed.wrapping_sub(posted).cast_signed() >= 0
     }
@@ -78,7 +78,7 @@ struct Sent {
     context: Context,
     len: usize,
     class: OpClass,
-    /// Those of an [`Operation`] that matter here, which are all in one half.
+    /// The flags of an [`Operation`] that are relevant here, all of which are in the lower half.
     flags: u32,
 }
 
@@ -90,7 +90,7 @@ impl Sent {
         self.flags & FI_COMPLETION as u32 != 0
     }
 
-    /// As it is told of where there is more to it.
+    /// Returns the operation for reports that need more than its context.
     fn operation(&self) -> Op {
         let is_inject = self.flags & FI_INJECT as u32 != 0;
         Op {
@@ -112,7 +112,7 @@ const NOTHING: Sent = Sent {
 };
 
 impl Sender {
-    /// For up to `size` requests at once, of up to `inline` bytes inline.
+    /// Creates a sender for up to `size` outstanding requests, of up to `inline` inline bytes.
     pub fn new(
         pair: Arc<QueuePair>,
         reports: Reports,
@@ -143,8 +143,8 @@ impl Sender {
         })
     }
 
-    /// The same, with a completion of each request: others post to its queue pair, too,
-    /// and what has none of its own would fill it.
+    /// The same, with a completion of each request: others post to its queue pair, too, which
+    /// requests without a completion would fill.
     pub fn without_silence(self) -> Self {
         Sender {
             most_silent: 0,
@@ -152,13 +152,13 @@ impl Sender {
         }
     }
 
-    /// Tells these of what completes from now on.
+    /// Sets where later completions are reported.
     pub fn report_to(&mut self, reports: Reports) {
         self.is_counting = reports.counters.count_transmits();
         self.reports = reports;
     }
 
-    /// Its requests are known by this name from now on.
+    /// Sets the name in the ids of its requests.
     pub fn be_named(&mut self, name: Name) {
         self.first = name.request(0);
     }
@@ -169,18 +169,18 @@ impl Sender {
         id & (RECEIVE | SHARED) == 0
     }
 
-    /// Requests that it may have under way.
+    /// Returns the largest number of outstanding requests.
     pub fn size(&self) -> usize {
         self.size as usize
     }
 
-    /// Requests that it has under way.
+    /// Returns the number of outstanding requests.
     #[inline(always)]
     pub fn under_way(&self) -> usize {
         self.tail.wrapping_sub(self.head) as usize
     }
 
-    /// How far it has come.
+    /// Returns the numbers of posted and completed requests.
     pub fn advance(&self) -> Advance {
         Advance {
             posted: self.tail,
@@ -194,7 +194,7 @@ impl Sender {
         self.tail.wrapping_sub(self.head) >= self.most
     }
 
-    /// Why no more can be posted.
+    /// Returns the reason why no more can be posted.
     #[cold]
     pub fn refusal(&self) -> Errno {
         let is_over = self.link.as_ref().is_some_and(|link| !link.is_connected());
@@ -217,12 +217,12 @@ impl Sender {
             OpClass::Send | OpClass::TaggedSend => counters.send.is_some(),
             OpClass::Read | OpClass::FetchAtomic => counters.read.is_some(),
             OpClass::Write | OpClass::Atomic => counters.write.is_some(),
-            // No endpoint of a device has a peer for collective operations.
+            // Endpoints of devices are not used for collective operations.
             OpClass::Transfer => false,
         }
     }
 
-    /// Posts a request, where there is room for it and `room` completions.
+    /// Posts a request, if there is space for it and `room` completions.
     #[inline(always)]
     #[allow(
         clippy::indexing_slicing,
@@ -239,7 +239,7 @@ impl Sender {
             Verb::Read { .. } | Verb::FetchAdd { .. } | Verb::CompareSwap { .. } => false,
         };
         let is_inline = is_sent && work.len <= self.inline && work.keys.is_readable;
-        // Operands are in the request itself.
+        // Operands are part of the request.
         let is_taken_along =
             is_inline || matches!(work.verb, Verb::FetchAdd { .. } | Verb::CompareSwap { .. });
         if !is_inline && !work.keys.are_complete
@@ -247,7 +247,7 @@ impl Sender {
         {
             return refused(operation.class);
         }
-        // Where the device's queue is nearly full, each is to make room soon.
+        // If the device's queue is nearly full, each completion has to free space soon.
         let is_signalled = operation.flags & FI_COMPLETION != 0
             || self.tail.wrapping_sub(self.signalled) >= self.most_silent
             || self.is_counted(operation.class)
@@ -273,7 +273,7 @@ impl Sender {
         Ok(())
     }
 
-    /// A request has completed, and with it those before; how many.
+    /// Handles the completion of a request, and of those before it; returns their number.
     #[inline(always)]
     pub fn completed(&mut self, completion: &WorkCompletion) -> usize {
         let number = completion.wr_id as u32;
@@ -302,7 +302,7 @@ impl Sender {
         }
     }
 
-    /// The last of these may have failed, and some may be counted.
+    /// Handles these completions if the last one may have failed, or some may be counted.
     #[inline(never)]
     fn completed_in_full(&mut self, ahead: u32, completion: &WorkCompletion) -> usize {
         let failure = Failure::of(completion);
@@ -316,7 +316,7 @@ impl Sender {
         ahead as usize + 1
     }
 
-    /// Takes out the oldest request under way.
+    /// Removes the oldest outstanding request.
     #[inline(always)]
     #[allow(
         clippy::indexing_slicing,
@@ -328,7 +328,7 @@ impl Sender {
         sent
     }
 
-    /// Reports all requests under way as flushed, and takes no more; how many.
+    /// Reports all outstanding requests as flushed, and accepts no more; returns their number.
     #[cold]
     pub fn abandon(&mut self) -> usize {
         self.most = 0;
@@ -352,7 +352,7 @@ impl Sender {
     }
 }
 
-/// The memory cannot be named to the device, nor sent along.
+/// Refuses memory that the device has no key for, and that cannot be sent inline.
 #[cold]
 fn refused(class: OpClass) -> Result {
     log::debug!(

@@ -11,18 +11,17 @@ use super::member::{NUMBER_BITS, NUMBER_MASK, NUMBERED, SHARED};
 use super::receiver::Posted;
 use crate::device::{Gather, ProtectionDomain, ReceiveRequest, SharedQueue, XrcDomain};
 
-/// A shared queue, and what is left to tell of the receives in it. Endpoints of
-/// any lane may use it.
+/// A shared queue, with the data to report of its receives. Endpoints of any lane may use it.
 pub struct Shared {
-    /// None yet of XRC, until it is known where it completes.
+    /// Not set for XRC until the completion queue is known.
     queue: OnceLock<Arc<SharedQueue>>,
     size: usize,
     posted: Arc<Lock<Table>>,
-    /// Of XRC, where it completes. Behind the queue, which goes first.
+    /// The completion queue of XRC. Declared after the queue, which is dropped first.
     place: Mutex<Option<Place>>,
 }
 
-/// The lane that a queue of XRC completes in, with room for its requests.
+/// The lane in which a queue of XRC completes, with space for its requests.
 struct Place {
     lane: Arc<Lane>,
     number: u32,
@@ -35,18 +34,18 @@ impl Drop for Place {
     }
 }
 
-/// What is left to tell of the receives.
+/// The data to report of the receives.
 pub(super) struct Table {
     places: Box<[Option<Posted>]>,
     free: Vec<u32>,
-    /// Posted before there is a queue.
+    /// Receives posted before there is a queue.
     early: Vec<(u32, Gather)>,
-    /// Its device is gone, and no place is free any more.
+    /// Whether its device is gone, so that no entry becomes free any longer.
     is_abandoned: bool,
 }
 
 impl Shared {
-    /// For up to `size` receives at once.
+    /// Creates a queue for up to `size` outstanding receives.
     pub fn new(
         pd: &Arc<ProtectionDomain>,
         size: usize,
@@ -59,8 +58,8 @@ impl Shared {
         Ok(Arc::new(this))
     }
 
-    /// The same with XRC: [`Shared::complete_in`] makes the queue, which receives wait
-    /// for.
+    /// Creates a queue for XRC: [`Shared::complete_in`] creates the device's queue, for which
+    /// receives wait.
     pub fn of_xrc(size: usize, kind: LockKind) -> Result<Arc<Self>> {
         Ok(Arc::new(Self::without_queue(size, kind)?))
     }
@@ -86,9 +85,9 @@ impl Shared {
         })
     }
 
-    /// Has a queue of XRC complete in a lane, for messages of all endpoints that use it;
-    /// its number for peers. `-FI_EINVAL` where it completes in another lane already,
-    /// `-FI_ENOSPC` where that has no room.
+    /// Makes a queue of XRC complete in a lane, for messages of all endpoints that use it; returns
+    /// its number for peers. `-FI_EINVAL` if it completes in another lane already, `-FI_ENOSPC` if
+    /// that has no space.
     pub fn complete_in(
         &self,
         lane: &Arc<Lane>,
@@ -114,7 +113,7 @@ impl Shared {
         let mut table = self.posted.lock();
         for (number, local) in std::mem::take(&mut table.early) {
             if let Err(error) = post_to(&queue, number, &local) {
-                // It waits in vain, and ends with the context.
+                // It is never posted, and ends with the context.
                 log::warn!(target: crate::LOG.ep_data, "a receive is lost: {error}");
             }
         }
@@ -128,30 +127,30 @@ impl Shared {
         id & SHARED != 0
     }
 
-    /// The number of the queue of XRC that the request of this id is in.
+    /// Returns the number of the queue of XRC that contains the request with this id.
     #[inline]
     pub(super) fn number_of(id: u64) -> Option<u32> {
         let number = (id >> NUMBER_BITS) as u32 & NUMBER_MASK;
         (id & NUMBERED != 0).then_some(number)
     }
 
-    /// The queue. `-FI_EOPBADSTATE` where there is none yet.
+    /// Returns the queue. `-FI_EOPBADSTATE` if there is none yet.
     pub fn queue(&self) -> Result<&Arc<SharedQueue>> {
         self.queue.get().ok_or(Errno::EOPBADSTATE)
     }
 
-    /// The number of its queue, if that is one of XRC.
+    /// Returns the number of its queue, if that is one of XRC.
     pub fn number(&self) -> Option<u32> {
         self.queue.get()?.number()
     }
 
-    /// Receives that may wait at once.
+    /// Returns the largest number of posted receives.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Posts a receive, as [`Receiver::post`](super::Receiver::post). `-FI_EAGAIN`
-    /// where there is no room, `-FI_ENODEV` where it has been abandoned.
+    /// Posts a receive, as [`Receiver::post`](super::Receiver::post). `-FI_EAGAIN` if there is no
+    /// space, `-FI_ENODEV` if it has been abandoned.
     pub fn post(
         &self,
         local: &Gather,
@@ -163,7 +162,7 @@ impl Shared {
         let Some(&number) = table.free.last() else {
             return Err(table.refusal());
         };
-        // A message may come to it at once, and wait for the lock in `take`.
+        // A message may consume it immediately, and wait for the lock in `take`.
         match self.queue.get() {
             Some(queue) => post_to(queue, number, local)?,
             None => table.early.push((number, *local)),
@@ -175,12 +174,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes the receive that a request was posted for.
+    /// Removes the receive of a request.
     pub(super) fn take(&self, id: u64) -> Option<Posted> {
         take(&self.posted, id)
     }
 
-    /// Takes all receives that wait, for who reports them. There will be no more.
+    /// Removes all posted receives, for the thread that reports them. There will be no more.
     #[cold]
     pub(super) fn abandon(&self) -> Vec<Posted> {
         let mut table = self.posted.lock();
@@ -191,7 +190,7 @@ impl Shared {
     }
 }
 
-/// Takes the receive that a request was posted for.
+/// Removes the receive of a request.
 pub(super) fn take(posted: &Lock<Table>, id: u64) -> Option<Posted> {
     let number = id as u32 & NUMBER_MASK;
     let mut table = posted.lock();
@@ -202,7 +201,7 @@ pub(super) fn take(posted: &Lock<Table>, id: u64) -> Option<Posted> {
     Some(posted)
 }
 
-/// Posts the request that has this place.
+/// Posts the request of this entry.
 #[inline]
 fn post_to(queue: &SharedQueue, place: u32, local: &Gather) -> Result {
     let marks = match queue.number() {

@@ -1,5 +1,5 @@
-//! What members of a lane share with XRC: an initiator, which outlasts those who send
-//! over it, and a receive queue, which completes here whoever uses it.
+//! The objects that members of a lane share with XRC: an initiator, which outlives its senders, and
+//! a receive queue, which completes here for all of its users.
 
 use std::sync::{Arc, Weak};
 
@@ -10,24 +10,23 @@ use super::shared::{Table, take};
 use super::{Everybody, Lane, Name};
 use crate::device::{QueuePair, WorkCompletion};
 
-/// A shared receive queue. There is room for all its completions.
+/// A shared receive queue. There is space for all its completions.
 pub(super) struct Queue {
     posted: Arc<Lock<Table>>,
-    /// The receivers that use it. Nobody says which of them a message was for: the first
-    /// one reports it, to the completion queue that they all have.
+    /// The receivers that use it. The receiver of a message is not known: the first one reports it,
+    /// to the completion queue that they all have.
     pub(super) users: Vec<Name>,
 }
 
-/// Requests of a sender that has left.
+/// The requests of a sender that has left.
 pub(super) struct Departed {
     initiator: Weak<QueuePair>,
-    /// Those that have not completed.
+    /// Number of those that have not completed.
     left: usize,
 }
 
 impl Lane {
-    /// Makes room for all completions of a shared queue. `-FI_ENOSPC` where there is
-    /// none.
+    /// Makes space for all completions of a shared queue. `-FI_ENOSPC` if there is none.
     pub(super) fn make_place(
         &self,
         number: u32,
@@ -49,7 +48,7 @@ impl Lane {
         Ok(())
     }
 
-    /// The queue of that place is gone.
+    /// Handles that the queue with that number is gone.
     pub(super) fn part_with(&self, number: u32, size: usize) {
         if !self.queue.is_own() {
             return;
@@ -61,8 +60,8 @@ impl Lane {
         state.members.room += size;
     }
 
-    /// Takes a sender out, of whose requests nothing is told any more. The room for them
-    /// comes back one by one, as they complete.
+    /// Removes a sender, whose requests are not reported any longer. The space for them is freed
+    /// one by one, as they complete.
     pub(super) fn part_with_sender(&self, name: Name, initiator: &Weak<QueuePair>) {
         let state = &mut self.state.lock().members;
         let Some(sender) = state.senders.remove(name) else {
@@ -76,7 +75,8 @@ impl Lane {
         }
     }
 
-    /// An initiator is gone: nothing over it completes any more, once the queue is empty.
+    /// Handles that an initiator is gone: no request over it completes any longer, once the queue
+    /// is empty.
     pub(super) fn settle_departed(&self) {
         let mut state = self.state.lock();
         state.take_all(&self.queue);
@@ -92,7 +92,7 @@ impl Lane {
 }
 
 impl Everybody {
-    /// A request of a sender that has left has completed.
+    /// Handles the completion of a request of a sender that has left.
     #[cold]
     #[inline(never)]
     pub(super) fn departed_completed(&mut self, name: Name) {
@@ -106,7 +106,7 @@ impl Everybody {
         }
     }
 
-    /// A message has come to a shared queue.
+    /// Handles the completion of a receive in a shared queue.
     pub(super) fn queue_completed(&mut self, number: u32, completion: &WorkCompletion) {
         let Some(queue) = self.queues.get(&number) else {
             return;
@@ -114,7 +114,7 @@ impl Everybody {
         let user = queue.users.first().copied();
         match user.and_then(|name| self.receivers.get(name)) {
             Some(receiver) => receiver.shared_completed(completion),
-            // There is nobody left to tell.
+            // There is no receiver left to report it.
             None => drop(take(&queue.posted, completion.wr_id)),
         }
     }

@@ -19,7 +19,7 @@ const SIZE: usize = 8;
 /// `IBV_WC_REM_ACCESS_ERR`
 const REMOTE_ACCESS: u32 = 10;
 
-/// Hears nothing.
+/// Never has events.
 struct Deaf(OwnedFd);
 
 impl Deaf {
@@ -36,7 +36,7 @@ impl Ear for Deaf {
     }
 }
 
-/// A queue pair that sends and receives, in a lane of its own.
+/// Creates a queue pair that sends and receives, in a lane of its own.
 pub fn endpoint(context: Context, kind: LockKind) -> (Arc<QueuePair>, Seats) {
     let lane = Lane::new(context, kind, 8, Deaf::new()).unwrap();
     let pd = ProtectionDomain::new(context).unwrap();
@@ -52,7 +52,7 @@ pub fn endpoint_over(
     endpoint_of(lane, pd, Some(link), None, Reports::default())
 }
 
-/// A queue pair in this lane, whose receives may be shared.
+/// Creates a queue pair in this lane, whose receives may be shared.
 fn endpoint_of(
     lane: &Arc<Lane>,
     pd: &Arc<ProtectionDomain>,
@@ -129,7 +129,7 @@ fn read(seats: &Seats) {
     seats.receive.as_ref().unwrap().lane.progress();
 }
 
-/// Receives that wait, behind a read of the application's queue.
+/// Returns the number of posted receives, after a read of the application's queue.
 pub fn waiting(seats: &Seats) -> usize {
     read(seats);
     posted(seats)
@@ -171,7 +171,7 @@ fn what_another_thread_ends_is_over_with_the_next_read() {
         send(&seats).unwrap();
         let lane = &seats.receive.as_ref().unwrap().lane;
         {
-            // The application is inside.
+            // The application holds the lock.
             let _inside = lane.state.lock();
             std::thread::scope(|scope| {
                 scope.spawn(|| seats.abandon());
@@ -206,7 +206,7 @@ fn requests_end_with_their_device_though_nobody_says_that_it_is_gone() {
             }
         }
         assert_eq!((posted(&seats), sent(&seats)), (0, 0));
-        // And so is what comes later.
+        // Later requests are refused.
         assert_eq!(send(&seats), Err(Errno::ENODEV));
         assert_eq!(receive(&seats), Err(Errno::ENODEV));
         assert_eq!(lane.state.lock().members.room, lane.queue.size());
@@ -218,7 +218,7 @@ fn requests_end_with_their_device_though_nobody_says_that_it_is_gone() {
     }
 }
 
-/// Whether who sleeps at the lane of these would wake.
+/// Whether a thread that sleeps on the lane of these members would be woken.
 fn is_awake(seats: &Seats) -> bool {
     let watch = &*seats.receive.as_ref().unwrap().lane.queue;
     let now = Timespec {
@@ -256,7 +256,7 @@ fn one_can_sleep_where_the_device_is_gone_and_be_woken() {
     assert_eq!(waiting(&seats), 0);
     assert!(lane.prepare_wait());
     assert!(!is_awake(&seats));
-    // One that comes too late.
+    // A member that is added too late.
     let pd = ProtectionDomain::new(context).unwrap();
     let (_late_pair, late) = endpoint_of(lane, &pd, None, None, Reports::default());
     assert!(is_awake(&seats));
@@ -268,7 +268,7 @@ fn one_can_sleep_where_the_device_is_gone_and_be_woken() {
     assert!(!is_awake(&seats));
 }
 
-/// What two endpoints with a lane each share: receives.
+/// Two endpoints with a lane each, which share receives.
 pub struct Sharing {
     pub context: Context,
     pd: Arc<ProtectionDomain>,
@@ -313,7 +313,7 @@ impl Sharing {
         self.shared.post(&local, context, null_mut(), true)
     }
 
-    /// Which receives have ended.
+    /// Returns which receives have ended.
     pub fn ended(&self) -> Vec<usize> {
         self.ends.iter().for_each(|(_, seats)| read(seats));
         let mut ended: Vec<_> = self
@@ -349,7 +349,7 @@ fn shared_receives_end_with_their_device_once_each() {
         assert_eq!(sharing.ended(), [1, 2, 3]);
         assert_eq!(sharing.post(4), Err(Errno::ENODEV));
         assert!(sharing.ended().is_empty());
-        // The lanes have room for what is theirs, and no more.
+        // The lanes have space for the completions of their own requests, and no more.
         for (_, seats) in &sharing.ends {
             let lane = &seats.receive.as_ref().unwrap().lane;
             assert_eq!(lane.state.lock().members.room, lane.queue.size() - SIZE);
@@ -387,15 +387,15 @@ fn a_shared_receive_that_a_message_comes_to_while_its_endpoint_is_closed_is_repo
     assert_eq!(sharing.post(0), Err(Errno::EAGAIN));
 }
 
-/// A lane of a device.
+/// Creates a lane of a device.
 pub fn lane(context: Context) -> Arc<Lane> {
     Lane::new(context, LockKind::Real, 8, Deaf::new()).unwrap()
 }
 
 #[test]
 fn four_descriptors_that_watch_others_may_be_above_a_lanes() {
-    // Five are all that the system allows: the queue's, those of the layer above and
-    // of its queue, and the application's own.
+    // The kernel allows five: the queue's, those of the layered provider and of its queue, and the
+    // application's own.
     let context = fake::context("fake");
     let manager = crate::manager::Manager::fake(context);
     let lane = Lane::new(context, LockKind::Real, 8, manager).unwrap();
@@ -409,7 +409,7 @@ fn four_descriptors_that_watch_others_may_be_above_a_lanes() {
     }
 }
 
-/// The seats of an endpoint of XRC.
+/// Creates the lane members of an XRC endpoint.
 pub fn seats_over(
     lane: &Arc<Lane>,
     pair: &Arc<QueuePair>,
@@ -431,28 +431,28 @@ pub fn seats_over(
     }
 }
 
-/// Completions that the lane's queue has room for, and those that it holds.
+/// Returns the number of free completion entries of the lane's queue, and its size.
 pub fn room(lane: &Lane) -> (usize, usize) {
     let state = lane.state.lock();
     (state.members.room, state.members.size)
 }
 
-/// The oldest request of a sender has completed.
+/// Completes the oldest request of a sender.
 pub fn complete_oldest(lane: &Lane, name: Name, number: u32) {
     complete(lane, name.request(number), IBV_WC_SUCCESS);
 }
 
-/// The same, by failing.
+/// The same, with a failure.
 pub fn fail_oldest(lane: &Lane, name: Name, number: u32) {
     complete(lane, name.request(number), REMOTE_ACCESS);
 }
 
-/// Has it be flushed.
+/// The same, as flushed.
 pub fn flush_oldest(lane: &Lane, name: Name, number: u32) {
     complete(lane, name.request(number), IBV_WC_WR_FLUSH_ERR);
 }
 
-/// [`fail_oldest`] of a receiver.
+/// [`fail_oldest`] for a receiver.
 pub fn fail_oldest_receive(lane: &Lane, name: Name, number: u32) {
     complete(
         lane,
@@ -505,7 +505,7 @@ fn receives_of_xrc_wait_for_their_queue_and_are_reported_whoever_the_message_is_
     let arrive = |id| {
         lane.state.lock().members.completed(&WorkCompletion {
             wr_id: id,
-            // Of a target that nobody here has.
+            // Of an unknown target.
             qp_num: 4711,
             status: IBV_WC_WR_FLUSH_ERR,
             ..WorkCompletion::default()
@@ -519,7 +519,7 @@ fn receives_of_xrc_wait_for_their_queue_and_are_reported_whoever_the_message_is_
         lane.settle(unsettled);
         assert_eq!(arrive(ids[end + 1]), expected);
     }
-    // Also what nobody was told of makes room for others.
+    // Completions that nobody gets free space for others, too.
     (0..SIZE).for_each(|number| post(number).unwrap());
     assert_eq!(post(0), Err(Errno::EAGAIN));
     assert_eq!(room(&lane).0, all - SIZE);

@@ -1,4 +1,4 @@
-//! One end of a connection on an RC queue pair, and how far it has come.
+//! One end of a connection on an RC queue pair, and its state.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::device::{
 use crate::lane::Seats;
 use crate::link::Link;
 
-/// How long an address or a route may take to be found.
+/// Time limit in milliseconds for resolving an address or a route.
 pub(super) const RESOLVING_MS: i32 = 2000;
 
 /// One end of a connection.
@@ -25,48 +25,48 @@ pub(super) struct Connection {
     pub(super) link: Arc<Link>,
     events: ConnectionEvents,
     pub(super) config: EndConfig,
-    /// The connection data of the request to come.
+    /// The connection data of the request.
     data: Vec<u8>,
 }
 
-/// How far a connection has come.
+/// The stage of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// An address is looked for.
+    /// The address is being resolved.
     Resolving,
-    /// A route is looked for.
+    /// The route is being resolved.
     Routing,
-    /// The peer has been asked.
+    /// The request has been sent.
     Asking,
     /// The peer's request has been accepted.
     Accepting,
     Connected,
-    /// It is over, or did not come about.
+    /// It has ended, or could not be established.
     Ended,
 }
 
-/// What an end of a connection has.
+/// The parameters of an end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct EndConfig {
-    /// The device that its queue pair is of.
+    /// The device of its queue pair.
     pub context: Context,
     /// Whether its receives are shared.
     pub is_shared: bool,
-    /// What it brings.
+    /// Its limits.
     pub terms: Terms,
 }
 
-/// What an endpoint gives to have a connection.
+/// What an endpoint provides for a connection.
 pub struct EndParts {
-    /// Its queue pair, which takes receives.
+    /// Its queue pair, which accepts receives.
     pub pair: Arc<QueuePair>,
-    /// Where its requests are.
+    /// Its lane members.
     pub seats: Seats,
-    /// Who wants to know how far it has come.
+    /// The shared state of the connection.
     pub link: Arc<Link>,
-    /// Whom to tell.
+    /// The source of its events.
     pub events: ConnectionEvents,
-    /// What it has.
+    /// Its parameters.
     pub config: EndConfig,
 }
 
@@ -92,7 +92,7 @@ impl Connection {
         }
     }
 
-    /// Lets the queue pair send and receive.
+    /// Makes the queue pair send and receive.
     pub(super) fn ready(&self) -> Result {
         self.id.ready(&*self.pair, &self.config.terms)
     }
@@ -102,7 +102,7 @@ impl Connection {
             (Stage::Resolving, EventKind::AddressResolved) => self.route(),
             (Stage::Routing, EventKind::RouteResolved) => self.ask(),
             (Stage::Asking, EventKind::Answered) => self.answered(&event.data),
-            // iWARP says that alone: the queue pair is ready.
+            // Only iWARP reports this here: the queue pair is ready.
             (Stage::Asking, EventKind::Established) => {
                 self.connected(message::of_answer(&event.data));
                 Ok(())
@@ -116,7 +116,7 @@ impl Connection {
                 return;
             }
             (Stage::Ended, EventKind::Established) => {
-                // It ended before the peer could be told.
+                // It ended before the peer could be informed.
                 let _ = self.id.disconnect();
                 return;
             }
@@ -183,9 +183,9 @@ impl Connection {
         self.events.failed(error, data);
     }
 
-    /// The peer has ended the connection, or has agreed to its end.
+    /// Handles that the peer has ended the connection, or has confirmed its end.
     fn disconnected(&mut self) {
-        // Whoever has not begun agrees.
+        // The side that did not start the end confirms it.
         let _ = self.id.disconnect();
         self.end();
         self.events.shut_down();
@@ -204,7 +204,7 @@ impl Connection {
         }
     }
 
-    /// Its device has said something.
+    /// Handles an event of its device.
     pub(super) fn device_says(&mut self, event: DeviceEvent) {
         let error = match event {
             DeviceEvent::Failed => Errno::ENODEV,
@@ -218,7 +218,7 @@ impl Connection {
         }
     }
 
-    /// A request has failed, and the queue pair with it.
+    /// Handles that a request has failed, and the queue pair with it.
     pub(super) fn lost(&mut self) {
         match self.stage {
             Stage::Connected => self.disconnected(),
@@ -230,24 +230,24 @@ impl Connection {
         }
     }
 
-    /// Nothing is sent or received any more, and what is under way is flushed.
+    /// Ends sending and receiving; outstanding requests are flushed.
     fn end(&mut self) {
         self.stage = Stage::Ended;
         self.link.set_connected(false);
         enabled::end(&self.pair, &self.seats);
     }
 
-    /// The endpoint is closed.
+    /// Handles the closing of the endpoint.
     pub(super) fn leave(&mut self) {
         if matches!(self.stage, Stage::Connected | Stage::Accepting) {
-            // If it does not get through, closing the identifier does.
+            // If it does not reach the peer, closing the identifier does.
             let _ = self.id.disconnect();
         }
         self.link.set_connected(false);
     }
 }
 
-/// Why a connection did not come about.
+/// Returns the reason why a connection could not be established.
 pub(super) fn cause(status: i32) -> Errno {
     match status {
         status if status < 0 => Errno::new(status),

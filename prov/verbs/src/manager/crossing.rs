@@ -1,9 +1,9 @@
-//! Connections of XRC. Each is two: one from the own initiator to a target of the peer,
-//! which the one asks for, and then one back, which the other asks for by itself. Those
-//! who send from one completion queue to one host share an initiator: the first one
-//! connects it, and the others only ask (by datagrams) whether they may use it. Once both
-//! ways are there RDMA CM is told to forget them, as the provider's peers do: the end of
-//! a connection is not told.
+//! Connections of XRC. Each consists of two: one from the own initiator to a target of the peer,
+//! which the first side requests, and then one back, which the other side requests. Endpoints that
+//! send from one completion queue to one host share an initiator: the first one connects it, and
+//! the others only request (by datagrams) to use it. Once both directions are established, RDMA CM
+//! is told to forget them, as the provider's peers do: the end of a connection is not reported to
+//! the peer.
 
 mod steps;
 #[cfg(test)]
@@ -25,18 +25,18 @@ use crate::device::{
     Target, XrcDomain,
 };
 
-/// What an endpoint of XRC has besides.
+/// The additional objects of an XRC endpoint.
 #[derive(Clone)]
 pub struct XrcEnd {
-    /// Where targets are.
+    /// The domain of its targets.
     pub domain: Arc<XrcDomain>,
-    /// Where initiators are.
+    /// The protection domain of its initiators.
     pub pd: Arc<ProtectionDomain>,
-    /// Where its sends complete.
+    /// The queue of its send completions.
     pub queue: Arc<CompletionQueue>,
     /// The number of its receive queue.
     pub receives: u32,
-    /// What initiators are made with: requests, pieces of each, bytes of inline ones.
+    /// The parameters of initiators: requests, segments of each, bytes of inline ones.
     pub sends: usize,
     pub send_pieces: usize,
     pub inline: usize,
@@ -46,15 +46,15 @@ pub struct XrcEnd {
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     pub hello: Hello,
-    /// It is a datagram: the initiator is connected already.
+    /// Whether it is a datagram: the initiator is connected already.
     pub is_datagram: bool,
 }
 
 impl Asked {
-    /// What a message asks for.
+    /// Decodes the request in a message.
     pub(super) fn of(message: &[u8], is_datagram: bool) -> Result<(Self, &[u8])> {
         let (hello, data) = Hello::of(message)?;
-        // There is a target where there is a connection.
+        // A target is given if and only if the initiator is connected.
         match is_datagram == (hello.target != 0) {
             true => Ok((Asked { hello, is_datagram }, data)),
             false => Err(Errno::EPROTO),
@@ -62,21 +62,21 @@ impl Asked {
     }
 }
 
-/// How far a connection has come.
+/// The stage of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// For the initiator, which another one connects.
+    /// Waiting for the initiator, which another connection establishes.
     Waiting,
     Resolving,
     Routing,
-    /// The peer has been asked.
+    /// The request has been sent.
     Asking,
-    /// The peer has answered, and is to ask for the way back.
+    /// The peer has answered, and has to request the way back.
     Answered,
     /// The peer's request has been accepted.
     Accepting,
     Connected,
-    /// It is over, or did not come about.
+    /// It has ended, or could not be established.
     Ended,
 }
 
@@ -85,37 +85,38 @@ pub(super) struct Crossing {
     parts: EndParts,
     xrc: XrcEnd,
     stage: Stage,
-    /// Whether this end asked first.
+    /// Whether this end sent the first request.
     is_first: bool,
     own: Option<SocketAddress>,
-    /// Whom to ask.
+    /// The address for requests.
     pub peer: SocketAddress,
-    /// What it tells the peer.
+    /// The data for the peer.
     hello: Hello,
-    /// The connection data of the request to come; behind that, the peer's.
+    /// The connection data of the request; after that, the peer's.
     data: Vec<u8>,
     asking: Option<Part>,
     asked: Option<Part>,
-    /// Where the way back is asked for.
+    /// The listeners for the request of the way back.
     doors: Vec<Part>,
-    /// What came there too early.
+    /// A request that arrived there too early.
     early: Option<(Id, Asked)>,
     initiator: Option<Arc<QueuePair>>,
-    /// Whether the peer did not know an initiator's target any more.
+    /// Whether the request was repeated because the peer did not know an initiator's target any
+    /// longer.
     has_retried: bool,
     target: Option<Target>,
-    /// An answer to a datagram, which may have been lost.
+    /// The answer to a datagram, which may have been lost.
     answer: Option<Answer>,
 }
 
-/// An identifier of a connection, by the name that its events come with.
+/// An identifier of a connection, with the name of its events.
 struct Part {
     key: EndKey,
     id: Id,
     is_datagram: bool,
 }
 
-/// What a part is for.
+/// The purpose of an identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Asking,
@@ -128,19 +129,19 @@ struct Answer {
     data: Vec<u8>,
 }
 
-/// Who asks by a datagram: its host, port and tag, and whether it is for the way back.
+/// The sender of a datagram: its host, port and tag, and whether it is for the way back.
 type Caller = (IpAddr, u16, u32, bool);
 
-/// Where an initiator is shared: from the completion queue of this address to a host.
+/// The key under which an initiator is shared: the address of the completion queue, and the host.
 type Way = (usize, IpAddr);
 
-/// The initiators of a fabric, and who is interested in them.
+/// The initiators of a fabric, and the connections that wait for them.
 #[derive(Default)]
 pub(super) struct Initiators {
     known: HashMap<Way, Initiator>,
-    /// Who need wait no more.
+    /// Connections that need not wait any longer.
     ready: Vec<EndKey>,
-    /// Whom datagrams have been answered for.
+    /// The connections for which datagrams have been answered.
     answered: HashMap<Caller, EndKey>,
 }
 
@@ -152,7 +153,7 @@ struct Initiator {
 }
 
 impl Initiators {
-    /// The one that leads somewhere, or is about to.
+    /// Returns the initiator that is connected or being connected.
     fn find(&mut self, way: Way) -> Option<(Arc<QueuePair>, &mut Initiator)> {
         let known = self.known.get_mut(&way)?;
         let pair = known.pair.upgrade().filter(|pair| !pair.has_failed())?;
@@ -164,8 +165,7 @@ impl Initiators {
         known.is_some_and(|known| known.target.is_none())
     }
 
-    /// An initiator does not lead to where it should, or not any more: another one is to
-    /// be made.
+    /// Forgets an initiator that is not connected as it should be: another one has to be created.
     fn forget(&mut self, way: Way, pair: &Arc<QueuePair>) {
         let is_it = |known: &Initiator| std::ptr::eq(known.pair.as_ptr(), Arc::as_ptr(pair));
         if self.known.get(&way).is_some_and(is_it)
@@ -176,7 +176,7 @@ impl Initiators {
     }
 }
 
-/// Why a connection did not come about, with the peer's data.
+/// The reason why a connection could not be established, with the peer's data.
 type Failure = (Errno, Vec<u8>);
 
 fn plain(error: Errno) -> Failure {
@@ -209,7 +209,7 @@ fn port_of(address: Option<SocketAddress>) -> u16 {
 }
 
 impl State {
-    /// Asks a peer for a connection.
+    /// Requests a connection from a peer.
     pub(super) fn cross(
         &mut self,
         parts: EndParts,
@@ -227,7 +227,7 @@ impl State {
         self.keep(key, crossing, outcome)
     }
 
-    /// Says yes to a peer that asks.
+    /// Accepts the request of a peer.
     pub(super) fn cross_back(
         &mut self,
         parts: EndParts,
@@ -254,7 +254,7 @@ impl State {
         self.keep(key, crossing, outcome)
     }
 
-    /// Keeps what has begun, and nothing of what has not.
+    /// Keeps a connection that has begun, and clears one that has not.
     fn keep(&mut self, key: EndKey, mut crossing: Crossing, begun: Result) -> Result<EndKey> {
         if let Err(error) = begun {
             self.clear(&mut crossing);
@@ -267,7 +267,7 @@ impl State {
         Ok(key)
     }
 
-    /// Takes a connection out, to be worked on.
+    /// Removes a connection while it is being processed.
     fn take_out(&mut self, key: EndKey) -> Option<Box<Crossing>> {
         let end = self.ends.get_mut(key)?;
         match std::mem::replace(end, End::Away) {
@@ -285,7 +285,7 @@ impl State {
         }
     }
 
-    /// Lets those go on who need wait no more.
+    /// Resumes the connections that need not wait any longer.
     pub(super) fn resume(&mut self) {
         while let Some(key) = self.initiators.ready.pop() {
             let Some(mut crossing) = self.take_out(key) else {
@@ -300,7 +300,7 @@ impl State {
         }
     }
 
-    /// Something has happened to an identifier of a connection.
+    /// Handles an event of an identifier of a connection.
     pub(super) fn part_happened(&mut self, of: EndKey, role: Role, event: Event) {
         let Some(mut crossing) = self.take_out(of) else {
             return;
@@ -352,7 +352,7 @@ impl State {
             (Role::Asking, _, EventKind::Rejected) => {
                 Err(refused(&event, event.status == REJECTED_BY_PEER))
             }
-            // What answers a datagram with no.
+            // The negative answer to a datagram.
             (Role::Asking, Stage::Asking, EventKind::Failed)
                 if event.status >= 0 && is_datagram(&crossing.asking) =>
             {
@@ -362,7 +362,7 @@ impl State {
                 }
                 Err(refused(&event, event.status == DATAGRAM_REJECTED_BY_PEER))
             }
-            // RDMA CM has done its part.
+            // RDMA CM is not needed any longer.
             (
                 Role::Asking,
                 Stage::Connected | Stage::Accepting,
@@ -388,7 +388,7 @@ impl State {
         }
     }
 
-    /// Answers a datagram that has been answered before; whether it has been.
+    /// Repeats the answer to a datagram that was answered before; returns whether it was.
     pub(super) fn answer_again(&mut self, id: &mut Id, asked: &Asked) -> bool {
         let caller = caller_of(id, asked);
         let key = caller.and_then(|caller| self.initiators.answered.get(&caller));
@@ -398,7 +398,7 @@ impl State {
         }
     }
 
-    /// Both ways are there.
+    /// Handles that both directions are established.
     fn connected(&mut self, crossing: &mut Crossing) {
         crossing.stage = Stage::Connected;
         if let Some(mut part) = crossing.asked.take() {
@@ -418,13 +418,13 @@ impl State {
         crossing.parts.events.failed(error, &data);
     }
 
-    /// The application hears that the connection is over.
+    /// Ends a connection, with an event for the application.
     fn part_ways(&mut self, crossing: &mut Crossing) {
         self.clear(crossing);
         crossing.parts.events.shut_down();
     }
 
-    /// Nothing is left but what requests under way need.
+    /// Frees everything that outstanding requests do not need.
     fn clear(&mut self, crossing: &mut Crossing) {
         crossing.stage = Stage::Ended;
         crossing.parts.link.set_connected(false);
@@ -436,7 +436,7 @@ impl State {
         if let Some(Answer { to, .. }) = crossing.answer.take() {
             self.initiators.answered.remove(&to);
         }
-        // Nobody else connects it.
+        // No other connection establishes it.
         if let (Some(pair), Ok(way)) = (crossing.initiator.take(), crossing.way())
             && self.initiators.is_unconnected(way)
         {
@@ -445,7 +445,7 @@ impl State {
         crossing.target = None;
     }
 
-    /// Ends a connection; the application hears of it, the peer does not.
+    /// Ends a connection, with an event for the application, but not for the peer.
     pub(super) fn uncross(&mut self, key: EndKey) -> Result {
         let Some(mut crossing) = self.take_out(key) else {
             return Err(Errno::ENOTCONN);
@@ -463,13 +463,14 @@ impl State {
         outcome
     }
 
-    /// The endpoint is closed.
+    /// Handles the closing of the endpoint.
     pub(super) fn leave(&mut self, mut crossing: Box<Crossing>) {
         self.clear(&mut crossing);
         self.resume();
     }
 
-    /// A request has failed, and with it the initiator and those who share that.
+    /// Handles that a request has failed, and with it the initiator and all connections that share
+    /// it.
     pub(super) fn lose_crossing(&mut self, key: EndKey) {
         let Some(End::Crossing(crossing)) = self.ends.get(key) else {
             return;
@@ -482,7 +483,7 @@ impl State {
         }
     }
 
-    /// A device has said something.
+    /// Handles an event of a device.
     pub(super) fn device_says_to_crossings(&mut self, context: Context, event: DeviceEvent) {
         let keys: Vec<_> = self.ends.keys().collect();
         for key in keys {
@@ -504,7 +505,7 @@ impl State {
     }
 }
 
-/// `IB_SIDR_REJECT`: the peer itself has said no to a datagram.
+/// `IB_SIDR_REJECT`: the peer itself has rejected a datagram.
 const DATAGRAM_REJECTED_BY_PEER: i32 = 2;
 
 fn refused(event: &Event, is_by_peer: bool) -> Failure {
@@ -515,7 +516,7 @@ fn refused(event: &Event, is_by_peer: bool) -> Failure {
     (Errno::ECONNREFUSED, data)
 }
 
-/// Who asks; `None` for what is no datagram.
+/// Returns the sender of a request; `None` if it is not a datagram.
 fn caller_of(id: &Id, asked: &Asked) -> Option<Caller> {
     let Hello {
         port,
@@ -537,7 +538,7 @@ impl Crossing {
                 port: 0,
                 target: 0,
                 queue: xrc.receives,
-                // Nobody is to guess it. All ones are none.
+                // It must not be guessed. All ones is invalid.
                 tag: RandomState::new().hash_one(()) as u32 >> 1,
             },
             parts,
@@ -581,7 +582,7 @@ impl Crossing {
         Ok(Arc::new(pair))
     }
 
-    /// What the peer's initiator leads to: a new target, or one that is there.
+    /// Returns the target for the peer's initiator: a new one, or an existing one.
     fn target_for(&self, id: &Id, asked: &Asked) -> Result<Target> {
         let XrcEnd { domain, pd, .. } = &self.xrc;
         match asked.hello.target {
@@ -598,7 +599,7 @@ impl Crossing {
         let (Some(part), Some(pair)) = (&mut self.asking, &self.initiator) else {
             return Err(Errno::EINVAL);
         };
-        // What it led to is gone in the meantime.
+        // Its target is gone in the meantime.
         if part.is_datagram && target == 0 {
             return Err(Errno::ECONNREFUSED);
         }
@@ -614,7 +615,7 @@ impl Crossing {
         })
     }
 
-    /// Answers once more, if this was answered; whether it was.
+    /// Repeats the answer, if there was one; returns whether there was.
     fn answer_again(&mut self, id: &mut Id, caller: Caller) -> bool {
         let (Some(answer), Some(target)) = (&self.answer, &self.target) else {
             return false;
@@ -633,7 +634,7 @@ impl Crossing {
         true
     }
 
-    /// Whether an event of its device ends it, and why.
+    /// Returns the reason why an event of its device ends it, if it does.
     fn concerned_by(&self, event: DeviceEvent) -> Option<Errno> {
         match event {
             DeviceEvent::Failed => Some(Errno::ENODEV),
@@ -650,7 +651,7 @@ impl Crossing {
         }
     }
 
-    /// Its own address.
+    /// Returns its own address.
     pub fn local_address(&self) -> Option<SocketAddress> {
         let part = self.asking.as_ref().or(self.asked.as_ref());
         let known = part.and_then(|part| part.id.local_address());

@@ -1,5 +1,4 @@
-//! Queue pairs of enabled endpoints, connected or not, for when their device goes
-//! away.
+//! Queue pairs of enabled endpoints, connected or not, in case their device goes away.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use prov_base::errno::{Errno, Result};
 use crate::device::{Context, QueuePair};
 use crate::lane::Seats;
 
-/// All of a fabric.
+/// All queue pairs of a fabric.
 #[derive(Default)]
 pub struct Enabled {
     /// By [`key`].
@@ -24,13 +23,13 @@ struct Pair {
     seats: Seats,
 }
 
-/// No two pairs that are there have the same.
+/// Returns a key that is unique among existing pairs.
 fn key(pair: &Arc<QueuePair>) -> usize {
     Arc::as_ptr(pair).addr()
 }
 
 impl Enabled {
-    /// Adds the queue pair of an endpoint, with where its requests are.
+    /// Adds the queue pair of an endpoint, with its lane members.
     pub fn add(&mut self, context: Context, pair: Arc<QueuePair>, seats: Seats) {
         let added = Pair {
             context,
@@ -38,18 +37,18 @@ impl Enabled {
             seats,
         };
         self.pairs.insert(key(&added.pair), added);
-        // It may have been made just before the device failed.
+        // It may have been created just before the device failed.
         if self.failed.contains(&context) {
             self.device_failed(context);
         }
     }
 
-    /// Forgets a queue pair.
+    /// Removes a queue pair.
     pub fn remove(&mut self, pair: &Arc<QueuePair>) {
         self.pairs.remove(&key(pair));
     }
 
-    /// All that is under way on a device ends, also what was to be flushed already.
+    /// Ends all outstanding requests on a device, including those that were to be flushed.
     pub fn device_failed(&mut self, context: Context) {
         if !self.failed.contains(&context) {
             self.failed.push(context);
@@ -59,16 +58,16 @@ impl Enabled {
         for pair in pairs() {
             are_over &= is_over(pair.pair.end_for_all(), &pair.seats);
         }
-        // What they share waits for ever once the last one has ended: the device
-        // flushes what is a pair's own.
+        // Shared receives would wait for ever once the last pair has ended: the device flushes only
+        // a pair's own.
         if are_over {
             pairs().for_each(|pair| pair.seats.abandon_shared());
         }
     }
 }
 
-/// Ends the requests of a queue pair: its device flushes them, or else it is gone
-/// and they are reported as flushed here. Whether they have ended.
+/// Ends the requests of a queue pair: its device flushes them, or it is gone and they are reported
+/// as flushed here. Returns whether they have ended.
 pub fn end(pair: &QueuePair, seats: &Seats) -> bool {
     is_over(pair.end(), seats)
 }
@@ -78,7 +77,7 @@ fn is_over(ended: Result, seats: &Seats) -> bool {
         return true;
     };
     log::warn!(target: crate::LOG.ep_ctrl, "a queue pair does not end: {error}");
-    // Otherwise messages may still come to its receives.
+    // Otherwise messages may still arrive in its receives.
     let is_gone = matches!(error, Errno::ENODEV | Errno::EIO);
     if is_gone {
         seats.abandon();
@@ -95,7 +94,7 @@ mod tests {
     use crate::lane;
     use crate::lane::tests::{Sharing, receive, waiting};
 
-    /// With three receives.
+    /// Creates an endpoint with three receives.
     fn endpoint(context: Context) -> (Arc<QueuePair>, Seats) {
         let (pair, seats) = lane::tests::endpoint(context, LockKind::Real);
         for _ in 0..3 {
@@ -140,7 +139,7 @@ mod tests {
         }
         enabled.add(two, other.0.clone(), other.1.clone());
         enabled.remove(&closed.0);
-        // The device dies before it has flushed them.
+        // The device fails before it has flushed them.
         end(&ended.0, &ended.1);
         assert_eq!(waiting(&ended.1), 3);
         fake::answer(Err(Errno::EIO));

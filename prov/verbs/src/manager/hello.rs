@@ -1,15 +1,15 @@
-//! What goes in front of the connection data with XRC: 16 bytes, numbers in network
-//! order. The layout is that of the provider's peers.
+//! The 16 bytes before the connection data with XRC; numbers are in network byte order. The layout
+//! is that of the provider's peers.
 
 use prov_base::errno::{Errno, Result};
 
 use super::message;
 use crate::device::is_number;
 
-/// Bytes of it.
+/// Number of its bytes.
 pub const SIZE: usize = 16;
 
-/// Most bytes of connection data behind it.
+/// Largest number of bytes of connection data after it.
 pub const DATA_LIMIT: usize = super::DATA_LIMIT - SIZE;
 
 const VERSION: u8 = 2;
@@ -17,21 +17,21 @@ const VERSION: u8 = 2;
 /// See the [module](self) description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Whether this is about the way back, which the one that was asked asks for.
+    /// Whether this is the request of the way back, which the side that was asked first sends.
     pub is_reciprocal: bool,
-    /// Where who asks first hears of the way back; else a port of the sender, that tells
-    /// its requests apart.
+    /// In the first request, the port at which its sender listens for the way back; otherwise a
+    /// port of the sender that distinguishes its requests.
     pub port: u16,
-    /// The target on the peer's side that the sender's initiator leads to already, or 0.
+    /// The target on the peer's side to which the sender's initiator is connected already, or 0.
     pub target: u32,
     /// The sender's receive queue.
     pub queue: u32,
-    /// Whoever asks first chooses it, and finds it in what belongs to that.
+    /// Chosen by the sender of the first request, and returned in all related messages.
     pub tag: u32,
 }
 
 impl Hello {
-    /// A message that begins with this.
+    /// Encodes a message that begins with this.
     pub fn with(&self, data: &[u8]) -> Vec<u8> {
         let mut message = vec![VERSION, self.is_reciprocal.into()];
         message.extend(self.port.to_be_bytes());
@@ -45,11 +45,10 @@ impl Hello {
         message
     }
 
-    /// What a message begins with, and the data behind it.
+    /// Decodes the start of a message; returns it with the data after it.
     ///
     /// # Errors
-    /// `-FI_EPROTO` for one that is too short or of another version, or with numbers that
-    /// nothing has.
+    /// `-FI_EPROTO` for one that is too short or of another version, or with invalid numbers.
     pub fn of(message: &[u8]) -> Result<(Self, &[u8])> {
         let (&[version, reciprocal, p0, p1, ref numbers @ ..], rest) =
             message.split_first_chunk::<SIZE>().ok_or(Errno::EPROTO)?;
@@ -135,7 +134,7 @@ mod tests {
         for len in 0..SIZE {
             assert_eq!(Hello::of(&whole[..len]), Err(Errno::EPROTO), "{len}");
         }
-        // The version, what is reciprocal, and numbers of more than 24 bits.
+        // The version, the reciprocal flag, and numbers of more than 24 bits.
         for (at, byte) in [(0, 1), (0, 3), (1, 2), (4, 1), (8, 0x80)] {
             let mut bytes = whole.clone();
             bytes[at] = byte;

@@ -1,16 +1,16 @@
-//! Connection data as the provider's peers have it: a byte that says how long it
-//! is, then the data. What the system adds to fill its message is cut off. Between
-//! InfiniBand addresses a request begins with RDMA CM's own header.
+//! Connection data in the format of the provider's peers: a length byte, then the data. Padding
+//! that the system adds is removed. Between InfiniBand addresses a request begins with RDMA CM's
+//! own header.
 
 use crate::address::SocketAddress;
 
-/// Most bytes of connection data.
+/// Largest number of bytes of connection data.
 pub const DATA_LIMIT: usize = 55;
 
-/// Bytes of RDMA CM's header.
+/// Number of bytes of RDMA CM's header.
 const HEADER: usize = 36;
 
-/// What goes with a request from here to `peer`.
+/// Returns the private data of a request to `peer`.
 pub fn request(own: Option<&SocketAddress>, peer: Option<&SocketAddress>, data: &[u8]) -> Vec<u8> {
     let mut message = match (own, peer) {
         (Some(SocketAddress::Infiniband(own)), Some(SocketAddress::Infiniband(peer))) => {
@@ -22,10 +22,10 @@ pub fn request(own: Option<&SocketAddress>, peer: Option<&SocketAddress>, data: 
     message
 }
 
-/// RDMA CM's header: a version, which the system fills in; an IP version, of
-/// which 0 has it look at no IP addresses; the sender's port and both GIDs.
+/// Returns RDMA CM's header: a version, which the system fills in; an IP version, where 0 means
+/// that there are no IP addresses; the sender's port and both GIDs.
 fn header(own: &[u8; 48], peer: &[u8; 48]) -> Vec<u8> {
-    // `sockaddr_ib`: the GID is behind 8 bytes, the port ends the service id.
+    // In a `sockaddr_ib` the GID follows 8 bytes, and the port is the end of the service id.
     let gid =
         |address: &'_ [u8; 48]| -> Vec<u8> { address.iter().skip(8).take(16).copied().collect() };
     let mut header = vec![0, 0];
@@ -35,7 +35,7 @@ fn header(own: &[u8; 48], peer: &[u8; 48]) -> Vec<u8> {
     header
 }
 
-/// What goes with an answer.
+/// Returns the private data of an answer.
 pub fn answer(data: &[u8]) -> Vec<u8> {
     let data = data.get(..DATA_LIMIT).unwrap_or(data);
     let mut message = vec![data.len() as u8];
@@ -43,7 +43,7 @@ pub fn answer(data: &[u8]) -> Vec<u8> {
     message
 }
 
-/// The data in a request from `peer`.
+/// Returns the data in a request from `peer`.
 pub fn of_request<'a>(peer: Option<&SocketAddress>, message: &'a [u8]) -> &'a [u8] {
     match peer {
         Some(SocketAddress::Infiniband(_)) => of_answer(message.get(HEADER..).unwrap_or(&[])),
@@ -51,7 +51,7 @@ pub fn of_request<'a>(peer: Option<&SocketAddress>, message: &'a [u8]) -> &'a [u
     }
 }
 
-/// The data in an answer.
+/// Returns the data in an answer.
 pub fn of_answer(message: &[u8]) -> &[u8] {
     match message {
         [] => &[],

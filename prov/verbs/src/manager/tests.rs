@@ -1,4 +1,4 @@
-//! Connections, of which the test says what RDMA CM says.
+//! Connections, with the events of RDMA CM chosen by the test.
 
 use std::ptr::null_mut;
 
@@ -18,7 +18,7 @@ use crate::lane::tests::{
 use crate::link::Link;
 use crate::sys::ibverbs::IBV_QPS_INIT;
 
-/// An endpoint with a connection to a peer, or one that begins.
+/// An endpoint with a connection to a peer, established or in progress.
 struct Endpoint {
     manager: Arc<Manager>,
     key: EndKey,
@@ -49,7 +49,7 @@ impl Endpoint {
         endpoint
     }
 
-    /// One that has said yes to a peer that asks.
+    /// Creates an endpoint that has accepted the request of a peer.
     fn accepting() -> Self {
         Self::open(fake::context("fake"), |manager, parts| {
             let mut id = Id::new(&manager.channel, PortSpace::Tcp, 0).unwrap();
@@ -111,7 +111,7 @@ impl Endpoint {
         });
     }
 
-    /// What the application is told of.
+    /// Returns the events for the application.
     fn told(&self) -> Vec<Told> {
         let mut told = Vec::new();
         loop {
@@ -141,7 +141,7 @@ impl Endpoint {
     }
 }
 
-/// What RDMA CM was asked for.
+/// Returns the calls of RDMA CM.
 fn asked() -> Vec<Kind> {
     cm::calls().iter().map(|call| call.kind).collect()
 }
@@ -166,7 +166,7 @@ fn a_request_that_fails_ends_its_connection_at_both_ends() {
         assert_eq!(endpoint.told_in_a_turn(), [Told::ShutDown]);
         assert_eq!(asked(), [Kind::Disconnect]);
         assert_eq!(send(seats), Err(Errno::ENOTCONN));
-        // Once.
+        // Only once.
         fail_oldest(lane, name(&seats.send), if is_receive { 0 } else { 1 });
         assert_eq!(endpoint.told_in_a_turn(), []);
         endpoint.happens(EventKind::Disconnected, 0, &[]);
@@ -183,7 +183,7 @@ fn a_request_that_fails_behind_the_end_of_its_connection_says_nothing() {
     let name = endpoint.seats.send.as_ref().unwrap().name;
     fail_oldest(&endpoint.lane, name, 0);
     assert_eq!(endpoint.told_in_a_turn(), []);
-    // Nor of one that is closed.
+    // Nor for one that is closed.
     let endpoint = Endpoint::connected();
     send(&endpoint.seats).unwrap();
     let name = endpoint.seats.send.as_ref().unwrap().name;
@@ -199,7 +199,7 @@ fn what_is_flushed_before_a_connection_has_ended_ends_it() {
     send(&endpoint.seats).unwrap();
     flush_oldest(&endpoint.lane, name, 0);
     assert_eq!(endpoint.told_in_a_turn(), [Told::ShutDown]);
-    // Behind that, it is no news.
+    // After that event, it is expected.
     let endpoint = Endpoint::connected();
     let name = endpoint.seats.send.as_ref().unwrap().name;
     send(&endpoint.seats).unwrap();
@@ -212,7 +212,7 @@ fn what_is_flushed_before_a_connection_has_ended_ends_it() {
 fn a_connection_that_is_lost_before_the_peer_knows_of_it_is_ended_when_it_does() {
     let endpoint = Endpoint::accepting();
     let name = endpoint.seats.send.as_ref().unwrap().name;
-    // The peer's first message may have been here, and be answered.
+    // The peer's first message may have arrived, and be answered.
     send(&endpoint.seats).unwrap();
     fail_oldest(&endpoint.lane, name, 0);
     assert_eq!(
@@ -229,13 +229,13 @@ fn a_connection_that_is_lost_before_the_peer_knows_of_it_is_ended_when_it_does()
 fn iwarp_says_of_a_connection_that_it_is_there_and_that_is_all() {
     fake::states();
     let endpoint = Endpoint::asking_on(fake::iwarp("fake"));
-    // The system goes on from there.
+    // The system does the rest.
     assert_eq!(fake::states(), [IBV_QPS_INIT]);
     asked();
     endpoint.happens(EventKind::Established, 0, b"\x07welcome");
     assert_eq!(fake::states(), []);
     assert_eq!(endpoint.told(), [Told::Connected(b"welcome".to_vec())]);
-    // There is no answer to say more of.
+    // There is no answer to confirm.
     assert_eq!(asked(), []);
     assert_eq!(send(&endpoint.seats), Ok(()));
     endpoint.happens(EventKind::Disconnected, 0, &[]);
@@ -250,7 +250,7 @@ fn a_rejection_has_its_data_whoever_says_it() {
         let data = b"no".to_vec();
         assert_eq!(endpoint.told(), [Told::Failed(Errno::ECONNREFUSED, data)]);
     }
-    // RDMA CM itself.
+    // By RDMA CM itself.
     let endpoint = Endpoint::asking();
     endpoint.happens(EventKind::Rejected, 8, b"\x02no");
     assert_eq!(

@@ -1,5 +1,5 @@
-//! What tells a manager that there is something to do: the channel of its
-//! connections, those that are lost, and the devices, which all managers of the process share.
+//! The descriptors that wake a manager: the channel of its connections, its lost connections, and
+//! the devices, which all managers of the process share.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -11,16 +11,16 @@ use rustix::time::Timespec;
 use super::Manager;
 use crate::device::{Context, DeviceEvent, contexts};
 
-/// What has something.
+/// The sources with events.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ready {
     /// The channel.
     pub channel: bool,
-    /// Connections that are lost.
+    /// Whether connections are lost.
     pub lost: bool,
-    /// Some device.
+    /// Whether any device has an event.
     pub devices: bool,
-    /// These devices will say nothing any more. Told once of each.
+    /// Devices without further events. Reported once for each.
     pub gone: Vec<Context>,
 }
 
@@ -29,12 +29,11 @@ pub struct Watch(OwnedFd);
 
 const CHANNEL: u64 = 0;
 const LOST: u64 = 1;
-/// That of the first device; the others follow.
+/// The number of the first device; the others follow.
 const DEVICE: u64 = 2;
 
 impl Watch {
-    /// Watches a channel, what says that connections are lost, and the devices that can
-    /// be watched.
+    /// Watches a channel, the list of lost connections, and the devices that can be watched.
     pub fn new(channel: BorrowedFd<'_>, lost: BorrowedFd<'_>) -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd: BorrowedFd<'_>, what| {
@@ -59,18 +58,18 @@ impl Watch {
         Ok(Watch(epoll))
     }
 
-    /// Whether anything has something now.
+    /// Whether any source has an event now.
     pub fn has_some(&self) -> bool {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
         let now = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // A call that is interrupted may be made again.
+        // An interrupted call may be repeated.
         poll(&mut fds, Some(&now)) != Ok(0)
     }
 
-    /// What has something now.
+    /// Returns the sources with events now.
     pub fn ready(&self) -> Ready {
         let now = Timespec {
             tv_sec: 0,
@@ -83,14 +82,14 @@ impl Watch {
         let count = epoll::wait(&self.0, &mut events, Some(&now)).unwrap_or(0);
         let ready = sort(events.get(..count).unwrap_or_default(), contexts());
         for context in &ready.gone {
-            // It would be told for ever.
+            // It would be reported for ever.
             let _ = epoll::delete(&self.0, context.as_fd());
         }
         ready
     }
 }
 
-/// What these events are of.
+/// Returns the sources of these events.
 fn sort(events: &[epoll::Event], contexts: &[Context]) -> Ready {
     let mut ready = Ready::default();
     for event in events {
@@ -124,15 +123,15 @@ impl AsRawFd for Watch {
 /// The managers of the process.
 static MANAGERS: Mutex<Vec<Weak<Manager>>> = Mutex::new(Vec::new());
 
-/// Has a manager hear of devices.
+/// Registers a manager for events of devices.
 pub fn join(manager: &Arc<Manager>) {
     let mut managers = MANAGERS.lock().unwrap_or_else(PoisonError::into_inner);
     managers.retain(|known| known.strong_count() != 0);
     managers.push(Arc::downgrade(manager));
 }
 
-/// Takes what devices say, and tells all managers. The caller has none of their
-/// locks.
+/// Reads the events of devices, and passes them on to all managers. The caller must not hold any of
+/// their locks.
 pub fn hear_devices() {
     for context in contexts() {
         while let Some(event) = context.next_event() {

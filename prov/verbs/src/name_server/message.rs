@@ -1,13 +1,13 @@
-//! What is said to name servers, and by them: a head of 8 bytes, a service of 4 in
-//! the host's order, a name of 32.
+//! The messages to and from name servers: a head of 8 bytes, a service of 4 in the host's byte
+//! order, a name of 32.
 
-/// Bytes of a head: version, command, two of no meaning, status.
+/// Number of bytes of a head: version, command, two unused bytes, status.
 pub const HEAD: usize = 8;
-/// Bytes of a service.
+/// Number of bytes of a service.
 pub const SERVICE: usize = 4;
-/// Bytes of a name.
+/// Number of bytes of a name.
 const NAME: usize = 32;
-/// Bytes behind the head of an answer that knows.
+/// Number of bytes after the head of a positive answer.
 pub const FOUND: usize = SERVICE + NAME;
 
 const VERSION: u8 = 0;
@@ -16,31 +16,31 @@ const REMOVE: u8 = 1;
 const ASK: u8 = 2;
 const ANSWER: u8 = 3;
 
-/// The service of whoever takes any.
+/// The service of callers that accept any.
 const ANY: i32 = 0;
 
-/// Names that one server knows at most.
+/// Largest number of names of one server: a bound of memory.
 const MOST: usize = 1 << 16;
 
-/// What a caller wants.
+/// The command of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// An endpoint is there.
+    /// An endpoint exists.
     Add,
-    /// It is gone.
+    /// An endpoint is gone.
     Remove,
-    /// Who is there?
+    /// Returns the endpoint of a service.
     Ask,
 }
 
-/// What is said to a name server.
+/// A message to a name server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// What is wanted.
+    /// The command.
     pub command: Command,
     /// The service.
     pub service: i32,
-    /// Whose; of no meaning where that is asked.
+    /// The name of the endpoint; unused in a question for it.
     pub name: [u8; NAME],
 }
 
@@ -54,7 +54,7 @@ impl Question {
         }
     }
 
-    /// Bytes behind a head; `None` for one that is none.
+    /// Returns the number of bytes after a head; `None` for an invalid one.
     pub fn rest(head: &[u8; HEAD]) -> Option<usize> {
         Some(match Self::command(head)? {
             Command::Add | Command::Remove => SERVICE + NAME,
@@ -62,7 +62,7 @@ impl Question {
         })
     }
 
-    /// From a head and what is behind it.
+    /// Decodes a head and the bytes after it.
     pub fn decode(head: &[u8; HEAD], rest: &[u8]) -> Option<Self> {
         let command = Self::command(head)?;
         let (service, name) = rest.split_first_chunk::<SERVICE>()?;
@@ -76,7 +76,7 @@ impl Question {
         })
     }
 
-    /// The bytes.
+    /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
         let command = match self.command {
             Command::Add => ADD,
@@ -92,12 +92,12 @@ impl Question {
     }
 }
 
-/// What a name server says.
+/// The answer of a name server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer(Option<(i32, [u8; NAME])>);
 
 impl Answer {
-    /// The bytes.
+    /// Encodes the answer.
     pub fn encode(&self) -> Vec<u8> {
         let Some((service, name)) = &self.0 else {
             let unknown = (-libc::ENODATA).to_be_bytes();
@@ -107,18 +107,18 @@ impl Answer {
         [&head[..], &service.to_ne_bytes(), name].concat()
     }
 
-    /// Whether a head says that the rest follows.
+    /// Whether a head announces a name.
     pub fn is_known(head: &[u8; HEAD]) -> bool {
         head[..2] == [VERSION, ANSWER] && head[4..] == [0; 4]
     }
 }
 
-/// What a name server knows.
+/// The names that a name server knows.
 #[derive(Default)]
 pub struct Names(Vec<(i32, [u8; NAME])>);
 
 impl Names {
-    /// Does what a caller wants; only those of this host change anything.
+    /// Executes a command; only callers of this host can change the names.
     pub fn ask(&mut self, question: &Question, is_local: bool) -> Option<Answer> {
         let entry = (question.service, question.name);
         match question.command {
@@ -129,7 +129,7 @@ impl Names {
                 let is_it = |(known, _): &&(i32, _)| {
                     [ANY, *known].contains(&question.service) || *known == ANY
                 };
-                // The one that came last: those before may have died.
+                // The name that was added last: the endpoints of earlier ones may have ended.
                 return Some(Answer(self.0.iter().rev().find(is_it).copied()));
             }
         }

@@ -1,5 +1,5 @@
-//! The thread that answers. It waits for all callers at once, none of whom can keep it
-//! from the others.
+//! The thread of the name server. It waits for all callers at the same time, so that no caller can
+//! block the others.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -16,29 +16,29 @@ use rustix::time::Timespec;
 use super::PATIENCE;
 use super::message::{HEAD, Names, Question};
 
-/// Callers at once. One more takes the place of who came first.
+/// Largest number of callers at the same time. Another one replaces the oldest.
 const MOST_CALLERS: usize = 64;
 
-/// Callers that one turn takes.
+/// Largest number of callers accepted in one turn.
 const MOST_NEW: usize = 8;
 
-/// How long nobody is taken where the system had no room for one.
+/// How long no caller is accepted after the system had no resources for one.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What has the name server run as long as it lives, if this process has it.
+/// Keeps the name server running, if this process has it.
 pub struct NameServer {
     #[cfg(test)]
     pub(super) port: u16,
-    /// An eventfd, which is readable once it is over.
+    /// An eventfd, which is readable once the server has to end.
     bell: Arc<OwnedFd>,
     thread: Option<OwnThread>,
-    /// Whose thread it is: children of the process have none.
+    /// The process of the thread: forked children do not have it.
     process: u32,
 }
 
 impl NameServer {
-    /// The name server at this port, which one value of a process has. `None`
-    /// where another process has it, or none can run.
+    /// Starts the name server at this port, if it does not run in this process. `None` if another
+    /// process has it, or it cannot run.
     pub fn start(port: u16) -> Option<Arc<Self>> {
         static RUNNING: Mutex<Weak<NameServer>> = Mutex::new(Weak::new());
         let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,7 +104,7 @@ impl Drop for NameServer {
 struct Server {
     listener: TcpListener,
     bell: Arc<OwnedFd>,
-    /// In the order in which they came.
+    /// In the order of their arrival.
     callers: VecDeque<Caller>,
     names: Names,
     paused_until: Option<Instant>,
@@ -112,15 +112,15 @@ struct Server {
 
 struct Caller {
     stream: TcpStream,
-    /// Of this host.
+    /// Whether the caller is on this host.
     is_local: bool,
-    /// When it is let go of.
+    /// When the connection is closed.
     until: Instant,
-    /// What it has said.
+    /// The bytes received.
     said: Vec<u8>,
 }
 
-/// Which of the server's descriptors have something.
+/// The descriptors of the server with events.
 struct Ready {
     bell: bool,
     listener: bool,
@@ -204,7 +204,7 @@ impl Caller {
     fn new(stream: TcpStream, until: Instant) -> std::io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Caller {
-            // One that has gone again is of no host.
+            // A caller that has already gone belongs to no host.
             is_local: match (stream.peer_addr(), stream.local_addr()) {
                 (Ok(peer), Ok(own)) => peer.ip() == own.ip(),
                 _ => false,
@@ -215,7 +215,7 @@ impl Caller {
         })
     }
 
-    /// Takes what it says, and answers; whether it has more to say.
+    /// Reads from the caller, and answers; returns whether more bytes are expected.
     fn hear(&mut self, names: &mut Names) -> bool {
         let mut piece = [0; 64];
         match self.stream.read(&mut piece) {
@@ -234,7 +234,7 @@ impl Caller {
         };
         let question = Question::decode(head, rest);
         if let Some(answer) = question.and_then(|question| names.ask(&question, self.is_local)) {
-            // The system has room for it: nothing was sent before.
+            // The socket's buffer has space for it: nothing was sent before.
             let _ = self.stream.write_all(&answer.encode());
         }
         false

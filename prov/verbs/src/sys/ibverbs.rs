@@ -1,13 +1,13 @@
-//! libibverbs: the structures and numbers of `infiniband/verbs.h` that this
-//! provider uses. Structures that only the library makes are declared as far as
-//! they are read. The test of [`super::layout`] compares them with the header.
+//! libibverbs: the structures and numbers of `infiniband/verbs.h` that this provider uses.
+//! Structures that only the library creates are declared as far as they are read. The test of
+//! [`super::layout`] compares them with the header.
 
 #![allow(non_camel_case_types, missing_docs)]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
 
-/// A place in a table of functions that is not called from here.
+/// An entry of a function table that is not called from here.
 pub type unused = Option<unsafe extern "C" fn()>;
 
 pub const NAME_MAX: usize = 64;
@@ -293,16 +293,16 @@ pub struct ibv_send_wr {
     /// In network order.
     pub imm_data: u32,
     pub wr: send_wr_target,
-    /// Looked at for queue pairs of XRC alone.
+    /// Read for queue pairs of XRC only.
     pub qp_type_xrc_remote_srqn: MaybeUninit<u32>,
-    /// Memory windows and segmentation, which no request here is about.
+    /// Memory windows and segmentation, which requests of this provider do not use.
     pub _bind_mw: MaybeUninit<[u64; 6]>,
 }
 
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union send_wr_target {
-    /// Of a message, which goes to the connected peer.
+    /// Of a message to the connected peer.
     pub none: (),
     pub rdma: send_wr_rdma,
     pub atomic: send_wr_atomic,
@@ -407,7 +407,7 @@ pub const IBV_WR_ATOMIC_FETCH_AND_ADD: c_uint = 6;
 pub const IBV_SEND_SIGNALED: c_uint = 1 << 1;
 pub const IBV_SEND_INLINE: c_uint = 1 << 3;
 
-/// What an event is about, by its type.
+/// The object of an event, by its type.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union ibv_async_element {

@@ -1,5 +1,5 @@
-//! The declarations beside those of the system's headers, where these are: a
-//! small C program compares sizes, offsets and numbers as it is compiled.
+//! Compares the declarations with those of the system's headers, where these are installed: the
+//! compiler of a small C program compares sizes, offsets and numbers.
 
 use std::io::Write;
 use std::mem::{offset_of, size_of};
@@ -9,7 +9,7 @@ use super::ibverbs::*;
 use super::rdmacm::*;
 use super::xrc::*;
 
-/// Lines of C that assert what Rust says.
+/// Lines of C that assert the values of the Rust declarations.
 macro_rules! same {
     ($lines:ident; $($name:ident $(($c_name:literal))? { $($field:ident $(as $c_field:literal)?),* $(,)? } $($whole:ident)?;)*) => {
         $(
@@ -146,7 +146,7 @@ fn assertions() -> Vec<String> {
         RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_UNREACHABLE, RDMA_CM_EVENT_REJECTED,
         RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_DEVICE_REMOVAL,
     }
-    // The library's table begins earlier.
+    // The library's table begins before the context.
     macro_rules! before_context {
         ($($field:ident),*) => {
             $(lines.push(format!(
@@ -169,7 +169,7 @@ fn assertions() -> Vec<String> {
     lines
 }
 
-/// Whether C compiles a program of these lines behind the headers.
+/// Whether C compiles a program of these lines after the headers.
 fn compiles(lines: &[String]) -> bool {
     let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
     let child = Command::new(compiler)

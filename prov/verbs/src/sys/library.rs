@@ -1,5 +1,5 @@
-//! The functions of the two libraries, found when the provider starts: a machine
-//! without RDMA has neither, and what loads this provider shall not fail for it.
+//! The functions of the two libraries, found when the provider starts: a machine without RDMA has
+//! neither, and loading this provider must not fail there.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ops::Deref;
@@ -46,7 +46,7 @@ macro_rules! library {
                 Ok(functions)
             }
 
-            /// One whose functions are there but must not be called.
+            /// Returns a table whose functions exist but must not be called.
             #[cfg(test)]
             pub fn absent() -> Self {
                 $name {
@@ -129,8 +129,8 @@ pub struct Libraries {
     cm: Rdmacm,
 }
 
-/// The functions of a library, to be called while this lives. They may be cancellation
-/// points, as they ask the system, and cancellation is disabled.
+/// The functions of a library, to be called while this lives. They may be cancellation points, as
+/// they make system calls; cancellation is disabled.
 pub struct Functions<'l, L> {
     library: &'l L,
     _uncancelled: Uncancelled,
@@ -145,7 +145,7 @@ impl<L> Deref for Functions<'_, L> {
 }
 
 impl Libraries {
-    /// Those of a made-up device.
+    /// Returns the libraries of a simulated device.
     #[cfg(test)]
     pub fn new(verbs: Ibverbs, cm: Rdmacm) -> Self {
         Libraries { verbs, cm }
@@ -168,8 +168,8 @@ impl Libraries {
     }
 }
 
-/// The libraries, if this machine has both. The first call loads them, and the
-/// log says what is missing.
+/// Returns the libraries, if this machine has both. The first call loads them, and logs what is
+/// missing.
 pub fn libraries() -> Option<&'static Libraries> {
     static LIBRARIES: OnceLock<Option<Libraries>> = OnceLock::new();
     let load = || {

@@ -1,4 +1,4 @@
-//! What libibverbs and librdmacm declare. Nothing but [`crate::device`] uses it.
+//! The declarations of libibverbs and librdmacm, used by [`crate::device`] only.
 
 pub mod ibverbs;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! libibverbs: what `infiniband/verbs.h` declares for XRC. Its calls are not exported:
-//! they stand in a table in front of the structure of each device.
+//! libibverbs: the declarations of `infiniband/verbs.h` for XRC. The functions are not exported:
+//! they are in a table before the structure of each device.
 
 #![allow(non_camel_case_types, missing_docs)]
 
@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use super::ibverbs::*;
 
-/// `struct verbs_context`, from the first of these calls on: the table grows at its
+/// `struct verbs_context`, beginning with the first of these functions: the table grows at its
 /// beginning.
 #[repr(C)]
 pub struct verbs_context {
@@ -22,13 +22,12 @@ pub struct verbs_context {
         Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd>,
     pub close_xrcd: Option<unsafe extern "C" fn(*mut ibv_xrcd) -> c_int>,
     pub _placeholder: u64,
-    /// Bytes of the whole that the library knows.
+    /// The size of the whole that the library knows.
     pub sz: usize,
     pub context: ibv_context,
 }
 
-/// What `ibv_context::abi_compat` is where the table is there
-/// (`__VERBS_ABI_IS_EXTENDED`).
+/// The value of `ibv_context::abi_compat` if the table exists (`__VERBS_ABI_IS_EXTENDED`).
 pub const EXTENDED: usize = usize::MAX;
 
 #[repr(C)]
@@ -64,7 +63,7 @@ pub struct ibv_qp_init_attr_ex {
     pub comp_mask: u32,
     pub pd: *mut ibv_pd,
     pub xrcd: *mut ibv_xrcd,
-    /// Looked at where `comp_mask` says so, which it does not here.
+    /// Read if `comp_mask` says so, which it does not here.
     pub _others: [u64; 7],
 }
 

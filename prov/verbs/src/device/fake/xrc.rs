@@ -1,5 +1,5 @@
-//! A made-up device that has XRC, and a made-up RDMA CM, which does nothing but note what
-//! it is asked for: the test carries it over.
+//! A simulated device that supports XRC, and a simulated RDMA CM, which only records calls: the
+//! test carries requests to the other side.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -23,16 +23,16 @@ impl Plain for rdma_cm_id {}
 impl Plain for rdma_event_channel {}
 impl Plain for rdma_cm_event {}
 
-/// What RDMA CM has been asked for.
+/// A call of RDMA CM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     pub kind: Kind,
-    /// The number that the identifier was made with.
+    /// The number with which the identifier was created.
     pub key: u64,
     pub is_datagram: bool,
     pub data: Vec<u8>,
     pub pair: u32,
-    /// Of the identifier.
+    /// The identifier's own address.
     pub own: Option<SocketAddress>,
     pub peer: Option<SocketAddress>,
 }
@@ -50,38 +50,38 @@ pub enum Kind {
     Destroy,
 }
 
-/// A request that was posted: the number of the queue pair, that of the receive queue.
+/// A posted request: the number of the queue pair and that of the receive queue.
 pub type Post = (u32, u32);
 
 thread_local! {
     static CALLS: RefCell<Vec<Call>> = const { RefCell::new(Vec::new()) };
     static POSTS: RefCell<Vec<Post>> = const { RefCell::new(Vec::new()) };
     static RECEIVES: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
-    /// Where identifiers that are bound or resolved are.
+    /// The device of identifiers that are bound or resolved.
     static HERE: Cell<*mut ibv_context> = const { Cell::new(null_mut()) };
-    /// What RDMA CM is to tell.
+    /// The events that RDMA CM is to return.
     static EVENTS: RefCell<VecDeque<Box<rdma_cm_event>>> = const { RefCell::new(VecDeque::new()) };
-    /// Queue pairs that are open.
+    /// The open queue pairs.
     static PAIRS: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Takes what RDMA CM has been asked for in this thread.
+/// Takes the list of calls of RDMA CM in this thread.
 pub fn calls() -> Vec<Call> {
     CALLS.take()
 }
 
-/// Takes what has been posted in this thread.
+/// Takes the list of requests posted in this thread.
 pub fn posts() -> Vec<Post> {
     POSTS.take()
 }
 
-/// Takes the ids of the receives that have been posted in this thread.
+/// Takes the list of ids of the receives posted in this thread.
 pub fn receives() -> Vec<u64> {
     RECEIVES.take()
 }
 
-/// Has RDMA CM tell the listener of this number, in this thread, that `peer` asks for a
-/// connection with such a message.
+/// Makes RDMA CM report to the listener with this number, in this thread, that `peer` requests a
+/// connection with this message.
 pub fn ask(listener: u64, peer: &SocketAddress, message: &'static [u8]) {
     let mut id: rdma_cm_id = zeroed();
     id.route.addr.dst = peer.to_storage();
@@ -99,22 +99,22 @@ pub fn ask(listener: u64, peer: &SocketAddress, message: &'static [u8]) {
     EVENTS.with_borrow_mut(|events| events.push_back(event));
 }
 
-/// How many events RDMA CM has in this thread.
+/// Returns the number of RDMA CM's events in this thread.
 pub fn events() -> usize {
     EVENTS.with_borrow(VecDeque::len)
 }
 
-/// The numbers of the targets that are open in this thread.
+/// Returns the numbers of the targets that are open in this thread.
 pub fn targets() -> Vec<u32> {
     PAIRS.with_borrow(Vec::clone)
 }
 
-/// Has identifiers be on this device from now on, in this thread.
+/// Sets the device of identifiers in this thread.
 pub fn be_at(context: Context) {
     HERE.set(context.as_ptr());
 }
 
-/// A new device of this name that has XRC.
+/// Creates a device with this name that supports XRC.
 pub fn context(name: &str) -> Context {
     device_named(name, |table| {
         table.sz = size_of::<verbs_context>();
@@ -130,7 +130,7 @@ pub fn context(name: &str) -> Context {
     })
 }
 
-/// RDMA CM.
+/// Returns the simulated RDMA CM.
 pub(super) fn cm() -> Rdmacm {
     let mut cm = Rdmacm::absent();
     cm.rdma_destroy_event_channel = destroy_event_channel;
@@ -152,7 +152,7 @@ pub(super) fn cm() -> Rdmacm {
     cm
 }
 
-/// What `rdma_create_event_channel` would make.
+/// Implements `rdma_create_event_channel`.
 pub fn event_channel() -> *mut rdma_event_channel {
     let events = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
     Box::into_raw(Box::new(rdma_event_channel {
@@ -248,7 +248,7 @@ unsafe extern "C" fn open_qp(
     }))
 }
 
-/// A queue pair is destroyed.
+/// Handles the destruction of a queue pair.
 pub(super) fn destroyed(number: u32) {
     PAIRS.with_borrow_mut(|pairs| {
         if let Some(at) = pairs.iter().position(|known| *known == number) {
@@ -324,14 +324,14 @@ unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
     0
 }
 
-/// Reads an address of the caller's.
+/// Reads an address of the caller.
 fn address(at: *const libc::sockaddr) -> Option<SocketAddress> {
     // SAFETY: callers have whole storages, or none.
     let storage = unsafe { at.cast::<storage>().as_ref() }?;
     SocketAddress::of_storage(storage)
 }
 
-/// Of those who name none.
+/// The port for callers that name none.
 static PORTS: AtomicU16 = AtomicU16::new(20000);
 
 unsafe extern "C" fn bind_addr(id: *mut rdma_cm_id, own: *mut libc::sockaddr) -> c_int {
@@ -373,7 +373,7 @@ unsafe extern "C" fn resolve_route(id: *mut rdma_cm_id, _: c_int) -> c_int {
     note(Kind::Route, id, &[], 0)
 }
 
-/// The connection data and the queue pair of a call.
+/// Returns the connection data and the queue pair of a call.
 fn told(param: *const rdma_conn_param) -> (Vec<u8>, u32) {
     // SAFETY: the caller's parameters are whole, and the data as long as they say.
     unsafe {

@@ -1,4 +1,4 @@
-//! Whom datagrams go to.
+//! Destinations of datagrams.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::Name;
 use crate::device::AddressHandle;
 use crate::lane::Seat;
 
-/// Somebody who is sent to.
+/// A destination.
 pub struct Peer {
     name: Name,
     /// The device's handle.
@@ -18,25 +18,25 @@ pub struct Peer {
     pub pair: u32,
 }
 
-/// Those that an endpoint has sent to.
+/// The destinations that an endpoint has sent to.
 #[derive(Default)]
 pub struct Peers {
     known: HashMap<fi_addr_t, Arc<Peer>>,
-    /// Those that others have followed, and that somebody may be about to send to.
+    /// Those that were replaced, and for which a thread may be about to post a request.
     former: Vec<Arc<Peer>>,
-    /// Those that nobody can send to any more, with how many requests the sender had
-    /// posted then: those under way may name them.
+    /// Those for which no more requests can be posted, with the number of requests that the sender
+    /// had posted at that time: outstanding requests may refer to them.
     gone: Vec<(u32, Arc<Peer>)>,
 }
 
 impl Peers {
-    /// Who has this number, unless it is another one by now.
+    /// Returns the peer with this index, unless the index refers to another peer now.
     pub fn find(&self, number: fi_addr_t, name: &Name) -> Option<&Arc<Peer>> {
         let peer = self.known.get(&number)?;
         (peer.name == *name).then_some(peer)
     }
 
-    /// Adds one, and lets go of those that no request of the seat's sender names.
+    /// Adds a peer, and frees those to which no outstanding request of the seat's sender refers.
     pub fn add(
         &mut self,
         number: fi_addr_t,
@@ -57,7 +57,7 @@ impl Peers {
     fn let_go(&mut self, seat: &Seat) {
         let is_unused = |peer: &mut Arc<Peer>| Arc::get_mut(peer).is_some();
         let mut unused: Vec<_> = self.former.extract_if(.., is_unused).collect();
-        // Asked behind that: whoever had one of them has posted by now.
+        // Read after that: a thread that had one of them has posted its request by now.
         let Ok(sender) = seat.lane.advance(seat.name) else {
             self.former.append(&mut unused);
             return;
@@ -106,19 +106,19 @@ mod tests {
             let peer = replace(round);
             send(&seats).unwrap();
             drop(peer);
-            // Some are always under way.
+            // Some requests are always outstanding.
             if round >= 3 {
                 complete_oldest(&seat.lane, seat.name, round - 3);
             }
             assert!(fake::handles() <= 7, "{}", fake::handles());
         }
-        // Those under way are named.
+        // Outstanding requests refer to their peers.
         for round in 1000..1005 {
             drop(replace(round));
             send(&seats).unwrap();
         }
         assert!(fake::handles() >= 8);
-        // And so is one that somebody is about to send to.
+        // So does a request that is about to be posted.
         complete_oldest(&seat.lane, seat.name, 1004);
         let late = replace(1005);
         drop(replace(1006));

@@ -1,9 +1,9 @@
-//! How a connection comes about: asking, answering, and the way back.
+//! Establishing a connection: request, answer, and the way back.
 
 use super::*;
 
 impl Manager {
-    /// Asks `peer` for a connection of XRC, with connection data, from the host of `own`.
+    /// Requests a connection of XRC with `peer`, with connection data, from the host of `own`.
     pub fn connect_xrc(
         &self,
         parts: EndParts,
@@ -15,7 +15,7 @@ impl Manager {
         self.state.lock().cross(parts, xrc, own, peer, data)
     }
 
-    /// Says yes to a peer that asks with XRC. What has no answer is rejected.
+    /// Accepts a peer's request of XRC. A request without an answer is rejected.
     pub fn accept_xrc(
         &self,
         parts: EndParts,
@@ -36,7 +36,7 @@ impl Manager {
 }
 
 impl State {
-    /// Somebody asks a listener for a connection of XRC.
+    /// Handles a request of a connection of XRC at a listener.
     pub(in crate::manager) fn asked_for(
         &mut self,
         listener: EndKey,
@@ -69,7 +69,7 @@ impl State {
         }
     }
 
-    /// Begins to ask the peer, or waits for who does that.
+    /// Sends the request, or waits for the connection that establishes the initiator.
     pub(super) fn ask(&mut self, key: EndKey, crossing: &mut Crossing) -> Result {
         let way = crossing.way()?;
         let known = self.initiators.find(way);
@@ -90,7 +90,7 @@ impl State {
                     target: None,
                     waiting: VecDeque::new(),
                 };
-                // Who waits for one that is gone, waits for this one.
+                // Connections that wait for one that is gone wait for this one instead.
                 if let Some(gone) = self.initiators.known.insert(way, known) {
                     self.initiators.ready.extend(gone.waiting);
                 }
@@ -111,8 +111,8 @@ impl State {
         resolving
     }
 
-    /// Asks with another initiator: what this one led to is gone, with all those that the
-    /// peer had it for.
+    /// Repeats the request with another initiator: the target of this one is gone, with all
+    /// connections for which the peer had it.
     pub(super) fn ask_anew(&mut self, key: EndKey, crossing: &mut Crossing) -> Result {
         crossing.has_retried = true;
         if let Some(part) = crossing.asking.take() {
@@ -124,7 +124,7 @@ impl State {
         self.ask(key, crossing)
     }
 
-    /// A new identifier.
+    /// Creates an identifier.
     pub(super) fn part(&mut self, of: EndKey, role: Role, space: PortSpace) -> Result<Part> {
         let channel = &self.channel;
         let mut made = None;
@@ -159,15 +159,14 @@ impl State {
         Ok(())
     }
 
-    /// Listens where the way back is asked for: at one port, for connections and for
-    /// datagrams.
+    /// Listens for the request of the way back: at one port, for connections and for datagrams.
     pub(super) fn open_doors(
         &mut self,
         key: EndKey,
         crossing: &mut Crossing,
         own: &SocketAddress,
     ) -> Result {
-        /// The port that is free for connections may be taken for datagrams.
+        /// The port that is free for connections may be in use for datagrams.
         const TRIES: usize = 16;
         let mut outcome = Err(Errno::EADDRINUSE);
         for _ in 0..TRIES {
@@ -195,7 +194,7 @@ impl State {
         outcome
     }
 
-    /// The peer's target that a shared initiator leads to, or 0.
+    /// Returns the peer's target of a shared initiator, or 0.
     pub(super) fn target_of(&mut self, crossing: &Crossing) -> u32 {
         let way = crossing.way().ok();
         let known = way.and_then(|way| self.initiators.find(way));
@@ -207,7 +206,7 @@ impl State {
         }
     }
 
-    /// The peer has said yes.
+    /// Handles the peer's acceptance.
     pub(super) fn answered(
         &mut self,
         key: EndKey,
@@ -245,7 +244,7 @@ impl State {
         }
     }
 
-    /// Somebody asks for the way back, or pretends to.
+    /// Handles a request for the way back, which may be forged.
     pub(super) fn asked_back(
         &mut self,
         key: EndKey,
@@ -260,7 +259,7 @@ impl State {
                 && asked.hello.tag == crossing.hello.tag
                 && peer == ip_of(&crossing.peer).ok()
         });
-        // Whoever is not answered is rejected by RDMA CM.
+        // RDMA CM rejects requests without an answer.
         let Some((asked, _)) = known else {
             log::info!(target: crate::LOG.ep_ctrl, "a way back that nobody asked for");
             return Ok(());
@@ -280,7 +279,7 @@ impl State {
         }
     }
 
-    /// Says yes to the way back.
+    /// Accepts the way back.
     pub(super) fn go_back(
         &mut self,
         key: EndKey,
@@ -289,8 +288,8 @@ impl State {
         asked: Asked,
     ) -> Result {
         let target = match crossing.target_for(&id, &asked) {
-            // The peer does not know that all those are closed whom it had it for, and
-            // asks for another when RDMA CM rejects this.
+            // The peer does not know that all connections for which it had the target are closed,
+            // and requests another one when RDMA CM rejects this.
             Err(error) if asked.is_datagram => {
                 log::info!(target: crate::LOG.ep_ctrl, "a target that is gone: {error}");
                 return Ok(());

@@ -1,4 +1,4 @@
-//! Two hosts with a made-up device each. What one asks RDMA CM for is carried to the
+//! Two hosts with a simulated device each. The calls of RDMA CM on one host are carried to the
 //! other, in order.
 
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ struct Endpoint {
     seats: Seats,
     link: Arc<Link>,
     eq: Use<Eq>,
-    /// What it has read.
+    /// The events that it has read.
     told: Vec<Told>,
 }
 
@@ -100,7 +100,7 @@ impl Host {
         }
     }
 
-    /// A new endpoint, and what it gives to have a connection.
+    /// Creates an endpoint, and what it provides for a connection.
     fn endpoint(&mut self) -> (usize, EndParts, XrcEnd) {
         let (pd, domain) = (&self.pd, &self.domain);
         let receives = self.shared.complete_in(&self.lane, pd, domain, 1).unwrap();
@@ -149,21 +149,21 @@ impl Host {
     }
 }
 
-/// The hosts, and what is on the way.
+/// The hosts, and the calls in transit.
 struct World {
     hosts: [Host; 2],
     calls: VecDeque<(usize, Call)>,
-    /// Who listens at which port of which host.
+    /// The listeners, by host and port.
     doors: HashMap<(usize, u16, bool), u64>,
-    /// Who asks from an address.
+    /// The identifiers that send requests, by their address.
     askers: HashMap<SocketAddress, (usize, u64)>,
     /// Both ends of connections.
     ends: HashMap<(usize, u64), (usize, u64)>,
-    /// What the application says to who asks: yes, or no with data.
+    /// The application's answer to requests: accept, or reject with data.
     answer: std::result::Result<Vec<u8>, Vec<u8>>,
     /// The data of requests to the application.
     asked: Vec<(Vec<u8>, bool)>,
-    /// Answers that get lost.
+    /// Number of answers that get lost.
     lost: usize,
 }
 
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// Has something done on a host.
+    /// Executes a function on a host.
     fn on<R>(&mut self, host: usize, act: impl FnOnce(&mut Host) -> R) -> R {
         fake::be_at(self.hosts[host].context);
         let done = act(&mut self.hosts[host]);
@@ -190,7 +190,7 @@ impl World {
         done
     }
 
-    /// A new endpoint asks the other host.
+    /// Creates an endpoint that requests a connection with the other host.
     fn connect(&mut self, host: usize) -> usize {
         let peer = self.hosts[1 - host].address.clone();
         self.on(host, |host| {
@@ -218,7 +218,7 @@ impl World {
         self.on(host, |host| host.state.happened(event));
     }
 
-    /// Carries over what is on the way, until `enough`.
+    /// Carries over the calls in transit, until `enough`.
     fn until(&mut self, enough: impl Fn(&Call) -> bool) {
         while let Some((host, call)) = self.calls.front() {
             if enough(call) {
@@ -280,7 +280,7 @@ impl World {
         }
     }
 
-    /// An identifier as RDMA CM makes it for a request.
+    /// Returns an identifier as RDMA CM creates it for a request.
     fn incoming(&self, host: usize, call: &Call) -> Id {
         let Host { state, context, .. } = &self.hosts[host];
         fake::be_at(*context);
@@ -337,7 +337,7 @@ impl World {
         }
     }
 
-    /// RDMA CM says no for who has let go of a request.
+    /// RDMA CM rejects a request whose identifier was destroyed.
     fn rejected_unless_taken(&mut self, host: usize, call: &Call) {
         let is_gone = |(_, made): &(usize, Call)| {
             made.kind == Kind::Destroy && made.key == 0 && made.peer == call.own
@@ -378,9 +378,9 @@ impl World {
         });
     }
 
-    /// Closes all; nothing is left.
+    /// Closes all endpoints; nothing is left.
     fn close_all(&mut self) {
-        // Requests that were on the way make others.
+        // Requests in transit may cause others.
         for _ in 0..3 {
             for host in [0, 1] {
                 for number in 0..self.hosts[host].endpoints.len() {
@@ -411,7 +411,7 @@ fn refused(data: &[u8]) -> Vec<Told> {
     vec![Told::Failed(Errno::ECONNREFUSED, data.to_vec())]
 }
 
-/// Where a message of an endpoint goes.
+/// Returns the destination of a message of an endpoint.
 fn post(world: &World, host: usize, number: usize) -> fake::Post {
     fake::posts();
     send(&world.hosts[host].endpoints[number].seats).unwrap();
@@ -441,7 +441,7 @@ fn connections_between_two_hosts_share_their_initiators() {
     targets.sort_unstable();
     targets.dedup();
     assert_eq!(targets.len(), 2);
-    // The first one leaves, and the others do not notice.
+    // The first one leaves, which does not affect the others.
     world.close(0, 0);
     world.close(1, 0);
     world.run();
@@ -458,7 +458,7 @@ fn connections_between_two_hosts_share_their_initiators() {
 fn who_comes_while_an_initiator_is_connected_waits_for_it() {
     let mut world = World::new();
     let numbers = [0, 0, 0].map(|host| world.connect(host));
-    // And from the other side.
+    // The same from the other side.
     world.connect(1);
     world.run();
     for number in numbers {
@@ -481,7 +481,7 @@ fn a_refusal_has_its_data_and_the_next_one_tries_itself() {
     }
     assert_eq!(world.asked.len(), 2);
     assert!(world.asked.iter().all(|(_, is_datagram)| !is_datagram));
-    // One that shares an initiator is refused, too.
+    // A request over a shared initiator is rejected, too.
     world.answer = Ok(Vec::new());
     let first = world.connect(0);
     world.run();
@@ -491,7 +491,7 @@ fn a_refusal_has_its_data_and_the_next_one_tries_itself() {
     world.run();
     assert_eq!(world.told(0, second), refused(b"full"));
     assert_eq!(world.told(0, first), connected(b""));
-    // Which goes on to be shared.
+    // It can still be shared.
     world.answer = Ok(Vec::new());
     let third = world.connect(0);
     world.run();
@@ -513,7 +513,7 @@ fn an_answer_that_is_lost_is_given_again() {
     world.until(|call| call.kind == Kind::Accept);
     world.calls.retain(|(_, call)| call.kind != Kind::Accept);
     world.lost = 0;
-    // RDMA CM asks again.
+    // RDMA CM repeats the request.
     world.calls.push_front((host, call));
     world.run();
     assert_eq!(world.told(0, 1), connected(b"welcome"));
@@ -568,7 +568,7 @@ fn nobody_else_gets_in_by_the_way_back() {
     for damage in damages {
         let mut world = World::new();
         world.connect(0);
-        // The other one asks for the way back.
+        // The other side requests the way back.
         world.until(|call| call.kind == Kind::Connect && call.data[1] == 1);
         let (host, call) = world.calls.pop_front().unwrap();
         let mut false_one = call.clone();
@@ -577,7 +577,7 @@ fn nobody_else_gets_in_by_the_way_back() {
         world.request(host, &false_one);
         assert_eq!(fake::targets(), targets);
         assert_eq!(world.told(0, 0), []);
-        // The true one is not kept out.
+        // The genuine request is still accepted.
         world.calls.push_front((host, call));
         world.run();
         assert_eq!(world.told(0, 0), connected(b"welcome"));
@@ -704,7 +704,7 @@ fn requests_of_who_has_left_keep_their_room_until_they_complete() {
     assert_eq!(room(&world.hosts[0].lane).0, all - 3);
     complete_oldest(&world.hosts[0].lane, name, 0);
     assert_eq!(room(&world.hosts[0].lane).0, all - 2);
-    // The initiator goes with the last one, and what is left with it.
+    // The initiator is destroyed with the last one, and with it the rest.
     world.close(0, 1);
     assert_eq!(room(&world.hosts[0].lane).0, all);
     world.close_all();
