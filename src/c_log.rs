@@ -19,7 +19,7 @@ pub struct Topic {
 }
 
 impl Topic {
-    /// From their C values; `None` for values that nobody defined.
+    /// Converts C values; `None` for undefined values.
     pub fn from_c(level: u32, subsystem: u32) -> Option<Self> {
         let subsystem = subsystem as usize;
         Some(Topic {
@@ -29,7 +29,7 @@ impl Topic {
     }
 }
 
-/// Whether a message would be written, or is to be kept ([`crate::listening`]).
+/// Whether a message would be written, or is to be recorded ([`crate::listening`]).
 pub fn enabled(provider: Provider, topic: Topic) -> bool {
     (topic.level <= Level::Info && listening::is_listening()) || is_written(provider, topic)
 }
@@ -42,8 +42,8 @@ fn is_written(provider: Provider, topic: Topic) -> bool {
     imported.unwrap_or_else(|| enabled_here(provider, topic))
 }
 
-/// Whether a message that is limited in rate is due. `show_time` is the
-/// earliest time for the next one, in milliseconds of this library's clock.
+/// Whether a rate-limited message is due. `show_time` is the earliest time for the next one, in
+/// milliseconds of this library's clock.
 pub fn ready(provider: Provider, topic: Topic, show_time: &mut u64) -> bool {
     let imported = log_takeover::imported().and_then(|imported| {
         let flags = log_takeover::filter_flags(provider);
@@ -58,7 +58,7 @@ pub fn write(provider: Provider, topic: Topic, function: &CStr, line: u32, messa
     let message = message.to_string_lossy();
     if listening::is_listening() {
         listening::hear_message(topic.level, &message);
-        // It may have been asked for by [`enabled`] for that alone.
+        // [`enabled`] may have requested it only to record it.
         if !is_written(provider, topic) {
             return;
         }
@@ -78,7 +78,7 @@ pub fn write(provider: Provider, topic: Topic, function: &CStr, line: u32, messa
     }
 }
 
-/// What [`enabled`] says where no application has taken over the log.
+/// Implements [`enabled`] if no application has taken over the log.
 #[allow(
     clippy::indexing_slicing,
     reason = "a topic is made with a subsystem that there is"
@@ -87,12 +87,12 @@ pub fn enabled_here(provider: Provider, topic: Topic) -> bool {
     logging::enabled(topic.level, SUBSYSTEMS[topic.subsystem]) && !provider.is_silent()
 }
 
-/// What [`ready`] says where no application has taken over the log.
+/// Implements [`ready`] if no application has taken over the log.
 pub fn ready_here(provider: Provider, topic: Topic, show_time: &mut u64) -> bool {
     enabled_here(provider, topic) && due(show_time)
 }
 
-/// What [`write`] does where no application has taken over the log.
+/// Implements [`write`] if no application has taken over the log.
 #[allow(
     clippy::indexing_slicing,
     reason = "a topic is made with a subsystem that there is"
@@ -118,8 +118,7 @@ fn due(show_time: &mut u64) -> bool {
     due
 }
 
-/// Milliseconds since the first question, but never zero, which callers start
-/// with.
+/// Returns milliseconds since the first call, but never zero, which is the callers' initial value.
 fn now_ms() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     let elapsed = START.get_or_init(Instant::now).elapsed().as_millis();

@@ -1,16 +1,16 @@
-//! Providers on their way into the registry.
+//! Providers that are to be entered into the registry.
 
 pub use libloading::Library;
 
 use crate::provider::Provider;
 
-/// How two providers of one name decide which of them is used.
+/// The rule that selects one of two providers with the same name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precedence {
-    /// The later version; of equal ones the one that came first.
+    /// The later version; of equal ones the first one found.
     #[default]
     Version,
-    /// The one that came first.
+    /// The first one found.
     Discovery,
 }
 
@@ -21,7 +21,7 @@ pub struct Candidate {
     pub library: Option<Library>,
 }
 
-/// A library or a provider that was found and is of no use.
+/// A library or a provider that was found and cannot be used.
 pub struct Useless {
     /// The provider's name, or the library's file.
     pub name: String,

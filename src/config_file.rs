@@ -3,25 +3,25 @@
 
 use std::path::PathBuf;
 
-/// Settings in file order; where a name occurs twice the first one counts.
+/// Settings in file order; if a name occurs twice, the first one counts.
 #[derive(Debug, Default)]
 pub struct ConfigFile {
     settings: Vec<(String, Vec<u8>)>,
 }
 
 impl ConfigFile {
-    /// The installed file, or nothing where there is none.
+    /// Reads the installed file; empty if there is none.
     pub fn load() -> Self {
         std::fs::read(Self::path()).map_or_else(|_| Self::default(), |text| Self::parse(&text))
     }
 
-    /// Where the file is looked for. Packagers choose the directory with
-    /// `LIBFABRIC_SYSCONFDIR` when they build.
+    /// Returns the path of the file. Packagers choose the directory with `LIBFABRIC_SYSCONFDIR`
+    /// when they build.
     pub fn path() -> PathBuf {
         PathBuf::from(option_env!("LIBFABRIC_SYSCONFDIR").unwrap_or("/etc")).join("libfabric.conf")
     }
 
-    /// Reads the text of a file. Lines without `=` and comments are skipped.
+    /// Parses the text of a file. Lines without `=` and comments are skipped.
     #[allow(clippy::indexing_slicing, reason = "the position is in the line")]
     pub fn parse(text: &[u8]) -> Self {
         let settings = text
@@ -37,13 +37,13 @@ impl ConfigFile {
         ConfigFile { settings }
     }
 
-    /// The value of `name`.
+    /// Returns the value of `name`.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.iter()
             .find_map(|(known, value)| (known == name).then_some(value))
     }
 
-    /// All settings, in file order.
+    /// Returns all settings, in file order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.settings
             .iter()

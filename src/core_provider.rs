@@ -1,5 +1,5 @@
-//! The structure that stands for the library itself where C code expects a
-//! provider, as the origin of log messages.
+//! The structure that represents the library itself where C code expects a provider, as the origin
+//! of log messages.
 
 use std::cell::UnsafeCell;
 
@@ -15,7 +15,7 @@ pub fn get() -> Provider {
     unsafe { Provider::from_raw(CORE.0.get()) }.expect("a static is never NULL")
 }
 
-/// The provider at `pointer`, and the library in place of none.
+/// Returns the provider at `pointer`, or the library if that is NULL.
 ///
 /// # Safety
 /// `pointer` is NULL or a provider's structure.

@@ -1,8 +1,8 @@
 //! Structures of C callers, read safely.
 //!
-//! An application hands over a structure that points to others. Whoever
-//! receives it states once, by making a [`Deep`], that these pointers are as
-//! the interface demands; from then on reading is safe.
+//! An application passes a structure that points to others. The function that receives it asserts
+//! once, by creating a [`Deep`], that these pointers are as the interface requires; from then on
+//! reading is safe.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, c_char, c_void};
@@ -11,8 +11,8 @@ use std::ops::Deref;
 
 use fabric_abi::*;
 
-/// A C structure whose pointers are each NULL or valid for `'a`, with the
-/// lengths that stand beside them.
+/// A C structure whose pointers are each NULL or valid for `'a`, with the lengths in the fields
+/// that belong to them.
 pub struct Deep<'a, T>(&'a T);
 
 impl<T> Clone for Deep<'_, T> {
@@ -32,7 +32,7 @@ impl<T> Deref for Deep<'_, T> {
 }
 
 impl<'a, T> Deep<'a, T> {
-    /// The structure at `pointer`, or `None` where that is NULL.
+    /// Returns the structure at `pointer`; `None` if that is NULL.
     ///
     /// # Safety
     /// A pointer that is not NULL points to a `T` which nobody changes during
@@ -42,12 +42,12 @@ impl<'a, T> Deep<'a, T> {
         unsafe { pointer.as_ref() }.map(Deep)
     }
 
-    /// Where the structure is.
+    /// Returns the address of the structure.
     pub fn as_ptr(self) -> *const T {
         self.0
     }
 
-    /// The structure behind one of this one's pointers.
+    /// Returns the structure behind one of this one's pointers.
     fn child<U>(self, pointer: *const U) -> Option<Deep<'a, U>> {
         // SAFETY: `new` was promised that the pointers in this structure are
         // valid for 'a.
@@ -68,18 +68,18 @@ impl<'a, T> Deep<'a, T> {
 }
 
 impl<'a> Deep<'a, fi_info> {
-    /// The local address, as long as `src_addrlen` says.
+    /// Returns the local address, of `src_addrlen` bytes.
     pub fn src_addr(self) -> Option<&'a [u8]> {
         self.address(self.src_addr, self.src_addrlen)
     }
 
-    /// The peer's address, as long as `dest_addrlen` says.
+    /// Returns the peer's address, of `dest_addrlen` bytes.
     pub fn dest_addr(self) -> Option<&'a [u8]> {
         self.address(self.dest_addr, self.dest_addrlen)
     }
 
-    /// An address. One that is a text ends with its NUL, which callers count
-    /// or do not count.
+    /// Returns an address. A text ends with its NUL, which callers may or may not include in the
+    /// length.
     fn address(self, pointer: *const c_void, length: usize) -> Option<&'a [u8]> {
         if self.addr_format == FI_ADDR_STR {
             self.text(pointer.cast()).map(CStr::to_bytes_with_nul)
@@ -88,43 +88,43 @@ impl<'a> Deep<'a, fi_info> {
         }
     }
 
-    /// The object that this information is about.
+    /// Returns the object that this information is about.
     pub fn handle(self) -> Option<Deep<'a, fid>> {
         self.child(self.handle)
     }
 
-    /// What the transmit side can do.
+    /// Returns the attributes of the transmit context.
     pub fn tx_attr(self) -> Option<&'a fi_tx_attr> {
         Some(self.child(self.tx_attr)?.0)
     }
 
-    /// What the receive side can do.
+    /// Returns the attributes of the receive context.
     pub fn rx_attr(self) -> Option<&'a fi_rx_attr> {
         Some(self.child(self.rx_attr)?.0)
     }
 
-    /// What the endpoint is.
+    /// Returns the attributes of the endpoint.
     pub fn ep_attr(self) -> Option<Deep<'a, fi_ep_attr>> {
         self.child(self.ep_attr)
     }
 
-    /// What the domain is.
+    /// Returns the attributes of the domain.
     pub fn domain_attr(self) -> Option<Deep<'a, fi_domain_attr>> {
         self.child(self.domain_attr)
     }
 
-    /// What the fabric is, and whose.
+    /// Returns the attributes of the fabric.
     pub fn fabric_attr(self) -> Option<Deep<'a, fi_fabric_attr>> {
         self.child(self.fabric_attr)
     }
 
-    /// The network interface's object.
+    /// Returns the object of the network interface.
     pub fn nic(self) -> Option<Deep<'a, fid>> {
         // The object's own structure begins with its fid.
         self.child(self.nic.cast::<fid>())
     }
 
-    /// The provider's name, layers included.
+    /// Returns the provider's name, layers included.
     pub fn prov_name(self) -> Option<Cow<'a, str>> {
         Some(self.fabric_attr()?.prov_name()?.to_string_lossy())
     }
@@ -184,7 +184,7 @@ impl<'a> Deep<'a, fi_av_attr> {
 }
 
 impl Deep<'_, fi_mr_attr> {
-    /// Where the list of the memory's parts is, of either kind.
+    /// Returns the address of the list of the memory's segments, of either kind.
     pub fn regions(self) -> *const c_void {
         // SAFETY: the structure begins with a union of two pointers.
         unsafe { self.as_ptr().cast::<*const c_void>().read() }
@@ -192,8 +192,8 @@ impl Deep<'_, fi_mr_attr> {
 }
 
 impl Deep<'_, fid> {
-    /// What can be done with every object. A table of an older provider may
-    /// be shorter; what it does not have is not there.
+    /// Returns the operations that every object has. The table of an older provider may be shorter;
+    /// the operations after its end do not exist.
     pub fn operations(self) -> Option<fi_ops> {
         if self.ops.is_null() {
             return None;
@@ -211,7 +211,7 @@ impl Deep<'_, fid> {
     }
 }
 
-/// A text in the way of C's `%s`.
+/// Formats a text like C's `%s`.
 fn shown(text: Option<&CStr>) -> Cow<'_, str> {
     text.map_or(Cow::Borrowed("(null)"), CStr::to_string_lossy)
 }

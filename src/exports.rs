@@ -1,5 +1,5 @@
-//! Every symbol of libfabric.so.1. The functions here map C arguments onto the
-//! rest of the library and its results back onto C ones; they decide nothing.
+//! Every symbol of libfabric.so.1. The functions here convert C arguments for the rest of the
+//! library and its results to C; they have no other logic.
 //!
 //! Each one is entered in the symbol table under its versions by a `.symver`
 //! directive, which must stay in one codegen unit with the function: hence one
@@ -23,9 +23,8 @@ use crate::variadic::{self, Fixed, VaList, collect_arguments};
 use crate::version::Version;
 use crate::{core_provider, fabric, framework, getinfo, open, strerror, tostr};
 
-/// Exports a function as `$symbol` at a version: `default` for the one that
-/// programs are linked to today, `older` for one that only programs built in
-/// the past ask for.
+/// Exports a function as `$symbol` at a version: `default` for the one that programs are linked to
+/// now, `older` for one that only programs built earlier request.
 macro_rules! export {
     (default $version:literal $symbol:ident, $function:ident) => {
         #[cfg(not(test))]
@@ -102,7 +101,7 @@ pub unsafe extern "C" fn fi_freeinfo_1_10(info: *mut fi_info) {
     unsafe { free_list(info, Owned::All) }
 }
 
-/// The three functions on `fi_info` for callers with an older layout of it.
+/// The three functions on `fi_info` for callers with an older layout.
 macro_rules! older_info {
     ($version:literal $layout:expr, $owned:expr, $getinfo:ident $dupinfo:ident $freeinfo:ident) => {
         export!(older $version fi_getinfo, $getinfo);
@@ -231,8 +230,8 @@ pub unsafe extern "C" fn fi_fabric_1_1(
 }
 
 export!(older "FABRIC_1.0" fi_fabric, fi_fabric_1_0);
-/// `fi_fabric` of `FABRIC_1.0`, whose attributes do not say for which version
-/// of the interface the caller was written.
+/// `fi_fabric` of `FABRIC_1.0`, whose attributes do not contain the version of the interface for
+/// which the caller was written.
 ///
 /// # Safety
 /// The arguments are as fi_fabric(3) demanded at the time.
@@ -310,7 +309,7 @@ pub extern "C" fn fi_strerror_1_0(errnum: c_int) -> *const c_char {
     strerror::text(errnum).as_ptr()
 }
 
-/// Puts an object in the caller's place for it.
+/// Stores an object at the caller's pointer.
 ///
 /// # Safety
 /// `place` is NULL or valid.
@@ -350,7 +349,7 @@ pub unsafe extern "C" fn fi_tostr_1_0(data: *const c_void, datatype: fi_type) ->
 }
 
 export!(default "FABRIC_1.4" fi_tostr_r, fi_tostr_r_1_4);
-/// `fi_tostr_r`. A text that does not fit is cut.
+/// `fi_tostr_r`. A text that is too long is truncated.
 ///
 /// # Safety
 /// `buf` has room for `len` bytes, and `data` points to a value of the type.
@@ -361,7 +360,7 @@ pub unsafe extern "C" fn fi_tostr_r_1_4(
     data: *const c_void,
     datatype: fi_type,
 ) -> *mut c_char {
-    // The version is the one text that needs no data.
+    // The version is the only text that needs no data.
     let missing = data.is_null() && datatype != FI_TYPE_VERSION;
     if buf.is_null() || len == 0 || missing {
         return std::ptr::null_mut();
@@ -417,7 +416,7 @@ unsafe extern "C" fn param_define(fixed: Fixed, arguments: VaList) -> c_int {
 }
 
 export!(default "FABRIC_1.0" fi_param_get, fi_param_get_1_0);
-/// `fi_param_get`. `value` stays as it is unless the user set the parameter.
+/// `fi_param_get`. `value` is unchanged unless the user set the parameter.
 ///
 /// # Safety
 /// The arguments are as fi_provider(3) demands.
@@ -614,7 +613,7 @@ unsafe extern "C" fn log(fixed: Fixed, arguments: VaList) {
     }
 }
 
-/// A text of the caller's.
+/// Returns a text of the caller.
 ///
 /// # Safety
 /// `pointer` is NULL or a text that stays for `'a`.
@@ -629,7 +628,7 @@ unsafe fn text<'a>(pointer: *const c_char) -> Option<&'a CStr> {
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = at_exit;
 
-/// Lets providers release what outlives a process otherwise.
+/// Lets providers release resources that would outlive the process.
 extern "C" fn at_exit() {
     if let Some(framework) = framework::existing() {
         framework.registry.clean_up();

@@ -1,5 +1,5 @@
-//! `fi_fabric`: opening a provider's fabric (fi_fabric(3)), with the hooks that
-//! `FI_HOOK` asks for over it (fi_hook(7)).
+//! `fi_fabric`: opening a provider's fabric (fi_fabric(3)), with the hooks of `FI_HOOK` over it
+//! (fi_hook(7)).
 
 use std::ffi::c_void;
 
@@ -59,7 +59,7 @@ pub unsafe fn open(
     Ok(install_hooks(framework, provider, fabric))
 }
 
-/// The fabric with all hooks over it. A hook that fails is left out.
+/// Installs all hooks over the fabric. A hook that fails is left out.
 fn install_hooks(
     framework: &Framework,
     provider: Provider,

@@ -1,4 +1,4 @@
-//! The library's state, made on first use.
+//! The library's state, created on first use.
 
 use std::sync::OnceLock;
 
@@ -16,7 +16,7 @@ use crate::registry::{ORDER, Registry};
 use crate::tostr::names;
 use crate::version::{RELEASE, Version};
 
-/// What the exported functions work on. It does not change once it is there.
+/// The state of the exported functions. Immutable once it is created.
 pub struct Framework {
     pub registry: Registry,
     /// The names of the hooks to install over each fabric (`FI_HOOK`).
@@ -27,12 +27,12 @@ pub struct Framework {
 
 static FRAMEWORK: OnceLock<Framework> = OnceLock::new();
 
-/// The state; the first caller sets the library up.
+/// Returns the state; the first caller initializes the library.
 pub fn get() -> &'static Framework {
     FRAMEWORK.get_or_init(set_up)
 }
 
-/// The state, where somebody has set the library up.
+/// Returns the state if the library is initialized.
 pub fn existing() -> Option<&'static Framework> {
     FRAMEWORK.get()
 }
@@ -155,7 +155,7 @@ fn set_up() -> Framework {
     }
 }
 
-/// The providers that are part of this library.
+/// Returns the providers that are part of this library.
 fn built_in_providers() -> [*mut fi_provider; 7] {
     [
         prov_rxm::provider(),
@@ -168,7 +168,7 @@ fn built_in_providers() -> [*mut fi_provider; 7] {
     ]
 }
 
-/// The names in `FI_HOOK`.
+/// Returns the names in `FI_HOOK`.
 fn wanted_hooks() -> Vec<String> {
     params::core_text("hook")
         .unwrap_or_default()
@@ -178,7 +178,7 @@ fn wanted_hooks() -> Vec<String> {
         .collect()
 }
 
-/// What `FI_ADDR_FORMAT` asks for.
+/// Returns the format that `FI_ADDR_FORMAT` names.
 fn wanted_address_format() -> Option<u32> {
     let text = params::core_text("addr_format")?;
     let format = names::ADDRESS_FORMATS

@@ -1,5 +1,4 @@
-//! `fi_getinfo`: asking the providers and putting their answers in order
-//! (fi_getinfo(3)).
+//! `fi_getinfo`: queries the providers and orders their results (fi_getinfo(3)).
 
 use std::ffi::{CStr, CString};
 use std::fmt;
@@ -19,7 +18,7 @@ use crate::tostr::{self, names};
 use crate::version::Version;
 use crate::{listening, loader, strerror, why};
 
-/// What all providers together offer. An empty answer is `ENODATA`.
+/// Returns the results of all providers together; `ENODATA` if there are none.
 pub fn getinfo(framework: &Framework, request: &Request) -> Result<Vec<Info>> {
     if request.version > Version::LIBRARY {
         log::warn!(
@@ -55,7 +54,7 @@ pub fn getinfo(framework: &Framework, request: &Request) -> Result<Vec<Info>> {
     }
 }
 
-/// The answers of all providers that may answer, in order.
+/// Returns the results of all providers that may answer, in order.
 fn answers(framework: &Framework, request: &Request) -> Result<Vec<Info>> {
     let registry = &framework.registry;
     let name = request.hints.and_then(Deep::<fi_info>::prov_name);
@@ -83,7 +82,7 @@ fn answers(framework: &Framework, request: &Request) -> Result<Vec<Info>> {
         answers.retain(|info| wanted(registry, request.hints, info));
         put_native_before_layered(&mut answers);
     }
-    // What serves other providers has the addresses of those.
+    // Offload providers have the addresses of the providers that they serve.
     let of_applications = framework
         .address_format
         .filter(|_| request.flags & flags::OFFLOAD == 0);
@@ -93,7 +92,7 @@ fn answers(framework: &Framework, request: &Request) -> Result<Vec<Info>> {
     Ok(answers)
 }
 
-/// Whether a result has the format that `FI_ADDR_FORMAT` asks for.
+/// Whether a result has the format that `FI_ADDR_FORMAT` names.
 fn has_address_format(info: &Info, format: u32) -> bool {
     let has = info.view().addr_format;
     if has == format {
@@ -111,13 +110,13 @@ fn has_address_format(info: &Info, format: u32) -> bool {
     false
 }
 
-/// Says of what a provider answered that the application does not get it.
+/// Reports that the application does not get a result of a provider.
 fn leave_out(info: &Info, reason: &dyn fmt::Display) {
     if !listening::is_wanted() {
         return;
     }
     let name = provider_of(info);
-    // The log knows providers by their own names, of which the last one layers over the rest.
+    // The log refers to providers by their own names; the last one is layered over the others.
     let own = name.rsplit(LAYER_SEPARATOR).next().unwrap_or(&name);
     why::say(
         own,
@@ -125,8 +124,8 @@ fn leave_out(info: &Info, reason: &dyn fmt::Display) {
     );
 }
 
-/// Says of libraries that are of no use why, and of a provider that the hints name and that
-/// is not there, where it would have to be.
+/// Reports why libraries cannot be used, and where a provider would have to be that the hints name
+/// and that does not exist.
 fn explain_absent(registry: &Registry, layers: &Layers) {
     for useless in registry.useless() {
         let reason = format_args!("{} is not used: {}", useless.name, useless.reason);
@@ -146,8 +145,7 @@ fn explain_absent(registry: &Registry, layers: &Layers) {
     }
 }
 
-/// One result for each provider, with its name and version
-/// (`FI_PROV_ATTR_ONLY`).
+/// Returns one result for each provider, with its name and version (`FI_PROV_ATTR_ONLY`).
 fn providers(registry: &Registry) -> Result<Vec<Info>> {
     let list: Vec<Info> = registry
         .entries()
@@ -166,7 +164,7 @@ fn providers(registry: &Registry) -> Result<Vec<Info>> {
     }
 }
 
-/// Whether a provider is to be asked, or else why not.
+/// Checks whether a provider is to be queried; the error is the reason why not.
 fn admit(
     registry: &Registry,
     entry: &Entry,
@@ -217,8 +215,8 @@ fn admit(
     Ok(())
 }
 
-/// One provider's answer, under its full name. A provider that has none, for
-/// whatever reason, does not keep others from answering.
+/// Returns one provider's results, under its full name. A provider without results, for whatever
+/// reason, does not prevent others from answering.
 fn ask(entry: &Entry, request: &Request, asked_for: Option<&str>) -> Result<Vec<Info>> {
     let provider = entry.provider;
     let (answer, said) = listening::listen(|| provider.getinfo(request));
@@ -242,10 +240,10 @@ fn ask(entry: &Entry, request: &Request, asked_for: Option<&str>) -> Result<Vec<
     Ok(answer)
 }
 
-/// Reports that a provider, which `said` this while it was asked, has no answer.
+/// Reports that a provider has no result; `said` are its reasons.
 fn refused(provider: Provider, error: Errno, mut said: Vec<String>, asked_for: Option<&str>) {
     let name = provider.name();
-    // Whoever names a provider wants to know that something is wrong with it.
+    // A user that names a provider wants to know that it has a problem.
     let is_named = asked_for == Some(name) && error != Errno::ENODATA;
     if is_named && !listening::is_listening() {
         log::warn!(target: CORE, "provider {name} answers {}", shown(error));
@@ -263,18 +261,18 @@ fn refused(provider: Provider, error: Errno, mut said: Vec<String>, asked_for: O
     }
 }
 
-/// An error in numbers and words.
+/// Formats an error as number and text.
 fn shown(error: Errno) -> String {
     let text = strerror::text(error.number());
     format!("{} ({})", error.to_c(), text.to_string_lossy())
 }
 
-/// The name of a result: the provider's own, or for one that layers over
-/// another that one's name with its own behind it.
+/// Returns the name of a result: the provider's own, or, for one that is layered over another, that
+/// one's name followed by its own.
 fn full_name(class: Class, own: &CStr, below: Option<&CStr>) -> CString {
     match below {
         None => own.to_owned(),
-        // It joins several, and has already said which.
+        // It combines several, and has already entered their names.
         Some(below) if class == Class::Link => below.to_owned(),
         // A core provider that has entered its own name.
         Some(below) if class == Class::Core && below == own => own.to_owned(),
@@ -288,7 +286,7 @@ fn full_name(class: Class, own: &CStr, below: Option<&CStr>) -> CString {
     }
 }
 
-/// Whether the names in `FI_PROVIDER` and in the hints let a result pass.
+/// Whether the names in `FI_PROVIDER` and in the hints accept a result.
 fn wanted(registry: &Registry, hints: Option<Deep<fi_info>>, info: &Info) -> bool {
     let reject = |attribute: &str, asked: &str, has: &str| {
         leave_out(
@@ -330,9 +328,8 @@ fn wanted(registry: &Registry, hints: Option<Deep<fi_info>>, info: &Info) -> boo
     true
 }
 
-/// The reliable datagrams of the tcp provider come before those that a layer makes over
-/// its connections, which have the same addresses and are slower. All else keeps the
-/// order of the providers.
+/// Moves the reliable datagrams of the tcp provider before those of a layer over its connections,
+/// which have the same addresses and are slower. All other results keep the order of the providers.
 fn put_native_before_layered(answers: &mut Vec<Info>) {
     let is = |info: &Info, name: &str| provider_of(info).eq_ignore_ascii_case(name);
     let Some(first) = answers.iter().position(|info| is(info, "tcp;ofi_rxm")) else {

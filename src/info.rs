@@ -1,7 +1,7 @@
 //! `struct fi_info`: owned copies and lists of them (fi_getinfo(3)).
 //!
-//! Everything is allocated with the C library's `malloc`, because applications
-//! put strings of their own in place and take ours out.
+//! Everything is allocated with the C library's `malloc`, because applications insert strings of
+//! their own and remove the library's.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
@@ -13,12 +13,11 @@ use prov_base::errno::{Errno, Result};
 use crate::deep::Deep;
 use crate::version::Version;
 
-/// One `fi_info` with all that it points to, except what follows it in a
-/// list: `next` is NULL.
+/// One `fi_info` with everything that it points to, except the next one in a list: `next` is NULL.
 pub struct Info(NonNull<fi_info>);
 
 impl Info {
-    /// An empty one with empty attributes (`fi_allocinfo`).
+    /// Creates an empty one with empty attributes (`fi_allocinfo`).
     pub fn new() -> Result<Self> {
         let info = Info(allocate()?);
         let raw = info.0.as_ptr();
@@ -34,11 +33,10 @@ impl Info {
         Ok(info)
     }
 
-    /// A copy of everything but `next` (`fi_dupinfo`). The handle is the same
-    /// object for both.
+    /// Copies everything but `next` (`fi_dupinfo`). Both refer to the same object as handle.
     pub fn duplicate(source: Deep<fi_info>) -> Result<Self> {
-        // Drop frees what is in place so far when a later part fails, so each
-        // structure goes in with its pointers cleared and they follow.
+        // If a later part fails, Drop frees the parts copied so far, so each structure is stored
+        // with its pointers cleared and these are set afterwards.
         let copy = Info(duplicate(&fi_info {
             next: null_mut(),
             src_addr: null_mut(),
@@ -94,7 +92,7 @@ impl Info {
         Ok(copy)
     }
 
-    /// Takes over a list that `fi_freeinfo` would have freed.
+    /// Takes ownership of a list that `fi_freeinfo` would have freed.
     ///
     /// # Safety
     /// `head` is NULL or the first of a list that this library, or a provider
@@ -113,7 +111,7 @@ impl Info {
         list
     }
 
-    /// Hands a list to C; NULL where there is nothing in it.
+    /// Passes a list to C; NULL if it is empty.
     pub fn into_raw_list(list: Vec<Self>) -> *mut fi_info {
         list.into_iter().rfold(null_mut(), |next, info| {
             let raw = info.into_raw();
@@ -123,20 +121,20 @@ impl Info {
         })
     }
 
-    /// Hands this one to C.
+    /// Passes this one to C.
     pub fn into_raw(self) -> *mut fi_info {
         ManuallyDrop::new(self).0.as_ptr()
     }
 
-    /// What it says.
+    /// Returns the structure for reading.
     #[allow(clippy::expect_used, reason = "the pointer is a NonNull")]
     pub fn view(&self) -> Deep<'_, fi_info> {
         // SAFETY: an Info owns its structure, and everything in it is valid.
         unsafe { Deep::new(self.0.as_ptr()) }.expect("an Info is never NULL")
     }
 
-    /// Enters the name and the version of the provider, and the version of
-    /// the interface that the caller asked for.
+    /// Sets the name and the version of the provider, and the version of the interface that the
+    /// caller requested.
     pub fn set_provider(&mut self, name: &CStr, version: Version, api: Version) -> Result {
         let raw = self.0.as_ptr();
         // SAFETY: the structure is ours, and the name that is replaced came
@@ -158,7 +156,7 @@ impl Info {
 
 #[cfg(test)]
 impl Info {
-    /// Gives it another type of endpoint.
+    /// Sets the type of endpoint.
     pub fn set_endpoint_type(&mut self, endpoint: fi_ep_type) {
         // SAFETY: the structure is ours.
         unsafe { (*(*self.0.as_ptr()).ep_attr).type_ = endpoint };
@@ -173,7 +171,7 @@ impl Drop for Info {
     }
 }
 
-/// Which keys the structures that are to be freed have room for.
+/// Which keys the structures to be freed contain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Owned {
     /// Everything in the current layout.
@@ -241,7 +239,7 @@ fn allocate<T>() -> Result<NonNull<T>> {
     NonNull::new(unsafe { libc::calloc(1, size_of::<T>()) }.cast()).ok_or(Errno::ENOMEM)
 }
 
-/// A copy of a C structure, from malloc.
+/// Copies a C structure to memory from malloc.
 fn duplicate<T: Copy>(source: &T) -> Result<NonNull<T>> {
     let copy = allocate::<T>()?;
     // SAFETY: the copy is new and large enough.
@@ -255,8 +253,8 @@ fn duplicate_opt<T: Copy>(source: Option<&T>) -> Result<*mut T> {
     })
 }
 
-/// A copy of bytes, from malloc. No bytes still have a place of their own, as
-/// with an address of length zero.
+/// Copies bytes to memory from malloc. Empty contents get an allocation of their own, as for an
+/// address of length zero.
 fn duplicate_bytes(source: Option<&[u8]>) -> Result<*mut c_void> {
     let Some(source) = source else {
         return Ok(null_mut());
@@ -278,8 +276,8 @@ fn duplicate_text(source: Option<&CStr>) -> Result<*mut c_char> {
     duplicate_bytes(source.map(CStr::to_bytes_with_nul)).map(<*mut c_void>::cast)
 }
 
-/// A copy of a network interface's object, made by whoever owns the class of
-/// object. One that cannot be copied is left out.
+/// Copies a network interface's object, with the function of its provider. One that cannot be
+/// copied is left out.
 fn duplicate_nic(source: Option<Deep<fid>>) -> Result<*mut fid_nic> {
     let Some(source) = source else {
         return Ok(null_mut());
@@ -319,7 +317,7 @@ mod tests {
         *pointer = duplicate_text(Some(value)).unwrap();
     }
 
-    /// One with something in every place that a copy must follow.
+    /// Returns one with a value in every field that a copy has to follow.
     fn full() -> Info {
         let info = Info::new().unwrap();
         // SAFETY: the structure and its attributes are new and ours.

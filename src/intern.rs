@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// The one copy of `text` that is never freed. Equal texts share it, so that
-/// asking for the same value again takes no more memory.
+/// Returns the only copy of `text`, which is never freed. Equal texts share it, so that repeated
+/// requests of the same value take no more memory.
 pub fn intern(text: &CStr) -> &'static CStr {
-    // Not a hash table: memory checkers do not see the texts that one holds,
-    // and call them lost.
+    // Not a hash table: memory checkers do not find the texts in one, and report them as lost.
     static TEXTS: LazyLock<Mutex<BTreeSet<&'static CStr>>> = LazyLock::new(Mutex::default);
     let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = texts.get(text) {

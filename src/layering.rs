@@ -1,9 +1,8 @@
-//! Which provider may answer a request that names providers.
+//! Decides which providers may answer a request that names providers.
 //!
-//! A name in the hints is one provider or several layers, `tcp;ofi_rxm`, the
-//! one that moves the bytes first. Utility providers ask this library in turn
-//! for what they can layer over, with a name that ends in layers they do not
-//! want, each after a `^`.
+//! A name in the hints is one provider or several layers, such as `tcp;ofi_rxm`, the one that moves
+//! the bytes first. Utility providers in turn query this library for providers to layer over, with
+//! a name that ends in layers they do not want, each after a `^`.
 
 use crate::name_filter::LAYER_SEPARATOR;
 use crate::provider::Class;
@@ -19,11 +18,11 @@ pub mod flags {
     pub const HIDDEN: u64 = 1 << 60;
     /// Offload providers as well.
     pub const OFFLOAD: u64 = 1 << 61;
-    /// All of them: who sets any is no application.
+    /// All of them: a caller that sets any is not an application.
     pub const OF_PROVIDERS: u64 = INTERNAL | CORE_ONLY | HIDDEN | OFFLOAD;
 }
 
-/// What the rules need to know of a provider.
+/// The properties of a provider that the rules depend on.
 #[derive(Clone, Copy)]
 pub struct Layer<'a> {
     pub name: &'a str,
@@ -31,7 +30,7 @@ pub struct Layer<'a> {
     pub alone: bool,
 }
 
-/// The layers that a name asks for and those that it excludes.
+/// The layers that a name requests and those that it excludes.
 #[derive(Debug, Default)]
 pub struct Layers<'a> {
     wanted: Vec<&'a str>,
@@ -39,7 +38,7 @@ pub struct Layers<'a> {
 }
 
 impl<'a> Layers<'a> {
-    /// Reads a provider name from hints.
+    /// Parses a provider name from hints.
     pub fn parse(name: &'a str) -> Self {
         let mut wanted: Vec<&str> = name
             .split(LAYER_SEPARATOR)
@@ -58,18 +57,18 @@ impl<'a> Layers<'a> {
         Layers { wanted, unwanted }
     }
 
-    /// The layers that are asked for.
+    /// Returns the requested layers.
     pub fn wanted(&self) -> impl Iterator<Item = &'a str> {
         self.wanted.iter().copied()
     }
 
-    /// Whether a layer is asked for by its name.
+    /// Whether any layer is requested by name.
     pub fn names(&self) -> bool {
         !self.wanted.is_empty()
     }
 
-    /// Whether `provider` may answer, or else why not. `find` knows the other
-    /// providers by name.
+    /// Checks whether `provider` may answer; the error is the reason why not. `find` returns the
+    /// other providers by name.
     pub fn admit<'b>(
         &self,
         provider: Layer<'b>,
@@ -89,7 +88,7 @@ impl<'a> Layers<'a> {
         }
         match self.wanted[..] {
             [] => Ok(()),
-            // Any utility provider may come over a core provider.
+            // Any utility provider may be layered over a core provider.
             [core] if provider.class == Class::Utility && !is_utility(core) => match find(core) {
                 Some(core) if core.alone => Err(format!(
                     "{0} is layered over only when both are named; name {0};{1}",

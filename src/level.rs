@@ -1,9 +1,9 @@
-//! How much is said: levels of log messages, and what the framework says by itself.
+//! Levels of log messages, and the target of the framework's own.
 
 /// The target of the framework's own records.
 pub const CORE: &str = "core::core";
 
-/// How much is said, least first (`enum fi_log_level`).
+/// The level of a message, the most important first (`enum fi_log_level`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     Warn,
@@ -31,8 +31,8 @@ impl Level {
         }
     }
 
-    /// What a Rust record of this level is called here. `log` has nothing
-    /// between warnings and information, and its own trace is the finest.
+    /// Returns the level of a Rust record. `log` has nothing between warnings and information, and
+    /// its own trace is the finest.
     pub fn of(level: log::Level) -> Level {
         match level {
             log::Level::Error | log::Level::Warn => Level::Warn,

@@ -1,5 +1,5 @@
-//! libfabric.so.1: what every application and every provider calls directly.
-//! Everything else goes through the function tables of a provider's objects.
+//! libfabric.so.1: the functions that applications and providers call directly. All other calls go
+//! through the function tables of a provider's objects.
 
 #![deny(clippy::indexing_slicing)]
 mod c_log;

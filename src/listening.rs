@@ -1,7 +1,7 @@
-//! What providers say while fi_getinfo(3) asks them.
+//! Records what providers log while fi_getinfo(3) queries them.
 //!
-//! A provider says in the log, at level info, what rules it out. While one is asked, and
-//! somebody wants to know ([`crate::why`]), what the asking thread logs is kept.
+//! A provider logs at level info why it has no result. While one is queried, and the reasons are
+//! wanted ([`crate::why`]), the messages of the querying thread are recorded.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -11,19 +11,20 @@ use log::Record;
 use crate::level::{CORE, Level};
 use crate::params;
 
-/// The function that stands in the records of [`crate::why`].
+/// The function name in the records of [`crate::why`].
 pub const FUNCTION: &str = "fi_getinfo";
 
 thread_local! {
-    /// How many providers this thread is asking: a layered one asks the library in turn.
+    /// Number of providers that this thread is querying: a layered one queries the library in turn.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
-    /// What they have said, the innermost one last.
+    /// Their messages, the innermost provider last.
     static HEARD: RefCell<Vec<Vec<String>>> = const { RefCell::new(Vec::new()) };
-    /// Whether this thread keeps reasons that no log level asks for.
+    /// Whether this thread records reasons that no log level requests.
     static EXPLAINING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Works on what the providers that are being asked have said; `None` where there is none.
+/// Calls `work` with the messages of the providers that are being queried; `None` if there are
+/// none.
 fn with_heard<T>(work: impl FnOnce(&mut Vec<Vec<String>>) -> T) -> Option<T> {
     if !is_listening() {
         return None;
@@ -34,18 +35,17 @@ fn with_heard<T>(work: impl FnOnce(&mut Vec<Vec<String>>) -> T) -> Option<T> {
         .flatten()
 }
 
-/// Whether somebody reads reasons.
+/// Whether the reasons are wanted.
 pub fn is_wanted() -> bool {
     is_explaining() || log::log_enabled!(target: CORE, log::Level::Info)
 }
 
-/// Whether this thread is asking a provider and keeps what it says.
+/// Whether this thread is querying a provider and records its messages.
 pub fn is_listening() -> bool {
     DEPTH.get() > 0
 }
 
-/// Asks a provider; its answer, and what it said meanwhile, which is nothing where nobody
-/// wants to know.
+/// Queries a provider; returns its answer and its messages, which are empty unless they are wanted.
 pub fn listen<T>(ask: impl FnOnce() -> T) -> (T, Vec<String>) {
     if !is_wanted() {
         return (ask(), Vec::new());
@@ -58,8 +58,8 @@ pub fn listen<T>(ask: impl FnOnce() -> T) -> (T, Vec<String>) {
     (answer, said)
 }
 
-/// Passes the reasons of a provider on to the one that layers over it. Returns false where
-/// there is none: an application asked.
+/// Passes the reasons of a provider on to the one that is layered over it. Returns false if there
+/// is none: an application has called.
 pub fn pass_up(provider: &str, reasons: &[String]) -> bool {
     let said = reasons.iter();
     let said: Vec<String> = said
@@ -70,8 +70,8 @@ pub fn pass_up(provider: &str, reasons: &[String]) -> bool {
         .is_some()
 }
 
-/// Keeps a record of Rust code, if a provider is being asked. That a parameter is set is no
-/// reason.
+/// Records a message of Rust code, if a provider is being queried. Messages about set parameters
+/// are not reasons.
 pub fn hear(record: &Record) {
     if record.level() <= log::Level::Info
         && record.module_path() != Some(params::MODULE)
@@ -81,18 +81,18 @@ pub fn hear(record: &Record) {
     }
 }
 
-/// Keeps a message of a C provider, likewise.
+/// Records a message of a C provider, likewise.
 pub fn hear_message(level: Level, message: &str) {
     if level <= Level::Info {
         keep(&message.trim_end());
     }
 }
 
-/// Keeps a reason of the provider that is being asked, if one is.
+/// Records a reason of the provider that is being queried, if there is one.
 pub fn keep(said: &dyn fmt::Display) {
     if is_listening() {
         let said = said.to_string();
-        // Kinds of endpoints that differ in something else have the same reason.
+        // Kinds of endpoints that differ in other attributes have the same reason.
         with_heard(|heard| {
             let heard = heard.last_mut()?;
             (!heard.contains(&said)).then(|| heard.push(said))
@@ -105,7 +105,7 @@ pub fn is_explaining() -> bool {
     EXPLAINING.get()
 }
 
-/// Has this thread keep what providers say in `asking`, whatever the log level.
+/// Makes this thread record messages of providers during `asking`, whatever the log level.
 pub fn explaining<T>(asking: impl FnOnce() -> T) -> T {
     EXPLAINING.set(true);
     let answer = asking();

@@ -1,5 +1,5 @@
-//! External providers: shared libraries with a function `fi_prov_ini`
-//! (fi_provider(3), and fabric(7) for where they are looked for).
+//! External providers: shared libraries with a function `fi_prov_ini` (fi_provider(3); fabric(7)
+//! for their locations).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,19 +13,19 @@ use crate::candidate::{Candidate, Library, Precedence, Useless};
 use crate::level::CORE;
 use crate::provider::Provider;
 
-/// What file names of external providers end in.
+/// The suffix of the file names of external providers.
 const SUFFIX: &str = "-fi.so";
 
-/// Where to look, as `FI_PROVIDER_PATH` says.
+/// The locations that `FI_PROVIDER_PATH` names.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SearchPath {
     pub precedence: Precedence,
-    /// Whether the system's own search finds `lib<name>-fi.so` as well.
+    /// Whether `lib<name>-fi.so` is also searched with the system's own search path.
     pub system: bool,
     pub places: Vec<Place>,
 }
 
-/// One place to look.
+/// One location.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Place {
     /// Every provider in a directory.
@@ -35,8 +35,8 @@ pub enum Place {
 }
 
 impl SearchPath {
-    /// Reads the value of `FI_PROVIDER_PATH`, which names directories, and
-    /// libraries after a `+`, with colons between them and `@` before all.
+    /// Parses the value of `FI_PROVIDER_PATH`, which names directories, and libraries after a `+`,
+    /// separated by colons, with `@` before all.
     pub fn parse(value: Option<&str>, default_directory: &Path) -> Self {
         let Some(value) = value else {
             return SearchPath {
@@ -70,9 +70,8 @@ impl SearchPath {
         }
     }
 
-    /// Loads what is found, place by place, and hands it over, as it does libraries that
-    /// cannot be loaded. `names` are those of providers that the system's own search may
-    /// know.
+    /// Loads the libraries, location by location, and passes them to `found`, as well as those that
+    /// cannot be loaded. `names` are those of providers that the system's own search may find.
     pub fn load(&self, names: &[&str], mut found: impl FnMut(Result<Candidate, Useless>)) {
         if self.system {
             for name in names {
@@ -83,7 +82,7 @@ impl SearchPath {
                 let file = format!("lib{short}{SUFFIX}");
                 match open(OsStr::new(&file)) {
                     Ok((provider, library)) => found(Ok(candidate(provider, library, false))),
-                    // Mostly there is none.
+                    // Usually there is none.
                     Err(reason) => log::debug!(target: CORE, "{file}: {reason}"),
                 }
             }
@@ -108,7 +107,7 @@ impl SearchPath {
     }
 }
 
-/// Loads one library that is there for this purpose.
+/// Loads one library that is installed as a provider.
 fn load_one(file: &Path, preferred: bool) -> Result<Candidate, Useless> {
     match open(file.as_os_str()) {
         Ok((provider, library)) => Ok(candidate(provider, library, preferred)),
@@ -122,9 +121,8 @@ fn load_one(file: &Path, preferred: bool) -> Result<Candidate, Useless> {
     }
 }
 
-/// Where external providers are looked for unless the user says otherwise:
-/// the directory that the package was built for, or else `libfabric` beside
-/// the library itself.
+/// Returns the default directory of external providers: the one that the package was built for, or
+/// else `libfabric` beside the library itself.
 pub fn default_directory() -> PathBuf {
     if let Some(directory) = option_env!("LIBFABRIC_PROVIDER_DIR") {
         return directory.into();
@@ -134,7 +132,7 @@ pub fn default_directory() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("/usr/lib/libfabric"))
 }
 
-/// The file that this library was loaded from.
+/// Returns the file that this library was loaded from.
 pub fn own_path() -> Option<PathBuf> {
     file_of(own_path as *const () as usize)
 }
@@ -147,8 +145,7 @@ fn candidate(provider: Provider, library: Library, preferred: bool) -> Candidate
     }
 }
 
-/// The providers in a directory, last in the alphabet first. A directory that
-/// is not there has none.
+/// Returns the providers in a directory, last in the alphabet first; none if it does not exist.
 fn libraries_in(directory: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(directory)
         .into_iter()
@@ -165,7 +162,7 @@ fn libraries_in(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Loads one library and asks it for its provider.
+/// Loads one library and gets its provider.
 fn open(file: &OsStr) -> Result<(Provider, Library), String> {
     type EntryPoint = unsafe extern "C" fn() -> *mut fi_provider;
     let _uncancelled = Uncancelled::begin();

@@ -11,7 +11,7 @@ use crate::c_log::{self, Topic};
 use crate::own_object::OPS_UNSUPPORTED;
 use crate::{core_provider, log_takeover};
 
-/// The object that stands for the log. `EALREADY` while an application has it.
+/// Opens the object that represents the log. `EALREADY` while an application has taken it over.
 pub fn open_object(context: *mut c_void) -> Result<*mut fid> {
     if log_takeover::active() {
         return Err(Errno::EALREADY);
@@ -33,7 +33,7 @@ static OBJECT_OPS: fi_ops = fi_ops {
     ..OPS_UNSUPPORTED
 };
 
-/// The operations of an application's object once it is in place.
+/// The operations of an application's object after it was imported.
 static IMPORTED_OPS: fi_ops = fi_ops {
     close: Some(close_imported),
     ..OPS_UNSUPPORTED

@@ -1,4 +1,4 @@
-//! Functions of an application that has taken over the log, and records for them.
+//! The functions of an application that has taken over the log.
 
 use std::ffi::{CString, c_int};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,8 +12,8 @@ use crate::level::Level;
 use crate::provider::Provider;
 use crate::{core_provider, framework, logging};
 
-/// What an application has put in place of this library's functions. Those
-/// that it left out stay as they are.
+/// The functions of an application that replace this library's. Those that it left out are not
+/// replaced.
 #[derive(Clone, Copy)]
 pub struct Imported(fi_ops_log);
 
@@ -22,14 +22,13 @@ pub fn active() -> bool {
     ACTIVE.load(Ordering::Relaxed)
 }
 
-/// The application's functions, where there are any.
+/// Returns the application's functions, if there are any.
 pub fn imported() -> Option<Imported> {
     if active() { state().imported } else { None }
 }
 
 impl Imported {
-    /// Asks the application whether it wants a message; `None` where it leaves
-    /// that to this library.
+    /// Asks the application whether it wants a message; `None` if it leaves that to this library.
     pub fn enabled(
         self,
         provider: Provider,
@@ -42,7 +41,7 @@ impl Imported {
         Some(unsafe { enabled(provider.as_ptr(), level as _, subsystem as _, flags) } != 0)
     }
 
-    /// Asks the application whether a message that is limited in rate is due.
+    /// Asks the application whether a rate-limited message is due.
     pub fn ready(
         self,
         provider: Provider,
@@ -66,7 +65,7 @@ impl Imported {
         )
     }
 
-    /// Hands a message to the application. False where it takes none.
+    /// Passes a message to the application. Returns false if it accepts none.
     pub fn log(
         self,
         provider: Provider,
@@ -94,7 +93,7 @@ impl Imported {
     }
 }
 
-/// Hands a record of Rust code to the application.
+/// Passes a record of Rust code to the application.
 #[allow(clippy::indexing_slicing, reason = "the position is in the list")]
 fn forward(record: &Record, provider_name: &str, subsystem: &str) {
     let Some(imported) = imported() else {
@@ -124,8 +123,7 @@ fn forward(record: &Record, provider_name: &str, subsystem: &str) {
     }
 }
 
-/// What the application's functions are told about a provider that
-/// `FI_LOG_PROV` leaves out.
+/// Returns the flags for the application's functions about a provider that `FI_LOG_PROV` excludes.
 pub fn filter_flags(provider: Provider) -> u64 {
     if provider.is_silent() {
         FI_LOG_PROV_FILTERED
@@ -150,7 +148,7 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has an application's functions take over the log. Of several the last ones count.
+/// Makes an application's functions take over the log. The last ones replace earlier ones.
 ///
 /// # Safety
 /// They may be called as fi_ext.h declares them until [`release`] is called for this owner,
@@ -163,7 +161,7 @@ pub unsafe fn take(ops: fi_ops_log, owner: *const fid) {
     logging::hand_to(forward);
 }
 
-/// Forgets the functions that came with an object, if they are still in place.
+/// Removes the functions of an object, if they are still in use.
 pub fn release(owner: *const fid) {
     let mut state = state();
     if state.owner == owner.addr() && state.imported.take().is_some() {

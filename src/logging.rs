@@ -1,8 +1,7 @@
 //! Logging: one stream and one line format for Rust code, which logs with the
 //! `log` macros, and for C providers, which log through `fi_log` (fabric(7)).
 //!
-//! A Rust target is `<provider>::<subsystem>`, such as `tcp::ep_ctrl`. Every
-//! line reads
+//! A Rust target is `<provider>::<subsystem>`, such as `tcp::ep_ctrl`. The format of every line is
 //!
 //! ```text
 //! libfabric:<pid>:<seconds>::<provider>:<subsystem>:<function>():<line><level> <message>
@@ -70,7 +69,7 @@ const PARAMETERS: [Definition; 7] = [
     },
 ];
 
-/// Reads the settings and starts logging. The first call counts.
+/// Reads the settings and starts logging. Only the first call has an effect.
 pub fn init() {
     params::define_core(&PARAMETERS);
     let level = params::core_text("log_level").filter(|level| !level.is_empty());
@@ -82,8 +81,7 @@ pub fn init() {
     };
     let logger = Logger {
         rules: Rules {
-            // A level that nobody knows still shows that somebody wants to
-            // read messages.
+            // An unknown level still shows that the user wants to read messages.
             level: level
                 .as_deref()
                 .map(|text| Level::parse(text).unwrap_or(Level::Warn)),
@@ -107,8 +105,8 @@ pub fn init() {
     }
 }
 
-/// Lets through what somebody wants to read: everything where an application
-/// has taken over the log, because it decides for itself.
+/// Sets the largest level of records that are passed on: all if an application has taken over the
+/// log, because it decides for itself.
 fn apply_max_level() {
     let level = LOGGER.get().and_then(|logger| logger.rules.level);
     let wanted = match level {
@@ -124,7 +122,7 @@ fn apply_max_level() {
     log::set_max_level(wanted.max(let_through));
 }
 
-/// Whether records up to level info reach the logger, whoever wants to read them.
+/// Whether records up to level info reach the logger, whatever the log level.
 static IS_LET_THROUGH: AtomicBool = AtomicBool::new(false);
 
 /// Lets records up to level info reach the logger, and with it [`crate::listening`], until the
@@ -145,14 +143,14 @@ impl Drop for LetThrough {
     }
 }
 
-/// Takes a record with the names of its provider and of its subsystem.
+/// A function that gets a record with the names of its provider and of its subsystem.
 pub type Forward = fn(&Record, &str, &str);
 
-/// Where records go that this library does not write, once there is somebody.
+/// The function for all records instead of this library's own output.
 static FORWARD: OnceLock<Forward> = OnceLock::new();
 static IS_TAKEN_OVER: AtomicBool = AtomicBool::new(false);
 
-/// Who has all records in place of this library's own output.
+/// Returns the function that gets all records instead of this library's own output.
 fn taken_over() -> Option<Forward> {
     match IS_TAKEN_OVER.load(Ordering::Acquire) {
         true => FORWARD.get().copied(),
@@ -160,14 +158,14 @@ fn taken_over() -> Option<Forward> {
     }
 }
 
-/// Hands all records to `forward` (the one of the first call) from now on.
+/// Passes all records to `forward` (that of the first call) from now on.
 pub fn hand_to(forward: Forward) {
     FORWARD.get_or_init(|| forward);
     IS_TAKEN_OVER.store(true, Ordering::Release);
     apply_max_level();
 }
 
-/// Writes all records itself from now on.
+/// Resumes this library's own output.
 pub fn take_back() {
     IS_TAKEN_OVER.store(false, Ordering::Release);
     apply_max_level();
@@ -180,20 +178,20 @@ pub fn enabled(level: Level, subsystem: &str) -> bool {
     })
 }
 
-/// Whether `FI_LOG_PROV` wants this provider's messages.
+/// Whether `FI_LOG_PROV` accepts this provider's messages.
 pub fn wants_provider(name: &str) -> bool {
     LOGGER
         .get()
         .is_none_or(|logger| logger.rules.providers.allows(name))
 }
 
-/// The least time between messages that are limited in rate.
+/// Returns the shortest time between rate-limited messages.
 pub fn interval_ms() -> u64 {
     LOGGER.get().map_or(2000, |logger| logger.interval_ms)
 }
 
-/// Writes one message of a C provider. It was asked for, so it is not
-/// filtered again.
+/// Writes one message of a C provider. It is not filtered, since the provider has called
+/// [`enabled`].
 pub fn write_message(
     provider: &str,
     level: Level,
@@ -217,7 +215,7 @@ pub fn write_message(
     );
 }
 
-/// The name under which a record carries a level that `log` does not have.
+/// The key under which a record contains a level that `log` does not have.
 const LEVEL_KEY: &str = "fabric_level";
 
 static LOGGER: OnceLock<Logger> = OnceLock::new();
@@ -228,9 +226,9 @@ struct Logger {
     output: env_logger::Logger,
 }
 
-/// What the user wants to read.
+/// The messages that the user wants to read.
 struct Rules {
-    /// `None`: nothing was asked for.
+    /// `None`: no messages.
     level: Option<Level>,
     providers: NameFilter,
     subsystems: NameFilter,

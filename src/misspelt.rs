@@ -1,5 +1,5 @@
-//! Variables that begin with `FI_` and that nobody knows, where one that is known is close:
-//! somebody has mistyped a name, and wonders why it has no effect.
+//! Reports environment variables that begin with `FI_`, are unknown and similar to a known one:
+//! probably a mistyped name, which has no effect.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use crate::level::CORE;
 use crate::params;
 use crate::registry::ORDER;
 
-/// Names such variables of the environment and of libfabric.conf in the log, each once. To
-/// be called when all providers have defined their parameters.
+/// Reports such variables of the environment and of libfabric.conf in the log, each once. To be
+/// called when all providers have defined their parameters.
 pub fn report() {
     if !log::log_enabled!(target: CORE, log::Level::Warn) {
         return;
@@ -26,10 +26,10 @@ pub fn report() {
     }
 }
 
-/// Of the known names the closest one, where it is close enough for a typing error.
+/// Returns the most similar known name, if it is close enough for a typing error.
 fn close_to<'a>(name: &str, known: &'a BTreeSet<String>) -> Option<&'a str> {
     const PREFIX: &str = "FI_";
-    /// Names up to this length are taken to have one error at most, longer ones two.
+    /// Names up to this length are assumed to have at most one error, longer ones two.
     const SHORT: usize = 8;
     if !name.starts_with(PREFIX) {
         return None;
@@ -39,7 +39,8 @@ fn close_to<'a>(name: &str, known: &'a BTreeSet<String>) -> Option<&'a str> {
     known
         .iter()
         .filter(|known| known.len().abs_diff(name.len()) <= most)
-        // Providers that are not here have variables, too, whose names differ in theirs alone.
+        // Providers that are not present have variables, too, whose names differ only in the
+        // provider's.
         .filter(|known| owner.is_none() || owner == self::owner(known))
         .map(|known| (strsim::osa_distance(name, known), known.as_str()))
         .filter(|(errors, _)| *errors <= most)
@@ -47,7 +48,7 @@ fn close_to<'a>(name: &str, known: &'a BTreeSet<String>) -> Option<&'a str> {
         .map(|(_, known)| known)
 }
 
-/// The provider that a variable is of, going by its name.
+/// Returns the provider of a variable, according to its name.
 fn owner(variable: &str) -> Option<&'static str> {
     let rest = variable.get("FI_".len()..)?;
     ORDER.into_iter().find(|provider| {
@@ -80,7 +81,7 @@ mod tests {
             ("FI_TPC_IFACE", Some("FI_TCP_IFACE")),
             ("FI_TCP_PORTLOW_RANGE", Some("FI_TCP_PORT_LOW_RANGE")),
             ("FI_HOK", Some("FI_HOOK")),
-            // Another provider's, with what may be right for it.
+            // Variables of other providers, which may be correct.
             ("FI_UDP_IFACE", None),
             ("FI_OFI_RXD_TX_SIZE", None),
             ("FI_EFA_SHM_AV_SIZE", None),

@@ -1,7 +1,6 @@
-//! The cache of memory registrations as an object: `fi_open` of `"mr_cache"`
-//! (fi_mr(3)). Providers in this library register memory by noting it down,
-//! which needs no cache; a memory monitor that an application brings is taken
-//! in, and its notifications find nothing to forget.
+//! The cache of memory registrations as an object: `fi_open` of `"mr_cache"` (fi_mr(3)). The
+//! providers in this library only enter a registration into a table, which needs no cache; an
+//! application's memory monitor is accepted, and its notifications have no effect.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -12,7 +11,7 @@ use prov_util::ffi::status;
 
 use crate::own_object::OPS_UNSUPPORTED;
 
-/// The object that stands for the cache.
+/// Opens the object that represents the cache.
 pub fn open_object(context: *mut c_void) -> Result<*mut fid> {
     Ok(Box::into_raw(Box::new(fid {
         fclass: FI_CLASS_MR_CACHE,
@@ -80,7 +79,7 @@ unsafe fn import(object: *mut fid, flags: u64) -> Result {
 }
 
 unsafe extern "C" fn close_monitor(object: *mut fid) -> c_int {
-    // Closing one that is not in place any more changes nothing.
+    // Closing a monitor that was replaced has no effect.
     let _ = MONITOR.compare_exchange(
         object,
         std::ptr::null_mut(),

@@ -1,20 +1,20 @@
-//! Include and exclude lists of names, as `FI_PROVIDER`, `FI_LOG_PROV` and
-//! `FI_LOG_SUBSYS` hold them (fabric(7)).
+//! Include and exclude lists of names, the values of `FI_PROVIDER`, `FI_LOG_PROV` and
+//! `FI_LOG_SUBSYS` (fabric(7)).
 
 /// Separates the layers of a provider name, lowest layer first: `tcp;ofi_rxm`.
 pub const LAYER_SEPARATOR: char = ';';
 
-/// A list of names, either of those wanted or, where the text begins with
-/// `^`, of those not wanted. Names compare without regard to case.
+/// A list of names, either of those wanted or, if the text begins with `^`, of those excluded.
+/// Names are compared without regard to case.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct NameFilter {
-    /// `None`: nothing was asked for, everything passes.
+    /// `None`: no list, everything is accepted.
     names: Option<Vec<String>>,
     negated: bool,
 }
 
 impl NameFilter {
-    /// Reads `a,b` or `^a,b`. An empty text asks for nothing.
+    /// Parses `a,b` or `^a,b`. An empty text is no list.
     pub fn parse(text: &str) -> Self {
         let (negated, list) = match text.strip_prefix('^') {
             Some(rest) => (true, rest),
@@ -32,34 +32,33 @@ impl NameFilter {
         }
     }
 
-    /// Whether the filter lets everything pass.
+    /// Whether the filter accepts everything.
     pub fn is_empty(&self) -> bool {
         self.names.is_none()
     }
 
-    /// Whether the list names what is not wanted.
+    /// Whether the list names what is excluded.
     pub fn is_negated(&self) -> bool {
         self.negated
     }
 
-    /// The names listed, as they were written.
+    /// Returns the names of the list, as they were written.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().flatten().map(String::as_str)
     }
 
-    /// Whether a plain name (a subsystem, a provider's log) passes.
+    /// Whether a plain name (a subsystem, a provider's log) is accepted.
     pub fn allows(&self, name: &str) -> bool {
         self.is_empty() || self.lists(name) != self.negated
     }
 
-    /// Whether the list names what is wanted, and this among it.
+    /// Whether the list is one of wanted names and contains this one.
     pub fn wants(&self, name: &str) -> bool {
         !self.negated && self.lists(name)
     }
 
-    /// Whether a provider by itself passes, before any layering: a list that
-    /// wants `tcp;ofi_rxm` needs `tcp` for it, and one that does not want
-    /// `tcp;ofi_rxm` still leaves `tcp` alone.
+    /// Whether a provider itself is accepted, before any layering: a list with `tcp;ofi_rxm` needs
+    /// `tcp` for it, and one that excludes `tcp;ofi_rxm` does not exclude `tcp`.
     pub fn allows_core(&self, name: &str) -> bool {
         if self.is_empty() {
             return true;
@@ -75,8 +74,8 @@ impl NameFilter {
         })
     }
 
-    /// Whether a result of `fi_getinfo` passes under its full layered name:
-    /// a listed `tcp` speaks for `tcp` and for everything layered over it.
+    /// Whether a result of `fi_getinfo` is accepted with its full layered name: a listed `tcp`
+    /// stands for `tcp` and everything layered over it.
     pub fn allows_layered(&self, name: &str) -> bool {
         if self.is_empty() {
             return true;

@@ -7,8 +7,8 @@ use prov_util::marshal::layout::{self, Layout, widen};
 use crate::deep::Deep;
 use crate::info::Info;
 
-/// A copy in the current layout of an `fi_info` in an older one, or `None`
-/// where there is none. `next` is not followed.
+/// Copies an `fi_info` in an older layout to the current one; `None` if there is none. `next` is
+/// not followed.
 ///
 /// # Safety
 /// `info` is NULL or points to an `fi_info` of the given layout, whose
@@ -31,8 +31,8 @@ pub unsafe fn import(layout: &Layout, info: *const fi_info) -> Result<Option<Inf
     }
 }
 
-/// The attributes of a fabric in the layout of ABI 1.0, which does not say
-/// for which version of the interface the caller was written.
+/// Returns the attributes of a fabric in the layout of ABI 1.0, which does not contain the version
+/// of the interface for which the caller was written.
 ///
 /// # Safety
 /// `attr` is NULL or points to a structure of that layout.
@@ -53,8 +53,8 @@ fn pointer_to<T>(value: &mut Option<T>) -> *mut T {
 mod tests {
     use super::*;
 
-    /// A structure in memory that ends where the layout ends, so that the
-    /// sanitizers and valgrind see any access behind it.
+    /// Returns a structure in memory that ends where the layout ends, so that the sanitizers and
+    /// valgrind detect any access beyond it.
     fn short<T: Copy>(value: &T, length: usize) -> Box<[u64]> {
         let mut words = vec![0u64; length.div_ceil(8)].into_boxed_slice();
         // SAFETY: the words hold at least `length` bytes, and a T has them.

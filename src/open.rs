@@ -11,7 +11,7 @@ use crate::{log_import, mr_cache};
 /// The first interface with named objects.
 const SINCE: Version = Version::of(1, 13);
 
-/// Opens the object of a name. None of them takes attributes or flags.
+/// Opens the object with this name. None of them has attributes or flags.
 pub fn open(
     version: Version,
     name: &CStr,

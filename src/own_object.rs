@@ -1,4 +1,4 @@
-//! What the objects of the framework itself have in common.
+//! The common parts of the framework's own objects.
 
 use fabric_abi::fi_ops;
 use prov_util::object::missing::slot;

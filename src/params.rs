@@ -13,13 +13,13 @@ use crate::intern::intern;
 use crate::level::CORE;
 use crate::rights::has_raised_rights;
 
-/// Where the records of this module come from.
+/// The module path in this module's records.
 pub const MODULE: &str = module_path!();
 
-/// Who defined a parameter.
+/// The definer of a parameter.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner<'a> {
-    /// Tells owners apart; two providers may carry the same name.
+    /// Identifies the owner; two providers may have the same name.
     pub id: usize,
     /// The provider's name, or `None` for the library's own parameters.
     pub provider: Option<&'a str>,
@@ -42,7 +42,7 @@ pub enum Kind {
     Size,
 }
 
-/// What the user set.
+/// The value that the user set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
     Text(&'static CStr),
@@ -55,7 +55,7 @@ pub enum Value {
 pub struct Definition {
     pub name: &'static str,
     pub kind: Kind,
-    /// What it does and what it is when nobody sets it.
+    /// The effect and the default of the parameter.
     pub help: &'static str,
 }
 
@@ -67,8 +67,8 @@ pub struct Listed {
     pub value: Option<CString>,
 }
 
-/// Makes `name` known, as `FI_<PROVIDER>_<NAME>` in the environment. Defining
-/// it again replaces its type and help text.
+/// Defines `name`, as `FI_<PROVIDER>_<NAME>` in the environment. Defining it again replaces its
+/// type and help text.
 #[allow(clippy::indexing_slicing, reason = "the position is in the table")]
 pub fn define(owner: Owner, name: &str, kind: Kind, help: &str) -> Result {
     if name.is_empty() || help.is_empty() {
@@ -96,9 +96,9 @@ pub fn define(owner: Owner, name: &str, kind: Kind, help: &str) -> Result {
     Ok(())
 }
 
-/// What the user set `name` to: `ENOENT` where it was never defined, `ENODATA`
-/// where it is not set, `EINVAL` where the text does not fit the type. That
-/// last case is reported to the user, once for each variable.
+/// Returns the value that the user set for `name`: `ENOENT` if it was never defined, `ENODATA` if
+/// it is not set, `EINVAL` if the text is invalid for the type, which is also reported to the user,
+/// once for each variable.
 #[allow(clippy::indexing_slicing, reason = "the position is in the table")]
 pub fn get(owner: Owner, name: &str) -> Result<Value> {
     let mut table = table();
@@ -134,12 +134,12 @@ pub fn get(owner: Owner, name: &str) -> Result<Value> {
     }
 }
 
-/// Forgets everything that `owner` defined.
+/// Removes all definitions of `owner`.
 pub fn undefine(owner: Owner) {
     table().entries.retain(|entry| entry.owner != owner.id);
 }
 
-/// All parameters, in the order in which they were defined.
+/// Returns all parameters, in the order in which they were defined.
 pub fn list() -> Vec<Listed> {
     let table = table();
     table
@@ -154,7 +154,7 @@ pub fn list() -> Vec<Listed> {
         .collect()
 }
 
-/// Logs what `libfabric.conf` says.
+/// Logs the contents of `libfabric.conf`.
 pub fn log_config_file() {
     let settings: Vec<String> = table()
         .file
@@ -166,7 +166,7 @@ pub fn log_config_file() {
     }
 }
 
-/// The names of the variables that `libfabric.conf` sets.
+/// Returns the names of the variables that `libfabric.conf` sets.
 pub fn names_in_config_file() -> Vec<String> {
     let table = table();
     table.file.iter().map(|(name, _)| name.to_owned()).collect()
@@ -180,7 +180,7 @@ pub fn define_core(definitions: &[Definition]) {
     }
 }
 
-/// A text parameter of the library's own, where the user set it.
+/// Returns a text parameter of the library itself, if the user set it.
 pub fn core_text(name: &str) -> Option<String> {
     match get(Owner::CORE, name) {
         Ok(Value::Text(text)) => Some(text.to_string_lossy().into_owned()),
@@ -188,7 +188,7 @@ pub fn core_text(name: &str) -> Option<String> {
     }
 }
 
-/// An integer parameter of the library's own, where the user set it.
+/// Returns an integer parameter of the library itself, if the user set it.
 pub fn core_int(name: &str) -> Option<i32> {
     match get(Owner::CORE, name) {
         Ok(Value::Int(number)) => Some(number),
@@ -196,7 +196,7 @@ pub fn core_int(name: &str) -> Option<i32> {
     }
 }
 
-/// Variables that name files to load, to write, or to take a secret from.
+/// Variables that name files to load, to write, or to read a secret from.
 const FILES: [&str; 3] = [
     "FI_PROVIDER_PATH",
     "FI_LOG_LOCATION",
@@ -214,15 +214,15 @@ struct Entry {
 struct Table {
     entries: Vec<Entry>,
     file: ConfigFile,
-    /// Variables whose unusable value the user has been told about.
+    /// Variables whose invalid value was reported to the user.
     reported: BTreeSet<String>,
-    /// Whether the file's settings win over the environment's.
+    /// Whether the file's settings override the environment's.
     prefer_file: bool,
 }
 
 impl Table {
-    /// The table that a process starts with. `FI_PREFER_SYSCONFIG` decides
-    /// how every other variable is looked up and is therefore read first.
+    /// Creates the initial table of a process. `FI_PREFER_SYSCONFIG` decides how every other
+    /// variable is looked up and is therefore read first.
     fn new() -> Self {
         let mut table = Table {
             entries: Vec::new(),
@@ -255,7 +255,7 @@ impl Table {
         } else {
             environment().or_else(file)
         };
-        // Neither an environment nor a line of text holds a NUL byte.
+        // Neither the environment nor a line of text contains a NUL byte.
         value.map(|bytes| CString::new(bytes).unwrap_or_default())
     }
 }
@@ -285,8 +285,8 @@ fn parse(kind: Kind, text: &CStr) -> Option<Value> {
         Kind::Bool => Some(Value::Bool(parse_bool(text.to_str().ok()?)?)),
         Kind::Size => {
             let number = parse_integer(text.to_str().ok()?)?;
-            // A negative size counts down from the largest one: -1 has always
-            // been the way to write "no limit".
+            // A negative size counts down from the largest one: -1 is the usual way to write "no
+            // limit".
             let size = if number < 0 {
                 i64::try_from(number).ok()? as usize
             } else {
@@ -297,7 +297,7 @@ fn parse(kind: Kind, text: &CStr) -> Option<Value> {
     }
 }
 
-/// A C integer: decimal, `0x` hexadecimal or `0` octal, with a sign.
+/// Parses a C integer: decimal, `0x` hexadecimal or `0` octal, with a sign.
 fn parse_integer(text: &str) -> Option<i128> {
     let text = text.trim();
     let (negative, digits) = match text.as_bytes().first()? {

@@ -1,5 +1,4 @@
-//! A provider: C code, ours or somebody else's, behind `struct fi_provider`
-//! (fi_provider(3)).
+//! A provider, in C or in this project, behind `struct fi_provider` (fi_provider(3)).
 
 use std::ffi::{CStr, c_char, c_void};
 use std::path::PathBuf;
@@ -13,19 +12,18 @@ use crate::deep::Deep;
 use crate::info::Info;
 use crate::version::Version;
 
-/// What a provider is for. The values are those that providers find in
-/// `fi_provider::context`.
+/// The kind of a provider. The values are those in `fi_provider::context`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Drives a network.
     Core = 0,
-    /// Layers over a core provider to offer more than that does.
+    /// Is layered over a core provider to offer more.
     Utility = 1,
-    /// Watches the calls to another provider.
+    /// Observes the calls of another provider.
     Hook = 2,
     /// Serves other providers with operations that hardware may take over.
     Offload = 3,
-    /// Joins several providers into one.
+    /// Combines several providers into one.
     Link = 4,
 }
 
@@ -40,7 +38,7 @@ unsafe impl Send for Provider {}
 unsafe impl Sync for Provider {}
 
 impl Provider {
-    /// Takes what a provider's entry point returned.
+    /// Wraps the result of a provider's entry point.
     ///
     /// # Safety
     /// `raw` is NULL or a provider's structure which, with the code behind it,
@@ -49,19 +47,19 @@ impl Provider {
         NonNull::new(raw).map(Provider)
     }
 
-    /// The structure, as C functions take it.
+    /// Returns the structure, for C functions.
     pub fn as_ptr(self) -> *mut fi_provider {
         self.0.as_ptr()
     }
 
-    /// Its own name. `None` where it has none, which no usable one lacks.
+    /// Returns its own name; `None` if it has none, in which case it cannot be used.
     pub fn c_name(self) -> Option<&'static CStr> {
         let name = self.raw().name;
         // SAFETY: a name is a text that lives as long as the provider.
         (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })
     }
 
-    /// Its own name for people and for comparisons.
+    /// Returns its own name for output and for comparisons.
     pub fn name(self) -> &'static str {
         self.c_name()
             .and_then(|name| name.to_str().ok())
@@ -73,12 +71,12 @@ impl Provider {
         Version::new(self.raw().version)
     }
 
-    /// The version of the interface that it was written for.
+    /// Returns the version of the interface for which it was written.
     pub fn fi_version(self) -> Version {
         Version::new(self.raw().fi_version)
     }
 
-    /// Whether it can open fabrics, which all must.
+    /// Whether it can open fabrics, which is required.
     pub fn opens_fabrics(self) -> bool {
         self.raw().fabric.is_some()
     }
@@ -88,7 +86,7 @@ impl Provider {
         self.raw().getinfo.is_some()
     }
 
-    /// What it is for, going by its name and its functions.
+    /// Returns its kind, according to its name and its functions.
     pub fn class(self) -> Class {
         let starts_with = |prefix: &str| {
             self.name()
@@ -108,9 +106,9 @@ impl Provider {
         }
     }
 
-    /// Leaves in the provider's structure what other C code looks for there:
-    /// an `int` class, then a byte each for silent logging and for a core
-    /// provider that is not to be layered over.
+    /// Stores in the provider's structure the values that other C code reads there: the class as an
+    /// `int`, then a byte each for silent logging and for a core provider that is not to be layered
+    /// over.
     pub fn set_context(self, class: Class, silent: bool, alone: bool) {
         // SAFETY: the structure is ours to write in this member; it has room
         // for 32 bytes and is aligned for pointers.
@@ -122,7 +120,7 @@ impl Provider {
         }
     }
 
-    /// Whether `FI_LOG_PROV` leaves this provider out.
+    /// Whether `FI_LOG_PROV` excludes this provider.
     pub fn is_silent(self) -> bool {
         // SAFETY: see set_context; before it the member is zero.
         unsafe {
@@ -131,7 +129,7 @@ impl Provider {
         }
     }
 
-    /// What the provider offers for these hints.
+    /// Returns the provider's results for these hints.
     pub fn getinfo(self, request: &Request) -> Result<Vec<Info>> {
         let getinfo = self.raw().getinfo.ok_or(Errno::ENOSYS)?;
         let mut head = std::ptr::null_mut();
@@ -172,7 +170,7 @@ impl Provider {
         Ok(fabric)
     }
 
-    /// Lets the provider release what it holds. It is not to be used after.
+    /// Lets the provider release its resources. It must not be used afterwards.
     pub fn clean_up(self) {
         if let Some(cleanup) = self.raw().cleanup {
             // SAFETY: cleanup takes nothing and is called once.
@@ -180,7 +178,7 @@ impl Provider {
         }
     }
 
-    /// The library that the provider's code is in.
+    /// Returns the file of the provider's code.
     pub fn library_path(self) -> Option<PathBuf> {
         prov_util::ffi::provider::file_of(self.raw().fabric? as usize)
     }
@@ -194,7 +192,7 @@ impl Provider {
 /// The arguments of one `fi_getinfo` call.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    /// The interface that the application was written for.
+    /// The interface version for which the application was written.
     pub version: Version,
     pub node: Option<&'a CStr>,
     pub service: Option<&'a CStr>,
@@ -202,7 +200,7 @@ pub struct Request<'a> {
     pub hints: Option<Deep<'a, fi_info>>,
 }
 
-/// What a provider's function returned: anything but zero is an error.
+/// Converts the result of a provider's function: anything but zero is an error.
 fn outcome(result: i32) -> Result {
     if result == 0 {
         Ok(())
@@ -243,8 +241,8 @@ pub mod fake {
         0
     }
 
-    /// A provider that answers `fi_getinfo` with one empty result, or one
-    /// that does not answer at all.
+    /// Creates a provider that answers `fi_getinfo` with one empty result, or one that does not
+    /// answer at all.
     pub fn provider(name: &'static CStr, version: Version, answers: bool) -> Provider {
         let raw = Box::leak(Box::new(fi_provider {
             version: version.to_c(),

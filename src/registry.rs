@@ -1,4 +1,4 @@
-//! All providers, in the order in which `fi_getinfo` asks them.
+//! All providers, in the order in which `fi_getinfo` queries them.
 
 use crate::candidate::{Candidate, Library, Precedence, Useless};
 use crate::level::CORE;
@@ -8,9 +8,9 @@ use crate::params::{self, Owner};
 use crate::provider::{Class, Provider};
 use crate::version::Version;
 
-/// The order of the names that are known beforehand: networks with hardware
-/// of their own first, then what layers over others, then memory, then what runs over
-/// sockets. It is the C library's. Providers with other names follow as they come.
+/// The order of the known names: networks with hardware of their own first, then layered providers,
+/// then memory, then providers over sockets. It is the C library's. Providers with other names
+/// follow in the order in which they are found.
 pub const ORDER: [&str; 24] = [
     "efa",
     "psm2",
@@ -38,41 +38,40 @@ pub const ORDER: [&str; 24] = [
     "off_coll",
 ];
 
-/// Core providers over which utility providers layer only when the caller
-/// names that combination: these have reliable datagrams of their own.
+/// Core providers over which utility providers are layered only if the caller names that
+/// combination: these have reliable datagrams of their own.
 const ALONE: [&str; 7] = ["sockets", "shm", "efa", "psm3", "ucx", "cxi", "loopback"];
 
-/// Providers that only those get who name them: they lead nowhere.
+/// Providers that are used only if named: they reach no other process.
 const ON_REQUEST: [&str; 1] = ["loopback"];
 
-/// The oldest interface whose providers still fit.
+/// The oldest version of the interface whose providers are compatible.
 const OLDEST_INTERFACE: Version = Version::of(1, 3);
 
-/// One provider that the library knows.
+/// A provider in the registry.
 pub struct Entry {
     pub provider: Provider,
     pub class: Class,
-    /// Utility providers layer over it only when asked to.
+    /// Whether utility providers are layered over it only on request.
     pub alone: bool,
     /// Why `fi_getinfo` leaves it out, if it does.
     pub hidden: Option<Hidden>,
-    /// Chosen with `+` in `FI_PROVIDER_PATH`.
+    /// Whether it was selected with `+` in `FI_PROVIDER_PATH`.
     preferred: bool,
-    /// Keeps an external provider's code in place.
+    /// Keeps the code of an external provider loaded.
     _library: Option<Library>,
 }
 
 /// Why `fi_getinfo` leaves a provider out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hidden {
-    /// `FI_PROVIDER` does not want it.
+    /// `FI_PROVIDER` excludes it.
     Unwanted,
-    /// Another one of the same name is used in its place.
+    /// Another one with the same name is used instead.
     Replaced,
 }
 
-/// The providers, in order. Of several with the same name the one in use
-/// stands first.
+/// The providers, in order. Of several with the same name the one in use is first.
 pub struct Registry {
     entries: Vec<Entry>,
     useless: Vec<Useless>,
@@ -81,7 +80,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// No providers yet. `filter` is what `FI_PROVIDER` says.
+    /// Creates a registry without providers. `filter` is the value of `FI_PROVIDER`.
     pub fn new(filter: NameFilter) -> Self {
         Registry {
             entries: Vec::new(),
@@ -91,51 +90,50 @@ impl Registry {
         }
     }
 
-    /// How to choose between providers of one name from here on.
+    /// Sets how to select one of several providers with the same name from now on.
     pub fn set_precedence(&mut self, precedence: Precedence) {
         self.precedence = precedence;
     }
 
-    /// What `FI_PROVIDER` says.
+    /// Returns the value of `FI_PROVIDER`.
     pub fn filter(&self) -> &NameFilter {
         &self.filter
     }
 
-    /// Whether `fi_getinfo` asks a provider only where `FI_PROVIDER` or the hints
-    /// name it, and `FI_PROVIDER` does not.
+    /// Whether a provider that is queried only if `FI_PROVIDER` or the hints name it is not named
+    /// by `FI_PROVIDER`.
     pub fn is_for_hints_alone(&self, entry: &Entry) -> bool {
         let name = entry.provider.name();
         is_one_of(name, &ON_REQUEST) && !self.filter.wants(name)
     }
 
-    /// All providers, in order, hidden ones included.
+    /// Returns all providers, in order, including hidden ones.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// What was found besides, and why it is of no use.
+    /// Returns the libraries that were found and cannot be used, and why.
     pub fn useless(&self) -> &[Useless] {
         &self.useless
     }
 
-    /// Notes a library that was found and is of no use.
+    /// Adds a library that was found and cannot be used.
     pub fn reject(&mut self, useless: Useless) {
         self.useless.push(useless);
     }
 
-    /// The provider in use under a plain name, whatever its case.
+    /// Returns the provider in use with this name, whatever its case.
     pub fn find(&self, name: &str) -> Option<&Entry> {
         self.entries
             .iter()
             .find(|entry| entry.provider.name().eq_ignore_ascii_case(name))
     }
 
-    /// Enters a provider, unless it does not fit this library; then it is
-    /// cleaned up.
+    /// Enters a provider, unless it is incompatible with this library; then it is cleaned up.
     pub fn register(&mut self, candidate: Candidate) {
         let provider = candidate.provider;
         if self.entries.iter().any(|entry| entry.provider == provider) {
-            // The same library under a second path.
+            // The same library under another path.
             return;
         }
         if let Err(reason) = fitness(provider) {
@@ -155,8 +153,8 @@ impl Registry {
         log::info!(target: CORE, "registering provider {name} {}", provider.version());
         let class = provider.class();
         let alone = class == Class::Utility || is_one_of(name, &ALONE);
-        // A list of wanted providers is about core providers; what can layer
-        // over those comes along.
+        // A list of wanted providers selects core providers; providers that can be layered over
+        // those are included.
         let unwanted =
             (self.filter.is_negated() || class == Class::Core) && !self.filter.allows_core(name);
         if unwanted {
@@ -173,8 +171,7 @@ impl Registry {
         });
     }
 
-    /// Tells the user about names in `FI_PROVIDER` that no provider has, which
-    /// are mostly misspelled.
+    /// Reports names in `FI_PROVIDER` that no provider has, which are mostly misspelled.
     pub fn report_unknown_names(&self) {
         for name in self
             .filter
@@ -198,7 +195,7 @@ impl Registry {
         }
     }
 
-    /// Lets all providers release what they hold, last ones first.
+    /// Lets all providers release their resources, last ones first.
     pub fn clean_up(&self) {
         for entry in self.entries.iter().rev() {
             entry.provider.clean_up();
@@ -248,7 +245,7 @@ impl Registry {
     }
 }
 
-/// Why a provider cannot be used, if so.
+/// Checks whether a provider can be used; the error is the reason why not.
 fn fitness(provider: Provider) -> Result<(), String> {
     if provider.c_name().is_none() {
         return Err("it has no name".into());

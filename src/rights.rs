@@ -1,7 +1,7 @@
-//! What the environment may decide.
+//! Whether the environment may be trusted.
 
-/// Whether the process has rights that whoever started it lacks (set-user-ID),
-/// so that files it loads or writes must not be named by the environment.
+/// Whether the process has privileges that the user who started it lacks (set-user-ID), so that the
+/// environment must not name files that it loads or writes.
 pub fn has_raised_rights() -> bool {
     // SAFETY: getauxval takes any number.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }

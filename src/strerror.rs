@@ -3,10 +3,10 @@
 use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
 
-/// Numbers from here on are the fabric's own; those below are the system's.
+/// Numbers from this one on are the fabric's own; those below are the system's.
 const FABRIC_ERRNO_BASE: i32 = 256;
 
-/// The text of an error number, positive or negated.
+/// Returns the text of an error number, positive or negated.
 pub fn text(errnum: i32) -> &'static CStr {
     let number = errnum.checked_abs().unwrap_or(i32::MAX);
     if number < FABRIC_ERRNO_BASE {
@@ -16,8 +16,8 @@ pub fn text(errnum: i32) -> &'static CStr {
     FABRIC_TEXTS.get(index).copied().unwrap_or(FABRIC_TEXTS[0])
 }
 
-/// Indexed by the number less [`FABRIC_ERRNO_BASE`]; the first one also
-/// stands for numbers that nobody defined.
+/// Indexed by the number less [`FABRIC_ERRNO_BASE`]; the first one is also used for undefined
+/// numbers.
 const FABRIC_TEXTS: [&CStr; 16] = [
     c"Unspecified error",
     c"Provided buffer is too small",
@@ -37,14 +37,14 @@ const FABRIC_TEXTS: [&CStr; 16] = [
     c"Host unreachable due to firewall",
 ];
 
-/// The C library's text for one of the system's numbers (0 to 255).
+/// Returns the C library's text for one of the system's numbers (0 to 255).
 #[allow(clippy::indexing_slicing, reason = "the caller has compared it")]
 fn system_text(number: i32) -> &'static CStr {
     static TEXTS: [OnceLock<CString>; FABRIC_ERRNO_BASE as usize] =
         [const { OnceLock::new() }; FABRIC_ERRNO_BASE as usize];
     TEXTS[number as usize].get_or_init(|| {
         let error = std::io::Error::from_raw_os_error(number).to_string();
-        // The standard library appends the number, which the caller has.
+        // The standard library appends the number, which is removed.
         let text = error
             .strip_suffix(&format!(" (os error {number})"))
             .unwrap_or(&error);

@@ -1,4 +1,4 @@
-//! `fi_tostr`: everything as text (fi_getinfo(3), fi_tostr in fi_fabric(3)).
+//! `fi_tostr`: values as text (fi_getinfo(3), fi_tostr in fi_fabric(3)).
 
 pub mod names;
 mod object;
@@ -13,7 +13,7 @@ use crate::level::Level;
 use crate::version::RELEASE;
 use structures::Lines;
 
-/// The text of what `data` points to, whose type is one of `FI_TYPE_*`.
+/// Returns the text of the value at `data`, whose type is one of `FI_TYPE_*`.
 ///
 /// # Safety
 /// `data` is not NULL and points to a value of that type, valid with all that
@@ -71,14 +71,14 @@ pub unsafe fn text(data: *const c_void, datatype: fi_type) -> String {
     }
 }
 
-/// The text of an `fi_info` with everything below it.
+/// Returns the text of an `fi_info` with everything below it.
 pub fn info(info: Deep<fi_info>) -> String {
     let mut out = Lines::new();
     out.info(info);
     out.finish()
 }
 
-/// The lines of one structure.
+/// Returns the lines of one structure.
 ///
 /// # Safety
 /// As for [`text`]: `data` points to a valid `T`.

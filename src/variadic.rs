@@ -1,9 +1,8 @@
-//! C functions with a variable number of arguments, which stable Rust can call
-//! but not define.
+//! C functions with a variable number of arguments, which stable Rust can call but not define.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-/// The arguments behind the fixed ones, as C's `va_list` parameters take them.
+/// The arguments after the fixed ones, as a `va_list` parameter in C.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct VaList(#[allow(dead_code)] *mut c_void);
@@ -12,7 +11,7 @@ unsafe extern "C" {
     fn vasprintf(text: *mut *mut c_char, format: *const c_char, arguments: VaList) -> c_int;
 }
 
-/// A text that `printf` would print, and `None` where it cannot.
+/// Returns the text that `printf` would print; `None` if that fails.
 ///
 /// # Safety
 /// The arguments are those that the format asks for, and have not been used.
@@ -40,9 +39,8 @@ pub unsafe fn format<T>(
 pub struct Fixed(*const u64);
 
 impl Fixed {
-    /// The argument of an index below the number of fixed arguments, which is
-    /// an integer or a pointer. Its upper half is undefined where it is an
-    /// `int`.
+    /// Returns the argument with an index below the number of fixed arguments, which is an integer
+    /// or a pointer. Its upper half is undefined if it is an `int`.
     ///
     /// # Safety
     /// The function has that many fixed arguments.
@@ -52,13 +50,12 @@ impl Fixed {
     }
 }
 
-/// The body of a variadic function with `$fixed` fixed arguments, all of them
-/// integers or pointers: it calls `$entry(Fixed, VaList)` and returns what that
-/// returns.
+/// The body of a variadic function with `$fixed` fixed arguments, all of them integers or pointers:
+/// it calls `$entry(Fixed, VaList)` and returns the result.
 ///
-/// What the System V ABI for x86-64 passes in registers is put down in memory
-/// the way `va_list` describes it: six general registers and, where the caller
-/// says in `al` that it used any, eight vector registers.
+/// The arguments that the System V ABI for x86-64 passes in registers are stored in memory in the
+/// layout of `va_list`: six general registers and, if the caller sets `al` to a nonzero value,
+/// eight vector registers.
 #[cfg(target_arch = "x86_64")]
 macro_rules! collect_arguments {
     ($fixed:literal, $entry:path) => {

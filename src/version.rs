@@ -4,7 +4,7 @@ use std::fmt;
 
 use fabric_abi::{FI_MAJOR_VERSION, FI_MINOR_VERSION};
 
-/// What people read: this library's own version.
+/// The release, this library's own version.
 pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 
 /// The version of an interface, a provider or a protocol.
@@ -15,17 +15,17 @@ impl Version {
     /// The interface that this library offers (fi_version(3)).
     pub const LIBRARY: Version = Version::of(FI_MAJOR_VERSION as u16, FI_MINOR_VERSION as u16);
 
-    /// The version that a C value holds.
+    /// Wraps a C value.
     pub const fn new(value: u32) -> Self {
         Version(value)
     }
 
-    /// `major.minor`.
+    /// Returns the version `major.minor`.
     pub const fn of(major: u16, minor: u16) -> Self {
         Version((major as u32) << 16 | minor as u32)
     }
 
-    /// The C value.
+    /// Returns the C value.
     pub const fn to_c(self) -> u32 {
         self.0
     }

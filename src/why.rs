@@ -1,9 +1,9 @@
-//! Why fi_getinfo(3) offers nothing of a provider.
+//! Explains why fi_getinfo(3) offers nothing of a provider.
 //!
-//! The framework says it of each provider in records whose function is [`FUNCTION`], out of
-//! its own rules and of what the provider said while it was asked ([`crate::listening`]): at
-//! level info in every case, and at level warn for the first call of a process that finds
-//! nothing, where no call before has found something.
+//! The framework reports it for each provider in records whose function is [`FUNCTION`], from its
+//! own rules and from the messages of the provider while it was queried ([`crate::listening`]): at
+//! level info in every case, and at level warn for the first call of a process that finds nothing,
+//! if no call before has found something.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +19,8 @@ static FOUND: AtomicBool = AtomicBool::new(false);
 /// Whether a call that found nothing has been explained.
 static EXPLAINED: AtomicBool = AtomicBool::new(false);
 
-/// Says about a provider what an application that gets nothing of it should know. `level` is
-/// `Info`, or `Warn` in an explanation.
+/// Reports why an application gets nothing of a provider. The level is `Info`, or `Warn` in an
+/// explanation.
 pub fn say(provider: &str, reason: &dyn fmt::Display) {
     let level = match listening::is_explaining() {
         true => log::Level::Warn,
@@ -47,8 +47,8 @@ pub fn found() {
     }
 }
 
-/// Where a call of an application has found nothing, and it is the first one and warnings are
-/// read, has `ask_again` ask the same once more and say at level warn what was said.
+/// If a call of an application has found nothing, it is the first one and warnings are enabled,
+/// repeats it with `ask_again` and reports the reasons at level warn.
 pub fn explain(ask_again: impl FnOnce()) {
     let is_due = log::log_enabled!(target: CORE, log::Level::Warn)
         && !listening::is_listening()
@@ -62,7 +62,7 @@ pub fn explain(ask_again: impl FnOnce()) {
         "fi_getinfo has found nothing for what this process asks; fi_info --why answers the \
          same question"
     );
-    // The reasons are in the log already where it has this level.
+    // The reasons are in the log already if it has this level.
     if !listening::is_wanted() {
         let _through = logging::let_info_through();
         listening::explaining(ask_again);

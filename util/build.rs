@@ -1,8 +1,8 @@
-//! Makes what the tools are linked against: a library with the soname, the symbols and the
-//! versions of libfabric.so.1 and nothing inside.
+//! Creates the library that the tools are linked against: with the soname, the symbols and the
+//! versions of libfabric.so.1, and without contents.
 //!
-//! The tools need the real one only when they run. So they build before it, beside it or
-//! without it, and cannot pick up a symbol that the published interface lacks.
+//! The tools need the real library only when they run. So they can be built before it, beside it or
+//! without it, and cannot use a symbol that the published interface lacks.
 
 #![allow(
     clippy::expect_used,
@@ -27,13 +27,13 @@ fn main() {
     link_library(&folder, &facts);
     println!("cargo:rustc-link-search=native={}", folder.display());
     println!("cargo:rustc-link-lib=dylib=fabric");
-    // The installed library beside the tools, or the one in the build tree's folder.
+    // The installed library beside the tools, or the one in the build directory.
     println!("cargo:rustc-link-arg-bins=-Wl,-rpath,$ORIGIN/../lib");
 }
 
 fn link_library(folder: &Path, facts: &Value) {
     let soname = facts["soname"].as_str().expect("a soname");
-    // The last version listed of a symbol is the one that new programs get.
+    // The last listed version of a symbol is the one that new programs are linked to.
     let mut newest = BTreeMap::new();
     for symbol in facts["symbols"].as_array().expect("a list of symbols") {
         let (name, version) = (symbol[0].as_str(), symbol[1].as_str());
@@ -71,7 +71,7 @@ fn link_library(folder: &Path, facts: &Value) {
         built,
         "the C compiler must be able to link a shared library"
     );
-    // For unit tests, which cargo starts with this folder in the loader's path.
+    // For unit tests, which cargo starts with this directory in the loader's path.
     let alias = folder.join(soname);
     let _ = fs::remove_file(&alias);
     symlink("libfabric.so", alias).expect("OUT_DIR is writable");

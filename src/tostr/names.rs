@@ -5,7 +5,7 @@ use fabric_abi::*;
 /// Values with their C names.
 pub type Names = &'static [(u64, &'static str)];
 
-/// The name of an enumerator.
+/// Returns the name of an enumerator.
 pub fn enumerator(names: Names, value: u64) -> &'static str {
     names
         .iter()
@@ -13,7 +13,7 @@ pub fn enumerator(names: Names, value: u64) -> &'static str {
         .map_or("Unknown", |(_, name)| name)
 }
 
-/// The names of the flags that are set, with commas between them.
+/// Returns the names of the flags that are set, separated by commas.
 pub fn flags(names: Names, value: u64) -> String {
     names
         .iter()

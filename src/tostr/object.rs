@@ -1,4 +1,4 @@
-//! Fabric objects that print themselves.
+//! Fabric objects with a text of their own.
 
 use std::ffi::{CStr, c_char};
 
@@ -6,10 +6,10 @@ use fabric_abi::fid;
 
 use crate::deep::Deep;
 
-/// Room for one object's text.
+/// Largest length of one object's text in bytes.
 const ROOM: usize = 4096;
 
-/// What the object's provider prints for it, where it prints anything.
+/// Returns the text of the object's provider, if it has one.
 pub fn text(object: Deep<fid>) -> Option<String> {
     let print = object.operations()?.tostr?;
     let mut room = [0 as c_char; ROOM];

@@ -16,7 +16,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// No text yet, at the left margin.
+    /// Creates an empty text, at the left margin.
     pub fn new() -> Self {
         Lines {
             text: String::new(),
@@ -24,7 +24,7 @@ impl Lines {
         }
     }
 
-    /// The text so far.
+    /// Returns the text.
     pub fn finish(self) -> String {
         self.text
     }
@@ -59,8 +59,7 @@ impl Lines {
         }
     }
 
-    /// One structure: its heading and, one level deeper, its lines; a missing
-    /// one has a line that says so.
+    /// Adds one structure: its heading and, indented, its lines; a line "(null)" for a missing one.
     fn structure<T>(&mut self, name: &str, attr: Option<T>, lines: impl FnOnce(&mut Self, T)) {
         let Some(attr) = attr else {
             self.value(name, "(null)");
@@ -124,7 +123,7 @@ impl Lines {
         self.structure("fi_ep_attr", attr, |out, attr| {
             out.enumerator("type", names::EP_TYPES, attr.type_);
             out.enumerator("protocol", names::PROTOCOLS, attr.protocol);
-            // A version is printed as C's %d prints it.
+            // A version is printed like C's %d.
             out.value("protocol_version", attr.protocol_version as i32);
             out.value("max_msg_size", attr.max_msg_size);
             out.value("msg_prefix_size", attr.msg_prefix_size);
@@ -257,7 +256,7 @@ impl Lines {
         });
     }
 
-    /// A fabric object: what its provider prints, or else its address.
+    /// Adds a fabric object: the text of its provider, or else its address.
     pub fn object(&mut self, name: &str, fid: Option<Deep<fid>>) {
         match fid.map(|fid| (fid, object::text(fid))) {
             None => self.pointer::<fid>(name, std::ptr::null()),
@@ -287,7 +286,7 @@ impl Lines {
     }
 }
 
-/// An address in the way of C's `%p`.
+/// An address in the format of C's `%p`.
 struct Pointer(*const ());
 
 impl fmt::Display for Pointer {

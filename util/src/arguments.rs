@@ -1,16 +1,16 @@
-//! Command lines as getopt reads them: options anywhere, the last one wins, long names may be
-//! cut short.
+//! Command lines parsed like getopt does: options at any place, the last one wins, long names may
+//! be abbreviated.
 
 use clap::{ArgMatches, Command};
 
-/// What the command line asks for.
+/// The request of the command line.
 pub enum Request {
     Run(ArgMatches),
-    /// Print the usage, and end with this status.
+    /// Print the usage, and exit with this status.
     Usage(i32),
 }
 
-/// Sets a command up to be read like getopt.
+/// Configures a command to be parsed like getopt does.
 pub fn like_getopt(command: Command) -> Command {
     command
         .disable_help_flag(true)
@@ -20,12 +20,12 @@ pub fn like_getopt(command: Command) -> Command {
         .no_binary_name(true)
 }
 
-/// Reads the arguments behind the program's name; says what is wrong with them on stderr.
+/// Parses the arguments after the program's name; reports an error on stderr.
 pub fn read(command: Command, arguments: impl Iterator<Item = String>) -> Request {
     match command.try_get_matches_from(arguments) {
         Ok(matches) => Request::Run(matches),
         Err(error) => {
-            // The first line says what is wrong; the usage is the caller's.
+            // The first line describes the error; the caller prints the usage.
             let text = error.to_string();
             eprintln!("{}", text.lines().next().unwrap_or_default());
             Request::Usage(1)
@@ -33,7 +33,7 @@ pub fn read(command: Command, arguments: impl Iterator<Item = String>) -> Reques
     }
 }
 
-/// Of two options that set the same thing, the value of the one that came last.
+/// Returns the value of the option that came last, of two that set the same thing.
 pub fn last<'a>(matches: &'a ArgMatches, options: &[&str]) -> Option<(String, &'a str)> {
     options
         .iter()

@@ -1,4 +1,4 @@
-//! A safe face of libfabric's C interface.
+//! A safe interface to libfabric's C interface.
 
 #[macro_use]
 mod slot;

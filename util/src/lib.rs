@@ -1,7 +1,7 @@
-//! What fi_info, fi_pingpong and fi_strerror are made of.
+//! The library of fi_info, fi_pingpong and fi_strerror.
 //!
-//! [`fabric`] is a safe face of libfabric's C interface, as far as the tools need it; the tools
-//! know nothing else of the library, so that they run on any libfabric.so.1.
+//! [`fabric`] is a safe interface to the part of libfabric's C interface that the tools need; they
+//! use nothing else of the library, so that they run on any libfabric.so.1.
 
 pub mod arguments;
 pub mod fabric;

@@ -1,10 +1,10 @@
 //! fi_pingpong(1).
 //!
-//! Two processes agree over a TCP connection of their own (`control`), then bounce messages
-//! over the fabric (`session`, `rally`). What they say to each other is what fi_pingpong of the
-//! C library says, so that either program may stand at the other end.
+//! Two processes coordinate over a TCP connection of their own (`control`), then exchange messages
+//! over the fabric (`session`, `rally`). The protocol is that of the C library's fi_pingpong, so
+//! that either program may be at the other end.
 
-/// Prints a line about what happens, where the options want to see it.
+/// Prints a line about the progress, if the options enable it.
 macro_rules! debug {
     ($options:expr, $($text:tt)*) => {
         if $options.debug {
@@ -61,7 +61,7 @@ pub fn run(options: &Options) -> Result<(), Problem> {
     draw(options, &outcomes)
 }
 
-/// Draws the results, where the options want it.
+/// Draws the results, if the options request it.
 fn draw(options: &Options, outcomes: &[Outcome]) -> Result<(), Problem> {
     let Some(file) = &options.plot else {
         return Ok(());

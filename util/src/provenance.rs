@@ -1,22 +1,22 @@
 //! Where the value of a parameter comes from: `fi_info --env`.
 //!
-//! fi_getparams(3) gives the value alone. The library takes it from the environment or from
-//! libfabric.conf, so that a value that is not the environment's is the file's.
+//! fi_getparams(3) returns only the value. The library takes it from the environment or from
+//! libfabric.conf, so a value that is not the environment's is the file's.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// Who has set a parameter.
+/// The source of a parameter's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provenance {
-    /// Nobody.
+    /// Not set.
     Default,
     Environment,
     ConfigurationFile,
 }
 
 impl Provenance {
-    /// Of the value that counts, and the environment's.
+    /// Compares the effective value with the environment's.
     pub fn of(value: Option<&[u8]>, environment: Option<&OsStr>) -> Provenance {
         match value {
             None => Provenance::Default,
@@ -48,7 +48,7 @@ mod tests {
         assert_eq!(of(None, None), Provenance::Default);
         assert_eq!(of(Some("1"), Some("1")), Provenance::Environment);
         assert_eq!(of(Some("1"), None), Provenance::ConfigurationFile);
-        // With FI_PREFER_SYSCONFIG the file counts.
+        // With FI_PREFER_SYSCONFIG the file overrides.
         assert_eq!(of(Some("1"), Some("2")), Provenance::ConfigurationFile);
         assert_eq!(of(Some(""), Some("")), Provenance::Environment);
     }

@@ -1,11 +1,11 @@
 //! The text of fi_tostr(3) for an entry of fi_getinfo(3) as a tree, for `fi_info --json`.
 //!
-//! Every line is a name, a colon and a value; what belongs to a name without a value is
-//! indented below it. Flags stand between brackets.
+//! Every line is a name, a colon and a value; the contents of a name without a value are indented
+//! below it. Flags are between brackets.
 
 use serde_json::{Map, Value};
 
-/// The entry as a JSON object; the line `fi_info:` around it is left out.
+/// Returns the entry as a JSON object; the line `fi_info:` around it is left out.
 pub fn of_info(text: &str) -> Value {
     let mut lines = text
         .lines()

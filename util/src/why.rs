@@ -1,37 +1,37 @@
-//! Why providers offer nothing: `fi_info --why`.
+//! The reasons why providers offer nothing: `fi_info --why`.
 //!
-//! The library says it in its log, which fi_info reads while it asks. This project's library
-//! has a sentence for each reason, in messages of the function `fi_getinfo`. Of another one,
-//! everything counts that a provider says while it is asked.
+//! The library writes them into its log, which fi_info reads during the query. This project's
+//! library has a sentence for each reason, in messages of the function `fi_getinfo`. For other
+//! libraries all messages of a provider during the query are used.
 
 use crate::fabric::Message;
 
 /// The function whose messages are this library's own sentences.
 const SENTENCES: &str = "fi_getinfo";
-/// The name that the library has in its own messages.
+/// The name of the library in its own messages.
 const LIBRARY: &str = "core";
 
-/// What one provider answers.
+/// The answer of one provider.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// The provider's own name.
     pub provider: String,
-    /// How many of the results are its own.
+    /// Number of results that are its own.
     pub results: usize,
-    /// Why there are none, or not more.
+    /// The reasons why there are none, or not more.
     pub reasons: Vec<String>,
 }
 
-/// What came of a call of fi_getinfo(3).
+/// The result of a call of fi_getinfo(3).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Explanation {
     pub verdicts: Vec<Verdict>,
-    /// What the library says about providers that it does not have.
+    /// Messages about providers that the library does not have.
     pub missing: Vec<String>,
 }
 
-/// Puts together what is known of each of the `providers`, out of what the library said and
-/// of the full names of the providers of the results.
+/// Combines what is known of each of the `providers`, from the library's messages and the full
+/// names of the results' providers.
 pub fn explain(providers: &[String], messages: &[Message], results: &[String]) -> Explanation {
     let is_sentence = |message: &&Message| message.function == SENTENCES;
     let has_sentences = messages.iter().any(|message| is_sentence(&message));
@@ -65,7 +65,7 @@ pub fn explain(providers: &[String], messages: &[Message], results: &[String]) -
     }
     Explanation {
         verdicts,
-        // Of other libraries these are about everything that happens at the start.
+        // In other libraries these messages are about the whole initialization.
         missing: match has_sentences {
             true => of(LIBRARY),
             false => Vec::new(),
@@ -73,7 +73,7 @@ pub fn explain(providers: &[String], messages: &[Message], results: &[String]) -
     }
 }
 
-/// The name of the provider that answers, of a name with the providers that it layers over.
+/// Returns the provider's own name, from a name with the providers that it is layered over.
 fn own_name(full: &str) -> &str {
     full.rsplit(';').next().unwrap_or(full)
 }

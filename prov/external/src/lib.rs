@@ -1,14 +1,12 @@
-//! How a provider is linked as a library of its own, `lib<name>-fi.so`
-//! (fi_provider(3)). Build scripts of such libraries call [`link`].
+//! Linking of a provider as a library of its own, `lib<name>-fi.so` (fi_provider(3)). Build scripts
+//! of such libraries call [`link`].
 //!
-//! A provider calls the functions of the libfabric that loads it. It finds
-//! them as the C library's own external providers do: it needs a
-//! `libfabric.so.1`, which is the one that is already there, even where that
-//! is not in the process's global scope (a plugin's, for instance). To be
-//! loaded by old libraries as well as new ones, it asks for each function
-//! under the oldest version that has what the provider uses, so it cannot be
-//! linked with a library that has newer ones. It is linked with a stand-in,
-//! made here, that has exactly those.
+//! A provider calls the functions of the libfabric that loads it. It finds them like the C
+//! library's own external providers: it needs a `libfabric.so.1`, which is the one that is already
+//! loaded, even if that is not in the process's global scope (a plugin's, for instance). To be
+//! loadable by old libraries as well as new ones, it requests each function under the oldest
+//! version that has what the provider uses, so it cannot be linked with a library that has newer
+//! ones. It is linked with a stand-in, generated here, that has exactly those.
 //!
 //! The build script of the library itself uses [`system_calls`], too.
 
@@ -22,12 +20,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The functions that a provider may call, under the versions that it asks
-/// for. All are in libfabric 1.17, the newest is that of fi_tostr_r(3).
+/// The functions that a provider may call, under the versions that it requests. All are in
+/// libfabric 1.17; the newest is that of fi_tostr_r(3).
 ///
-/// `fi_getinfo` and its like have later versions, for callers whose
-/// structures are longer; what those have more, no provider looks for in the
-/// one below it.
+/// `fi_getinfo` and related functions have later versions, for callers whose structures are longer;
+/// providers do not use the additional fields of the provider below them.
 const FUNCTIONS: [(&str, &[&str]); 4] = [
     (
         "FABRIC_1.0",
@@ -44,8 +41,8 @@ const FUNCTIONS: [(&str, &[&str]); 4] = [
     ("FABRIC_1.4", &["fi_tostr_r"]),
 ];
 
-/// Functions of the C library that are cancellation points, in place of which
-/// `prov_util::ffi::system_calls` has others.
+/// Functions of the C library that are cancellation points, which those of
+/// `prov_base::system_calls` replace.
 const SYSTEM_CALLS: [&str; 18] = [
     "accept4",
     "clock_nanosleep",
@@ -90,12 +87,11 @@ pub fn link(name: &str) {
     system_calls();
     println!("cargo:rustc-cdylib-link-arg={}", stand_in.display());
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,lib{name}-fi.so");
-    // A thread of the provider may be on its way out when the library that
-    // loaded it has let it go.
+    // A thread of the provider may still be ending when the library that loaded it closes it.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }
 
-/// Makes a library with nothing but the names of the functions.
+/// Creates a library that contains only the names of the functions.
 fn stand_in(out: &Path) -> PathBuf {
     let mut source = String::new();
     let mut versions = String::new();

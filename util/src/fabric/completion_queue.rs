@@ -20,7 +20,7 @@ pub struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// With room for `size` completions.
+    /// Opens a queue for `size` completions.
     pub fn open(domain: &Rc<Domain>, size: usize) -> Result<Rc<CompletionQueue>> {
         let mut attr = fi_cq_attr {
             size,
@@ -49,8 +49,8 @@ impl CompletionQueue {
         }))
     }
 
-    /// Whether an operation completed since the last call. One that failed is an error, and is
-    /// explained on stderr.
+    /// Returns whether an operation has completed since the last call. A failed one is an error,
+    /// and is explained on stderr.
     pub fn poll(&self) -> Result<bool> {
         let cq = self.object.as_ptr();
         let mut entry = fi_cq_entry::default();

@@ -21,11 +21,11 @@ pub struct EventQueue {
     _fabric: Rc<Fabric>,
 }
 
-/// What happened to a connection.
+/// An event of a connection.
 pub enum Event {
-    /// A peer wants to connect; an endpoint for it opens from this entry.
+    /// A peer requests a connection; the endpoint for it is opened from this entry.
     Request(InfoList),
-    /// The connection of the endpoint with this fid stands.
+    /// The connection of the endpoint with this fid is established.
     Connected(*mut fid),
     Other(u32),
 }
@@ -57,7 +57,7 @@ impl EventQueue {
         }))
     }
 
-    /// Waits up to so many milliseconds for the next connection event.
+    /// Waits up to this many milliseconds for the next connection event.
     pub fn wait(&self, milliseconds: c_int) -> Result<Option<Event>> {
         let eq = self.object.as_ptr();
         let mut event = 0;
@@ -113,7 +113,7 @@ impl EventQueue {
     }
 }
 
-/// A passive endpoint that listens.
+/// A listening passive endpoint.
 pub struct PassiveEndpoint {
     object: Object<fid_pep>,
     /// Closed after the endpoint, as is its fabric.
@@ -121,7 +121,7 @@ pub struct PassiveEndpoint {
 }
 
 impl PassiveEndpoint {
-    /// Listens where `info` says; requests arrive at the event queue.
+    /// Listens at the address in `info`; requests arrive at the event queue.
     pub fn listen(fabric: &Fabric, info: &Info, eq: &Rc<EventQueue>) -> Result<PassiveEndpoint> {
         let parent = fabric.as_ptr();
         // SAFETY: an open fabric, a result of fi_getinfo, and a place for the object.
@@ -161,14 +161,14 @@ impl PassiveEndpoint {
         Ok(endpoint)
     }
 
-    /// Where it listens.
+    /// Returns the address at which it listens.
     pub fn name(&self) -> Result<Vec<u8>> {
         let pep = self.object.as_ptr();
         // SAFETY: an open endpoint; its name is read through its own table.
         unsafe { name_of(&raw mut (*pep).fid, (*pep).cm) }
     }
 
-    /// Turns a request down.
+    /// Rejects a request.
     pub fn reject(&self, request: &Info) -> Result<()> {
         let pep = self.object.as_ptr();
         let handle = request.handle();

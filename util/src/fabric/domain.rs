@@ -73,7 +73,7 @@ pub struct AddressVector {
 }
 
 impl AddressVector {
-    /// Of the type that the domain prefers.
+    /// Opens an address vector of the type that the domain prefers.
     pub fn open(domain: &Rc<Domain>, info: &Info) -> Result<Rc<AddressVector>> {
         let mut attr = fi_av_attr::default();
         if info.av_type() != FI_AV_UNSPEC {
@@ -100,7 +100,7 @@ impl AddressVector {
         }))
     }
 
-    /// Adds one address; what it is called from now on.
+    /// Adds one address; returns its index.
     pub fn insert(&self, address: &[u8]) -> Result<u64> {
         let mut name = 0;
         let av = self.object.as_ptr();

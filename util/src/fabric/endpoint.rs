@@ -15,20 +15,20 @@ use super::error::check;
 use super::object::Object;
 use super::{AddressVector, CompletionQueue, Domain, EventQueue, Failure, Info, Memory, Result};
 
-/// Registration key where the application chooses it.
+/// Registration key, if the application chooses it.
 const KEY: u64 = 0xc0de;
 
-/// What an endpoint is bound to.
+/// The objects to which an endpoint is bound.
 pub struct Binding {
     pub transmit: Rc<CompletionQueue>,
     pub receive: Rc<CompletionQueue>,
-    /// Of endpoints without connection.
+    /// For connectionless endpoints.
     pub addresses: Option<Rc<AddressVector>>,
-    /// Of endpoints with connections.
+    /// For connected endpoints.
     pub events: Option<Rc<EventQueue>>,
 }
 
-/// Which of the two queues.
+/// One of the two queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
     Transmit,
@@ -36,7 +36,7 @@ pub enum Queue {
 }
 
 /// An endpoint with one buffer for each direction. The caller waits for completions before it
-/// uses a buffer.
+/// reuses a buffer.
 pub struct Endpoint {
     object: Object<fid_ep>,
     /// Registration of the buffers, where the provider wants one; closed after the endpoint.
@@ -44,7 +44,7 @@ pub struct Endpoint {
     binding: Binding,
     /// Freed after the endpoint is closed.
     memory: Memory,
-    /// What is in flight, by direction.
+    /// The operations in flight, by direction.
     flights: Box<[Flights; 2]>,
     /// Messages carry this tag.
     tag: Option<u64>,
@@ -161,12 +161,12 @@ impl Endpoint {
         unsafe { name_of(self.fid(), (*self.object.as_ptr()).cm) }
     }
 
-    /// Whether an event is about this endpoint.
+    /// Whether an event concerns this endpoint.
     pub fn is(&self, object: *mut fid) -> bool {
         self.fid() == object
     }
 
-    /// Asks for a connection to an address, without data.
+    /// Requests a connection to an address, without data.
     pub fn connect(&self, address: &[u8]) -> Result<()> {
         let (ep, to) = (self.object.as_ptr(), address.as_ptr().cast());
         // SAFETY: an open endpoint and an address of its format.
@@ -190,7 +190,7 @@ impl Endpoint {
         check("fi_shutdown", returned).map(drop)
     }
 
-    /// Whether an operation of this direction completed since the last call.
+    /// Returns whether an operation of this direction has completed since the last call.
     pub fn poll(&self, queue: Queue) -> Result<bool> {
         let polled = match queue {
             Queue::Transmit => self.binding.transmit.poll(),
@@ -238,7 +238,7 @@ impl Endpoint {
         })
     }
 
-    /// Sends the first bytes of the transmit buffer, which is free again at once; no completion
+    /// Sends the first bytes of the transmit buffer, which may be reused immediately; no completion
     /// follows.
     pub fn inject(&self, length: usize, to: u64) -> Result<()> {
         let ep = self.object.as_ptr();
@@ -253,7 +253,7 @@ impl Endpoint {
         check("inject", returned).map(drop)
     }
 
-    /// As [`Endpoint::send`]; the completion says that the message left this process for good.
+    /// As [`Endpoint::send`]; the completion means that the message has been transmitted.
     pub fn send_to_completion(&self, length: usize, to: u64) -> Result<()> {
         let ep = self.object.as_ptr();
         let (buf, len) = self.outgoing(length)?;
@@ -330,17 +330,17 @@ impl Endpoint {
     }
 }
 
-/// Operations of one direction that may be in flight.
+/// Largest number of operations in flight in one direction.
 pub const CONTEXTS: usize = 64;
 
 /// The operations of one direction that are in flight. They complete in the order in which they
 /// were posted, so that the scratch space of the oldest is free first.
 struct Flights {
-    /// Scratch space of operations, in modes that want it; used in turn.
+    /// Scratch space of operations, for modes that require it; used in turn.
     contexts: [UnsafeCell<fi_context2>; CONTEXTS],
-    /// Operations ever posted.
+    /// Number of operations ever posted.
     started: Cell<usize>,
-    /// Operations ever completed.
+    /// Number of operations ever completed.
     landed: Cell<usize>,
 }
 
@@ -355,7 +355,7 @@ impl Default for Flights {
 }
 
 impl Flights {
-    /// Scratch space for one more operation.
+    /// Returns scratch space for one more operation.
     fn free(&self) -> Option<*mut c_void> {
         let in_flight = self.started.get() - self.landed.get();
         let next = self.started.get() % self.contexts.len();
@@ -372,7 +372,7 @@ impl Flights {
     }
 }
 
-/// The address of an endpoint.
+/// Returns the address of an endpoint.
 ///
 /// # Safety
 /// `object` belongs to an open endpoint with that table.
@@ -411,7 +411,7 @@ pub(super) unsafe fn name_of(object: *mut fid, cm: *mut fi_ops_cm) -> Result<Vec
     Ok(name)
 }
 
-/// What the slot macro takes for an object.
+/// The object for the slot macro.
 struct Table {
     cm: *mut fi_ops_cm,
 }

@@ -17,7 +17,7 @@ pub struct Failure {
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
-    /// What the tools exit with: the number itself.
+    /// Returns the exit status of the tools: the number itself.
     pub fn exit_status(&self) -> i32 {
         self.code
     }
@@ -31,7 +31,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What a call returned: a count, or a negated error number.
+/// Converts the result of a call: a count, or a negated error number.
 pub(super) fn check(call: &'static str, returned: isize) -> Result<usize> {
     usize::try_from(returned).map_err(|_| Failure {
         call,
@@ -51,7 +51,7 @@ pub fn strerror(code: c_int) -> String {
     text.to_string_lossy().into_owned()
 }
 
-/// Says on stderr what a provider's text says about an error.
+/// Prints a provider's text about an error on stderr.
 ///
 /// # Safety
 /// `text` is null or a C string.

@@ -10,14 +10,14 @@ use fabric_abi::{
 
 use super::{Failure, Result};
 
-/// An `fi_info` with all attribute structures that says what is wanted.
+/// An `fi_info` with all attribute structures for requests.
 pub struct Hints {
     /// From fi_dupinfo, not shared; its attribute pointers are not null.
     raw: NonNull<fi_info>,
 }
 
 impl Hints {
-    /// Hints that ask for nothing and accept no mode.
+    /// Creates hints that request nothing and accept no mode.
     pub fn new() -> Result<Hints> {
         // SAFETY: NULL asks for an empty entry.
         let raw = unsafe { symbols::fi_dupinfo(std::ptr::null()) };
@@ -66,7 +66,7 @@ impl Hints {
         unsafe { (*self.info().ep_attr).type_ }
     }
 
-    /// Messages of at least this many bytes.
+    /// Requests messages of at least this many bytes.
     pub fn set_max_msg_size(&mut self, bytes: usize) {
         self.endpoint_mut().max_msg_size = bytes;
     }
@@ -99,7 +99,7 @@ impl Hints {
         Ok(())
     }
 
-    /// The address of the local endpoint, in the hints' address format.
+    /// Sets the address of the local endpoint, in the hints' address format.
     pub fn set_source(&mut self, address: &[u8]) -> Result<()> {
         let copy = allocate_bytes(address)?;
         let info = self.info_mut();
@@ -110,7 +110,7 @@ impl Hints {
         Ok(())
     }
 
-    /// The address of the peer, in the hints' address format.
+    /// Sets the address of the peer, in the hints' address format.
     pub fn set_destination(&mut self, address: &[u8]) -> Result<()> {
         let copy = allocate_bytes(address)?;
         let info = self.info_mut();

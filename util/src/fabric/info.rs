@@ -12,14 +12,14 @@ use fabric_abi::{
 use super::error::check;
 use super::{Failure, Hints, Result, text};
 
-/// What fi_getinfo returned.
+/// The results of fi_getinfo.
 pub struct InfoList {
     /// The first entry; null in an empty list.
     first: *mut fi_info,
 }
 
 impl InfoList {
-    /// The ways to communicate that match, as this interface version has them.
+    /// Returns the matching entries, in this interface version.
     pub fn query(
         node: Option<&str>,
         service: Option<&str>,
@@ -50,7 +50,7 @@ impl InfoList {
         InfoList { first }
     }
 
-    /// The best entry.
+    /// Returns the best entry.
     pub fn first(&self) -> Result<Info<'_>> {
         let none = Failure {
             call: "fi_getinfo",
@@ -59,7 +59,7 @@ impl InfoList {
         self.iter().next().ok_or(none)
     }
 
-    /// Gives up directed receive in all entries: it costs, and not everybody needs it.
+    /// Disables directed receive in all entries: it has a cost, and is not always needed.
     pub fn drop_directed_receive(&mut self) {
         let mut next = self.first;
         while let Some(mut raw) = NonNull::new(next) {
@@ -95,7 +95,7 @@ impl Drop for InfoList {
     }
 }
 
-/// One way to communicate.
+/// One entry.
 #[derive(Clone, Copy)]
 pub struct Info<'a> {
     raw: NonNull<fi_info>,
@@ -141,7 +141,8 @@ impl<'a> Info<'a> {
         unsafe { self.raw().ep_attr.as_ref() }.map_or((0, 0), |ep| (ep.type_, ep.protocol))
     }
 
-    /// Most bytes of a message, and bytes in front of one in mode `FI_MSG_PREFIX`.
+    /// Returns the largest number of bytes of a message, and the number of bytes before one in mode
+    /// `FI_MSG_PREFIX`.
     pub fn message_sizes(&self) -> (usize, usize) {
         // SAFETY: a structure of this entry, or null.
         unsafe { self.raw().ep_attr.as_ref() }
@@ -171,20 +172,20 @@ impl<'a> Info<'a> {
         unsafe { self.raw().domain_attr.as_ref() }.map_or(0, |domain| domain.caps)
     }
 
-    /// Mode, depth of the queue, and most bytes of an injected message.
+    /// Returns mode, queue depth, and largest number of bytes of an injected message.
     pub fn transmit(&self) -> (u64, usize, usize) {
         // SAFETY: a structure of this entry, or null.
         unsafe { self.raw().tx_attr.as_ref() }
             .map_or((0, 0, 0), |tx| (tx.mode, tx.size, tx.inject_size))
     }
 
-    /// Mode, and depth of the queue.
+    /// Returns mode and queue depth.
     pub fn receive(&self) -> (u64, usize) {
         // SAFETY: a structure of this entry, or null.
         unsafe { self.raw().rx_attr.as_ref() }.map_or((0, 0), |rx| (rx.mode, rx.size))
     }
 
-    /// What a connection request is answered with.
+    /// Returns the handle with which a connection request is answered.
     pub(super) fn handle(&self) -> fid_t {
         self.raw().handle
     }
@@ -193,7 +194,7 @@ impl<'a> Info<'a> {
         self.raw.as_ptr()
     }
 
-    /// All of it as text, fi_tostr(3).
+    /// Returns all of it as text, fi_tostr(3).
     pub fn text(&self) -> Vec<u8> {
         // SAFETY: FI_TYPE_INFO takes an fi_info.
         unsafe { text::of(self.raw.as_ptr().cast(), FI_TYPE_INFO) }

@@ -1,4 +1,4 @@
-//! The library's log, in the hands of a tool: `fi_import_log` of fi_provider(3).
+//! Reads the library's log in a tool: `fi_import_log` of fi_provider(3).
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use super::Result;
 use super::error::check;
 use super::slot::close;
 
-/// A message at level info or before it.
+/// A message of level info or a more important one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// Name of the provider; `core` for the library itself.
@@ -22,11 +22,11 @@ pub struct Message {
     pub text: String,
 }
 
-/// Makes a call while all messages of the library up to level info come here, in place of
-/// where the environment wants them.
+/// Makes a call while all messages of the library up to level info are collected here, instead of
+/// being written where the environment says.
 ///
 /// # Errors
-/// Those of `fi_open`, for a library whose log nobody can take over.
+/// Those of `fi_open`, for a library whose log cannot be taken over.
 pub fn while_listening<T>(call: impl FnOnce() -> T) -> Result<(T, Vec<Message>)> {
     let mut ops = Box::new(OPS);
     let mut object = Box::new(fid_logging {
@@ -96,7 +96,7 @@ unsafe extern "C" fn ready(
     _flags: u64,
     _show_time: *mut u64,
 ) -> c_int {
-    // What is limited in rate says nothing about the answer to a call.
+    // Rate-limited messages do not concern the result of a call.
     0
 }
 

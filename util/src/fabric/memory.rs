@@ -7,10 +7,10 @@ use fabric_abi::FI_ENOMEM;
 
 use super::{Failure, Result};
 
-/// Where each of the two buffers starts is a multiple of this.
+/// Alignment of both buffers.
 const PAGE: usize = 4096;
 
-/// A receive and a transmit buffer in one piece, to be registered together.
+/// A receive and a transmit buffer in one allocation, to be registered together.
 pub struct Memory {
     base: NonNull<u8>,
     layout: Layout,
@@ -19,7 +19,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Buffers of so many bytes each.
+    /// Allocates buffers of so many bytes each.
     pub fn new(receive: usize, transmit: usize) -> Result<Memory> {
         let failed = Failure {
             call: "memory",
@@ -40,7 +40,7 @@ impl Memory {
         })
     }
 
-    /// Copies into the transmit buffer; what does not fit is cut off.
+    /// Copies into the transmit buffer; excess data is cut off.
     pub fn write(&self, offset: usize, data: &[u8]) {
         let room = self.transmit.saturating_sub(offset);
         let length = data.len().min(room);
@@ -53,7 +53,7 @@ impl Memory {
         }
     }
 
-    /// Copies out of the receive buffer; the rest of `data` stays as it is.
+    /// Copies from the receive buffer; the rest of `data` is unchanged.
     pub fn read(&self, offset: usize, data: &mut [u8]) {
         let there = self.receive.saturating_sub(offset);
         let length = data.len().min(there);

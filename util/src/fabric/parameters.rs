@@ -1,4 +1,4 @@
-//! What a user can set, fi_getparams(3).
+//! The parameters that a user can set, fi_getparams(3).
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -9,7 +9,7 @@ use super::error::check;
 
 /// All parameters of the library and its providers.
 pub struct Parameters {
-    /// As many as `count`, or null.
+    /// An array of `count` elements, or null.
     first: *mut fi_param,
     count: usize,
 }
@@ -20,7 +20,7 @@ pub struct Parameter<'a> {
     pub name: &'a [u8],
     pub kind: fi_param_type,
     pub help: &'a [u8],
-    /// What the environment says now.
+    /// The current value of the environment variable.
     pub value: Option<&'a [u8]>,
 }
 

@@ -17,7 +17,7 @@ macro_rules! call_slot {
     };
 }
 
-/// Closes an object; says on stderr where that fails.
+/// Closes an object; reports a failure on stderr.
 ///
 /// # Safety
 /// `object` is the fid of an open object that nobody uses any more.

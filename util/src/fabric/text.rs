@@ -4,10 +4,10 @@ use std::ffi::{CStr, c_void};
 
 use fabric_abi::{FI_TYPE_EP_TYPE, FI_TYPE_PROTOCOL, FI_TYPE_VERSION, fi_type, symbols};
 
-/// Longer than any text that the library writes about one entry.
+/// Longer than any text of the library about one entry.
 const LONGEST: usize = 64 << 10;
 
-/// The library's text for a value.
+/// Returns the library's text for a value.
 ///
 /// # Safety
 /// `data` points to what `kind` says.
@@ -31,13 +31,13 @@ pub fn protocol(number: u32) -> Vec<u8> {
     unsafe { of((&raw const number).cast(), FI_TYPE_PROTOCOL) }
 }
 
-/// The library's version in words.
+/// Returns the library's version as text.
 pub fn library_version() -> Vec<u8> {
     // SAFETY: FI_TYPE_VERSION takes a string, and does not look at it.
     unsafe { of(c"1".as_ptr().cast(), FI_TYPE_VERSION) }
 }
 
-/// The file that the library was loaded from.
+/// Returns the file that the library was loaded from.
 pub fn library_file() -> Option<String> {
     // SAFETY: all members may be zero.
     let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };

@@ -1,4 +1,4 @@
-//! The TCP connection over which the two sides agree.
+//! The TCP connection over which the two sides coordinate.
 //!
 //! A name: its length (32 bits, network order), its address format (32 bits, the sender's
 //! order), its bytes. Before each size, `q` and the answer `a`; after it, the client's count of
@@ -14,10 +14,10 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use super::options::DEFAULT_PORT;
 use super::{Options, Problem};
 
-/// How long the other side may take to answer.
+/// Time limit for answers of the other side.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Longest address that is believed.
+/// Longest address that is accepted.
 const MAX_ADDRESS: usize = 1024;
 
 const ASK: &[u8] = b"q\0";
@@ -56,7 +56,7 @@ impl Control {
         })
     }
 
-    /// Tells the other side a fabric address.
+    /// Sends a fabric address to the other side.
     pub fn send_name(&self, name: &Name) -> Result<(), Problem> {
         debug!(self, "sending an address of {} bytes", name.address.len());
         let length = u32::try_from(name.address.len())
@@ -68,7 +68,7 @@ impl Control {
         self.send(&message)
     }
 
-    /// The other side's fabric address.
+    /// Returns the other side's fabric address.
     pub fn receive_name(&self) -> Result<Name, Problem> {
         let mut word = [0; 4];
         self.receive(&mut word)?;
@@ -95,7 +95,7 @@ impl Control {
         }
     }
 
-    /// The client's count of messages, on both sides.
+    /// Returns the client's count of messages, on both sides.
     pub fn agree_on_count(&self, count: u64) -> Result<u64, Problem> {
         let mut text = [0; COUNT_LEN];
         if self.is_server {
@@ -113,7 +113,8 @@ impl Control {
         }
     }
 
-    /// Whether the other side closed the connection: it ended, or came to the test's end.
+    /// Returns whether the other side closed the connection: it ended, or reached the end of the
+    /// test.
     pub fn peer_left(&self) -> bool {
         let mut byte = [MaybeUninit::uninit()];
         let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
@@ -172,7 +173,7 @@ fn connect(options: &Options, server: &str) -> Result<TcpStream, Problem> {
     Err(failed(last))
 }
 
-/// Connects; from that port, unless it is 0.
+/// Connects from this port, unless it is 0.
 fn connect_from(port: u16, address: SocketAddr) -> io::Result<TcpStream> {
     if port == 0 {
         return TcpStream::connect(address);
@@ -182,7 +183,7 @@ fn connect_from(port: u16, address: SocketAddr) -> io::Result<TcpStream> {
         Type::STREAM,
         Some(Protocol::TCP),
     )?;
-    // The port may be that of the last test, whose connection the system still remembers.
+    // The port may be that of the last test, whose connection still exists in the kernel.
     socket.set_reuse_address(true)?;
     socket.bind(&SocketAddr::new(any(address.is_ipv6()), port).into())?;
     socket.connect(&address.into())?;

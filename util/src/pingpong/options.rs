@@ -7,16 +7,16 @@ use fabric_abi::{FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, fi_ep_type};
 
 use crate::arguments;
 
-/// Port of the control connection unless told otherwise.
+/// Default port of the control connection.
 pub const DEFAULT_PORT: u16 = 47592;
 
-/// Messages of one size in a stream, unless told otherwise: enough for the ends of the stream
-/// to count for nothing.
+/// Default number of messages of one size in a stream: enough for its beginning and end to be
+/// negligible.
 const RATE_ITERATIONS: u32 = 10_000;
 
 /// What to test.
 pub struct Options {
-    /// The server to connect to; none: be the server.
+    /// The server to connect to; `None`: be the server.
     pub server: Option<String>,
     /// Own port of the control connection; 0: the default of a server, any of a client.
     pub source_port: u16,
@@ -35,22 +35,22 @@ pub struct Options {
     /// The control connection uses IPv6.
     pub ipv6: bool,
     pub debug: bool,
-    /// Streams instead of messages back and forth: one way, then both ways.
+    /// Whether to measure streams instead of single messages: one way, then both ways.
     pub rates: bool,
     /// The results as comma separated values.
     pub csv: bool,
-    /// The distribution of the latency.
+    /// Whether to print the distribution of the latency.
     pub percentiles: bool,
-    /// Where to draw the results: SVG for a name that ends so, otherwise text.
+    /// The file for a drawing of the results: SVG if its name ends so, otherwise text.
     pub plot: Option<PathBuf>,
 }
 
 /// Which message sizes to test, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// Some from small to large.
+    /// Several sizes from small to large.
     Usual,
-    /// Every power of two and half way to the next.
+    /// Every power of two and the values halfway to the next.
     All,
     One(usize),
 }
@@ -81,7 +81,7 @@ const OPTIONS: [(&str, &str, &str); 14] = [
     ("6", "", "control connection over IPv6"),
 ];
 
-/// The same for what the C library's fi_pingpong does not have: long names.
+/// Long options, which the C library's fi_pingpong does not have.
 const LONG_OPTIONS: [(&str, &str, &str); 4] = [
     (
         "rates",
@@ -140,7 +140,7 @@ pub fn print_usage(program: &str) {
 }
 
 impl Options {
-    /// What the command line says; in the error, what is wrong with it.
+    /// Returns the options of the command line; the error is a description.
     pub fn from_matches(matches: &ArgMatches) -> Result<Options, String> {
         let text = |letter: &str| matches.get_one::<String>(letter).cloned();
         let flag = |letter: &str| matches.get_flag(letter);
@@ -174,12 +174,12 @@ impl Options {
         })
     }
 
-    /// Whether the time of each round trip is wanted.
+    /// Whether the time of each round trip is measured.
     pub fn wants_latencies(&self) -> bool {
         self.percentiles || self.csv
     }
 
-    /// What is tested, for a drawing.
+    /// Returns a description of the test, for a drawing.
     pub fn title(&self) -> String {
         let kind = match self.endpoint_type {
             FI_EP_MSG => "msg",
@@ -196,7 +196,7 @@ impl Options {
         self.server.is_none()
     }
 
-    /// Says what will be tested.
+    /// Prints the options.
     pub fn announce(&self) {
         debug!(
             self,
@@ -248,7 +248,7 @@ fn size(text: Option<String>) -> Result<Size, String> {
         Some(text) if text.eq_ignore_ascii_case("all") => Ok(Size::All),
         text => {
             let size: u32 = number(text, 0)?;
-            // As the other side has it: an int.
+            // An int in the C library's program.
             if size > i32::MAX as u32 {
                 return Err(format!("Error parsing \"{size}\""));
             }

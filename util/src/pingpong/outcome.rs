@@ -1,15 +1,15 @@
-//! What the test of one message size gives.
+//! The result of the test of one message size.
 
 use std::time::Duration;
 
-/// How the messages go.
+/// The pattern of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// One message at a time, which the other side answers.
     BackAndForth,
     /// A stream from the client to the server.
     OneWay,
-    /// A stream each way, at the same time.
+    /// A stream in each direction, at the same time.
     BothWays,
 }
 
@@ -24,7 +24,7 @@ impl Pattern {
     }
 }
 
-/// What the test of one message size gives.
+/// The result of the test of one message size.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub pattern: Pattern,
@@ -38,7 +38,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Messages, of both directions where there are two.
+    /// Returns the number of messages, of both directions if there are two.
     pub fn messages(&self) -> u64 {
         match self.pattern {
             Pattern::OneWay => self.sent,
@@ -51,18 +51,18 @@ impl Outcome {
         self.messages() * self.size as u64
     }
 
-    /// Microseconds for each message.
+    /// Returns microseconds for each message.
     pub fn micros_each(&self) -> f64 {
         self.elapsed.as_secs_f64() * 1e6 / self.messages() as f64
     }
 
-    /// Millions of bytes per second.
+    /// Returns millions of bytes per second.
     pub fn bandwidth(&self) -> f64 {
         self.bytes() as f64 / (self.elapsed.as_secs_f64() * 1e6)
     }
 }
 
-/// How long messages took one way, which is half of a round trip.
+/// Latencies in one direction, half of a round trip each.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies {
     /// Microseconds, in ascending order.
@@ -70,7 +70,7 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// Out of round trips.
+    /// Computes them from round trips.
     pub fn new(round_trips: Vec<Duration>) -> Latencies {
         let half = |trip: &Duration| trip.as_secs_f64() * 1e6 / 2.0;
         let mut sorted: Vec<f64> = round_trips.iter().map(half).collect();
@@ -78,7 +78,8 @@ impl Latencies {
         Latencies { sorted }
     }
 
-    /// The latency that this share of the messages, in percent, did not exceed (nearest rank).
+    /// Returns the latency that this share of the messages, in percent, did not exceed (nearest
+    /// rank).
     pub fn percentile(&self, percent: f64) -> Option<f64> {
         let rank = (self.sorted.len() as f64 * percent / 100.0).ceil() as usize;
         let last = self.sorted.len().checked_sub(1)?;

@@ -1,20 +1,20 @@
-//! How long to wait for a message when the other side may be gone.
+//! How long to wait for a message if the other side may be gone.
 
 use std::time::Instant;
 
 use super::Problem;
 use super::control::{Control, PATIENCE};
 
-/// Watches the control connection during one wait. When the other side leaves, what it sent may
-/// still be under way, for a while.
+/// Watches the control connection during one wait. After the other side has left, messages that it
+/// has sent may still arrive for a while.
 #[derive(Default)]
 pub struct Patience {
     left_at: Option<Instant>,
-    /// Looks that were not taken.
+    /// Number of calls without a check.
     skipped: u32,
 }
 
-/// Calls of [`Patience::wear`] for one look: a look is a system call.
+/// Number of calls of [`Patience::wear`] for one check, which is a system call.
 const CALLS_PER_LOOK: u32 = 1 << 14;
 
 impl Patience {
@@ -28,7 +28,7 @@ impl Patience {
         self.check(control)
     }
 
-    /// An error when the other side left a while ago.
+    /// Returns an error if the other side left a while ago.
     pub fn check(&mut self, control: &Control) -> Result<(), Problem> {
         if self.left_at.is_none() && control.peer_left() {
             self.left_at = Some(Instant::now());

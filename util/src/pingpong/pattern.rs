@@ -1,20 +1,20 @@
-//! What messages hold when the data is checked: the same on both sides, different from message
-//! to message.
+//! The contents of messages when the data is checked: the same on both sides, different for each
+//! message.
 
 const ALPHABET: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-/// Letters by which one message's pattern starts behind the one before.
+/// Offset of a message's pattern to that of the previous message, in letters.
 const STEP: u32 = 7;
 
 /// The patterns of one direction, message by message.
 #[derive(Default)]
 pub struct Patterns {
-    /// Messages so far; wraps like the other side's.
+    /// Number of messages so far; wraps like the other side's.
     count: u32,
 }
 
 impl Patterns {
-    /// The next message.
+    /// Returns the contents of the next message.
     pub fn next(&mut self, size: usize) -> Vec<u8> {
         let start = self.count.wrapping_mul(STEP) as usize % ALPHABET.len();
         self.count = self.count.wrapping_add(1);

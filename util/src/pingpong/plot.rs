@@ -1,18 +1,18 @@
-//! A drawing of the results over the message size: latencies of messages back and forth,
-//! bandwidths of streams; as text or as SVG.
+//! A drawing of the results by message size: latencies of single messages, bandwidths of streams;
+//! as text or as SVG.
 
 use std::fmt::Write;
 
 use super::outcome::{Outcome, Pattern};
 
-/// What is drawn for one pattern.
+/// The curve of one pattern.
 struct Curve {
     name: &'static str,
     /// Message size in bytes and value, in the order of the sizes.
     points: Vec<(usize, f64)>,
 }
 
-/// The curves, and the name of what their values are.
+/// Returns the curves, and the unit of their values.
 fn curves(outcomes: &[Outcome]) -> (Vec<Curve>, &'static str) {
     let is_stream = outcomes
         .iter()
@@ -34,7 +34,7 @@ fn curves(outcomes: &[Outcome]) -> (Vec<Curve>, &'static str) {
     (drawn.collect(), unit)
 }
 
-/// Rows of bars whose length is that of the value, on a logarithmic scale.
+/// Draws rows of bars whose length is that of the value, on a logarithmic scale.
 pub fn text(outcomes: &[Outcome]) -> String {
     const WIDTH: f64 = 50.0;
     let (curves, unit) = curves(outcomes);
@@ -60,7 +60,7 @@ pub fn text(outcomes: &[Outcome]) -> String {
     out
 }
 
-/// Both axes logarithmic, a curve for each pattern.
+/// Draws a curve for each pattern, with two logarithmic axes.
 pub fn svg(outcomes: &[Outcome], title: &str) -> String {
     const WIDTH: f64 = 640.0;
     const HEIGHT: f64 = 400.0;
@@ -73,7 +73,7 @@ pub fn svg(outcomes: &[Outcome], title: &str) -> String {
     let (curves, unit) = curves(outcomes);
     let all = || curves.iter().flat_map(|curve| &curve.points);
     let (low, high) = decades(all().map(|point| point.1));
-    // A message without bytes stands where one of a byte does.
+    // A message without bytes is drawn at the place of one byte.
     let bits = |size: usize| (size.max(1) as f64).log2();
     let first = all()
         .map(|point| bits(point.0))
@@ -104,7 +104,7 @@ pub fn svg(outcomes: &[Outcome], title: &str) -> String {
     }
     let sizes = curves.first().map(|curve| curve.points.as_slice());
     let sizes = sizes.unwrap_or_default();
-    // As many labels as have room.
+    // As many labels as there is space for.
     for (size, _) in sizes.iter().step_by(sizes.len().div_ceil(8).max(1)) {
         let _ = writeln!(
             out,

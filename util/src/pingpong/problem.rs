@@ -1,20 +1,20 @@
-//! Why a test ended early.
+//! The reasons why a test ended early.
 
 use std::path::PathBuf;
 use std::{fmt, io};
 
 use crate::fabric::Failure;
 
-/// Why a test ended early.
+/// The reason why a test ended early.
 #[derive(Debug)]
 pub enum Problem {
     /// A call to the library failed.
     Fabric(Failure),
-    /// The control connection failed while doing this.
+    /// The control connection failed during this action.
     Control(&'static str, io::Error),
-    /// The other side said something else than agreed.
+    /// The other side violated the protocol.
     Protocol(String),
-    /// A message did not hold what was sent.
+    /// A message had the wrong contents.
     Corrupt {
         message: u64,
         size: usize,
@@ -25,7 +25,7 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// What the process exits with.
+    /// Returns the exit status of the process.
     pub fn exit_status(&self) -> i32 {
         match self {
             Problem::Fabric(failure) => failure.exit_status(),

@@ -1,4 +1,4 @@
-//! Messages back and forth.
+//! Exchange of messages.
 
 use std::time::Instant;
 
@@ -14,21 +14,21 @@ use crate::fabric::{self, Failure, Queue};
 /// The last message of both sides.
 const LAST: &[u8] = b"fin\0";
 
-/// Progress of one side's test.
+/// The progress of one side's test.
 pub struct Rally<'a> {
     options: &'a Options,
-    /// Completions read so far, by direction.
+    /// Number of completions read so far, by direction.
     completed: [u64; 2],
-    /// Completions that were waited for, or are.
+    /// Number of completions that were or are waited for.
     awaited: [u64; 2],
-    /// Messages received in the test of one size.
+    /// Number of messages received in the test of one size.
     received: u64,
     sent_patterns: Patterns,
     received_patterns: Patterns,
 }
 
 impl<'a> Rally<'a> {
-    /// For a session that has its first receive posted.
+    /// Creates the state for a session whose first receive is posted.
     pub fn new(options: &'a Options) -> Rally<'a> {
         Rally {
             options,
@@ -40,12 +40,12 @@ impl<'a> Rally<'a> {
         }
     }
 
-    /// All iterations with messages of one size.
+    /// Runs all iterations with messages of one size.
     pub fn play(&mut self, session: &Session, size: usize) -> Result<Outcome, Problem> {
         self.received = 0;
         session.control.synchronise()?;
         debug!(self.options, "messages of {size} bytes");
-        // Two readings of the clock for each round trip: only where somebody wants them.
+        // The clock is read for each round trip only if the options need it.
         let mut round_trips = Vec::new();
         let is_timed = self.options.wants_latencies();
         let start = Instant::now();
@@ -76,8 +76,8 @@ impl<'a> Rally<'a> {
         })
     }
 
-    /// A stream of messages of one size: from the client to the server, or both ways at once.
-    /// The receive that is posted before is posted afterwards.
+    /// Sends a stream of messages of one size: from the client to the server, or both ways at the
+    /// same time. One receive is posted before and after.
     pub fn stream(
         &mut self,
         session: &Session,
@@ -97,7 +97,7 @@ impl<'a> Rally<'a> {
             0
         };
         let window = session.window();
-        // One is posted by whoever was here before, and stays.
+        // One receive is posted already, and remains.
         let mut posted = 0;
         while posted < to_receive.min(window - 1) {
             self.retry(session, || session.endpoint.post_receive())?;
@@ -147,7 +147,7 @@ impl<'a> Rally<'a> {
         for (awaited, completed) in self.awaited.iter_mut().zip(self.completed) {
             *awaited = completed;
         }
-        // Returns when the other side is through as well.
+        // Returns when the other side has finished as well.
         let acknowledged = session.control.agree_on_count(count)?;
         Ok(Outcome {
             pattern,
@@ -159,7 +159,7 @@ impl<'a> Rally<'a> {
         })
     }
 
-    /// Says farewell: returns when the last messages of both sides have arrived.
+    /// Ends the test: returns when the last messages of both sides have arrived.
     pub fn finish(&mut self, session: &Session) -> Result<(), Problem> {
         session.endpoint.memory().write(session.prefix, LAST);
         let length = LAST.len() + session.prefix;
@@ -230,7 +230,7 @@ impl<'a> Rally<'a> {
         Ok(())
     }
 
-    /// Calls again for as long as resources are missing, and makes progress between.
+    /// Repeats the call as long as resources are missing, and makes progress in between.
     fn retry(
         &mut self,
         session: &Session,

@@ -5,16 +5,16 @@ use super::outcome::{Outcome, Pattern};
 
 /// The head of the table.
 const HEAD: &str = "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec";
-/// What comes behind it with percentiles.
+/// The columns added for percentiles.
 const PERCENTILES_HEAD: &str = "      p50      p90      p99    p99.9      max";
-/// What comes behind it for streams.
+/// The columns added for streams.
 const RATES_HEAD: &str = "  direction";
 const CSV_HEAD: &str =
     "pattern,bytes,sent,acknowledged,seconds,mb_per_sec,usec,mxfers_per_sec,p50,p90,p99,p99.9,max";
 
 const PERCENTILES: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 100.0];
 
-/// The head of the table that the options ask for.
+/// Returns the head of the table that the options select.
 pub fn head(options: &Options) -> String {
     if options.csv {
         return CSV_HEAD.to_owned();
@@ -27,7 +27,7 @@ pub fn head(options: &Options) -> String {
     format!("{HEAD}{more}")
 }
 
-/// The line for one message size.
+/// Returns the line for one message size.
 pub fn line(options: &Options, outcome: &Outcome) -> String {
     if options.csv {
         return csv(outcome);
@@ -84,7 +84,7 @@ fn table(outcome: &Outcome) -> String {
     )
 }
 
-/// Bytes with a binary prefix; a digit behind the point below ten.
+/// Formats a number of bytes with a binary prefix, with one decimal below ten.
 fn amount(bytes: u64) -> String {
     let (unit, letter) = match bytes {
         0..1024 => (1, ""),
@@ -103,7 +103,7 @@ fn amount(bytes: u64) -> String {
     }
 }
 
-/// A count with a decimal prefix.
+/// Formats a count with a decimal prefix.
 fn count(number: u64) -> String {
     match number {
         0..1_000 => number.to_string(),

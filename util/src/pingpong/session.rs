@@ -18,30 +18,30 @@ use crate::fabric::{
     Hints, Info, InfoList, Memory, PassiveEndpoint, Result,
 };
 
-/// Largest message where the options name no size.
+/// Largest message if the options name no size.
 const LARGEST: usize = (1 << 22) + (1 << 21);
 
-/// Buffers have room for the last message, whatever the size under test.
+/// Smallest buffer, with space for the last message, whatever the size under test.
 const SMALLEST_BUFFER: usize = 64;
 
-/// What tagged messages carry.
+/// The tag of tagged messages.
 const TAG: u64 = 1234;
 
 /// An endpoint that can reach its peer.
 pub struct Session {
     pub endpoint: Endpoint,
     pub control: Control,
-    /// What the endpoint calls the peer.
+    /// The peer's index in the address vector.
     pub peer: u64,
-    /// Bytes in front of each message that belong to the provider.
+    /// Number of bytes before each message that belong to the provider.
     pub prefix: usize,
     /// Messages shorter than this are injected.
     pub inject_below: usize,
     largest: usize,
-    /// Messages of a stream that may be under way in one direction.
+    /// Largest number of messages of a stream in flight in one direction.
     window: u64,
     connected: bool,
-    /// What the endpoint was opened from, as text.
+    /// The entry that the endpoint was opened from, as text.
     description: Vec<u8>,
     debug: bool,
     /// Closed after the endpoint.
@@ -49,7 +49,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Opens an endpoint as the options say, and makes the peer known to it.
+    /// Opens an endpoint according to the options, and makes the peer known to it.
     pub fn open(options: &Options) -> std::result::Result<Session, Problem> {
         let control = Control::open(options)?;
         let session = match (options.endpoint_type == FI_EP_MSG, options.is_server()) {
@@ -60,23 +60,23 @@ impl Session {
         // The first message may arrive from now on.
         session.endpoint.post_receive()?;
         if options.endpoint_type == FI_EP_DGRAM {
-            // The last message must not find the queue empty: nobody would send it again.
+            // The last message must not find the queue empty: it would not be repeated.
             session.endpoint.post_receive()?;
         }
         Ok(session)
     }
 
-    /// Most bytes of a message.
+    /// Returns the largest number of bytes of a message.
     pub fn largest_message(&self) -> usize {
         self.largest
     }
 
-    /// Messages of a stream that may be under way in one direction; at least two.
+    /// Returns the largest number of messages of a stream in flight in one direction; at least two.
     pub fn window(&self) -> u64 {
         self.window
     }
 
-    /// Says what the endpoint is.
+    /// Prints a description of the endpoint.
     pub fn announce(&self) {
         debug!(
             self,
@@ -85,16 +85,16 @@ impl Session {
         );
     }
 
-    /// Ends the connection, where there is one.
+    /// Ends the connection, if there is one.
     pub fn close(self) {
         if self.connected {
-            // Fails where the other side was first.
+            // Fails if the other side was first.
             let _ = self.endpoint.shut_down();
         }
     }
 }
 
-/// An endpoint without connection: both sides exchange their addresses.
+/// Opens a connectionless endpoint: both sides exchange their addresses.
 fn meet(options: &Options, control: Control) -> std::result::Result<Session, Problem> {
     let mut hints = hints(options)?;
     let mut peer = None;
@@ -122,7 +122,7 @@ fn meet(options: &Options, control: Control) -> std::result::Result<Session, Pro
         None => control.receive_name()?.address,
     };
     let to_self = info.domain_caps() & FI_LOCAL_COMM != 0;
-    // The order is the other program's: the peer is the server's second entry.
+    // The order is that of the C library's program: the peer is the server's second entry.
     if to_self && options.is_server() {
         addresses.insert(&own)?;
     }
@@ -133,7 +133,7 @@ fn meet(options: &Options, control: Control) -> std::result::Result<Session, Pro
     Ok(session(options, &info, control, endpoint, name, None))
 }
 
-/// A connected endpoint, on the side that listens.
+/// Opens a connected endpoint, on the side that listens.
 fn serve_connection(options: &Options, control: Control) -> std::result::Result<Session, Problem> {
     let hints = hints(options)?;
     let list = query(&hints)?;
@@ -152,7 +152,7 @@ fn serve_connection(options: &Options, control: Control) -> std::result::Result<
     let info = request.first()?;
     let accepted = accept(options, &fabric, &info, &events, &control);
     if accepted.is_err() {
-        // The peer shall not wait in vain; the first error is the one to report.
+        // The peer must not wait in vain; the first error is the one to report.
         let _ = listener.reject(&info);
     }
     Ok(session(
@@ -183,7 +183,7 @@ fn accept(
     Ok(endpoint)
 }
 
-/// A connected endpoint, on the side that asks.
+/// Opens a connected endpoint, on the side that connects.
 fn connect(options: &Options, control: Control) -> std::result::Result<Session, Problem> {
     let mut hints = hints(options)?;
     let peer = aim_at(&mut hints, control.receive_name()?)?;
@@ -213,7 +213,7 @@ fn await_connection(
     }
 }
 
-/// The next connection event, unless the other side leaves.
+/// Returns the next connection event, unless the other side leaves.
 fn next_event(events: &EventQueue, control: &Control) -> std::result::Result<Event, Problem> {
     let mut patience = Patience::default();
     loop {
@@ -233,7 +233,7 @@ fn unexpected(event: &Event) -> Problem {
     Problem::Protocol(format!("unexpected: {what}"))
 }
 
-/// Hints that lead to the peer; the peer's address.
+/// Sets hints that lead to the peer; returns the peer's address.
 fn aim_at(hints: &mut Hints, peer: Name) -> Result<Vec<u8>> {
     hints.set_address_format(peer.format);
     hints.set_destination(&peer.address)?;
@@ -276,7 +276,7 @@ fn resolve(name: &str) -> Option<SocketAddr> {
     (name, 0).to_socket_addrs().ok()?.next()
 }
 
-/// The bytes of a socket address as the system has it.
+/// Returns the bytes of a socket address in the system's representation.
 fn as_bytes(address: &socket2::SockAddr) -> &[u8] {
     // SAFETY: the address is initialised for its length.
     unsafe { std::slice::from_raw_parts(address.as_ptr().cast(), address.len() as usize) }
@@ -311,7 +311,7 @@ fn endpoint(
     Endpoint::open(domain, info, binding, memory, options.tagged.then_some(TAG))
 }
 
-/// Most bytes of a message in this test.
+/// Returns the largest number of bytes of a message in this test.
 fn largest(options: &Options, info: &Info) -> usize {
     let wanted = match options.size {
         Size::One(size) => size,
@@ -320,7 +320,7 @@ fn largest(options: &Options, info: &Info) -> usize {
     wanted.min(info.message_sizes().0)
 }
 
-/// Bytes in front of a message, in mode `FI_MSG_PREFIX`.
+/// Returns the number of bytes before a message, in mode `FI_MSG_PREFIX`.
 fn prefix(info: &Info) -> usize {
     let (transmit, ..) = info.transmit();
     let (receive, _) = info.receive();
@@ -330,7 +330,7 @@ fn prefix(info: &Info) -> usize {
     }
 }
 
-/// As many as both queues have room for, and the endpoint contexts for.
+/// Returns the number of messages for which both queues and the endpoint have space.
 fn window(info: &Info) -> u64 {
     let (_, transmit, _) = info.transmit();
     let (_, receive) = info.receive();

@@ -2,10 +2,10 @@
 
 use super::options::Size;
 
-/// Sizes without a wish for some, in bytes.
+/// Default sizes in bytes.
 const USUAL: [usize; 6] = [64, 256, 1024, 4096, 65536, 1048576];
 
-/// The sizes to test, of messages up to `largest` bytes.
+/// Returns the sizes to test, of messages up to `largest` bytes.
 pub fn to_test(wanted: Size, largest: usize) -> Vec<usize> {
     let sizes = match wanted {
         Size::One(size) => vec![size],

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{contains, text};
 
-/// Everything about each entry, or about those that contain the filter.
+/// Returns everything about each entry, or about those that contain the filter.
 pub fn entries(list: &InfoList, filter: Option<&str>) -> Value {
     let texts = list.iter().map(|info| info.text());
     let entries = texts
@@ -24,7 +24,7 @@ pub fn providers(list: &InfoList) -> Value {
     json!({ "providers": providers.collect::<Vec<_>>() })
 }
 
-/// What users can set, and who has.
+/// Returns the parameters, and where each value comes from.
 pub fn parameters(parameters: &Parameters, filter: Option<&str>) -> Value {
     let shown = parameters
         .iter()
@@ -41,7 +41,7 @@ pub fn parameters(parameters: &Parameters, filter: Option<&str>) -> Value {
     json!({ "parameters": shown.collect::<Vec<_>>() })
 }
 
-/// What each provider answers, and why.
+/// Returns each provider's answer, and the reasons.
 pub fn explanation(explanation: &Explanation) -> Value {
     let verdicts = explanation.verdicts.iter().map(|verdict| {
         json!({

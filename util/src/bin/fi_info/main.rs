@@ -1,4 +1,4 @@
-//! fi_info(1): which ways to communicate the library offers.
+//! fi_info(1): lists the endpoints that the library offers.
 
 mod json;
 mod text;
@@ -14,7 +14,7 @@ use fabric_tools::fabric::{self, Failure, Hints, Info, InfoList, Parameters};
 use fabric_tools::names;
 use fabric_tools::why;
 
-/// Where an invalid argument ends.
+/// Exit status for an invalid argument.
 const INVALID: i32 = fabric_abi::FI_EINVAL;
 
 /// Option: short name, long name, argument, help. In the order in which the usage lists them.
@@ -98,7 +98,7 @@ fn main() -> ExitCode {
         }
         Request::Run(matches) => run(&matches),
     };
-    // The system keeps the lower byte, as it does of the library's error numbers.
+    // The system keeps the lower byte, as of the library's error numbers.
     ExitCode::from(status as u8)
 }
 
@@ -115,7 +115,7 @@ fn command() -> Command {
             arg.action(ArgAction::Set).allow_hyphen_values(true)
         });
     }
-    // Arguments that are no options mean nothing.
+    // Arguments that are not options are ignored.
     command.arg(Arg::new("rest").num_args(0..))
 }
 
@@ -143,8 +143,8 @@ fn print_versions(program: &str) -> io::Result<()> {
     writeln!(out, "implementation: {}", implementation())
 }
 
-/// What the library says that it is: the first line of its log. Of one that does not say
-/// so, the file.
+/// Returns the library's description of itself, the first line of its log; for a library without
+/// one, its file.
 fn implementation() -> String {
     let start = || InfoList::query(None, None, FI_PROV_ATTR_ONLY, None);
     let heard = fabric::while_listening(start).map(|(_, messages)| messages);
@@ -193,7 +193,7 @@ fn run(matches: &ArgMatches) -> i32 {
     }
 }
 
-/// Prints what each provider answers, and why. The outcome is that of the question.
+/// Prints each provider's answer, and the reasons. Returns the result of the query.
 fn explain(
     matches: &ArgMatches,
     query: impl FnOnce() -> Result<InfoList, Failure>,
@@ -213,7 +213,7 @@ fn explain(
 
 enum Stop {
     Failure(Failure),
-    /// What was not understood, and the word.
+    /// An argument that was not understood.
     Argument(String),
 }
 
@@ -223,7 +223,7 @@ impl From<Failure> for Stop {
     }
 }
 
-/// Hints, where an option asks for something.
+/// Returns hints, if an option requires them.
 fn hints(matches: &ArgMatches) -> Result<Option<Hints>, Stop> {
     let mut hints = Hints::new()?;
     hints.accept_all_modes();
@@ -259,7 +259,7 @@ fn hints(matches: &ArgMatches) -> Result<Option<Hints>, Stop> {
     Ok(wanted.then_some(hints))
 }
 
-/// The flags named in a list with bars between.
+/// Returns the flags named in a list separated by bars.
 fn flags(list: &str, named: fn(&str) -> Option<u64>, what: &str) -> Result<u64, Stop> {
     list.split('|')
         .filter(|word| !word.is_empty())
@@ -272,7 +272,7 @@ fn unknown(what: &str, word: &str) -> Stop {
     Stop::Argument(format!("{what}: {word}"))
 }
 
-/// Prints what the options ask for.
+/// Prints the output that the options select.
 fn show(matches: &ArgMatches, list: &InfoList) -> Result<(), Failure> {
     let filter = arguments::last(matches, &["getenv", "info"]).map(|(_, text)| text);
     let json = matches.get_flag("json");
@@ -302,7 +302,7 @@ fn print_json(value: &serde_json::Value) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{value:#}")
 }
 
-/// Whether a text contains the filter, whatever the case.
+/// Whether a text contains the filter, ignoring case.
 fn contains(text: &[u8], filter: Option<&str>) -> bool {
     filter.is_none_or(|filter| {
         filter.is_empty()
@@ -312,7 +312,7 @@ fn contains(text: &[u8], filter: Option<&str>) -> bool {
     })
 }
 
-/// A reader that went away ends the output, quietly.
+/// A closed pipe ends the output, without a message.
 fn report_output(written: io::Result<()>) {
     if let Err(error) = written
         && error.kind() != io::ErrorKind::BrokenPipe

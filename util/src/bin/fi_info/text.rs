@@ -1,4 +1,4 @@
-//! What fi_info prints, for people and for scripts that know the C library's fi_info.
+//! The output of fi_info, for people and for scripts that know the C library's fi_info.
 
 use std::env;
 use std::ffi::{CStr, OsStr};
@@ -14,7 +14,7 @@ use fabric_tools::why::Explanation;
 
 use crate::contains;
 
-/// What stands before who has set a parameter.
+/// Text before the source of a parameter's value.
 const SOURCE: &str = "set by: ";
 
 pub fn parameters(parameters: &Parameters, filter: Option<&str>) -> io::Result<()> {
@@ -94,7 +94,7 @@ pub fn version(info: &Info) -> String {
     format!("{}.{}", FI_MAJOR(version), FI_MINOR(version))
 }
 
-/// The type of a parameter, in the C tool's words.
+/// Returns the type of a parameter, in the words of the C tool.
 pub fn kind(parameter: &Parameter) -> &'static str {
     match parameter.kind {
         FI_PARAM_STRING => "String",
@@ -105,7 +105,7 @@ pub fn kind(parameter: &Parameter) -> &'static str {
     }
 }
 
-/// Who has set a parameter.
+/// Returns where the value of a parameter comes from.
 pub fn provenance(parameter: &Parameter) -> Provenance {
     let environment = env::var_os(OsStr::from_bytes(parameter.name));
     Provenance::of(parameter.value, environment.as_deref())
