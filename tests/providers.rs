@@ -1,5 +1,5 @@
-//! External providers, the settings that choose among them, and their
-//! parameters and messages: whole processes, from the outside.
+//! External providers, the settings that select them, and their parameters and messages: tests with
+//! whole processes.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// Where the C programs and providers of these tests are, by name.
+/// The C programs and providers of these tests, by name.
 struct Built {
     query: PathBuf,
     providers: PathBuf,
@@ -94,7 +94,7 @@ fn lines(arguments: &[&str], environment: &[(&str, &str)]) -> Vec<String> {
         .collect()
 }
 
-/// Of some lines those about the providers of this file.
+/// Returns the lines about the providers of this file.
 fn fakes(lines: Vec<String>) -> Vec<String> {
     let ours = [
         "alpha",
@@ -477,7 +477,8 @@ fn an_application_can_take_over_the_log_and_give_it_back() {
     assert_eq!(output.stderr, b"");
 }
 
-/// What a process logs that asks for endpoints of a type that nothing has, or whatever else.
+/// Returns the log of a process that requests endpoints of a type that does not exist, or anything
+/// else.
 fn log_of(arguments: &[&str], environment: &[(&str, &str)]) -> String {
     String::from_utf8(query(arguments, environment).stderr).unwrap()
 }
@@ -502,7 +503,7 @@ fn a_process_that_finds_nothing_is_told_why_once() {
     // External providers and those that the hints leave out have their reasons as well.
     assert!(log.contains(":alpha:core:fi_getinfo():"), "{log}");
     assert!(log.contains("not asked: the hints name tcp"), "{log}");
-    // Whoever has found something asks on purpose for more.
+    // An application that has found something repeats the request on purpose.
     let found = ["info", "prov=tcp", "first=alpha", "domain=no-such-domain"];
     let log = log_of(&found, &environment);
     assert!(!log.contains(reason), "{log}");
@@ -571,7 +572,7 @@ fn what_an_external_provider_says_while_it_is_asked_is_its_reason() {
             .filter(|line| line.contains(":alpha:core:fi_getinfo():"));
         let told = lines.filter(|line| line.contains(reason)).count();
         assert_eq!(told, 1, "{log}");
-        // It says so at level info, which is written only where that is asked for.
+        // It says so at level info, which is written only if requested.
         let own = log.contains("fake_getinfo():");
         assert_eq!(own, level == "info", "{log}");
     }

@@ -1,5 +1,5 @@
-//! `fi_tostr_r` of this library, and beside it that of another libfabric
-//! (`LIBFABRIC_COMPARE=<directory>`), which must print the same.
+//! Compares `fi_tostr_r` of this library with that of another libfabric
+//! (`LIBFABRIC_COMPARE=<directory>`), which must return the same texts.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use libloading::Library;
 
 type ToStr = unsafe extern "C" fn(*mut c_char, usize, *const c_void, fi_type) -> *mut c_char;
 
-/// The function of each library to test: ours first.
+/// Returns the function of each library to test: this library's first.
 fn functions() -> Vec<ToStr> {
     let mut paths = vec![library::directory().join("libfabric.so.1")];
     paths.extend(library::other());
@@ -104,7 +104,7 @@ fn every_enumerator_of_every_type_has_its_name() {
 
 #[test]
 fn every_flag_of_every_type_has_its_name() {
-    // Capabilities that this library prints and the C one passes over.
+    // Capabilities that this library prints and the C library omits.
     let ours_alone = FI_TAGGED_DIRECTED_RECV | FI_TAGGED_MULTI_RECV | FI_EXACT_DIRECTED_RECV;
     for datatype in [
         FI_TYPE_CAPS,

@@ -31,7 +31,7 @@ fn main() {
     fs::write(Path::new(&out).join("facts.rs"), code).expect("OUT_DIR is writable");
 }
 
-/// `layouts()`: what is, what should be, and its name, for every size and offset.
+/// `layouts()`: the actual and the published value, and its name, for every size and offset.
 fn layouts(structs: &Value, code: &mut String) {
     code.push_str("fn layouts() -> Vec<(usize, usize, &'static str)> { vec![\n");
     for (name, facts) in object(structs) {

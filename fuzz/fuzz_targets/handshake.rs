@@ -1,4 +1,4 @@
-//! Any bytes in place of a connection handshake.
+//! Any bytes as a connection handshake.
 #![no_main]
 
 #[path = "../src/handshake_check.rs"]

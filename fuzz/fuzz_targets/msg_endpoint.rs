@@ -1,5 +1,4 @@
-//! Any bytes in place of the stream to a MSG endpoint that has everything
-//! under way.
+//! Any bytes as the stream to a MSG endpoint with operations of all kinds in progress.
 #![no_main]
 
 #[path = "../src/endpoint_check.rs"]

@@ -1,4 +1,4 @@
-//! Any bytes in place of what a peer of rxm sends.
+//! Any bytes as the data of a peer of rxm.
 #![no_main]
 
 #[path = "../src/packet_check.rs"]

@@ -1,4 +1,4 @@
-//! Any table of regions in place of a peer's.
+//! Any bytes as a peer's table of regions.
 #![no_main]
 
 #[path = "../src/regions_check.rs"]

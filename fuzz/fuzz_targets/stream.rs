@@ -1,4 +1,4 @@
-//! Any bytes in place of the stream that follows a handshake.
+//! Any bytes as the stream that follows a handshake.
 #![no_main]
 
 #[path = "../src/stream_check.rs"]

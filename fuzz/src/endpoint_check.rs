@@ -1,6 +1,6 @@
-//! A whole endpoint with everything under way, and a stranger as its peer who
-//! sends any bytes. Whatever they are: nothing breaks, every operation ends
-//! once, and nothing is left of the connection.
+//! A whole endpoint with operations of all kinds in progress, and a stranger as its peer that sends
+//! arbitrary bytes. Whatever they are, nothing breaks, every operation ends once, and nothing is
+//! left of the connection.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -45,21 +45,21 @@ use prov_util::request::{
 };
 use prov_util::wait::Attachment;
 
-/// Where the stranger says that it listens.
+/// The port at which the stranger claims to listen.
 const STRANGER: u16 = 9;
 /// The key of the memory that the stranger may access.
 const KEY: u64 = 3;
-/// Bytes of a message by which two processes get acquainted.
+/// Number of bytes of a message by which two processes prove their identity.
 const ACQUAINTANCE: usize = BASE + 16;
-/// How long the system may take to bring what was sent, or the news that a
-/// socket was closed, on a machine with much else to do.
+/// Time limit for the arrival of data or of the end of a socket, on a machine that is busy with
+/// other work.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Rounds until patience is at an end.
+/// Rounds until the time limit.
 fn rounds() -> impl Iterator<Item = ()> {
     let end = Instant::now() + PATIENCE;
     (0u32..).map_while(move |round| {
-        // The clock is not looked at each time.
+        // The clock is not read each time.
         (round % 256 != 0 || Instant::now() < end).then(|| {
             if round % 256 == 255 {
                 std::thread::yield_now();
@@ -75,9 +75,8 @@ pub enum Type {
     Rdm,
 }
 
-/// The first byte chooses the handshake and what the endpoint has under way, the
-/// second how the bytes are cut; the rest is what the stranger sends after the
-/// handshake.
+/// The first byte selects the handshake and the endpoint's operations, the second how the bytes are
+/// cut; the rest is what the stranger sends after the handshake.
 pub fn check(kind: Type, input: &[u8]) {
     let &[choice, cut, ref bytes @ ..] = input else {
         return;
@@ -101,7 +100,7 @@ pub fn check(kind: Type, input: &[u8]) {
         endpoint.post_operations(&mut room);
     }
     for piece in bytes.chunks(usize::from(cut) + 1) {
-        // The endpoint may have closed the door.
+        // The endpoint may have closed the connection.
         let _ = stranger.write(piece);
         endpoint.engine.progress();
         while matches!(stranger.read(&mut [0; 4096]), Ok(1..)) {}
@@ -149,8 +148,8 @@ struct Endpoint {
     incomer: Arc<Mutex<Option<Incomer>>>,
     /// The stranger's.
     seal: Seal,
-    /// The contexts of operations posted and of those that ended, each not 0,
-    /// which is the context of receives.
+    /// The contexts of the operations posted and of those that ended. None is 0, which is the
+    /// context of receives.
     posted: Vec<usize>,
     ended: Vec<usize>,
 }
@@ -179,7 +178,7 @@ fn open<T: Class>(object: T) -> Use<T> {
 impl Endpoint {
     fn open(kind: Type, room: &mut Room) -> Self {
         let params = Arc::new(Params {
-            // Little, so that the limits are reached.
+            // Small limits, so that they are reached.
             max_unexpected: 16 << 10,
             max_unannounced: 4 << 10,
             max_saved: 2,
@@ -208,7 +207,7 @@ impl Endpoint {
         let socket = socket::bound(&"127.0.0.1:0".parse().unwrap(), &params).unwrap();
         let addr = socket::name(socket.as_fd()).unwrap();
         let cq = open(Cq::new(CqConfig::default()).unwrap());
-        // Events are of no interest here.
+        // Events are not checked here.
         let eq = open(Eq::new(Attachment::None, FI_VERSION(2, 0)));
         let incomer = Arc::new(Mutex::new(None));
         let mut core = engine.core();
@@ -273,7 +272,7 @@ impl Endpoint {
         }
     }
 
-    /// Lets the stranger in.
+    /// Connects the stranger.
     fn meet(&mut self, features: Features) -> Option<TcpStream> {
         let mut stranger = TcpStream::connect(self.addr).unwrap();
         stranger.set_nonblocking(true).unwrap();
@@ -291,7 +290,7 @@ impl Endpoint {
         for () in rounds() {
             self.engine.progress();
             let incomer = self.incomer.lock().unwrap().take();
-            // Others may look for somebody who had this port before.
+            // Others may try to connect to a previous user of this port.
             if let Some(incomer) = incomer.filter(|incomer| is_from(incomer, &stranger)) {
                 let accepted = self.engine.core().accept_msg(self.ep, incomer, &[]);
                 accepted.unwrap();
@@ -308,8 +307,7 @@ impl Endpoint {
         None
     }
 
-    /// Stranger and endpoint can read one another's memory: they are one
-    /// process.
+    /// The stranger and the endpoint can read each other's memory: they are one process.
     fn acquaint(&mut self, stranger: &mut TcpStream) {
         let pid = u64::from(std::process::id());
         let number = u64::from(stranger.as_raw_fd().unsigned_abs());
@@ -387,7 +385,7 @@ impl Endpoint {
         }
     }
 
-    /// One operation of each kind towards the stranger.
+    /// Posts one operation of each kind towards the stranger.
     fn post_operations(&mut self, room: &mut Room) {
         let mut remote = RemoteIov::default();
         remote.push(RemotePiece {
@@ -456,7 +454,7 @@ impl Endpoint {
         post(21, core.atomic(self.ep, &atomic));
     }
 
-    /// The stranger has left: everything posted ends, and its connection does.
+    /// Disconnects the stranger: everything posted ends, and so does its connection.
     fn part(&mut self, room: &mut Room) {
         let mut left = usize::MAX;
         for () in rounds() {
@@ -467,7 +465,7 @@ impl Endpoint {
             if left == 0 && self.ended.len() == self.posted.len() {
                 break;
             }
-            // A message that came whole waits for its receive.
+            // A message that arrived completely waits for its receive.
             if core
                 .conns
                 .values()

@@ -1,11 +1,11 @@
-//! What must hold for the parser of handshakes whatever a peer sends. Shared by
-//! the fuzz target and the provider's tests.
+//! The properties of the parser of handshakes for arbitrary data of a peer. Shared by the fuzz
+//! target and the provider's tests.
 
 use prov_tcp::wire::ByteOrder;
 use prov_tcp::wire::handshake::{self, Decoded, Kind, Message};
 use prov_tcp::wire::rdm::{self, Identity};
 
-/// The first byte chooses which side is listening, the rest is what arrives.
+/// The first byte selects the listening side, the rest is the data received.
 pub fn check(input: &[u8]) {
     let Some((&choice, bytes)) = input.split_first() else {
         return;

@@ -1,11 +1,11 @@
-//! What must hold for the reading of what a peer of rxm sends, whatever that is.
-//! Shared by the fuzz target and the provider's tests.
+//! The properties of the parser of rxm's packets for arbitrary data of a peer. Shared by the fuzz
+//! target and the provider's tests.
 
 use prov_rxm::wire::connection::{Acceptance, Refusal, Request};
 use prov_rxm::wire::packet::{Body, HEAD, Packet, Plain, RESULT_HEAD};
 use prov_rxm::wire::part::{COUNTED_LIST, LIST, PARTS};
 
-/// Reads bytes as everything that a peer sends.
+/// Parses bytes as each kind of data that a peer sends.
 pub fn check(bytes: &[u8]) {
     if let Ok(request) = Request::decode(bytes) {
         assert_eq!(Request::decode(&request.encode()), Ok(request));
@@ -28,7 +28,7 @@ pub fn check(bytes: &[u8]) {
         _ => None,
     };
     assert_eq!(plain, expected, "both ways of reading say the same");
-    // What is made of a packet is within it.
+    // The parsed parts lie within the packet.
     match packet.body {
         Body::Eager(envelope, payload) => {
             assert_eq!(envelope.len, payload.len() as u64);

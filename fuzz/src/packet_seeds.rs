@@ -1,4 +1,4 @@
-//! One of everything that a well-behaved peer of rxm says.
+//! One of each kind of data that a well-behaved peer of rxm sends.
 
 use prov_rxm::wire::connection::{Acceptance, FlowControl, Name, Refusal, Request};
 use prov_rxm::wire::packet::{Elements, HEAD, Head, Kind, Operation, Position, result_head};

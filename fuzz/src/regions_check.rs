@@ -1,5 +1,5 @@
-//! What must hold for a peer's table of regions and for lists of places in its memory,
-//! whatever the peer has written. Shared by the fuzz target and the crate's tests.
+//! The properties of reading a peer's table of regions and lists of segments of its memory, for
+//! arbitrary contents. Shared by the fuzz target and the crate's tests.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -17,12 +17,12 @@ use prov_util::desc::Descs;
 use prov_util::mr::publish::{Published, Publisher};
 use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 
-/// Bytes of the memory that regions may be in.
+/// Number of bytes of the memory in which regions may lie.
 const PLACE: usize = 64;
-/// Bytes that an access may have, and those on either side of where they go.
+/// Largest number of bytes of an access, and number of bytes on either side of its destination.
 const LEN: usize = 32;
 
-/// Takes numbers off the front of bytes, small ones as often as any.
+/// Reads numbers from the front of bytes, small and large ones equally often.
 struct Numbers<'a>(&'a [u8]);
 
 impl Numbers<'_> {
@@ -48,7 +48,7 @@ impl Numbers<'_> {
     }
 }
 
-/// Has a table filled with regions, and memory read through it, as bytes say.
+/// Fills a table with regions, and reads memory through it, as the bytes determine.
 pub fn check(bytes: &[u8]) {
     check_list(bytes);
     let mut numbers = Numbers(bytes);
@@ -67,7 +67,7 @@ pub fn check(bytes: &[u8]) {
             key: numbers.next() % 4,
             base: numbers.next(),
             len: numbers.next(),
-            // In the memory, mostly, or anywhere.
+            // Mostly in the memory, or anywhere.
             addr: match numbers.next() {
                 at @ 0..256 => base + at % PLACE as u64,
                 any => any,
@@ -98,7 +98,7 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// Reads a piece of the owner's memory, and looks at what has come of it.
+/// Reads a segment of the owner's memory, and checks the result.
 fn read(
     window: &mut Window,
     socket: &UnixStream,
@@ -129,7 +129,7 @@ fn read(
             .chain(&to[LEN + len..])
             .all(|byte| *byte == 0xee)
     );
-    // Where the regions of the key let the access in.
+    // The addresses where the regions with the key permit the access.
     let places = published.iter().filter(|region| region.key == piece.key);
     let places = places.filter_map(|region| {
         let offset = piece.addr.checked_sub(region.base)?;
@@ -152,7 +152,7 @@ fn read(
             };
             assert!(places.any(is_from));
         }
-        // A key of no bytes is not looked at, and pages may not be there.
+        // The key of an empty access is not checked, and pages may not exist.
         Outcome::Done { .. } | Outcome::Ask | Outcome::NoRoom | Outcome::Forbidden(_) => {}
         Outcome::Failed(_) => {
             let keys = published.iter().filter(|region| region.key == piece.key);
@@ -161,7 +161,7 @@ fn read(
     }
 }
 
-/// A list of places is read as it was written, or not at all.
+/// A list of segments is decoded as it was encoded, or not at all.
 fn check_list(bytes: &[u8]) {
     if let Some(list) = OtherIov::read(bytes) {
         let mut again = [0; WRITTEN];

@@ -1,5 +1,5 @@
-//! Inputs to start fuzzing from: one of everything that a well-behaved peer
-//! says, and a conversation of all of it.
+//! Inputs to start fuzzing from: one of each message that a well-behaved peer sends, and a
+//! conversation with all of them.
 
 use prov_base::atomic_ops::Form;
 use prov_tcp::wire::ByteOrder;
@@ -57,8 +57,8 @@ pub fn streams() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// A C peer that asks an endpoint with operations under way for what was
-/// announced to it, and acknowledges what came.
+/// A C peer that requests the announced messages of an endpoint with operations in progress, and
+/// acknowledges the received ones.
 fn asking() -> Vec<u8> {
     let mut seed = vec![6, 255];
     let clear_to_send = |name| {

@@ -1,5 +1,5 @@
-//! What must hold for the parser of streams whatever a peer sends. Shared by
-//! the fuzz target and the provider's tests.
+//! The properties of the parser of streams for arbitrary data of a peer. Shared by the fuzz target
+//! and the provider's tests.
 
 use prov_tcp::wire::atomic::AtomicWord;
 use prov_tcp::wire::handshake::Features;
@@ -7,8 +7,7 @@ use prov_tcp::wire::header::{Header, MAX_HEADER, RmaIov, RmaList};
 use prov_tcp::wire::stream::{Event, Stream};
 use prov_tcp::wire::{ByteOrder, WireError};
 
-/// What a stream amounts to: its messages with the payload that came of each,
-/// and how it ended.
+/// The contents of a stream: its messages with the payload that arrived of each, and how it ended.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     messages: Vec<(Header, Vec<RmaIov>, Vec<u8>)>,
@@ -16,8 +15,8 @@ struct Outcome {
     error: Option<WireError>,
 }
 
-/// The first byte chooses byte order and features, the second how the stream is
-/// cut; the rest is the stream.
+/// The first byte selects byte order and features, the second how the stream is cut; the rest is
+/// the stream.
 pub fn check(input: &[u8]) {
     let &[choice, cut, ref bytes @ ..] = input else {
         return;

@@ -11,8 +11,8 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A directory with an up-to-date libfabric.so.1 of this tree. Cargo builds
-/// no cdylib for the tests of its own package, so the first caller does.
+/// Returns a directory with an up-to-date libfabric.so.1 of this tree. Cargo builds no cdylib for
+/// the tests of its own package, so the first caller does.
 pub fn directory() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {
@@ -39,8 +39,8 @@ pub fn directory() -> &'static Path {
     })
 }
 
-/// Another libfabric.so.1 to compare with: the directory in
-/// `LIBFABRIC_COMPARE`, where that is set.
+/// Returns another libfabric.so.1 to compare with, in the directory `LIBFABRIC_COMPARE`, if that is
+/// set.
 pub fn other() -> Option<PathBuf> {
     Some(PathBuf::from(std::env::var_os("LIBFABRIC_COMPARE")?).join("libfabric.so.1"))
 }

@@ -146,8 +146,8 @@ fn function_name(code: &str) -> Option<&str> {
     code.split_once('(')?.0.split([' ', '*']).next_back()
 }
 
-/// What cbindgen cannot say: anonymous enumerations and unions, flexible arrays. Then our
-/// layout.
+/// Applies what cbindgen cannot express: anonymous enumerations and unions, flexible arrays; then
+/// the layout of this project.
 fn finish(name: &str, code: &str) -> String {
     let mut code = code.replace(INDENT, "\t").replace("[0];", "[];");
     if name.starts_with("anonymous_") {

@@ -3,10 +3,10 @@
 //! `fabric-headers ABI_DIR INCLUDE_DIR` writes every header; with `--check` in front it writes
 //! nothing and fails when a header differs from what it would write.
 //!
-//! Structures, unions, enumerations and prototypes come from cbindgen. Constants do not: their
-//! C type matters (`FI_MSG` is 64 bits wide, so that `~FI_MSG` is), and cbindgen drops it.
-//! What is C only (inline wrappers, function-like macros) stands in `headers/*.in`, which the
-//! declarations are spliced into.
+//! Structures, unions, enumerations and prototypes come from cbindgen. Constants do not: their C
+//! type matters (`FI_MSG` is 64 bits wide, so that `~FI_MSG` is), and cbindgen drops it.
+//! Declarations that exist only in C (inline wrappers, function-like macros) are in `headers/*.in`,
+//! into which the others are inserted.
 
 mod constants;
 mod declarations;
