@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * What a known peer costs: inserts a million addresses into the address
+ * The cost of a known peer: inserts a million addresses into the address
  * vector of an open endpoint and prints bytes and nanoseconds for each.
  */
 #include <arpa/inet.h>

@@ -15,7 +15,7 @@ static bool is_message(const struct bench_side *side)
 	       side->options.kind == BENCH_TAGGED;
 }
 
-/* A message back says that everything has arrived. */
+/* Sends a message back, which means that everything has arrived. */
 static void send_ack(struct bench_side *side)
 {
 	static struct fi_context2 context;

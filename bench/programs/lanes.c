@@ -87,8 +87,8 @@ static ssize_t post_receive(struct end *end, long endpoint, void *context)
 	       fi_recv(ep, end->buf, size, NULL, FI_ADDR_UNSPEC, context);
 }
 
-/* Up to a window of messages, and what came of those before; whether there was
- * anything to do. */
+/* Sends up to a window of messages, and handles earlier completions; returns
+ * whether there was anything to do. */
 static bool send_some(struct end *end)
 {
 	long endpoints = run.options.endpoints;
@@ -171,7 +171,7 @@ static void both_ends(struct lane *lane)
 	}
 }
 
-/* A message back says that everything has arrived. */
+/* Sends a message back, which means that everything has arrived. */
 static void sending_end(struct lane *lane)
 {
 	while (!all_sent(&lane->out))
@@ -271,7 +271,7 @@ struct outcome {
 	double rate, per_cpu;
 };
 
-/* One pass of the lanes; what the client has measured. */
+/* Runs one pass of the lanes; returns the client's measurement. */
 static struct outcome pass(struct bench_side *side, long active, long each)
 {
 	struct outcome outcome = { 0 };

@@ -73,7 +73,7 @@ static int open_device(const char *space, const char *name)
 	return fd;
 }
 
-/* Takes in what has arrived; a full queue drops, as a router's does. */
+/* Receives what has arrived; a full queue drops packets, as a router's does. */
 static void take(struct direction *d, double delay, double loss)
 {
 	static unsigned char buffer[LARGEST];
@@ -95,7 +95,8 @@ static void take(struct direction *d, double delay, double loss)
 	}
 }
 
-/* Hands on what is due; returns the seconds until the next one, or -1. */
+/* Forwards the packets that are due; returns the seconds until the next one,
+ * or -1. */
 static double hand_on(struct direction *d)
 {
 	while (d->count) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Writes to and reads from the memory of the other process, one at a time, from the
- * call to the completion. The target polls its queues meanwhile or, with -z, sleeps and
- * calls nothing.
+ * Writes to and reads from the memory of the other process, one at a time,
+ * from the call to the completion. The target polls its queues meanwhile or,
+ * with -z, sleeps without calls of the library.
  */
 #include <stdio.h>
 
@@ -33,7 +33,7 @@ static void run(struct bench_side *side)
 	long count = side->options.iterations;
 	double start;
 
-	/* A target that sleeps may have room for so many only. */
+	/* A sleeping target may accept only a limited number. */
 	if (!count && side->options.idle)
 		count = 500;
 	else if (!count)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
  * Many peers: one endpoint knows and is connected to N others, of which one
- * talks. Prints the latency with that one alone and with all of them, and what
- * a connection costs the process in memory.
+ * exchanges messages. Prints the latency with that one only and with all of
+ * them, and the memory that a connection costs.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * The two sides of a benchmark: a server and a client, in two processes of
- * one machine or on two machines (or network namespaces), with a socket
- * between them for what has to be said outside of libfabric.
+ * The two sides of a benchmark: a server and a client, in two processes of one
+ * machine or on two machines (or network namespaces), with a socket between
+ * them for communication outside of libfabric.
  */
 #ifndef BENCH_SIDE_H
 #define BENCH_SIDE_H
@@ -33,7 +33,7 @@ struct bench_options {
 	bool own_domains;	/* one for each thread */
 	bool inside;		/* both sides are one process */
 	bool pinned;		/* to processors */
-	bool idle;		/* the target of remote access calls nothing */
+	bool idle;		/* the target of remote access makes no calls */
 	enum fi_threading threading;
 };
 
@@ -51,7 +51,7 @@ struct bench_side {
 /* Reads the options, makes the two processes and runs the function in each. */
 int bench_main(int argc, char **argv, void (*run)(struct bench_side *side));
 
-/* The same for a program whose threads say where they run. */
+/* The same for a program whose threads set their own processors. */
 int bench_main_threads(int argc, char **argv,
 		       void (*run)(struct bench_side *side));
 
@@ -64,14 +64,14 @@ int bench_processors(void);
 void bench_open(struct bench_side *side, const struct ct_peer *shared);
 
 /* Opens an endpoint, one more if there are others, connected to the one that
- * the other side opens likewise: peer.ep and peer.to. */
+ * the other side opens in the same call: peer.ep and peer.to. */
 void bench_meet(struct bench_side *side);
 
 /* All of it for a side with one endpoint, and its buffers. */
 void bench_connect(struct bench_side *side);
 void bench_close(struct bench_side *side);
 
-/* Both sides arrive before either goes on. */
+/* Returns when both sides have called it. */
 void bench_barrier(struct bench_side *side);
 void bench_tell(struct bench_side *side, const void *data, size_t len);
 void bench_hear(struct bench_side *side, void *data, size_t len);
@@ -89,8 +89,8 @@ void bench_wait(struct bench_side *side, struct fid_cq *cq);
 /* Reads up to 64 completions without waiting; how many there were. */
 long bench_reap(struct fid_cq *cq);
 
-/* Drives this side until the other one says, over the socket, that it is
- * done: what the target of remote access does meanwhile. */
+/* Drives this side until the other one reports over the socket that it is
+ * done: the work of the target of remote access. */
 void bench_serve(struct bench_side *side);
 
 #endif

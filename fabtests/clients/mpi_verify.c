@@ -147,8 +147,8 @@ static void point_to_point(void)
 	}
 }
 
-/* Many messages under way at once between every pair, completed out of the
- * order in which they were posted. */
+/* Many messages in flight between every pair, completed in another order than
+ * they were posted. */
 static void nonblocking(void)
 {
 	enum { WINDOW = 48 };
@@ -252,7 +252,7 @@ static void probes(void)
 	free(seen);
 	free(requests);
 
-	/* A receive that nobody answers can be cancelled. */
+	/* A receive without a message can be cancelled. */
 	char nothing[8];
 	MPI_Request request;
 	MPI_Status status;

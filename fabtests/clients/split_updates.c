@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Preloaded, says at the end under whose lock split atomic updates were made:
- * one line "split updates: <count> <library>" for each library whose lock was
- * taken.
+ * Preloaded, reports at the end under which lock split atomic updates were
+ * made: one line "split updates: <count> <library>" for each library whose
+ * lock was used.
  */
 #include <dlfcn.h>
 #include <pthread.h>

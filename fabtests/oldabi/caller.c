@@ -44,7 +44,7 @@ static int failures;
 
 #define CHECK(condition) CHECK_SHOW(condition, "%s", "line " STRING(__LINE__))
 
-/* Zeroed memory with an untouchable page right behind it. */
+/* Returns zeroed memory, followed by an inaccessible page. */
 static void *at_page_end(size_t size)
 {
 	size_t page = (size_t) sysconf(_SC_PAGESIZE);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * The structures behind fi_getinfo as a program saw them that was built
- * against the headers of ABI version 1.<ABI>. Later versions appended fields.
+ * The structures of fi_getinfo for a program that was built against the
+ * headers of ABI version 1.<ABI>. Later versions appended fields.
  */
 #ifndef LAYOUTS_H
 #define LAYOUTS_H
@@ -93,7 +93,7 @@ struct fi_info {
 #endif
 };
 
-/* What every object begins with. */
+/* The beginning of every object. */
 struct fi_ops {
 	size_t size;
 	int (*close)(struct fid *);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * The objects of a transfer as the headers of libfabric 1.0 had them. Tables
- * of operations grew at their ends since; only what is called here is named.
+ * The objects of a transfer in the headers of libfabric 1.0. Tables of
+ * operations have been extended at their ends since; only the members that are
+ * called here are named.
  */
 #ifndef OBJECTS_H
 #define OBJECTS_H

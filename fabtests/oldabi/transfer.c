@@ -91,7 +91,7 @@ int transfer_to_self(struct fid_fabric *fabric, struct fi_info *info,
 			STEP(ret);
 			break;
 		}
-		/* Nothing has been completed yet, but progress is made. */
+		/* There is no completion, but progress is made. */
 		STEP(cq->ops->read(cq, &none, 1) == -FI_EAGAIN ? 0 : -1);
 	}
 	STEP(wait_for_both(cq, send_context, recv_context, sizeof(out)));

@@ -80,8 +80,9 @@ static void open_child(struct side *side, int fd)
 	exchange(&side->peer, false);
 }
 
-/* Whether the provider carries accesses out by itself: shm does, and what has a
- * parameter for the sharing of memory between two processes of tcp. */
+/* Whether the initiator carries accesses out by itself: with shm, and with
+ * providers that have a parameter for shared memory between two processes of
+ * tcp. */
 static bool needs_nobody(const char *provider)
 {
 	struct fi_param *params;
@@ -150,7 +151,7 @@ static void access_memory(struct side *side, enum ct_rma_form form,
 		ct_done(peer, &peer->tx, &context);
 }
 
-/* Looks at nothing but the socket, which is not the library's. */
+/* Waits for the socket only, which does not belong to the library. */
 static void sleeper(int fd)
 {
 	static struct side side;
@@ -208,8 +209,7 @@ static void asleep(void)
 			rma.pieces = rma.len > 8 ? 2 : 1;
 			ct_fill(data, rma.len, ++seed);
 			access_memory(&side, put, &rma);
-			/* An injected one is at its place when one behind it
-			 * is. */
+			/* An injected write is complete when a later one is. */
 			memset(data, 0, rma.len);
 			access_memory(&side, get, &rma);
 			REQUIRE(ct_holds(data, rma.len, seed));
@@ -289,7 +289,7 @@ static void closer(int fd)
 		ct_hear(fd, &word, 1);
 		OK(fi_close(&memory.mr->fid));
 		memset(data, 0xaa, PIECE);
-		/* It has been told no by now, for good. */
+		/* It has been refused by now, for good. */
 		while (word != 'n') {
 			ct_nudge(&side.peer);
 			if (has_heard(fd))

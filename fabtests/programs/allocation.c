@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Small operations allocate nothing, at neither end, once what they need has
- * been set up: counted where the library, which has no allocator of its own,
- * asks for memory.
+ * Small operations allocate no memory, at either end, after the initial
+ * set-up: counted where the library, which has no allocator of its own,
+ * requests memory.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -17,7 +17,7 @@
 #define TIMES 1000
 #define PIECES 3
 
-/* Of all threads, whoever asks. */
+/* The requests of all threads. */
 static atomic_long asked;
 
 #ifdef __SANITIZE_ADDRESS__
@@ -25,7 +25,7 @@ static const bool own_allocator = false;
 #else
 static const bool own_allocator = true;
 
-/* These stand before the C library's in the order of look-up. */
+/* These precede the C library's in the order of symbol look-up. */
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
 void *__libc_realloc(void *old, size_t size);
@@ -191,7 +191,7 @@ static void count(void (*operation)(struct work *work), uint64_t caps)
 		SKIP("a memory checker allocates in place of the C library");
 	before = atomic_load(&asked);
 	ct_open_pair(&work.pair, &spec);
-	/* Nobody opens a pair without memory. */
+	/* Opening a pair needs memory. */
 	REQUIRE(atomic_load(&asked) > before);
 	ct_memory_open(&work.pair.a, &work.out, 64,
 		       FI_SEND | FI_READ | FI_WRITE);

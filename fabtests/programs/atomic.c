@@ -298,7 +298,7 @@ static void complete_set(void)
 	teardown(&bench);
 }
 
-/* What the endpoint says and what the domain says agree; nonsense is refused. */
+/* The endpoint and the domain agree; invalid arguments are refused. */
 static void validity(void)
 {
 	static const uint64_t flags[] = {
@@ -360,7 +360,8 @@ static void validity(void)
 	teardown(&bench);
 }
 
-/* Signs and overflow: where the small numbers of the other tests say nothing. */
+/* Signs and overflow, which the small numbers of the other tests do not cover.
+ */
 static void edges(void)
 {
 	struct bench bench;
@@ -409,7 +410,7 @@ static void edges(void)
 	teardown(&bench);
 }
 
-/* As many elements as the provider says one call takes. */
+/* As many elements as the provider reports for one call. */
 static void longest(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG | FI_ATOMIC };
@@ -557,7 +558,8 @@ static void refused(void)
 	}
 }
 
-/* With immediate data the target hears of the operation, by its name. */
+/* With immediate data, the target gets a completion for the operation, with
+ * its kind. */
 static void immediate(void)
 {
 	struct bench bench;

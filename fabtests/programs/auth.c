@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* Authorization keys: who has the same key communicates, nobody else does. */
+/* Authorization keys: only endpoints with the same key communicate. */
 #include <rdma/fi_rma.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ static struct fi_info *info_with(const char *domain, const char *ep)
 	return ct_getinfo(&spec);
 }
 
-/* Two domains of one fabric; a is who gets connected to. */
+/* Two domains of one fabric; a accepts the connection. */
 struct bench {
 	struct ct_peer a, b;
 	struct fid_pep *pep;
@@ -150,7 +150,7 @@ static void check_info(const struct fi_info *info, const char *what)
 	      "%s/endpoint", what);
 }
 
-/* Keys in hints come back, in every entry and in copies. */
+/* Keys in hints are returned in every entry and in copies. */
 static void round_trip(void)
 {
 	struct fi_info *info = info_with("a domain's", "an endpoint's own");
@@ -177,7 +177,7 @@ static void round_trip(void)
 	fi_freeinfo(info);
 }
 
-/* A size without a key opens nothing. */
+/* A size without a key is refused. */
 static void size_alone(void)
 {
 	struct fi_info *info = info_with(NULL, NULL);
@@ -269,7 +269,7 @@ static void peer_without_key(void)
 	close_bench(&bench);
 }
 
-/* Where the application gives no key, the user's counts, on both sides. */
+/* If the application gives no key, the user's is used, on both sides. */
 static void key_of_a_file(void)
 {
 	char path[] = "/tmp/ct-key-XXXXXX";
@@ -295,7 +295,8 @@ static void key_of_a_file(void)
 	unlink(path);
 }
 
-/* A request that came with one key is nothing for an endpoint with another. */
+/* A request that was made with one key is refused by an endpoint with another.
+ */
 static void request_with_another_key(void)
 {
 	struct ct_event request, event;

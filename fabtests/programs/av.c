@@ -331,7 +331,7 @@ static void asynchronous(void)
 	OK(ret);
 	for (unsigned i = 0; i < 5; i++)
 		some[i] = address(i);
-	/* Nobody hears of it yet. */
+	/* No event is reported yet. */
 	CHECK(fi_av_insert(av, some, 5, at, 0, &context) == 5,
 	      "synchronous-without-a-queue");
 	OK(fi_av_bind(av, &peer.eq.fid->fid, 0));
@@ -408,7 +408,7 @@ static void busy(void)
 	ct_close_peer(&one);
 }
 
-/* Messages go where the vector says, after removal and insertion too. */
+/* Messages follow the vector, after removal and insertion too. */
 static void removed_peer_returns(void)
 {
 	static struct fi_context2 tx_context, rx_context;
@@ -457,7 +457,7 @@ static void receive_context(void)
 	ct_close_peer(&one);
 }
 
-/* A large vector: everything is where it was put. */
+/* A large vector: every entry is at its index. */
 static void many(void)
 {
 	unsigned count = (unsigned)ct_times(200000);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * What an endpoint is bound to, and when: counters and queues that are bound after
- * fi_enable, or twice, or for no direction, and endpoints that have counters alone.
+ * Binding of endpoints: counters and queues that are bound after fi_enable, or
+ * twice, or for no direction, and endpoints with counters only.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -92,7 +92,7 @@ static void late_counters_of(uint64_t caps, bool tagged)
 	ct_close_pair(&pair);
 }
 
-/* Counters that are bound to an endpoint in use count what completes from then on. */
+/* Counters that are bound to an endpoint in use count later completions. */
 static void late_counters(void)
 {
 	late_counters_of(FI_MSG, false);
@@ -135,7 +135,8 @@ static void late_counters_of_accesses(void)
 	ct_memory_open(&pair.a, &local, 64, FI_READ | FI_WRITE);
 	ct_memory_open(&pair.b, &remote, 64, FI_REMOTE_READ | FI_REMOTE_WRITE);
 	access_memory(&pair, &local, &remote);
-	/* What was injected has no entry to wait for: a read behind it has. */
+	/* An injected operation has no entry to wait for; a read after it has.
+	 */
 	POST(&pair.a, fi_read(pair.a.ep, local.data, 64, local.desc, pair.a.to,
 			      remote.addr, remote.key, &tx_context[1]));
 	ct_done(&pair.a, &pair.a.tx, &tx_context[1]);
@@ -152,7 +153,8 @@ static void late_counters_of_accesses(void)
 	ct_close_pair(&pair);
 }
 
-/* Who sleeps for a counter that was bound late is woken by what it counts. */
+/* A thread that sleeps on a counter that was bound late is woken when it
+ * counts. */
 static void late_counter_wakes(void)
 {
 	enum { COUNT = 20 };
@@ -218,7 +220,7 @@ static void late_counters_beside_threads(void)
 	sender.pair = &pair;
 	driver = ct_driver_start(&pair.b);
 	REQUIRE(!pthread_create(&thread, NULL, send_on_and_on, &sender));
-	/* Messages come all the time. */
+	/* Messages arrive all the time. */
 	while (received < ENOUGH || !pair.b.cntr[CT_CNTR_RECV] ||
 	       fi_cntr_read(pair.b.cntr[CT_CNTR_RECV]) < ENOUGH) {
 		struct fi_cq_tagged_entry entry;
@@ -239,7 +241,7 @@ static void late_counters_beside_threads(void)
 	atomic_store(&sender.stop, true);
 	REQUIRE(!pthread_join(thread, NULL));
 	ct_driver_stop(driver);
-	/* What was sent before has been counted when one behind it has. */
+	/* Earlier messages have been counted when a later one has. */
 	for (int i = 0; i <= MORE; i++) {
 		POST(&pair.a, fi_send(pair.a.ep, NULL, 0, NULL, pair.a.to,
 				      &tx_context[0]));
@@ -288,7 +290,8 @@ static void enable_again(void)
 	ct_close_pair(&pair);
 }
 
-/* What is bound for no direction counts and reports nothing, and may be closed. */
+/* An object bound for no direction counts and reports nothing, and may be
+ * closed. */
 static void for_no_direction(void)
 {
 	struct ct_spec spec = { 0 };
@@ -338,7 +341,7 @@ static void queue_twice(void)
 	ct_close_peer(&peer);
 }
 
-/* A connection is told of at the queue that is bound by then. */
+/* Connection events are reported to the queue that is bound at that time. */
 static void late_event_queue(void)
 {
 	struct ct_spec spec = { 0 };
@@ -407,7 +410,7 @@ static void until(struct ct_pair *pair, struct fid_cntr *cntr, bool errors,
 	}
 }
 
-/* Endpoints that have counters and no queues: these tell of errors, too. */
+/* Endpoints with counters and without queues: counters count errors, too. */
 static void counters_alone(void)
 {
 	struct ct_spec spec = {
@@ -496,7 +499,7 @@ static void transmit_queue_alone(void)
 	ct_close_pair(&pair);
 }
 
-/* Nothing tells of what such an endpoint does. */
+/* Operations of such an endpoint are not reported. */
 static void neither(void)
 {
 	static const struct {
@@ -552,7 +555,7 @@ static void shared_twice(void)
 	ct_close_peer(&peer);
 }
 
-/* The context that receives are shared in may come after fi_enable. */
+/* The shared receive context may be bound after fi_enable. */
 static void late_shared(void)
 {
 	struct ct_spec spec = { .srx = true };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* Messages that the application takes in place, in the mode of the 1.x interface
- * (FI_BUFFERED_RECV): they are told of, and then claimed or discarded. */
+/* Messages that the application receives in place, in the mode of the 1.x
+ * interface (FI_BUFFERED_RECV): they are reported, and then claimed or
+ * discarded. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@
 #define BUFFERED_RECV (1ULL << 51)
 #define HAS_BUFFERED_RECV FI_VERSION(1, 20)
 
-/* Longer than what is sent with an announcement. */
+/* Too long to be sent together with its announcement. */
 #define LARGE (1 << 20)
 /* Sent in parts by default. */
 #define IN_PARTS (40 << 10)
@@ -63,7 +64,7 @@ static void post(struct ct_pair *pair, bool tagged, uint64_t tag, void *bytes,
 	POST(&pair->a, ct_send(&pair->a, CT_SEND, &m));
 }
 
-/* What the application is told of a message, and its first bytes. */
+/* Returns the report of a message, with its first bytes. */
 static struct ct_completion told(struct ct_pair *pair, size_t len,
 				 const void *bytes, uint64_t kind)
 {
@@ -99,7 +100,7 @@ static void discard(struct ct_pair *pair, struct ct_completion *c)
 	OK(give_back(pair, c, FI_DISCARD, NULL, 0));
 }
 
-/* Claims a message into `room` bytes; what the receive completes with. */
+/* Claims a message into `room` bytes; returns the completion of the receive. */
 static struct ct_completion claim(struct ct_pair *pair,
 				  struct ct_completion *c, void *to, size_t room)
 {
@@ -110,7 +111,7 @@ static struct ct_completion claim(struct ct_pair *pair,
 	return ct_next(&pair->b, &pair->b.rx);
 }
 
-/* A short message is there as a whole. */
+/* A short message is reported completely. */
 static void whole(void)
 {
 	struct ct_pair pair;
@@ -130,7 +131,8 @@ static void whole(void)
 	free(bytes);
 }
 
-/* Discarding is silent, and frees the sender of what it keeps. */
+/* Discarding gives no completion, and frees the memory that the sender keeps.
+ */
 static void discarded_of(size_t len)
 {
 	struct ct_pair pair;
@@ -224,7 +226,7 @@ static void claim_large(void)
 	claimed_of(LARGE, true);
 }
 
-/* What does not fit is cut off. */
+/* A message that is too long is truncated. */
 static void truncated(void)
 {
 	static const size_t lens[] = { SHORT, IN_PARTS, LARGE };
@@ -251,7 +253,7 @@ static void truncated(void)
 	ct_close_pair(&pair);
 }
 
-/* Messages are told of in order, and given back in any. */
+/* Messages are reported in order, and released in any order. */
 static void order(void)
 {
 	enum { COUNT = 32 };
@@ -283,7 +285,7 @@ static void order(void)
 	ct_close_pair(&pair);
 }
 
-/* Immediate data and the source are told of. */
+/* Immediate data and the source are reported. */
 static void data(void)
 {
 	struct ct_pair pair;
@@ -300,7 +302,7 @@ static void data(void)
 	ct_close_pair(&pair);
 }
 
-/* A claim is of what the application was told of, with the call of its kind. */
+/* A claim must be of a reported message, with the matching call. */
 static void wrong_claims(void)
 {
 	struct ct_pair pair;
@@ -322,7 +324,7 @@ static void wrong_claims(void)
 	ct_close_pair(&pair);
 }
 
-/* What is left when the endpoint closes goes with it. */
+/* Messages that are left are freed when the endpoint closes. */
 static void left(void)
 {
 	struct ct_pair pair;
@@ -361,7 +363,7 @@ static int set(struct fid_ep *ep, int name, size_t value)
 			 sizeof(value));
 }
 
-/* How much is buffered at least and at most is the application's to say. */
+/* The application sets how much is buffered at least and at most. */
 static void prepare(struct fid_ep *ep)
 {
 	size_t most = 0, size = sizeof(most);
@@ -408,7 +410,8 @@ static void hint_all(struct fi_info *hints)
 	hints->mode = ~0ULL;
 }
 
-/* Who takes any mode, or has the interface without this one, posts receives. */
+/* An application that accepts any mode, or uses the interface without this
+ * one, posts receives. */
 static void received(const struct ct_spec *spec)
 {
 	static struct fi_context2 rx_context;
@@ -446,7 +449,7 @@ static void no_longer(void)
 	received(&spec);
 }
 
-/* Who does not ask for the mode does not get it. */
+/* An application that does not request the mode does not get it. */
 static void unasked(void)
 {
 	struct ct_peer peer;

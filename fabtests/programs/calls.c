@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * A table of calls, each with what the manual pages have it return. The rows
- * are in the files of calls/, by the class of object that is called; each runs
- * in a process of its own.
+ * A table of calls, each with the result that the manual pages require. The
+ * rows are in the files of calls/, by the class of the object; each runs in a
+ * process of its own.
  */
 #include "calls/row.h"
 
@@ -30,7 +30,7 @@ void calls_begin(const char *page)
 		SKIP("%s is not about %s", page, provider);
 }
 
-/* What a call returned or should, as text. */
+/* The actual or the required result of a call, as text. */
 static const char *result(long value, char *text, size_t size)
 {
 	if (value == REFUSED)

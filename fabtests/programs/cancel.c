@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Threads that are cancelled (pthread_cancel(3)) while they are in a blocking call:
- * they end, their cleanup handlers run, and what they slept at stays in use. Those
- * that call anything else end afterwards.
+ * Threads that are cancelled (pthread_cancel(3)) while they are in a blocking
+ * call: they end, their cleanup handlers run, and the objects that they slept
+ * on can still be used. Threads in other calls end afterwards.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -199,7 +199,8 @@ static void cancelled_before(void *print)
 		REQUIRE(result == PTHREAD_CANCELED);
 		if (i % 3)
 			continue;
-		/* The first of a kind may leave what the process keeps. */
+		/* The first one of a kind may leave state that the process
+		 * keeps. */
 		ct_everything(&whole, (struct ct_everything){ 0 });
 		if (before >= 0)
 			CHECK(descriptors() == before, "descriptors");
@@ -207,8 +208,8 @@ static void cancelled_before(void *print)
 	}
 }
 
-/* No other call is one: what a cancelled thread calls is carried out, and then it
- * ends. */
+/* No other call is a cancellation point: the calls of a cancelled thread are
+ * carried out, and then it ends. */
 static void others(void) { cancelled_before(NULL); }
 
 static void others_sockets(void)
@@ -226,8 +227,8 @@ static void others_logging(void)
 
 static struct fi_context2 rx_context, tx_context;
 
-/* Another sleeper is woken, and the descriptor may be polled, after many were
- * cancelled, some of whom the bell had called. */
+/* Another sleeping thread is woken, and the descriptor may be polled, after
+ * many were cancelled, some of which had been signalled. */
 static void completions(void)
 {
 	struct sleeper me = { .call = CQ }, other = { .call = CQ };
@@ -266,8 +267,9 @@ static void completions(void)
 					      pair.a.to, &tx_context));
 		}
 		while (pthread_tryjoin_np(thread, &result)) {
-			/* The first one may have come before its sleep, and
-			 * been answered by who is gone. */
+			/* The first signal may have come before its sleep, and
+			 * been consumed by the cancelled thread.
+			 */
 			if (i & 1)
 				OK(fi_cq_signal(pair.b.rx.fid));
 			/* Only the other one reads the queue of receives. */
@@ -277,7 +279,7 @@ static void completions(void)
 		while (!(i & 1) && !sent)
 			sent += fi_cq_read(pair.a.tx.fid, &entry, 1) == 1;
 		EXPECT(other.ret, i & 1 ? -FI_EAGAIN : 1);
-		/* A signal that nobody answered is for the next read. */
+		/* A signal that was not consumed is for the next read. */
 		if (i & 1)
 			fi_cq_sread(pair.b.rx.fid, &entry, 1, NULL, 0);
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
  * An endpoint carries out every operation, in both directions, whichever
- * capabilities it was opened with: what decides over remote access is the key,
- * the range and the access of a region.
+ * capabilities it was opened with: only the key, the range and the access of a
+ * region decide over remote access.
  */
 #include <rdma/fi_atomic.h>
 #include <string.h>
@@ -174,7 +174,7 @@ static ssize_t post_atomic(struct bench *bench, enum family family,
 	}
 }
 
-/* What is there is replaced, after a comparison that holds. */
+/* The value is replaced, after a comparison that holds. */
 static void atomics(struct bench *bench, const char *what)
 {
 	struct ct_peer *a = &bench->pair.a;
@@ -275,7 +275,8 @@ static void nothing(void)
 	with(&(struct ct_spec) { .hint = ask_for_nothing }, "no-hint");
 }
 
-/* Capabilities of contexts, in hints and in what an endpoint is opened with. */
+/* Capabilities of contexts, in hints and in the attributes with which an
+ * endpoint is opened. */
 static const struct {
 	const char *name;
 	uint64_t tx, rx;

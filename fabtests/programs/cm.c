@@ -146,7 +146,7 @@ static void reject(void)
 		OK(fi_close(&b->ep->fid));
 		b->ep = NULL;
 	}
-	/* The listener goes on. */
+	/* The listener continues. */
 	ct_open_ep(b, b->info);
 	OK(fi_connect(b->ep, bench.name, NULL, 0));
 	ct_wait_request(a, &request);
@@ -189,7 +189,7 @@ static void reject_with_endpoint(void)
 	OK(fi_close(&b->ep->fid));
 	b->ep = NULL;
 	fi_freeinfo(request.info);
-	/* The listener goes on. */
+	/* The listener continues. */
 	ct_open_ep(b, b->info);
 	OK(fi_connect(b->ep, bench.name, NULL, 0));
 	ct_wait_request(a, &request);
@@ -200,8 +200,8 @@ static void reject_with_endpoint(void)
 	ct_close_pair(&bench.pair);
 }
 
-/* An endpoint that is closed without an answer ends the connection; rejecting
- * the request afterwards is what an application may do, and changes nothing. */
+/* Closing an endpoint without an answer ends the connection; an application
+ * may reject the request afterwards, which has no effect. */
 static void reject_after_endpoint(void)
 {
 	struct ct_event request;
@@ -225,8 +225,8 @@ static void reject_after_endpoint(void)
 	ct_close_pair(&bench.pair);
 }
 
-/* A handle names nothing once its request is answered, or its listener closed:
- * what was there may be anything by now. */
+/* A handle is invalid once its request is answered, or its listener closed:
+ * its memory may have been reused. */
 static void answered_request(void)
 {
 	struct ct_event request;
@@ -260,7 +260,7 @@ static void answered_request(void)
 	ct_close_pair(&bench.pair);
 }
 
-/* Nobody listens there. */
+/* No endpoint listens there. */
 static void refused(void)
 {
 	struct ct_event event;
@@ -324,7 +324,7 @@ static void close_event(void)
 	ct_close_pair(&bench.pair);
 }
 
-/* What was sent before the shutdown arrives before the event matters. */
+/* Messages sent before the shutdown arrive before the event matters. */
 static void shutdown_delivers(void)
 {
 	enum { SIZE = 50000 };
@@ -349,7 +349,7 @@ static void shutdown_delivers(void)
 	ct_close_pair(&bench.pair);
 }
 
-/* After the end nothing can be sent, and receives that wait are given back. */
+/* After the end nothing can be sent, and posted receives are cancelled. */
 static void after_shutdown(void)
 {
 	struct ct_completion done;
@@ -378,7 +378,8 @@ static void after_shutdown(void)
 	ct_close_pair(&bench.pair);
 }
 
-/* What came before the end can be received after it, and nothing else. */
+/* Messages that arrived before the end can be received after it, and nothing
+ * else. */
 static void received_after_shutdown(void)
 {
 	struct ct_completion done;
@@ -435,7 +436,7 @@ static void names(void)
 	CHECK(same_address(bench.name, bench.name_len, peer, peer_len),
 	      "connector");
 
-	/* A buffer too small is filled as far as it goes. */
+	/* A buffer that is too small is filled. */
 	memset(name, 0xee, sizeof(name));
 	peer_len = len - 1;
 	EXPECT(fi_getname(&bench.pair.b.ep->fid, name, &peer_len),
@@ -449,7 +450,7 @@ static void names(void)
 	ct_close_pair(&bench.pair);
 }
 
-/* Many requests at once: each is accepted on its own. */
+/* Many requests at the same time: each is accepted on its own. */
 static void many(void)
 {
 	enum { COUNT = 20 };
@@ -522,7 +523,7 @@ static void many(void)
 	ct_close_pair(&bench.pair);
 }
 
-/* Requests that nobody answers do not stand in the way of closing. */
+/* Unanswered requests do not prevent closing. */
 static void unanswered(void)
 {
 	struct ct_event request;
@@ -536,8 +537,8 @@ static void unanswered(void)
 	ct_close_pair(&bench.pair);
 }
 
-/* Whoever closes the endpoint that was opened for a request has answered it: the
- * peer is told, and however often that happens others can ask. */
+/* Closing the endpoint that was opened for a request answers it: the peer gets
+ * an event, and however often that happens other peers can connect. */
 static void closed_unanswered(void)
 {
 	struct ct_event request, refused;
@@ -567,8 +568,7 @@ static void closed_unanswered(void)
 	ct_close_pair(&bench.pair);
 }
 
-/* Bytes that are no request of this protocol cost their connection and
- * nothing else. */
+/* Invalid requests end their connection and have no other effect. */
 static void stranger(void)
 {
 	static const char noise[] = "GET / HTTP/1.1\r\nHost: nobody\r\n\r\n"

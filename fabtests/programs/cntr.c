@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* Counters: what they count, how they are changed and waited for. */
+/* Counters: counting, changing and waiting. */
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
@@ -114,8 +114,8 @@ static void wait_yield(void)
 	waits_with(FI_WAIT_YIELD);
 }
 
-/* Not for waiting; a library may refuse it, or wait by asking again and again,
- * which programs rely on. It must not say that the value was reached. */
+/* Not for waiting; a library may refuse it, or wait by polling, which programs
+ * rely on. It must not return that the value was reached. */
 static void wait_none(void)
 {
 	struct ct_spec spec = { 0 };
@@ -290,7 +290,7 @@ static void target(void)
 		CHECK(true, "%s", ct_rma_name(form));
 	}
 	EXPECT(fi_cntr_read(pair.b.cntr[CT_CNTR_RECV]), 0);
-	/* What was read may come after the target has counted it. */
+	/* The data of a read may arrive after the target has counted it. */
 	UNTIL(&pair.a, pair.a.tx.count == completions);
 	ct_memory_close(&local);
 	ct_memory_close(&remote);
@@ -341,7 +341,8 @@ static void region(void)
 	ct_close_pair(&pair);
 }
 
-/* Who sleeps until a region's counter changes wakes, though no endpoint has it. */
+/* A thread that sleeps on a region's counter is woken, although no endpoint
+ * has the counter. */
 static void region_wakes(void)
 {
 	struct ct_spec spec = {

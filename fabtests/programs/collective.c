@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
  * Collective operations (fi_collective(3)): random groups of the endpoints of
- * one process, random operations of them, several at a time, and what these
- * mean; sets of addresses (fi_av_set(3)); and a member that is killed.
+ * one process, random operations on them, several at a time, compared with
+ * their definitions; sets of addresses (fi_av_set(3)); and a member that is
+ * killed.
  *
- * CT_SEED=<number> draws other groups and operations.
+ * CT_SEED=<number> selects other groups and operations.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -145,7 +146,7 @@ static void leave_group(struct group *group)
 	}
 }
 
-/* ---- operations, and what they mean ---------------------------------- */
+/* ---- operations, and their definitions -------------------------------- */
 
 static const enum fi_datatype types[] = {
 	FI_UINT8, FI_INT32, FI_UINT64, FI_FLOAT, FI_DOUBLE,
@@ -201,7 +202,7 @@ static int64_t combined(enum fi_op op, int64_t a, int64_t b)
 	}
 }
 
-/* What a rank contributes. */
+/* The contribution of a rank. */
 static int64_t element(int number, int rank, size_t at)
 {
 	return (int64_t)(((size_t)number * 7 + (size_t)rank * 3 + at * 5) % 9);
@@ -354,7 +355,7 @@ static ssize_t post(struct operation *it, const struct group *group, int rank)
 	void *in = it->input[rank], *out = it->output[rank];
 	void *context = &it->done[rank];
 
-	/* What is combined goes by the input's count at all ranks. */
+	/* Combined elements are counted by the input's count at all ranks. */
 	if (it->by_message && it->kind != FI_SCATTER && it->kind != FI_BARRIER)
 		return post_message(it, group, rank, ep, addr, root, context);
 	switch (it->kind) {
@@ -427,8 +428,8 @@ static void verify(struct operation *it, const struct group *group)
 	}
 }
 
-/* Operations of one group that are under way at the same time, which the
- * members begin in any order. */
+/* Operations of one group that are in progress at the same time, started by
+ * the members in any order. */
 static void run_operations(struct group *group, int first, int how_many,
 			   int count)
 {
@@ -516,7 +517,7 @@ static void many(void)
 	run_groups(MOST, 2);
 }
 
-/* ---- what is around them ---------------------------------------------- */
+/* ---- other calls ------------------------------------------------------ */
 
 static void sets(void)
 {
@@ -548,7 +549,7 @@ static void sets(void)
 	OK(fi_close(&odd->fid));
 	OK(fi_close(&set->fid));
 
-	/* Who is not in the set does not join. */
+	/* An endpoint that is not in the set does not join. */
 	struct fid_mc *mc;
 
 	set = empty_set(peer);
@@ -604,7 +605,8 @@ static void queries(void)
 	attr.op = FI_BOR;
 	CHECK(fi_query_collective(peer->domain, FI_ALLREDUCE, &attr, 0) < 0,
 	      "no bits of real numbers");
-	/* Of what is only moved, one may ask without saying which. */
+	/* For operations that only move data, a query may leave out the
+	 * operation. */
 	attr.op = FI_MIN;
 	attr.datatype = FI_VOID;
 	OK(fi_query_collective(peer->domain, FI_ALLGATHER, &attr, 0));
@@ -651,7 +653,7 @@ static void wildcards(void)
 	close_members(2);
 }
 
-/* Members that do not do the same are told. */
+/* Members that execute different operations get errors. */
 static void mismatch(void)
 {
 	struct group group = { .count = 2, .of = { 0, 1 } };
@@ -825,7 +827,7 @@ static void run_member(int fd)
 		REQUIRE(out == CROWD);
 		if (++rounds == 3)
 			ct_tell(fd, "r", 1);
-		/* One waits, to be killed while the others go on. */
+		/* One waits, to be killed while the others continue. */
 		if (own_rank == VICTIM && rounds == 5)
 			pause();
 	}

@@ -257,7 +257,7 @@ static void match_complete(void)
 	level(FI_MATCH_COMPLETE, true, "match-complete");
 }
 
-/* FI_MORE is a hint: nothing stays behind once a call comes without it. */
+/* FI_MORE is a hint: nothing stays queued after a call without it. */
 static void more(void)
 {
 	struct ct_spec spec = { 0 };
@@ -276,7 +276,7 @@ static void more(void)
 	ct_close_pair(&pair);
 }
 
-/* A fenced message starts after what came before has completed. */
+/* A fenced message starts after earlier operations have completed. */
 static void fence(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG | FI_RMA | FI_FENCE };
@@ -333,7 +333,7 @@ static void immediate_data_takes_no_buffer(void)
 	ct_close_pair(&pair);
 }
 
-/* A NULL context comes back as NULL where no context mode asks for one. */
+/* A NULL context is returned as NULL if no context mode is required. */
 static void null_context(void)
 {
 	struct ct_spec spec = { 0 };

@@ -72,7 +72,7 @@ static void read_raw(struct ct_peer *peer, struct ct_cq *cq, size_t entry_size,
 }
 
 /* An array read from the queue has the layout of its format, entry by entry,
- * and nothing is written behind it. */
+ * and nothing is written after it. */
 static void one_format(size_t which, bool tagged)
 {
 	enum { COUNT = 5 };
@@ -212,7 +212,7 @@ static void strerror_text(void)
 	ct_close_peer(&peer);
 }
 
-/* With resource management nothing is lost however small the queue. */
+/* With resource management nothing is lost, however small the queue is. */
 static void overrun(void)
 {
 	struct ct_spec spec = { .cq_size = 4 };
@@ -233,7 +233,7 @@ static void overrun(void)
 	ct_close_pair(&pair);
 }
 
-/* An error comes out of band, once, and in its place among successes. */
+/* An error is reported out of band, once, and in its order among successes. */
 static void error_entry(void)
 {
 	struct ct_spec spec = { .one_cq = true };
@@ -362,7 +362,7 @@ static void source_error(void)
 	ct_close_peer(&b);
 }
 
-/* Sends one message from a after a delay, driving a until told to stop. */
+/* Sends one message from a after a delay, driving a until it has to stop. */
 struct late_sender {
 	struct ct_peer *peer;
 	pthread_t thread;
@@ -404,7 +404,7 @@ static void open_waiting(struct ct_pair *pair, enum fi_wait_obj wait,
 	ct_warm_up(pair);
 }
 
-/* What every blocking read does, whatever object it sleeps on. */
+/* The properties of every blocking read, whatever object it sleeps on. */
 static void blocking(enum fi_wait_obj wait, enum fi_progress progress)
 {
 	struct fi_cq_tagged_entry entry;
@@ -444,7 +444,7 @@ static void blocking(enum fi_wait_obj wait, enum fi_progress progress)
 	CHECK(entry.op_context == &rx_context[1], "woken-without-limit");
 	ct_done(&pair.a, &pair.a.tx, &tx_context[0]);
 
-	/* What is already there is read without a wait. */
+	/* Available entries are read without a wait. */
 	exchange(&pair, 1, false, 0);
 	UNTIL(b, pair.a.tx.count && b->rx.count);
 	ct_done(&pair.a, &pair.a.tx, &tx_context[0]);
@@ -501,7 +501,7 @@ static void *signal_late(void *arg)
 	return (void *)(intptr_t)fi_cq_signal(arg);
 }
 
-/* A signal ends a wait that nothing else would. */
+/* A signal ends a wait that nothing else would end. */
 static void signalled(void)
 {
 	struct fi_cq_tagged_entry entry;
@@ -517,7 +517,8 @@ static void signalled(void)
 	ct_close_pair(&pair);
 }
 
-/* The threshold is an optimisation: entries may come earlier, never never. */
+/* The threshold is an optimisation: entries may be reported earlier, but must
+ * be reported. */
 static void threshold(void)
 {
 	enum { COUNT = 8 };
@@ -612,7 +613,7 @@ static void native_fd(void)
 		ct_done(&pair.a, &pair.a.tx, &tx_context[0]);
 	}
 
-	/* Nobody may sleep while an entry waits to be read. */
+	/* A thread must not sleep while an entry waits to be read. */
 	exchange(&pair, 1, false, 0);
 	for (int i = 0; i < 200; i++) {
 		ct_nudge(&pair.a);

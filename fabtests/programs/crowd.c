@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Processes of which each sends to and receives from every other one, messages
- * of all sizes. One of them is killed in the middle of that. The others are
- * told so, by what they have under way with that one and by nothing else; they
- * go on with each other, and leave nothing behind in /dev/shm.
+ * Processes each of which sends to and receives from every other one, messages
+ * of all sizes. One of them is killed during that. The others get errors from
+ * the operations that they have with that one and from no others; they
+ * continue with each other, and leave nothing behind in /dev/shm.
  *
- * CT_RUNS=<number> does it so often, CT_SEED=<number> once, with the time of
- * death that this number draws.
+ * CT_RUNS=<number> repeats it that often, CT_SEED=<number> runs it once, with
+ * the time of death that this number determines.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -27,7 +27,7 @@
 
 enum { MOST = 8, WINDOW = 2, LONGEST = 1 << 20, ENOUGH = 20, NAMES = 64 };
 
-/* The last message that one sends to another says so. */
+/* Set in the last message from one process to another. */
 #define LAST (1ULL << 63)
 
 static const size_t lengths[] = { 8, 0, 8, 100, 4096, 8, 20000, 8, 200000, 8,
@@ -48,7 +48,7 @@ struct op {
 	unsigned char *data;
 };
 
-/* What one process has to do with another one. */
+/* The state of one process about another one. */
 struct other {
 	int place;
 	fi_addr_t addr;
@@ -127,7 +127,7 @@ static void post_send(struct member *member, struct other *other,
 	ret = ct_send(&member->peer, CT_SEND, &message);
 	if (ret == -FI_EAGAIN)
 		return;
-	/* What is known at once needs no completion. */
+	/* An immediate error has no completion. */
 	if (ret) {
 		REQUIRE(other->place == crowd.victim);
 		other->gone = true;
@@ -140,7 +140,7 @@ static void post_send(struct member *member, struct other *other,
 static void has_come(struct other *other, struct op *op,
 		     const struct ct_completion *end)
 {
-	/* A long one may be done after a short one that came later. */
+	/* A long message may complete after a short one that was sent later. */
 	other->received++;
 	if (end->tag & LAST) {
 		REQUIRE(end->len == 0);
@@ -152,7 +152,7 @@ static void has_come(struct other *other, struct op *op,
 			 seed_of(other->place, crowd.self, op->number)));
 }
 
-/* Takes in what has ended. */
+/* Handles completions. */
 static void reap(struct member *member)
 {
 	struct ct_cq *cqs[] = { &member->peer.tx, &member->peer.rx };
@@ -168,7 +168,7 @@ static void reap(struct member *member)
 			REQUIRE(op->open);
 			op->open = false;
 			if (end.err) {
-				/* Taken back, behind the last message. */
+				/* Cancelled, after the last message. */
 				if (other->heard_last && op->receives &&
 				    end.err == FI_ECANCELED)
 					continue;
@@ -303,7 +303,7 @@ static void run_member(int fd)
 	join(&member, fd);
 	BUSY_UNTIL(&member, all_have_sent(&member, ENOUGH));
 	ct_tell(fd, "r", 1);
-	/* One does not come further than this. */
+	/* No member progresses beyond this. */
 	BUSY_UNTIL(&member, victim->gone && crowd.self != crowd.victim);
 	take_back_receives(&member, victim);
 	BUSY_UNTIL(&member, nothing_open(victim));

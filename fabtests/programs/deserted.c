@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * A client whose server is gone, as a library for remote calls is one: for each
+ * A client whose server is gone, as in a library for remote calls: for each
  * call it posts the receive for the answer first, which names the server, then
- * sends the request, and takes the receive back where that fails. The call is
- * over when the receive has ended as one that was taken back, and it must not
- * take long.
+ * sends the request, and cancels the receive if that fails. The call is over
+ * when the receive has ended as cancelled, and that must not take long.
  */
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -21,10 +20,11 @@
 
 enum { REQUEST = 1, ANSWER = 2, CALLS = 4 };
 
-/* More than what is on its way to a process that does not look. */
+/* More than can be in flight to a process that does not receive. */
 static char large[64 << 20];
 
-/* Of the usual patience, thirty seconds: what a call in vain may take. */
+/* The part of the usual time limit, thirty seconds, that a failing call may
+ * take. */
 #define MOST 0.1
 
 struct call {
@@ -58,7 +58,7 @@ static void post_request(struct ct_peer *peer, struct call *call, size_t len)
 	POST(peer, ct_send(peer, CT_SEND, &message));
 }
 
-/* Takes in what has ended. */
+/* Handles completions. */
 static void reap(struct ct_peer *peer, struct call *call)
 {
 	ct_progress(peer);
@@ -76,7 +76,7 @@ static void reap(struct ct_peer *peer, struct call *call)
 		call->answered = true;
 		call->taken_back = end.err == FI_ECANCELED;
 		REQUIRE(call->taken_back || !end.err);
-		/* The cause, where it was not this process. */
+		/* The cause, if it was not this process. */
 		REQUIRE(!end.err || end.prov_errno > 0);
 	}
 }
@@ -155,7 +155,7 @@ static void server(int fd)
 		answer(&peer);
 }
 
-/* Answers one, and looks at nothing that comes later. */
+/* Answers one call, and ignores everything later. */
 static void stuck_server(int fd)
 {
 	struct ct_peer peer;
@@ -193,8 +193,7 @@ static void close_in_time(struct ct_peer *peer, double since)
 	REQUIRE(ct_now() - since < ct_patience() * MOST);
 }
 
-/* The server is killed where an answer is waited for, or before the first
- * call. */
+/* The server is killed while an answer is awaited, or before the first call. */
 static void server_dies(bool was_called)
 {
 	struct ct_child child = ct_spawn(server);
@@ -254,9 +253,9 @@ static void in_the_middle(void)
 	close_in_time(&peer, since);
 }
 
-/* An address like this endpoint's, at which nobody has ever listened: this
- * one's text and more, or one that a socket which does not listen keeps others
- * from. */
+/* Returns an address like this endpoint's, at which no endpoint has ever
+ * listened: this one's text and more, or one that a socket which does not
+ * listen blocks. */
 static int nobodys_address(struct ct_peer *peer, char *name, size_t room)
 {
 	struct sockaddr_storage address = { 0 };
@@ -303,7 +302,7 @@ static void never_existed(void)
 		close(fd);
 }
 
-/* Nobody waits for the calls: their receives are the application's at close. */
+/* The calls are not waited for: their receives are freed at close. */
 static void left_behind(void)
 {
 	struct ct_child child = ct_spawn(server);

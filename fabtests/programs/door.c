@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* What strangers at a listener can make a process keep is bounded. */
+/* The resources that strangers at a listener can make a process use are
+ * bounded. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -59,7 +60,7 @@ static void unanswered(void)
 	for (int i = 0; i < STRANGERS; i++) {
 		fds[i] = ct_connect_plainly(name);
 		REQUIRE(write(fds[i], bytes, sizeof(bytes)) == sizeof(bytes));
-		/* Taken in one after the other. */
+		/* Received one after the other. */
 		fi_eq_read(pair.a.eq.fid, &(uint32_t) { 0 }, NULL, 0, FI_PEEK);
 	}
 	count = take_requests(&pair.a, pair.pep, handles, STRANGERS);
@@ -96,7 +97,7 @@ static void vanished(void)
 				    sizeof(at_once)));
 		close(fd);
 		ct_open_ep(&pair.a, event.info);
-		/* Whether it says so or an event does. */
+		/* Either the call fails or an event reports it. */
 		fi_accept(pair.a.ep, NULL, 0);
 		OK(fi_close(&pair.a.ep->fid));
 		pair.a.ep = NULL;
@@ -150,7 +151,7 @@ static void unread(void)
 
 enum { SILENT = 600, KEPT = 512, OWN = 8 };
 
-/* Connects and says nothing, until it is told to go. */
+/* Connects without sending, until told to leave. */
 static void silent_strangers(int fd)
 {
 	unsigned char name[256];
@@ -169,8 +170,8 @@ static void drive(struct ct_pair *pair)
 	ct_progress_events(&pair->a);
 }
 
-/* Connections without a request are bounded in number and in time, and keep
- * nobody out. */
+/* Connections without a request are bounded in number and in time, and do not
+ * block others. */
 static void half_open(void)
 {
 	struct ct_child child = ct_spawn(silent_strangers);
@@ -190,7 +191,8 @@ static void half_open(void)
 		drive(&pair);
 	}
 	ct_get_through(&pair, name);
-	/* What the two endpoints opened to be connected among them. */
+	/* The number includes the descriptors of the connection between the
+	 * two endpoints. */
 	count = open_descriptors() - before;
 	CHECK(count > OWN && count <= KEPT + OWN, "number");
 	until = ct_now() + 10 + ct_patience();
@@ -206,8 +208,8 @@ static void half_open(void)
 
 enum { DESCRIPTORS = 400, IDLE = 1200, SHARE = DESCRIPTORS / 4, FEW = 64 };
 
-/* Connects with a request that is in order and says nothing more, until it is
- * told to go; a third says nothing at all. */
+/* Connects with a valid request and sends nothing more, until told to leave; a
+ * third of them sends nothing at all. */
 static void idle_strangers(int fd)
 {
 	unsigned char name[256], request[40] = { 3 };
@@ -225,7 +227,7 @@ static void idle_strangers(int fd)
 	for (int i = 0; i < IDLE; i++) {
 		int stranger = ct_connect_plainly(name);
 
-		/* Each another port, at which nobody listens. */
+		/* Each with another port, at which no endpoint listens. */
 		request[34] = (unsigned char)((i + 1) >> 8);
 		request[35] = (unsigned char)(i + 1);
 		if (i % 3)
@@ -249,8 +251,8 @@ static void open_files(void)
 		close(fds[i]);
 }
 
-/* Connections of peers that no address vector knows leave the process most of
- * its descriptors, and keep nobody out. */
+/* Connections of peers that are in no address vector leave most descriptors to
+ * the process, and do not block others. */
 static void idle(void)
 {
 	struct ct_child child = ct_spawn(idle_strangers);

@@ -39,7 +39,7 @@ static void identity(void)
 	ct_close_peer(&peer);
 }
 
-/* fi_enable says which binding is missing. */
+/* fi_enable returns which binding is missing. */
 static void enable(void)
 {
 	struct fid_ep *ep;
@@ -61,7 +61,8 @@ static void enable(void)
 	ct_close_peer(&peer);
 }
 
-/* Whoever would not hear of its connection is told so, sooner or later. */
+/* An endpoint that could not report its connection is refused, sooner or
+ * later. */
 static void without_eq(void)
 {
 	struct fid_ep *ep;
@@ -147,7 +148,8 @@ static void close_with_work(void)
 	ct_close_pair(&pair);
 }
 
-/* A disabled endpoint sends nothing; receives it may take early or refuse. */
+/* A disabled endpoint sends nothing; it may accept receives early or refuse
+ * them. */
 static void disabled(void)
 {
 	struct ct_peer peer;
@@ -188,8 +190,8 @@ static void limits(void)
 	ct_close_pair(&pair);
 }
 
-/* Whoever never reads completions is told to come again at last, not hung;
- * and can go on once it reads. */
+/* An application that never reads completions gets -FI_EAGAIN in the end and
+ * does not hang; it can continue once it reads. */
 static void full_queue(void)
 {
 	enum { MOST = 200000 };
@@ -408,7 +410,8 @@ static void several(void)
 	ct_close_peer(hub);
 }
 
-/* The name of an endpoint is where it can be reached, and stays. */
+/* The name of an endpoint is the address at which it can be reached, and does
+ * not change. */
 static void name(void)
 {
 	unsigned char first[256], second[256];
@@ -456,7 +459,7 @@ static void nobody_there(void)
 	ct_close_peer(&peer);
 }
 
-/* A peer that came back at the same address is reached again. */
+/* A peer that was restarted at the same address is reached again. */
 static void peer_restarts(void)
 {
 	struct ct_spec spec = { 0 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* What the entries of fi_getinfo look like, and that they keep what they promise:
- * what the C library's providers of the same names answer. */
+/* The form of the entries of fi_getinfo, and whether endpoints have their
+ * properties; the entries are those of the C library's providers of the same
+ * names. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +30,8 @@ static struct fi_info *ask(struct fi_info *hints)
 	return found;
 }
 
-/* Connections without tags come first: some programs leave out what offers more than
- * they know. Who asks for tags gets nothing else. */
+/* Connections without tags are listed first: some programs skip entries that
+ * offer more than they know. A request for tags gets nothing else. */
 static void tags_last(void)
 {
 	struct ct_spec spec = { 0 };
@@ -56,7 +57,7 @@ static void tags_last(void)
 	fi_freeinfo(hints);
 }
 
-/* An entry that differs in nothing that was asked for stands there once. */
+/* Entries that differ in no requested attribute are listed once. */
 static void no_twins(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG };
@@ -75,8 +76,8 @@ static void no_twins(void)
 	fi_freeinfo(hints);
 }
 
-/* The first remote byte of a region is at its address where the mode says so, and at 0
- * where not; shm says so to whoever is prepared for it. */
+/* The first remote byte of a region is at its address if the mode says so, and
+ * at 0 otherwise; shm sets the mode for applications that support it. */
 static void virtual_addresses(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG | FI_RMA };
@@ -100,7 +101,7 @@ static void virtual_addresses(void)
 	ct_close_pair(&pair);
 }
 
-/* Where no domain attributes say anything, shm has virtual addresses, too. */
+/* If there are no domain attributes, shm has virtual addresses, too. */
 static void without_hints(void)
 {
 	struct fi_info *hints = fi_allocinfo(), *found;
@@ -122,7 +123,8 @@ static void without_hints(void)
 	fi_freeinfo(hints);
 }
 
-/* When a multi-receive buffer is given back, unless the program says otherwise. */
+/* When a multi-receive buffer is released, unless the program sets the limit.
+ */
 static void least_room(void)
 {
 	struct ct_spec spec = { 0 };
@@ -162,7 +164,8 @@ static size_t largest_inject(void)
 	return 0;
 }
 
-/* What may be injected is: the buffer is the program's again at once. */
+/* Messages up to the limit can be injected: the buffer may be reused
+ * immediately. */
 static void longest_inject(void)
 {
 	static const enum ct_send_form forms[] = { CT_INJECT, CT_INJECTDATA, CT_SENDMSG_INJECT };
@@ -218,7 +221,7 @@ static void longest_inject(void)
 	ct_close_pair(&pair);
 }
 
-/* What was written to standard error meanwhile. */
+/* The text that was written to standard error in the meantime. */
 static FILE *catch_log(void)
 {
 	FILE *log = tmpfile();
@@ -241,8 +244,9 @@ static size_t lines_with(FILE *log, const char *text)
 	return count;
 }
 
-/* FI_COMMIT_COMPLETE: the target writes its caches back before it says that a write is
- * there. That has no effect that a program could see, but the provider says so. */
+/* FI_COMMIT_COMPLETE: the target writes its caches back before it acknowledges
+ * a write. That has no effect that a program could observe, but the provider
+ * logs it. */
 static void commit(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG | FI_RMA | FI_RMA_PMEM };
@@ -273,7 +277,7 @@ static void commit(void)
 		CHECK(lines_with(log, text) == expected, "%s-%zu-persistent", ct_rma_name(form),
 		      size);
 	}
-	/* Other writes pay nothing for it. */
+	/* Other writes do not have that cost. */
 	POST(&pair.a, fi_write(pair.a.ep, from.data, 64, from.desc, pair.a.to, to.addr, to.key,
 			       &tx_context));
 	ct_done(&pair.a, &pair.a.tx, &tx_context);

@@ -62,7 +62,7 @@ static void empty(void)
 	teardown(&bench);
 }
 
-/* What was written comes out in order, and only once. */
+/* Written events are read in order, and only once. */
 static void order(void)
 {
 	enum { COUNT = 300 };
@@ -111,8 +111,8 @@ static void peek(void)
 	teardown(&bench);
 }
 
-/* A reader with too little room gets what fits, or is told; nothing is
- * written beyond the room it gave. */
+/* A reader with too little space gets a truncated event or an error; nothing
+ * is written beyond its space. */
 static void too_small(void)
 {
 	unsigned char raw[2 * sizeof(struct fi_eq_entry)];
@@ -130,7 +130,7 @@ static void too_small(void)
 	teardown(&bench);
 }
 
-/* Events with more behind the fixed part, as connection events have. */
+/* Events with data after the fixed part, like connection events. */
 static void long_events(void)
 {
 	unsigned char in[200], out[200];

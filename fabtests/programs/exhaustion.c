@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Something has run out: descriptors, ports, room for connections, the network
- * itself. Each time there is an error that says so, and things go on when the
- * cause is gone.
+ * A resource is exhausted: descriptors, ports, space for connections, the
+ * network itself. Each time there is a matching error, and communication
+ * continues when the cause is removed.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -35,7 +35,7 @@ static void patience_of(const char *milliseconds)
 	REQUIRE(!setenv("FI_OFI_RXM_CONNECT_TIMEOUT", milliseconds, 1));
 }
 
-/* Lets this process open no more descriptors, or as many as before. */
+/* Prevents this process from opening descriptors, or permits it again. */
 static void no_more_descriptors(bool none)
 {
 	static struct rlimit before;
@@ -111,7 +111,7 @@ static void connect_without_descriptors(void)
 	ct_close_pair(&pair);
 }
 
-/* What is posted meanwhile gets through by itself. */
+/* Operations posted in the meantime complete by themselves. */
 static void send_without_descriptors(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG };
@@ -129,8 +129,8 @@ static void send_without_descriptors(void)
 	ct_close_pair(&pair);
 }
 
-/* Somebody connects who cannot be let in; the listener rests instead of trying
- * all the time, and tries again. */
+/* A peer connects that cannot be accepted; the listener pauses instead of
+ * retrying all the time, and tries again. */
 static void accept_without_descriptors(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG, .wait = FI_WAIT_FD };
@@ -266,7 +266,7 @@ static void ports_in_use(void)
 	ct_close_peer(&peer);
 }
 
-/* Fills what the system keeps of connections to a listener that takes none. */
+/* Fills the kernel's queue of connections of a listener that accepts none. */
 static int fill(const void *name, int *fds, int most)
 {
 	for (int i = 0; i < most; i++) {
@@ -359,7 +359,7 @@ static void interface_gone(void)
 					     NULL), want);
 		if (round)
 			break;
-		/* A connection does not end; what it carries waits. */
+		/* A connection does not end; its messages wait. */
 		receive_one(&old.b);
 		send_one(&old.a);
 		ct_done(&old.a, &old.a.tx, &tx_context);

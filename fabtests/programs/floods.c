@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * A stranger's share: two peers work with each other while a stranger, whose address
- * nobody has inserted, floods one of them: over plain sockets where that is tcp, or else
- * with endpoints of its own. The two must not notice
- * but for some of their time, and the memory that the stranger costs has a bound
- * (fi_tcp(7), fi_rxm(7), fi_shm(7)). Prints the latency of the pair without and beside each flood, and with
- * what it has left; what is asserted is what they receive, and the memory.
+ * The share of a stranger: two peers communicate while a stranger, whose
+ * address is in no vector, floods one of them: over plain sockets with tcp,
+ * otherwise with endpoints of its own. The two must not be affected except for
+ * some of their time, and the memory that the stranger costs has a bound
+ * (fi_tcp(7), fi_rxm(7), fi_shm(7)). Prints the latency of the pair without
+ * and during each flood, and with what it has left; the test checks what they
+ * receive, and the memory.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,14 +26,14 @@
 #include "transfer.h"
 #include "wait.h"
 
-/* What strangers may leave in a process: fi_tcp(7). */
+/* The bound of what strangers may leave in a process: fi_tcp(7). */
 #define SHARE ((size_t)128 << 20)
 
 enum {
 	MESSAGES = 1000000,	/* in the flood of empty ones */
 	IDLE = 4000,		/* connections that leave a message and stay */
 	HUGE_ONES = 4000,	/* connections with the header of a long message */
-	STORM = 4000,		/* connections that come and go */
+	STORM = 4000,		/* connections that are opened and closed */
 	PEERS = 200,		/* endpoints that do the same in place of connections */
 	HUGE_PEERS = 4,		/* that announce as many long messages as they may */
 	ROUNDS = 2000,
@@ -41,7 +42,7 @@ enum {
 	HEADER = 24,
 };
 
-/* What the stranger needs to know. */
+/* The information for the stranger. */
 static union {
 	struct sockaddr_in in;
 	unsigned char bytes[256];
@@ -76,7 +77,7 @@ static void put_header(unsigned char *out, uint64_t tag, uint64_t len)
 	memcpy(out + 16, &tag, sizeof(tag));
 }
 
-/* A connection with its request; -1 where there is no descriptor for it. */
+/* Opens a connection with a request; returns -1 if there is no descriptor. */
 static int come(unsigned port)
 {
 	unsigned char request[REQUEST];
@@ -92,7 +93,8 @@ static int come(unsigned port)
 	return fd;
 }
 
-/* Sends as much as the other side takes within a while of taking nothing. */
+/* Sends as much as the other side accepts, until it accepts nothing for a
+ * while. */
 static size_t push(int fd, const unsigned char *bytes, size_t len)
 {
 	size_t done = 0;
@@ -170,7 +172,7 @@ static void come_as_peer(struct ct_peer *peer)
 	peer->to = ct_insert(peer, name.bytes);
 }
 
-/* Posts a message until it is taken; false where that takes long. */
+/* Posts a message until it is accepted; returns false if that takes long. */
 static bool send_as_peer(struct ct_peer *peer, void *buf, size_t len, bool inject)
 {
 	double until = ct_now() + 0.5;
@@ -188,7 +190,7 @@ static bool send_as_peer(struct ct_peer *peer, void *buf, size_t len, bool injec
 	return !ret;
 }
 
-/* Drives a peer until what it has sent is on its way. */
+/* Drives a peer until its messages are sent. */
 static void settle(struct ct_peer *peer)
 {
 	for (double until = ct_now() + 0.02; ct_now() < until;)
@@ -288,7 +290,7 @@ static void stranger(int fd)
 	ct_hear(fd, &name, sizeof(name));
 	count = flood();
 	ct_tell(fd, &count, sizeof(count));
-	/* What it has opened stays until it is told to go. */
+	/* The objects stay open until it is told to leave. */
 	ct_hear(fd, &count, sizeof(count));
 }
 
@@ -344,8 +346,8 @@ static bool is_done(const struct ct_child *child)
 	return poll(&said, 1, 0) > 0;
 }
 
-/* The median of round trips, in microseconds: of some, and of more until the child
- * has said that it is done. */
+/* Returns the median of round trips, in microseconds: of some, and of more
+ * until the child has reported that it is done. */
 static double latency(const struct ct_child *child)
 {
 	static double times[ROUNDS];

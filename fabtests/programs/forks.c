@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * fork(2): a child that closes what it inherited leaves its parent's alone, and
- * handlers of pthread_atfork(3) can close, open and use endpoints, whether they
- * were registered before or after the library's own.
+ * fork(2): a child that closes inherited objects does not affect its parent's,
+ * and handlers of pthread_atfork(3) can close, open and use endpoints, whether
+ * they were registered before or after the library's own.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ static void fork_and(void (*act)(void))
 
 	REQUIRE(pid >= 0);
 	if (!pid) {
-		/* One that hangs fails the test at once. */
+		/* One that hangs fails the test. */
 		alarm((unsigned)ct_patience());
 		act();
 		exit(0);
@@ -93,7 +93,7 @@ static void with_pair(void (*act)(void))
 	ct_warm_up(&pair);
 	fork_and(act);
 	use_pair(&pair);
-	/* Once more, after what the parent opened anew in between. */
+	/* Once more, after the parent has opened new objects in between. */
 	fork_and(act);
 	use_pair(&pair);
 	ct_close_pair(&pair);
@@ -133,7 +133,7 @@ static void with_another_process(void)
 
 static void peer_in_another_process(void) { variants(with_another_process); }
 
-/* An endpoint in what was inherited. */
+/* Uses an inherited endpoint. */
 static void try_to_add(struct ct_peer *peer)
 {
 	struct fid_ep *ep;
@@ -149,8 +149,8 @@ static void try_to_add(struct ct_peer *peer)
 	OK(fi_close(&ep->fid));
 }
 
-/* A child looks at everything it inherited, and posts: its parent's operations are
- * none of its own. */
+/* A child uses everything that it inherited, and posts: its parent's
+ * operations are not affected. */
 static void try_inherited(void)
 {
 	static struct fi_context2 rx, tx;
@@ -175,7 +175,7 @@ static void try_inherited(void)
 	try_to_add(&pair.b);
 }
 
-/* What is under way while the child does so arrives once, and at the parent. */
+/* Messages in flight while the child does so arrive once, and at the parent. */
 static void with_trying_child(void)
 {
 	static struct fi_context2 rx, tx;

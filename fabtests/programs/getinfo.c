@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* fi_getinfo: what hints ask for, what comes back, copies. */
+/* fi_getinfo: requests by hints, results, copies. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static int query(const char *node, const char *service, uint64_t flags,
 	return ret;
 }
 
-/* True if there is a result and every one of them passes. */
+/* True if there is a result and all of them pass. */
 static bool all(struct fi_info *info, bool (*passes)(const struct fi_info *))
 {
 	for (struct fi_info *i = info; i; i = i->next)
@@ -50,7 +50,7 @@ static void without_hints(void)
 	fi_freeinfo(info);
 }
 
-/* The name is there, alone or as a layer of a composed one ("a;b"). */
+/* The name is contained, alone or as a layer of a composed one ("a;b"). */
 static bool is_provider(const struct fi_info *i)
 {
 	const char *name = i->fabric_attr->prov_name;
@@ -96,7 +96,7 @@ static void endpoint_type(void)
 	fi_freeinfo(info);
 }
 
-/* What is asked for is there, and what is not asked for is not needed. */
+/* Requested capabilities are present, and no others are needed. */
 static void want_tagged(struct fi_info *hints)
 {
 	hints->caps = FI_TAGGED;
@@ -159,7 +159,7 @@ static void capabilities(void)
 	fi_freeinfo(info);
 }
 
-/* Attributes come back at least as large as they were asked for. */
+/* Attributes in results are at least as large as requested. */
 static void want_sizes(struct fi_info *hints)
 {
 	hints->tx_attr->inject_size = 64;
@@ -312,7 +312,7 @@ static bool same_v4(const void *addr, size_t len, const char *node, int port)
 	       ntohs(sin->sin_port) == port;
 }
 
-/* What follows is about internet addresses. */
+/* The following tests are about internet addresses. */
 static void internet_only(void)
 {
 	struct ct_spec spec = { 0 };
@@ -329,7 +329,8 @@ static void ask_v4(struct fi_info *hints)
 	hints->addr_format = FI_SOCKADDR_IN;
 }
 
-/* A node and a service are a destination, or with FI_SOURCE where to open. */
+/* A node and a service are a destination, or with FI_SOURCE the local address.
+ */
 static void addresses(void)
 {
 	struct fi_info *info;
@@ -438,7 +439,7 @@ static void hinted_addresses(void)
 	fi_freeinfo(info);
 }
 
-/* What came back is a valid question, and answers itself. */
+/* A result is a valid request, and is its own result. */
 static void round_trip(void)
 {
 	struct ct_spec spec = { 0 };
@@ -586,7 +587,7 @@ static void environment_excludes(void)
 	fi_freeinfo(info);
 }
 
-/* Of the providers that there are everywhere, sockets is the last one. */
+/* Of the providers that exist everywhere, sockets is the last one. */
 static void sockets_last(void)
 {
 	static const char *const others[] = { "tcp", "shm", "tcp;ofi_rxm" };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * fi_getinfo: thousands of requests, drawn by number. What is given is found again
- * when it is given back, all of it or one of its attributes alone.
+ * fi_getinfo: thousands of requests, generated from numbers. Every result is
+ * found again by a request with all or one of its attributes.
  *
- * CT_SEED=<number> draws other requests. With CT_PRINT=<first>,<end> the program
- * asks for these and prints the answers, one line each, for
+ * CT_SEED=<number> selects other requests. With CT_PRINT=<first>,<end> the
+ * program makes these requests and prints the results, one line each, for
  * fabtests/clients/hints, which compares those of two libraries.
  */
 #include <ctype.h>
@@ -66,7 +66,8 @@ static bool has_same_source(const struct fi_info *asked, const struct fi_info *f
 			       found->src_addrlen);
 }
 
-/* What was asked for with all of an answer is that answer, and no less. */
+/* The result of a request with a complete entry is that entry, with nothing
+ * missing. */
 static bool is_same(const struct fi_info *asked, const struct fi_info *found)
 {
 	return has_same_domain(asked, found) && has_same_fabric(asked, found) &&
@@ -81,8 +82,8 @@ static void take_whole(struct fi_info *hints, const struct fi_info *given)
 	(void)hints, (void)given;
 }
 
-/* Leaves the fixed part of the hints alone, and what the application has to be
- * prepared for. */
+/* Clears the hints except for the fixed part, and the modes that the
+ * application supports. */
 static void clear(struct fi_info *hints)
 {
 	int mr_mode = hints->domain_attr->mr_mode;
@@ -103,7 +104,7 @@ static void clear(struct fi_info *hints)
 	free(hints->fabric_attr->name);
 	memset(hints->fabric_attr, 0, sizeof(*hints->fabric_attr));
 	hints->domain_attr->mr_mode = mr_mode;
-	/* Only who names it gets that one. */
+	/* Only a request that names it gets that one. */
 	if (provider && !strcmp(provider, "loopback"))
 		hints->fabric_attr->prov_name = provider;
 	else
@@ -300,7 +301,7 @@ static int print(const char *range)
 		int ret;
 
 		ct_draw_request((seed() << 32) + i, getenv("CT_PROVIDER"), &request);
-		/* What a crash leaves is the request that crashed. */
+		/* After a crash the last line is the request that crashed. */
 		printf("%lu|%s", i, request.text);
 		fflush(stdout);
 		ret = ct_ask(&request, &found);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * A peer is killed, again and again, in each phase of a transfer. What the
- * survivor has under way with it ends, it is told, and it goes on with another
- * peer that lives through all of it.
+ * A peer is killed, again and again, in each phase of a transfer. The
+ * survivor's operations with it end, it is informed, and it continues with
+ * another peer that lives through all of it.
  */
 #include <string.h>
 #include <sys/socket.h>
@@ -122,7 +122,7 @@ static void post_rx(struct side *side, struct op *op, uint64_t tag,
 	*op = (struct op) { .open = true };
 }
 
-/* Takes in what has ended. */
+/* Handles completions. */
 static void reap(struct side *side)
 {
 	struct ct_cq *cqs[] = { &side->peer->tx, &side->peer->rx };
@@ -137,7 +137,7 @@ static void reap(struct side *side)
 			REQUIRE(op->open);
 			op->open = false;
 			op->failed = end.err;
-			/* Nobody takes the notice back. */
+			/* The notice is not cancelled. */
 			side->gone |= end.err && (end.err != FI_ECANCELED ||
 						  op == &side->notice);
 			side->done += !end.err;
@@ -178,7 +178,7 @@ static void keep_busy(struct side *side, bool acts)
 	}
 }
 
-/* How many operations show that they are under way. */
+/* The number of operations that show that they are in progress. */
 static int enough(void)
 {
 	switch (plan.phase) {
@@ -196,7 +196,7 @@ static void open_memory(struct side *side)
 		       FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE);
 }
 
-/* Goes on until it is killed. */
+/* Continues until it is killed. */
 static void victim(int fd)
 {
 	struct ct_spec wanted = spec();
@@ -241,7 +241,8 @@ static bool told(int fd)
 	return recv(fd, &word, 1, MSG_DONTWAIT) == 1;
 }
 
-/* What still waits is nobody's: the application gets it back on demand. */
+/* Receives that still wait belong to no peer: the application can cancel them.
+ */
 static void take_back_receives(struct side *side)
 {
 	for (int i = 0; i < WINDOW; i++)
@@ -307,7 +308,7 @@ static void kill_one(struct ct_survivor *survivor, struct ct_child *child,
 		keep_busy(&side, acts);
 	ct_kill(child);
 
-	/* The survivor is told, ... */
+	/* The survivor is informed, ... */
 	if (rdm()) {
 		DRIVE_UNTIL(&side, acts, !side.notice.open);
 		REQUIRE(side.notice.failed);
@@ -316,7 +317,7 @@ static void kill_one(struct ct_survivor *survivor, struct ct_child *child,
 
 		REQUIRE(end.fid == &survivor->peer.ep->fid);
 	}
-	/* ... all that it had under way ends, ... */
+	/* ... all its operations end, ... */
 	side.gone = true;
 	DRIVE_UNTIL(&side, acts, !open_count(side.tx, WINDOW));
 	if (rdm())
@@ -327,7 +328,7 @@ static void kill_one(struct ct_survivor *survivor, struct ct_child *child,
 		OK(fi_close(&survivor->peer.ep->fid));
 		survivor->peer.ep = NULL;
 	}
-	/* ... and it goes on with others. */
+	/* ... and it continues with others. */
 	ct_exchange(survivor, 'b');
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* A peer is killed while it connects or is connected to. Whoever had to do with
- * it is told, and goes on with another peer. */
+/* A peer is killed while it connects or is connected to. The other side is
+ * informed, and continues with another peer. */
 #include <unistd.h>
 
 #include "check.h"
@@ -12,7 +12,7 @@ enum { ROUNDS = 20 };
 
 static struct plan {
 	bool victim_acts;		/* or else the survivor does */
-	bool drives;			/* its request gets a chance to be taken in */
+	bool drives;			/* its request may arrive */
 } plan;
 
 struct op {
@@ -46,7 +46,7 @@ static void send_to_all(struct ct_survivor *survivor, struct op *ops,
 	}
 }
 
-/* They end, and the steady peer is there still. */
+/* They end, and the steady peer is still connected. */
 static void all_end(struct ct_survivor *survivor)
 {
 	struct ct_peer *peer = &survivor->peer;
@@ -62,7 +62,7 @@ static void all_end(struct ct_survivor *survivor)
 	ct_exchange(survivor, 'c');
 }
 
-/* Begins to connect, or waits to be connected to, and does nothing more. */
+/* Starts to connect, or waits to be connected to, and does nothing more. */
 static void shy_victim(int fd)
 {
 	struct ct_spec wanted = spec();
@@ -166,14 +166,15 @@ static void connecting(void)
 	}
 	if (rdm()) {
 		send_to_all(&survivor, under_way, victims);
-		/* Their requests are taken in at any time around their death. */
+		/* Their requests are processed at any time around their death.
+		 */
 		for (int i = 0; i < ROUNDS; i++) {
 			ct_kill(&children[i]);
 			if (plans[i].drives)
 				ct_progress(&survivor.peer);
 		}
 		all_end(&survivor);
-		/* Where the victim had connected a message may have left. */
+		/* If the victim had connected, a message may have been sent. */
 		for (int i = 0; i < ROUNDS; i++)
 			REQUIRE(under_way[i].failed || plans[i].victim_acts);
 	}

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
  * Every call from where a thread, a process or a caller ends: destructors of
- * thread-specific data, in each of their rounds, those of thread_local objects of C++,
- * exit handlers, destructors of libraries that are closed or that the process ends with.
+ * thread-specific data, in each of their rounds, those of thread_local objects
+ * of C++, exit handlers, destructors of libraries that are closed or that the
+ * process ends with.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -40,7 +41,7 @@ static void destroy(void *arg)
 		use_all();
 }
 
-/* What the library keeps of this thread is there before it ends. */
+/* The library's state of this thread exists before it ends. */
 static void use_before(void)
 {
 	struct ct_pair first;
@@ -71,7 +72,8 @@ static void in_destructors(void)
 	REQUIRE(!pthread_key_delete(key));
 }
 
-/* What the destructor of a thread_local object is registered with, of the C library. */
+/* The C library's function that registers the destructor of a thread_local
+ * object. */
 extern int __cxa_thread_atexit_impl(void (*function)(void *), void *object,
 				    void *dso);
 extern void *__dso_handle;
@@ -170,8 +172,8 @@ static void leave_caller(void) { (void)load_caller(); }
 static void caller_stays(void) { in_process(leave_caller); }
 static void library_ends(void) { variants(caller_stays); }
 
-/* What was opened by the caller that is gone is used by the program, and the other way
- * round; a thread that it has used ends after it. */
+/* Objects that the closed caller opened are used by the program, and the other
+ * way round; a thread that it has used ends after it. */
 static void *close_caller(void *library)
 {
 	use_before();
@@ -181,7 +183,7 @@ static void *close_caller(void *library)
 	} else {
 		struct late_caller *caller = dlsym(library, "late_caller");
 
-		/* The program gets what the caller has opened. */
+		/* The program gets the objects that the caller has opened. */
 		pair = caller->pair;
 		pair.a.partner = &pair.b;
 		pair.b.partner = &pair.a;
@@ -203,7 +205,7 @@ static void caller_leaves(void)
 	has_own = true;
 	REQUIRE(!pthread_create(&thread, NULL, close_caller, load_caller()));
 	REQUIRE(!pthread_join(thread, NULL));
-	/* It does nothing, and what it has opened is used. */
+	/* It does nothing, and its objects are used. */
 	ends_in = 0;
 	has_own = false;
 	REQUIRE(!pthread_create(&thread, NULL, close_caller, load_caller()));

@@ -49,7 +49,8 @@ static int shared_files(void)
 
 	if (!dir)
 		return 0;
-	/* Only what this process made: others come and go meanwhile. */
+	/* Only those of this process: others appear and disappear in the
+	 * meantime. */
 	while ((entry = readdir(dir))) {
 		char pid[32];
 
@@ -60,7 +61,7 @@ static int shared_files(void)
 	return count;
 }
 
-/* Memory checkers keep what is freed, and look for leaks themselves. */
+/* Memory checkers keep freed memory, and check for leaks themselves. */
 static bool under_memory_checker(void)
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -72,8 +73,8 @@ static bool under_memory_checker(void)
 #endif
 }
 
-/* What leaks grows all the time. What the allocator keeps comes in a step, at
- * some time or other: the least growth of several parts of the time counts. */
+/* A leak grows all the time. Memory that the allocator keeps grows in steps,
+ * at some time: the least growth of several periods counts. */
 static void cycles(void (*cycle)(int round), int count)
 {
 	enum { PARTS = 4 };
@@ -97,7 +98,8 @@ static void cycles(void (*cycle)(int round), int count)
 			resident = now;
 		}
 	}
-	/* A thread of the library may be a moment late to let go. */
+	/* A thread of the library may be a moment late in freeing its
+	 * resources. */
 	for (int i = 0; i < 100 && open_descriptors() > descriptors; i++)
 		usleep(10000);
 	CHECK(open_descriptors() <= descriptors, "descriptors");
@@ -145,7 +147,8 @@ static void open_transfer_close(void)
 	cycles(whole, ct_times(CYCLES));
 }
 
-/* Closed with work in flight: what was queued goes with the endpoint. */
+/* Closed with operations in progress: queued messages are freed with the
+ * endpoint. */
 static void abandoned(int round)
 {
 	static struct fi_context2 contexts[16];
@@ -235,7 +238,7 @@ static void addresses(void)
 	cycles(address, ct_times(CYCLES * 10));
 }
 
-/* Connections that are refused or rejected leave nothing behind. */
+/* Connections that are refused or rejected leave nothing allocated. */
 static void rejection(int round)
 {
 	static struct ct_pair pair;

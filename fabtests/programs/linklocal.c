@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* Endpoints at a link-local IPv6 address, which means nothing without the
+/* Endpoints at a link-local IPv6 address, which is valid only with the
  * interface that its scope names. */
 #include <arpa/inet.h>
 #include <net/if.h>
@@ -137,7 +137,7 @@ static void open_ends(struct ends *ends, const char *address, const char *prefix
 	ends->peers[1].partner = &ends->peers[0];
 }
 
-/* What an end is called, from the other side of link `i`. */
+/* The address of an end, from the other side of link `i`. */
 static struct sockaddr_in6 far_name(int fd, const char *prefix, int i)
 {
 	struct sockaddr_in6 name;
@@ -161,7 +161,7 @@ static void tell_name(int fd, struct fid *fid)
 static unsigned char places[2][LENGTH];
 static struct fi_context2 rx_contexts[2], tx_contexts[2];
 
-/* Messages on both links, of which each says which one it is on. */
+/* Messages on both links, each of which names its link. */
 static void receive_both(struct ends *ends, size_t len, unsigned seed)
 {
 	for (int i = 0; i < 2; i++)
@@ -234,8 +234,8 @@ static void far_ends(int fd)
 	close_ends(&ends);
 }
 
-/* A peer is whom its interface leads to, even if all else of its address is that of
- * another one. */
+/* A peer is identified by its interface, even if everything else in its
+ * address is the same as in another one's. */
 static void two_links(void)
 {
 	struct ends ends = { 0 };

@@ -198,7 +198,7 @@ static void kinds_apart(void)
 	ct_close_pair(&pair);
 }
 
-/* A receive that names a source takes only what that one sent. */
+/* A receive that names a source takes only messages of that source. */
 static void directed_of(bool tagged)
 {
 	struct ct_spec spec = {
@@ -247,7 +247,7 @@ static void directed_of(bool tagged)
 		}
 		CHECK(true, expected ? "expected" : "unexpected");
 	}
-	/* One that nobody will serve stays. */
+	/* A receive that never matches stays posted. */
 	m.context = &rx_context[2];
 	m.from = third_addr;
 	POST(&pair.b, ct_recv(&pair.b, CT_RECVV, &m));
@@ -385,8 +385,8 @@ static void multi_receive_tagged(void)
 	multi_receive_of(true, true);
 }
 
-/* A message that does not fit into what is left goes to the next buffer or is
- * cut; either way the buffer before it keeps what it has. */
+/* A message that does not fit into the rest of a buffer goes to the next
+ * buffer or is truncated; either way the buffer before it is unchanged. */
 static void multi_receive_too_large(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG | FI_MULTI_RECV };
@@ -433,7 +433,7 @@ static void post_peek(struct ct_pair *pair, int i, uint64_t tag,
 	POST(&pair->b, ct_recv(&pair->b, CT_RECVMSG, &m));
 }
 
-/* A peek that finds nothing says so and leaves nothing behind. */
+/* A peek that finds nothing reports that and has no other effect. */
 static void peek_nothing(void)
 {
 	struct ct_completion err;
@@ -469,7 +469,7 @@ static void leave_message(struct ct_pair *pair, struct ct_memory *out,
 		ct_progress(&pair->a);
 }
 
-/* Peeks until the message is there: arrival takes its time. */
+/* Peeks until the message has arrived. */
 static struct ct_completion peek(struct ct_pair *pair, uint64_t tag,
 				 uint64_t ignore, uint64_t flags)
 {
@@ -524,7 +524,7 @@ static void peek_found_of(size_t len, const char *name)
 	receive_left(&pair, &in, tagged_receive(1, 0x77, 0), len, 2);
 	CHECK(true, "peek-%s", name);
 
-	/* A claimed message is the claimer's alone. */
+	/* A claimed message belongs to the claimer only. */
 	leave_message(&pair, &out, 0x77, len);
 	done = peek(&pair, 0x77, 0, FI_PEEK | FI_CLAIM);
 	REQUIRE(done.len == len);
@@ -554,7 +554,7 @@ static void peek_found_of(size_t len, const char *name)
 	ct_done(&pair.a, &pair.a.tx, &tx_context[0]);
 	CHECK(true, "claim-discard-%s", name);
 
-	/* And the line is as good as before. */
+	/* And the connection still works. */
 	leave_message(&pair, &out, 1, len);
 	receive_left(&pair, &in, tagged_receive(2, 1, 0), len, 2);
 	ct_memory_close(&out);

@@ -170,7 +170,7 @@ static void tagged_vectors(void)
 	all_vectors(true);
 }
 
-/* Many messages in flight at once arrive once each and in order. */
+/* Many messages in flight arrive once each and in order. */
 static void burst_of(bool tagged, bool expected)
 {
 	enum { COUNT = 200, SIZE = 200 };
@@ -233,7 +233,8 @@ static void tagged_burst_unexpected(void)
 	burst_of(true, false);
 }
 
-/* Both directions at once, both sides with sends and receives pending. */
+/* Both directions at the same time, both sides with sends and receives
+ * pending. */
 static void crossing(void)
 {
 	enum { SIZE = 300000 };
@@ -273,7 +274,7 @@ static void crossing(void)
 	ct_close_pair(&pair);
 }
 
-/* The receive names less than what came: the rest is dropped and counted. */
+/* The receive is shorter than the message: the rest is dropped and counted. */
 static void truncation_of(bool tagged, bool expected, size_t sent, size_t room)
 {
 	struct fi_context2 tx_context, rx_context;
@@ -317,7 +318,7 @@ static void truncation_of(bool tagged, bool expected, size_t sent, size_t room)
 	      expected ? "" : "-unexpected");
 	ct_done(a, &a->tx, &tx_context);
 
-	/* The connection goes on. */
+	/* The connection continues. */
 	transfer(&bench, CT_SEND, CT_RECV, 100, 1, true);
 	teardown(&bench);
 }
@@ -437,7 +438,7 @@ static void to_self(void)
 	ct_close_peer(&self);
 }
 
-/* Everything unexpected that was sent is there when receives come late. */
+/* All unexpected messages are available when receives are posted late. */
 static void many_unexpected_of(bool tagged, size_t size, int count)
 {
 	static struct fi_context2 tx_context[4096], rx_context;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* Memory regions: registration calls, keys, and what remote access may do. */
+/* Memory regions: registration calls, keys, and the limits of remote access. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -166,8 +166,8 @@ static void keys(void)
 	}
 }
 
-/* After a refused access the two sides can go on: at once, or after the
- * connection has been made anew (RDM). */
+/* After a refused access the two sides can continue: immediately, or after the
+ * connection has been re-established (RDM). */
 static void after_refusal(void)
 {
 	static struct fi_context2 tx_context, rx_context;
@@ -226,7 +226,8 @@ static void requested_key(void)
 
 static void want_provider_keys(struct fi_info *hints)
 {
-	/* Only this mode and what goes with it, so that it is worth having. */
+	/* Only this mode and those that belong to it, so that it has an
+	 * effect. */
 	hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED |
 				      FI_MR_PROV_KEY;
 }
@@ -273,7 +274,7 @@ static void provider_keys(void)
 	ct_close_peer(&peer);
 }
 
-/* fi_mr_regattr and fi_mr_regv do what fi_mr_reg does. */
+/* fi_mr_regattr and fi_mr_regv register like fi_mr_reg. */
 static void calls(void)
 {
 	struct ct_memory local, remote;
@@ -376,7 +377,7 @@ static void arguments(void)
 	ct_close_peer(&peer);
 }
 
-/* The raw form of a key works where plain keys do. */
+/* The raw form of a key works like plain keys. */
 static void raw_key(void)
 {
 	struct ct_memory local, remote;
@@ -428,7 +429,7 @@ static void refresh(void)
 	ct_close_peer(&peer);
 }
 
-/* Many regions at once, each under its own key. */
+/* Many regions at the same time, each with its own key. */
 static void many(void)
 {
 	enum { COUNT = 2000 };
@@ -453,7 +454,7 @@ static void many(void)
 	ct_close_pair(&pair);
 }
 
-/* Old memory registration modes come back as they were asked for. */
+/* Old memory registration modes are returned as they were requested. */
 static void basic(struct fi_info *hints)
 {
 	hints->domain_attr->mr_mode = 1 << 0;	/* FI_MR_BASIC */

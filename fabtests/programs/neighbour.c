@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Two processes of one host. What they share memory for, or what one can copy
- * from the other's, does not pass through the network, which is the test's own
- * and counts; all else does, and arrives all the same.
+ * Two processes of one host. Data for which they share memory, or that one can
+ * copy from the other, does not pass through the network, which is the test's
+ * own and counts; everything else does, and arrives all the same.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -24,7 +24,7 @@
 
 enum { ROOM = 4 << 20, NOBODY = 65534 };
 
-/* What the two processes do. */
+/* The plan of the two processes. */
 static struct plan {
 	bool is_copied;
 	bool other_user;
@@ -33,7 +33,7 @@ static struct plan {
 	bool by_socket;
 } plan;
 
-/* One of the two, and what it knows of the other. */
+/* One of the two processes, and its knowledge of the other. */
 struct side {
 	struct ct_peer peer;
 	struct ct_memory memory;
@@ -95,8 +95,8 @@ static void write_back(struct side *side)
 	ct_done(peer, &peer->tx, &context);
 }
 
-/* Lets itself be read and written, and writes when it is asked to, until it is
- * told to leave. */
+/* Permits reads and writes of its memory, and writes on request, until told to
+ * leave. */
 static void owner(int fd)
 {
 	static struct side side;
@@ -160,7 +160,7 @@ static void read_all(struct side *side, size_t len, size_t pieces,
 	REQUIRE(ct_holds(side->memory.data, len, seed));
 }
 
-/* Writes, and reads back what was written. */
+/* Writes, and reads the written data back. */
 static void write_all(struct side *side, size_t len, size_t pieces,
 		      size_t remote_pieces, unsigned seed)
 {
@@ -169,8 +169,8 @@ static void write_all(struct side *side, size_t len, size_t pieces,
 	read_all(side, len, remote_pieces, pieces, seed);
 }
 
-/* Skips the test where the system keeps the memory of the child from this
- * process. */
+/* Skips the test if the system does not permit this process to access the
+ * memory of the child. */
 static void need_permission(const struct ct_child *child)
 {
 	static long word;
@@ -209,8 +209,8 @@ static void end(struct side *side, struct ct_child *child)
 	ct_join(child);
 }
 
-/* Whether reads come to bypass the network: the two have to get to know each
- * other first. */
+/* Whether reads come to bypass the network: the two have to prove their
+ * identity first. */
 static bool is_bypassed(struct side *side)
 {
 	for (int i = 0; i < 20; i++) {
@@ -256,7 +256,7 @@ static void copied_large(void)
 		write_all(&side, ROOM - seed, 1 + seed % local,
 			  1 + seed % remote, seed);
 	CHECK(passed() - before < ROOM, "writes");
-	/* What is small goes through the network, among the rest. */
+	/* Small transfers go through the network, among the others. */
 	for (unsigned seed = 20; seed < 40; seed++) {
 		if (seed % 8 == 0)
 			be_written(&side, &child);
@@ -267,7 +267,7 @@ static void copied_large(void)
 	end(&side, &child);
 }
 
-/* What is small bypasses the network, too. */
+/* Small transfers bypass the network, too. */
 static void shared(bool is_copied)
 {
 	struct ct_child child;
@@ -293,8 +293,8 @@ static void copied(void)
 	shared(true);
 }
 
-/* One copies nothing from the other, so everything takes the memory that they
- * share. */
+/* Neither copies from the other, so everything goes through the shared memory.
+ */
 static void passed_on(void)
 {
 	plan.reads_nothing = true;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Calls that have nothing to do, or are given something without a meaning, and that
- * programs make all the same: fi_cancel of what is over, flags that there are not,
- * atomic operations of no elements.
+ * Calls without an effect, or with arguments without a meaning, that programs
+ * make all the same: fi_cancel of completed operations, flags that do not
+ * exist, atomic operations of no elements.
  */
 #include <string.h>
 
@@ -16,7 +16,8 @@
 
 static struct fi_context2 tx_context[64], rx_context[64];
 
-/* fi_cancel of what is over, on its way, or was never there says nothing. */
+/* fi_cancel of an operation that is complete, in progress, or never existed
+ * reports nothing. */
 static void cancel(void)
 {
 	struct ct_spec spec = { 0 };
@@ -91,7 +92,8 @@ static void cancel_passive(void)
 	ct_close_peer(&peer);
 }
 
-/* fi_trywait where there is nothing to wait with says what there is to read. */
+/* fi_trywait without a wait object returns whether there is something to read.
+ */
 static void trywait(void)
 {
 	struct ct_spec spec = { .wait = FI_WAIT_NONE, .counters = FI_RECV };
@@ -123,7 +125,7 @@ static void trywait(void)
 	ct_close_pair(&pair);
 }
 
-/* There are no flags: nothing is made of them. */
+/* There are no flags: they are ignored. */
 static void shutdown_flags(void)
 {
 	struct ct_spec spec = { 0 };
@@ -203,7 +205,7 @@ static void tagged_one_each_by_default(void)
 	tagged_one_each_of(true);
 }
 
-/* Access flags and flags of regions that mean nothing are ignored. */
+/* Access flags and flags of regions without a meaning are ignored. */
 static void regions(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG | FI_RMA };
@@ -321,7 +323,7 @@ static void atomics_of_nothing(void)
 						   &local.desc, 1, &out, NULL,
 						   1, FI_COMPLETION));
 	POST(a, fi_inject_atomic(a->ep, local.data, 0, AT, FI_SUM));
-	/* One behind it that does something. */
+	/* A later one that has an effect. */
 	memset(local.data, 0, 64);
 	NOTHING("inject", fi_atomic(a->ep, local.data, 1, local.desc, AT,
 				    FI_SUM, context));
@@ -331,7 +333,8 @@ static void atomics_of_nothing(void)
 	ct_close_pair(&pair);
 }
 
-/* What shm makes of flags of calls that take none: nothing, as the C library's. */
+/* shm ignores flags of calls that have none, as the C library's provider does.
+ */
 static void unused_flags(void)
 {
 	struct ct_spec spec = { 0 };

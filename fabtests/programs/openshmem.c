@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * What Sandia OpenSHMEM does by default: each process has one endpoint, which is
- * enabled with a queue of selective completions, and then bound to its counters. It
- * puts, gets and updates memory of the other process, and waits for its own
- * operations with the counters alone.
+ * The default behaviour of Sandia OpenSHMEM: each process has one endpoint,
+ * which is enabled with a queue of selective completions, and then bound to
+ * its counters. It puts, gets and updates memory of the other process, and
+ * waits for its own operations with the counters only.
  */
 #include <string.h>
 
@@ -20,7 +20,7 @@
 
 /* The symmetric heap of a process. */
 struct heap {
-	uint64_t arrived;		/* barriers that the other one has come to */
+	uint64_t arrived;		/* barriers reached by the other */
 	uint64_t sum, ticket;
 	unsigned char put[BLOCK], shorts[SHORT], get[BLOCK];
 };
@@ -33,7 +33,7 @@ struct pe {
 	uint64_t puts, gets, barriers;	/* that have been issued */
 };
 
-/* What the two tell each other before they use the network. */
+/* The data that the two exchange before they use the network. */
 struct card {
 	unsigned char name[256];
 	uint64_t addr, key;

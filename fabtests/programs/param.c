@@ -147,7 +147,7 @@ static void list(void)
 	fi_freeparams(params);
 }
 
-/* Runs with standard error in a file and returns what was written there. */
+/* Runs with standard error in a file and returns its contents. */
 static void capture(void (*run)(void), char *out, size_t size)
 {
 	char path[] = "/tmp/ct-param-XXXXXX";

@@ -13,7 +13,7 @@
 
 static struct fi_context2 tx_context, rx_context;
 
-/* What side b reports comes here, as the owner's functions see it. */
+/* The reports of side b, as the owner's functions get them. */
 struct owner {
 	struct fid_peer_cq cq;
 	struct fid_peer_cntr cntr;
@@ -124,7 +124,7 @@ static void drive(struct owner *owner)
 
 #define UNTIL_DRIVEN(owner, a, cond) UNTIL(a, (drive(owner), (cond)))
 
-/* An endpoint whose queues are all the owner's, and one that talks to it. */
+/* An endpoint whose queues all belong to the owner, and its peer. */
 static void setup(struct ct_pair *pair, struct owner *owner)
 {
 	struct ct_spec spec = { .one_cq = true };
@@ -213,7 +213,7 @@ static void queues(void)
 	teardown(&pair, &owner);
 }
 
-/* What there is to read is with the owner. */
+/* Completions are read from the owner only. */
 static void nothing_to_read(void)
 {
 	struct fi_cq_tagged_entry entry;
@@ -315,7 +315,8 @@ static void events_of_one_library(void)
 	ct_close_pair(&pair);
 }
 
-/* What a provider does not import is refused: the owner would wait for ever. */
+/* Objects that a provider does not import are refused: the owner would wait
+ * for ever. */
 static void refused(void)
 {
 	struct fid_peer_srx peer_srx = { .owner_ops = NULL };

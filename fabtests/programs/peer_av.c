@@ -9,7 +9,7 @@
 #include "transfer.h"
 #include "wait.h"
 
-/* The owner's vector, and what it lends to one peer. */
+/* The owner's vector, and the context for one peer. */
 struct owner {
 	struct fid_peer_av lent;
 	size_t count;
@@ -57,12 +57,12 @@ static int import(struct fid_domain *domain, struct owner *owner,
 	struct fi_av_attr attr = { .flags = FI_PEER };
 	int ret = fi_av_open(domain, &attr, av, &context);
 
-	/* It may be read during the call alone. */
+	/* It may be read only during the call. */
 	memset(&context, 0xee, sizeof(context));
 	return ret;
 }
 
-/* An endpoint whose vector is the owner's. */
+/* An endpoint with the owner's vector. */
 static void open_peer(struct ct_peer *peer, struct owner *owner,
 		      struct fid_fabric *fabric)
 {
@@ -77,7 +77,7 @@ static void open_peer(struct ct_peer *peer, struct owner *owner,
 	ct_open_ep(peer, peer->info);
 }
 
-/* What the owner does when it has inserted an address as this number. */
+/* The owner's action after it has inserted an address with this index. */
 static void forward(struct ct_peer *peer, struct ct_peer *to, fi_addr_t number)
 {
 	unsigned char name[256];
@@ -155,7 +155,8 @@ static void arguments(void)
 	ct_close_peer(&peer);
 }
 
-/* What cannot be imported is refused, not taken for a vector of one's own. */
+/* Objects that cannot be imported are refused, not replaced by a vector of the
+ * peer's own. */
 static void refused(void)
 {
 	struct fi_peer_av_context context = { .size = sizeof(context) };
@@ -166,7 +167,7 @@ static void refused(void)
 	struct fid_av *av;
 
 	ct_open_domain(&peer, &spec, ct_getinfo(&spec), NULL, NULL);
-	/* With nothing to import it is a vector of its own. */
+	/* Without an object to import it is a vector of its own. */
 	CHECK(!fi_av_open(peer.domain, &attr, &av, NULL), "no-context");
 	OK(fi_close(&av->fid));
 	CHECK(fi_av_open(peer.domain, &attr, &av, &context) == -FI_EINVAL,

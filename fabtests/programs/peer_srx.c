@@ -266,7 +266,7 @@ static void setup(struct bench *bench)
 	setup_between(bench, true);
 }
 
-/* Nothing that the peer had is left with it. */
+/* Nothing of the peer is left. */
 static void teardown(struct bench *bench)
 {
 	ct_memory_close(&bench->in);
@@ -306,7 +306,7 @@ static void received(struct bench *bench, int nth, int context, size_t offset,
 	REQUIRE(ct_holds(bench->in.data + offset, len, seed));
 }
 
-/* Small messages and large ones, each kind before and behind its receive. */
+/* Small messages and large ones, each kind before and after its receive. */
 static void messages(bool tagged, size_t len)
 {
 	struct bench bench;
@@ -415,7 +415,8 @@ static void truncated(void)
 	teardown(&bench);
 }
 
-/* The owner hears whose message waits as soon as the address is inserted. */
+/* The owner is informed of the source of a waiting message as soon as the
+ * address is inserted. */
 static void learnt(void)
 {
 	unsigned char name[256];
@@ -438,7 +439,7 @@ static void learnt(void)
 	teardown(&bench);
 }
 
-/* What nobody received goes with the endpoint. */
+/* Unreceived messages are freed with the endpoint. */
 static void closed(void)
 {
 	struct bench bench;
@@ -450,7 +451,7 @@ static void closed(void)
 	teardown(&bench);
 }
 
-/* Receives are posted to the owner alone. */
+/* Receives are posted to the owner only. */
 static void no_receives(void)
 {
 	struct fid_ep *ep[2];

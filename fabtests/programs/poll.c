@@ -59,7 +59,7 @@ static void poll_set(void)
 	OK(fi_poll_add(set, &pair.b.tx.fid->fid, 0));
 	EXPECT(fi_poll(set, contexts, 4), 0);
 	exchange(&pair, 0);
-	/* The context of a queue is what fi_cq_open was given. */
+	/* The context of a queue is the one given to fi_cq_open. */
 	until_reported(set, &pair.b.rx, &pair.a);
 	ct_done(&pair.b, &pair.b.rx, &rx_context[0]);
 	ct_done(&pair.a, &pair.a.tx, &tx_context[0]);
@@ -100,7 +100,7 @@ static void poll_counters(void)
 	cntr = pair.b.cntr[CT_CNTR_RECV];
 	cntr->fid.context = &pair.b.cntr;
 	OK(fi_poll_add(set, &cntr->fid, 0));
-	/* What came before it was added may be reported once. */
+	/* Completions from before it was added may be reported once. */
 	fi_poll(set, contexts, 2);
 	EXPECT(fi_poll(set, contexts, 2), 0);
 	exchange(&pair, 0);
@@ -180,7 +180,7 @@ static void wait_set_of(enum fi_wait_obj object)
 	pthread_join(thread, NULL);
 	ct_driver_stop(driver);
 	CHECK(b.rx.stash[b.rx.first].context == &rx_context[0], "woken");
-	/* The queue keeps what it waits with, and does not keep the set. */
+	/* The queue keeps its wait object, and does not keep the set open. */
 	OK(fi_close(&set->fid));
 	OK(fi_close(&b.ep->fid));
 	OK(fi_close(&b.rx.fid->fid));

@@ -194,7 +194,7 @@ static void stream_side(int fd, bool parent)
 					 round * WINDOW + (unsigned)i));
 		}
 	}
-	/* Nobody leaves before the other has everything. */
+	/* Neither side leaves before the other has received everything. */
 	ct_tell(fd, "x", 1);
 	ct_hear(fd, &(char) { 0 }, 1);
 	ct_memory_close(&memory);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
  * One side sends numbered messages to the other while the connection between
- * them breaks again and again. Each message arrives once, whole and in order,
- * or is lost; one that is reported as delivered is not lost, and endpoints
- * that need no connections of their own (RDM) go on without help.
+ * them breaks again and again. Each message arrives once, complete and in
+ * order, or is lost; one that is reported as delivered is not lost, and
+ * endpoints that need no connections of their own (RDM) continue without help.
  *
  * CT_SEED=<number> repeats the one run that a failure names.
  */
@@ -199,7 +199,7 @@ static void run_one(uint64_t seed)
 		}
 	}
 	DRIVE_UNTIL(all_ended());
-	/* By now there is a connection, or there will be. */
+	/* By now there is a connection, or there will be one. */
 	DRIVE_UNTIL(send_one(true));
 	DRIVE_UNTIL(all_ended());
 	for (int i = 0; i < world.count; i++)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* Access to memory that is not permitted fails alone: what is behind it arrives. */
+/* Access to memory that is not permitted fails by itself: later messages
+ * arrive. */
 #include <rdma/fi_atomic.h>
 #include <string.h>
 
@@ -10,12 +11,12 @@
 #include "wait.h"
 
 #define SIZE 4096
-#define LONG 300000		/* more than leaves at once */
-#define BEHIND 3		/* messages behind each access */
+#define LONG 300000		/* more than one call sends */
+#define BEHIND 3		/* messages after each access */
 
 static struct fi_context2 context, tx_context[BEHIND], rx_context[BEHIND];
 
-/* What is wrong with an access, and how its initiator may hear of it. */
+/* The fault of an access, and how its initiator may be informed. */
 struct wrong {
 	const char *name;
 	uint64_t access;	/* of the region */
@@ -74,8 +75,9 @@ static void teardown(struct bench *bench)
 }
 
 /*
- * An access has just been posted. Sends behind it, which have to be received; the access
- * completes if it says so, with an error if that waits for the target.
+ * An access has just been posted. Sends messages after it, which have to be
+ * received; the access completes as its flags say, with an error if it waits
+ * for the target.
  */
 static void goes_on(struct bench *bench, bool completes, bool waits)
 {

@@ -167,7 +167,7 @@ static void vectors(void)
 	teardown(&bench);
 }
 
-/* The forms that say how long either side is. */
+/* The forms with a length for either side. */
 static const enum ct_rma_form sided[] = {
 	CT_READMSG, CT_WRITEMSG, CT_WRITEMSG_DATA, CT_WRITEMSG_INJECT,
 };
@@ -203,7 +203,7 @@ static ssize_t uneven(struct bench *bench, enum ct_rma_form form, size_t here,
 			  fi_writemsg(a->ep, &msg, flags | FI_COMPLETION));
 }
 
-/* As many bytes are moved as there are on the side that has fewer. */
+/* As many bytes are moved as the shorter side has. */
 static void even_out(struct bench *bench, enum ct_rma_form form, size_t here,
 		     size_t there, size_t pieces)
 {
@@ -228,7 +228,8 @@ static void even_out(struct bench *bench, enum ct_rma_form form, size_t here,
 	REQUIRE(ct_is_all(to + len, GUARD, 0xee));
 }
 
-/* What is longer there than here is accessed as far as the local length. */
+/* A remote range that is longer than the local one is accessed up to the local
+ * length. */
 static void remote_longer(void)
 {
 	struct bench bench;
@@ -250,7 +251,8 @@ static void remote_longer(void)
 	teardown(&bench);
 }
 
-/* A read brings what there is; a write has no place for the rest. */
+/* A read returns the bytes that exist; the rest of a write has no destination.
+ */
 static void remote_shorter(void)
 {
 	static struct fi_context2 context;
@@ -331,8 +333,8 @@ static void behind_messages(struct fi_info *hints)
 	hints->tx_attr->msg_order = FI_ORDER_WAS;
 }
 
-/* Who looks at the memory alone, and finds there what was written, has received what was
- * sent before. */
+/* An application that reads only the memory, and finds written data there, has
+ * received the messages sent before. */
 static void write_after_send(void)
 {
 	static struct fi_context2 write_context, tx_context, rx_context;

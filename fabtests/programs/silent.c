@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * A peer's host falls silent: nothing comes back, not even that the connection
- * is gone. Operations end with an error all the same, and things go on when the
- * host is back.
+ * A peer's host becomes unreachable without any message, not even the end of
+ * the connection. Operations end with an error all the same, and communication
+ * continues when the host is back.
  */
 #include <stdlib.h>
 
@@ -48,7 +48,7 @@ static void open_pair(struct ct_pair *pair)
 	ct_warm_up(pair);
 }
 
-/* The operation ends, and the host comes back. */
+/* The operation ends, and the host returns. */
 static void ends(struct ct_pair *pair, bool was_delivered)
 {
 	struct ct_peer *a = &pair->a, *b = &pair->b;
@@ -72,7 +72,7 @@ static void ends(struct ct_pair *pair, bool was_delivered)
 	ct_close_pair(pair);
 }
 
-/* What is on its way is not acknowledged. */
+/* Data in flight is not acknowledged. */
 static void in_flight(void)
 {
 	struct ct_pair pair;
@@ -83,7 +83,7 @@ static void in_flight(void)
 	ends(&pair, false);
 }
 
-/* Everything was acknowledged, and the answer never comes. */
+/* Everything was acknowledged, and the answer never arrives. */
 static void awaited(void)
 {
 	struct ct_pair pair;
@@ -95,7 +95,7 @@ static void awaited(void)
 	ends(&pair, true);
 }
 
-/* A host that only has a peer which takes nothing in is not silent. */
+/* A host whose process only does not read is not considered unreachable. */
 static void busy(void)
 {
 	enum { LEN = 64 << 20 };

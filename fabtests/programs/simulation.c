@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Two endpoints doing anything in any order, all of it drawn from one seed:
- * what they post, which of them makes progress, how many bytes get through
- * (MSG). Every message must be delivered once, in order and intact, and every
- * operation must complete once; the model says what meets what.
+ * Two endpoints that do anything in any order, all of it derived from one
+ * seed: the operations they post, which of them makes progress, how many bytes
+ * get through (MSG). Every message must be delivered once, in order and
+ * unchanged, and every operation must complete once; the model predicts the
+ * matches.
  *
  * CT_SEED=<number> repeats the one run that a failure names, CT_RUNS=<number>
  * does more of them.
@@ -29,16 +30,16 @@ enum {
 	MIN_MULTI = 512,		/* no message to a multi-receive is longer */
 };
 
-/* What a scenario has beyond messages that fit. */
+/* The properties of a scenario besides messages that fit. */
 struct scenario {
 	uint64_t caps;
 	size_t longest;
 	bool truncation, cancel, peek, relay, breaks;
 	bool handshake;			/* is cut into pieces, too */
-	bool squeezed;			/* little is kept of what nobody receives */
+	bool squeezed;			/* few messages are buffered */
 };
 
-/* One endpoint and what it has under way. */
+/* One endpoint and its operations in progress. */
 struct side {
 	struct ct_peer *peer;
 	struct side *other;
@@ -46,7 +47,7 @@ struct side {
 	struct ct_slots slots;		/* that the other reads and writes */
 	struct ct_access accesses[ACCESSES];
 	int access_count, accesses_open;
-	/* A peek under way: what it is for, and its answer. */
+	/* A peek in progress: its purpose, and its answer. */
 	struct fi_context2 peek_context;
 	bool peek_open, peek_found;
 	struct ct_completion peek_answer;
@@ -94,7 +95,8 @@ static void sent_completed(struct world *world, struct ct_sent *sent,
 	REQUIRE(done->flags & (sent->tagged ? FI_TAGGED : FI_MSG));
 }
 
-/* The message must be the one that the model says, whole and unharmed. */
+/* The message must be the one that the model predicts, complete and unchanged.
+ */
 static void message_delivered(struct ct_posted *posted,
 			      const struct ct_completion *done)
 {
@@ -132,7 +134,7 @@ static void receive_completed(struct world *world, struct ct_posted *posted,
 	if (!posted->multi || done->flags & ~FI_MULTI_RECV)
 		message_delivered(posted, done);
 	posted->released = !posted->multi || done->flags & FI_MULTI_RECV;
-	/* A multi-receive buffer comes back when it is full, not before. */
+	/* A multi-receive buffer is released when it is full, not before. */
 	REQUIRE(!posted->multi || !posted->released ||
 		(posted->closed && posted->delivered == posted->messages));
 }
@@ -178,7 +180,7 @@ static void completed(struct world *world, struct side *side,
 	}
 }
 
-/* Reads at most so many completions of each queue. */
+/* Reads at most this many completions of each queue. */
 static void progress(struct world *world, struct side *side, int most)
 {
 	struct ct_cq *queues[] = { &side->peer->tx, &side->peer->rx };
@@ -495,7 +497,8 @@ static void finish(struct world *world, struct side *side)
 	struct ct_lane *lane = &side->lane;
 
 	WORLD_UNTIL(world, ct_slots_placed(&side->slots));
-	/* What is still posted met nothing, and can be had back. */
+	/* Receives that are still posted matched nothing, and can be
+	 * cancelled. */
 	for (int i = 0; i < lane->posted_count; i++) {
 		struct ct_posted *posted = &lane->posted[i];
 
@@ -597,8 +600,8 @@ static void close_world(struct world *world)
 		ct_relay_close(world->relay);
 }
 
-/* The connection ends in the middle: what was under way completes, well or
- * badly, and both sides hear of it. */
+/* The connection ends during transfers: operations in progress complete,
+ * successfully or not, and both sides get events. */
 static void break_off(struct world *world)
 {
 	world->broken = true;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Processes that do everything to each other while they sleep in every way
- * there is: whoever is waited for has to wake them. A host stays while its
- * guests leave, or die, and come back; it sleeps meanwhile, too.
+ * Processes that exchange all kinds of operations while they sleep in every
+ * possible way: their peers have to wake them. A host stays while its guests
+ * leave, or die, and return; it sleeps meanwhile, too.
  *
- * CT_RUNS=<number> does it so often, CT_SEED=<number> once, as this number
- * draws it, CT_SEASONS=<number> with so many goings and comings.
+ * CT_RUNS=<number> repeats it that often, CT_SEED=<number> runs it once, with
+ * the sequence of events of this number, CT_SEASONS=<number> with this many
+ * seasons of guests.
  */
 #include <pthread.h>
 #include <stdlib.h>

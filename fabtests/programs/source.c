@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* The source of a message (FI_SOURCE) is the number that its peer has when the
- * message meets its receive, or FI_ADDR_NOTAVAIL (fi_cq(3), fi_av(3)): for each way to
- * receive, and where another process changes the vector. */
+/* The source of a message (FI_SOURCE) is the index of its peer at the time
+ * when the message is matched with its receive, or FI_ADDR_NOTAVAIL (fi_cq(3),
+ * fi_av(3)): for each way to receive, and if another process changes the
+ * vector. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,7 +23,7 @@ enum way {
 	PLAIN,
 	SHARED,			/* from a shared context */
 	MULTI,			/* into a buffer for many */
-	PEEK,			/* what was looked at with FI_PEEK */
+	PEEK,			/* found with FI_PEEK */
 	CLAIM,			/* and set aside with FI_CLAIM */
 };
 
@@ -77,7 +78,7 @@ static void receive(struct bench *bench, uint64_t tag, uint64_t flags)
 	POST(&bench->a, ct_recv(&bench->a, CT_RECVMSG, &m));
 }
 
-/* Where a receive can be there before its message. */
+/* Posts the receive if it can precede its message. */
 static void post(struct bench *bench, uint64_t tag)
 {
 	if (bench->way == MULTI) {
@@ -100,7 +101,7 @@ static void send(struct bench *bench, uint64_t tag)
 	ct_done(&bench->b, &bench->b.tx, &tx_context);
 }
 
-/* Looks at a message until it has come. */
+/* Peeks until the message has arrived. */
 static fi_addr_t peek(struct bench *bench, uint64_t tag, uint64_t flags)
 {
 	double until = ct_now() + ct_patience();
@@ -115,7 +116,8 @@ static fi_addr_t peek(struct bench *bench, uint64_t tag, uint64_t flags)
 	return seen.src;
 }
 
-/* The source of a message, whose receive was posted where it could be. */
+/* Returns the source of a message, whose receive was posted earlier if
+ * possible. */
 static fi_addr_t source(struct bench *bench, uint64_t tag)
 {
 	uint64_t flags = bench->way == CLAIM ? FI_CLAIM : 0;
@@ -130,7 +132,7 @@ static fi_addr_t source(struct bench *bench, uint64_t tag)
 	return src;
 }
 
-/* Leaves a message with tag 1 at a, which nobody has received. */
+/* Leaves an unreceived message with tag 1 at a. */
 static void leave_one(struct bench *bench)
 {
 	send(bench, 1);
@@ -253,7 +255,7 @@ static void claimed(void)
 	all_of(CLAIM);
 }
 
-/* What the writer of a vector is told to do. */
+/* The order for the writer of a vector. */
 struct order {
 	enum { INSERT, REMOVE, LEAVE } what;
 	unsigned char name[256];

@@ -95,7 +95,7 @@ static void post(struct bench *bench, int i, struct ct_memory *in, bool tagged)
 	POST(&bench->hub, ct_recv(&bench->hub, CT_RECV, &m));
 }
 
-/* Buffers posted once serve whoever sends, first come first served. */
+/* Buffers posted once serve all senders in the order of arrival. */
 static void serve(uint64_t caps, bool tagged, bool expected)
 {
 	enum { COUNT = 30 };

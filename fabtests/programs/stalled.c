@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * An endpoint closes while its peer has stopped reading, and a lot is due to
- * it. Nobody else waits for that: another endpoint of the domain goes on with
- * its own peer.
+ * An endpoint closes while its peer has stopped reading, with much data queued
+ * for it. Nothing else waits for that: another endpoint of the domain
+ * continues with its own peer.
  *
- * No time is measured. The library's clock stands still during the close, so
- * that whatever waits for the peer in there does so until the test is done with
- * it. What goes on meanwhile is counted against a watch: round trips in another
- * domain, in a thread of its own, which no lock of the first one can hold up.
+ * No time is measured. The library's clock is stopped during the close, so
+ * that everything that waits for the peer there does so until the test is done
+ * with it. Progress in the meantime is measured against a reference: round
+ * trips in another domain, in a thread of its own, which no lock of the first
+ * one can delay.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -40,7 +41,7 @@ static const clockid_t clocks[] = {
 static struct timespec stopped_at[CLOCKS];
 static atomic_bool stopped;
 
-/* Stands before the C library's in the order of look-up. */
+/* Precedes the C library's in the order of symbol look-up. */
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
 	for (size_t i = 0; atomic_load(&stopped) && i < CLOCKS; i++)
@@ -118,7 +119,7 @@ static void open_child(struct ct_peer *peer, int fd)
 	ct_meet(peer, &own, &other, fd, NULL);
 }
 
-/* Answers each word until it is told to leave. */
+/* Answers each word until told to leave. */
 static void echo(int fd)
 {
 	struct ct_peer peer;
@@ -169,8 +170,8 @@ static void open_own(struct ct_peer *peer, const struct ct_peer *shared,
 	round_trip(peer, 'a');
 }
 
-/* Stops the peer, and sends to it until nothing goes any more; how much of it
- * is still due. */
+/* Stops the peer, and sends to it until no more is accepted; returns how much
+ * is still queued. */
 static long stall(struct ct_peer *peer, const struct ct_child *child)
 {
 	static struct fi_context2 contexts[PIECES];
@@ -213,7 +214,7 @@ static void *watch_main(void *arg)
 		if (atomic_fetch_add(&watch.trips, 1) -
 		    atomic_load(&watch.seen) > DEADLINE) {
 			atomic_store(&watch.late, true);
-			/* So that the test comes to its end. */
+			/* So that the test can finish. */
 			start_clock();
 			return NULL;
 		}

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Thousands of strangers at an endpoint's door, who say anything, while it
- * works with a peer that must not notice: noise, requests that are damaged or
- * cut off, and after a request in order, streams that are. MSG requests are
- * accepted, rejected, or left for a while.
+ * Thousands of strangers that connect to an endpoint and send anything, while
+ * it communicates with a peer that must not be affected: noise, requests that
+ * are damaged or truncated, and after a valid request, streams that are. MSG
+ * requests are accepted, rejected, or left for a while.
  *
- * CT_SEED=<number> repeats the run that a failure names, CT_RUNS=<number> is
- * how many strangers come.
+ * CT_SEED=<number> repeats the run that a failure names, CT_RUNS=<number> sets
+ * the number of strangers.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -32,7 +32,7 @@ static struct world {
 	struct ct_pair pair;		/* b listens, and works with a */
 	struct ct_memory memory;	/* that strangers may reach */
 	struct ct_peer guests;		/* MSG: the strangers' side of b */
-	struct fid_pep *pep;		/* MSG: where they come */
+	struct fid_pep *pep;		/* MSG: where they connect */
 	struct fid_ep *accepted[ENDPOINTS];
 	struct sockaddr_in name;
 	int staying[STAYING];
@@ -165,7 +165,7 @@ static size_t speech(unsigned char *out)
 	}
 }
 
-/* Comes and speaks. */
+/* Connects and sends. */
 static int visit(void)
 {
 	unsigned char bytes[4 * LONGEST];
@@ -184,7 +184,7 @@ static int visit(void)
 
 static void go_away(int fd)
 {
-	/* At once, or not. */
+	/* Immediately, or not. */
 	struct linger reset = { .l_onoff = 1 };
 	unsigned char bytes[4096];
 
@@ -231,7 +231,8 @@ static void look_after_guests(void)
 		guests->tx.count = guests->rx.count = 0;
 }
 
-/* Drives everything; the peer's messages are taken by whoever waits for them. */
+/* Drives everything; the peer's messages are read by the code that waits for
+ * them. */
 static void one_round(unsigned number)
 {
 	static unsigned char out[2][5000], in[2][5000];

@@ -9,7 +9,8 @@
 #include "wait.h"
 
 #define SIZE 4
-/* Bytes of a message: beyond what any provider sends before there is a receive. */
+/* Bytes of a message: more than any provider sends before there is a receive.
+ */
 #define LEN (1 << 20)
 
 static struct fid_stx *stx;
@@ -99,8 +100,8 @@ static void receive(struct ct_peer *to, struct ct_memory *in, int i)
 }
 
 /*
- * What waits for its delivery is outstanding, whichever endpoint sent it. There is
- * room again once it is delivered.
+ * An operation that waits for its delivery is outstanding, whichever endpoint
+ * posted it. There is space again once it is delivered.
  */
 static void limit(void)
 {
@@ -131,7 +132,7 @@ static void limit(void)
 		}
 		if (round == 1)
 			leave();
-		/* One endpoint alone has them all. */
+		/* One endpoint uses all of them. */
 		for (int i = 0; i < SIZE; i++)
 			POST(peer[0], post(peer[0], &out[0], i));
 		EXPECT(post(peer[1], &out[1], SIZE), -FI_EAGAIN);
@@ -175,7 +176,7 @@ static void queue(void)
 	teardown(&pair);
 }
 
-/* Who wants to share needs somebody to share with. */
+/* Sharing requires a context. */
 static void missing(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG, .change = share };

@@ -201,7 +201,8 @@ static void errors(void)
 	}
 	CHECK(strcmp(fi_strerror(FI_EAVAIL), fi_strerror(FI_EOTHER)),
 	      "own-texts");
-	/* Errors are positive there; whoever passes the negative one too. */
+	/* The function takes positive errors; programs pass the negative one,
+	 * too. */
 	text = fi_strerror(-FI_EINVAL);
 	CHECK(text != NULL, "negative");
 	text = fi_strerror(987654);

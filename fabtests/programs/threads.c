@@ -17,8 +17,8 @@
 #define SLOTS 64		/* buffers of one thread, used in turn */
 
 /*
- * Threads must not leave through the test's own exit, so they count what goes
- * wrong and the test looks at the count.
+ * Threads must not leave through the test's own exit, so they count failures
+ * and the test checks the count.
  */
 struct shared {
 	struct ct_pair pair;
@@ -77,8 +77,8 @@ static bool post(struct worker *worker, struct ct_peer *peer, bool receive,
 	return !ret;
 }
 
-/* Takes any completion of the queue, perhaps another thread's: as many
- * messages as there are threads are under way, far fewer than buffers. */
+/* Reads any completion of the queue, perhaps another thread's: as many
+ * messages as there are threads are in flight, far fewer than buffers. */
 static bool take(struct shared *shared, struct ct_peer *peer,
 		 struct ct_cq *cq, int total)
 {
@@ -277,7 +277,7 @@ static void open_and_close(void)
 	REQUIRE(!atomic_load(&shared.errors));
 }
 
-/* One domain: threads register, look at and release regions. */
+/* One domain: threads register, look up and release regions. */
 static void *register_regions(void *arg)
 {
 	struct worker *worker = arg;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * What fi_getinfo(3) says of datagrams on RDMA devices, of which there may be several. Run
- * where there is one: `make check-rdma`.
+ * The results of fi_getinfo(3) for datagrams on RDMA devices, of which there
+ * may be several. Run on a machine with a device: `make check-rdma`.
  */
 #include "ends.h"
 
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* With FI_SOURCE a node is one's own, and says by which device datagrams go. */
+/* With FI_SOURCE a node is local, and determines the device of datagrams. */
 static void datagram_source(void)
 {
 	struct fi_info *hints = hints_for(FI_EP_DGRAM, FI_MSG), *known, *found, *at, *own;

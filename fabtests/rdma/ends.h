@@ -75,10 +75,10 @@ struct fi_eq_err_entry failed_event(struct place *place);
 struct fi_cq_data_entry done(struct fid_cq *cq, void *context);
 /* The next completion, which has to be a failure. */
 struct fi_cq_err_entry failed(struct fid_cq *cq);
-/* Whether nothing comes for a moment. */
+/* Whether nothing arrives for a moment. */
 bool stays_empty(struct fid_cq *cq);
 
-/* A call that is tried again while there is no room. */
+/* A call that is repeated while there is no space. */
 #define POST(call)							\
 	do {								\
 		double post_until_ = ct_now() + ct_patience();		\

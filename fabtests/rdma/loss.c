@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Peers that are killed, a port that goes down for good, a device that goes away:
- * whatever was under way ends, and ends once. A port that comes back ends nothing.
+ * Peers that are killed, a port that goes down for good, a device that is
+ * removed: all operations in progress end, and end once. A port that comes up
+ * again ends nothing.
  */
 #include "ends.h"
 
@@ -16,7 +17,7 @@
 static struct place place;
 static struct end a, b;
 
-/* Operations under way; the context of each is its place in here. */
+/* Operations in progress; the context of each is its index. */
 enum { MOST = 16 };
 static bool ended[MOST];
 
@@ -51,13 +52,13 @@ static void all_end(struct fid_cq *cq, bool *contexts, int count)
 enum phase { CONNECTING, IDLE, SENDING, RECEIVING, RMA, CLOSING };
 enum { ROUNDS = 20, RECEIVES = 8, REQUESTS = 8, LENGTH = 100000 };
 
-/* What is said to a child, and by it. */
+/* The messages to a child, and from it. */
 struct line {
 	pid_t pid;
 	int there[2], back[2];
 };
 
-/* That it has come so far, and where its memory is. */
+/* The point that it has reached, and the address of its memory. */
 struct mark {
 	uint64_t address, key;
 };
@@ -79,7 +80,7 @@ static void victim(const struct line *line, enum phase phase)
 		OK(fi_recv(a.ep, a.memory, MEMORY, a.desc, 0, &a));
 	OK(fi_connect(a.ep, &address, NULL, 0));
 	if (phase == CONNECTING)
-		/* Its request goes out with what is read here. */
+		/* Its request is sent by the progress of this read. */
 		fi_eq_sread(place.eq, &(uint32_t){ 0 }, &entry, sizeof(entry), 1000, 0);
 	else
 		event_of(&place, FI_CONNECTED, &entry, sizeof(entry));
@@ -115,7 +116,7 @@ static void kill_it(const struct line *line)
 	REQUIRE(waitpid(line->pid, NULL, 0) == line->pid);
 }
 
-/* The peer is gone before it is accepted, which is said now or later. */
+/* The peer is gone before it is accepted, which is reported now or later. */
 static void accept_nobody(void)
 {
 	struct fi_eq_cm_entry entry;
@@ -237,7 +238,7 @@ static void killed_closing(void)
 	killed(CLOSING);
 }
 
-/* Both ends hear of it, and their receives end. */
+/* Both ends get events, and their receives end. */
 static void both_end(void)
 {
 	struct fi_eq_cm_entry entry;
@@ -271,8 +272,8 @@ static void stop(void)
 }
 
 /*
- * Runs what spoils the second device, of dev/rdma-machine's, and makes it anew when
- * nobody uses it any more.
+ * Runs the command that disables the second device of dev/rdma-machine, and
+ * creates it anew when it is no longer in use.
  */
 static void spoil(void (*run)(void))
 {
@@ -306,7 +307,7 @@ static void passes(int receive)
 	done(a.tx, &a);
 }
 
-/* What devices say is heard, and the connection is none the worse for it. */
+/* Asynchronous events of devices are read, and the connection still works. */
 static void no_event(void)
 {
 	struct fi_eq_cm_entry entry;
@@ -342,7 +343,7 @@ static struct fi_cq_err_entry given_up(struct fid_cq *cq)
 	return error;
 }
 
-/* The device gives up on what is sent, and says so of it. */
+/* The device gives up on the data, and reports that. */
 static void with_port_down(void)
 {
 	struct fi_cq_err_entry error;
@@ -369,7 +370,7 @@ static void port_down(void)
 	spoil(with_port_down);
 }
 
-/* The command waits until nobody uses the device any more. */
+/* The command waits until the device is not in use. */
 static void remove_device(void)
 {
 	pid_t remover = fork();
@@ -394,7 +395,8 @@ static void device_gone(void)
 	spoil(with_device_gone);
 }
 
-/* Receives of datagrams, of which no event queue hears: who waits for them does. */
+/* Receives of datagrams, which no event queue reports: the threads that wait
+ * for them see it. */
 static void receives_of_datagrams(enum fi_wait_obj wait)
 {
 	struct fi_info *hints = hints_for(FI_EP_DGRAM, FI_MSG);

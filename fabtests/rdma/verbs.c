@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Connected endpoints of the verbs provider on a device. Run where there is one:
- * `make check-rdma`.
+ * Connected endpoints of the verbs provider on a device. Run on a machine with
+ * a device: `make check-rdma`.
  */
 #define _GNU_SOURCE
 #include "ends.h"
@@ -51,7 +51,7 @@ static void stop(void)
 	close_place(&place);
 }
 
-/* A request that fails ends the connection, which both ends hear of. */
+/* A failed request ends the connection, and both ends get events. */
 static void has_ended(void)
 {
 	struct fi_eq_cm_entry first, second;
@@ -200,7 +200,7 @@ static void atomics(void)
 	done(a.tx, &a);
 	EXPECT(*mine, 105);
 	EXPECT(*theirs, 7);
-	/* It is not what is expected any more. */
+	/* The value has changed. */
 	OK(fi_compare_atomic(a.ep, &operand, 1, NULL, &compare, NULL, mine, a.desc, 0, there,
 			     b.key, FI_UINT64, FI_CSWAP, &a));
 	done(a.tx, &a);
@@ -224,7 +224,7 @@ static void atomics(void)
 	EXPECT(*mine, 50);
 	EXPECT(*theirs, 42);
 	OK(fi_inject_atomic(a.ep, &operand, 1, 0, there, b.key, FI_UINT64, FI_SUM));
-	/* It takes effect before what comes behind it. */
+	/* It takes effect before later operations. */
 	OK(fi_fetch_atomic(a.ep, &operand, 1, NULL, mine, a.desc, 0, there, b.key, FI_UINT64,
 			   FI_SUM, &a));
 	done(a.tx, &a);
@@ -306,7 +306,7 @@ static void nobody_listens(void)
 	open_place(&place, NULL);
 	mine = fi_dupinfo(place.info);
 	open_end(&a, &place, mine, NULL, NULL);
-	/* A port of which nobody knows. */
+	/* A port that does not exist. */
 	((unsigned char *)&place.address)[3] ^= 1;
 	OK(fi_connect(a.ep, &place.address, NULL, 0));
 	EXPECT(failed_event(&place).err, FI_ECONNREFUSED);
@@ -330,7 +330,7 @@ static void silent_sends(void)
 	msg.desc = &a.desc;
 	msg.iov_count = 1;
 	msg.context = &a;
-	/* Many times what the queues hold. */
+	/* Many times the size of the queues. */
 	for (i = 0; i < 3000; i++) {
 		OK(fi_recv(b.ep, b.memory, 64, b.desc, 0, &b));
 		POST(fi_sendmsg(a.ep, &msg, 0));
@@ -429,7 +429,7 @@ static void wrong_key(void)
 static void no_descriptor(void)
 {
 	start(NULL);
-	/* What fits into the request needs none. */
+	/* Inline data needs no registration. */
 	OK(fi_recv(b.ep, b.memory, MEMORY, b.desc, 0, &b));
 	OK(fi_send(a.ep, a.memory, 64, NULL, 0, &a));
 	done(b.rx, &b);
@@ -525,7 +525,7 @@ static void shared(void)
 	EXPECT(fi_recv(b.ep, b.memory, 64, b.desc, 0, &b), -FI_EINVAL);
 	close_end(&c);
 	close_end(&d);
-	/* What is closed has taken nothing along. */
+	/* The closed endpoint has consumed nothing. */
 	OK(fi_recv(srx, b.memory, 64, b.desc, 0, &b));
 	OK(fi_send(a.ep, a.memory, 8, a.desc, 0, &a));
 	done(b.rx, &b);
@@ -535,7 +535,8 @@ static void shared(void)
 	close_place(&place);
 }
 
-/* More requests than the queues of the device hold at first complete at once. */
+/* More requests than the initial size of the device's queues complete
+ * together. */
 static void crowded(void)
 {
 	enum { PAIRS = 6, EACH = 384 };

@@ -134,7 +134,7 @@ static const char *base_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-/* Ends the test, or the process where there is none. */
+/* Ends the test, or the process if there is no test. */
 static void __attribute__((noreturn)) leave(enum outcome outcome)
 {
 	if (state.running)
@@ -148,7 +148,7 @@ void ct_fail(const char *file, int line, const char *fmt, ...)
 	va_list args;
 	int len;
 
-	/* Inside the support library the caller's line says more. */
+	/* Inside the support library the caller's line is more useful. */
 	if (strstr(file, "support/") && here.file) {
 		file = here.file;
 		line = here.line;
@@ -259,7 +259,8 @@ static enum outcome run_in_child(const struct ct_test *test)
 	if (pid < 0)
 		return report_death(test, "fork failed");
 	if (!pid) {
-		/* A group of its own: a hung test goes with its children. */
+		/* A process group of its own: a hung test is killed with its
+		 * children. */
 		setpgid(0, 0);
 		exit(run_here(test));
 	}

@@ -35,7 +35,7 @@ struct ct_options {
 	const char *source;		/* node to open endpoints on; NULL: the provider's choice */
 	enum fi_ep_type type;		/* FI_EP_MSG, FI_EP_RDM or FI_EP_DGRAM */
 	bool valgrind;			/* everything is slow: scale counts down */
-	bool values;			/* tell results instead of judging them */
+	bool values;			/* print results, do not judge */
 };
 
 extern struct ct_options ct_opt;
@@ -55,7 +55,7 @@ int ct_main(int argc, char **argv, const struct ct_test *tests, size_t count);
 	}
 
 /*
- * For programs with a main of their own: a check that fails says so on standard
+ * For programs with a main of their own: a failed check prints to standard
  * error and ends the process with status 1, a skip with status 2.
  */
 
@@ -63,7 +63,7 @@ int ct_main(int argc, char **argv, const struct ct_test *tests, size_t count);
 double ct_patience(void);
 double ct_now(void);			/* monotonic, seconds */
 
-/* Scales a repetition count down where execution is simulated. */
+/* Scales a repetition count down if execution is simulated. */
 int ct_times(int count);
 
 /* Remembers the line that calls into the support library, for its failures. */
@@ -106,7 +106,7 @@ bool ct_check(const char *file, int line, bool ok, const char *fmt, ...)
 				ct_want_, #want);			\
 	} while (0)
 
-/* A named check of its own; the test goes on when it fails. */
+/* A named check of its own; the test continues when it fails. */
 #define CHECK(cond, ...) ct_check(__FILE__, __LINE__, (cond), __VA_ARGS__)
 
 #define SKIP(...) ct_skip(__VA_ARGS__)

@@ -26,7 +26,7 @@ void ct_join(struct ct_child *child);
 /* Kills it with SIGKILL and waits until that is done. */
 void ct_kill(struct ct_child *child);
 
-/* What the two say to each other outside of libfabric. */
+/* The communication of the two outside of libfabric. */
 void ct_tell(int fd, const void *data, size_t len);
 void ct_hear(int fd, void *data, size_t len);
 

@@ -15,7 +15,7 @@ void ct_wait_request(struct ct_peer *peer, struct ct_event *event);
 void ct_accept(struct ct_peer *peer, struct ct_event *request,
 	       const void *data, size_t len);
 
-/* Both FI_CONNECTED events, in whatever order they come. */
+/* Both FI_CONNECTED events, in any order. */
 void ct_wait_connected(struct ct_peer *peer);
 
 /* Connects b, open with its domain but without an endpoint, to a. */

@@ -172,7 +172,7 @@ void ct_encode(void *array, size_t i, enum fi_datatype type,
 
 	memset(at, 0, types[t].size);
 	if (ct_is_integer(type)) {
-		/* Little-endian hosts: the low bytes come first. */
+		/* Little-endian hosts: the low bytes are first. */
 		memcpy(at, &whole, types[t].size);
 		return;
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * The datatypes of atomic operations, and what each operation does to small
- * whole numbers, which every one of them represents exactly.
+ * The datatypes of atomic operations, and the effect of each operation on
+ * small whole numbers, which all of them represent exactly.
  */
 #ifndef CT_ELEMENT_H
 #define CT_ELEMENT_H
@@ -38,7 +38,7 @@ bool ct_is_compare(enum fi_op op);
 /* True if the operation has a meaning for the type. */
 bool ct_op_applies(enum fi_op op, enum fi_datatype type);
 
-/* What is at the target afterwards. */
+/* The value at the target afterwards. */
 struct ct_value ct_apply(enum fi_op op, enum fi_datatype type,
 			 struct ct_value target, struct ct_value source,
 			 struct ct_value compare);

@@ -192,7 +192,7 @@ static void waits(struct ct_peer *peer)
 	}
 }
 
-/* Takes what operations have left until a remote write has come, too. */
+/* Reads completions until a remote write has been reported, too. */
 static void settle(struct ct_pair *pair, void *context, bool completes)
 {
 	if (completes)

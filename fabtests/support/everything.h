@@ -11,14 +11,15 @@ struct ct_everything {
 	struct ct_pair *open;	/* use this one instead of a new pair */
 };
 
-/* What a pair for ct_everything needs, with threading and progress as given. */
+/* The specification of a pair for ct_everything, with the given threading and
+ * progress. */
 struct ct_spec ct_everything_spec(enum fi_threading threading,
 				  enum fi_progress progress);
 
 /*
- * Calls the functions of the interface that the provider offers, from fi_getinfo
- * to the closing of all that was opened. Apart from blocking calls, there is no
- * cancellation point in it unless the library has one.
+ * Calls the functions of the interface that the provider offers, from
+ * fi_getinfo to the closing of all objects. Apart from blocking calls, it
+ * contains no cancellation point unless the library does.
  */
 void ct_everything(const struct ct_spec *spec, struct ct_everything how);
 

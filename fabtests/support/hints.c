@@ -20,7 +20,7 @@ enum part { INFO, TX, RX, EP, DOMAIN, FABRIC };
 
 enum kind { COUNT, CAPS, MODE, FLAGS, ORDER, CHOICE, MR_MODE, TAGS, VERSION };
 
-/* One number in struct fi_info, and what kind of number it is. */
+/* One number in struct fi_info, and its kind. */
 struct field {
 	const char *name;
 	enum part part;
@@ -263,8 +263,9 @@ static void draw_names(struct ct_random *random, struct ct_request *request)
 		set_name(request, "FABRIC.name", &request->hints->fabric_attr->name, network);
 }
 
-/* Bytes of an address, and its format: of the internet, unless the hints have text in it
- * already. An address beside another one of another kind means nothing. */
+/* Bytes of an address, and its format: an internet address, unless the hints
+ * already have a text. An address together with one of another kind is
+ * meaningless. */
 static void *draw_address(struct ct_random *random, const struct fi_info *hints, size_t *length,
 			  uint32_t *format, char *text, size_t size)
 {
@@ -372,7 +373,7 @@ void ct_draw_request(uint64_t number, const char *provider, struct ct_request *r
 	struct ct_random random = { .state = number };
 	struct fi_info *hints = fi_allocinfo();
 
-	/* Neighbours have nothing in common. */
+	/* Neighbouring numbers give unrelated requests. */
 	random.state = ct_bits(&random);
 	memset(request, 0, sizeof(*request));
 	request->hints = hints;

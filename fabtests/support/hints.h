@@ -15,9 +15,9 @@ struct ct_request {
 	char text[1024];		/* all of it in words, without blanks */
 };
 
-/* Draws a request: few attributes are set, each to a value that some provider has,
- * to one beyond any limit, or to one without meaning. Its provider is this one, or
- * where NULL, any. */
+/* Generates a request: few attributes are set, each to a value that some
+ * provider has, to one beyond any limit, or to one without meaning. Its
+ * provider is this one, or if NULL, any. */
 void ct_draw_request(uint64_t number, const char *provider, struct ct_request *request);
 void ct_free_request(struct ct_request *request);
 

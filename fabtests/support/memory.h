@@ -21,11 +21,12 @@ void ct_memory_open(struct ct_peer *peer, struct ct_memory *memory,
 		    size_t size, uint64_t access);
 void ct_memory_close(struct ct_memory *memory);
 
-/* Registers existing memory; what is needed to use it goes to the struct. */
+/* Registers existing memory; the data needed to use it is stored in the
+ * struct. */
 void ct_register(struct ct_peer *peer, struct ct_memory *memory, void *data,
 		 size_t size, uint64_t access);
 
-/* Binds a new region to its endpoint and enables it where the mode asks. */
+/* Binds a new region to its endpoint and enables it if the mode requires it. */
 void ct_register_finish(struct ct_peer *peer, struct fid_mr *mr);
 
 /* A key that no earlier call of this process returned. */

@@ -135,7 +135,7 @@ struct ct_sent *ct_lane_due(struct ct_lane *lane, struct ct_posted *posted,
 
 		if (sent->receive != index || sent->delivered)
 			continue;
-		/* Nothing says where an empty message is. */
+		/* The address of an empty message is not defined. */
 		if (!posted->multi || !sent->len ||
 		    place == posted->buf + sent->offset)
 			return sent;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * What must become of the messages of one direction between two endpoints,
- * however long each of them is under way.
+ * The expected outcome of the messages of one direction between two endpoints,
+ * however long each of them is in flight.
  *
- * One sender's messages arrive in order, each meets the oldest receive that
- * accepts it, and each new receive meets the oldest message that waits. Which
- * message meets which receive then depends on the two orders of posting alone:
- * the first message always meets the first receive that accepts it, and the
- * rest follows in the same way. So the model needs no clock.
+ * One sender's messages arrive in order, each matches the oldest receive that
+ * accepts it, and each new receive matches the oldest message that waits.
+ * Which message matches which receive then depends only on the two orders of
+ * posting: the first message always matches the first receive that accepts it,
+ * and so on. So the model needs no clock.
  */
 #ifndef CT_MODEL_H
 #define CT_MODEL_H
@@ -58,13 +58,14 @@ struct ct_lane {
 void ct_lane_open(struct ct_lane *lane, int capacity);
 void ct_lane_close(struct ct_lane *lane);
 
-/* Room for one more; it counts once it is committed. NULL: there is none. */
+/* Space for one more, which counts once it is committed. NULL if there is
+ * none. */
 struct ct_sent *ct_lane_next_sent(struct ct_lane *lane);
 struct ct_posted *ct_lane_next_posted(struct ct_lane *lane);
 void ct_lane_commit_sent(struct ct_lane *lane);
 void ct_lane_commit_posted(struct ct_lane *lane);
 
-/* Finds who meets whom; what was delivered before must not change. */
+/* Finds the matches; earlier deliveries must not change. */
 void ct_lane_match(struct ct_lane *lane);
 
 /* The oldest message that no receive meets and this peek accepts, or NULL. */

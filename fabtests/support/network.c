@@ -73,7 +73,7 @@ static void wait_for_address(int fd, const struct in6_addr *address,
 
 void ct_own_link(void)
 {
-	/* struct in6_ifreq, whose header does not go with netinet/in.h. */
+	/* struct in6_ifreq, whose header conflicts with netinet/in.h. */
 	struct {
 		struct in6_addr address;
 		uint32_t prefix;

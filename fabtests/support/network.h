@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* A network of the test's own, whose one address comes and goes. */
+/* A network of the test's own, whose one address can be removed and added. */
 #ifndef CT_NETWORK_H
 #define CT_NETWORK_H
 
@@ -12,21 +12,21 @@
  * test without the privilege. */
 void ct_own_network(void);
 
-/* The same with a link-local IPv6 address, which means nothing without its
+/* The same with a link-local IPv6 address, which is valid only with its
  * interface. */
 void ct_own_link(void);
 
-/* Two links between this process and another one, each in a network namespace of its
- * own: interfaces a0 and a1 here, which both have the address CT_NEAR, and b0 and b1
- * there, which both have CT_FAR. Their numbers say nothing: a0 is as high as b1. The
- * calling process must have a single thread. The other one runs the function after
- * ct_begin. */
+/* Two links between this process and another one, each in a network namespace
+ * of its own: interfaces a0 and a1 here, which both have the address CT_NEAR,
+ * and b0 and b1 there, which both have CT_FAR. Their numbers have no meaning:
+ * a0 is as high as b1. The calling process must have a single thread. The
+ * other one runs the function after ct_begin. */
 #define CT_NEAR "fe80::1"
 #define CT_FAR "fe80::77"
 struct ct_child ct_two_links(void (*far)(int fd));
 
-/* Gives the network its address or takes it away; then nothing gets through,
- * and nobody is told. */
+/* Adds the network's address or removes it; without it nothing gets through,
+ * and nobody is informed. */
 void ct_set_network(bool up);
 
 #endif

@@ -268,7 +268,7 @@ void ct_open_pair(struct ct_pair *pair, const struct ct_spec *spec)
 void ct_close_pair(struct ct_pair *pair)
 {
 	CLOSE(pair->pep);
-	/* The fabric is a's; whatever lives in it goes first. */
+	/* The fabric is a's; the objects opened from it are closed first. */
 	ct_close_peer(&pair->b);
 	ct_close_peer(&pair->a);
 }

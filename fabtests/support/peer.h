@@ -18,7 +18,7 @@
 
 #include "check.h"
 
-/* The release whose semantics the programs ask for. */
+/* The release whose semantics the programs request. */
 #ifndef CT_API_VERSION
 #define CT_API_VERSION FI_VERSION(2, 0)
 #endif
@@ -26,7 +26,7 @@
 /* One completion, successful or not, independent of the queue's format. */
 struct ct_completion {
 	void *context;
-	uint64_t flags;			/* 0 where the format has none */
+	uint64_t flags;			/* 0 if the format has none */
 	size_t len;
 	void *buf;
 	uint64_t data;
@@ -37,7 +37,8 @@ struct ct_completion {
 	size_t olen;
 };
 
-/* A completion queue and the completions read from it but not yet asked for. */
+/* A completion queue and the completions that were read from it but not yet
+ * requested. */
 struct ct_cq {
 	struct fid_cq *fid;
 	enum fi_cq_format format;
@@ -48,7 +49,7 @@ struct ct_cq {
 /* Room for connection data. */
 #define CT_CM_DATA 512
 
-/* An event, with what follows the fixed part (connection data). */
+/* An event, with the data after the fixed part (connection data). */
 struct ct_event {
 	uint32_t type;
 	bool failed;
@@ -65,7 +66,8 @@ struct ct_eq {
 	size_t count;
 };
 
-/* What to open; all zero is a plain endpoint that sends and receives. */
+/* The specification of an endpoint; all zero is a plain endpoint that sends
+ * and receives. */
 struct ct_spec {
 	uint32_t version;		/* 0: CT_API_VERSION */
 	uint64_t caps;			/* 0: FI_MSG */
@@ -99,7 +101,7 @@ enum ct_counter {
 	CT_CNTR_REMOTE_READ, CT_CNTR_REMOTE_WRITE, CT_CNTR_MAX,
 };
 
-/* What fi_ep_bind calls each of them. */
+/* The flags of fi_ep_bind for each of them. */
 extern const uint64_t ct_counter_flags[CT_CNTR_MAX];
 
 struct ct_peer {
@@ -139,10 +141,10 @@ void ct_open_domain(struct ct_peer *peer, const struct ct_spec *spec,
  * connection request, or the peer's own). */
 void ct_open_ep(struct ct_peer *peer, struct fi_info *info);
 
-/* As above without fi_enable, for tests of what comes before it. */
+/* The same without fi_enable, for tests of calls before it. */
 void ct_open_ep_disabled(struct ct_peer *peer, struct fi_info *info);
 
-/* A single endpoint, enabled but connected to nobody. */
+/* A single endpoint, enabled but not connected. */
 void ct_open_single(struct ct_peer *peer, const struct ct_spec *spec);
 void ct_close_peer(struct ct_peer *peer);
 

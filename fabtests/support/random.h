@@ -26,7 +26,7 @@ static inline uint64_t ct_below(struct ct_random *random, uint64_t limit)
 	return ct_bits(random) % limit;
 }
 
-/* True once in so many times. */
+/* True once in this many times. */
 static inline bool ct_once_in(struct ct_random *random, uint64_t times)
 {
 	return !ct_below(random, times);

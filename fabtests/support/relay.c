@@ -96,7 +96,7 @@ static void take_connection(struct ct_relay *relay)
 	relay->out.to = relay->back.from = relay->far;
 }
 
-/* How many bytes to move: none, a few, some, or all there are. */
+/* The number of bytes to move: none, a few, some, or all. */
 static size_t portion(struct ct_random *random)
 {
 	if (!random)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
  * A relay between a connecting and a listening socket, in this thread: bytes
- * move only when told to, in pieces of any size, and the connection breaks
- * when told to.
+ * move only on request, in pieces of any size, and the connection breaks on
+ * request.
  */
 #ifndef CT_RELAY_H
 #define CT_RELAY_H
@@ -13,17 +13,18 @@
 
 struct ct_relay;
 
-/* Listens beside the target, to which it connects for whoever comes. */
+/* Listens in place of the target, to which it connects for each connection. */
 struct ct_relay *ct_relay_open(const struct sockaddr *target);
 
-/* Where to connect to, in place of the target. */
+/* The address to connect to, in place of the target's. */
 const struct sockaddr *ct_relay_name(const struct ct_relay *relay);
 
-/* Lets some bytes pass each way, or none; all there are without chance. */
+/* Lets some bytes pass in each direction, or none; all of them without chance.
+ */
 void ct_relay_step(struct ct_relay *relay, struct ct_random *random);
 
-/* Ends the connection on both sides: with what is on its way still delivered,
- * or at once with a reset, which destroys it. */
+/* Ends the connection on both sides: with the data in flight still delivered,
+ * or with a reset, which destroys it. */
 void ct_relay_break(struct ct_relay *relay, bool reset);
 
 /* Takes the next connection, after a break. */

@@ -2,8 +2,8 @@
 /*
  * Included before everything else, this binds a program to the oldest symbol
  * versions of the 2.x releases, so that it runs on all of them although it was
- * built with newer headers. What later releases appended to the structures
- * must then be left alone.
+ * built with newer headers. Members that later releases appended to the
+ * structures must not be used then.
  */
 #ifndef CT_RELEASE_2_0_H
 #define CT_RELEASE_2_0_H

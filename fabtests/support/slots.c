@@ -73,7 +73,7 @@ static ssize_t post_rma(struct ct_peer *peer, struct ct_access *access,
 	return ret;
 }
 
-/* Fetching forms only: their results tell whether the order was right. */
+/* Fetching forms only: their results show whether the order was right. */
 static ssize_t post_atomic(struct ct_peer *peer, struct ct_access *access,
 			   struct ct_random *random)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * A peer's memory in slots, and what reads, writes and atomic operations of
- * the other side must make of it. One operation at a time uses a slot, so the
- * outcome of each is known.
+ * A peer's memory in slots, and the expected effects of reads, writes and
+ * atomic operations of the other side. One operation at a time uses a slot, so
+ * the outcome of each is known.
  */
 #ifndef CT_SLOTS_H
 #define CT_SLOTS_H
@@ -13,14 +13,14 @@
 enum {
 	CT_SLOTS = 16,
 	CT_SLOT = 3000,			/* bytes */
-	CT_CELLS = 16,			/* 64-bit numbers behind the slots */
+	CT_CELLS = 16,			/* 64-bit numbers after the slots */
 };
 
 struct ct_slots {
 	struct ct_memory memory;
-	unsigned seed[CT_SLOTS];	/* of what was written last */
+	unsigned seed[CT_SLOTS];	/* of the last write */
 	size_t len[CT_SLOTS];
-	uint64_t cell[CT_CELLS];	/* what the last operation leaves */
+	uint64_t cell[CT_CELLS];	/* the result of the last operation */
 	bool busy[CT_SLOTS + CT_CELLS];
 	int data;			/* immediate data on their way here */
 };
@@ -41,17 +41,17 @@ struct ct_access {
 void ct_slots_open(struct ct_peer *peer, struct ct_slots *slots);
 void ct_slots_close(struct ct_slots *slots);
 
-/* Whether what was written is all in place: a write may complete before. */
+/* Whether all written data is in place: a write may complete before. */
 bool ct_slots_placed(const struct ct_slots *slots);
 
-/* Posts any operation on a free slot; false if nothing came of it. */
+/* Posts any operation on a free slot; false if it was not posted. */
 bool ct_access_post(struct ct_peer *peer, struct ct_access *access,
 		    struct ct_slots *slots, struct ct_random *random);
 
-/* The operation has succeeded, as the completion's flags say. */
+/* Checks a successful operation, according to the completion's flags. */
 void ct_access_check(struct ct_access *access, uint64_t flags);
 
-/* The operation has ended; its buffer goes. */
+/* Handles the end of the operation; its buffer is freed. */
 void ct_access_end(struct ct_access *access);
 
 #endif

@@ -40,7 +40,7 @@ void ct_meet(struct ct_peer *peer, struct ct_card *own, struct ct_card *other,
 /* Of the steady peer, which is forked once this is set. */
 static struct ct_spec wanted;
 
-/* Answers each message until it is told to leave. */
+/* Answers each message until told to leave. */
 static void steady(int fd)
 {
 	struct ct_card own = { 0 }, other;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
  * A process whose peers are killed, and a steady peer in another process with
- * which it goes on whatever becomes of the others.
+ * which it continues whatever happens to the others.
  */
 #ifndef CT_SURVIVOR_H
 #define CT_SURVIVOR_H
@@ -9,7 +9,7 @@
 #include "child.h"
 #include "peer.h"
 
-/* What one side tells the other about itself. */
+/* The data about itself that one side sends to the other. */
 struct ct_card {
 	unsigned char name[256];
 	uint64_t addr, key;
@@ -28,8 +28,8 @@ struct ct_survivor {
 void ct_meet(struct ct_peer *peer, struct ct_card *own, struct ct_card *other,
 	     int fd, struct fid_pep *pep);
 
-/* The survivor and its steady peer, who have met. The victims are spawned
- * before. */
+/* The survivor and its steady peer, which are connected. The victims are
+ * spawned before. */
 void ct_open_survivor(struct ct_survivor *survivor, const struct ct_spec *spec);
 
 /* A message to the steady peer and back; any word but 'q'. */

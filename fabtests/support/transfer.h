@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* Every form of the message and RMA calls behind one description. */
+/* Every form of the message and RMA calls with one description. */
 #ifndef CT_TRANSFER_H
 #define CT_TRANSFER_H
 
@@ -51,8 +51,8 @@ bool ct_send_completes(enum ct_send_form form);	/* by itself, without flags */
 /* The longest message this form takes. */
 size_t ct_send_limit(const struct ct_peer *peer, enum ct_send_form form);
 
-/* Passes one empty message each way, so that the sides are connected. Needs
- * FI_MSG or FI_TAGGED; leaves nothing behind in queues, two more in counters. */
+/* Passes one empty message in each direction, so that the sides are connected.
+ * Needs FI_MSG or FI_TAGGED; leaves nothing in queues, two more in counters. */
 void ct_warm_up(struct ct_pair *pair);
 
 enum ct_rma_form {

@@ -14,7 +14,8 @@ void ct_progress_events(struct ct_peer *peer);
 /* Drives without reading completions: fi_cq_read with room for none. */
 void ct_nudge(struct ct_peer *peer);
 
-/* Reads what a queue holds into its stash; returns false if it was empty. */
+/* Reads the contents of a queue into its stash; returns false if it was empty.
+ */
 bool ct_pull(struct ct_cq *cq);
 
 /* The next completion of a queue, successful or not. */
@@ -52,7 +53,7 @@ struct ct_event ct_any_event(struct ct_peer *peer);
 /* The next event, which has to be of this type. */
 struct ct_event ct_event_of(struct ct_peer *peer, uint32_t type);
 
-/* True if no event came up for a moment. */
+/* True if there was no event for a moment. */
 bool ct_no_event(struct ct_peer *peer);
 
 /* A failure inside these names the line that called them. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Takes over the log, has the library say something, and gives the log back.
+ * Takes over the log, makes the library write messages, and releases the log.
  * Prints each message as "mine <provider> <message>".
  */
 #include <stdio.h>
@@ -57,7 +57,7 @@ int main(void)
 	uint64_t showtime = 0;
 	int ret;
 
-	/* Before anything else, nobody is there to listen. */
+	/* Before anything else, no application has taken over the log. */
 	if (fi_log_enabled(&someone, FI_LOG_WARN, FI_LOG_CORE))
 		return 1;
 	ret = fi_import_log(fi_version(), 0, &logging);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /* All ranks but one send to that one as fast as they can, and it verifies what
- * it gets. The time is that of a message. */
+ * it receives. The result is the time of a message. */
 #include <mpi.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* What the MPI programs measure, and how they tell it. */
+/* The measurements of the MPI programs, and their output. */
 #ifndef BENCH_MEASURE_H
 #define BENCH_MEASURE_H
 
@@ -16,10 +16,10 @@ void measure_begin(struct measure *measure);
 void measure_end(struct measure *measure);
 
 /* Rank 0 prints the figures as one line of JSON: microseconds of an operation
- * and wake-ups per second, and what `more` says: ", \"name\": value". */
+ * and wake-ups per second, and the contents of `more`: ", \"name\": value". */
 void measure_report(const struct measure *measure, double usec, const char *more);
 
-/* Data that is not what was sent ends the program. */
+/* Ends the program if received data is not what was sent. */
 void require(bool condition, const char *what);
 
 /* A positive number from the command line. */

@@ -29,8 +29,8 @@ static enum operation parse(const char *name)
 	return PUT;
 }
 
-/* Operations number `first` up to `end` on the memory of the next rank, whose
- * only visitor this rank is. */
+/* Operations number `first` up to `end` on the memory of the next rank, which
+ * no other rank accesses. */
 static void operate(enum operation operation, MPI_Win window, long first, long end)
 {
 	int target = (rank + 1) % ranks, one = 1, value, result = 0;

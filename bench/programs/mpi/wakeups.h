@@ -3,9 +3,9 @@
 #ifndef BENCH_WAKEUPS_H
 #define BENCH_WAKEUPS_H
 
-/* Those so far of all threads that bear the name of a provider ("fi_tcp
- * helper"), as the system counts them: the switches to another thread that a
- * thread asked for itself. One that ended is not counted any more. */
+/* The number of wake-ups so far of all threads with the name of a provider
+ * ("fi_tcp helper"), as the kernel counts them: the voluntary context
+ * switches. Threads that have ended are not counted. */
 long bench_wakeups(void);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Preloaded into somebody else's MPI program: writes the wake-ups between
- * MPI_Init and MPI_Finalize, and the seconds, to the file $BENCH_WATCH.<pid>. It
- * is in the launcher's processes as well, and needs no MPI library there.
+ * Preloaded into another project's MPI program: writes the wake-ups between
+ * MPI_Init and MPI_Finalize, and the seconds, to the file $BENCH_WATCH.<pid>.
+ * It is loaded into the launcher's processes as well, and needs no MPI library
+ * there.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -2,8 +2,8 @@
 #ifndef WIRE_FLOOD_H
 #define WIRE_FLOOD_H
 
-/* Tests of wire.c: messages that nobody receives until all of them are sent.
- * The C library keeps 64 of them, and stops reading at the next. */
+/* Tests of wire.c: messages that are not received until all of them are sent.
+ * The C library buffers 64 of them, and stops reading at the next. */
 
 /* As many as that, both ways, the last one received first. */
 void few_unexpected(void);

@@ -16,9 +16,9 @@
 
 #define LENGTH ((2UL << 30) + 4099)
 
-/* The server's memory repeats after so many bytes, the client's after another
- * number. What is at the end of the client's is thus at the end only if all
- * before it has come, and neither needs 2 GiB. */
+/* The server's memory repeats after this many bytes, the client's after
+ * another number. The contents of the end of the client's memory are thus
+ * correct only if everything before has arrived, and neither needs 2 GiB. */
 #define SERVER_PERIOD (29UL << 20)
 #define CLIENT_PERIOD (32UL << 20)
 
@@ -74,7 +74,7 @@ static void check_and_clear(unsigned char *data, const unsigned char *pattern)
 	memset(data, 0xee, CLIENT_PERIOD);
 }
 
-/* Sends everything, or an empty message that says that it is done. */
+/* Sends everything, or an empty message that reports the end. */
 static void send_from(struct ct_peer *peer, const struct ct_memory *memory, size_t len)
 {
 	static struct fi_context2 context;

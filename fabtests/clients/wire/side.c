@@ -204,8 +204,8 @@ void side_open(struct side *side, const char *test, const struct ct_spec *spec)
 	join(side);
 }
 
-/* The provider itself: not one that is layered over it, whose endpoints would
- * speak to their like only. */
+/* The provider itself, not one that is layered over it, whose endpoints would
+ * communicate only with the same kind. */
 static struct fi_info *plain_info(const struct ct_spec *spec)
 {
 	struct fi_info *hints = ct_hints(spec), *info = NULL;

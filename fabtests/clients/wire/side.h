@@ -23,17 +23,17 @@ struct side {
  * process in the same test. */
 void side_meet(struct side *side, const char *test);
 
-/* Meets, then opens an endpoint that can reach the other side's: over address
- * vectors for RDM, by fi_connect for MSG. Skips where either side has not got
- * what the specification asks for. */
+/* Connects to the other side, then opens an endpoint that can reach its
+ * endpoint: over address vectors for RDM, by fi_connect for MSG. Skips if
+ * either side does not have what the specification requires. */
 void side_open(struct side *side, const char *test, const struct ct_spec *spec);
 
-/* The same, but a side that has not got what is wanted opens the other thing;
- * true where it has. */
+/* The same, but a side that does not have what is wanted opens the
+ * alternative; returns true if it has. */
 bool side_open_as_able(struct side *side, const char *test, const struct ct_spec *wanted,
 		       const struct ct_spec *otherwise);
 
-/* The same with a domain only, and nothing done yet to reach the other side. */
+/* The same with a domain only, without any step to reach the other side. */
 bool side_prepare_as_able(struct side *side, const char *test, const struct ct_spec *wanted,
 			  const struct ct_spec *otherwise);
 
@@ -46,7 +46,7 @@ void side_swap(struct side *side, const void *mine, void *theirs, size_t size);
 /* Returns when the other process has called it too. */
 void side_sync(struct side *side);
 
-/* Drives the endpoint for so many seconds. */
+/* Drives the endpoint for this many seconds. */
 void side_linger(struct side *side, double seconds);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Two processes, each on a libfabric of its own, test each other: whatever
- * one sends, writes or announces has to arrive at the other unharmed. Each
- * test runs in both directions at once unless it says otherwise.
+ * Two processes, each on a libfabric of its own, test each other: everything
+ * that one sends, writes or announces has to arrive at the other unchanged.
+ * Each test runs in both directions at the same time unless it says otherwise.
  */
 #include <rdma/fi_atomic.h>
 #include <stdlib.h>
@@ -25,7 +25,8 @@ static const size_t sizes[] = {
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 #define LARGEST 4000037
 
-/* What both sides know about message `number` from the server or the client. */
+/* The seed of message `number` from the server or the client, which both sides
+ * know. */
 static unsigned seed_of(bool from_server, int number)
 {
 	return (unsigned) number * 2 + from_server + 1;
@@ -36,7 +37,8 @@ static uint64_t data_of(const struct side *side, int number)
 	uint64_t data = 0xabcdef0123456789ULL * (uint64_t) (number + 1);
 	size_t size = side->peer.info->domain_attr->cq_data_size;
 
-	/* What both sides can carry: no provider has fewer than four bytes. */
+	/* The data that both sides support: every provider has at least four
+	 * bytes. */
 	return data & (size >= 4 ? UINT32_MAX : 0);
 }
 
@@ -326,7 +328,8 @@ static void remote_access_at(struct side *side, enum ct_rma_form form, size_t le
 		REQUIRE(done.flags & FI_REMOTE_CQ_DATA);
 		REQUIRE(done.data == data_of(side, number));
 	} else if (!read) {
-		/* Without an event the next message tells that the write is there. */
+		/* Without an event, the next message reports that the write is
+		 * complete. */
 		static struct fi_context2 tx_context, rx_context;
 		struct ct_message rx = { .from = FI_ADDR_UNSPEC, .context = &rx_context };
 		struct ct_message tx = { .context = &tx_context };
@@ -371,7 +374,7 @@ static void remote_access(void)
 	side_close(&side);
 }
 
-/* The receiver learns who sent, and can ask for one sender only. */
+/* The receiver learns the source, and can receive from one source only. */
 static void sources(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG | FI_SOURCE | FI_DIRECTED_RECV };
@@ -413,7 +416,7 @@ static void simultaneous_connects(void)
 	}
 }
 
-/* One side keeps its endpoint, the other comes back with a new one. */
+/* One side keeps its endpoint, the other replaces its own by a new one. */
 static void returning_peer(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG };
@@ -424,9 +427,10 @@ static void returning_peer(void)
 	for (int round = 0; round < 20; round++) {
 		memset(name, 0, sizeof(name));
 		if (!side.server) {
-			/* What the server holds of the old endpoint dies with it. The new
-			 * one has another address: what the server sends to the old one
-			 * before it knows of its end is lost. */
+			/* The server's state of the old endpoint ends with it.
+			 * The new one has another address: messages that the
+			 * server sends to the old one before it notices its
+			 * end are lost. */
 			struct ct_peer fresh;
 
 			ct_open_single(&fresh, &spec);
@@ -497,8 +501,8 @@ static void with_key(struct fi_info *hints)
 	hints->ep_attr->auth_key_size = strlen("secret");
 }
 
-/* A side with a key and one that knows none have nothing to do with each
- * other, whichever of them begins. */
+/* A side with a key and one without cannot communicate, whichever of them
+ * begins. */
 static void keys(void)
 {
 	struct ct_spec wanted = { .hint = with_key }, otherwise = { 0 };
@@ -531,7 +535,7 @@ static void keys(void)
 			POST(peer, fi_send(peer->ep, NULL, 0, NULL, peer->to, &tx_context));
 			REQUIRE(ct_error(peer, &peer->tx).err == FI_EKEYREJECTED);
 		}
-		/* The C library may say "try again" for ever. */
+		/* The C library may return -FI_EAGAIN for ever. */
 		for (int i = 0; !keyed && i < 100; i++) {
 			if (fi_send(peer->ep, NULL, 0, NULL, peer->to, &tx_context) != -FI_EAGAIN)
 				break;
@@ -581,7 +585,7 @@ static void connection_data(void)
 		ct_wait_connected(peer);
 		side_sync(&side);
 		OK(fi_close(&pep->fid));
-		/* The client closes; this side is told. */
+		/* The client closes; this side gets an event. */
 		event = ct_event_of(peer, FI_SHUTDOWN);
 		REQUIRE(event.fid == &peer->ep->fid);
 	} else {

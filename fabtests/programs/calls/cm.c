@@ -9,7 +9,7 @@
 
 #define PAGE "fi_cm(3)"
 
-/* The address of the listener, as whoever connects to it needs it. */
+/* The address of the listener, for peers that connect to it. */
 static void *target(void)
 {
 	static unsigned char name[256];

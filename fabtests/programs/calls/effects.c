@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * What comes of calls that a provider might have refused: that they return 0 is
- * not all, the operation has to be carried out.
+ * The effects of calls that a provider might have refused: it is not enough
+ * that they return 0, the operation has to be carried out.
  */
 #include <netinet/in.h>
 #include <string.h>
@@ -264,7 +264,7 @@ COMPARED(BOTH, "effect/srx-closed-and-used", ({
 	ret;
     }))
 
-/* Atomic operations that there are not */
+/* Atomic operations that do not exist */
 static int atomic_ends(enum fi_datatype datatype, enum fi_op op)
 {
 	struct fid_mr *region;
@@ -294,7 +294,7 @@ COMPARED(BOTH, "effect/atomic-swap-with-fi_atomic",
 COMPARED(BOTH, "effect/atomic-read-with-fi_atomic",
     atomic_ends(FI_UINT64, FI_ATOMIC_READ))
 
-/* Receives that claim what was not looked at */
+/* Receives that claim messages without a peek */
 COMPARED(BOTH, "effect/claim-untagged", ({
 	struct iovec iov = { memory, 64 };
 	struct fi_msg msg = {
@@ -311,7 +311,7 @@ COMPARED(BOTH, "effect/claim-untagged", ({
 	ret;
     }))
 
-/* A look at untagged messages of which there is none: whether it takes the next
+/* A peek at untagged messages without any message: whether it takes the next
  * one. */
 COMPARED(BOTH, "effect/peek-untagged", ({
 	struct iovec iov = { memory, 64 };
@@ -458,7 +458,7 @@ static int connects_with(struct fid *queue, uint64_t flags)
 	OK(fi_recv(accepted, memory, 64, NULL, 0, context));
 	POST(peer(), fi_send(from, memory + 64, 64, NULL, 0, context + 1));
 	do {
-		/* Both ends report there, where one has a queue at all. */
+		/* Both ends report there, if one has a queue at all. */
 	} while (ct_next(peer(), &peer()->tx).context != context);
 	return 0;
 }

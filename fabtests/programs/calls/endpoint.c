@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* Active endpoints before they are enabled, and what is set on them. */
+/* Active endpoints before they are enabled, and their settings. */
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ ROW(BOTH, "bind/poll-set", PAGE, -FI_EINVAL,
     fi_ep_bind(new_ep(), &pollset()->fid, 0))
 ROW(MSG, "bind/passive", PAGE, -FI_EINVAL,
     fi_ep_bind(new_ep(), &new_pep()->fid, 0))
-/* What is bound for no direction is taken, and means nothing. */
+/* A binding for no direction is accepted, and has no effect. */
 ROW(BOTH, "bind/cq-no-direction", CARRIED_OUT, 0,
     fi_ep_bind(new_ep(), &cq()->fid, 0))
 ROW(BOTH, "bind/cq-selective-alone", CARRIED_OUT, 0,
@@ -94,7 +94,7 @@ ROW(BOTH, "bind/enabled-counter", CARRIED_OUT, 0,
 ROW(BOTH, "bind/enabled-cq", PAGE, REFUSED,
     fi_ep_bind(ep(), &cq()->fid, FI_TRANSMIT))
 
-/* fi_enable: what is missing */
+/* fi_enable: missing bindings */
 static int enable_bound_to(uint64_t directions)
 {
 	OK(fi_ep_bind(new_ep(), ct_opt.type == FI_EP_MSG ? &eq()->fid :
@@ -112,7 +112,7 @@ ROW(BOTH, "enable/no-cq-for-receives", PAGE, -FI_ENOCQ,
     enable_bound_to(FI_TRANSMIT))
 ROW(BOTH, "enable/no-cq-for-transmits", PAGE, -FI_ENOCQ,
     enable_bound_to(FI_RECV))
-/* A counter tells enough. */
+/* A counter is sufficient. */
 ROW(BOTH, "enable/counter-in-place-of-cq", CARRIED_OUT, 0,
     (FIRST(fi_ep_bind(new_ep(), &cntr()->fid, FI_RECV)),
      enable_bound_to(FI_TRANSMIT)))
@@ -120,7 +120,7 @@ ROW(BOTH, "enable/transmits-only", PAGE, 0,
     (spec.caps = FI_MSG | FI_SEND, enable_bound_to(FI_TRANSMIT)))
 ROW(BOTH, "enable/receives-only", PAGE, 0,
     (spec.caps = FI_MSG | FI_RECV, enable_bound_to(FI_RECV)))
-/* It may come until the endpoint is connected. */
+/* It may be bound until the endpoint is connected. */
 ROW(MSG, "enable/announced-srx-missing", CARRIED_OUT, 0,
     (spec.srx = true, enable_bound_to(FI_TRANSMIT | FI_RECV)))
 ROW(RDM, "enable/announced-srx-missing", PAGE, REFUSED,

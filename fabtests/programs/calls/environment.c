@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* What users set in the environment, and what the log says. A row sets it
- * before the first call that reads it. */
+/* Users' settings in the environment, and messages in the log. A row sets a
+ * variable before the first call that reads it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +46,7 @@ ROW(BOTH, "environment/no-prefetch", "fi_tcp(7)", 0,
 ROW(BOTH, "environment/no-staging", "fi_tcp(7)", 0,
     works_with("FI_TCP_STAGING_SBUF_SIZE", "0"))
 
-/* Whether the log of what is called has the text. */
+/* Whether the log of the call contains the text. */
 static bool logged(int (*call)(void), const char *text)
 {
 	static char log[65536];
@@ -78,7 +78,7 @@ static int rxm_by_variable(void)
 {
 	struct fi_info *hints = ct_hints(&spec), *found = NULL;
 
-	/* The variable says it alone. */
+	/* Only the variable names it. */
 	free(hints->fabric_attr->prov_name);
 	hints->fabric_attr->prov_name = NULL;
 	hints->addr_format = FI_FORMAT_UNSPEC;

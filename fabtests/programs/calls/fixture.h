@@ -12,7 +12,7 @@
 #include "transfer.h"
 #include "wait.h"
 
-/* What peer() and pair() are opened with; a row may change it before. */
+/* The specification of peer() and pair(); a row may change it before. */
 extern struct ct_spec spec;
 
 /* A domain with its queues and, for RDM, a vector; no endpoint. */
@@ -41,7 +41,7 @@ struct fid_pep *listener(void);
 /* Two endpoints that know each other or are connected. */
 struct ct_pair *pair(void);
 
-/* fi_bind on whatever object, also where it has no wrapper. */
+/* fi_bind for any object, also if it has no wrapper. */
 int bind_to(struct fid *object, struct fid *other, uint64_t flags);
 
 /* An address that is not this host's, and one of the other family. */
@@ -51,14 +51,15 @@ struct sockaddr_in6 *other_family(void);
 /* The address of another endpoint of this process. */
 struct sockaddr_in *taken(void);
 
-/* One of the loopback interface, where the system chooses the port. */
+/* An address of the loopback interface, for which the system chooses the port.
+ */
 struct sockaddr_in *free_address(void);
 
 /* An address for vectors, of the provider's format, and its size. */
 void *somewhere(void);
 size_t somewhere_size(void);
 
-/* Leaves out rows about internet addresses where the provider has others. */
+/* Leaves out rows about internet addresses if the provider has others. */
 int internet(void);
 
 /* For calls that take some. */

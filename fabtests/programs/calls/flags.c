@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* Flags of single operations, options, and what else a provider may refuse. */
+/* Flags of single operations, options, and other things that a provider may
+ * refuse. */
 #include <stdlib.h>
 #include <string.h>
 #include <rdma/fi_ext.h>
@@ -69,7 +70,7 @@ static ssize_t passed_tagged(uint64_t send_flags, uint64_t recv_flags)
 	return strcmp(from, to) ? -FI_EOTHER : 0;
 }
 
-/* What two peers of RMA and atomics have. */
+/* The memory of two peers with RMA and atomics. */
 static uint64_t target;
 static struct fid_mr *region;
 
@@ -188,7 +189,7 @@ COMPARED(BOTH, "flags/atomic-data",
     summed(1, FI_COMPLETION | FI_REMOTE_CQ_DATA))
 COMPARED(BOTH, "flags/atomic-none-completes", summed(0, FI_COMPLETION))
 
-/* fi_recvmsg that looks at untagged messages */
+/* fi_recvmsg that peeks at untagged messages */
 static ssize_t looked(uint64_t flags)
 {
 	struct iovec iov = { memory, 64 };
@@ -305,7 +306,7 @@ COMPARED(BOTH, "option/srx-set", ({
 		  sizeof(value));
     }))
 
-/* What is left of old interfaces */
+/* Remains of old interfaces */
 COMPARED(BOTH, "size-left/receive", fi_rx_size_left(ep()) > 0 ? 0 : -1)
 COMPARED(BOTH, "size-left/transmit", fi_tx_size_left(ep()) > 0 ? 0 : -1)
 COMPARED(BOTH, "context/transmit", ({

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /* Hints of fi_getinfo(3), one attribute at a time: a value that every provider
- * of messages has, one beyond any limit, one that means nothing. */
+ * of messages supports, one beyond any limit, one without a meaning. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -129,7 +129,8 @@ NOT_GIVEN("ep/rx-ctx-cnt-beyond", "fi_endpoint(3)",
 GIVEN("ep/rx-ctx-cnt-shared", "fi_endpoint(3)",
       ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT)
 
-/* struct fi_domain_attr; counts and sizes that callers are told rule nothing out */
+/* struct fi_domain_attr; counts and sizes that are only reported exclude
+ * nothing */
 NOT_GIVEN("domain/name-unknown", "fi_domain(3)",
 	  domain_attr->name = strdup("no_such_domain"))
 GIVEN("domain/threading-safe", "fi_domain(3)",

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Fabrics, domains and what else is opened with a struct fi_info. One that was
- * changed into something that fi_getinfo(3) would not offer opens nothing.
+ * Fabrics, domains and other objects that are opened with a struct fi_info.
+ * One that was changed to something that fi_getinfo(3) would not offer is
+ * refused.
  */
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -77,7 +78,8 @@ NOWHERE("cq-data-size", domain_attr->cq_data_size = SIZE_MAX)
 NOWHERE("addr-format", addr_format = FI_SOCKADDR_IB)
 NOWHERE("addr-format-unknown", addr_format = UNKNOWN_NUMBER)
 
-/* What is used as it came, or changed within what is offered, opens them. */
+/* An info that is unchanged, or changed within the offered limits, is
+ * accepted. */
 #define SOMEWHERE(name, ...)						\
 	ROW(BOTH, "fi_domain/" name, "fi_domain(3)", 0,			\
 	    open_domain(CHANGED(__VA_ARGS__)))				\
@@ -123,7 +125,7 @@ ROW(BOTH, "fi_endpoint/source-not-here", "fi_endpoint(3)",
 	changed->src_addr = malloc(sizeof(*foreign()));
 	memcpy(changed->src_addr, foreign(), sizeof(*foreign()));
 	changed->src_addrlen = sizeof(*foreign());
-	/* Whoever is to connect finds out when it does, at the latest. */
+	/* An endpoint that connects finds out when it does, at the latest. */
 	ct_opt.type == FI_EP_MSG ? open_pep(changed) : open_ep(changed);
     }))
 
@@ -168,7 +170,7 @@ ROW(BOTH, "fi_fabric/open-unknown-ops", "fi_fabric(3)", REFUSED, ({
 ROW(BOTH, "fi_fabric/set-unknown-ops", "fi_fabric(3)", -FI_ENOSYS,
     fi_set_ops(&fabric()->fid, "no such interface", 0, memory, NULL))
 
-/* fi_domain: what is done with one */
+/* fi_domain: uses of a domain */
 ROW(BOTH, "fi_domain/bind-cq", "fi_domain(3)", REFUSED,
     fi_domain_bind(domain(), &cq()->fid, 0))
 ROW(BOTH, "fi_domain/bind-nothing", "fi_domain(3)", REFUSED,

@@ -245,7 +245,7 @@ ROW(BOTH, "trywait/endpoint", "fi_poll(3)", REFUSED, ({
 
 	fi_trywait(fabric(), fids, 1);
     }))
-/* It says whether there is something to read. */
+/* It returns whether there is something to read. */
 ROW(BOTH, "trywait/without-object", CARRIED_OUT, 0, ({
 	struct fid *fids[1] = { &CQ(.wait_obj = FI_WAIT_NONE)->fid };
 

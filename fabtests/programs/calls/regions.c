@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* Registrations that a provider may refuse, and what else is done to them. */
+/* Registrations that a provider may refuse, and other calls on regions. */
 #include <string.h>
 
 #include "row.h"

@@ -27,20 +27,20 @@
 #define RDM CT_RDM
 #define BOTH CT_BOTH
 
-/* Results: any error, and whatever there is. */
+/* Results: any error, and any result. */
 #define REFUSED LONG_MIN
 #define ANYTHING LONG_MAX
 
-/* In place of a page: what the C library carries out is carried out, whatever
- * the pages let a provider refuse. */
+/* Instead of a page: calls that the C library carries out are carried out,
+ * whatever the pages let a provider refuse. */
 #define CARRIED_OUT "the C library"
 
 /* The manual knows no such thing, whatever is added to it. */
 #define UNKNOWN_FLAG (1ULL << 15)
 #define UNKNOWN_NUMBER 0x7654321
 
-/* A row that demands nothing but an end: its result is in the comparison with
- * the C library (docs/refusals.md). */
+/* A row that only requires that the call returns: its result is in the
+ * comparison with the C library (docs/refusals.md). */
 #define COMPARED(types, name, ...)					\
 	ROW(types, name, CARRIED_OUT, ANYTHING, __VA_ARGS__)
 

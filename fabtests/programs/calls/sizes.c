@@ -64,7 +64,7 @@ COMPARED(BOTH, "size/cntr-peer-without-context", CNTR_ATTR(.flags = FI_PEER))
 COMPARED(BOTH, "size/cntr-no-attributes",
     fi_cntr_open(domain(), NULL, &opened_cntr, NULL))
 
-/* Event queues of which the application did not say that it writes */
+/* Event queues opened without FI_WRITE */
 COMPARED(BOTH, "event/write-not-asked", ({
 	struct fi_eq_entry entry = { .data = 7 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* Data transfers with wrong arguments, and what completions tell. */
+/* Data transfers with wrong arguments, and the contents of completions. */
 #include <string.h>
 
 #include "row.h"
@@ -25,7 +25,7 @@ static const struct iovec *pieces(void)
 
 static size_t inject_size(void)
 {
-	/* As small as can be, so that there is memory beyond it. */
+	/* As small as possible, so that there is memory beyond it. */
 	return a()->info->tx_attr->inject_size;
 }
 
@@ -117,7 +117,7 @@ ROW(BOTH, "message/read-nothing", "fi_rma(3)", REFUSED,
 ROW(BOTH, "message/write-nothing", "fi_rma(3)", REFUSED,
     fi_writemsg(a()->ep, NULL, 0))
 
-/* Peers that there are not */
+/* Peers that do not exist */
 ROW(RDM, "peer/unknown", "fi_msg(3)", REFUSED,
     fi_send(a()->ep, memory, 8, NULL, 12345, context))
 ROW(RDM, "peer/unspecified", "fi_msg(3)", REFUSED,
@@ -176,7 +176,7 @@ ROW(BOTH, "cancel/receive", "fi_endpoint(3)", FI_ECANCELED,
     (FIRST(fi_recv(b()->ep, memory, 8, NULL, FI_ADDR_UNSPEC, context)),
      FIRST(fi_cancel(&b()->ep->fid, context)), ct_error(b(), &b()->rx).err))
 
-/* Remote memory that there is not */
+/* Remote memory that does not exist */
 static int failed_read(uint64_t key)
 {
 	POST(a(), fi_read(a()->ep, memory, 8, NULL, a()->to, 0, key, context));

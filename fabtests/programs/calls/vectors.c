@@ -14,7 +14,7 @@ static fi_addr_t addr[4];
 		   &opened_av, NULL)
 #define AV(...) (FIRST(open_av(__VA_ARGS__)), opened_av)
 
-/* How many were inserted: none where the call fails as a whole. */
+/* The number of inserted addresses: none if the call fails as a whole. */
 static int at_least_none(int inserted)
 {
 	return inserted < 0 ? 0 : inserted;
@@ -91,7 +91,7 @@ ROW(RDM, "av/remove-unknown-flag", "fi_tcp(7)", REFUSED,
     (fi_av_insert(AV(), somewhere(), 1, addr, 0, NULL),
      fi_av_remove(opened_av, addr, 1, UNKNOWN_FLAG)))
 
-/* fi_av_lookup of the only address with room for so many bytes. */
+/* fi_av_lookup of the only address with space for so many bytes. */
 static int look_up(fi_addr_t number, size_t room, size_t *needed)
 {
 	*needed = room;

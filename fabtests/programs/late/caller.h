@@ -5,13 +5,13 @@
 
 #include "peer.h"
 
-/* What it exports as `late_caller`. */
+/* The contents of its symbol `late_caller`. */
 struct late_caller {
 	struct ct_options *options;	/* its own copy of the support library's */
 	struct ct_spec spec;
-	bool has_own;		/* its destructor opens what it uses */
+	bool has_own;		/* its destructor opens it */
 	bool idle;		/* its destructor does nothing */
-	struct ct_pair pair;	/* what `open` has opened */
+	struct ct_pair pair;	/* the objects that `open` has opened */
 	void (*open)(void);
 };
 

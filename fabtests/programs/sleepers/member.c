@@ -50,7 +50,8 @@ static struct habit draw_habit(const struct script *script,
 	} while (!offer->waits[habit.wait]);
 	switch (ct_below(chance, 4)) {
 	case 0:
-		/* Whom a set wakes of two that sleep at it is not said. */
+		/* Which of two threads that sleep on a set is woken is not
+		 * defined. */
 		habit.has_threads = habit.wait != FI_WAIT_SET;
 		break;
 	case 1:
@@ -182,7 +183,7 @@ static void close_member(struct member *member)
 		OK(fi_close(&member->pep->fid));
 	member->pep = NULL;
 	if (member->set) {
-		/* What is closed after the set that it belongs to. */
+		/* Objects that are closed after the set that they belong to. */
 		struct fid_wait *set = member->set;
 		struct fid_fabric *fabric = member->peer.fabric;
 
@@ -197,7 +198,7 @@ static void close_member(struct member *member)
 }
 
 /* Sleeps until an event of this type of the endpoint. The next guest's request
- * may come before that: nothing orders events of different objects. */
+ * may arrive before that: events of different objects are not ordered. */
 static void until_event(struct member *member, uint32_t type)
 {
 	for (;;) {
@@ -254,7 +255,7 @@ static void *receive_all(void *arg)
 	return NULL;
 }
 
-/* Wakes sleepers for nothing. */
+/* Wakes sleepers without an event. */
 static void *signal_often(void *arg)
 {
 	struct member *member = arg;
@@ -309,8 +310,8 @@ static void run_rounds(struct member *member)
 	pthread_join(thread, NULL);
 }
 
-/* All guests in the place of those before, to whom nothing is under way since
- * they have come back, or others for them. */
+/* Replaces the addresses of all earlier guests, to which no operation is in
+ * progress since they have left, by those of the new ones. */
 static void know_guests(struct member *member)
 {
 	size_t count = (size_t)member->script->members - 1;
@@ -323,12 +324,12 @@ static void know_guests(struct member *member)
 	member->has_guests = true;
 }
 
-/* The host sleeps while guests leave and come, learns who they are, and tells
- * them all. */
+/* The host sleeps while guests leave and arrive, learns their addresses, and
+ * sends them to all. */
 static void host_season(struct member *member, int season)
 {
 	member->season = season;
-	/* Of this one's, some may come before its rounds begin here. */
+	/* Some of this one's may arrive before its rounds begin here. */
 	member->main.data_came = 0;
 	watch_part("welcoming", season, -1);
 	window_clear(member);
@@ -348,8 +349,9 @@ static void host_season(struct member *member, int season)
 	}
 }
 
-/* Closes the host's endpoint as soon as what it sent last is complete, whoever
- * has not received that yet, and waits for its guests to leave. */
+/* Closes the host's endpoint as soon as its last sends are complete, although
+ * some messages have not been received yet, and waits for its guests to leave.
+ */
 static void close_alone(struct member *member, int fd)
 {
 	char word;

@@ -22,7 +22,7 @@ static fi_addr_t name_of(const struct member *member, int other)
 					  member->others[other];
 }
 
-/* Posts, and makes room as long as there is none. */
+/* Posts, and makes progress as long as there is no space. */
 #define POST_NOW(sleeper, call)						\
 	do {								\
 		ssize_t ret_;						\
@@ -232,7 +232,7 @@ static void post_round(struct member *member, struct sleeper *sleeper,
 				  round->to, number, i, round->len);
 }
 
-/* Whether the other one hears of it by a message that follows. */
+/* Whether the other one is informed by a message that follows. */
 static bool needs_word(enum kind kind)
 {
 	return kind == WRITE || kind == READ || kind == FETCH;
@@ -294,7 +294,7 @@ static void until_written(struct member *member, struct sleeper *sleeper,
 	for (;;) {
 		uint64_t before = fi_cntr_read(cntr);
 
-		/* What is not there yet is not counted yet, either. */
+		/* Data that has not arrived is not counted yet, either. */
 		if (ct_holds(data, len, pattern))
 			return;
 		sleeper_until_counted(sleeper, cntr, before + 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* One process's part in what happens between endpoints that are open. */
+/* One process's part in the operations between open endpoints. */
 #ifndef SLEEPERS_ROUND_H
 #define SLEEPERS_ROUND_H
 
@@ -11,8 +11,9 @@
 #include "watch.h"
 #include "ways.h"
 
-/* Of local memory: what is sent, and behind it what is received. Of the window
- * for the others: a part for each round, and behind them a word for each. */
+/* Layout of local memory: the sent data, followed by the received. Layout of
+ * the window for the others: a part for each round, followed by a word for
+ * each. */
 enum {
 	SENT_SIZE = LONGEST, LOCAL_SIZE = 2 * LONGEST,
 	WORDS = ROUNDS * LONGEST,
@@ -36,10 +37,11 @@ struct member {
 	struct op tx[BURST], rx[BURST];
 };
 
-/* Nothing of an earlier season is left in the window. */
+/* Clears data of earlier seasons from the window. */
 void window_clear(struct member *member);
 
-/* The host's: hears of its guests, tells them of each other, lets them go. */
+/* The host's part: receives the cards of its guests, sends them to each other,
+ * lets them leave. */
 void welcome(struct member *member);
 void introduce(struct member *member);
 void part(struct member *member);
@@ -48,7 +50,7 @@ void part(struct member *member);
 void say_hello(struct member *member);
 void take_leave(struct member *member);
 
-/* What this process does in a round, if it is its turn. */
+/* The operations of this process in a round, if it is its turn. */
 void round_send(struct member *member, struct sleeper *sleeper, int number);
 void round_receive(struct member *member, struct sleeper *sleeper, int number);
 

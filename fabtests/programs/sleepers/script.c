@@ -74,7 +74,7 @@ struct round script_round(const struct script *script, int season, int round)
 	}
 	if (it.kind == INJECT)
 		it.len = it.len > 64 ? 16 : it.len;
-	/* Memory that has changed is what tells of it. */
+	/* Changed memory is what reports it. */
 	if (it.kind == WRITE_COUNTED && it.len == 0)
 		it.len = 64;
 	return it;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * What happens in each round, which every process draws for itself from the
- * same seed, and what the provider offers to do it with.
+ * The operations in each round, which every process derives from the same
+ * seed, and the operations that the provider offers.
  */
 #ifndef SLEEPERS_SCRIPT_H
 #define SLEEPERS_SCRIPT_H
@@ -15,9 +15,9 @@
 
 enum { ROUNDS = 24, BURST = 4, LONGEST = 1 << 20 };
 
-/* What one process does to another one. The other one is asleep until a
- * message or its effect has come: after what it would not notice, a message
- * follows. */
+/* An operation of one process on another one, which is asleep until a message
+ * or its effect has arrived: an operation that it would not notice is followed
+ * by a message. */
 enum kind {
 	INJECT,			/* messages */
 	SEND,
@@ -25,8 +25,8 @@ enum kind {
 	SEND_DELIVERED,		/* complete when they are delivered */
 	SEND_SEVERAL,
 	WRITE,			/* of memory */
-	WRITE_COUNTED,		/* the other's counter tells it */
-	WRITE_DATA,		/* immediate data tells it */
+	WRITE_COUNTED,		/* the other's counter reports it */
+	WRITE_DATA,		/* immediate data reports it */
 	READ,
 	FETCH,			/* an atomic operation */
 	KINDS,
@@ -43,11 +43,12 @@ struct offer {
 	bool is_something;
 	uint64_t caps;
 	bool is_auto;			/* automatic progress */
-	bool by_threshold;		/* sleeping until there are so many */
+	bool by_threshold;		/* sleeping until this count */
 	bool waits[FI_WAIT_POLLFD + 1];	/* of queues and counters */
 };
 
-/* What the selected provider offers. In a process that ends then. */
+/* The offer of the selected provider. Runs in a process that ends afterwards.
+ */
 void offer_find(struct offer *offer);
 
 /* How a process leaves at the end of a season. */
@@ -69,7 +70,7 @@ enum leaving script_leaving(const struct script *script, int season, int member)
 /* Whether the host starts a season with an endpoint of its own. */
 bool script_host_is_new(int season);
 
-/* What is left to one thread of one process. */
+/* The random choices of one thread of one process. */
 struct ct_random script_chance(const struct script *script, int season,
 			       int member, int thread);
 

@@ -83,7 +83,7 @@ static size_t describe(char *text, size_t size, int member, pid_t pid,
 	return len > 0 && (size_t)len < size ? (size_t)len : 0;
 }
 
-/* Of each process/thread what it does in which season/round. */
+/* Prints for each process/thread its action, season and round. */
 static void __attribute__((noreturn)) tell(const struct ct_child *children,
 					   int count)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * What every thread of every process is doing, in memory that they share with
- * the process that started them. When none of them gets on any more, that one
- * says where each is. It counts the times that it looked, so that a machine
- * that stands still for a while is no hang.
+ * The current action of every thread of every process, in memory shared with
+ * the process that started them. When none of them makes progress, that
+ * process prints where each is. It counts its checks, so that a machine that
+ * is stopped for a while is not a hang.
  */
 #ifndef SLEEPERS_WATCH_H
 #define SLEEPERS_WATCH_H
@@ -19,20 +19,20 @@ void watch_open(void);
 /* From now on this thread is the given one of the given process. */
 void watch_self(int member, int thread);
 
-/* The part of the script that this thread comes to: text that stays. NULL if
- * it has done its part. */
+/* The part of the script that this thread begins: a string that stays valid.
+ * NULL if it has finished. */
 void watch_part(const char *part, int season, int round);
 
-/* What it does in that part: text that stays. Who wakes for nothing and sleeps
- * again does not get on. */
+/* The action in that part: a string that stays valid. Waking without an event
+ * and sleeping again is not progress. */
 void watch_doing(const char *doing);
 
-/* Something came: nobody hangs. */
+/* Something arrived: progress was made. */
 void watch_step(void);
 
-/* Waits until a child has something to say or is gone; the test fails if
- * nobody gets on. Meanwhile one process or another is stopped for a moment, if
- * it is to be. */
+/* Waits until a child has sent something or is gone; the test fails if there
+ * is no progress. Meanwhile one process or another is stopped for a moment, if
+ * requested. */
 void watch_until_heard(const struct ct_child *children, int count, int which,
 		       struct ct_random *stops);
 

@@ -8,7 +8,7 @@
 
 #include "watch.h"
 
-/* A limit that nobody lives to see. */
+/* A time limit that is never reached. */
 enum { AN_HOUR = 3600 * 1000 };
 
 static int random_limit(struct sleeper *sleeper)
@@ -69,7 +69,7 @@ static void __attribute__((noreturn)) failed(struct fid_cq *cq)
 		fi_strerror(err.err));
 }
 
-/* What a read has returned. */
+/* Handles the result of a read. */
 static void take(struct sleeper *sleeper, struct fid_cq *cq, ssize_t ret,
 		 const struct fi_cq_tagged_entry *entries)
 {
@@ -97,9 +97,8 @@ void sleeper_drain(struct sleeper *sleeper)
 	}
 }
 
-/* False where the system refuses: it follows descriptors that watch each other
- * only so far (fi_rxm(7)). Two objects may have one
- * descriptor. */
+/* False if the system refuses: it permits only a limited depth of descriptors
+ * that watch each other (fi_rxm(7)). Two objects may have one descriptor. */
 static bool watch_all(int epoll, const struct pollfd *fds, size_t count)
 {
 	struct epoll_event event = { .events = EPOLLIN };
@@ -114,8 +113,8 @@ static bool watch_all(int epoll, const struct pollfd *fds, size_t count)
 	return true;
 }
 
-/* By either of the system's calls: it makes no difference to the sleeper. Who is
- * stopped and goes on has been interrupted. */
+/* With either of the system's calls, which are equivalent for the sleeper. A
+ * process that is stopped and continued has been interrupted. */
 static void poll_one_of(struct sleeper *sleeper, struct pollfd *fds,
 			size_t count)
 {

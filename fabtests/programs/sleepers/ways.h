@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Every way to sleep until something comes. None of them returns before that:
- * whoever is not woken hangs.
+ * Every way to sleep until something arrives. None of them returns before
+ * that: a thread that is not woken hangs.
  */
 #ifndef SLEEPERS_WAYS_H
 #define SLEEPERS_WAYS_H
@@ -15,7 +15,7 @@ struct op {
 	bool open;
 };
 
-/* One thread, with the queues that it alone reads. */
+/* One thread, with the queues that only it reads. */
 struct sleeper {
 	struct ct_peer *peer;
 	struct ct_random chance;
@@ -24,18 +24,18 @@ struct sleeper {
 	enum fi_wait_obj wait;		/* of these queues, and of counters */
 	struct fid_wait *set;		/* with FI_WAIT_SET */
 	bool by_threshold;
-	int open;			/* operations under way */
+	int open;			/* operations in progress */
 	uint64_t data_came;		/* immediate data without a receive */
 };
 
-/* Reads what has come, without sleeping. */
+/* Reads everything that has arrived, without sleeping. */
 void sleeper_drain(struct sleeper *sleeper);
 
 /* The operation begins. */
 void *sleeper_opens(struct sleeper *sleeper, struct op *op);
 
-/* Sleeps at this queue until no operation is under way, and until the
- * immediate data have come. */
+/* Sleeps on this queue until no operation is in progress, and until the
+ * immediate data have arrived. */
 void sleeper_until_done(struct sleeper *sleeper, struct fid_cq *cq,
 			uint64_t data);
 
@@ -47,7 +47,7 @@ void sleeper_until_counted(struct sleeper *sleeper, struct fid_cntr *cntr,
 uint32_t sleeper_until_event(struct sleeper *sleeper,
 			     struct fi_eq_cm_entry *entry);
 
-/* Does nothing for a moment, or not at all. */
+/* Pauses for a moment, or not at all. */
 void sleeper_pauses(struct sleeper *sleeper);
 
 #endif

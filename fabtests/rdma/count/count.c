@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * One send of 8 bytes, and one read of its completion, many times: what `run`
- * here counts the instructions of.
+ * One send of 8 bytes, and one read of its completion, many times: `run` here
+ * counts their instructions.
  */
 #include "../ends.h"
 
