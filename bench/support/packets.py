@@ -5,12 +5,12 @@ calls: a packet is what one call hands to a socket. docs/tcp-wire.md has the for
 import collections
 import re
 
-# What the format has.
+# Constants of the format.
 VERSION, HEADER, HANDSHAKE = 3, 16, 32
 # Operations that the library sends of itself, and where `op_data` of a plain
 # message says so.
 ACKNOWLEDGEMENTS, OTHERS, PLAIN = {0x40}, {0x44, 0x47}, (0, 2)
-# What answers an application's request, or is the rest of one.
+# Operations that answer an application's request, or continue one.
 REST = {0x03, 0x06, 0x07, 0x42, 0x43, 0x46, 0x48}
 # Bytes of each buffer in the trace: enough for
 # what an outbox sends at once of small messages.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause OR MIT
-"""Runs other people's programs on a given libfabric.so.1, with time limits,
+"""Runs programs of other projects on a given libfabric.so.1, with time limits,
 and proves which library they loaded. Used by the runners beside it, and by
 bench/mpi."""
 
@@ -22,7 +22,7 @@ def _end(*_):
     sys.exit(1)
 
 
-# Jobs that run are ended when this process is.
+# Running jobs are ended with this process.
 for _number in (signal.SIGTERM, signal.SIGHUP):
     if signal.getsignal(_number) is not signal.SIG_IGN:
         signal.signal(_number, _end)
@@ -109,7 +109,7 @@ class Job:
         return found
 
     def stacks(self):
-        """Where each process of a stuck job stands, if gdb is there to ask."""
+        """Stack traces of the processes of a stuck job, if gdb is installed."""
         if not shutil.which("gdb"):
             return ""
         text = ""
@@ -153,7 +153,7 @@ class Job:
 
     def note_shared(self):
         """Remembers the shared memory that the job's processes use, which
-        nobody removes where they do not end by themselves."""
+        is not removed if they do not end by themselves."""
         for pid in self.members():
             try:
                 with open(f"/proc/{pid}/maps", errors="replace") as file:
@@ -163,7 +163,7 @@ class Job:
                 continue
 
     def end(self):
-        """Stops whatever is left and removes the job's files."""
+        """Stops remaining processes and removes the job's files."""
         self.note_shared()
         for pid in self.members():
             try:
@@ -178,7 +178,7 @@ class Job:
 
 
 def free_port():
-    """A TCP port that nobody used a moment ago."""
+    """A TCP port that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -271,7 +271,7 @@ class Table:
                     (cells or [""]) + [result])
 
     def finish(self):
-        """Prints the sum and returns the exit status."""
+        """Prints the totals and returns the exit status."""
         if self.failed:
             print(f"{len(self.failed)} FAILED: " + "; ".join(self.failed))
             return 1

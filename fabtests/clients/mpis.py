@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause OR MIT
-"""The MPI libraries that are at hand, each with the command that runs a program
+"""The installed MPI libraries, each with the command that runs a program
 on a given libfabric.so.1 through one provider, within one machine too."""
 
 import glob
@@ -8,7 +8,7 @@ import subprocess
 
 from harness import DEPS, Failure
 
-# Which one that is; the runner may name another.
+# The provider; the runner may select another.
 PROVIDER = {"FI_PROVIDER": "tcp"}
 ROOT_MAY_RUN = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -90,13 +90,13 @@ class IntelMpi:
 
 
 MPIS = {"ompi4": OpenMpi4(), "ompi5": OpenMpi5(), "mpich": Mpich(), "impi": IntelMpi()}
-# What the C library's tcp cannot do.
+# Tests that the C library's tcp fails.
 WITH_ATOMICS = {"ompi5-rma": OpenMpi5Rma(), "mpich-atomics": MpichAtomics()}
 
 
 def build(mpi, folder, sources, flags=()):
     """Compiles a program for one MPI library, named after its first source;
-    the program's path."""
+    returns the program's path."""
     library = os.path.basename(os.path.dirname(os.path.dirname(mpi.compiler))) or "debian"
     name = os.path.splitext(os.path.basename(sources[0]))[0]
     program = os.path.join(folder, f"{name}.{library}")
