@@ -1,9 +1,8 @@
-//! A memory barrier between processes that only one side pays for.
+//! A memory barrier between processes whose cost is borne by one side only.
 //!
-//! Whoever is about to sleep must know that whoever has sent something before
-//! either is seen to have done so, or sees the sleeper (membarrier(2),
-//! `MEMBARRIER_CMD_GLOBAL_EXPEDITED`). Those who send need a barrier of the
-//! compiler only, if their process has registered for that.
+//! A thread that is about to sleep must be sure that a thread that has sent something before either
+//! is seen to have done so, or sees the sleeper (membarrier(2), `MEMBARRIER_CMD_GLOBAL_EXPEDITED`).
+//! Threads that send need only a compiler barrier, if their process has registered for it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, compiler_fence, fence};
@@ -16,14 +15,14 @@ fn membarrier(command: libc::c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// Whether this process takes part: the barriers of others reach it, and it has
-/// some for them.
+/// Whether this process participates: it is reached by the barriers of others, and can execute them
+/// itself.
 pub fn is_available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| membarrier(REGISTER_GLOBAL_EXPEDITED) && membarrier(GLOBAL_EXPEDITED))
 }
 
-/// The barrier of those who send. `asymmetric` where both processes take part
+/// The barrier of a thread that sends. `asymmetric` if both processes participate
 /// ([`is_available`]).
 #[inline(always)]
 pub fn light(asymmetric: bool) {
@@ -33,7 +32,7 @@ pub fn light(asymmetric: bool) {
     }
 }
 
-/// The barrier of those who go to sleep.
+/// The barrier of a thread that is about to sleep.
 pub fn heavy() {
     if is_available() {
         membarrier(GLOBAL_EXPEDITED);

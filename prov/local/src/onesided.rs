@@ -1,14 +1,14 @@
-//! One-sided access within a host: who writes to or reads from the registered memory of
-//! another process copies by itself (process_vm_writev(2), process_vm_readv(2)), whatever
-//! the other process does meanwhile.
+//! One-sided access within a host: a process that writes to or reads from the registered memory of
+//! another one makes the copy itself (process_vm_writev(2), process_vm_readv(2)), whatever the
+//! other process does meanwhile.
 //!
-//! The owner of the memory publishes its regions in a [table](table::RegionTable) that
-//! others map to read. Who wants to access a region is the initiator: its end of the link
-//! is a [`Window`](window::Window), which finds the region by its key, checks the access,
-//! looks whether the owner lives, and copies. The two meet in a word for each link, in the
-//! memory that both may write to: the initiator says there that it is looking and
-//! copying, and the owner waits for that when it closes a region. [`protocol`] has the
-//! order of it, checked with loom.
+//! The owner of the memory publishes its regions in a [table](table::RegionTable) that others map
+//! read-only. The process that accesses a region is the initiator: its end of the link is a
+//! [`Window`](window::Window), which finds the region by its key, checks the access, checks that
+//! the owner is alive, and copies. The two share a word for each link, in memory that both may
+//! write to: the initiator announces there that it is reading the table and copying, and the owner
+//! waits for that when it closes a region. [`protocol`] defines the order of these steps, and is
+//! checked with loom.
 
 pub mod protocol;
 #[cfg(not(loom))]

@@ -1,9 +1,7 @@
-//! In which order a lane looks at its channels, and who of its threads may sleep
-//! meanwhile.
+//! The order in which a lane polls its channels, and which of its threads may sleep meanwhile.
 //!
-//! To look at a channel costs a cache line, which is little for a few and too
-//! much for a thousand: those that have brought something lately are looked at
-//! in every turn, the others in turns of their own.
+//! Polling a channel costs a cache line, which is cheap for a few channels and too expensive for a
+//! thousand: those that have been active recently are polled in every turn, the others in rotation.
 
 use std::time::{Duration, Instant};
 
@@ -11,38 +9,38 @@ use prov_util::drive::{Signals, Sleeper};
 
 use crate::barrier;
 
-/// Channels that are looked at in every turn.
+/// Number of channels that are polled in every turn.
 pub const LIVELY: usize = 8;
-/// How many of the others are.
+/// Number of the others that are polled in every turn.
 pub const QUIET: usize = 4;
-/// Turns in vain until the poller is asked again, where it has little to tell.
+/// Number of unsuccessful turns until the poller is called again, if it has few events.
 const VAIN_TURNS: u32 = 64;
-/// Turns that bring something for one in vain.
+/// Number of successful turns that count as one unsuccessful turn.
 const TURNS_PER_VAIN: u32 = 16;
 
-/// Time until peers are told again that a thread may sleep. What comes meanwhile
-/// may wait so long, if nobody drives the lane.
+/// Time until peers are told again that a thread may sleep. A message that arrives meanwhile may
+/// wait that long, if nobody drives the lane.
 const UNTIL_NAP: Duration = Duration::from_millis(1);
 
-/// See the [module](self) description. `K` names a channel.
+/// See the [module](self) description. `K` identifies a channel.
 #[derive(Debug)]
 pub struct Rota<K> {
-    /// All of them. The first few have brought something lately.
+    /// All channels. The first few have been active recently.
     keys: Vec<K>,
-    /// Whose turn it is among those that have not.
+    /// The index of the next inactive channel to poll.
     next_quiet: usize,
-    /// Whose place the next one gets that brings something.
+    /// The index whose channel the next one that becomes active replaces.
     next_lively: usize,
-    /// What is left of the turns until the poller is asked.
+    /// The remaining turns until the poller is called.
     until_poll: u32,
     naps: Naps,
 }
 
-/// Who may sleep at the poller.
+/// The threads that may sleep on the poller.
 #[derive(Debug, Default)]
 struct Naps {
     sleeper: Option<Sleeper>,
-    /// Whether a peer has woken it, or there is a new one.
+    /// Whether a peer has woken the sleeper, or there is a new channel.
     is_news: bool,
     /// When peers are told again.
     due: Option<Instant>,
@@ -61,24 +59,24 @@ impl<K> Default for Rota<K> {
 }
 
 impl<K: Copy + PartialEq> Rota<K> {
-    /// A channel is open.
+    /// Adds a channel.
     pub fn add(&mut self, key: K) {
         self.keys.push(key);
-        // A thread may sleep that its peer does not know of.
+        // A thread may sleep without the peer's knowledge.
         self.woken();
     }
 
-    /// A channel has ended.
+    /// Removes a channel.
     pub fn remove(&mut self, key: K) {
         self.keys.retain(|known| *known != key);
     }
 
-    /// All channels.
+    /// Returns all channels.
     pub fn all(&self) -> &[K] {
         &self.keys
     }
 
-    /// How many.
+    /// Returns the number of channels.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.keys.len()
@@ -90,15 +88,14 @@ impl<K: Copy + PartialEq> Rota<K> {
         self.keys.is_empty()
     }
 
-    /// One of those that are looked at in every turn, by its number below
-    /// [`LIVELY`].
+    /// Returns one of the channels that are polled in every turn, by its index below [`LIVELY`].
     #[inline(always)]
     pub fn lively(&self, number: usize) -> Option<K> {
         debug_assert!(number < LIVELY);
         self.keys.get(number).copied()
     }
 
-    /// The next one of the others, if there are any.
+    /// Returns the next one of the others, if there are any.
     pub fn next_quiet(&mut self) -> Option<K> {
         self.next_quiet += 1;
         if !(LIVELY..self.keys.len()).contains(&self.next_quiet) {
@@ -107,7 +104,7 @@ impl<K: Copy + PartialEq> Rota<K> {
         self.keys.get(self.next_quiet).copied()
     }
 
-    /// That one has brought something. It may have ended with it.
+    /// Notes that the last one had a message. It may have been removed since.
     pub fn quiet_brought(&mut self, key: K) {
         if self.keys.get(self.next_quiet) == Some(&key) {
             self.next_lively = (self.next_lively + 1) % LIVELY;
@@ -115,8 +112,8 @@ impl<K: Copy + PartialEq> Rota<K> {
         }
     }
 
-    /// Counts a turn, in which something came or not; whether the poller is to
-    /// be asked now.
+    /// Counts a turn, in which something arrived or not; returns whether the poller is to be called
+    /// now.
     #[inline(always)]
     #[must_use]
     pub fn turn_ends(&mut self, any: bool) -> bool {
@@ -133,27 +130,27 @@ impl<K: Copy + PartialEq> Rota<K> {
         }
     }
 
-    /// The poller has been asked. `share` is how many times as often it is to be
-    /// asked as where all there is comes through channels.
+    /// Notes that the poller was called. `share` is the factor by which it is to be called more
+    /// often than if all messages come through channels.
     pub fn polled(&mut self, share: u32) {
         self.until_poll = VAIN_TURNS * TURNS_PER_VAIN / share.max(1);
     }
 
-    /// The poller is to be asked in the next turn.
+    /// Makes the next turn call the poller.
     pub fn poll_soon(&mut self) {
         self.until_poll = 0;
     }
 
-    /// A peer has woken who sleeps, as it does once.
+    /// Notes that a peer has woken a sleeping thread, which it does once.
     pub fn woken(&mut self) {
         self.naps.is_news = true;
     }
 
-    /// When peers have to be told again that a thread may sleep, after another
-    /// one has taken what woke it: the poller's alarm is to go off then. Whoever
-    /// drives the lane hears it, or else who sleeps. Not at once, since all
-    /// threads may be awake; and not at all where only the thread that helps
-    /// sleeps, which need not know what comes while the application drives.
+    /// Returns when peers have to be told again that a thread may sleep, after another thread has
+    /// consumed the event that woke it: the poller's timer is to expire then, for the thread that
+    /// drives the lane or else for the sleeper. Not immediately, since all threads may be awake;
+    /// and not at all if only the progress thread sleeps, which need not be woken for messages
+    /// while the application drives the lane.
     #[must_use]
     pub fn naps_again(&mut self, signals: &Signals) -> Option<Instant> {
         if !std::mem::take(&mut self.naps.is_news) {
@@ -169,26 +166,26 @@ impl<K: Copy + PartialEq> Rota<K> {
         self.naps.due
     }
 
-    /// When peers are told again, if they are.
+    /// Returns when peers are told again, if they are.
     pub fn next_nap(&self) -> Option<Instant> {
         self.naps.due
     }
 
-    /// Whether they are to be told by now.
+    /// Returns whether they have to be told by now.
     #[must_use]
     pub fn is_nap_due(&mut self, now: Instant) -> bool {
         self.naps.due.take_if(|due| *due <= now).is_some()
     }
 
-    /// A thread will sleep. Whether peers have to be told of it: they do not know,
-    /// as far as `is_known` says.
+    /// Handles that a thread is about to sleep. Returns whether peers have to be told: they do not
+    /// know yet, as `is_known` says.
     #[must_use]
     pub fn begins_nap(&mut self, sleeper: Sleeper, is_known: bool) -> bool {
         let before = self.naps.sleeper;
         if before != Some(Sleeper::Thread) {
             self.naps.sleeper = Some(sleeper);
         }
-        // Whoever has woken one does not do so again before it is told.
+        // A peer that has woken a thread does not do so again before it is told.
         let has_woken = self.naps.is_news || self.naps.due.is_some();
         let tells = before.is_none() || has_woken || !is_known;
         if tells {
@@ -205,33 +202,32 @@ impl<K: Copy + PartialEq> Rota<K> {
     }
 }
 
-/// A core that takes in what comes through channels, in the order that its
-/// [`Rota`] has, and tells those at the other ends when a thread may sleep.
+/// A core that receives messages from channels, in the order of its [`Rota`], and tells the peers
+/// when a thread may sleep.
 pub trait Rounds {
-    /// Names a channel.
+    /// Identifies a channel.
     type Key: Copy + PartialEq;
 
-    /// The order.
+    /// Returns the polling schedule.
     fn rota(&mut self) -> &mut Rota<Self::Key>;
 
-    /// Whether nothing may be taken in now.
+    /// Whether nothing may be received now.
     fn is_deaf(&self) -> bool;
 
-    /// Takes in what has come through a channel; whether there was anything.
+    /// Receives the messages of a channel; returns whether there were any.
     fn take_in_from(&mut self, key: Self::Key) -> bool;
 
-    /// Says in a channel that this side may sleep.
+    /// Announces in a channel that this side may sleep.
     fn say_sleep(&mut self, key: Self::Key);
 
-    /// Whether that has not been said, or the other side has woken this one since.
+    /// Whether that has not been announced, or the other side has woken this one since.
     fn is_awake(&self, key: Self::Key) -> bool;
 
-    /// Whether something has come through a channel that can be taken in, or
-    /// there is room for what is to go.
+    /// Whether a channel has a message that can be received, or there is space for a waiting one.
     fn has_work(&mut self, key: Self::Key) -> bool;
 
-    /// Takes in what has come through the channels that have brought something
-    /// lately, and through some of the others in turn; whether there was anything.
+    /// Receives messages from the channels that have been active recently, and from some of the
+    /// others in rotation; returns whether there were any.
     #[inline(always)]
     fn take_in_some(&mut self) -> bool {
         if self.is_deaf() {
@@ -251,7 +247,7 @@ pub trait Rounds {
         any
     }
 
-    /// Takes in what has come through so many of those that bring little.
+    /// Receives messages from so many of the inactive channels.
     #[inline(never)]
     fn take_in_quiet(&mut self, count: usize) -> bool {
         let mut any = false;
@@ -275,12 +271,12 @@ pub trait Rounds {
             at += 1;
         }
         barrier::heavy();
-        // What peers have sent without knowing it.
+        // Handles messages that peers have sent before they knew it.
         self.rota().poll_soon();
     }
 
-    /// Has peers told that a thread sleeps, unless they know; `false` if something
-    /// has come meanwhile, or can go.
+    /// Makes sure that peers know that a thread sleeps; returns `false` if a message has arrived
+    /// meanwhile, or can be sent.
     fn may_nap(&mut self, sleeper: Sleeper) -> bool {
         let (mut at, mut all_know) = (0, true);
         while let Some(&key) = self.rota().all().get(at) {
@@ -318,7 +314,7 @@ mod tests {
         assert!((0..LIVELY).any(|number| rota.lively(number) == Some(key)));
         rota.remove(key);
         assert_eq!(rota.len(), 39);
-        // One that has ended meanwhile changes nothing.
+        // One that has been removed meanwhile has no effect.
         let key = rota.next_quiet().unwrap();
         rota.remove(key);
         rota.quiet_brought(key);
@@ -355,12 +351,12 @@ mod tests {
         assert_eq!(rota.next_nap(), Some(due));
         assert!(!rota.is_nap_due(due - UNTIL_NAP));
         assert!(rota.is_nap_due(due) && !rota.is_nap_due(due));
-        // Another that sleeps, too, does not change that.
+        // Another sleeping thread does not change that.
         assert!(!rota.begins_nap(Sleeper::Helper, true));
         assert!(!rota.begins_nap(Sleeper::Helper, true));
         rota.woken();
         assert!(rota.naps_again(&signals).is_some());
-        // One that goes to sleep tells them itself.
+        // A thread that is about to sleep tells them itself.
         assert!(rota.begins_nap(Sleeper::Thread, true));
         assert_eq!(rota.next_nap(), None);
     }

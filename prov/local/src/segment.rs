@@ -1,10 +1,9 @@
-//! Memory that two processes share.
+//! Memory shared by two processes.
 //!
-//! It has no name anywhere (memfd_create(2)): whoever is to share it gets the
-//! descriptor, and it ends with the last process that has it. Its size is
-//! sealed, so that no process can take memory away from under another one. What
-//! is used of it was had before, from the start or when it is needed: that there
-//! is no memory shows then, and not by a signal.
+//! It has no name (memfd_create(2)): another process gets the descriptor, and the memory is freed
+//! with the last process that has it. Its size is sealed, so that no process can truncate it while
+//! another one uses it. Memory is allocated before it is used, at creation or on demand, so that a
+//! lack of memory is an error and not a signal.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +17,7 @@ use rustix::fs::{
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-/// What nobody may do to a segment.
+/// The operations on a segment that are forbidden.
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
@@ -35,12 +34,12 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// A new one of `len` bytes, all zero, and the descriptor for the other
-    /// process. The parts that are `backed` are there.
+    /// Creates a segment of `len` bytes, all zero; returns it with the descriptor for the other
+    /// process. The parts that are `backed` are allocated.
     ///
     /// # Errors
-    /// `-FI_ENOMEM` and `-FI_ENOSPC` where there is no memory for it, and others
-    /// of memfd_create(2) and mmap(2).
+    /// `-FI_ENOMEM` and `-FI_ENOSPC` if there is no memory for it, and others of memfd_create(2)
+    /// and mmap(2).
     pub fn create(len: usize, backed: &[Range<usize>]) -> Result<(Segment, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memory_file::create("libfabric segment", flags)?;
@@ -54,12 +53,12 @@ impl Segment {
         Ok((Segment::map(fd.as_fd(), len, access)?, fd))
     }
 
-    /// A new one of `len` bytes, all zero and all there, that this process alone can
-    /// write to, and the descriptor with which others can read it.
+    /// Creates a segment of `len` bytes, all zero and all allocated, that only this process can
+    /// write to; returns it with the descriptor with which others can read it.
     ///
     /// # Errors
-    /// Those of [`Segment::create`]; `-FI_EINVAL` before Linux 5.1, which cannot keep
-    /// others from writing.
+    /// Those of [`Segment::create`]; `-FI_EINVAL` before Linux 5.1, which cannot prevent others
+    /// from writing.
     pub fn create_for_readers(len: usize) -> Result<(Segment, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memory_file::create("libfabric regions", flags)?;
@@ -70,7 +69,7 @@ impl Segment {
         Ok((segment, fd))
     }
 
-    /// One that another process has made for readers: this one may only read it.
+    /// Maps a segment that another process has created for readers, read-only.
     ///
     /// # Errors
     /// Those of [`Segment::attach`].
@@ -79,10 +78,10 @@ impl Segment {
         Segment::map(fd, len, ProtFlags::READ)
     }
 
-    /// One that another process has made.
+    /// Maps a segment that another process has created.
     ///
     /// # Errors
-    /// `-FI_EPROTO` if it is not of `len` bytes, or not sealed.
+    /// `-FI_EPROTO` if it does not have `len` bytes, or is not sealed.
     pub fn attach(fd: BorrowedFd<'_>, len: usize) -> Result<Segment> {
         Segment::check(fd, len)?;
         Segment::map(fd, len, ProtFlags::READ | ProtFlags::WRITE)
@@ -103,11 +102,11 @@ impl Segment {
         Ok(Segment { base, len })
     }
 
-    /// Has another part of it.
+    /// Allocates another part of it.
     ///
     /// # Errors
-    /// `-FI_ENOMEM` where there is no memory for it, and what else madvise(2)
-    /// returns: `-FI_EINVAL` before Linux 5.14, which cannot say so.
+    /// `-FI_ENOMEM` if there is no memory for it, and other errors of madvise(2): `-FI_EINVAL`
+    /// before Linux 5.14, which does not support it.
     pub fn back(&self, part: Range<usize>) -> Result {
         if part.start > part.end || part.end > self.len {
             return Err(Errno::EINVAL);
@@ -121,18 +120,18 @@ impl Segment {
         Ok(())
     }
 
-    /// Its first byte. All of it is mapped as long as this lives, and may change
-    /// at any time.
+    /// Returns the address of its first byte. All of it is mapped as long as this lives, and may
+    /// change at any time.
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Bytes.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is not one byte.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

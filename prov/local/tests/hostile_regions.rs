@@ -1,4 +1,4 @@
-//! The check of the fuzz target `regions` on made-up bytes.
+//! Runs the check of the fuzz target `regions` on random bytes.
 
 #![cfg(not(loom))]
 #![allow(

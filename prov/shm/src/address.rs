@@ -1,24 +1,23 @@
-//! Addresses: text with a prefix, of which the rest is an endpoint's name.
+//! Addresses: text with a prefix; the rest is an endpoint's name.
 //!
-//! `fi_shm://` stands before what is not unique by itself, such as a process
-//! number, and gets the user's number and one more behind it when an endpoint is
-//! opened, unless they are there already; `fi_ns://` and any other before what
-//! is. The prefix is no part of the name: with another one it is the same
-//! endpoint.
+//! `fi_shm://` is the prefix of a name that is not unique by itself, such as a process id; the
+//! user's id and an index are appended when an endpoint is opened, unless they are there already.
+//! `fi_ns://` and any other are prefixes of unique names. The prefix is not part of the name: with
+//! another one it is the same endpoint.
 //!
-//! A name has no control characters, so that an address of another format, such
-//! as an internet address, is not taken for one.
+//! A name has no control characters, so that an address of another format, such as an internet
+//! address, is not mistaken for one.
 
 use crate::rendezvous::{LONGEST_NAME, user};
 
-/// Before a name that is not unique by itself.
+/// The prefix of a name that is not unique by itself.
 const NOT_UNIQUE: &str = "fi_shm://";
-/// Before one that is.
+/// The prefix of a unique name.
 const UNIQUE: &str = "fi_ns://";
-/// Longest address, without the zero at its end.
+/// Length in bytes of the longest address, without the zero at its end.
 pub const LONGEST: usize = LONGEST_NAME + 32;
 
-/// The name in an address, with or without its zero; `None` if it has none.
+/// Returns the name in an address, with or without its zero; `None` if it has none.
 pub fn name(address: &[u8]) -> Option<&str> {
     let text = address.strip_suffix(b"\0").unwrap_or(address);
     let text = str::from_utf8(text).ok()?;
@@ -27,19 +26,18 @@ pub fn name(address: &[u8]) -> Option<&str> {
     (is_name && !text.contains(char::is_control)).then_some(name)
 }
 
-/// The address of the endpoint with this name.
+/// Returns the address of the endpoint with this name.
 pub fn of_name(name: &str) -> Vec<u8> {
     [NOT_UNIQUE, name].concat().into_bytes()
 }
 
-/// The addresses that lead to the endpoint with this name, most likely first.
+/// Returns the addresses that lead to the endpoint with this name, most likely first.
 pub fn all_of_name(name: &str) -> [Vec<u8>; 3] {
     [NOT_UNIQUE, UNIQUE, ""].map(|prefix| [prefix, name].concat().into_bytes())
 }
 
-/// The names that an endpoint with this source address tries to get, the best
-/// first. Without a source address they are those of the process; `None` if
-/// what is there is no address.
+/// Returns the names that an endpoint with this source address tries to get, the best first.
+/// Without a source address they are those of the process; `None` if the source address is invalid.
 pub fn candidates(source: &[u8]) -> Option<impl Iterator<Item = String> + use<>> {
     let own = own();
     let source = match source {
@@ -56,7 +54,7 @@ pub fn candidates(source: &[u8]) -> Option<impl Iterator<Item = String> + use<>>
     }))
 }
 
-/// Whether a name is one that an endpoint of this user has got.
+/// Whether a name is one that an endpoint of this user has been given.
 fn is_numbered(name: &str, user: u32) -> bool {
     let Some((rest, index)) = name.rsplit_once(':') else {
         return false;
@@ -65,7 +63,7 @@ fn is_numbered(name: &str, user: u32) -> bool {
     index.parse::<u32>().is_ok() && named_user == Some(user.to_string().as_str())
 }
 
-/// The address that a node and a service stand for.
+/// Returns the address for a node and a service.
 pub fn of_service(node: Option<&str>, service: Option<&str>) -> String {
     match (node, service) {
         (Some(node), Some(service)) => format!("{UNIQUE}{node}:{service}"),
@@ -75,7 +73,7 @@ pub fn of_service(node: Option<&str>, service: Option<&str>) -> String {
     }
 }
 
-/// The address of this process, which its endpoints add to.
+/// Returns the address of this process, to which its endpoints append.
 pub fn own() -> String {
     format!("{NOT_UNIQUE}{}", std::process::id())
 }

@@ -1,5 +1,4 @@
-//! fi_domain(3) and fi_endpoint(3): what shm adds to the objects of a software
-//! provider.
+//! fi_domain(3) and fi_endpoint(3): the additions of shm to the objects of a software provider.
 
 use std::sync::Arc;
 
@@ -21,25 +20,25 @@ use crate::engine::{Core, SERVICE};
 use crate::params::{ATOMIC_LIMIT, Params};
 use crate::{LOG, address};
 
-/// What a domain of shm has.
+/// A domain of shm.
 #[derive(Clone)]
 pub struct Local {
     params: Arc<Params>,
-    /// What peers access by themselves, if they may.
+    /// The table of regions that peers access by themselves, if that is enabled.
     regions: Option<Arc<RegionTable>>,
 }
 
-/// What an endpoint has until it is enabled.
+/// The state of an endpoint before it is enabled.
 pub struct Setup {
     name: String,
-    /// What the application has opened it with.
+    /// The order with which the application has opened it.
     msg_order: u64,
-    /// Holds the name.
+    /// Reserves the name.
     door: Option<Door>,
 }
 
 impl Local {
-    /// With what the user has set.
+    /// Creates a domain with the user's parameters.
     pub fn new(params: Arc<Params>) -> Self {
         Local {
             params,
@@ -143,7 +142,7 @@ impl Provider for Local {
         if setup.door.is_none() {
             return Err(Errno::EOPBADSTATE);
         }
-        // The old name first: it may be the same.
+        // The old name is released first: the new one may be the same.
         setup.door = None;
         setup.door = Some(Door::new(SERVICE, name)?);
         setup.name = name.to_owned();

@@ -1,9 +1,9 @@
-//! The shm provider (fi_shm(7)): reliable datagrams between processes of one
-//! host, through memory that they share.
+//! The shm provider (fi_shm(7)): reliable datagrams between processes of one host, through shared
+//! memory.
 //!
-//! Two endpoints that talk have a [`channel`](prov_local::channel), and a socket
-//! by which they have met. Large transfers are copied by who is to have them
-//! from the memory of who has them, where the system permits that.
+//! Two endpoints that communicate have a [`channel`](prov_local::channel), and the socket by which
+//! they have connected. The receiver of a large transfer copies it from the memory of the other
+//! process, if the system permits that.
 
 #![deny(clippy::indexing_slicing)]
 #![cfg_attr(not(test), forbid(unsafe_code))]

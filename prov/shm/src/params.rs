@@ -1,16 +1,16 @@
-//! What users can set (fi_shm(7)).
+//! The parameters that users can set (fi_shm(7)).
 
 use std::time::Duration;
 
 use prov_base::param_table;
 use prov_message::Sizes;
 
-/// Most bytes of operands of an atomic operation.
+/// Largest number of bytes of operands of an atomic operation.
 pub const ATOMIC_LIMIT: usize = 4096;
-/// Most bytes of an injected message.
+/// Largest number of bytes of an injected message.
 pub const INJECT_LIMIT: usize = 4096;
 
-/// What requests are checked against.
+/// The limits that requests are checked against.
 pub const SIZES: Sizes = Sizes {
     inject: INJECT_LIMIT,
     atomic: ATOMIC_LIMIT,
@@ -20,21 +20,18 @@ pub const SIZES: Sizes = Sizes {
 param_table! {
     /// The parameters of the provider.
     pub struct Params for "shm" {
-        /// Transmit operations that an endpoint holds at once, unless the
-        /// application asks for another number
+        /// Largest number of outstanding transmit operations of an endpoint, unless the application
+        /// requests another one
         tx_size: usize = 1024, in 1..=1 << 24;
-        /// Receives that an endpoint holds at once, unless the application
-        /// asks for another number
+        /// Largest number of posted receives of an endpoint, unless the application requests
+        /// another one
         rx_size: usize = 1024, in 1..=1 << 24;
-        /// Whether all transfers go through shared memory, and no process copies
-        /// from or to the memory of another one (process_vm_readv(2),
-        /// process_vm_writev(2))
+        /// Whether all transfers go through shared memory, and no process copies from or to the
+        /// memory of another one (process_vm_readv(2), process_vm_writev(2))
         disable_cma: bool = false;
-        /// Bytes of messages that are kept because no receive has taken them
-        /// yet; beyond that the senders keep theirs
+        /// Bytes of unexpected messages that are buffered; beyond that the senders keep theirs
         max_unexpected: usize = 64 << 20;
-        /// Milliseconds for which operations wait for a peer that has not
-        /// started yet
+        /// Milliseconds for which operations wait for a peer that has not started yet
         connect_timeout: i32 = 15_000, in 1..=3_600_000;
     }
 }

@@ -1,4 +1,4 @@
-//! What the framework sees: name, parameters, fi_getinfo(3) and fi_fabric(3).
+//! The provider as the framework sees it: name, parameters, fi_getinfo(3) and fi_fabric(3).
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -15,18 +15,17 @@ use crate::domain::Local;
 use crate::params::{Params, SIZES};
 use crate::{LOG, address};
 
-/// Version of the provider, which goes with that of the library: 2.7.0.
+/// Version of the provider, which is that of the library: 2.7.0.
 const VERSION: u32 = version(207, 0);
 
-/// What a caller does without that is prepared for virtual addresses, and asks for no order
-/// but that of messages: it is to write and read memory without the peer's help, which
-/// takes in messages in its own time. The C library gives such callers no order of remote
-/// accesses at all.
+/// Orders that are not offered to a caller that supports virtual addresses and requests only the
+/// order of messages: it is to access memory without the peer's help, which receives messages at
+/// another time. The C library gives such callers no order of remote accesses at all.
 const BEFORE_MESSAGES: u64 = FI_ORDER_RAS | FI_ORDER_WAS;
 /// The order of messages.
 const MESSAGES: u64 = FI_ORDER_SAS;
 
-/// The provider, with what the user has set.
+/// The provider, with the parameters that the user has set.
 pub struct Shm {
     params: Arc<Params>,
 }
@@ -68,8 +67,8 @@ impl Provider for Shm {
     }
 }
 
-/// Whether peers name registered memory by its virtual address, and not by the place in the
-/// region: where the caller is prepared for it, or does not say.
+/// Whether peers refer to registered memory by virtual addresses, and not by offsets in the region:
+/// if the caller supports that, or does not say.
 fn takes_virtual_addresses(request: &Request<'_>) -> bool {
     let hints = request.hints.and_then(|hints| hints.domain.as_ref());
     request.version >= version(1, 5)
@@ -77,7 +76,7 @@ fn takes_virtual_addresses(request: &Request<'_>) -> bool {
 }
 
 impl Shm {
-    /// The kinds of endpoints.
+    /// Returns the kinds of endpoints.
     fn bases(&self) -> Vec<Base> {
         let mut info = attributes::rdm("shm", VERSION, SIZES);
         info.addr_format = FI_ADDR_STR;
@@ -88,8 +87,8 @@ impl Shm {
             tx_size: self.params.tx_size,
             rx_size: self.params.rx_size,
             inject_size: 0,
-            // A thread for each domain is for those who want one, and takes time from
-            // those who do not.
+            // A progress thread for each domain is only for applications that request it; it takes
+            // time from others.
             progress: FI_PROGRESS_MANUAL,
         };
         let shared = attributes::with_shared_receive(info.clone());

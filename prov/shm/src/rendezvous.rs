@@ -1,9 +1,10 @@
-//! How two processes of one host and user meet: by a name, at a socket that
-//! ends with the process that has it (unix(7), abstract names).
+//! How two processes of one host and user find each other: by a name, at a socket that ends with
+//! its process (unix(7), abstract names). This has nothing to do with the rendezvous protocol of
+//! long messages.
 //!
-//! Who the other is the system says. The socket stays between the two: over it
-//! goes what describes the memory that they share, and what wakes a sleeper,
-//! and its end is the other's end.
+//! The kernel tells each process who the other is. The socket stays open between the two: the
+//! descriptors of the shared memory are sent over it, it wakes sleeping threads, and its end is the
+//! end of the other process.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -16,23 +17,23 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-/// Longest name, in bytes.
+/// Length of the longest name in bytes.
 pub const LONGEST_NAME: usize = 80;
 
-/// Descriptors that go with a packet at most.
+/// Largest number of descriptors in a packet.
 pub const DESCRIPTORS: usize = 2;
 
-/// Requests that may wait to be taken from the system.
+/// Bound of connections that wait in the kernel to be accepted (listen(2)).
 const BACKLOG: i32 = 4096;
 
-/// Where others find this process by a name.
+/// The socket by which others find this process under a name.
 pub struct Door(OwnedFd);
 
 /// One end of the socket between two processes.
 pub struct Wire {
     socket: OwnedFd,
-    /// The other process, as the system knows it here; 0 where it does not, as
-    /// between containers.
+    /// The other process's id, as the kernel reports it here; 0 if it does not, as between
+    /// containers.
     pub pid: u32,
 }
 
@@ -46,12 +47,12 @@ fn unconnected() -> Result<OwnedFd> {
     )?)
 }
 
-/// The number of the user whose processes meet.
+/// Returns the id of the user whose processes communicate.
 pub fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Where a service of this user is found by a name.
+/// Returns the socket address of a name of this user's service.
 fn address(service: &str, name: &str) -> Result<SocketAddrUnix> {
     if name.is_empty() || name.len() > LONGEST_NAME {
         return Err(Errno::EINVAL);
@@ -61,18 +62,18 @@ fn address(service: &str, name: &str) -> Result<SocketAddrUnix> {
 }
 
 impl Door {
-    /// Takes a name, under which nobody is let in yet.
+    /// Reserves a name; connections are not accepted yet.
     ///
     /// # Errors
-    /// `-FI_EADDRINUSE` if another process or endpoint has it, `-FI_EINVAL` if
-    /// it is none, others of socket(2).
+    /// `-FI_EADDRINUSE` if another process or endpoint has it, `-FI_EINVAL` if it is invalid,
+    /// others of socket(2).
     pub fn new(service: &str, name: &str) -> Result<Door> {
         let socket = unconnected()?;
         net::bind(&socket, &address(service, name)?)?;
         Ok(Door(socket))
     }
 
-    /// Lets others in from now on.
+    /// Starts accepting connections.
     ///
     /// # Errors
     /// Those of listen(2).
@@ -81,11 +82,10 @@ impl Door {
         Ok(())
     }
 
-    /// The next one who wants in, if there is one.
+    /// Accepts the next connection, if there is one.
     ///
     /// # Errors
-    /// `-FI_EPERM` for another user's process, which is sent away; others of
-    /// accept(2).
+    /// `-FI_EPERM` for another user's process, which is rejected; others of accept(2).
     pub fn admit(&self) -> Result<Option<Wire>> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match net::accept_with(&self.0, flags) {
@@ -97,25 +97,25 @@ impl Door {
 }
 
 impl AsFd for Door {
-    /// Readable when somebody wants in.
+    /// Readable when there is a connection to accept.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
 impl Wire {
-    /// Reaches the process that has a name.
+    /// Connects to the process that has a name.
     ///
     /// # Errors
-    /// `-FI_ECONNREFUSED` where nobody has it, or lets nobody in yet,
-    /// `-FI_EAGAIN` where too many wait, `-FI_EPERM` where it is another user's.
+    /// `-FI_ECONNREFUSED` if no process has it, or it does not accept connections yet, `-FI_EAGAIN`
+    /// if too many wait, `-FI_EPERM` if it is another user's.
     pub fn reach(service: &str, name: &str) -> Result<Wire> {
         let socket = unconnected()?;
         net::connect(&socket, &address(service, name)?)?;
         Wire::new(socket)
     }
 
-    /// Checks who is at the other end.
+    /// Checks the process at the other end.
     fn new(socket: OwnedFd) -> Result<Wire> {
         let peer = socket::peer_credentials(socket.as_fd())?;
         match peer.uid == user() {
@@ -130,8 +130,8 @@ impl Wire {
     /// Sends a packet, with up to [`DESCRIPTORS`] descriptors.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` if the other takes nothing, `-FI_EINVAL` for more descriptors, others of
-    /// sendmsg(2).
+    /// `-FI_EAGAIN` if the other side's buffer is full, `-FI_EINVAL` for more descriptors, others
+    /// of sendmsg(2).
     pub fn send<'fd>(
         &self,
         packet: &[u8],
@@ -148,11 +148,11 @@ impl Wire {
         Ok(())
     }
 
-    /// Takes a packet, cut to `packet`; its length, and the descriptors that came with it,
-    /// [`DESCRIPTORS`] at most. A length of 0 is the other's end.
+    /// Receives a packet, truncated to `packet`; returns its length, and its descriptors, at most
+    /// [`DESCRIPTORS`]. A length of 0 is the end of the other side.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` if none has come, others of recvmsg(2).
+    /// `-FI_EAGAIN` if none has arrived, others of recvmsg(2).
     pub fn receive(&self, packet: &mut [u8]) -> Result<(usize, Vec<OwnedFd>)> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -170,7 +170,7 @@ impl Wire {
 }
 
 impl AsFd for Wire {
-    /// Readable when a packet has come, or the other has ended.
+    /// Readable when a packet has arrived, or the other side has ended.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -1,6 +1,6 @@
-//! Connections between two processes of one host: how the two make sure of one another
-//! ([`neighbour`]), and how a connection leaves its socket for shared memory ([`path`]).
-//! An [`outbox`] holds what is still to be sent along a path.
+//! Connections between two processes of one host: how the two prove their identity ([`neighbour`]),
+//! and how a connection leaves its socket for shared memory ([`path`]). An [`outbox`] is the send
+//! queue of a path.
 
 pub mod far_end;
 pub mod host;

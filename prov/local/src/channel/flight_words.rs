@@ -1,4 +1,4 @@
-//! The words of a channel that belong to accesses of one side to memory of the other one
+//! The words of a channel that belong to one-sided accesses of one side to the memory of the other
 //! ([`onesided`](crate::onesided)).
 
 use std::ptr::NonNull;
@@ -8,14 +8,14 @@ use std::sync::atomic::AtomicU64;
 use super::{CONTROL, CONTROL_SIZE, FLIGHT, REVOKED, control};
 use crate::segment::Segment;
 
-/// In which one side of a channel, the initiator of one-sided accesses, and the other one,
-/// the owner of the memory, meet.
+/// The words shared by one side of a channel, the initiator of one-sided accesses, and the other,
+/// the owner of the memory.
 pub struct FlightWords {
     /// Keeps the memory.
     _segment: Arc<Segment>,
-    /// What the initiator writes beside slots.
+    /// The initiator's control words.
     initiator: NonNull<u8>,
-    /// What the owner writes there.
+    /// The owner's control words.
     owner: NonNull<u8>,
 }
 
@@ -37,13 +37,13 @@ impl FlightWords {
         }
     }
 
-    /// The flight word, which the initiator writes.
+    /// Returns the flight word, which the initiator writes.
     #[inline]
     pub fn flight(&self) -> &AtomicU64 {
         control(&self.initiator, FLIGHT)
     }
 
-    /// The revoked word, which the owner writes.
+    /// Returns the revoked word, which the owner writes.
     #[inline]
     pub fn revoked(&self) -> &AtomicU64 {
         control(&self.owner, REVOKED)

@@ -6,7 +6,7 @@ use prov_util::mr::publish::Published;
 
 use super::protocol::*;
 
-/// Two words, two pieces of memory and an entry that stands for one of them.
+/// Two words, two segments of memory and an entry that represents one of them.
 struct Shared {
     flight: AtomicU64,
     revoked: AtomicU64,
@@ -36,7 +36,7 @@ fn ends() -> Ends {
     }))
 }
 
-/// A region that is one of the two pieces of memory.
+/// Returns a region that is one of the two segments of memory.
 fn region(key: u64, piece: u64) -> Published {
     Published {
         key,
@@ -45,8 +45,8 @@ fn region(key: u64, piece: u64) -> Published {
     }
 }
 
-/// The initiator writes to the region with this key, if there is one; the piece that it
-/// was.
+/// Writes as the initiator to the region with this key, if there is one; returns the index of its
+/// segment.
 fn write(ends: &Ends, flights: &mut Flights<Ends>, key: u64) -> Option<u64> {
     let flight = flights.begin()?;
     let found = ends.0.entry.find(key);
@@ -65,7 +65,7 @@ fn wait(watched: &Watched<Ends>) {
     });
 }
 
-/// The owner's memory is its own again when it has withdrawn the region.
+/// The owner may use its memory again when it has withdrawn the region.
 fn take_back(ends: &Ends, piece: usize) {
     // SAFETY: as above.
     ends.0.memory[piece].with_mut(|memory| unsafe { *memory = 7 });
@@ -147,7 +147,7 @@ fn a_link_that_is_revoked_and_idle_has_no_more_flights() {
         });
         let watched = Watched::new(ends.clone());
         watched.revoke();
-        // Nobody looks at the words any more from here on.
+        // The words are not used from here on.
         if watched.is_idle() {
             take_back(&ends, 0);
         }
@@ -170,7 +170,7 @@ fn a_dead_initiator_is_not_waited_for() {
                 // SAFETY: as above.
                 there.0.memory[0].with_mut(|memory| unsafe { *memory += 1 });
             }
-            // Its word stays as it is.
+            // Its word stays odd.
             std::mem::forget(flight);
             dies.store(1, Ordering::Release);
         });

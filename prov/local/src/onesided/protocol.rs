@@ -1,15 +1,16 @@
-//! What the owner of a table of regions and an initiator write and read, in which order.
+//! The protocol of the owner of a table of regions and an initiator: their reads and writes, and
+//! the order of these.
 //!
-//! An entry of the table is live or free; its *state* says which, and how often it was
-//! filled. The owner alone writes entries. An initiator raises its *flight* word to an odd
-//! number before it looks at the table, and to the next even one when it has copied. The
-//! owner makes an entry free first and looks at the flight words then. Both have a full
-//! barrier between the two steps, so that either the initiator sees that the entry is
-//! free, or the owner sees the initiator and waits until its word changes. An entry is
-//! filled again after that wait alone: what an initiator in flight has found stays.
+//! An entry of the table is live or free; its *state* says which, and how often it was filled. Only
+//! the owner writes entries. An initiator raises its *flight* word to an odd number before it reads
+//! the table, and to the next even one when it has copied. The owner first frees an entry and then
+//! reads the flight words. Both have a full barrier between the two steps, so that either the
+//! initiator sees that the entry is free, or the owner sees the flight and waits until the word
+//! changes. An entry is filled again only after that wait: what an initiator in flight has found
+//! does not change.
 //!
-//! The owner tells an initiator in the *revoked* word that it may begin no more flights,
-//! in the same way: when the link between them ends.
+//! With the *revoked* word the owner forbids an initiator further flights, in the same way, when
+//! the link between them ends.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
@@ -22,7 +23,7 @@ use prov_util::mr::publish::Published;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Entry {
-    /// Odd while the entry is live; raised with each change.
+    /// Odd while the entry is live; incremented with each change.
     state: AtomicU64,
     key: AtomicU64,
     base: AtomicU64,
@@ -33,7 +34,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// A free entry.
+    /// Returns a free entry.
     #[cfg(all(test, loom))]
     pub fn vacant() -> Self {
         let zero = || AtomicU64::new(0);
@@ -48,7 +49,7 @@ impl Entry {
         }
     }
 
-    /// Fills a free entry. For the owner, which has waited since it was live
+    /// Fills a free entry. Called by the owner, which has waited since the entry was live
     /// ([`Watched::wait`]).
     pub fn fill(&self, region: &Published) {
         let set = |word: &AtomicU64, value| word.store(value, Ordering::Relaxed);
@@ -62,20 +63,20 @@ impl Entry {
         self.state.store(state.wrapping_add(1), Ordering::Release);
     }
 
-    /// Which accesses are counted from now on. For the owner.
+    /// Sets which accesses are counted from now on. Called by the owner.
     pub fn count(&self, counted: u64) {
         self.counted.store(counted, Ordering::Relaxed);
     }
 
-    /// Makes a live entry free. For the owner, which then waits for flights.
+    /// Frees a live entry. Called by the owner, which then waits for flights.
     pub fn free(&self) {
         let state = self.state.load(Ordering::Relaxed);
         self.state.store(state.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// The region in the entry, if it is live and has this key. For an initiator in
-    /// flight. The owner may have written anything: what is found is checked against the
-    /// access, and names memory of the owner alone.
+    /// Returns the region in the entry, if it is live and has this key. Called by an initiator in
+    /// flight. The owner may have written anything: the result is checked against the access, and
+    /// refers to memory of the owner only.
     pub fn find(&self, key: u64) -> Option<Published> {
         let get = |word: &AtomicU64| word.load(Ordering::Relaxed);
         if get(&self.key) != key {
@@ -90,20 +91,20 @@ impl Entry {
             access: get(&self.access),
             counted: get(&self.counted),
         };
-        // The entry may be filled with another region while nobody is in flight that has
-        // seen it live: then the state has changed.
+        // If no initiator that has seen the entry live is in flight, the entry may be filled with
+        // another region: the state has changed then.
         fence(Ordering::Acquire);
         let is_same = self.state.load(Ordering::Relaxed) == state;
         (is_same && state % 2 == 1 && region.key == key).then_some(region)
     }
 }
 
-/// The words in which an initiator and the owner meet.
+/// The words that an initiator and the owner share.
 pub trait Words {
-    /// The flight word, which the initiator writes.
+    /// Returns the flight word, which the initiator writes.
     fn flight(&self) -> &AtomicU64;
 
-    /// The revoked word, which the owner writes: 0 until the link ends.
+    /// Returns the revoked word, which the owner writes: 0 until the link ends.
     fn revoked(&self) -> &AtomicU64;
 }
 
@@ -123,13 +124,13 @@ impl<W: Words> Flights<W> {
         Flights(words)
     }
 
-    /// Begins a flight; `None` where the owner permits none. A thread has one at a time.
+    /// Begins a flight; `None` if the owner permits none. A thread has one at a time.
     #[inline]
     pub fn begin(&mut self) -> Option<Flight<'_, W>> {
         let words = &self.0;
-        // Nobody else writes it, and an owner that does harms itself.
+        // Nobody else writes it, and an owner that does harms only itself.
         let number = words.flight().load(Ordering::Relaxed) | 1;
-        // An owner that sees this has seen the end of the flight before.
+        // An owner that sees this has seen the end of the previous flight.
         words.flight().store(number, Ordering::Release);
         let flight = Flight { words, number };
         fence(Ordering::SeqCst);
@@ -154,9 +155,9 @@ impl<W: Words> Watched<W> {
         Watched(words)
     }
 
-    /// Waits until a flight that may have seen an entry which was made free before is
-    /// over. `goes_on` is asked between looks, with the number of times before, whether
-    /// to look again: not if the initiator is gone.
+    /// Waits for the end of a flight that may have seen an entry which was freed before. Between
+    /// tests, `goes_on` is called with the number of previous tests, and decides whether to
+    /// continue: not if the initiator is gone.
     pub fn wait(&self, mut goes_on: impl FnMut(u32) -> bool) {
         fence(Ordering::SeqCst);
         let seen = self.0.flight().load(Ordering::Acquire);
@@ -169,13 +170,13 @@ impl<W: Words> Watched<W> {
         }
     }
 
-    /// Permits no further flights.
+    /// Forbids further flights.
     pub fn revoke(&self) {
         self.0.revoked().store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Whether no flight is under way. After [`Watched::revoke`], none will be.
+    /// Whether no flight is in progress. After [`Watched::revoke`], none will be.
     pub fn is_idle(&self) -> bool {
         self.0.flight().load(Ordering::Acquire).is_multiple_of(2)
     }

@@ -1,4 +1,4 @@
-//! The owner's side: the table of a domain's regions, and who may look at it.
+//! The owner's side: the table of a domain's regions, and the initiators that may use it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -16,34 +16,36 @@ use crate::channel::FlightWords;
 use crate::process::{Itself, Memory};
 use crate::segment::Segment;
 
-/// What the first word of a table says: that it is one, and which version.
+/// Value of the first word of a table: its identification and version.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"fi_mrs\x01\x00");
-/// Entries of a table: 256 KiB. Peers ask the owner for the regions that find no place.
+/// Number of entries of a table, which take 256 KiB. For regions without an entry peers ask the
+/// owner.
 pub(super) const ENTRIES: usize = 4096;
-/// Entries in which a key may be, one after another: as many cache lines does an
-/// initiator look at that finds nothing.
+/// Number of consecutive entries in which a key may be: the number of cache lines that an initiator
+/// reads if it finds nothing.
 pub(super) const PROBES: usize = 16;
-/// Where the entries begin.
+/// Offset of the entries.
 const ENTRIES_AT: usize = 4096;
-/// Bytes of a table.
+/// Number of bytes of a table.
 pub(super) const TABLE: usize = ENTRIES_AT + ENTRIES * size_of::<Entry>();
 
-/// Looks at a flight word without giving the processor away: as long as a short copy
-/// takes.
+/// Number of tests of a flight word without yielding the processor: about the duration of a short
+/// copy.
 const SPINS: u32 = 256;
-/// Then, looks between which it is given away.
+/// Number of tests, including the former, before the thread sleeps; it yields the processor between
+/// them.
 const YIELDS: u32 = SPINS + 64;
-/// Then, the time between looks.
+/// Time between tests after that.
 const NAP: Duration = Duration::from_micros(50);
 
-/// A table as it stands in a segment.
+/// A table in a segment.
 pub(super) struct Sheet {
     /// Keeps the memory.
     segment: Segment,
 }
 
 impl Sheet {
-    /// In a segment of [`TABLE`] bytes.
+    /// Wraps a segment of [`TABLE`] bytes.
     pub(super) fn new(segment: Segment) -> Option<Sheet> {
         (segment.len() == TABLE).then_some(Sheet { segment })
     }
@@ -60,12 +62,12 @@ impl Sheet {
         self.word(0)
     }
 
-    /// Regions without an entry, of which peers have to ask the owner.
+    /// Returns the number of regions without an entry, for which peers have to ask the owner.
     pub(super) fn unlisted(&self) -> &AtomicU64 {
         self.word(1)
     }
 
-    /// Accesses that are counted, whichever region they are to.
+    /// Returns the kinds of accesses that are counted, for all regions.
     pub(super) fn counted(&self) -> &AtomicU64 {
         self.word(2)
     }
@@ -79,10 +81,10 @@ impl Sheet {
         unsafe { std::slice::from_raw_parts(first.as_ptr(), ENTRIES) }
     }
 
-    /// The entries in which a key may be, with their places.
+    /// Returns the entries in which a key may be, with their indexes.
     pub(super) fn probe(&self, key: u64) -> impl Iterator<Item = (u32, &Entry)> {
         let entries = self.entries();
-        // Multiplied by 2^64 divided by the golden ratio, neighbours are far apart in the
+        // Multiplication by 2^64 divided by the golden ratio separates neighbouring keys in the
         // upper bits.
         let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let first = (hash >> (u64::BITS - ENTRIES.ilog2())) as usize;
@@ -97,36 +99,36 @@ impl Sheet {
     }
 }
 
-/// The regions of a domain, for the initiators at its links.
+/// The regions of a domain, for the initiators of its links.
 pub struct RegionTable {
-    /// A forked child writes nothing into what it inherited.
+    /// A forked child writes nothing into the inherited segment.
     process: Process,
     sheet: Sheet,
-    /// The segment's, which initiators can map to read.
+    /// The segment's descriptor, with which initiators can map it read-only.
     fd: OwnedFd,
     taken: Mutex<Taken>,
     initiators: Mutex<Vec<Arc<Initiator>>>,
 }
 
-/// Which entries are in use: what stands in them is not asked.
+/// The entries that are in use; their contents are not read back.
 struct Taken {
     entries: Box<[bool]>,
     unlisted: u64,
 }
 
-/// Who may be in flight.
+/// An initiator that may be in flight.
 struct Initiator {
     words: Watched<FlightWords>,
     process: Itself,
-    /// By which it is seen that another program has begun in the process: then no thread of
-    /// the initiator's is left. None where the system does not let this process.
+    /// Shows that another program is executed in the process, so that no thread of the initiator is
+    /// left. `None` if the system does not permit this process to open the memory.
     memory: Option<Memory>,
-    /// Its link has ended.
+    /// Whether its link has ended.
     has_ended: std::sync::atomic::AtomicBool,
 }
 
 impl Initiator {
-    /// Whether it is not to be looked at any more.
+    /// Whether it need not be watched any longer.
     fn is_over(&self) -> bool {
         self.has_ended.load(Ordering::Acquire) && (self.words.is_idle() || self.is_gone())
     }
@@ -136,7 +138,7 @@ impl Initiator {
         self.process.has_ended() == Ok(true) || memory.is_some_and(Memory::is_gone)
     }
 
-    /// Waits for a flight that is under way, unless the process is gone.
+    /// Waits for a flight in progress, unless the process is gone.
     fn wait(&self) {
         self.words.wait(|turn| match turn {
             0..SPINS => {
@@ -155,7 +157,7 @@ impl Initiator {
     }
 }
 
-/// An initiator is watched until this is dropped: it may begin no flight then.
+/// Watches an initiator until this is dropped: it may begin no more flights then.
 pub struct Watching {
     table: Arc<RegionTable>,
     initiator: Arc<Initiator>,
@@ -164,7 +166,7 @@ pub struct Watching {
 impl Drop for Watching {
     fn drop(&mut self) {
         if !self.table.process.is_current() {
-            // The parent goes on with it.
+            // The parent still uses it.
             return;
         }
         self.initiator.words.revoke();
@@ -175,7 +177,7 @@ impl Drop for Watching {
 }
 
 impl RegionTable {
-    /// An empty one.
+    /// Creates an empty table.
     ///
     /// # Errors
     /// Those of [`Segment::create_for_readers`].
@@ -196,8 +198,8 @@ impl RegionTable {
         }))
     }
 
-    /// [`RegionTable::new`]; where that is not possible, the log says why, at `target`, and
-    /// peers ask for each access.
+    /// As [`RegionTable::new`]; if that fails, logs the reason at `target`, and peers ask for each
+    /// access.
     pub fn for_domain(target: &'static str) -> Option<Arc<RegionTable>> {
         let table = RegionTable::new();
         let table = table.inspect_err(|error| {
@@ -206,12 +208,12 @@ impl RegionTable {
         table.ok()
     }
 
-    /// Lets the process `pid` at the other end of a link look at the table, with these
-    /// words of its: what it needs for that is [`RegionTable::descriptor`].
+    /// Permits the process `pid` at the other end of a link to use the table, with its words of the
+    /// channel; it needs [`RegionTable::descriptor`] for that.
     ///
     /// # Errors
-    /// Where the system does not say when that process ends (pidfd_open(2)): closing a
-    /// region could have to wait for it for ever.
+    /// If the system cannot report the end of that process (pidfd_open(2)): closing a region might
+    /// then have to wait for it for ever.
     pub fn watch(self: &Arc<Self>, words: FlightWords, pid: u32) -> Result<Watching> {
         let pid = pid.try_into().map_err(|_| Errno::EINVAL)?;
         let process = Itself::of(pid)?;
@@ -230,7 +232,7 @@ impl RegionTable {
         })
     }
 
-    /// The segment, for [`Window::attach`](super::window::Window::attach).
+    /// Returns the segment's descriptor, for [`Window::attach`](super::window::Window::attach).
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -245,9 +247,9 @@ impl RegionTable {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the flights that are under way.
+    /// Waits for the flights in progress.
     fn wait_for_flights(&self) {
-        // What they have seen was free before.
+        // The entries that they have seen were freed before.
         std::sync::atomic::fence(Ordering::SeqCst);
         let in_flight: Vec<Arc<Initiator>> = {
             let initiators = self.initiators();

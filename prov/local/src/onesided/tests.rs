@@ -1,4 +1,4 @@
-//! An owner and an initiator: in one process, and in two.
+//! An owner and an initiator, in one process and in two.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -21,7 +21,7 @@ use crate::process::child::Child;
 
 const BOTH: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
 
-/// A table, and a link at which an initiator in the process `pid` may use it.
+/// A table, and a link over which an initiator in the process `pid` may use it.
 struct Owner {
     table: Arc<RegionTable>,
     watching: Option<Watching>,
@@ -47,8 +47,8 @@ impl Owner {
         }
     }
 
-    /// What the initiator has, where the owner's memory is that of the process `pid`, which
-    /// has this seal.
+    /// Returns the initiator's window, for an owner whose memory is that of the process `pid` with
+    /// this seal.
     fn window(&self, pid: u32, seal: &Seal) -> Window {
         let (memory, _) = OtherProcess::find(pid, seal.token()).unwrap();
         Window::attach(self.table.descriptor(), self.there.flights(), memory).unwrap()
@@ -128,7 +128,7 @@ fn what_is_published_is_written_and_read_by_its_key_and_nothing_else_is() {
     ] {
         assert_eq!(refusal(&window.find(kind, &list, false)), Some(error));
     }
-    // One of no bytes is harmless.
+    // An empty access is harmless.
     assert!(matches!(
         window.find(Access::Write, &piece(3, 0, 0), false),
         Found::Granted(granted) if !granted.is_counted
@@ -144,7 +144,7 @@ fn where_a_region_has_no_place_its_owner_is_asked() {
     let (owner, seal) = (Owner::new(std::process::id()), Seal::new().unwrap());
     let mut window = owner.window(std::process::id(), &seal);
     let bytes = [0u8; 8];
-    // All of one place: more than are looked at for a key.
+    // All keys have the same first entry, more than are searched for a key.
     let step = ENTRIES as u64;
     let near = |key: &u64| {
         let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -157,14 +157,14 @@ fn where_a_region_has_no_place_its_owner_is_asked() {
     assert_eq!(places[PROBES..], [None, None]);
     assert_eq!(write(&mut window, keys[0], &bytes), Some(Ok(())));
     assert_eq!(write(&mut window, keys[PROBES], &bytes), None);
-    // It may be any.
+    // Any of the unlisted regions may have the key.
     assert_eq!(write(&mut window, u64::MAX - 1, &bytes), None);
     owner.table.withdraw(places[PROBES]);
     assert_eq!(write(&mut window, keys[PROBES], &bytes), None);
     owner.table.withdraw(places[PROBES + 1]);
     let refused = Some(Err(Errno::ENOKEY));
     assert_eq!(write(&mut window, keys[PROBES], &bytes), refused);
-    // A place that is free again is taken.
+    // A free entry is used again.
     owner.table.withdraw(places[3]);
     assert_eq!(write(&mut window, keys[3], &bytes), refused);
     assert_eq!(place(&keys[PROBES]), places[3]);
@@ -199,7 +199,7 @@ fn a_link_that_has_ended_begins_no_flights() {
     assert_eq!(write(&mut window, 1, &bytes), None);
 }
 
-/// What a process has at the address of this process's `bytes`.
+/// Returns the contents of another process's memory at the address of this process's `bytes`.
 fn bytes_of(process: &OtherProcess, bytes: &mut [u8]) -> Vec<u8> {
     let mut copy = vec![0; bytes.len()];
     // SAFETY: nothing is done with the memory but to name it.
@@ -212,7 +212,7 @@ fn bytes_of(process: &OtherProcess, bytes: &mut [u8]) -> Vec<u8> {
 
 #[test]
 fn a_process_that_sleeps_for_good_is_written_to_until_it_is_killed() {
-    // The child has all that this process has: its regions are where this one's are.
+    // The child has a copy of this process's memory: its regions have the same addresses.
     let (owner, seal) = (Owner::new(std::process::id()), Seal::new().unwrap());
     let mut bytes = *b"before";
     owner.table.publish(Some(&region(1, &bytes, BOTH)));
@@ -238,8 +238,8 @@ fn a_process_that_sleeps_for_good_is_written_to_until_it_is_killed() {
 
 #[test]
 fn nothing_long_is_written_to_who_has_closed_the_socket() {
-    // What is short is written to the program that was there when the link was made, and
-    // to no other.
+    // Short copies are written to the program that was executed when the link was made, and to no
+    // other.
     const LEN: usize = 64 << 10;
     let (owner, seal) = (Owner::new(std::process::id()), Seal::new().unwrap());
     let mut window = owner.window(std::process::id(), &seal);
@@ -257,7 +257,7 @@ fn nothing_long_is_written_to_who_has_closed_the_socket() {
     assert!(bytes.iter().all(|byte| *byte == 1));
 }
 
-/// A word that threads or processes have in common.
+/// Returns a word that threads or processes share.
 fn shared_word() -> &'static AtomicU64 {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
     let access = ProtFlags::READ | ProtFlags::WRITE;
@@ -281,7 +281,7 @@ fn closing_a_region_waits_for_who_is_in_flight_until_it_is_dead() {
         taken_off.store(1, Ordering::Release);
     });
     let pid = child.pid().unsigned_abs();
-    // It is that process which is watched.
+    // That process is watched.
     let watching = owner.table.watch(owner.here.flights_of_peer(), pid);
     owner.watching = Some(watching.unwrap());
     while taken_off.load(Ordering::Acquire) == 0 {
@@ -299,7 +299,7 @@ fn closing_a_region_waits_for_who_is_in_flight_until_it_is_dead() {
         child.end();
     });
     assert!(is_closed.load(Ordering::Acquire));
-    // And nobody waits for it again.
+    // It is not waited for again.
     owner.watching = None;
     let place = owner.table.publish(Some(&region(1, &bytes, BOTH)));
     owner.table.withdraw(place);
@@ -331,10 +331,10 @@ fn closing_a_region_does_not_wait_for_another_program_in_the_process_of_who_was_
         std::thread::yield_now();
     }
     turn.store(2, Ordering::Release);
-    // The child's end is closed when the other program begins.
+    // The child's end is closed when the other program is executed.
     assert_eq!(std::io::Read::read(&mut end, &mut [0]).unwrap(), 0);
     owner.table.withdraw(place);
-    // Nor is it watched for good.
+    // It is not watched for ever either.
     owner.watching = None;
     let place = owner.table.publish(Some(&region(1, &bytes, BOTH)));
     owner.table.withdraw(place);
@@ -392,8 +392,8 @@ fn memory_may_be_unmapped_when_its_region_is_closed_while_others_copy() {
                     std::thread::yield_now();
                 }
                 owner.table.withdraw(place);
-                // Nobody writes any more to what is, from here on, other memory. A copy
-                // under way would find it gone, and be an error above.
+                // From here on this is other memory, which is not written to. A copy in progress
+                // would fail, and be an error above.
                 base.write_bytes(round as u8, LEN);
                 let mut same = (0..LEN).map(|at| base.cast::<u8>().add(at).read_volatile());
                 assert!(same.all(|byte| byte == round as u8));
@@ -446,7 +446,7 @@ fn what_is_no_table_is_not_looked_at() {
     assert_eq!(attach(owner.table.descriptor()), None);
 }
 
-/// An owner that writes anything into its table.
+/// An owner that writes arbitrary data into its table.
 #[test]
 fn whatever_an_owner_writes_an_initiator_fails_at_most() {
     use proptest::test_runner::{Config, TestRunner};
@@ -456,7 +456,7 @@ fn whatever_an_owner_writes_an_initiator_fails_at_most() {
     let numbers = proptest::array::uniform5(proptest::prelude::any::<u64>());
     let mut runner = TestRunner::new(Config::with_cases(2000));
     let run = runner.run(&numbers, |[key, base, len, addr, access]| {
-        // None of it is where anything is mapped.
+        // Nothing is mapped at any of these addresses.
         let addr = addr | 1 << 63;
         let place = owner.table.publish(Some(&Published {
             key,

@@ -2,11 +2,11 @@
 
 use std::ffi::{c_int, c_void};
 
-/// A process that has all that this one had when it began.
+/// A process with a copy of this one's memory.
 pub(crate) struct Child(libc::pid_t);
 
 impl Child {
-    /// `begin` makes no calls but such as may be made behind fork(2).
+    /// `begin` may only call functions that are permitted after fork(2).
     pub(crate) fn new(begin: impl FnOnce()) -> Child {
         // SAFETY: as `begin` promises.
         match unsafe { libc::fork() } {
@@ -26,7 +26,7 @@ impl Child {
         self.0
     }
 
-    /// Ends it, and leaves it to be waited for.
+    /// Kills it, without waiting for it.
     pub(crate) fn end(&self) {
         // SAFETY: a child that nobody has waited for, and zeros are a place for what is
         // said of it.

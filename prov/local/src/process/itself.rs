@@ -1,4 +1,4 @@
-//! A process itself, whichever has its number in the system later.
+//! A process, independent of the reuse of its process id.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -7,22 +7,21 @@ use prov_base::errno::{Errno, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// A process that can be seen to end (pidfd_open(2)).
+/// A process whose end can be detected (pidfd_open(2)).
 #[derive(Clone, Debug)]
 pub(crate) struct Itself(Arc<OwnedFd>);
 
-/// Those that are in use, by their numbers: a process has one descriptor for all of its
-/// links.
+/// The processes in use, by their ids: a process has one descriptor for all of its links.
 static KNOWN: Mutex<Vec<(libc::pid_t, Weak<OwnedFd>)>> = Mutex::new(Vec::new());
 
 impl Itself {
-    /// The process that has this number now.
+    /// Returns the process that has this id now.
     ///
     /// # Errors
-    /// Those of pidfd_open(2): `-FI_ENOSYS` where the system is an old one, `-FI_EPERM` where
-    /// it does not let this process.
+    /// Those of pidfd_open(2): `-FI_ENOSYS` on old kernels, `-FI_EPERM` if the system does not
+    /// permit it.
     pub(crate) fn of(pid: libc::pid_t) -> Result<Itself> {
-        // In a process that was forked meanwhile nobody may ever unlock it.
+        // After a fork in another thread the lock may never be released.
         let Ok(mut known) = KNOWN.try_lock() else {
             return Itself::open(pid);
         };
@@ -42,8 +41,7 @@ impl Itself {
         Ok(Itself(Arc::new(pidfd_open(pid, PidfdFlags::empty())?)))
     }
 
-    /// Whether it has ended, with all of its threads: from then on its number may be
-    /// another process's.
+    /// Returns whether it has ended, with all of its threads: from then on its id may be reused.
     ///
     /// # Errors
     /// Those of poll(2).
@@ -52,8 +50,8 @@ impl Itself {
         Ok(poll(&mut ended, Some(&Timespec::default()))? != 0)
     }
 
-    /// Whether it has ended, or closed its end of `socket`, as it does when another program
-    /// begins in it. `ends` is for this process and this socket alone.
+    /// Returns whether it has ended, or closed its end of `socket`, as it does when another program
+    /// is executed. `ends` belongs to this process and this socket.
     ///
     /// # Errors
     /// Those of poll(2).
@@ -69,19 +67,19 @@ impl Itself {
     }
 }
 
-/// What hears of the end of a process, and of that of a socket there: of both with one
-/// question, which takes a third of the time of poll(2). It is made when it is first asked.
+/// Detects the end of a process and of a socket there with one system call, which takes a third of
+/// the time of poll(2). Created on first use.
 #[derive(Debug, Default)]
 pub struct Ends(OnceLock<OwnedFd>);
 
 impl Ends {
-    /// Whether neither has ended. If it may have, poll(2) knows.
+    /// Returns whether neither has ended. If not, poll(2) tells which.
     fn none_seen(&self, process: &Itself, socket: BorrowedFd<'_>) -> bool {
         let watch = match self.0.get() {
             Some(watch) => watch,
             None => match Ends::watch(process, socket) {
                 Ok(watch) => self.0.get_or_init(|| watch),
-                // No descriptor is left.
+                // No descriptor is available.
                 Err(_) => return false,
             },
         };
@@ -108,7 +106,8 @@ mod tests {
     fn all_links_to_a_process_have_one_descriptor() {
         let child = Child::new(|| {});
         let find = || Itself::of(child.pid()).unwrap();
-        // Other tests may be at the list: who does not get at it has one of its own.
+        // Other tests may hold the lock of the list, in which case each call opens a descriptor of
+        // its own.
         let mut pairs = (0..1000).map(|_| (find(), find()));
         let same = pairs.find(|(one, other)| Arc::ptr_eq(&one.0, &other.0));
         let (one, other) = same.unwrap();
@@ -132,7 +131,7 @@ mod tests {
             let ends = Ends::default();
             let has_left = || itself.has_left(socket.as_fd(), &ends);
             assert_eq!(has_left(), Ok(false));
-            // Something to read is no end.
+            // Data to read is not the end.
             far.write_all(b"word").unwrap();
             assert_eq!(has_left(), Ok(false));
             assert!(ends.none_seen(&itself, socket.as_fd()));

@@ -11,21 +11,20 @@ use prov_base::process_memory::{OtherIov, Token, read_at, write_at};
 
 use super::itself::Itself;
 
-/// The memory of the program that a process had in it when the file was opened. The file
-/// leads to that alone: not to another program that begins in the process, nor to another
-/// process that has its number later. So nothing has to be asked before a copy.
+/// The memory of the program that a process executed when the file was opened. The file refers to
+/// that memory only: not to another program that is executed later, nor to another process with the
+/// same id. So no check is needed before a copy.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory(Arc<File>);
 
-/// Files that are in use, by the numbers of their processes: there is one for all links to
-/// a process.
+/// The files in use, by process id: there is one for all links to a process.
 static KNOWN: Mutex<Vec<(libc::pid_t, Weak<File>)>> = Mutex::new(Vec::new());
 
-/// Bytes up to which a copy through the file takes less than process_vm_writev(2) and
-/// the questions before it: the system copies each page twice.
+/// Largest number of bytes for which a copy through the file takes less time than
+/// process_vm_writev(2) with the checks before it: the kernel copies each page twice.
 const SHORT: usize = 8 << 10;
 
-/// Which way bytes go.
+/// The direction of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
     /// From the other process.
@@ -35,16 +34,16 @@ pub(super) enum Way {
 }
 
 impl Memory {
-    /// That of the process which is `itself`, has this number, and has this seal.
+    /// Returns the memory of the process `itself`, which has this id and this seal.
     ///
     /// # Errors
-    /// `-FI_EACCES` and others of open(2) where the system does not let this process, or
-    /// has no such files; `-FI_ESHUTDOWN` if the process ends, or has no such seal.
+    /// `-FI_EACCES` and others of open(2) if the system does not permit it, or has no such files;
+    /// `-FI_ESHUTDOWN` if the process ends, or does not have the seal.
     pub(super) fn of(itself: &Itself, pid: libc::pid_t, seal: Token) -> Result<Memory> {
         Memory::find(itself, pid, |memory| memory.has(seal))
     }
 
-    /// That of the program which is in the process now.
+    /// Returns the memory of the program that the process executes now.
     ///
     /// # Errors
     /// Those of [`Memory::of`].
@@ -53,7 +52,7 @@ impl Memory {
     }
 
     fn find(itself: &Itself, pid: libc::pid_t, is_it: impl Fn(&Memory) -> bool) -> Result<Memory> {
-        // In a process that was forked meanwhile nobody may ever unlock it.
+        // After a fork in another thread the lock may never be released.
         let mut known = KNOWN.try_lock().ok();
         if let Some(known) = &mut known {
             known.retain(|(_, file)| file.strong_count() != 0);
@@ -66,7 +65,7 @@ impl Memory {
         let path = format!("/proc/{pid}/mem");
         let file = File::options().read(true).write(true).open(path)?;
         let memory = Memory(Arc::new(file));
-        // The number was the process's when the file was opened, if it is so yet.
+        // The id was the process's when the file was opened, if it still is.
         if !is_it(&memory) || itself.has_ended()? {
             return Err(Errno::ESHUTDOWN);
         }
@@ -76,15 +75,15 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Whether no thread that had this memory is left: the process has ended, or another
-    /// program has begun in it.
+    /// Returns whether no thread with this memory is left: the process has ended, or executes
+    /// another program.
     pub(crate) fn is_gone(&self) -> bool {
         let mut byte = 0u8;
         let near = iovec {
             iov_base: std::ptr::from_mut(&mut byte).cast(),
             iov_len: 1,
         };
-        // Where there is memory, but not at this address, that is an error.
+        // If there is memory, but not at this address, that is an error.
         // SAFETY: `near` describes `byte`.
         unsafe { read_at(self.0.as_fd(), near, 0) == Ok(0) }
     }
@@ -100,12 +99,12 @@ impl Memory {
         read == Ok(near.iov_len) && found == seal.value
     }
 
-    /// Copies one short piece; `None` where that is for the other way, which finds out
-    /// what is wrong, too. Whatever is copied may be, in part.
+    /// Copies one short segment; `None` if the other method has to be used, which also finds
+    /// errors. A part may have been copied in any case.
     ///
     /// # Errors
-    /// `-FI_ESHUTDOWN` if the memory is no longer there: the process has ended, or another
-    /// program has begun in it.
+    /// `-FI_ESHUTDOWN` if the memory does not exist any longer: the process has ended, or executes
+    /// another program.
     pub(super) fn copy(&self, way: Way, near: &Iov<'_>, far: &OtherIov) -> Option<Result> {
         let (&[near], &[far]) = (near.pieces(), far.pieces()) else {
             return None;
@@ -212,10 +211,10 @@ mod tests {
             |bytes: &mut [u8]| process.write(&memory(bytes), &to, socket.as_fd(), &Ends::default());
         assert_eq!(write(&mut bytes), Ok(()));
         goes.write_all(&[0]).unwrap();
-        // The child's end is closed when the other program begins.
+        // The child's end is closed when the other program is executed.
         assert_eq!(end.read(&mut [0]).unwrap(), 0);
         assert_eq!(write(&mut bytes), Err(Errno::ESHUTDOWN));
-        // A link to the program that is there needs a file of its own.
+        // A link to the new program needs a file of its own.
         let itself = Itself::of(child.pid()).unwrap();
         let found = Memory::of(&itself, child.pid(), seal.token());
         assert_eq!(found.err(), Some(Errno::ESHUTDOWN));
@@ -226,7 +225,8 @@ mod tests {
         let seal = Seal::new().unwrap();
         let child = Child::new(|| {});
         let find = || find(&child, &seal).memory.unwrap();
-        // Other tests may be at the list: who does not get at it has one of its own.
+        // Other tests may hold the lock of the list, in which case each call opens a file of its
+        // own.
         let mut pairs = (0..1000).map(|_| (find(), find()));
         assert!(pairs.any(|(one, other)| Arc::ptr_eq(&one.0, &other.0)));
     }
@@ -248,7 +248,7 @@ mod tests {
         );
         let (short, near) = (to.slice(0, SHORT as u64), from.slice(0, SHORT));
         assert_eq!(memory_of.copy(Way::There, &near, &short), Some(Ok(())));
-        // Nothing of a process is there.
+        // No process has memory at this address.
         let nowhere = OtherIov::read(&[8u64, 6, 0, 0].map(u64::to_ne_bytes).concat()).unwrap();
         let mut bytes = *b"behind";
         let write = process.write(

@@ -5,8 +5,7 @@ use loom::thread;
 
 use super::*;
 
-/// A ring with its payloads, and a word in which the consumer says that it
-/// sleeps.
+/// A ring with its payloads, and a word in which the consumer announces that it sleeps.
 struct Shared {
     slots: [AtomicU64; 2],
     payloads: [UnsafeCell<u32>; 2],
@@ -129,14 +128,14 @@ fn who_goes_to_sleep_sees_the_message_or_is_woken() {
         let far = shared.clone();
         let producer = thread::spawn(move || {
             far.put(&mut Producer::default(), 7);
-            // The light barrier: what the system makes of it for this thread.
+            // The light barrier: the effect that the kernel gives it.
             fence(Ordering::SeqCst);
             if far.asleep.load(Ordering::Relaxed) & 1 != 0 {
                 far.woken.store(1, Ordering::Relaxed);
             }
         });
         shared.asleep.store(1, Ordering::Relaxed);
-        // The heavy one.
+        // The heavy barrier.
         fence(Ordering::SeqCst);
         let has_come = Consumer::default().next(&*shared).is_some();
         producer.join().unwrap();
@@ -158,7 +157,7 @@ fn who_waits_for_room_sees_it_or_is_woken_though_it_is_told_of_late() {
                 assert!(consumer.next(&*far).is_some());
                 consumer.take();
             }
-            // Nothing comes: now there is time to tell.
+            // Nothing arrives, so there is time to report.
             assert!(consumer.next(&*far).is_none());
             consumer.tell(&*far);
             fence(Ordering::SeqCst);

@@ -65,7 +65,7 @@ fn a_consumer_that_is_ahead_is_broken_and_one_that_goes_back_is_not_believed() {
         assert!(producer.look(&words).is_err());
         assert!(producer.hear(nonsense).is_err());
     }
-    // Its word may be older than what it has said in another way.
+    // The word may be older than a report received in another way.
     words.done.store(1, Ordering::Relaxed);
     assert_eq!(producer.look(&words), Ok(2));
     assert_eq!((producer.hear(3), producer.hear(2)), (Ok(3), Ok(3)));

@@ -1,4 +1,4 @@
-//! What an endpoint has besides its messages: its name, and its peers.
+//! The state of an endpoint besides its messages: its name, and its peers.
 
 use std::collections::VecDeque;
 use std::sync::Weak;
@@ -17,21 +17,21 @@ use crate::params::Params;
 /// See the [module](self) description.
 pub struct Rdm {
     pub name: String,
-    /// The order of its operations at the target (`fi_tx_attr::msg_order`): whether
-    /// accesses to memory come behind messages. All other order is kept in any case.
+    /// The order of its operations at the target (`fi_tx_attr::msg_order`), which decides whether
+    /// remote accesses are ordered after messages. All other orders are kept in any case.
     pub msg_order: u64,
-    /// Where peers find it, once that is open.
+    /// The socket at which peers find it, once that is open.
     pub door: Option<Door>,
-    /// Who has come there and has not asked for a link, oldest first.
+    /// Peers that have connected there and not requested a link, oldest first.
     pub entered: VecDeque<LinkKey>,
     pub peers: Peers<LinkKey, Vector, Waiting>,
 }
 
 impl Rdm {
-    /// Without peers, and without order of accesses and messages.
+    /// Creates the state without peers, and without an order of accesses and messages.
     pub fn new(av: Use<Av>, name: String, params: &Params) -> Self {
         let mut peers = Peers::new(Patience {
-            // Nobody is disturbed by an attempt.
+            // An attempt disturbs nobody.
             longest_pause: std::time::Duration::from_millis(50),
             ..Patience::within(params.connect_timeout())
         });

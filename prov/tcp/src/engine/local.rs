@@ -1,4 +1,4 @@
-//! Processes of one host: they copy from one another's memory, and share some.
+//! Processes of one host: they copy from each other's memory, and share some.
 
 pub mod copying;
 pub mod moving;

@@ -1,5 +1,5 @@
-//! Which process has the far end of a connection within this host, as the
-//! system knows it (sock_diag(7), proc(5)).
+//! Finds the process with the other end of a connection within this host, from the kernel's data
+//! (sock_diag(7), proc(5)).
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -8,9 +8,9 @@ use prov_base::errno::{Errno, Result};
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
-/// Bytes of `struct nlmsghdr` and `struct inet_diag_req_v2`.
+/// Number of bytes of `struct nlmsghdr` and `struct inet_diag_req_v2`.
 const REQUEST: usize = 16 + 56;
-/// Bytes of `struct nlmsghdr` and `struct inet_diag_msg`.
+/// Number of bytes of `struct nlmsghdr` and `struct inet_diag_msg`.
 const ANSWER: usize = 16 + 72;
 /// `SOCK_DIAG_BY_FAMILY`
 const BY_FAMILY: u16 = 20;
@@ -19,18 +19,17 @@ const IS_REQUEST: u16 = 1;
 /// `TCP_ESTABLISHED`
 const ESTABLISHED: u8 = 1;
 
-/// The far end of a connection, and a process that holds it.
+/// The other end of a connection, and a process that has it open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Holder {
     /// The process.
     pub pid: u32,
-    /// The number of the socket in the system.
+    /// The inode number of the socket.
     pub inode: u64,
 }
 
-/// The process `pid`, if it has the far end of the connection as descriptor
-/// `number`, and both it and who opened that socket are this process's user.
-/// `-FI_EPERM` otherwise.
+/// Returns the process `pid`, if it has the other end of the connection as descriptor `number`, and
+/// both it and the opener of that socket have this process's user. `-FI_EPERM` otherwise.
 pub fn holder(socket: BorrowedFd<'_>, pid: u64, number: u64) -> Result<Holder> {
     let pid = i32::try_from(pid)
         .map_err(|_| Errno::EINVAL)?
@@ -52,21 +51,20 @@ pub fn holder(socket: BorrowedFd<'_>, pid: u64, number: u64) -> Result<Holder> {
     }
 }
 
-/// The number of a socket in the system.
+/// Returns the inode number of a socket.
 pub fn inode(socket: BorrowedFd<'_>) -> Result<u64> {
     Ok(rustix::fs::fstat(socket)?.st_ino)
 }
 
-/// What the system knows of a socket.
+/// The kernel's data of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct End {
     inode: u32,
-    /// Who opened it.
+    /// The user who opened it.
     user: u32,
 }
 
-/// The connected socket of this network namespace between two addresses, its
-/// own one first.
+/// Returns the connected socket of this network namespace between two addresses, its own one first.
 fn look_up(own: &SocketAddr, other: &SocketAddr) -> Result<End> {
     let diag = rustix::net::socket_with(
         AddressFamily::NETLINK,
@@ -75,12 +73,12 @@ fn look_up(own: &SocketAddr, other: &SocketAddr) -> Result<End> {
         Some(netlink::SOCK_DIAG),
     )?;
     rustix::net::send(&diag, &request(own, other), SendFlags::empty())?;
-    // The system has answered by now.
+    // The kernel has already answered.
     let mut answer = [0; 1024];
     let received = rustix::net::recvfrom(&diag, &mut answer[..], RecvFlags::empty());
     let (len, _, sender) = received?;
     let sender = sender.and_then(|sender| SocketAddrNetlink::try_from(sender).ok());
-    // The system is number 0.
+    // The kernel's number is 0.
     if sender.is_none_or(|sender| sender.pid() != 0) {
         return Err(Errno::EPERM);
     }
@@ -88,7 +86,7 @@ fn look_up(own: &SocketAddr, other: &SocketAddr) -> Result<End> {
     read_answer(answer, own, other).ok_or(Errno::ENOENT)
 }
 
-/// Asks for the socket between these two addresses, its own one first.
+/// Encodes a request for the socket between these two addresses, its own one first.
 #[allow(
     clippy::indexing_slicing,
     reason = "the offsets are constants within the arrays"
@@ -113,7 +111,7 @@ fn request(own: &SocketAddr, other: &SocketAddr) -> [u8; REQUEST] {
             IpAddr::V6(ip) => bytes[ip_at..ip_at + 16].copy_from_slice(&ip.octets()),
         }
     }
-    // A link-local socket is bound to an interface, and found with it alone.
+    // A link-local socket is bound to an interface, and found only with that.
     let scope = |addr: &SocketAddr| match addr {
         SocketAddr::V4(_) => 0,
         SocketAddr::V6(v6) => v6.scope_id(),
@@ -125,8 +123,8 @@ fn request(own: &SocketAddr, other: &SocketAddr) -> [u8; REQUEST] {
     bytes
 }
 
-/// What is asked for, if the answer is about that: for want of it the system
-/// may tell of a socket that listens at any address.
+/// Returns the requested data, if the answer is about that socket: if there is none, the kernel may
+/// return a socket that listens at any address.
 #[allow(
     clippy::indexing_slicing,
     reason = "the offsets are constants within the arrays"
@@ -162,8 +160,7 @@ fn read_answer(bytes: &[u8], own: &SocketAddr, other: &SocketAddr) -> Option<End
     })
 }
 
-/// Whether a process with this status (proc_pid_status(5)) is this user's, and
-/// cannot become another one's.
+/// Whether a process with this status (proc_pid_status(5)) has this user, and cannot change it.
 fn runs_as(status: &str, user: u32) -> bool {
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let ids = line.unwrap_or_default().split_ascii_whitespace();
@@ -239,7 +236,7 @@ mod tests {
         let mut answer = [7; ANSWER + 8];
         answer[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
         answer[17] = ESTABLISHED;
-        // The addresses stand in the answer as in the question, 4 bytes earlier.
+        // The addresses in the answer are those of the request, 4 bytes earlier.
         let asked = request(&own, &other);
         answer[16] = asked[16];
         answer[20..56].copy_from_slice(&asked[24..60]);

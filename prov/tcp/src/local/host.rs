@@ -1,5 +1,5 @@
-//! What tells hosts apart, whatever addresses they have: two containers of one
-//! host are on one host.
+//! Identifies hosts independently of their addresses: two containers of one host are on the same
+//! host.
 
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use prov_base::socket;
 use sha2::{Digest, Sha256};
 
-/// A number that every process has under this boot of this kernel, and others
-/// hardly ever; 0 if there is none. A peer may lie about it.
+/// Returns a number that is the same for all processes of this boot of this kernel, and unlikely on
+/// other hosts; 0 if there is none. A peer may send a wrong one.
 pub fn mark() -> u32 {
     static MARK: OnceLock<u32> = OnceLock::new();
     *MARK.get_or_init(|| match std::fs::read("/proc/sys/kernel/random/boot_id") {
@@ -18,7 +18,7 @@ pub fn mark() -> u32 {
     })
 }
 
-/// The identifier itself is nobody else's business.
+/// The boot identifier itself is not disclosed.
 #[allow(clippy::indexing_slicing, reason = "a digest has 32 bytes")]
 fn digest(boot: &[u8]) -> u32 {
     let digest = Sha256::new()
@@ -28,14 +28,13 @@ fn digest(boot: &[u8]) -> u32 {
     u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]).max(1)
 }
 
-/// Whether both ends of a connection are on this host, as the addresses or the
-/// peer (its [`mark`], 0 for none) say.
+/// Whether both ends of a connection are on this host, according to the addresses or the peer (its
+/// [`mark`], 0 for none).
 pub fn is_within(socket: BorrowedFd<'_>, peer: u32) -> bool {
     socket::ends(socket).is_ok_and(|(near, far)| is_this(near.ip(), far.ip(), peer))
 }
 
-/// Whether both ends of a connection are in one network namespace, as far as
-/// their addresses tell.
+/// Whether both ends of a connection are in one network namespace, as far as their addresses show.
 pub fn is_within_namespace(socket: BorrowedFd<'_>) -> bool {
     is_within(socket, 0)
 }

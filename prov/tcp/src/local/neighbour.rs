@@ -1,17 +1,15 @@
-//! What the processes at the two ends of a connection know of one another, and
-//! how they get to know it.
+//! The mutual identification of the processes at the two ends of a connection.
 //!
-//! The system decides who may read another process's memory (ptrace(2), "Ptrace
-//! access mode checking"), and this library only reads that of its own user.
-//! Each of the two says which process it is and which number its end of the
-//! connection has there. Each looks whether the other does hold that end, and
-//! shows it a card: a file that only a process with rights over it can read. On
-//! it stand the end that it is for, and the place of a seal, with a secret
-//! beside it. Who knows the secret is no third that speaks through the other,
-//! and could not be made to read, or be told, what it may not. The seal is read
-//! along with every copy; it holds as long as the connection.
+//! The kernel decides who may read another process's memory (ptrace(2), "Ptrace access mode
+//! checking"), and this library only reads memory of its own user. Each of the two processes sends
+//! its id and the number of the descriptor of its end. Each checks that the other does have that
+//! end open, and shows it a card: a file that only a process with access rights to it can read. The
+//! card contains the end that it is for, and the address of a seal, next to which is a secret. A
+//! process that knows the secret is not a third one that communicates through the other, and could
+//! not be made to read or be told anything that it is not permitted to. The seal is read with every
+//! copy; it is valid as long as the connection.
 //!
-//! What they say is carried by the connection, as [`Remark`]s.
+//! These messages are sent over the connection, as [`Remark`]s.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -23,48 +21,48 @@ use crate::local::far_end::{self, Holder};
 use crate::local::host;
 use prov_local::process::{Card, OtherProcess, Reading};
 
-/// What one tells the other.
+/// A message of one process to the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Remark {
     pub subject: Subject,
-    /// These two mean what the subject says.
+    /// The meaning of these two depends on the subject.
     pub id: u64,
     pub word: u64,
 }
 
-/// What a remark is about, in this order.
+/// The subject of a remark; remarks are sent in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Subject {
-    /// Who the sender is: `id` is its process, `word` the number that its end
-    /// of the connection has there.
+    /// The sender's identity: `id` is its process id, `word` the number of its descriptor of the
+    /// connection.
     Introduction,
-    /// To a peer that is who it says it is: `id` is the number of a file of the
-    /// sender's that only who may read its memory can read.
+    /// Sent to a peer whose identity is verified: `id` is the number of a file of the sender that
+    /// can be read only with access rights to its memory.
     Card,
-    /// The sender has read that, where it found the secret `id`, and can read
-    /// the peer's memory.
+    /// The sender has read the card, next to whose seal it found the secret `id`, and can read the
+    /// peer's memory.
     Ready,
-    /// Memory to share: `id` is the number of a file of the sender's. `word` is
-    /// 1 where it takes part in [`barrier`](prov_local::barrier), here as below.
+    /// Memory to share: `id` is the number of a file of the sender. `word` is 1 if it participates
+    /// in [`barrier`](prov_local::barrier), here as below.
     Memory,
-    /// The sender's next bytes come through that memory. From who was offered
-    /// it, `id` is the number that stands in it.
+    /// The sender's next bytes come through that memory. From the side to which it was offered,
+    /// `id` is the number that the memory contains.
     Moved,
     /// The sender cannot share it.
     Stays,
     /// The peer may access the sender's registered memory by itself
-    /// ([`onesided`](prov_local::onesided)): `id` is the number of a file of the sender's, in
-    /// which its regions stand.
+    /// ([`onesided`](prov_local::onesided)): `id` is the number of a file of the sender that
+    /// contains its regions.
     Regions,
 }
 
 impl Subject {
-    /// The number that stands for it between processes.
+    /// Returns the number of the subject in messages.
     pub fn code(self) -> u8 {
         self as u8
     }
 
-    /// What this number stands for.
+    /// Returns the subject with this number.
     pub fn from_code(code: u8) -> Option<Self> {
         match code {
             0 => Some(Subject::Introduction),
@@ -79,11 +77,11 @@ impl Subject {
     }
 }
 
-/// The peer has said what it may not say now.
+/// The peer has sent a remark that is not allowed at this point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutOfTurn;
 
-/// How well this process and the peer's know each other.
+/// The state of the identification of this process and the peer's.
 #[derive(Default)]
 pub struct Neighbour {
     said: Said,
@@ -91,39 +89,39 @@ pub struct Neighbour {
     holder: Option<Holder>,
 }
 
-/// What this process has said of itself.
+/// What this process has sent about itself.
 #[derive(Default)]
 enum Said {
     #[default]
     Nothing,
-    /// Who it is; or it has no reason to.
+    /// Its identity; or it has no reason to send it.
     Name,
-    /// Where its card is.
+    /// The location of its card.
     Card {
-        /// Open as long as this.
+        /// Keeps the card open.
         _card: Card,
         seal: Seal,
     },
     /// The peer has read the card.
     Read {
-        /// Lasts as long as this.
+        /// Keeps the seal valid.
         _seal: Seal,
     },
 }
 
-/// What the peer has said of itself.
+/// What the peer has sent about itself.
 #[derive(Default)]
 enum Heard {
     #[default]
     Nothing,
-    /// Who it is, if it is that.
+    /// Its identity, if verified.
     Name(Option<Holder>),
-    /// Where its card is; its memory, if that can be read.
+    /// The location of its card; its memory, if that can be read.
     Card(Option<OtherProcess>),
 }
 
 impl Neighbour {
-    /// The peer's memory, where each of the two can read the other's.
+    /// Returns the peer's memory, if each of the two can read the other's.
     pub fn memory(&self) -> Option<&OtherProcess> {
         match (&self.said, &self.heard) {
             (Said::Read { .. }, Heard::Card(memory)) => memory.as_ref(),
@@ -131,12 +129,12 @@ impl Neighbour {
         }
     }
 
-    /// The peer's process, once it is known.
+    /// Returns the peer's process, once it is known.
     pub fn holder(&self) -> Option<Holder> {
         self.holder
     }
 
-    /// Who this process is, for a peer of this host that was not told.
+    /// Returns the introduction of this process, for a peer of this host that has not got it.
     pub fn introduce(&mut self, socket: BorrowedFd<'_>) -> Option<Remark> {
         if !matches!(self.said, Said::Nothing) {
             return None;
@@ -149,11 +147,10 @@ impl Neighbour {
         })
     }
 
-    /// The peer has made a remark about itself: what it is answered. `target` is
-    /// where to log.
+    /// Handles a remark of the peer about itself; returns the answer. `target` is the log target.
     ///
     /// # Errors
-    /// It is not the time for it.
+    /// The remark is not allowed at this point.
     pub fn hear(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -200,8 +197,8 @@ impl Neighbour {
         }
     }
 
-    /// The peer says which process it is and which number its end of the
-    /// connection has there. If that is so, it is shown this process's card.
+    /// Handles the peer's process id and descriptor number. If they are correct, returns this
+    /// process's card.
     fn meet(&mut self, socket: BorrowedFd<'_>, introduction: &Remark) -> Result<Remark> {
         let holder = far_end::holder(socket, introduction.id, introduction.word)?;
         let seal = Seal::new()?;
@@ -217,8 +214,7 @@ impl Neighbour {
         })
     }
 
-    /// The peer shows its card, as file `number`. If that can be read, it is told
-    /// so.
+    /// Handles the peer's card, file `number`. If it can be read, returns the confirmation.
     fn read_card(&mut self, holder: Holder, number: u64) -> Result<Remark> {
         let (memory, secret) = read(holder, number)?;
         self.heard = Heard::Card(Some(memory));
@@ -230,18 +226,17 @@ impl Neighbour {
     }
 }
 
-/// The memory of the process that has the far end, and its card for that as file
-/// `number`, and the secret of the card's seal.
+/// Returns the memory of the process that has the other end, whose card for that is file `number`,
+/// and the secret next to the card's seal.
 ///
-/// # Errors
-/// `-FI_EPERM` where it is not the holder's own card, and those of [`Card::read`]
-/// and [`OtherProcess::find`].
+/// `-FI_EPERM` if it is not the holder's own card, and those of [`Card::read`] and
+/// [`OtherProcess::find`].
 fn read(holder: Holder, number: u64) -> Result<(OtherProcess, u64)> {
     let number = u32::try_from(number).map_err(|_| Errno::EINVAL)?;
     let Reading { inode, seal } = Card::read(holder.pid, number)?;
     match inode == holder.inode {
         true => OtherProcess::find(holder.pid, seal),
-        // It is shown by somebody else, through the holder.
+        // It is shown by another process, through the holder.
         false => Err(Errno::EPERM),
     }
 }

@@ -1,4 +1,4 @@
-//! What a connection has still to send, in order, along its [`path`](crate::local::path).
+//! The send queue of a connection, sent in order along its [`path`](crate::local::path).
 
 mod debt;
 mod lent;
@@ -16,30 +16,30 @@ use crate::local::path::Path;
 pub use self::debt::{Debt, Span};
 pub use self::lent::Lent;
 
-/// Queued bytes, ours and the application's, and the operations that are done
-/// when the kernel has taken them.
+/// Queued bytes of the library and of the application, and the operations that complete when the
+/// kernel has accepted them.
 #[derive(Default)]
 pub struct Outbox {
-    /// Our own bytes of all segments, from `head` on.
+    /// The library's bytes of all segments, beginning at `head`.
     bytes: Vec<u8>,
-    /// Bytes at the front of `bytes` that the kernel has taken.
+    /// Number of bytes at the front of `bytes` that the kernel has accepted.
     head: usize,
-    /// What goes out, in order; none is empty.
+    /// The bytes to send, in order; no segment is empty.
     segments: VecDeque<Segment>,
     /// Operations by the position in the stream where each ends, ascending.
     done: VecDeque<(u64, Ticket)>,
-    /// Position in the stream up to which the kernel has taken everything.
+    /// Position in the stream up to which the kernel has accepted everything.
     sent: u64,
-    /// Position in the stream where the queue ends.
+    /// Position in the stream of the end of the queue.
     queued: u64,
 }
 
 enum Segment {
-    /// So many bytes of [`Outbox::bytes`].
+    /// This many bytes of [`Outbox::bytes`].
     Own(usize),
     /// Memory of an operation in flight.
     App(AppIov),
-    /// Registered memory, from an offset on.
+    /// Registered memory, beginning at an offset.
     Registered(Grant, usize),
 }
 
@@ -50,34 +50,33 @@ impl Outbox {
         self.segments.is_empty()
     }
 
-    /// Whether there is nothing to send, nor to report of what was sent: what is
-    /// sent now may be reported now.
+    /// Whether there is nothing to send, nor to report of what was sent: a message that is sent now
+    /// may be reported immediately.
     #[inline(always)]
     pub fn is_idle(&self) -> bool {
         // One branch: every message that is sent takes it.
         self.segments.len() | self.done.len() == 0
     }
 
-    /// Bytes to send.
+    /// Returns the number of bytes to send.
     #[inline]
     pub fn len(&self) -> u64 {
         self.queued - self.sent
     }
 
-    /// Position in the stream up to which everything has left.
+    /// Returns the position in the stream up to which everything has been sent.
     #[inline]
     pub fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Position in the stream behind a message of `len` bytes that is posted
-    /// next.
+    /// Returns the position in the stream after a message of `len` bytes that is posted next.
     #[inline]
     pub fn end_of_next(&self, len: usize) -> u64 {
         self.queued + len as u64
     }
 
-    /// Positions in the stream between which it is.
+    /// Returns the positions in the stream of its beginning and end.
     #[inline]
     pub fn span(&self) -> Span {
         Span {
@@ -86,19 +85,19 @@ impl Outbox {
         }
     }
 
-    /// Bytes that it takes, without the application's.
+    /// Returns the number of bytes of memory that it takes, without the application's.
     #[inline]
     pub fn room(&self) -> usize {
         self.own_len() + self.segments.len() * size_of::<Segment>()
     }
 
-    /// Our own bytes among them.
+    /// Returns the number of the library's bytes in it.
     #[inline]
     pub fn own_len(&self) -> usize {
         self.bytes.len() - self.head
     }
 
-    /// Appends our own bytes.
+    /// Appends bytes of the library.
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
@@ -108,7 +107,7 @@ impl Outbox {
         self.grow_own(bytes.len());
     }
 
-    /// Appends our own bytes and a copy of application memory.
+    /// Appends bytes of the library and a copy of application memory.
     #[inline]
     pub fn push_with(&mut self, bytes: &[u8], memory: &Iov<'_>) {
         self.bytes.extend_from_slice(bytes);
@@ -135,7 +134,7 @@ impl Outbox {
         }
     }
 
-    /// Appends application memory, which has to stay as it is until it is sent.
+    /// Appends application memory, which must not change until it is sent.
     pub fn push_app(&mut self, memory: AppIov) {
         if !memory.is_empty() {
             self.queued += memory.len() as u64;
@@ -151,20 +150,20 @@ impl Outbox {
         }
     }
 
-    /// `op` is done when the kernel has taken everything queued so far.
+    /// Completes `op` when the kernel has accepted everything queued so far.
     #[inline]
     pub fn push_op(&mut self, op: Ticket) {
         self.done.push_back((self.queued, op));
     }
 
-    /// Counts bytes that went out while the queue was empty.
+    /// Counts bytes that were sent while the queue was empty.
     #[inline]
     pub fn sent_directly(&mut self, len: usize) {
         self.queued += len as u64;
         self.sent += len as u64;
     }
 
-    /// The next operation whose bytes the kernel has taken.
+    /// Returns the next operation whose bytes the kernel has accepted.
     #[inline]
     pub fn pop_done(&mut self) -> Option<Ticket> {
         match self.done.front() {
@@ -173,9 +172,8 @@ impl Outbox {
         }
     }
 
-    /// Sends until the queue is empty, `true`, or the kernel takes no more.
-    /// Application memory of at least `zerocopy` bytes is sent without a copy,
-    /// which is noted in `lent`.
+    /// Sends until the queue is empty (`true`) or the kernel accepts no more. Application memory of
+    /// at least `zerocopy` bytes is sent without a copy, which is noted in `lent`.
     #[allow(
         clippy::indexing_slicing,
         reason = "the segments are those of the bytes"
@@ -233,7 +231,7 @@ impl Outbox {
                         fits
                     }
                     Segment::App(memory) if memory.len() >= zerocopy && !out.is_empty() => {
-                        // Its turn comes with the next call.
+                        // It is sent by the next call.
                         flags |= libc::MSG_MORE;
                         false
                     }
@@ -318,7 +316,7 @@ impl Outbox {
         }
     }
 
-    /// Gives up the queue: all operations in it, oldest first.
+    /// Clears the queue; returns all operations in it, oldest first.
     pub fn abandon(&mut self) -> Vec<Ticket> {
         self.segments.clear();
         self.bytes = Vec::new();
@@ -327,21 +325,21 @@ impl Outbox {
         self.done.drain(..).map(|(_, op)| op).collect()
     }
 
-    /// Bytes of memory that the queue holds on to.
+    /// Returns the number of bytes of memory that the queue has allocated.
     pub fn memory(&self) -> usize {
         self.bytes.capacity()
             + self.segments.capacity() * size_of::<Segment>()
             + self.done.capacity() * size_of::<(u64, Ticket)>()
     }
 
-    /// An empty buffer with room, for the coalescing to come.
+    /// Provides an empty buffer with capacity, for coalescing.
     pub fn lend_buffer(&mut self, buffer: Vec<u8>) {
         if self.bytes.capacity() == 0 {
             self.bytes = buffer;
         }
     }
 
-    /// The buffer back, once the queue is empty.
+    /// Returns the buffer, once the queue is empty.
     pub fn take_buffer(&mut self) -> Option<Vec<u8>> {
         if !self.segments.is_empty() || self.bytes.capacity() == 0 {
             return None;
@@ -353,8 +351,8 @@ impl Outbox {
     }
 }
 
-/// Sends memory without a copy: the bytes that the kernel took, 0 where it
-/// takes none now. `None` if it cannot do that at the moment.
+/// Sends memory without a copy; returns the number of bytes that the kernel accepted, 0 if none
+/// now. `None` if it cannot do that at the moment.
 fn send_uncopied(memory: &Iov<'_>, socket: std::os::fd::BorrowedFd<'_>) -> Option<Result<usize>> {
     let mut out = Outgoing::default();
     out.push_app(memory);
@@ -366,12 +364,12 @@ fn send_uncopied(memory: &Iov<'_>, socket: std::os::fd::BorrowedFd<'_>) -> Optio
     }
 }
 
-/// Entries for which an empty queue keeps room.
+/// Number of entries for which an empty queue keeps memory.
 const KEPT_ENTRIES: usize = 64;
-/// Room that an empty queue may keep.
+/// Number of bytes that an empty queue may keep allocated.
 const KEPT_CAPACITY: usize = 256 * 1024;
-/// Sent bytes at the front of the buffer that are worth moving the rest for, if
-/// that is less.
+/// Number of sent bytes at the front of the buffer from which on the rest is moved to the front, if
+/// it is shorter.
 const COMPACT_AT: usize = 256 * 1024;
 
 #[cfg(test)]

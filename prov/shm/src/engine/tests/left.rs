@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Whose the message is that `b` has left at `a` and that is received after this, in which
-/// the address vector changes; `b` is known before, or not.
+/// Returns the source of a message that `b` has left at `a` and that is received after `change` of
+/// the address vector; `b` is in the vector before, or not.
 fn source_after(is_known: bool, change: impl FnOnce(&Side, &str)) -> u64 {
     let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
     if is_known {

@@ -1,10 +1,10 @@
-//! The order of operations at the target (`fi_tx_attr::msg_order`): what follows a read
-//! does not change what that reads.
+//! The order of operations at the target (`fi_tx_attr::msg_order`): operations after a read do not
+//! change the data that it returns.
 
 use super::*;
 
-/// Reads a whole region, and then writes to its end, or sends a message on which its
-/// owner writes there. The read has what was there before.
+/// Reads a whole region, and then writes to its end, or sends a message after which its owner
+/// writes there. The read returns the previous contents.
 fn read_and_change(params: fn() -> Params, len: usize, by_message: bool) {
     let (mut a, mut b) = (Side::new(params()), Side::new(params()));
     let to = a.insert(&b.name);
@@ -64,9 +64,9 @@ fn what_follows_a_read_does_not_change_what_it_reads() {
     }
 }
 
-/// Two sides with a link, the first of which has this order, and how it names the second.
-/// The second is not driven from then on, unless a test does, and has told that it has
-/// taken all.
+/// Creates two sides with a link; the first has this order. Returns its index of the second, which
+/// is not driven from then on, unless a test does so, and has reported that it has received
+/// everything.
 fn ordered_pair(msg_order: u64) -> (Side, Side, u64) {
     let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
     a.core.endpoints.get_mut(a.ep).unwrap().own.msg_order = msg_order;
@@ -90,7 +90,7 @@ fn an_access_comes_behind_the_messages_before_it_where_the_application_has_that_
         (Access::Read, FI_ORDER_RAS),
         (Access::Write, FI_ORDER_WAS | FI_ORDER_RAS | FI_ORDER_SAS),
     ] {
-        // One that is in the channel whole, in a slot and beside it, and one that is offered.
+        // One that is in the channel as a whole, in a slot or the area, and one that is offered.
         for len in [8, 1000, 1 << 20] {
             let (mut a, mut b, to) = ordered_pair(msg_order);
             let mut region = *b"region's";
@@ -143,7 +143,7 @@ fn an_access_with_that_order_needs_nobody_where_all_messages_were_taken() {
     let mut region = [0; 8];
     b.register(3, &mut region);
     for round in 1..100 {
-        // What tells of an access is none of the messages.
+        // The notification of an access is not one of these messages.
         let (mut bytes, mut back) = ([round; 8], [0; 8]);
         let mut write = access(Access::Write, to, 3, &mut bytes, 1);
         write.flags |= FI_REMOTE_CQ_DATA;
@@ -152,7 +152,7 @@ fn an_access_with_that_order_needs_nobody_where_all_messages_were_taken() {
         a.core.access(a.ep, &read).unwrap();
         assert_eq!((a.completions(), back), (vec![1, 2], bytes));
     }
-    // A message behind them counts again, until it is taken.
+    // A message after them counts again, until it is received.
     let (mut out, mut bytes, mut into) = ([1; 8], *b"accessed", [0; 8]);
     a.core.transmit(a.ep, &message(to, 5, &mut out, 0)).unwrap();
     a.core

@@ -1,10 +1,11 @@
-//! Messages for which there is no room stay with their senders.
+//! Messages for which there is no memory stay with their senders.
 
 use prov_message::{StrangersKept, StrangersLimits};
 
 use super::*;
 
-/// What strangers may announce in these tests; one of them half of that.
+/// Largest number of announcements of all strangers in these tests; one of them may have half of
+/// that.
 const ANNOUNCEMENTS: usize = 8;
 
 #[test]
@@ -43,8 +44,8 @@ fn messages_that_nobody_receives_stay_with_their_sender() {
     }
 }
 
-/// Has a stranger post messages that are left in its memory, more than are noted of it, and
-/// returns what it has posted.
+/// Makes a stranger post messages that are left in its memory, more than the receiver accepts
+/// announcements of; returns what it has posted.
 fn offer_too_many(a: &mut Side, b: &mut Side, kept: &'static StrangersKept) -> Vec<Vec<u8>> {
     b.core.endpoints.limit_strangers(&StrangersLimits {
         of: kept,

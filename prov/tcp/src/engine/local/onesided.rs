@@ -1,9 +1,9 @@
-//! Writes and reads between two processes of one host that the initiator carries out by
-//! itself, whatever the target does meanwhile ([`prov_local::onesided`]).
+//! Writes and reads between two processes of one host that the initiator carries out alone,
+//! whatever the target does meanwhile ([`prov_local::onesided`]).
 //!
-//! They are copied when they are posted, so that whatever is posted later comes behind them.
-//! They are in order with what was posted earlier since the peer is asked for them, as if it
-//! were on another host, until it has acted upon that.
+//! They are copied when they are posted, so that operations that are posted later come after them.
+//! They are in order with earlier operations because accesses are requested from the peer, as if it
+//! were on another host, until it has acted upon those.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
@@ -26,7 +26,7 @@ use crate::wire::handshake::Features;
 use crate::wire::header::{self, Header};
 
 impl Core {
-    /// Lets the peer access registered memory by itself, if that is possible.
+    /// Permits the peer to access registered memory by itself, if that is possible.
     pub(super) fn lend_regions(&mut self, key: ConnKey) {
         let (Some(regions), Some(conn)) = (&self.regions, self.conns.get_mut(key)) else {
             return;
@@ -55,7 +55,7 @@ impl Core {
         }
     }
 
-    /// The peer says where its regions stand.
+    /// Handles the peer's offer of its region table.
     pub(super) fn regions_offered(&mut self, key: ConnKey, remark: &Remark) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let is_known = !matches!(conn.onesided.regions, Regions::Unknown);
@@ -66,11 +66,11 @@ impl Core {
         Ok(())
     }
 
-    /// Carries out an access without the peer, where that is possible and in order; `false`
-    /// where the peer has to be asked.
+    /// Carries out an access without the peer, if that is possible and in order; returns `false` if
+    /// it has to be requested from the peer.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where there is no room for the message that the peer is to have of it.
+    /// `-FI_EAGAIN` if there is no space for the message that informs the peer.
     pub(crate) fn access_alone(
         &mut self,
         ep: EpKey,
@@ -125,7 +125,7 @@ impl Core {
         Ok(true)
     }
 
-    /// Tells the peer of an access that this process has carried out.
+    /// Informs the peer of an access that this process has carried out.
     fn tell_of(&mut self, key: ConnKey, access: &RemoteAccess) {
         let mut header = Header::new(header::Op::Accessed);
         let remote = access.remote.pieces();
@@ -145,7 +145,8 @@ impl Core {
         }
     }
 
-    /// The peer has written to memory of this process, or read it, by itself.
+    /// Handles the notification that the peer has written to memory of this process, or read it, by
+    /// itself.
     pub(crate) fn was_accessed(&mut self, key: ConnKey, header: &Header) -> Step {
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         if conn.onesided.watching.is_none() {
@@ -166,10 +167,10 @@ impl Core {
     }
 }
 
-/// Opens the peer's file with its regions.
+/// Maps the peer's file with its regions.
 fn open(conn: &mut Connection, number: u64) {
     let (Some(holder), Some(memory)) = (conn.neighbour.holder(), conn.neighbour.memory()) else {
-        // It has yet to be seen whether its memory can be read.
+        // It is not known yet whether its memory can be read.
         return;
     };
     let Some(shortcut) = &conn.shortcut else {

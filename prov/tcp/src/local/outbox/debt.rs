@@ -1,20 +1,19 @@
-//! Answers that a peer does not read.
+//! The limit of answers that a peer does not read.
 //!
-//! They wait in the outbox, and a peer that goes on asking would make it grow
-//! without end. So nothing more is read from one that is owed too much. Two
-//! honest peers must not come to wait for one another that way: where each owes
-//! the other something, each also waits for answers, and as long as it does, it
-//! may owe as much as an honest peer asks for.
+//! Answers wait in the outbox, and a peer that keeps sending requests would make it grow without
+//! bound. So nothing more is read from a peer with too many unread answers. Two well-behaved peers
+//! must not deadlock that way: if each has unread answers of the other, each also waits for
+//! answers, and as long as it does, it may have as many as a well-behaved peer requests.
 
-/// Bytes of answers to a peer of which nothing is awaited.
+/// Largest number of bytes of answers to a peer from which nothing is awaited.
 const LIMIT: usize = 1 << 20;
-/// Bytes of answers to one of which something is awaited: to all operations of an
-/// endpoint with many peers, each as long as answers are that are copied.
+/// Largest number of bytes of answers to one from which something is awaited: for all operations of
+/// an endpoint with many peers, each of the largest size of answers that are copied.
 const LIMIT_WHILE_WAITING: usize = 65536 * 4096;
 
-/// What the answers in an outbox take. They are counted in two generations, of
-/// which the older has left when the stream has come to `mark`: the sum is no
-/// less than what has not left.
+/// The memory of the answers in an outbox. They are counted in two generations; the older one has
+/// been sent when the stream has reached `mark`. So the sum is not less than what has not been
+/// sent.
 #[derive(Default, Debug)]
 pub struct Debt {
     older: usize,
@@ -22,8 +21,7 @@ pub struct Debt {
     mark: u64,
 }
 
-/// Positions in the stream: up to where everything has left, and where the queue
-/// ends.
+/// Positions in the stream: the end of what has been sent, and the end of the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     pub sent: u64,
@@ -31,15 +29,14 @@ pub struct Span {
 }
 
 impl Debt {
-    /// Answers that take so many bytes were queued; `false` if that makes it too
-    /// much to read on.
+    /// Counts queued answers of so many bytes; returns `false` if reading has to stop.
     #[inline]
     pub fn add(&mut self, bytes: usize, awaits: bool, span: Span) -> bool {
         self.newer += bytes;
         self.total() <= LIMIT / 2 || self.is_within(limit(awaits), span)
     }
 
-    /// Whether so much has left that there is reason to read on.
+    /// Returns whether enough has been sent to resume reading.
     pub fn is_small(&mut self, awaits: bool, span: Span) -> bool {
         self.is_within(limit(awaits) / 2, span)
     }
@@ -77,7 +74,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Beside a queue that knows what of it is answers.
+        /// Compared with a queue that knows which of its bytes are answers.
         #[test]
         fn it_is_never_less_than_what_waits_nor_more_than_what_waited_a_while_ago(
             steps in prop::collection::vec((any::<bool>(), 0usize..40_000, 0u64..60_000), 1..400)

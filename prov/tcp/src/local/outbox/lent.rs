@@ -1,6 +1,6 @@
-//! Sending from the application's memory without a copy in the kernel
-//! (`MSG_ZEROCOPY`): the kernel says on the socket's error queue when it has
-//! let go of the memory, and until then the operation is not done.
+//! Sending from the application's memory without a copy in the kernel (`MSG_ZEROCOPY`): the kernel
+//! reports on the socket's error queue when it has released the memory, and the operation does not
+//! complete before.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -8,16 +8,16 @@ use std::os::fd::BorrowedFd;
 use prov_base::socket::zerocopy;
 use prov_message::Ticket;
 
-/// A connection's messages of which the kernel may still need the memory.
+/// A connection's messages whose memory the kernel may still read.
 #[derive(Default)]
 pub struct Lent {
-    /// Whether the socket can do it.
+    /// Whether the socket supports it.
     pub enabled: bool,
-    /// Calls that sent so, modulo 2^32 as the kernel counts them.
+    /// Number of calls with `MSG_ZEROCOPY`, modulo 2^32 as the kernel counts them.
     sent: u32,
-    /// Calls whose memory is free again.
+    /// Number of calls whose memory is released.
     released: u32,
-    /// Operations by the number of calls that were made when they were sent.
+    /// Operations by the number of calls made when they were sent.
     waiting: VecDeque<(u32, Ticket)>,
 }
 
@@ -27,13 +27,13 @@ impl Lent {
         self.waiting.is_empty()
     }
 
-    /// A call has sent so.
+    /// Counts a call with `MSG_ZEROCOPY`.
     pub fn note_sent(&mut self) {
         self.sent = self.sent.wrapping_add(1);
     }
 
-    /// Keeps an operation that was sent until its memory is free. Gives it
-    /// back if that is so already.
+    /// Keeps an operation that was sent until its memory is released. Returns it if that is so
+    /// already.
     #[inline]
     pub fn hold(&mut self, op: Ticket) -> Option<Ticket> {
         if self.sent == self.released {
@@ -43,17 +43,17 @@ impl Lent {
         None
     }
 
-    /// The next operation whose memory is free.
+    /// Returns the next operation whose memory is released.
     pub fn pop_released(&mut self) -> Option<Ticket> {
         let calls = self.waiting.front()?.0;
-        // The difference is small, whichever number has wrapped around.
+        // The difference is small, even if one number has wrapped around.
         if (self.released.wrapping_sub(calls) as i32) < 0 {
             return None;
         }
         self.waiting.pop_front().map(|(_, ticket)| ticket)
     }
 
-    /// Takes in what the kernel says about the socket.
+    /// Reads the kernel's reports of a socket.
     pub fn listen(&mut self, socket: BorrowedFd<'_>) {
         while self.sent != self.released
             && let Some(last) = zerocopy::next_release(socket)
@@ -65,7 +65,7 @@ impl Lent {
         }
     }
 
-    /// Gives up waiting.
+    /// Removes and returns all operations.
     pub fn abandon(&mut self) -> impl Iterator<Item = Ticket> {
         self.waiting.drain(..).map(|(_, op)| op)
     }

@@ -1,4 +1,4 @@
-//! What goes between places in memory and the way of a connection without a stop.
+//! Transfers between memory and the path of a connection, without an intermediate copy.
 
 use prov_base::buffer::{AppIov, Incoming, Iov, Outgoing};
 use prov_base::errno::{Errno, Result};
@@ -8,9 +8,9 @@ use prov_util::mr::Grant;
 use super::Path;
 
 impl Path<'_> {
-    /// Receives up to `len` bytes for the offset `at` of a place, and what comes
-    /// behind into `behind`. Returns how many bytes there was room for, how many
-    /// of those in the place, and how many came.
+    /// Receives up to `len` bytes for the offset `at` of a destination, and the bytes after these
+    /// into `behind`. Returns how many bytes there was space for, how many of those at the
+    /// destination, and how many were received.
     #[allow(clippy::indexing_slicing, reason = "limited to what is there")]
     pub fn receive_to(
         &mut self,
@@ -33,7 +33,7 @@ impl Path<'_> {
         }
         let mut received = None;
         let part = to.part(registered, at, len, |memory| {
-            // Behind this part there may be another, so its end is the end.
+            // Another part may follow this one, so this one's end is the limit.
             let behind = match memory.len() == len {
                 true => &mut *behind,
                 false => &mut [],
@@ -47,8 +47,8 @@ impl Path<'_> {
         })
     }
 
-    /// Sends `out` and then registered memory from an offset on; the bytes that
-    /// left.
+    /// Sends `out` and then registered memory, beginning at an offset; returns the number of bytes
+    /// sent.
     ///
     /// # Errors
     /// Those of [`Path::send_out`], `-FI_EACCES` if the memory is closed.
