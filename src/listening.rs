@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_provider_says_while_it_is_asked_is_kept() {
+    fn messages_of_a_provider_that_is_queried_are_recorded() {
         record(log::Level::Info, "before");
         let asking = || {
             record(log::Level::Info, "no FI_HMEM");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_provider_below_says_is_said_with_its_name() {
+    fn reasons_of_a_provider_below_are_reported_with_its_name() {
         let layered = || {
             let (_, below) = listen(|| record(log::Level::Info, "no route"));
             assert!(pass_up("tcp", &below));

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_offered_on_request_is_requested_by_its_name_alone() {
+    fn providers_on_request_are_requested_only_by_name() {
         for (filter, is_for_hints_alone) in [
             ("", true),
             ("^tcp", true),

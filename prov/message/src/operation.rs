@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_what_is_not_outstanding() {
+    fn room_is_the_number_of_operations_not_outstanding() {
         let mut ledger = Ledger::new(2);
         let first = ledger.count(op());
         assert!(ledger.has_room());

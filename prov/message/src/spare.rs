@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smallest_part_is_kept_of_what_is_given_back() {
+    fn the_smallest_part_of_returned_buffers_is_kept() {
         let mut spare = Spare::default();
         spare.give(vec![1; SMALLEST - 1]);
         assert_eq!(spare.take(SMALLEST - 1).capacity(), 0);

@@ -115,7 +115,7 @@ fn an_injected_message_is_what_it_was_when_it_was_posted() {
 }
 
 #[test]
-fn what_is_written_is_copied_if_it_is_injected_and_what_is_read_never_is() {
+fn injected_writes_are_copied_and_reads_never_are() {
     let mut bytes = *b"12345678";
     let memory = lend(&mut bytes);
     let write = |flags| Deferred::access(&access(Access::Write, memory, flags)).replay();
@@ -136,7 +136,7 @@ fn what_is_written_is_copied_if_it_is_injected_and_what_is_read_never_is() {
 }
 
 #[test]
-fn an_atomic_operation_keeps_its_operands_apart_from_what_it_compares_with() {
+fn an_atomic_operation_keeps_its_operands_apart_from_its_comparands() {
     let (mut operand, mut compare, mut result) = (*b"operands", *b"compares", [0; 8]);
     let memory = [&mut operand, &mut compare, &mut result].map(|bytes| lend(bytes));
     for flags in [0, FI_INJECT] {

@@ -357,7 +357,7 @@ fn what_a_peer_left_half_sent_ends_with_an_error_when_it_is_started() {
 }
 
 #[test]
-fn a_link_that_is_held_back_goes_on_when_the_owner_takes_its_message_or_another() {
+fn a_link_that_is_held_back_resumes_when_the_owner_takes_its_message_or_another() {
     let mut bench = bench(256 << 10);
     let other = bench.lane.core().links.insert(());
     bench.sends(7, 100_000);
@@ -427,7 +427,7 @@ fn sources_that_the_vector_tells_of_reach_the_owner() {
 }
 
 #[test]
-fn a_message_that_the_owner_discards_is_kept_no_longer() {
+fn a_message_that_the_owner_discards_is_freed() {
     let bench = bench(1 << 20);
     bench.sends(7, 100);
     bench.sends(8, 100);

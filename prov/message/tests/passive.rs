@@ -212,7 +212,7 @@ fn ask_often(setting: &Setting) -> usize {
 }
 
 #[test]
-fn requests_of_which_nobody_has_read_end_with_the_endpoint() {
+fn unread_requests_end_with_the_endpoint() {
     let setting = Setting::listening();
     assert_eq!(ask_often(&setting), 256);
     Endpoint::close(&setting.ep).unwrap();

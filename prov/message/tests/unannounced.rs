@@ -221,7 +221,7 @@ fn senders_that_cannot_announce_leave_the_others_their_room() {
 
 proptest! {
     #[test]
-    fn what_is_kept_is_what_was_not_received(
+    fn the_buffered_messages_are_those_not_received(
         steps in prop::collection::vec((0usize..3, any::<bool>(), 0usize..60_000), 0..100)
     ) {
         let mut world = World::new(3);

@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_taken_in_place_where_that_alone_is_asked_for() {
+    fn messages_are_received_in_place_if_only_that_is_requested() {
         let asked = MODE_BUFFERED_RECV | FI_CONTEXT;
         for (api, mode, expected) in [
             (version(1, 20), asked, true),

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_none() {
+    fn invalid_addresses_are_not_decoded() {
         let nothing = storage { bytes: [0; 128] };
         assert_eq!(SocketAddress::of_storage(&nothing), None);
         let mut short = [0; SIZE_INFINIBAND - 1];

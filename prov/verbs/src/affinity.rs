@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_the_same_bridge_is_nearest() {
+    fn devices_behind_the_same_bridge_are_nearest() {
         let folder = Folder::new();
         for (number, package) in [(0, "0\n"), (1, "0\n"), (9, "1\n")] {
             let at = format!("devices/system/cpu/cpu{number}/topology/physical_package_id");

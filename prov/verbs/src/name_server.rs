@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_keeps_nobody_waiting() {
+    fn a_silent_caller_blocks_no_other() {
         let server = NameServer::listen(0).unwrap();
         let host = IpAddr::from(Ipv4Addr::LOCALHOST);
         let begun = Instant::now();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_too_long_is_let_go_of() {
+    fn a_caller_that_takes_too_long_is_disconnected() {
         let server = NameServer::listen(0).unwrap();
         let host = IpAddr::from(Ipv4Addr::LOCALHOST);
         let mut stream = connect((host, server.port).into()).unwrap();

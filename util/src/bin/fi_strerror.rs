@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_number_is_refused() {
+    fn arguments_that_are_not_numbers_are_refused() {
         for text in ["", "-", "x", "12a", "0x", "--1", "0x-1", "09"] {
             assert_eq!(parse(text), None, "{text}");
         }

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_c_tool_does_not_have_has_long_names() {
+    fn options_that_the_c_tool_lacks_have_long_names() {
         let options = parse("-e rdm --csv --percentiles --plot=out.svg").unwrap();
         assert!(options.csv && options.percentiles && !options.rates);
         assert_eq!(options.plot, Some(PathBuf::from("out.svg")));

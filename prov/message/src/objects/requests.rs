@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_that_nobody_was_given_is_no_request() {
+    fn an_unknown_handle_is_not_a_request() {
         let requests = Requests::default();
         requests.add("peer", &Unanswered::default());
         for made_up in [std::ptr::null_mut(), std::ptr::dangling_mut()] {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_nobody_rejects_do_not_pile_up() {
+    fn abandoned_requests_do_not_accumulate() {
         let requests = Requests::default();
         let unanswered = Unanswered::default();
         for peer in 0..ABANDONED_LIMIT * 2 {

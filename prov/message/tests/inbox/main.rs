@@ -92,7 +92,7 @@ fn a_receive_takes_a_message_whose_link_was_about_to_go_on_with_it() {
 }
 
 #[test]
-fn a_link_that_goes_on_counts_others_that_are_about_to() {
+fn a_link_that_resumes_counts_others_that_are_about_to() {
     let send = |link, tagged, len| Step::Send {
         link,
         way: Way::Plain,

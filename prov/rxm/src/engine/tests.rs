@@ -340,7 +340,7 @@ fn all_memory_is_registered_where_the_provider_below_wants_it() {
 }
 
 #[test]
-fn both_sides_connecting_at_once_end_with_one_connection() {
+fn both_sides_connecting_simultaneously_end_with_one_connection() {
     for _ in 0..20 {
         let [a, b] = pair(Params::default);
         let (mut x, mut y) = ([1u8; 8], [2u8; 8]);
@@ -522,7 +522,7 @@ fn what_is_answered_before_this_side_knows_of_its_connection_arrives() {
 }
 
 #[test]
-fn a_message_that_is_too_long_below_is_refused_and_harms_nobody() {
+fn a_message_that_is_too_long_below_is_refused_without_other_effects() {
     let [a, b] = pair(Params::default);
     let mut core = a.engine.core();
     core.below.as_mut().unwrap().setting.sizes.message = 1 << 20;

@@ -355,7 +355,7 @@ fn messages_of_all_sizes_arrive_expected_or_not() {
 }
 
 #[test]
-fn both_sides_connecting_at_once_end_with_one_connection() {
+fn both_sides_connecting_simultaneously_end_with_one_connection() {
     for _ in 0..50 {
         let (a, b) = (side(), side());
         a.knows(b.addr);

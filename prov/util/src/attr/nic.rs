@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_said_to_be_unknown() {
+    fn unknown_values_are_reported_as_unknown() {
         let nic = Nic::default();
         let text = nic.to_string();
         assert!(text.contains("            name: (null)\n"), "{text}");

@@ -254,7 +254,7 @@ fn domain_attributes_are_checked() {
 }
 
 #[test]
-fn a_provider_with_weaker_guarantees_refuses_who_needs_more() {
+fn a_provider_with_weaker_guarantees_refuses_stronger_requests() {
     let mut base = base();
     base.domain.threading = FI_THREAD_DOMAIN;
     base.domain.data_progress = FI_PROGRESS_MANUAL;
@@ -366,7 +366,7 @@ fn endpoint_attributes_are_checked() {
 }
 
 #[test]
-fn an_entry_for_shared_contexts_serves_only_who_shares() {
+fn an_entry_for_shared_contexts_serves_only_requests_for_sharing() {
     let mut base = base();
     base.ep.rx_ctx_cnt = FI_SHARED_CONTEXT;
     assert_eq!(mismatch(&base, NOW, &hints()), Some("ep_attr->rx_ctx_cnt"));
@@ -572,7 +572,7 @@ fn finer_forms_of_a_capability_come_only_when_asked() {
 }
 
 #[test]
-fn what_is_asked_comes_back_and_what_is_not_has_its_default() {
+fn requested_values_are_returned_and_others_have_their_defaults() {
     let base = Base {
         limits: base(),
         tx_size: 256,
@@ -611,7 +611,7 @@ fn what_is_asked_comes_back_and_what_is_not_has_its_default() {
 }
 
 #[test]
-fn a_mismatch_says_what_was_asked_what_is_supported_and_what_to_change() {
+fn a_mismatch_names_the_requested_and_supported_values_and_the_remedy() {
     let text = |base: &Info, change: Change| {
         let mut hints = hints();
         change(&mut hints);
@@ -659,7 +659,7 @@ fn names(value: u64, kind: fi_type) -> String {
 }
 
 #[test]
-fn an_endpoint_is_expected_to_do_what_its_directions_say() {
+fn an_endpoint_is_expected_to_match_its_directions() {
     for (caps, transmits, receives) in [
         (FI_MSG, true, true),
         (FI_TAGGED | FI_SEND, true, false),

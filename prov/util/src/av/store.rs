@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_hold_what_was_put_in() {
+    fn records_hold_the_inserted_values() {
         let v6 = "[fe80::1%3]:9".parse().unwrap();
         for (format, addr) in [
             (Format::IN, Address::Internet("10.0.0.1:7".parse().unwrap())),

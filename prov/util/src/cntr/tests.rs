@@ -116,7 +116,7 @@ fn without_a_wait_object_waiting_polls() {
 }
 
 #[test]
-fn all_sources_are_driven_and_who_sleeps_wakes_for_those_that_are_watched() {
+fn all_sources_are_driven_and_a_sleeping_thread_wakes_for_the_watched_ones() {
     let cntr = open(CntrEvents::Completions, WaitKind::Fd);
     let wait = cntr.attachment().wait().unwrap();
     let transport = TestTransport::new();

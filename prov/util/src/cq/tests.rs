@@ -253,7 +253,7 @@ fn transports_of_one_queue_take_one_turn_together() {
 }
 
 #[test]
-fn an_overrun_queue_gives_what_it_has_and_then_only_says_so() {
+fn an_overrun_queue_returns_its_entries_and_then_only_the_error() {
     let cq = open(CqFormat::Context, 4);
     cq.write(&numbered(1));
     cq.write_error(ErrorCompletion::new(numbered(2), Errno::EIO));

@@ -173,7 +173,7 @@ fn a_threshold_holds_a_blocking_read_back_until_enough_is_there() {
 }
 
 #[test]
-fn below_the_threshold_a_blocking_read_returns_what_there_is_when_time_is_over() {
+fn below_the_threshold_a_blocking_read_returns_the_available_entries_when_time_is_over() {
     let cq = open(WaitKind::Unspec);
     cq.write(&numbered(1));
     assert_eq!(sread(&cq, 8, 3, 5), Ok(vec![1]));

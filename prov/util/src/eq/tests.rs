@@ -223,7 +223,7 @@ fn peeking_does_not_silence_the_descriptor() {
 }
 
 #[test]
-fn an_overrun_queue_gives_what_it_has_and_then_only_says_so() {
+fn an_overrun_queue_returns_its_entries_and_then_only_the_error() {
     let eq = open(WaitKind::None);
     eq.write(control(1)).unwrap();
     // What running out of memory leads to.

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_says_what_it_was_made_of_and_so_does_its_copy() {
+    fn an_object_has_the_values_it_was_made_of_and_so_does_its_copy() {
         let first = to_c(&example()).unwrap();
         // SAFETY: both objects are closed once, after their last use.
         unsafe {

@@ -43,7 +43,7 @@ fn refused(outcome: Result<Grant>) -> Option<Errno> {
 }
 
 #[test]
-fn a_region_with_an_authorization_key_is_for_those_who_proved_it() {
+fn a_region_with_an_authorization_key_is_for_peers_that_proved_it() {
     let table = MrTable::new(&Config {
         job: Some(b"domain".to_vec()),
         ..Config::default()
@@ -120,7 +120,7 @@ fn virtual_addresses_begin_at_the_memory() {
 }
 
 #[test]
-fn all_memory_can_be_registered_at_once() {
+fn all_memory_can_be_registered_as_one_region() {
     let table = table(MR_SCALABLE);
     let everything = [libc::iovec {
         iov_base: std::ptr::null_mut(),
@@ -237,7 +237,7 @@ fn local_regions_have_no_key() {
 }
 
 #[test]
-fn a_closed_region_is_not_accessed_any_more() {
+fn a_closed_region_is_not_accessed() {
     let table = table(0);
     let mut a = [0; 8];
     let region = table.register(request(memory(&mut [&mut a]), 5)).unwrap();
@@ -418,7 +418,7 @@ fn raw_keys_map_back() {
 }
 
 #[test]
-fn memory_contains_what_is_within_one_of_its_pieces() {
+fn memory_contains_ranges_within_one_of_its_segments() {
     let mut a = [0; 8];
     let (left, right) = a.split_at_mut(4);
     let whole = memory(&mut [left, right]);
@@ -482,7 +482,7 @@ proptest! {
 }
 
 #[test]
-fn what_others_can_copy_for_certain_is_looked_at_once() {
+fn memory_that_others_can_certainly_copy_is_checked_once() {
     let (mut a, mut b) = ([1u8; 5], [2u8; 5]);
     let table = table(0);
     let nowhere = libc::iovec {

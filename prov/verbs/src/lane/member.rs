@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_left_is_not_found_where_another_one_is() {
+    fn a_member_that_has_left_is_not_found_at_a_reused_index() {
         let mut members = Members::default();
         let first = members.add('a').unwrap();
         assert_eq!(members.remove(first), Some('a'));

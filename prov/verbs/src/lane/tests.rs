@@ -136,7 +136,7 @@ pub fn waiting(seats: &Seats) -> usize {
 }
 
 #[test]
-fn what_is_bound_later_is_told_of_what_completes_from_then_on() {
+fn objects_bound_later_get_later_completions() {
     let (_pair, seats) = endpoint(fake::context("fake"), LockKind::Real);
     receive(&seats).unwrap();
     send(&seats).unwrap();
@@ -164,7 +164,7 @@ fn what_is_bound_later_is_told_of_what_completes_from_then_on() {
 }
 
 #[test]
-fn what_another_thread_ends_is_over_with_the_next_read() {
+fn requests_that_another_thread_ends_are_reported_by_the_next_read() {
     for kind in [LockKind::Elided, LockKind::Real] {
         let (_pair, seats) = endpoint(fake::context("fake"), kind);
         receive(&seats).unwrap();
@@ -229,7 +229,7 @@ fn is_awake(seats: &Seats) -> bool {
 }
 
 #[test]
-fn who_sleeps_is_woken_for_what_another_thread_ends() {
+fn a_sleeping_thread_is_woken_for_requests_that_another_thread_ends() {
     let (_pair, seats) = endpoint(fake::context("fake"), LockKind::Real);
     let lane = &seats.receive.as_ref().unwrap().lane;
     for _ in 0..2 {

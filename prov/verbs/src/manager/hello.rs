@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_in_comes_out_whatever_is_behind_it() {
+    fn a_hello_is_decoded_as_it_was_encoded_whatever_follows() {
         let all: Vec<u8> = (0..=255).collect();
         let mut numbers = 1u64;
         let mut number = |bits: u32| {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused() {
+    fn invalid_hellos_are_refused() {
         let whole = HELLO.with(b"data");
         for len in 0..SIZE {
             assert_eq!(Hello::of(&whole[..len]), Err(Errno::EPROTO), "{len}");

@@ -193,7 +193,7 @@ fn a_request_that_fails_behind_the_end_of_its_connection_says_nothing() {
 }
 
 #[test]
-fn what_is_flushed_before_a_connection_has_ended_ends_it() {
+fn a_flush_before_a_connection_has_ended_ends_it() {
     let endpoint = Endpoint::connected();
     let name = endpoint.seats.send.as_ref().unwrap().name;
     send(&endpoint.seats).unwrap();

@@ -191,7 +191,7 @@ fn an_endpoint_whose_peers_were_accepted_knows_them() {
 }
 
 #[test]
-fn a_stranger_goes_on_when_it_is_known_and_counts_as_known_from_then_on() {
+fn a_stranger_resumes_when_it_is_known_and_counts_as_known_from_then_on() {
     let mut world = World::met_by(strangers(LIMIT));
     let (link, kept) = world.flood(ANY_SOURCE, 1000);
     assert_eq!((kept, world.resumed()), (50, 0));

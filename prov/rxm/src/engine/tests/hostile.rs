@@ -192,7 +192,7 @@ pub fn linked(b: Side) -> [Side; 2] {
 }
 
 #[test]
-fn a_message_is_what_the_first_of_its_parts_says() {
+fn a_message_has_the_properties_in_its_first_part() {
     let [a, b] = linked(buffered_side(Params::default(), 64));
     inject_part(&a, SAID, Position::First);
     inject_part(&a, SAID, Position::Last);

@@ -40,7 +40,7 @@ fn two() -> [Side; 2] {
 }
 
 #[test]
-fn zeros_stand_for_what_a_peer_without_the_mode_does_not_send() {
+fn zeros_replace_the_bytes_that_a_peer_without_the_mode_does_not_send() {
     let [a, b] = two();
     let mut large = vec![7; 1 << 20];
     a.send(&mut large, 5);

@@ -94,7 +94,7 @@ fn a_stranger_with_a_message_under_way_stays_and_peers_that_are_known_always_com
 }
 
 #[test]
-fn a_peer_that_is_inserted_counts_no_longer() {
+fn a_peer_that_is_inserted_does_not_count_as_a_stranger() {
     let (host, guest) = (limited(), side(Params::default()));
     guest.knows(&host);
     send(&guest, &host);

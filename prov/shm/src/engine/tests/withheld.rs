@@ -97,7 +97,7 @@ fn a_receive_takes_the_message_that_a_stranger_is_held_back_with() {
 }
 
 #[test]
-fn a_stranger_goes_on_when_it_is_inserted() {
+fn a_stranger_resumes_when_it_is_inserted() {
     static KEPT: StrangersKept = StrangersKept::new();
     let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
     let out = offer_too_many(&mut a, &mut b, &KEPT);

@@ -192,7 +192,7 @@ fn a_peer_whose_connection_was_closed_for_others_is_back_with_its_next_message()
 }
 
 #[test]
-fn a_peer_that_is_inserted_counts_no_longer() {
+fn a_peer_that_is_inserted_does_not_count_as_a_stranger() {
     let (a, b) = (limited(), side());
     b.knows(a.addr);
     let (mut out, mut place) = ([7; 8], [0; 8]);

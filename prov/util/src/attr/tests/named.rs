@@ -83,7 +83,7 @@ fn a_node_that_is_an_address_stands_for_itself() {
 }
 
 #[test]
-fn hints_name_what_node_and_service_leave_open() {
+fn hints_name_the_addresses_that_node_and_service_leave_open() {
     let mut hints = hints();
     hints.addr_format = FI_ADDR_STR;
     hints.src_addr = b"fi_shm://1\0".to_vec();

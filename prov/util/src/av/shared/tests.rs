@@ -75,7 +75,7 @@ fn what_one_inserts_the_other_finds() {
 }
 
 #[test]
-fn what_one_removes_the_other_no_longer_finds() {
+fn an_entry_that_one_removes_is_not_found_by_the_other() {
     let called = fresh();
     let (a, b) = (open(&called), open(&called));
     insert(&a, 0..10);
@@ -91,7 +91,7 @@ fn what_one_removes_the_other_no_longer_finds() {
 }
 
 #[test]
-fn a_table_grows_beyond_what_is_read_at_once() {
+fn a_table_grows_beyond_the_size_of_one_read() {
     let called = fresh();
     let (a, b) = (open(&called), open(&called));
     let count = 3 * CHUNK as u32 / 8 + 5;
@@ -169,7 +169,7 @@ fn a_forked_child_does_not_keep_the_files() {
 }
 
 #[test]
-fn a_forked_child_that_closes_what_it_has_leaves_the_files_to_its_parent() {
+fn a_forked_child_that_closes_its_vectors_leaves_the_files_to_its_parent() {
     let called = fresh();
     let path = path_of(&name(&called, false)).unwrap();
     let a = open(&called);

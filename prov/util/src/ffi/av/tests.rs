@@ -193,7 +193,7 @@ fn a_short_buffer_gets_what_fits_and_the_whole_length() {
 }
 
 #[test]
-fn bad_addresses_and_arguments_are_told_apart() {
+fn bad_addresses_and_arguments_are_distinguished() {
     let opened = open(FI_SOCKADDR_IN);
     let addrs = bytes(&["10.0.0.1:1", "10.0.0.2:0", "10.0.0.3:3"]);
     let mut numbers = [7; 3];

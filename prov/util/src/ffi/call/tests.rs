@@ -127,7 +127,7 @@ fn request(what: What, local: &[&[Piece]], flags: u64) -> Request {
 
 /// The forms of receives, without and with tags.
 #[test]
-fn every_receive_hands_over_what_the_call_says() {
+fn every_receive_passes_the_arguments_of_the_call() {
     let test = TestEndpoint::open();
     let (msg, tagged, ..) = test.tables();
     let ep = test.ep();
@@ -168,7 +168,7 @@ fn every_receive_hands_over_what_the_call_says() {
 
 /// The forms of sends, without and with tags.
 #[test]
-fn every_send_hands_over_what_the_call_says() {
+fn every_send_passes_the_arguments_of_the_call() {
     let test = TestEndpoint::open();
     let (msg, tagged, ..) = test.tables();
     let ep = test.ep();
@@ -227,7 +227,7 @@ fn every_send_hands_over_what_the_call_says() {
 
 /// The forms of reads and writes.
 #[test]
-fn every_access_hands_over_what_the_call_says() {
+fn every_access_passes_the_arguments_of_the_call() {
     let test = TestEndpoint::open();
     let (.., rma, _) = test.tables();
     let ep = test.ep();
@@ -300,7 +300,7 @@ fn every_access_hands_over_what_the_call_says() {
 
 /// The forms of the three kinds of atomic operations, two elements or four.
 #[test]
-fn every_atomic_hands_over_what_the_call_says() {
+fn every_atomic_passes_the_arguments_of_the_call() {
     const COMPARE: Piece = (0x1100, 16, 0x1d0);
     const RESULT: Piece = (0x2100, 16, 0x2d0);
     let test = TestEndpoint::open();

@@ -268,7 +268,7 @@ fn attributes_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn a_queue_keeps_its_domain_open_and_what_uses_it_keeps_it() {
+fn a_queue_keeps_its_domain_open_and_its_users_keep_it_open() {
     let cq = open(attr(FI_CQ_FORMAT_CONTEXT, FI_WAIT_NONE)).unwrap();
     let busy = Errno::EBUSY.to_c();
     assert_eq!(close(cq.domain.fid()), busy);

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_drives_what_fills_it_and_nothing_else() {
+    fn a_queue_drives_its_sources_and_nothing_else() {
         let queue = || {
             Handle::new(
                 Cq::new(CqConfig::default()).unwrap(),
@@ -290,7 +290,7 @@ mod tests {
 
     /// Another thread than the endpoint's may read events (`FI_THREAD_COMPLETION`).
     #[test]
-    fn events_drive_what_is_connected_and_nothing_else() {
+    fn events_drive_connected_endpoints_and_nothing_else() {
         for is_connected in [true, false] {
             let eq = Eq::new(Attachment::None, FI_VERSION(2, 0));
             let eq = Handle::new(eq, null_mut(), Vec::new());

@@ -81,7 +81,7 @@ fn read(cq: *mut fid_cq) -> isize {
 }
 
 #[test]
-fn a_queue_tells_what_it_waits_with() {
+fn a_queue_returns_its_wait_object() {
     let enodata = Errno::ENODATA.to_c();
     for (asked, told) in [
         (FI_WAIT_NONE, FI_WAIT_NONE),

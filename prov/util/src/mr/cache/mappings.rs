@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn files_and_what_is_shared_are_not_private() {
+    fn files_and_shared_memory_are_not_private() {
         let file = rustix::fs::memfd_create("fi_test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let file = File::from(file);
         file.set_len(4096).unwrap();

@@ -335,7 +335,7 @@ fn where_more_has_changed_than_is_remembered_nothing_is_trusted() {
 }
 
 #[test]
-fn a_child_whose_memory_nobody_watches_keeps_nothing() {
+fn a_child_whose_memory_is_not_watched_keeps_nothing() {
     let limits = CacheLimits {
         count: 8,
         bytes: usize::MAX,

@@ -47,7 +47,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn what_is_found_is_what_is_in(steps in prop::collection::vec(step(), 0..400)) {
+    fn lookups_find_exactly_the_inserted_entries(steps in prop::collection::vec(step(), 0..400)) {
         let index = Arc::new(Index::<Entry>::new());
         let mut reader = index.reader();
         let mut model: HashMap<u64, Arc<Entry>> = HashMap::new();
@@ -79,7 +79,7 @@ proptest! {
 }
 
 #[test]
-fn entries_with_one_key_are_told_apart() {
+fn entries_with_one_key_are_distinguished() {
     let index = Arc::new(Index::<Entry>::new());
     let (first, second) = (entry(7, 1), entry(7, 2));
     assert!(index.insert(first.clone(), |_| true));

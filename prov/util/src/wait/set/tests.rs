@@ -129,7 +129,7 @@ fn trying_a_member_tries_the_set() {
 }
 
 #[test]
-fn a_member_that_left_no_longer_wakes_the_set() {
+fn a_member_that_left_does_not_wake_the_set() {
     let set = Arc::new(WaitSet::new(WaitKind::Fd).unwrap());
     let cq = cq(&set);
     cq.write(&COMPLETION);

@@ -455,7 +455,7 @@ fn connections_between_two_hosts_share_their_initiators() {
 }
 
 #[test]
-fn who_comes_while_an_initiator_is_connected_waits_for_it() {
+fn a_connection_waits_for_an_initiator_that_is_being_connected() {
     let mut world = World::new();
     let numbers = [0, 0, 0].map(|host| world.connect(host));
     // The same from the other side.
@@ -612,7 +612,7 @@ fn an_end_that_is_closed_at_any_time_leaves_nothing() {
 }
 
 #[test]
-fn who_shuts_down_hears_of_it_and_sends_no_more() {
+fn an_endpoint_that_shuts_down_gets_an_event_and_sends_no_more() {
     let mut world = World::new();
     world.connect(0);
     world.run();

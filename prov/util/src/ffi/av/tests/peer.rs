@@ -79,7 +79,7 @@ fn an_owner_that_is_none_is_not_imported() {
 }
 
 #[test]
-fn an_owner_says_what_its_vector_is_and_where_endpoints_are_in_it() {
+fn an_owner_reports_its_vector_and_the_indexes_of_endpoints() {
     unsafe extern "C" fn getname(_: fid_t, name: *mut c_void, len: *mut usize) -> i32 {
         let addr = sockaddr::encode(&"10.0.0.2:2".parse().unwrap());
         // SAFETY: the caller passes a place for `len` bytes.

@@ -470,7 +470,7 @@ fn raw_keys_are_as_long_as_the_device_has_them() {
 }
 
 #[test]
-fn a_device_hears_what_a_region_is_bound_to() {
+fn a_device_is_informed_of_the_bindings_of_a_region() {
     let (domain, state) = domain(FI_MR_ENDPOINT, false, Registrar::Both);
     let mut memory = [0; 16];
     let mr = register(&domain, &mut memory, REMOTE, 7, 0).unwrap();
@@ -510,7 +510,7 @@ fn a_device_hears_what_a_region_is_bound_to() {
 }
 
 #[test]
-fn only_who_moves_the_data_can_count() {
+fn only_the_mover_of_the_data_can_count() {
     for (registrar, outcome) in [
         (Registrar::Both as fn(_) -> _, 0),
         (Registrar::Device, Errno::ENOSYS.to_c()),
