@@ -424,7 +424,7 @@ fn an_asynchronous_vector_reports_errors_and_then_the_call() {
         };
         av.insert_with_events([v4(0).into(), bad, v4(1).into()], context, |_, _| ())
     };
-    // Nobody hears of it yet, so the call itself says how many.
+    // There is no event queue yet, so the call itself returns the number.
     assert_eq!(insert(), Ok(2));
     let events = Arc::new(Events::default());
     av.report_to(events.clone()).unwrap();

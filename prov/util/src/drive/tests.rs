@@ -436,7 +436,7 @@ fn a_lane_is_driven_though_the_application_drives_another_one() {
     {
         std::thread::yield_now();
     }
-    // The application stops driving this one, and goes on with the other.
+    // The application stops driving this one, and continues with the other.
     left.calls_step.store(0, Ordering::Relaxed);
     for _ in 0..3 {
         left.notify();

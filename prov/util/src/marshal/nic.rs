@@ -89,7 +89,7 @@ fn text(text: &Option<String>) -> Result<*mut c_char> {
     }
 }
 
-/// Reads an object, whoever has assembled it.
+/// Reads an object, whichever library has assembled it.
 ///
 /// # Safety
 /// `nic` points to a complete object.

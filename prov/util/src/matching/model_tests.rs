@@ -248,7 +248,7 @@ impl Pair {
                     used: 0,
                 });
                 let expected = self.model.settle();
-                // Every other receive tries the short way first, where there is
+                // Every other receive tries the fast path first, if there is
                 // room for one of two.
                 let number = self.next_number();
                 let most = self.queue.posted_len() + usize::from(number.is_multiple_of(4));
@@ -291,7 +291,7 @@ impl Pair {
                 };
                 let is_single = self.model.is_for_single(&message);
                 let expected = self.model.arrive(&message);
-                // Every other message tries the short way first.
+                // Every other message tries the fast path first.
                 let tries = message.number.is_multiple_of(2);
                 let single = match tries {
                     true => self.queue.take_single(src, tag),

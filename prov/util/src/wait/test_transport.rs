@@ -37,7 +37,7 @@ impl TestTransport {
         })
     }
 
-    /// Has `work` done by whoever drives this next.
+    /// Has `work` done by the thread that drives this next.
     pub fn give(&self, work: impl FnOnce() + Send + 'static) {
         self.work.lock().push_back(Box::new(work));
         rustix::io::write(&self.readable, &1u64.to_ne_bytes()).unwrap();

@@ -519,7 +519,7 @@ fn receives_of_xrc_wait_for_their_queue_and_are_reported_whoever_the_message_is_
         lane.settle(unsettled);
         assert_eq!(arrive(ids[end + 1]), expected);
     }
-    // Completions that nobody gets free space for others, too.
+    // Completions without a receiver free space for others, too.
     (0..SIZE).for_each(|number| post(number).unwrap());
     assert_eq!(post(0), Err(Errno::EAGAIN));
     assert_eq!(room(&lane).0, all - SIZE);
