@@ -172,6 +172,18 @@ pub fn datagrams(name: &str, version: u32, longest: usize) -> Info {
     info
 }
 
+/// Contexts of each direction that a scalable endpoint has at most.
+pub const MOST_CONTEXTS: usize = 64;
+
+/// The same endpoint, which may be scalable, with several contexts of each direction.
+pub fn with_contexts(mut info: Info) -> Info {
+    info.caps |= FI_NAMED_RX_CTX;
+    info.tx.caps |= FI_NAMED_RX_CTX;
+    info.domain.max_ep_tx_ctx = MOST_CONTEXTS;
+    info.domain.max_ep_rx_ctx = MOST_CONTEXTS;
+    info
+}
+
 /// The same attributes for an endpoint that uses a shared receive context.
 pub fn with_shared_receive(mut info: Info) -> Info {
     info.ep.rx_ctx_cnt = FI_SHARED_CONTEXT;

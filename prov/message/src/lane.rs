@@ -18,6 +18,7 @@ use prov_base::errno::{Errno, Result};
 use prov_base::sync::{Guard, Lock, LockKind};
 use prov_util::av::Changes;
 use prov_util::drive::{Driven, Helper, Seat, Signals, Sleeper, Waiting};
+use prov_util::endpoint::Side;
 use prov_util::progress::Progress;
 use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
 
@@ -26,6 +27,7 @@ use crate::endpoints::inbox::{Action, Transport};
 use crate::endpoints::receiving::{Poster, Posting};
 use crate::lane::sources::Sources;
 use crate::operation::EpKey;
+use crate::reports::Reports;
 
 /// Work of a lane that may block: the thread that drives the lane does it without the lane's lock,
 /// so that other threads can enter meanwhile.
@@ -143,6 +145,12 @@ pub trait Core: Send + Sized + 'static {
 
     /// Implements fi_close(3) for an endpoint: its operations end without completions.
     fn close(&mut self, ep: EpKey);
+
+    /// Ends the operations of one side of an endpoint, whose other side goes on. Nobody hears
+    /// of them: nothing of the side is bound any more.
+    fn close_side(&mut self, ep: EpKey, side: Side) {
+        let _ = (ep, side);
+    }
 
     /// Calls [`Core::close`] for all endpoints that are still open.
     fn close_all(&mut self) {
@@ -376,10 +384,24 @@ impl<C: Core> Lane<C> {
     /// Implements fi_close(3) for an endpoint, once no errand uses its memory, which then belongs
     /// to the application again.
     pub fn close(&self, ep: EpKey) {
+        self.when_unlent(ep, |core| core.close(ep));
+    }
+
+    /// The same for one side of an endpoint. What completes from now on is reported to
+    /// `reports`.
+    pub fn close_side(&self, ep: EpKey, side: Side, reports: Reports) {
+        if let Some(state) = self.core().endpoints().get_mut(ep) {
+            state.reports = reports;
+        }
+        self.when_unlent(ep, |core| core.close_side(ep, side));
+    }
+
+    /// Does something when no errand is at memory of the endpoint's operations.
+    fn when_unlent(&self, ep: EpKey, act: impl FnOnce(&mut C)) {
         loop {
             let mut core = self.core();
             if !core.is_lent(ep) {
-                return core.close(ep);
+                return act(&mut core);
             }
             // The errand may be between two turns.
             match core.next_errand() {

@@ -38,6 +38,11 @@ impl Names {
         self.av.with_address(fi_addr, bytes).flatten()
     }
 
+    /// The receive context that a number names (`fi_rx_addr`), 0 for none.
+    pub fn context_of(&self, fi_addr: u64) -> usize {
+        self.av.context_of(fi_addr) as usize
+    }
+
     /// Returns the source number of messages from a name, [`UNKNOWN_SOURCE`] if the vector does not
     /// know it.
     pub fn source(&self, name: &[u8]) -> u64 {

@@ -8,6 +8,8 @@
 //! A name has no control characters, so that an address of another format, such as an internet
 //! address, is not mistaken for one.
 
+use prov_message::attributes::MOST_CONTEXTS;
+
 use crate::rendezvous::{LONGEST_NAME, user};
 
 /// The prefix of a name that is not unique by itself.
@@ -29,6 +31,26 @@ pub fn name(address: &[u8]) -> Option<&str> {
 /// Returns the address of the endpoint with this name.
 pub fn of_name(name: &str) -> Vec<u8> {
     [NOT_UNIQUE, name].concat().into_bytes()
+}
+
+/// Between the name of a scalable endpoint and the number of a context. No name that an
+/// application gives has it.
+const CONTEXT: char = '\u{1}';
+
+/// The name of a context of the scalable endpoint with this name, whose first one has that name
+/// itself; `None` where there is none.
+pub fn context_name(name: &str, context: usize) -> Option<String> {
+    match context {
+        0 => Some(name.to_owned()),
+        1..MOST_CONTEXTS => Some(format!("{name}{CONTEXT}{context}")),
+        _ => None,
+    }
+}
+
+/// The name of the scalable endpoint whose context has this name; the name itself where it is
+/// another endpoint's.
+pub fn base_name(name: &str) -> &str {
+    name.split_once(CONTEXT).map_or(name, |(base, _)| base)
 }
 
 /// Returns the addresses that lead to the endpoint with this name, most likely first.
@@ -101,6 +123,18 @@ mod tests {
             assert_eq!(name(bad), None);
             assert!(bad.is_empty() || candidates(bad).is_none());
         }
+    }
+
+    #[test]
+    fn the_names_of_contexts_lead_to_their_scalable_endpoint_and_are_nobody_elses() {
+        assert_eq!(context_name("a:b", 0).unwrap(), "a:b");
+        for context in [1, 9, MOST_CONTEXTS - 1] {
+            let own = context_name("a:b", context).unwrap();
+            assert_eq!(base_name(&own), "a:b");
+            assert_eq!(name(own.as_bytes()), None);
+        }
+        assert_eq!(context_name("a:b", MOST_CONTEXTS), None);
+        assert_eq!(base_name("a:b"), "a:b");
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub struct Setup {
     msg_order: u64,
     /// Reserves the name.
     door: Option<Door>,
+    /// Whether peers find it: it may be a transmit context alone.
+    is_receiver: bool,
 }
 
 impl Local {
@@ -45,6 +47,26 @@ impl Local {
             regions: None,
         }
     }
+}
+
+impl Setup {
+    /// Takes a name: `-FI_EADDRINUSE` where another endpoint has it.
+    fn new(name: String, info: &Info, is_receiver: bool) -> Result<Self> {
+        Ok(Setup {
+            door: Some(Door::new(SERVICE, &name)?),
+            name,
+            msg_order: info.tx.msg_order,
+            is_receiver,
+        })
+    }
+}
+
+/// What can be opened with the first of the names of an endpoint that nobody has.
+fn first_free<T>(info: &Info, open: impl Fn(String) -> Result<T>) -> Result<T> {
+    let names = address::candidates(&info.src_addr).ok_or(Errno::EINVAL)?;
+    let mut opened = names.map(open);
+    let free = opened.find(|opened| !matches!(opened, Err(Errno::EADDRINUSE)));
+    free.unwrap_or(Err(Errno::EADDRINUSE))
 }
 
 impl Provider for Local {
@@ -85,18 +107,17 @@ impl Provider for Local {
     }
 
     fn open(_: &Domain<Self>, info: &Info) -> Result<Setup> {
-        let mut names = address::candidates(&info.src_addr).ok_or(Errno::EINVAL)?;
-        names
-            .find_map(|name| match Door::new(SERVICE, &name) {
-                Ok(door) => Some(Ok(Setup {
-                    name,
-                    msg_order: info.tx.msg_order,
-                    door: Some(door),
-                })),
-                Err(Errno::EADDRINUSE) => None,
-                Err(error) => Some(Err(error)),
-            })
-            .unwrap_or(Err(Errno::EADDRINUSE))
+        first_free(info, |name| Setup::new(name, info, true))
+    }
+
+    fn open_contexts(_: &Domain<Self>, info: &Info, pairs: usize) -> Result<Vec<Setup>> {
+        first_free(info, |name| {
+            let setup = |context| {
+                let name = address::context_name(&name, context).ok_or(Errno::EINVAL)?;
+                Setup::new(name, info, context < info.ep.rx_ctx_cnt.max(1))
+            };
+            (0..pairs).map(setup).collect()
+        })
     }
 
     fn usual_tx_size(&self, _: &Info) -> usize {
@@ -121,6 +142,9 @@ impl Provider for Local {
     }
 
     fn enabled(&self, setup: &mut Setup, ep: &SoftEndpoint<Self>) -> Result {
+        if !setup.is_receiver {
+            return Ok(());
+        }
         let seat = ep.seated()?;
         let door = setup.door.take().ok_or(Errno::EOPBADSTATE)?;
         seat.lane.core().open_door(seat.key, door)

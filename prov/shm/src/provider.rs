@@ -92,7 +92,7 @@ impl Shm {
             progress: FI_PROGRESS_MANUAL,
         };
         let shared = attributes::with_shared_receive(info.clone());
-        vec![base(info), base(shared)]
+        vec![base(attributes::with_contexts(info)), base(shared)]
     }
 }
 

@@ -51,11 +51,25 @@ pub fn bases(name: Name, params: &Params) -> Vec<Base> {
     match name {
         Name::Tcp => {
             let (shared_msg, shared_rdm) = (shared(msg.clone()), shared(rdm.clone()));
-            vec![untagged(msg.clone()), msg, shared_msg, rdm, shared_rdm]
+            vec![
+                untagged(msg.clone()),
+                msg,
+                shared_msg,
+                scalable(rdm),
+                shared_rdm,
+            ]
         }
         // As in the C library's provider: reliable datagrams first, tags for all endpoints, and
         // shared receive contexts for applications that request them.
-        Name::Sockets => vec![rdm, msg],
+        Name::Sockets => vec![scalable(rdm), msg],
+    }
+}
+
+/// The same kind, which may be a scalable endpoint.
+fn scalable(base: Base) -> Base {
+    Base {
+        limits: attributes::with_contexts(base.limits),
+        ..base
     }
 }
 

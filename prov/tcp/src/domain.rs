@@ -104,6 +104,10 @@ pub struct Setup {
     socket: Option<OwnedFd>,
     /// The peer whose request this endpoint is to accept.
     incomer: Option<Claimed<Incomer>>,
+    /// Which context of a scalable endpoint it is; 0 where it is none.
+    context: u8,
+    /// Whether peers find it: it may be a transmit context alone.
+    is_receiver: bool,
 }
 
 /// Returns the source of connection events for the queue that is bound to a connected endpoint.
@@ -153,7 +157,26 @@ impl Provider for Tcp {
             auth_key,
             socket,
             incomer,
+            context: 0,
+            is_receiver: true,
         })
+    }
+
+    fn open_contexts(domain: &Domain<Self>, info: &Info, pairs: usize) -> Result<Vec<Setup>> {
+        let own = &domain.own;
+        let auth_key = info.ep.authorization()?.and_then(Key::new);
+        let auth_key = auth_key.or_else(|| own.auth_key.clone());
+        let sockets = socket::bound_in_row(&ip::source(info), pairs, &own.params)?;
+        let setup = |(context, socket)| Setup {
+            info: info.clone(),
+            is_rdm: true,
+            auth_key: auth_key.clone(),
+            socket: Some(socket),
+            incomer: None,
+            context,
+            is_receiver: usize::from(context) < info.ep.rx_ctx_cnt.max(1),
+        };
+        Ok((0..=u8::MAX).zip(sockets).map(setup).collect())
     }
 
     fn job(domain: &Domain<Self>, setup: &Setup) -> Job {
@@ -183,7 +206,10 @@ impl Provider for Tcp {
             let av = bindings.av.clone().ok_or(Errno::ENOAV)?;
             let socket = setup.socket.as_ref().ok_or(Errno::EOPBADSTATE)?;
             let addr = socket::name(socket.as_fd())?;
-            Kind::Rdm(Box::new(Rdm::new(av, addr, &self.params)))
+            Kind::Rdm(Box::new(Rdm {
+                context: setup.context,
+                ..Rdm::new(av, addr, &self.params)
+            }))
         } else {
             Kind::Msg(Msg {
                 events: events(&enabling),
@@ -198,7 +224,7 @@ impl Provider for Tcp {
     }
 
     fn enabled(&self, setup: &mut Setup, ep: &Endpoint) -> Result {
-        if !setup.is_rdm {
+        if !setup.is_rdm || !setup.is_receiver {
             return Ok(());
         }
         let seat = ep.seated()?;

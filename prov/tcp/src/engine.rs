@@ -30,6 +30,7 @@ use prov_message::strangers::Strangers;
 use prov_message::{
     EpKey, Limits, Linked as _, Signals, Sleeper, StrangersLimits, Target, Waiting, Wakeups,
 };
+use prov_util::endpoint::Side;
 use prov_util::mr::MrTable;
 use prov_util::request::{Atomic, RemoteAccess, Transmit};
 use slotmap::SlotMap;
@@ -285,6 +286,10 @@ impl prov_message::Core for Core {
 
     fn close(&mut self, ep: EpKey) {
         self.close_with_links(ep);
+    }
+
+    fn close_side(&mut self, ep: EpKey, side: Side) {
+        self.end_side(ep, side);
     }
 
     fn send_last(&mut self, ep: EpKey) -> Option<Pause> {

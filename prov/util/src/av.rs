@@ -275,6 +275,12 @@ impl Av {
         self.rx_ctx_bits
     }
 
+    /// The receive context that a number names (`fi_rx_addr`), 0 for none.
+    pub fn context_of(&self, fi_addr: fi_addr_t) -> u32 {
+        let shift = u64::BITS - self.rx_ctx_bits;
+        fi_addr.checked_shr(shift).unwrap_or(0) as u32
+    }
+
     /// Returns the provider that owns an imported vector.
     pub fn owner(&self) -> Option<&dyn AvOwner> {
         self.owner.as_deref()

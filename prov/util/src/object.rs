@@ -251,7 +251,7 @@ impl<T: Class> Handle<T> {
     }
 
     /// Closes the object like fi_close(3), but keeps the caller's reference.
-    fn close(&self) -> Result {
+    pub(crate) fn close(&self) -> Result {
         if self.0.users.load(Ordering::Acquire) != 0 {
             return Err(Errno::EBUSY);
         }

@@ -99,6 +99,58 @@ pub fn bound(
     Err(Errno::EADDRNOTAVAIL)
 }
 
+/// Attempts to find ports that follow each other.
+const ROW_ATTEMPTS: u32 = 256;
+
+/// Sockets that are bound to as many ports in a row, the first as [`bound`] has it.
+///
+/// # Errors
+/// Those of [`bound`]; `-FI_EADDRINUSE` where one of the ports behind a given one is in use, or
+/// no row was found.
+pub fn bound_in_row(
+    addr: &SocketAddr,
+    count: usize,
+    ports: Option<RangeInclusive<u16>>,
+    target: &str,
+) -> Result<Vec<OwnedFd>> {
+    let is_given = addr.port() != 0;
+    let last = match &ports {
+        Some(range) if !is_given => *range.end(),
+        _ => u16::MAX,
+    };
+    let attempts = if is_given { 1 } else { ROW_ATTEMPTS };
+    for _ in 0..attempts {
+        let first = bound(addr, ports.clone(), target)?;
+        let at = name(first.as_fd())?;
+        let mut row = vec![first];
+        let behind = (at.port()..=last).skip(1).take(count.saturating_sub(1));
+        let mut followed = Ok(());
+        for port in behind {
+            let mut at = at;
+            at.set_port(port);
+            let socket = open(&at)?;
+            // Who has a port of one's own choice may choose another one: nobody's is taken
+            // that is bound, and not listening yet.
+            sockopt::set_socket_reuseaddr(&socket, is_given)?;
+            followed = rustix::net::bind(&socket, &at);
+            if followed.is_err() {
+                break;
+            }
+            row.push(socket);
+        }
+        match followed {
+            Ok(()) if row.len() == count.max(1) => return Ok(row),
+            Ok(()) | Err(rustix::io::Errno::ADDRINUSE) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    log::warn!(
+        target: target,
+        "there are no {count} free ports in a row at {addr}"
+    );
+    Err(Errno::EADDRINUSE)
+}
+
 /// Replaces a socket by one that `bind` creates for `addr`; keeps the old one if that fails.
 ///
 /// # Errors

@@ -112,6 +112,17 @@ pub trait Reaching: Core {
         }
     }
 
+    /// Gives up all operations of an endpoint that wait for links, without a word.
+    fn give_up_waiting(&mut self, ep: EpKey) {
+        let waiting: Vec<Waiting> = match self.peers(ep) {
+            Some(peers) => peers.drain().collect(),
+            None => Vec::new(),
+        };
+        for (_, ticket) in waiting {
+            self.endpoints().settle(ticket);
+        }
+    }
+
     /// Begins an attempt to reach a peer, if that is the step to be taken.
     fn take_step(&mut self, ep: EpKey, step: Step) {
         let Step::Start(peer) = step else {

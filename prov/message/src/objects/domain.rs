@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use fabric_abi::{
-    FI_EP_MSG, FI_EP_RDM, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RMA_EVENT, FI_THREAD_COMPLETION,
-    FI_THREAD_DOMAIN, FI_THREAD_SAFE, FI_TRIGGER, fi_addr_t,
+    FI_EP_MSG, FI_EP_RDM, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RMA_EVENT, FI_SHARED_CONTEXT,
+    FI_THREAD_COMPLETION, FI_THREAD_DOMAIN, FI_THREAD_SAFE, FI_TRIGGER, fi_addr_t,
 };
 use prov_base::atomic_ops::Offered;
 use prov_base::errno::{Errno, Result};
@@ -91,6 +91,19 @@ pub trait Provider: Send + Sync + Sized + 'static {
     /// # Errors
     /// `-FI_EINVAL` for attributes that the provider does not have.
     fn open(domain: &Domain<Self>, info: &Info) -> Result<Self::Setup>;
+
+    /// `fi_scalable_ep`: as [`Provider::open`], for the contexts of each index
+    /// ([`scalable_endpoint`](domain::Domain::scalable_endpoint)).
+    ///
+    /// # Errors
+    /// `-FI_ENOSYS` where there are no scalable endpoints, and those of the system.
+    fn open_contexts(
+        _domain: &Domain<Self>,
+        _info: &Info,
+        _pairs: usize,
+    ) -> Result<Vec<Self::Setup>> {
+        Err(Errno::ENOSYS)
+    }
 
     /// Implements fi_enable(3): creates the endpoint's part for its lane. No step after it may
     /// fail.
@@ -237,6 +250,9 @@ pub struct Domain<P: Provider> {
     /// Whether the progress thread drives the lanes while the application does not.
     is_auto: bool,
     lane_lock: LockKind,
+    /// That of a lane whose two sides threads of their own may have; none where queues are not
+    /// ready for that.
+    pair_lock: Option<LockKind>,
     queue_lock: LockKind,
     /// The process that opened it: a forked child cannot enable endpoints.
     process: Process,
@@ -288,7 +304,11 @@ impl<P: Provider> Domain<P> {
         // A counter of a region drives all lanes, and an event queue drives those whose connections
         // it reports.
         let is_connected = info.ep.ep_type == FI_EP_MSG;
-        let may_meet = info.caps & FI_RMA_EVENT != 0 || is_connected;
+        // What completes for one context moves on with another one of its index.
+        let has_contexts = [info.ep.tx_ctx_cnt, info.ep.rx_ctx_cnt]
+            .into_iter()
+            .any(|count| (2..FI_SHARED_CONTEXT).contains(&count));
+        let may_meet = info.caps & FI_RMA_EVENT != 0 || is_connected || has_contexts;
         let threading = match info.domain.threading {
             // What waits for a counter is posted by whichever thread finds it due.
             _ if info.caps & FI_TRIGGER != 0 => FI_THREAD_SAFE,
@@ -303,6 +323,11 @@ impl<P: Provider> Domain<P> {
             memory,
             is_auto,
             lane_lock: LockKind::for_lane(threading, progress),
+            pair_lock: match threading {
+                FI_THREAD_COMPLETION => None,
+                FI_THREAD_DOMAIN => Some(LockKind::for_lane(threading, progress)),
+                _ => Some(LockKind::Real),
+            },
             process: Process::current(),
             queue_lock: match is_auto {
                 true => LockKind::Real,
@@ -341,6 +366,14 @@ impl<P: Provider> Domain<P> {
             true => LockKind::Real,
             false => self.lane_lock,
         })
+    }
+
+    /// [`Domain::lane`] for the contexts of an index.
+    ///
+    /// # Errors
+    /// Those of [`Provider::lane`].
+    pub(super) fn lane_of_pair(&self) -> Result<Arc<Lane<P::Core>>> {
+        self.new_lane(self.pair_lock.unwrap_or(LockKind::Real))
     }
 
     fn new_lane(&self, lock: LockKind) -> Result<Arc<Lane<P::Core>>> {
@@ -406,6 +439,22 @@ impl<P: Provider> domain::Domain for Domain<P> {
 
     fn endpoint(this: &Handle<DomainObject<Self>>, info: &Info) -> Result<SoftEndpoint<P>> {
         SoftEndpoint::open(this, info)
+    }
+
+    fn scalable_endpoint(
+        this: &Handle<DomainObject<Self>>,
+        info: &Info,
+        pairs: usize,
+    ) -> Result<Vec<SoftEndpoint<P>>> {
+        if this.pair_lock.is_none() {
+            log::warn!(
+                target: P::LOG.domain,
+                "fi_scalable_ep: the domain was opened with FI_THREAD_COMPLETION, and without \
+                 several contexts in ep_attr"
+            );
+            return Err(Errno::EINVAL);
+        }
+        SoftEndpoint::open_pairs(this, info, pairs)
     }
 
     fn shared_receive(

@@ -9,7 +9,7 @@ use prov_base::errno::{Errno, Result};
 use prov_base::warn_again;
 use prov_util::attr::Info;
 use prov_util::av::InsertObserver;
-use prov_util::endpoint::{self, Bindings, Multicast, OptionValue};
+use prov_util::endpoint::{self, Bindings, Multicast, OptionValue, Side};
 use prov_util::ffi::domain::DomainObject;
 use prov_util::ffi::ep::EndpointObject;
 use prov_util::ffi::srx::ImportedSrx;
@@ -34,6 +34,9 @@ pub struct SoftEndpoint<P: Provider> {
     attributes: Attributes,
     /// Whether it has a lane of its own.
     is_alone: bool,
+    /// Whether its two sides are contexts of a scalable endpoint, which threads of their own
+    /// may have.
+    is_pair: bool,
     /// Its lane and key, once it is enabled.
     place: OnceLock<Seat<P>>,
     setup: Mutex<P::Setup>,
@@ -69,8 +72,32 @@ impl<P: Provider> SoftEndpoint<P> {
         // A key size without a key is an error, whether or not keys are supported.
         info.ep.authorization()?;
         let setup = P::open(domain, info)?;
+        Ok(Self::with_setup(domain, info, setup, false))
+    }
+
+    /// The pairs of contexts of a scalable endpoint with these attributes.
+    ///
+    /// # Errors
+    /// Those of [`Provider::open_contexts`].
+    pub(super) fn open_pairs(
+        domain: &Handle<DomainObject<Domain<P>>>,
+        info: &Info,
+        pairs: usize,
+    ) -> Result<Vec<Self>> {
+        info.ep.authorization()?;
+        let setups = P::open_contexts(domain, info, pairs)?.into_iter();
+        let open = |setup| Self::with_setup(domain, info, setup, true);
+        Ok(setups.map(open).collect())
+    }
+
+    fn with_setup(
+        domain: &Handle<DomainObject<Domain<P>>>,
+        info: &Info,
+        setup: P::Setup,
+        is_pair: bool,
+    ) -> Self {
         let own = &domain.own;
-        Ok(SoftEndpoint {
+        SoftEndpoint {
             attributes: Attributes {
                 tx_size: match info.tx.size {
                     0 => own.usual_tx_size(info),
@@ -84,12 +111,13 @@ impl<P: Provider> SoftEndpoint<P> {
                 job: P::job(domain, &setup),
             },
             is_alone: P::is_alone(info),
+            is_pair,
             place: OnceLock::new(),
             setup: Mutex::new(setup),
             importing: OnceLock::new(),
             min_multi_recv: Mutex::new(None),
             domain: domain.clone(),
-        })
+        }
     }
 
     /// The provider's data outside the lane.
@@ -157,6 +185,7 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
         };
         let part = own.enable(&mut setup, enabling)?;
         let lane = match this.is_alone && bindings.shared.is_none() {
+            true if this.is_pair => this.domain.lane_of_pair()?,
             true => this.domain.lane_of(bindings)?,
             false => this.domain.shared_lane(bindings)?,
         };
@@ -231,6 +260,20 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
             bindings,
         };
         own.rebound(&mut setup, &mut ep.own, enabling);
+        Ok(())
+    }
+
+    fn close_side(
+        this: &Handle<EndpointObject<Self>>,
+        side: Side,
+        bindings: &Bindings<Self::SharedReceive>,
+    ) -> Result {
+        if let Some(seat) = this.seat() {
+            if side == Side::Transmit {
+                seat.lane.linger(seat.key);
+            }
+            seat.lane.close_side(seat.key, side, Reports::to(bindings));
+        }
         Ok(())
     }
 

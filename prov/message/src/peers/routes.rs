@@ -1,10 +1,14 @@
 //! A table from numbers of the address vector to peers, indexed by number.
 
+use std::collections::HashMap;
+
 use super::PeerKey;
 
 /// Pages of 256 addresses; a page is allocated when one of its addresses is used.
 pub(super) struct Routes<L> {
     pages: Vec<Option<Box<Page<L>>>>,
+    /// Those of numbers beyond 32 bits, which name a receive context, too (`fi_rx_addr`).
+    contexts: HashMap<u64, Route<L>>,
 }
 
 const PAGE: usize = 256;
@@ -22,7 +26,10 @@ struct Route<L> {
 impl<L: Copy> Routes<L> {
     /// Creates an empty table.
     pub fn new() -> Self {
-        Routes { pages: Vec::new() }
+        Routes {
+            pages: Vec::new(),
+            contexts: HashMap::new(),
+        }
     }
 
     #[inline]
@@ -31,8 +38,16 @@ impl<L: Copy> Routes<L> {
         reason = "the offset is taken modulo the size of a page, and the page was made"
     )]
     fn get(&self, fi_addr: u64) -> Option<&Route<L>> {
-        let page = self.pages.get(page_of(fi_addr)?)?.as_deref()?;
-        Some(&page[fi_addr as usize % PAGE])
+        match self.pages.get(page_of(fi_addr)?) {
+            Some(page) => Some(&page.as_deref()?[fi_addr as usize % PAGE]),
+            None => self.of_context(fi_addr),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn of_context(&self, fi_addr: u64) -> Option<&Route<L>> {
+        self.contexts.get(&fi_addr)
     }
 
     /// Returns the peer at an address, if it was looked up before.
@@ -47,14 +62,18 @@ impl<L: Copy> Routes<L> {
         self.get(fi_addr)?.link
     }
 
-    /// Records the route of a valid address. Numbers beyond 32 bits are no plain indices and are
-    /// looked up each time.
+    /// Records the route of a valid address.
     #[allow(
         clippy::indexing_slicing,
         reason = "the offset is taken modulo the size of a page, and the page was made"
     )]
     pub fn set(&mut self, fi_addr: u64, peer: PeerKey, link: Option<L>) {
+        let route = Route {
+            peer: Some(peer),
+            link,
+        };
         let Some(page) = page_of(fi_addr).filter(|_| u32::try_from(fi_addr).is_ok()) else {
+            self.contexts.insert(fi_addr, route);
             return;
         };
         if page >= self.pages.len() {
@@ -66,15 +85,13 @@ impl<L: Copy> Routes<L> {
                 link: None,
             }))
         });
-        page[fi_addr as usize % PAGE] = Route {
-            peer: Some(peer),
-            link,
-        };
+        page[fi_addr as usize % PAGE] = route;
     }
 
     /// Removes all routes.
     pub fn clear(&mut self) {
         self.pages = Vec::new();
+        self.contexts = HashMap::new();
     }
 }
 
@@ -119,11 +136,18 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_also_names_a_receive_context_takes_no_memory() {
+    fn a_number_that_also_names_a_receive_context_has_a_route_of_its_own_and_no_page() {
         let mut peers = SlotMap::<PeerKey, ()>::with_key();
-        let peer = peers.insert(());
+        let mut links = SlotMap::<LinkKey, ()>::with_key();
+        let (peer, link) = (peers.insert(()), links.insert(()));
         let mut routes = Routes::<LinkKey>::new();
-        routes.set(1 << 60 | 1, peer, None);
+        routes.set(1 << 60 | 1, peer, Some(link));
         assert!(routes.pages.is_empty());
+        assert_eq!(routes.link(1 << 60 | 1), Some(link));
+        for other in [1, 1 << 60, 1 << 61 | 1] {
+            assert_eq!(routes.peer(other), None);
+        }
+        routes.clear();
+        assert_eq!(routes.peer(1 << 60 | 1), None);
     }
 }

@@ -5,7 +5,8 @@ use std::os::fd::AsFd;
 use prov_base::errno::Errno;
 use prov_message::lane::Pause;
 use prov_message::peers::Failure;
-use prov_message::{EpKey, Linked, Ticket};
+use prov_message::{Core as _, EpKey, Linked, Reaching as _, Ticket};
+use prov_util::endpoint::Side;
 
 use super::Core;
 use super::endpoint::Rdm;
@@ -95,5 +96,23 @@ impl Linked for Core {
             self.poller.forget(door.as_fd());
         }
         own.peers.abandon();
+    }
+}
+
+impl Core {
+    /// Ends the operations of one side of an endpoint (`fi_close` of a context). A link that has
+    /// memory of theirs ends with them.
+    pub(super) fn end_side(&mut self, ep: EpKey, side: Side) {
+        match side {
+            Side::Receive => self.endpoints.cancel_receives(ep, Errno::ECANCELED),
+            Side::Transmit => self.give_up_waiting(ep),
+        }
+        for key in self.links_of(ep) {
+            let link = self.links.get(key);
+            if link.is_some_and(|link| link.has_memory_of(side)) {
+                self.break_link(key, Fault::Ended(Errno::ECANCELED));
+            }
+        }
+        self.follow_up();
     }
 }

@@ -46,19 +46,21 @@ impl Rdm {
     }
 }
 
-/// An address vector, of names without their prefixes.
+/// An address vector, of names without their prefixes. Its numbers name contexts, too
+/// (`fi_rx_addr`).
 pub struct Vector(Names);
 
 impl AddressVector for Vector {
     type Address = String;
 
     fn lookup(&self, fi_addr: u64) -> Option<String> {
-        let name = |bytes: &[u8]| address::name(bytes).map(str::to_owned);
+        let context = self.0.context_of(fi_addr);
+        let name = |bytes: &[u8]| address::context_name(address::name(bytes)?, context);
         self.0.with(fi_addr, name).flatten()
     }
 
     fn find(&self, name: &String) -> Option<u64> {
-        let mut addresses = address::all_of_name(name).into_iter();
+        let mut addresses = address::all_of_name(address::base_name(name)).into_iter();
         addresses.find_map(|address| self.0.find(&address))
     }
 

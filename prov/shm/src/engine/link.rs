@@ -14,6 +14,7 @@ use prov_local::onesided::window::Window;
 use prov_local::process::OtherProcess;
 use prov_local::ring::Broken;
 use prov_message::{OpClass, Ticket, Transport};
+use prov_util::endpoint::Side;
 use prov_util::mr::Grants;
 use prov_util::request::{Access, RemoteAccess, RemoteIov};
 use slotmap::SlotMap;
@@ -184,6 +185,10 @@ const OFFERS_ONLY: usize = 1;
 const LONG_RESULT: usize = 2;
 
 impl Unanswered {
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     pub fn insert(&mut self, pending: Pending) -> PendingKey {
         self.requests += usize::from(pending.is_request());
         self.reads += usize::from(pending.is_read());
@@ -603,6 +608,17 @@ impl Link {
     /// Whether there is something to be sent that waits for room only.
     pub fn has_something_to_send(&self) -> bool {
         !self.answers.is_empty() || !self.streams.is_empty() || !self.writings.is_empty()
+    }
+
+    /// Whether operations of this side of the endpoint are under way here, and their memory is
+    /// read or written to.
+    pub fn has_memory_of(&self, side: Side) -> bool {
+        match side {
+            Side::Receive => !self.coming.is_empty() || !self.pulls.is_empty(),
+            Side::Transmit => {
+                !self.pending.is_empty() || !self.streams.is_empty() || !self.writings.is_empty()
+            }
+        }
     }
 }
 

@@ -26,6 +26,9 @@ pub enum Kind {
     Challenge,
     /// *Extension*: the connecting side proves its key.
     Proof,
+    /// *Extension*: the side that connects asks for a connection to a context of a scalable
+    /// endpoint, other than the first.
+    ContextRequest,
 }
 
 impl Kind {
@@ -37,17 +40,19 @@ impl Kind {
             Kind::Hello => 0x20,
             Kind::Challenge => 0x21,
             Kind::Proof => 0x22,
+            Kind::ContextRequest => 0x23,
         }
     }
 
     fn from_code(code: u8) -> Option<Kind> {
-        const ALL: [Kind; 6] = [
+        const ALL: [Kind; 7] = [
             Kind::Request,
             Kind::Accept,
             Kind::Reject,
             Kind::Hello,
             Kind::Challenge,
             Kind::Proof,
+            Kind::ContextRequest,
         ];
         ALL.into_iter().find(|kind| kind.code() == code)
     }
@@ -82,6 +87,9 @@ impl Features {
     /// Writes to and reads from registered memory between two processes of one host are
     /// copied by the initiator alone.
     pub const REGIONS: Features = Features(1 << 6);
+
+    /// In a rejection: there is no such context.
+    pub const NO_CONTEXT: Features = Features(1 << 30);
 
     /// In a rejection: only one of the two sides has a key.
     pub const KEY: Features = Features(1 << 31);
@@ -123,22 +131,31 @@ impl Features {
         self.0 & wanted.0 == wanted.0
     }
 
-    fn to_field(self) -> u64 {
-        if self.0 == 0 {
-            0
-        } else {
-            Self::MARK << 32 | u64::from(self.0)
+    /// Bits that are no features: in them is the sender's context.
+    const CONTEXT: u32 = 0xff << Self::CONTEXT_SHIFT;
+    const CONTEXT_SHIFT: u32 = 8;
+
+    /// The field of a message from this context of a scalable endpoint.
+    fn to_field(self, context: u8) -> u64 {
+        let bits = self.0 | u32::from(context) << Self::CONTEXT_SHIFT;
+        match bits {
+            0 => 0,
+            bits => Self::MARK << 32 | u64::from(bits),
         }
     }
 
-    fn from_field(field: u64) -> Features {
-        if field >> 32 == Self::MARK {
-            Features(field as u32)
-        } else {
-            Features::default()
+    /// The features in a field, and the context that sends it.
+    fn from_field(field: u64) -> (Features, u8) {
+        if field >> 32 != Self::MARK {
+            return (Features::default(), 0);
         }
+        let bits = field as u32;
+        let context = (bits & Self::CONTEXT) >> Self::CONTEXT_SHIFT;
+        (Features(bits & !Self::CONTEXT), context as u8)
     }
 }
+
+const _: () = assert!(Features::OURS.0 & Features::CONTEXT == 0);
 
 /// A handshake message.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -152,6 +169,9 @@ pub struct Message {
     pub instance: u64,
     /// Identifies the sender's host; 0 from the C library, and if it is not known.
     pub host: u32,
+    /// Which context of a scalable endpoint sends it; 0 from any other endpoint, and from
+    /// the C library.
+    pub context: u8,
     /// Byte order that the stream will have.
     pub order: ByteOrder,
     /// Connection data, at most [`MAX_DATA`] bytes.
@@ -170,6 +190,7 @@ impl Message {
             features,
             instance,
             host: 0,
+            context: 0,
             order: ByteOrder::Native,
             data: data[..data.len().min(MAX_DATA)].to_vec(),
         }
@@ -179,6 +200,12 @@ impl Message {
     #[must_use]
     pub fn from_host(self, host: u32) -> Self {
         Message { host, ..self }
+    }
+
+    /// The same from a context of a scalable endpoint.
+    #[must_use]
+    pub fn from_context(self, context: u8) -> Self {
+        Message { context, ..self }
     }
 
     /// Encodes the message.
@@ -193,7 +220,7 @@ impl Message {
         out[2..4].copy_from_slice(&(self.data.len() as u16).to_be_bytes());
         out[4..8].copy_from_slice(&self.host.to_be_bytes());
         out[8..16].copy_from_slice(&self.instance.to_be_bytes());
-        out[16..24].copy_from_slice(&self.features.to_field().to_be_bytes());
+        out[16..24].copy_from_slice(&self.features.to_field(self.context).to_be_bytes());
         if self.kind != Kind::Reject {
             out[24..32].copy_from_slice(&1u64.to_ne_bytes());
         }
@@ -243,9 +270,11 @@ pub fn decode(bytes: &[u8], expected: &[Kind]) -> Result<Decoded, WireError> {
     let Some(data) = rest.get(..data_len) else {
         return Ok(Decoded::Need(data_len.saturating_sub(rest.len())));
     };
+    let (features, context) = Features::from_field(field(header, 16).to_be());
     Ok(Decoded::Complete(Message {
         kind,
-        features: Features::from_field(field(header, 16).to_be()),
+        features,
+        context,
         instance: field(header, 8).to_be(),
         host: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
         order,
@@ -284,6 +313,18 @@ mod tests {
         assert_eq!(complete(&sent.encode()), sent);
         let refused = Message::new(Kind::Reject, Features::default(), 7, b"");
         assert_eq!(complete(&refused.encode()), refused);
+    }
+
+    #[test]
+    fn the_context_of_the_sender_changes_no_feature() {
+        for features in [Features::NONE, Features::OURS] {
+            for context in [0, 1, 63, 255] {
+                let sent = Message::new(Kind::Request, features, 7, b"hello").from_context(context);
+                assert_eq!(complete(&sent.encode()), sent);
+            }
+        }
+        let plain = Message::new(Kind::Request, Features::NONE, 0, b"");
+        assert_eq!(plain.encode()[16..24], [0; 8]);
     }
 
     #[test]

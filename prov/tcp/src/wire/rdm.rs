@@ -66,6 +66,20 @@ impl Identity {
         })
     }
 
+    /// The bytes of a request to this context of a scalable endpoint.
+    pub fn encode_for(&self, context: u8) -> Vec<u8> {
+        let mut data = self.encode().to_vec();
+        data.push(context);
+        data
+    }
+
+    /// Reads the bytes of a request to a context, and which that is; an error unless there is
+    /// exactly one byte more than [`SIZE`].
+    pub fn decode_for(data: &[u8]) -> Result<(Identity, u8), WireError> {
+        let (context, identity) = data.split_last().ok_or(WireError::DataTooLong(0))?;
+        Ok((Identity::decode(identity)?, *context))
+    }
+
     /// Returns the version to use, as the accepting side answers it.
     pub fn agreed(&self) -> u8 {
         self.version.min(VERSION)
@@ -96,6 +110,16 @@ mod tests {
         };
         assert_eq!(sent.encode(), [0x81, 1, 0x12, 0x34, 0, 0, 0, 99]);
         assert_eq!(Identity::decode(&sent.encode()), Ok(sent));
+    }
+
+    #[test]
+    fn a_request_to_a_context_says_which() {
+        let sent = Identity::decode(&[1, 0, 0x12, 0x34, 0, 0, 0, 99]).unwrap();
+        let data = sent.encode_for(7);
+        assert_eq!(Identity::decode_for(&data), Ok((sent, 7)));
+        for wrong in [&data[..8], &[data.as_slice(), &[0]].concat(), &[]] {
+            assert!(Identity::decode_for(wrong).is_err());
+        }
     }
 
     #[test]

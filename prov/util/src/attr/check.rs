@@ -280,7 +280,7 @@ fn contexts(
     })
 }
 
-fn check_tx(base: &TxAttr, info_mode: u64, asked: &TxAttr) -> Outcome {
+pub(super) fn check_tx(base: &TxAttr, info_mode: u64, asked: &TxAttr) -> Outcome {
     // Callers copy all of `fi_info::caps` here.
     let caps = asked.caps & !(RX_CAPS & !TX_CAPS);
     within("tx_attr->caps", FI_TYPE_CAPS, caps, base.caps)?;

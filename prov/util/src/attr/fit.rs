@@ -62,6 +62,7 @@ const FINER_CAPS: u64 = FI_TAGGED_DIRECTED_RECV
     | FI_EXACT_DIRECTED_RECV
     | FI_TAGGED_MULTI_RECV
     | FI_COLLECTIVE
+    | FI_NAMED_RX_CTX
     | FI_TRIGGER;
 
 /// Secondary capabilities that are returned only on request: the finer ones, and those with a cost,

@@ -2,7 +2,7 @@
 
 use fabric_abi::*;
 
-use super::check::{check, check_rx};
+use super::check::{check, check_rx, check_tx};
 use super::{Base, Hints, Info, Mismatch, RxAttr, TxAttr};
 use prov_base::errno::{Errno, Result};
 
@@ -61,6 +61,39 @@ impl Offers {
         self.judge("fi_srx_context", kind, |base| {
             check_rx(&base.rx, u64::MAX, &asked)
         })
+    }
+
+    /// Whether a transmit context of a scalable endpoint that was opened with `given` may be
+    /// opened with these attributes by `call`.
+    ///
+    /// # Errors
+    /// `-FI_ENODATA`, with the attribute in the log.
+    pub fn admit_transmit(&self, call: &str, asked: &TxAttr, given: &TxAttr) -> Result {
+        let fits = |base: &Info| {
+            let limits = TxAttr {
+                caps: given.caps,
+                size: given.size,
+                ..base.tx.clone()
+            };
+            check_tx(&limits, u64::MAX, asked)
+        };
+        self.judge(call, |_| true, fits).map_err(|_| Errno::ENODATA)
+    }
+
+    /// [`Offers::admit_transmit`] of a receive context.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn admit_context(&self, call: &str, asked: &RxAttr, given: &RxAttr) -> Result {
+        let fits = |base: &Info| {
+            let limits = RxAttr {
+                caps: given.caps,
+                size: given.size,
+                ..base.rx.clone()
+            };
+            check_rx(&limits, u64::MAX, asked)
+        };
+        self.judge(call, |_| true, fits).map_err(|_| Errno::ENODATA)
     }
 
     /// Checks whether one of the kinds matches. If none does, the mismatch of the first kind for

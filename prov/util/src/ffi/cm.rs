@@ -25,6 +25,16 @@ impl<E: Endpoint> Table<E> {
         shutdown: Some(shutdown::<E>),
         join: Some(super::collective::join::<E>),
     };
+
+    const CONTEXT: &'static fi_ops_cm = &fi_ops_cm {
+        getname: Some(getname::<E>),
+        ..missing::CM
+    };
+}
+
+/// The table of a context of a scalable endpoint.
+pub(super) fn context<E: Endpoint>() -> *const fi_ops_cm {
+    Table::<E>::CONTEXT
 }
 
 /// Returns the table of an active endpoint.
@@ -67,7 +77,7 @@ unsafe extern "C" fn getname<E: Endpoint>(fid: fid_t, name: *mut c_void, len: *m
     // SAFETY: as in `setname`, with room for `*len` bytes.
     status(unsafe {
         give_name(
-            Handle::<EndpointObject<E>>::borrow(fid.cast()).name(),
+            Handle::<EndpointObject<E>>::borrow(fid.cast()).own_name(),
             name,
             len,
         )

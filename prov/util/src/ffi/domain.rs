@@ -13,6 +13,7 @@ pub use peer::{PeerDomain, PeerRegion};
 use super::av::{AvDomain, AvTraits, av_open};
 use super::cntr::{CntrDomain, cntr_open};
 use super::cq::{CqDomain, CqTraits, cq_open};
+use super::ep::scalable::{self, ScalableObject};
 use super::ep::{EndpointObject, Limits, Offload, SharedReceiveObject, transfer};
 use super::mr::{MrDomain, MrOps};
 use super::object::{AnyFid, Class, Handle, Use};
@@ -216,7 +217,7 @@ impl<D: Domain> Table<D> {
         av_open: Some(av_open::<DomainObject<D>>),
         cq_open: Some(cq_open::<DomainObject<D>>),
         endpoint: Some(endpoint::<D>),
-        scalable_ep: missing::slot(),
+        scalable_ep: Some(scalable_ep::<D>),
         cntr_open: Some(cntr_open::<DomainObject<D>>),
         poll_open: Some(poll_open::<DomainObject<D>>),
         stx_ctx: Some(stx_ctx::<D>),
@@ -282,6 +283,37 @@ unsafe extern "C" fn endpoint2<D: Domain>(
             ))
         });
         deliver(ep, made)
+    }
+}
+
+unsafe extern "C" fn scalable_ep<D: Domain>(
+    domain: *mut fid_domain,
+    info: *mut fi_info,
+    sep: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: as in `endpoint2`.
+    unsafe {
+        let domain = Handle::<DomainObject<D>>::from_c(domain);
+        let made = info::info(info, domain.api_version).and_then(|info| {
+            let pairs = scalable::pairs_of(&info, D::LOG_TARGET)?;
+            let offers = &domain.offers;
+            offers.admit("fi_scalable_ep", domain.api_version, &info)?;
+            let limits = Limits::of(offers, &info, domain.atomics());
+            let endpoints = D::scalable_endpoint(&domain, &info, pairs)?;
+            let parent = Use::of(&domain).any();
+            let offers = offers.clone();
+            Ok(ScalableObject::open(
+                endpoints,
+                info,
+                context,
+                limits,
+                offers,
+                parent,
+                &domain.triggers,
+            ))
+        });
+        deliver(sep, made)
     }
 }
 

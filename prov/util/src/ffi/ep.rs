@@ -3,9 +3,12 @@
 //! calls are in `msg`, `tagged`, `rma` and `atomic`.
 
 mod binding;
+mod contexts;
+mod control;
 mod early;
 mod operations;
 mod receiver;
+pub(super) mod scalable;
 mod shared;
 pub(super) mod transfer;
 mod triggering;
@@ -23,6 +26,7 @@ pub use shared::SharedReceiveObject;
 pub use transfer::{TransferOwner, TransferPeer};
 pub(in crate::ffi) use triggering::{Request, counter};
 
+use self::contexts::Context;
 use self::early::EarlyReceives;
 use self::operations::split_direction;
 use self::receiver::Tables;
@@ -30,7 +34,7 @@ use super::collective::owner::{Collectives, WithPeer};
 use super::object::{AnyFid, AnyUse, Class, FidRef, Handle, Use};
 use super::{atomic, cm, collective, msg, rma, tagged};
 use crate::attr::Info;
-use crate::endpoint::{Bindings, Endpoint, OptionValue, SharedReceive};
+use crate::endpoint::{Bindings, Endpoint, OptionValue, SharedReceive, Side};
 use crate::eq::Eq;
 use crate::progress::Progress;
 use crate::request::Receive;
@@ -45,6 +49,8 @@ pub struct EndpointObject<E: Endpoint> {
     opened: Arc<Opened<E>>,
     /// An alias keeps the original object open, and closes nothing.
     is_alias: bool,
+    /// Which context of a scalable endpoint it is; none where it is an endpoint.
+    context: Option<Context<E>>,
     /// The capabilities that it was opened with.
     caps: u64,
     limits: Limits,
@@ -146,6 +152,7 @@ impl<E: Endpoint> EndpointObject<E> {
                 collectives: Mutex::new(None),
             }),
             is_alias: false,
+            context: None,
             caps: info.caps,
             limits,
             process,
@@ -220,6 +227,7 @@ impl<E: Endpoint> EndpointObject<E> {
         let alias = EndpointObject {
             opened: this.opened.clone(),
             is_alias: true,
+            context: this.context.clone(),
             caps: this.caps,
             limits: this.limits,
             process: this.process,
@@ -237,7 +245,10 @@ impl<E: Endpoint> EndpointObject<E> {
     /// Implements fi_enable(3). An enabled endpoint stays enabled.
     fn enable(this: &Handle<Self>) -> Result {
         this.to_move()?;
-        Self::enable_in(this, &mut this.stage(), Haste::Patient)
+        match &this.context {
+            Some(context) => context.enable(),
+            None => Self::enable_in(this, &mut this.stage(), Haste::Patient),
+        }
     }
 
     /// Enables the endpoint before it is connected (fi_cm(3)).
@@ -291,6 +302,24 @@ impl<E: Endpoint> EndpointObject<E> {
         receives.post_all(&bindings, |receive| opened.endpoint.receive(receive));
         *stage = Stage::Enabled(bindings, progress);
         added
+    }
+
+    /// `fi_ep_bind`, but for which operations complete with an entry.
+    fn bind_to(this: &Handle<Self>, other: AnyFid<'_>, flags: u64) -> Result {
+        let mut stage = this.stage();
+        match &mut *stage {
+            Stage::New(new) => {
+                new.bindings.bind(other, flags, this.is_strict())?;
+                if new.is_wanted {
+                    Self::enable_in(this, &mut stage, Haste::Patient)?;
+                }
+            }
+            Stage::Enabled(bindings, progress) => {
+                *bindings = Self::rebind(this, bindings, progress, other, flags)?;
+            }
+            Stage::Closed => return Err(Errno::EOPBADSTATE),
+        }
+        Ok(())
     }
 
     /// Implements fi_ep_bind(3) for an enabled endpoint.
@@ -361,6 +390,24 @@ impl<E: Endpoint> EndpointObject<E> {
         self.opened.collectives().clone()
     }
 
+    /// The directions in which it has operations, as `fi_ep_bind` has flags for them.
+    fn directions(&self) -> u64 {
+        let sides = [Side::Transmit, Side::Receive];
+        let sides = sides.into_iter().filter(|side| match &self.context {
+            Some(context) => context.side == *side,
+            None => true,
+        });
+        sides.fold(0, |all, side| all | side.directions())
+    }
+
+    /// The address of the endpoint, or of the scalable endpoint that it is a context of.
+    pub(super) fn own_name(&self) -> Result<Vec<u8>> {
+        match &self.context {
+            Some(context) => context.name(),
+            None => self.opened.endpoint.name(),
+        }
+    }
+
     /// Returns the flags of operations in a direction.
     fn operation_flags(&self, direction: u64) -> &OperationFlags {
         match direction {
@@ -390,10 +437,13 @@ impl<E: Endpoint> Class for EndpointObject<E> {
     type Header = fid_ep;
 
     fn class(&self) -> usize {
-        FI_CLASS_EP
+        self.context.as_ref().map_or(FI_CLASS_EP, Context::class)
     }
 
     fn header(&self, fid: fid) -> fid_ep {
+        if let Some(context) = &self.context {
+            return context.header(fid, self.limits.caps);
+        }
         fid_ep {
             fid,
             ops: Tables::<Self>::EP.cast_mut(),
@@ -415,6 +465,9 @@ impl<E: Endpoint> Class for EndpointObject<E> {
             return Ok(());
         }
         this.forget_work();
+        if let Some(context) = &this.context {
+            return context.close();
+        }
         E::close(this)?;
         let stage = std::mem::replace(&mut *this.stage(), Stage::Closed);
         if let Stage::Enabled(bindings, progress) = stage {
@@ -429,18 +482,9 @@ impl<E: Endpoint> Class for EndpointObject<E> {
     }
 
     fn bind(this: &Handle<Self>, other: AnyFid<'_>, flags: u64) -> Result {
-        let mut stage = this.stage();
-        match &mut *stage {
-            Stage::New(new) => {
-                new.bindings.bind(other, flags, this.is_strict())?;
-                if new.is_wanted {
-                    Self::enable_in(this, &mut stage, Haste::Patient)?;
-                }
-            }
-            Stage::Enabled(bindings, progress) => {
-                *bindings = Self::rebind(this, bindings, progress, other, flags)?;
-            }
-            Stage::Closed => return Err(Errno::EOPBADSTATE),
+        match &this.context {
+            Some(context) => context.bind(other, flags)?,
+            None => Self::bind_to(this, other, flags)?,
         }
         if flags & FI_SELECTIVE_COMPLETION != 0 {
             if flags & FI_TRANSMIT != 0 {
@@ -456,34 +500,22 @@ impl<E: Endpoint> Class for EndpointObject<E> {
     unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
         match command {
             FI_ENABLE => Self::enable(this).map(|()| 0),
-            FI_ALIAS => {
-                // SAFETY: fi_control(3): the argument of FI_ALIAS is a
-                // `struct fi_alias`, whose `fid` is a place for a pointer.
-                unsafe {
-                    let request = arg.cast::<fi_alias>().as_ref().ok_or(Errno::EINVAL)?;
-                    if request.fid.is_null() {
-                        return Err(Errno::EINVAL);
-                    }
-                    let alias = Self::alias(this, request.flags, this.context())?;
-                    request.fid.write(alias.into_c().cast());
-                }
-                Ok(0)
-            }
+            // SAFETY: fi_control(3): the argument of FI_ALIAS is a `struct fi_alias`.
+            FI_ALIAS => unsafe {
+                control::alias(arg, |flags| Self::alias(this, flags, this.context()))
+            },
             FI_GETOPSFLAG | FI_SETOPSFLAG => {
-                // SAFETY: fi_control(3): the argument is a `uint64_t`.
-                let flags = unsafe { arg.cast::<u64>().as_mut() }.ok_or(Errno::EINVAL)?;
-                let (direction, asked) = split_direction(*flags)?;
-                let ours = this.operation_flags(direction);
-                if command == FI_SETOPSFLAG {
+                let get = |direction| this.operation_flags(direction).default();
+                let set = |direction, asked| {
                     this.limits.check_flags(direction, asked)?;
                     if asked & FI_TRIGGER != 0 && this.at_once != Process::NONE {
                         return Err(Errno::EINVAL);
                     }
-                    ours.set_default(asked);
-                } else {
-                    *flags = ours.default();
-                }
-                Ok(0)
+                    this.operation_flags(direction).set_default(asked);
+                    Ok(())
+                };
+                // SAFETY: fi_control(3): the argument is a `uint64_t`.
+                unsafe { control::operation_flags(command, arg, get, set) }
             }
             FI_GET_FD => {
                 if arg.is_null() {
@@ -531,6 +563,9 @@ impl<E: Endpoint> Receiver for EndpointObject<E> {
 
     fn cancel(&self, context: *mut c_void) -> Result {
         let endpoint = self.to_move()?;
+        if self.context.as_ref().is_some_and(Context::only_transmits) {
+            return Err(Errno::ENOENT);
+        }
         if let Stage::New(new) = &mut *self.stage() {
             return new.receives.cancel(context, &new.bindings);
         }

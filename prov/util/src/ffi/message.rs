@@ -31,15 +31,21 @@ macro_rules! interface {
         struct Table<T>(std::marker::PhantomData<T>);
 
         impl<E: Endpoint> Table<E> {
-            const BOTH: &'static $table = &$table {
-                send: Some(send::<E>),
-                sendv: Some(sendv::<E>),
-                sendmsg: Some(sendmsg::<E>),
-                inject: Some(inject::<E>),
-                senddata: Some(senddata::<E>),
-                injectdata: Some(injectdata::<E>),
-                ..*Table::<EndpointObject<E>>::RECEIVE
-            };
+            const BOTH: &'static $table = &Self::sending(Table::<EndpointObject<E>>::RECEIVE);
+            const SEND: &'static $table = &Self::sending(&missing::$missing);
+
+            /// A table that sends, and receives as another one does.
+            const fn sending(receiving: &$table) -> $table {
+                $table {
+                    send: Some(send::<E>),
+                    sendv: Some(sendv::<E>),
+                    sendmsg: Some(sendmsg::<E>),
+                    inject: Some(inject::<E>),
+                    senddata: Some(senddata::<E>),
+                    injectdata: Some(injectdata::<E>),
+                    ..*receiving
+                }
+            }
         }
 
         impl<R: Receiver> Table<R> {
@@ -56,6 +62,14 @@ macro_rules! interface {
             match caps & $kind {
                 0 => &raw const missing::$missing,
                 _ => Table::<E>::BOTH,
+            }
+        }
+
+        /// The table of what only sends, of a provider with these capabilities.
+        pub(super) fn send_table<E: Endpoint>(caps: u64) -> *const $table {
+            match caps & $kind {
+                0 => &raw const missing::$missing,
+                _ => Table::<E>::SEND,
             }
         }
 

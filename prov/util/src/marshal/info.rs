@@ -355,7 +355,7 @@ fn c_text(text: &Option<String>) -> Result<*mut c_char> {
     Ok(copy(&bytes)?.cast())
 }
 
-fn fill_tx(to: &mut fi_tx_attr, from: &TxAttr) {
+pub fn fill_tx(to: &mut fi_tx_attr, from: &TxAttr) {
     to.caps = from.caps;
     to.mode = from.mode;
     to.op_flags = from.op_flags;
@@ -368,7 +368,7 @@ fn fill_tx(to: &mut fi_tx_attr, from: &TxAttr) {
     to.tclass = from.tclass;
 }
 
-fn fill_rx(to: &mut fi_rx_attr, from: &RxAttr) {
+pub fn fill_rx(to: &mut fi_rx_attr, from: &RxAttr) {
     to.caps = from.caps;
     to.mode = from.mode;
     to.op_flags = from.op_flags;

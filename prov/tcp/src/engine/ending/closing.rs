@@ -5,7 +5,8 @@ use std::os::fd::AsFd;
 use prov_base::errno::Errno;
 use prov_message::lane::{Pause, short_pause};
 use prov_message::peers::Failure;
-use prov_message::{Core as _, Linked, Ticket};
+use prov_message::{Core as _, Linked, Reaching as _, Ticket};
+use prov_util::endpoint::Side;
 use prov_util::eq::ConnectionEvents;
 
 use crate::engine::link::connection::{Connection, Owner};
@@ -59,6 +60,14 @@ impl Core {
                 Errno::ECONNREFUSED
             }
             Fault::Foreign => {
+                hopeless = true;
+                Errno::ECONNREFUSED
+            }
+            Fault::NoContext => {
+                log::warn!(
+                    target: crate::LOG.ep_ctrl,
+                    "{} has no such receive context", conn.peer_text()
+                );
                 hopeless = true;
                 Errno::ECONNREFUSED
             }
@@ -282,4 +291,22 @@ impl Linked for Core {
 pub fn shut_down(lane: &Lane, ep: EpKey) {
     lane.linger(ep);
     lane.core().shut_down(ep);
+}
+
+impl Core {
+    /// Ends the operations of one side of an endpoint (`fi_close` of a context). A connection
+    /// that has memory of theirs ends with them.
+    pub(crate) fn end_side(&mut self, ep: EpKey, side: Side) {
+        match side {
+            Side::Receive => self.endpoints.cancel_receives(ep, Errno::ECANCELED),
+            Side::Transmit => self.give_up_waiting(ep),
+        }
+        for key in self.links_of(ep) {
+            let conn = self.conns.get(key);
+            if conn.is_some_and(|conn| conn.has_memory_of(side)) {
+                self.break_connection(key, Errno::ECANCELED);
+            }
+        }
+        self.follow_up();
+    }
 }

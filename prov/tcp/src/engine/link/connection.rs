@@ -14,6 +14,7 @@ use prov_base::socket::silence::Watch;
 use prov_message::keys::{from_peer, to_peer};
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Burst, Target, Ticket};
+use prov_util::endpoint::Side;
 use slotmap::SlotMap;
 
 use crate::engine::link::copies::Copies;
@@ -308,6 +309,26 @@ impl Connection {
         let waits = self.awaits_answers() || self.narrow.as_ref().is_some_and(Narrow::is_waiting);
         let later = self.is_ready || self.is_held || self.is_paused() || self.copies.are_any();
         between_messages && sent && !waits && !later
+    }
+
+    /// Whether operations of this side of the endpoint are under way here, and their memory is
+    /// read or written to.
+    pub fn has_memory_of(&self, side: Side) -> bool {
+        match side {
+            Side::Receive => {
+                matches!(self.incoming, Incoming::Place(_))
+                    || self.copies.are_any()
+                    || !self.asked.is_empty()
+            }
+            Side::Transmit => {
+                !(self.outbox.is_idle()
+                    && self.lent.is_empty()
+                    && self.acks.is_empty()
+                    && self.reads.is_empty()
+                    && self.named.is_empty())
+                    || self.narrow.as_ref().is_some_and(Narrow::is_waiting)
+            }
+        }
     }
 
     /// Whether there may still be data to read although sending fails for this reason.

@@ -19,6 +19,8 @@ pub enum Fault {
     Refused(Vec<u8>),
     /// The other side is not an RDM endpoint.
     Foreign,
+    /// There is no such context of the peer's scalable endpoint.
+    NoContext,
     /// The peer did not prove the key of this side, for this reason.
     Unproven(&'static str),
     /// The connection has ended already.

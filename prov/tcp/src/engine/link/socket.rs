@@ -69,6 +69,11 @@ pub fn bound(addr: &SocketAddr, params: &Params) -> Result<OwnedFd> {
     tcp::bound(addr, params.port_range(), crate::LOG.ep_ctrl)
 }
 
+/// As [`bound`], at as many ports in a row.
+pub fn bound_in_row(addr: &SocketAddr, count: usize, params: &Params) -> Result<Vec<OwnedFd>> {
+    tcp::bound_in_row(addr, count, params.port_range(), crate::LOG.ep_ctrl)
+}
+
 /// Accepts the next pending connection of a listening socket.
 pub fn accept(listener: BorrowedFd<'_>, params: &Params) -> Result<OwnedFd> {
     let socket = tcp::accept(listener)?;

@@ -1,29 +1,26 @@
 //! Connections between RDM endpoints: made on first use, one for each peer.
 //! [`Peers`](prov_message::peers::Peers) decides what to do about them, and [`Reaching`] does it.
 
-use std::net::SocketAddr;
 use std::time::Instant;
 
 use prov_base::errno::{Errno, Result};
 use prov_message::peers::{Deferred, Failure, Request, Target};
 use prov_message::reaching::PeersOf;
 use prov_message::{Op, Reaching};
-use prov_util::av::Av;
-use prov_util::ffi::Use;
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Connection, Owner, Stage};
 use crate::engine::link::endpoint::Kind;
 use crate::engine::link::keys::Due;
 use crate::engine::link::keys::{ConnKey, EpKey, PeerKey};
-use crate::engine::link::rdm::Rdm;
+use crate::engine::link::rdm::{Place, Rdm, Vector};
 use crate::engine::link::socket;
 use crate::local::host;
 use crate::wire::handshake::{Kind as MessageKind, Message};
 use crate::wire::rdm::{self, Identity};
 
 impl Reaching for Core {
-    type Vector = Use<Av>;
+    type Vector = Vector;
 
     const LOG_TARGET: &'static str = crate::LOG.ep_ctrl;
 
@@ -31,7 +28,7 @@ impl Reaching for Core {
         self.rdm(ep).map(|rdm| &mut rdm.peers)
     }
 
-    fn ask(&mut self, ep: EpKey, peer: PeerKey, target: &Target<SocketAddr>) -> Result<ConnKey> {
+    fn ask(&mut self, ep: EpKey, peer: PeerKey, target: &Target<Place>) -> Result<ConnKey> {
         let params = self.params.clone();
         let rdm = self.rdm(ep).ok_or(Errno::EOPBADSTATE)?;
         let own = rdm.addr;
@@ -42,18 +39,18 @@ impl Reaching for Core {
             port: own.port(),
             pid: std::process::id(),
         };
-        let request = Message::new(
-            MessageKind::Request,
-            params.features(),
-            rdm.instance,
-            &identity.encode(),
-        )
-        .from_host(host::mark());
+        let (kind, data) = match target.addr.context {
+            0 => (MessageKind::Request, identity.encode().to_vec()),
+            context => (MessageKind::ContextRequest, identity.encode_for(context)),
+        };
+        let request = Message::new(kind, params.features(), rdm.instance, &data)
+            .from_host(host::mark())
+            .from_context(rdm.context);
         // The same address, with its scope, and any port.
         let mut source = own;
         source.set_port(0);
         let source = (!own.ip().is_unspecified()).then_some(source);
-        let socket = socket::connect(source, &target.addr, &params)?;
+        let socket = socket::connect(source, &target.addr.at, &params)?;
         let request = request.encode();
         let stage = Stage::Connecting { request };
         let mut conn = Connection::new(socket, Owner::Ep(ep), stage, Some(target.deadline));

@@ -15,7 +15,7 @@ use crate::engine::link::fault::Fault;
 use crate::engine::link::keys::Event;
 use crate::engine::link::keys::{ConnKey, EpKey, ListenerKey, PeerKey};
 use crate::engine::link::listener::{Incomer, ListenerKind};
-use crate::engine::link::rdm::Rdm;
+use crate::engine::link::rdm::{Place, Rdm};
 use crate::engine::link::socket;
 use crate::local::host;
 use crate::wire::WireError;
@@ -63,13 +63,19 @@ impl Core {
             let outcome = match message.kind {
                 MessageKind::Challenge => self.challenged(key, &message),
                 MessageKind::Hello | MessageKind::Proof => self.admit(key, &message),
-                MessageKind::Request if self.is_closed_to(key) => {
+                MessageKind::Request | MessageKind::ContextRequest if self.is_closed_to(key) => {
                     Err(self.refuse_request(key, &message))
+                }
+                MessageKind::Reject if message.features.has(Features::NO_CONTEXT) => {
+                    Err(Fault::NoContext)
                 }
                 MessageKind::Reject if message.features.has(Features::KEY) => {
                     Err(Fault::Unproven("it has no key, or demands one"))
                 }
-                MessageKind::Request | MessageKind::Accept | MessageKind::Reject => {
+                MessageKind::Request
+                | MessageKind::ContextRequest
+                | MessageKind::Accept
+                | MessageKind::Reject => {
                     match self.conns.get(key).map(|conn| conn.owner) {
                         Some(Owner::Ep(ep)) => self.answered(key, ep, &message),
                         Some(Owner::Listener(listener)) => self.requested(key, listener, message),
@@ -122,10 +128,12 @@ impl Core {
         let expected: &[MessageKind] = match conn.stage {
             Stage::Requested => &[MessageKind::Accept, MessageKind::Reject],
             Stage::Proving { .. } => &[MessageKind::Challenge, MessageKind::Reject],
-            Stage::Accepted(Door::Proven) => &[MessageKind::Request],
-            Stage::Accepted(Door::Open | Door::Closed) => {
-                &[MessageKind::Request, MessageKind::Hello]
-            }
+            Stage::Accepted(Door::Proven) => &[MessageKind::Request, MessageKind::ContextRequest],
+            Stage::Accepted(Door::Open | Door::Closed) => &[
+                MessageKind::Request,
+                MessageKind::ContextRequest,
+                MessageKind::Hello,
+            ],
             Stage::Accepted(Door::Challenged { .. }) => &[MessageKind::Proof],
             Stage::Connecting { .. } | Stage::Open => return Read::Partial,
         };
@@ -193,6 +201,9 @@ impl Core {
                 let ep = *ep;
                 self.rdm_requested(key, ep, &message);
             }
+            ListenerKind::Passive(_) if message.kind == MessageKind::ContextRequest => {
+                self.refuse_context(key);
+            }
             ListenerKind::Passive(_) => {
                 self.no_longer_half_open(key, listener);
                 let Some(conn) = self.conns.remove(key) else {
@@ -214,8 +225,12 @@ impl Core {
 
     /// Handles the request of another RDM endpoint.
     fn rdm_requested(&mut self, key: ConnKey, ep: EpKey, message: &Message) {
-        let identity = match Identity::decode(&message.data) {
-            Ok(identity) => identity,
+        let asked = match message.kind {
+            MessageKind::ContextRequest => Identity::decode_for(&message.data),
+            _ => Identity::decode(&message.data).map(|identity| (identity, 0)),
+        };
+        let (identity, context) = match asked {
+            Ok(asked) => asked,
             Err(_) => {
                 let fault = self.foreign(key, ep, message);
                 self.reject(key, &[]);
@@ -223,6 +238,10 @@ impl Core {
                 return;
             }
         };
+        if self.rdm(ep).is_some_and(|rdm| rdm.context != context) {
+            self.refuse_context(key);
+            return;
+        }
         let from = self
             .socket(key)
             .map(socket::peer_name)
@@ -231,12 +250,19 @@ impl Core {
             self.remove_connection(key);
             return;
         };
-        let addr = endpoint_address(from, identity.port);
+        let at = endpoint_address(from, identity.port);
+        let Some(addr) = Place::new(at, message.context) else {
+            self.break_with(key, Fault::Protocol(WireError::Field("context")));
+            return;
+        };
         let Some(rdm) = self.rdm(ep) else {
             self.remove_connection(key);
             return;
         };
-        let addr = rdm.peers.known_as(&addr, sockaddr::without_scope);
+        let addr = rdm.peers.known_as(&addr, |place| {
+            let at = sockaddr::without_scope(&place.at)?;
+            Some(Place { at, ..*place })
+        });
         let own = rdm.addr;
         let connection_to = |rdm: &Rdm| rdm.peers.link(rdm.peers.find(&addr)?);
         let mut existing = connection_to(rdm);
@@ -257,15 +283,15 @@ impl Core {
                     conn.pid == identity.pid
                 };
                 if same {
-                    self.reject_rdm(key, message);
+                    self.reject_rdm(key, &identity);
                     return;
                 }
                 log::info!(target: crate::LOG.ep_ctrl, "{addr} has restarted");
                 self.break_connection(old, Errno::ECONNRESET);
             }
-            Some((_, conn)) => match wire_order(&addr).cmp(&wire_order(&own)) {
+            Some((_, conn)) => match wire_order(&addr.at).cmp(&wire_order(&own)) {
                 std::cmp::Ordering::Less => {
-                    self.reject_rdm(key, message);
+                    self.reject_rdm(key, &identity);
                     return;
                 }
                 std::cmp::Ordering::Greater
@@ -387,8 +413,19 @@ impl Core {
     }
 
     /// Rejects a connection that is not needed; the peer gets its own data back.
-    fn reject_rdm(&mut self, key: ConnKey, message: &Message) {
-        self.reject(key, &message.data);
+    fn reject_rdm(&mut self, key: ConnKey, identity: &Identity) {
+        self.reject(key, &identity.encode());
+        self.remove_connection(key);
+    }
+
+    /// Refuses a connection that is for another context than is here: the peer does not try
+    /// again.
+    fn refuse_context(&mut self, key: ConnKey) {
+        let answer = Message::new(MessageKind::Reject, Features::NO_CONTEXT, 0, &[]);
+        if let Some(socket) = self.socket(key) {
+            // If it does not reach the peer, the end of the connection does.
+            let _ = socket::send(socket, &answer.encode());
+        }
         self.remove_connection(key);
     }
 

@@ -47,7 +47,9 @@ fn give_way_in_vain(a: &Side, port: u16) {
     let mut core = a.engine.core();
     let rdm = core.rdm(a.ep).unwrap();
     let listener = rdm.listener.unwrap();
-    let peer = rdm.peers.peer_at(&SocketAddr::from(([127, 0, 0, 1], port)));
+    let peer = rdm
+        .peers
+        .peer_at(&SocketAddr::from(([127, 0, 0, 1], port)).into());
     let deadline = Some(Instant::now() + Duration::from_secs(60));
     let (owner, stage) = (Owner::Listener(listener), Stage::Requested);
     let conn = Connection::new(near.into(), owner, stage, deadline);

@@ -11,7 +11,7 @@ use crate::attr::{has_receives, has_transmits};
 use crate::av::Av;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
-use crate::endpoint::{Bindings, SharedReceive};
+use crate::endpoint::{Bindings, SharedReceive, Side};
 use crate::eq::Eq;
 use crate::progress::{Progress, QueueName};
 use prov_base::errno::{Errno, Result};
@@ -92,12 +92,37 @@ impl<S: SharedReceive> Bindings<S> {
     /// Returns `-FI_ENOCQ` unless there is a queue or a counter for each direction in which an
     /// endpoint with these capabilities has operations.
     pub(super) fn check(&self, caps: u64) -> Result {
-        let transmits = self.tx_cq.is_some() || self.counters.count_transmits();
-        let receives = self.rx_cq.is_some() || self.counters.recv.is_some();
-        match has_transmits(caps) && !transmits || has_receives(caps) && !receives {
+        let lacks = |side| !self.report(side);
+        match has_transmits(caps) && lacks(Side::Transmit)
+            || has_receives(caps) && lacks(Side::Receive)
+        {
             true => Err(Errno::ENOCQ),
             false => Ok(()),
         }
+    }
+
+    /// Whether the application hears of the operations of a side.
+    pub(super) fn report(&self, side: Side) -> bool {
+        match side {
+            Side::Transmit => self.tx_cq.is_some() || self.counters.count_transmits(),
+            Side::Receive => self.rx_cq.is_some() || self.counters.recv.is_some(),
+        }
+    }
+
+    /// Takes out what was bound for a side.
+    pub(super) fn take(&mut self, side: Side) -> Self {
+        let mut taken = Self::default();
+        match side {
+            Side::Transmit => taken.tx_cq = self.tx_cq.take(),
+            Side::Receive => taken.rx_cq = self.rx_cq.take(),
+        }
+        let places = self.counters.places().into_iter();
+        for ((flag, from), (_, to)) in places.zip(taken.counters.places()) {
+            if side.directions() & flag != 0 {
+                *to = from.take();
+            }
+        }
+        taken
     }
 
     /// Returns whether a shared receive context is bound that was not in `before`.

@@ -79,6 +79,17 @@ pub trait Domain: Send + Sync + Sized + 'static {
         Err(Errno::EINVAL)
     }
 
+    /// `fi_scalable_ep`: as many endpoints, one for the contexts of each index. Their address
+    /// is that of the first; peers reach the others by it and their place in the list
+    /// (`fi_rx_addr`). Only the first `rx_ctx_cnt` of them have receives.
+    fn scalable_endpoint(
+        _this: &Handle<DomainObject<Self>>,
+        _info: &Info,
+        _pairs: usize,
+    ) -> Result<Vec<Self::Endpoint>> {
+        Err(Errno::ENOSYS)
+    }
+
     /// Implements fi_srx_context(3), with `fi_rx_attr::size`.
     fn shared_receive(
         _this: &Handle<DomainObject<Self>>,

@@ -181,6 +181,34 @@ pub struct Multicast<'a> {
     pub receives: bool,
 }
 
+/// One of the two sides of an endpoint, which is what a context of a scalable endpoint has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// What the endpoint sends, reads and writes.
+    Transmit,
+    /// What it receives, and what its peers do to its memory.
+    Receive,
+}
+
+impl Side {
+    /// The directions of `fi_ep_bind` that belong to it.
+    pub fn directions(self) -> u64 {
+        match self {
+            Side::Transmit => FI_SEND | FI_READ | FI_WRITE,
+            Side::Receive => FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE,
+        }
+    }
+
+    /// The other one.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Side::Transmit => Side::Receive,
+            Side::Receive => Side::Transmit,
+        }
+    }
+}
+
 /// An active endpoint.
 pub trait Endpoint: Send + Sync + Sized + 'static {
     /// The provider's shared receive context.
@@ -204,6 +232,17 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
         this: &Handle<EndpointObject<Self>>,
         bindings: &Bindings<Self::SharedReceive>,
     ) -> Result;
+
+    /// `fi_close` of a context of a scalable endpoint: the operations of this side end without
+    /// a word, their memory is not touched any more when this returns, and what completes from
+    /// now on is reported to these. The other side goes on.
+    fn close_side(
+        this: &Handle<EndpointObject<Self>>,
+        _side: Side,
+        bindings: &Bindings<Self::SharedReceive>,
+    ) -> Result {
+        Self::rebind(this, bindings)
+    }
 
     /// Returns the limit of posted receives (`fi_rx_attr::size`): as many are accepted before
     /// fi_enable(3).

@@ -1,0 +1,460 @@
+//! Scalable endpoints (fi_endpoint(3), SCALABLE ENDPOINTS): one address, and contexts that
+//! transmit and receive, each with queues and counters of its own.
+//!
+//! The contexts of an index are the two sides of one endpoint of the provider, a *pair*, which
+//! has a transport of its own: threads with contexts of their own meet nowhere.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fabric_abi::*;
+
+use super::super::object::{AnyFid, AnyUse, Class, Handle, Use};
+use super::super::{cm, deliver, missing, options, status};
+use super::contexts::{Context, Opening};
+use super::operations::{Limits, OperationFlags, split_direction};
+use super::{EndpointObject, control};
+use crate::attr::{Info, Offers, RxAttr, TxAttr};
+use crate::av::Av;
+use crate::cntr::Cntr;
+use crate::cq::Cq;
+use crate::endpoint::{Endpoint, OptionValue, Side};
+use crate::eq::Eq;
+use crate::marshal::info;
+use crate::trigger::Triggers;
+use prov_base::errno::{Errno, Result};
+use prov_base::process::Process;
+
+/// A scalable endpoint as C sees it, or an alias of one.
+pub struct ScalableObject<E: Endpoint> {
+    scalable: Arc<Scalable<E>>,
+    /// An alias keeps the object it was made from open and closes nothing.
+    is_alias: bool,
+    /// The default flags of contexts that are opened without attributes.
+    tx_flags: AtomicU64,
+    rx_flags: AtomicU64,
+}
+
+/// What a scalable endpoint, its aliases and its contexts share.
+pub(super) struct Scalable<E: Endpoint> {
+    pairs: Vec<Handle<EndpointObject<E>>>,
+    info: Info,
+    limits: Limits,
+    offers: Arc<Offers>,
+    state: Mutex<State<E>>,
+}
+
+struct State<E: Endpoint> {
+    av: Option<Use<Av>>,
+    eq: Option<Use<Eq>>,
+    /// The contexts that are open, by their index.
+    transmit: Vec<Option<Handle<EndpointObject<E>>>>,
+    receive: Vec<Option<Handle<EndpointObject<E>>>>,
+}
+
+impl<E: Endpoint> State<E> {
+    fn side(&mut self, side: Side) -> &mut Vec<Option<Handle<EndpointObject<E>>>> {
+        match side {
+            Side::Transmit => &mut self.transmit,
+            Side::Receive => &mut self.receive,
+        }
+    }
+
+    fn open(&self) -> impl Iterator<Item = &Handle<EndpointObject<E>>> {
+        self.transmit.iter().chain(&self.receive).flatten()
+    }
+}
+
+/// How many pairs a scalable endpoint with these attributes has: `-FI_EINVAL`, with the
+/// reason in the log, for what is no scalable endpoint.
+pub(in crate::ffi) fn pairs_of(info: &Info, target: &'static str) -> Result<usize> {
+    let counts = [info.ep.tx_ctx_cnt, info.ep.rx_ctx_cnt];
+    let reason = if info.ep.ep_type != FI_EP_RDM {
+        "scalable endpoints are of the type FI_EP_RDM"
+    } else if counts.contains(&FI_SHARED_CONTEXT) {
+        "contexts of a scalable endpoint are not shared (FI_SHARED_CONTEXT)"
+    } else if info.caps & FI_TRIGGER != 0 {
+        "scalable endpoints have no triggered operations (FI_TRIGGER)"
+    } else if info.caps & FI_COLLECTIVE != 0 {
+        "scalable endpoints have no collective operations (FI_COLLECTIVE)"
+    } else {
+        return Ok(counts.into_iter().max().unwrap_or(1).max(1));
+    };
+    log::warn!(target: target, "fi_scalable_ep: {reason}");
+    Err(Errno::EINVAL)
+}
+
+impl<E: Endpoint> ScalableObject<E> {
+    /// The object of a new scalable endpoint with these attributes, whose pairs are
+    /// `endpoints`.
+    pub(in crate::ffi) fn open(
+        endpoints: Vec<E>,
+        info: Info,
+        context: *mut c_void,
+        limits: Limits,
+        offers: Arc<Offers>,
+        domain: AnyUse,
+        triggers: &Arc<Triggers>,
+    ) -> Handle<Self> {
+        let pair = |endpoint| {
+            let domain = domain.clone();
+            let triggers = triggers.clone();
+            EndpointObject::open(endpoint, &info, context, limits, domain, None, triggers)
+        };
+        let none = |count: usize| (0..count.max(1)).map(|_| None).collect();
+        let object = ScalableObject {
+            tx_flags: info.tx.op_flags.into(),
+            rx_flags: info.rx.op_flags.into(),
+            scalable: Arc::new(Scalable {
+                pairs: endpoints.into_iter().map(pair).collect(),
+                state: Mutex::new(State {
+                    av: None,
+                    eq: None,
+                    transmit: none(info.ep.tx_ctx_cnt),
+                    receive: none(info.ep.rx_ctx_cnt),
+                }),
+                info,
+                limits,
+                offers,
+            }),
+            is_alias: false,
+        };
+        Handle::new(object, context, vec![domain])
+    }
+
+    fn flags(&self, direction: u64) -> &AtomicU64 {
+        match direction {
+            FI_RECV => &self.rx_flags,
+            _ => &self.tx_flags,
+        }
+    }
+
+    fn alias(this: &Handle<Self>, flags: u64) -> Result<Handle<Self>> {
+        let (direction, flags) = split_direction(flags)?;
+        this.scalable.limits.check_flags(direction, flags)?;
+        let alias = ScalableObject {
+            scalable: this.scalable.clone(),
+            is_alias: true,
+            tx_flags: this.tx_flags.load(Ordering::Relaxed).into(),
+            rx_flags: this.rx_flags.load(Ordering::Relaxed).into(),
+        };
+        alias.flags(direction).store(flags, Ordering::Relaxed);
+        let parents = vec![Use::of(this).any()];
+        Ok(Handle::new(alias, this.context(), parents))
+    }
+
+    /// `fi_tx_context` and `fi_rx_context`. `-FI_EBUSY` where the context is open already.
+    fn open_context(
+        this: &Handle<Self>,
+        side: Side,
+        index: c_int,
+        opening: &Opening,
+        context: *mut c_void,
+    ) -> Result<Handle<EndpointObject<E>>> {
+        let scalable = &this.scalable;
+        let index = usize::try_from(index).map_err(|_| Errno::EINVAL)?;
+        let pair = scalable.pair(index)?;
+        let mut state = scalable.state();
+        let place = state.side(side).get_mut(index).ok_or(Errno::EINVAL)?;
+        if place.is_some() {
+            return Err(Errno::EBUSY);
+        }
+        let process = Process::current();
+        let object = EndpointObject {
+            opened: pair.opened.clone(),
+            is_alias: false,
+            context: Some(Context {
+                side,
+                index,
+                of: scalable.clone(),
+            }),
+            caps: opening.caps,
+            limits: scalable.limits,
+            process,
+            at_once: process,
+            inject_size: opening.inject_size,
+            tx: OperationFlags::new(opening.op_flags),
+            rx: OperationFlags::new(opening.op_flags),
+        };
+        let handle = Handle::new(object, context, vec![Use::of(this).any()]);
+        *place = Some(handle.clone());
+        Ok(handle)
+    }
+}
+
+impl<E: Endpoint> Scalable<E> {
+    fn state(&self) -> MutexGuard<'_, State<E>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The endpoint whose sides the contexts of an index are.
+    pub(super) fn pair(&self, index: usize) -> Result<&Handle<EndpointObject<E>>> {
+        self.pairs.get(index).ok_or(Errno::EINVAL)
+    }
+
+    /// The address, which is that of the first pair.
+    pub(super) fn name(&self) -> Result<Vec<u8>> {
+        self.pair(0)?.name()
+    }
+
+    /// The address vector of all contexts.
+    pub(super) fn av(&self) -> Option<Use<Av>> {
+        self.state().av.clone()
+    }
+
+    /// A context is closed.
+    pub(super) fn forget(&self, side: Side, index: usize) {
+        let closed = self
+            .state()
+            .side(side)
+            .get_mut(index)
+            .and_then(Option::take);
+        // Not under the lock.
+        drop(closed);
+    }
+
+    /// The contexts that are open.
+    fn open(&self) -> Vec<Handle<EndpointObject<E>>> {
+        self.state().open().cloned().collect()
+    }
+
+    /// The attributes of a transmit context: `-FI_ENODATA` where they are beyond those of
+    /// the scalable endpoint.
+    fn transmits_as(&self, asked: &TxAttr) -> Result<TxAttr> {
+        let given = &self.info.tx;
+        self.offers.admit_transmit("fi_tx_context", asked, given)?;
+        let of = |asked, given| if asked == 0 { given } else { asked };
+        Ok(TxAttr {
+            caps: match asked.caps {
+                0 => given.caps,
+                caps => caps,
+            },
+            mode: given.mode,
+            op_flags: asked.op_flags,
+            inject_size: of(asked.inject_size, given.inject_size),
+            size: given.size,
+            iov_limit: of(asked.iov_limit, given.iov_limit),
+            rma_iov_limit: of(asked.rma_iov_limit, given.rma_iov_limit),
+            ..given.clone()
+        })
+    }
+
+    /// The attributes of a receive context, likewise.
+    fn receives_as(&self, asked: &RxAttr) -> Result<RxAttr> {
+        let given = &self.info.rx;
+        self.offers.admit_context("fi_rx_context", asked, given)?;
+        Ok(RxAttr {
+            caps: match asked.caps {
+                0 => given.caps,
+                caps => caps,
+            },
+            op_flags: asked.op_flags,
+            iov_limit: match asked.iov_limit {
+                0 => given.iov_limit,
+                limit => limit,
+            },
+            ..given.clone()
+        })
+    }
+}
+
+impl<E: Endpoint> Class for ScalableObject<E> {
+    type Header = fid_ep;
+
+    fn class(&self) -> usize {
+        FI_CLASS_SEP
+    }
+
+    fn header(&self, fid: fid) -> fid_ep {
+        fid_ep {
+            fid,
+            ops: Table::<E>::EP.cast_mut(),
+            cm: Table::<E>::CM.cast_mut(),
+            msg: (&raw const missing::MSG).cast_mut(),
+            rma: (&raw const missing::RMA).cast_mut(),
+            tagged: (&raw const missing::TAGGED).cast_mut(),
+            atomic: (&raw const missing::ATOMIC).cast_mut(),
+            collective: (&raw const missing::COLLECTIVE).cast_mut(),
+        }
+    }
+
+    /// Contexts that are open keep it open: `-FI_EBUSY`.
+    fn close(this: &Handle<Self>) -> Result {
+        if this.is_alias {
+            return Ok(());
+        }
+        this.scalable.pairs.iter().try_for_each(Handle::close)?;
+        let mut state = this.scalable.state();
+        let bound = (state.av.take(), state.eq.take());
+        drop(state);
+        drop(bound);
+        Ok(())
+    }
+
+    /// `fi_scalable_ep_bind`: the address vector of all contexts. A queue or a counter is
+    /// bound to those that are open.
+    fn bind(this: &Handle<Self>, other: AnyFid<'_>, flags: u64) -> Result {
+        if other.downcast::<Cq>().is_some() || other.downcast::<Cntr>().is_some() {
+            let open = this.scalable.open();
+            let mut bound = open.iter();
+            return bound.try_for_each(|context| {
+                let is_meant = context.directions() & flags != 0;
+                match is_meant {
+                    true => EndpointObject::bind(context, other, flags),
+                    false => Ok(()),
+                }
+            });
+        }
+        if E::IS_STRICT && flags != 0 {
+            return Err(Errno::EBADFLAGS);
+        }
+        let mut state = this.scalable.state();
+        match other.downcast::<Av>() {
+            Some(_) if state.av.is_some() => return Err(Errno::EINVAL),
+            Some(av) => state.av = Some(Use::of(&av)),
+            None => state.eq = Some(Use::of(&other.expect::<Eq>()?)),
+        }
+        Ok(())
+    }
+
+    unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
+        match command {
+            FI_ENABLE => {
+                let open = this.scalable.open();
+                open.iter().try_for_each(EndpointObject::enable)?;
+                Ok(0)
+            }
+            // SAFETY: fi_control(3): the argument of FI_ALIAS is a `struct fi_alias`.
+            FI_ALIAS => unsafe { control::alias(arg, |flags| Self::alias(this, flags)) },
+            FI_GETOPSFLAG | FI_SETOPSFLAG => {
+                let get = |direction| this.flags(direction).load(Ordering::Relaxed);
+                let set = |direction, asked| {
+                    this.scalable.limits.check_flags(direction, asked)?;
+                    this.flags(direction).store(asked, Ordering::Relaxed);
+                    Ok(())
+                };
+                // SAFETY: fi_control(3): the argument is a `uint64_t`.
+                unsafe { control::operation_flags(command, arg, get, set) }
+            }
+            _ => Err(Errno::ENOSYS),
+        }
+    }
+}
+
+struct Table<E>(std::marker::PhantomData<E>);
+
+impl<E: Endpoint> Table<E> {
+    const EP: *const fi_ops_ep = &fi_ops_ep {
+        size: size_of::<fi_ops_ep>(),
+        cancel: Some(cancel),
+        getopt: Some(getopt::<E>),
+        setopt: Some(setopt::<E>),
+        tx_ctx: Some(tx_ctx::<E>),
+        rx_ctx: Some(rx_ctx::<E>),
+        rx_size_left: missing::slot(),
+        tx_size_left: missing::slot(),
+        export_xpu: missing::slot(),
+    };
+
+    const CM: *const fi_ops_cm = &fi_ops_cm {
+        getname: Some(getname::<E>),
+        ..missing::CM
+    };
+}
+
+unsafe extern "C" fn tx_ctx<E: Endpoint>(
+    sep: *mut fid_ep,
+    index: c_int,
+    attr: *mut fi_tx_attr,
+    tx_ep: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the table belongs to scalable endpoints of `E`; `attr` is null or valid.
+    unsafe {
+        let sep = Handle::<ScalableObject<E>>::from_c(sep);
+        let inherited = sep.tx_flags.load(Ordering::Relaxed);
+        let mut opening = Opening::of(&sep.scalable.info, inherited);
+        let made = match attr.as_mut() {
+            None => Ok(()),
+            Some(attr) => sep.scalable.transmits_as(&info::tx_attr(attr)).map(|tx| {
+                info::fill_tx(attr, &tx);
+                opening.inject_size = tx.inject_size;
+                opening.op_flags = tx.op_flags;
+            }),
+        };
+        let open =
+            |()| ScalableObject::open_context(&sep, Side::Transmit, index, &opening, context);
+        deliver(tx_ep, made.and_then(open))
+    }
+}
+
+unsafe extern "C" fn rx_ctx<E: Endpoint>(
+    sep: *mut fid_ep,
+    index: c_int,
+    attr: *mut fi_rx_attr,
+    rx_ep: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: as in `tx_ctx`.
+    unsafe {
+        let sep = Handle::<ScalableObject<E>>::from_c(sep);
+        let inherited = sep.rx_flags.load(Ordering::Relaxed);
+        let mut opening = Opening::of(&sep.scalable.info, inherited);
+        let made = match attr.as_mut() {
+            None => Ok(()),
+            Some(attr) => sep.scalable.receives_as(&info::rx_attr(attr)).map(|rx| {
+                info::fill_rx(attr, &rx);
+                opening.op_flags = rx.op_flags;
+            }),
+        };
+        let open = |()| ScalableObject::open_context(&sep, Side::Receive, index, &opening, context);
+        deliver(rx_ep, made.and_then(open))
+    }
+}
+
+/// Operations belong to contexts.
+unsafe extern "C" fn cancel(_: fid_t, _: *mut c_void) -> isize {
+    Errno::EINVAL.to_c() as isize
+}
+
+unsafe extern "C" fn getopt<E: Endpoint>(
+    fid: fid_t,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    length: *mut usize,
+) -> c_int {
+    // SAFETY: as in `tx_ctx`; `value` has room for `*length` bytes.
+    status(unsafe {
+        options::get(level, value, length, || {
+            let sep = Handle::<ScalableObject<E>>::borrow(fid.cast());
+            sep.scalable.pair(0)?.option(name)
+        })
+    })
+}
+
+unsafe extern "C" fn setopt<E: Endpoint>(
+    fid: fid_t,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    length: usize,
+) -> c_int {
+    // SAFETY: as in `tx_ctx`; `value` points to `length` bytes.
+    status(unsafe {
+        options::decode(level, name, value, length).and_then(|value: OptionValue| {
+            let sep = Handle::<ScalableObject<E>>::borrow(fid.cast());
+            let mut pairs = sep.scalable.pairs.iter();
+            pairs.try_for_each(|pair| pair.opened.endpoint.set_option(name, value))
+        })
+    })
+}
+
+unsafe extern "C" fn getname<E: Endpoint>(fid: fid_t, name: *mut c_void, len: *mut usize) -> c_int {
+    // SAFETY: as in `tx_ctx`, with room for `*len` bytes.
+    status(unsafe {
+        let sep = Handle::<ScalableObject<E>>::borrow(fid.cast());
+        cm::give_name(sep.scalable.name(), name, len)
+    })
+}
