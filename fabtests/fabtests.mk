@@ -18,7 +18,7 @@ KNOWN ?= fabtests/known/c-library-2.x
 
 # What needs no network: for the shm provider.
 LOCAL = $(WITHIN) absent allocation calls collective crowd deserted forks killed killed_connecting openshmem peer_srx \
-	process sleepers watchers
+	process sep sleepers watchers
 # What has large data, once more where processes do not read one another's memory.
 LARGE = crowd killed match message rma simulation
 # And one process only: for the loopback provider.

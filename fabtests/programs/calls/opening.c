@@ -206,7 +206,7 @@ ROW(BOTH, "fi_domain/stx-context-bind-eq", "fi_endpoint(3)", REFUSED, ({
 	OK(fi_close(&opened_stx->fid));
 	ret;
     }))
-ROW(BOTH, "fi_domain/scalable-endpoint", "fi_endpoint(3)", REFUSED,
+COMPARED(BOTH, "fi_domain/scalable-endpoint",
     fi_scalable_ep(domain(), info(), &opened_ep, NULL))
 ROW(BOTH, "fi_domain/query-unknown-operation", "fi_atomic(3)",
     -FI_EOPNOTSUPP, ({

@@ -110,6 +110,7 @@ unsafe fn key(key: *const u8, len: usize) -> Option<Vec<u8>> {
     (!key.is_null()).then(|| unsafe { super::bytes(key.cast(), len) }.to_vec())
 }
 
+/// Reads the attributes of a transmit context.
 pub fn tx_attr(attr: &fi_tx_attr) -> TxAttr {
     TxAttr {
         caps: attr.caps,
@@ -355,6 +356,7 @@ fn c_text(text: &Option<String>) -> Result<*mut c_char> {
     Ok(copy(&bytes)?.cast())
 }
 
+/// Writes the attributes of a transmit context.
 pub fn fill_tx(to: &mut fi_tx_attr, from: &TxAttr) {
     to.caps = from.caps;
     to.mode = from.mode;
@@ -368,6 +370,7 @@ pub fn fill_tx(to: &mut fi_tx_attr, from: &TxAttr) {
     to.tclass = from.tclass;
 }
 
+/// Writes the attributes of a receive context.
 pub fn fill_rx(to: &mut fi_rx_attr, from: &RxAttr) {
     to.caps = from.caps;
     to.mode = from.mode;

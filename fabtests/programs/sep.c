@@ -1,0 +1,716 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR MIT */
+/* Scalable endpoints (fi_endpoint(3), SCALABLE ENDPOINTS): contexts of each direction behind
+ * one address, which peers name by fi_rx_addr(3). All sides are in one process. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "pattern.h"
+#include "peer.h"
+#include "transfer.h"
+#include "wait.h"
+
+enum { CONTEXTS = 3, BITS = 4, MOST = 1 << 20, SIDES = 3, PENDING = 16 };
+
+/* A queue, and the completions that were read from it and not asked for. */
+struct queue {
+	struct fid_cq *fid;
+	struct ct_completion pending[PENDING];
+	int count;
+};
+
+/* A scalable endpoint with all it needs, or a plain one (contexts 0). */
+struct side {
+	int contexts;
+	struct fi_info *info;
+	struct fid_fabric *fabric;
+	struct fid_domain *domain;
+	struct fid_av *av;
+	struct fid_ep *sep, *tx[CONTEXTS], *rx[CONTEXTS];
+	struct queue txq[CONTEXTS], rxq[CONTEXTS];
+	unsigned char name[256];
+};
+
+static struct side *all[SIDES];
+static int sides;
+static unsigned char out[MOST], in[MOST];
+static struct fi_context2 tx_context[CONTEXTS], rx_context[CONTEXTS];
+
+static void several(struct fi_info *hints)
+{
+	hints->ep_attr->tx_ctx_cnt = CONTEXTS;
+	hints->ep_attr->rx_ctx_cnt = CONTEXTS;
+	hints->caps |= FI_NAMED_RX_CTX;
+}
+
+static struct fid_cq *open_queue(struct side *side)
+{
+	struct fi_cq_attr attr = { .format = FI_CQ_FORMAT_TAGGED };
+	struct fid_cq *cq;
+
+	OK(fi_cq_open(side->domain, &attr, &cq, NULL));
+	return cq;
+}
+
+static void open_objects(struct side *side, int contexts, uint64_t caps)
+{
+	struct ct_spec spec = { .caps = caps, .hint = contexts ? several : NULL };
+	struct fi_av_attr attr = { .rx_ctx_bits = BITS };
+
+	memset(side, 0, sizeof(*side));
+	side->contexts = contexts;
+	side->info = ct_getinfo(&spec);
+	OK(fi_fabric(side->info->fabric_attr, &side->fabric, NULL));
+	OK(fi_domain(side->fabric, side->info, &side->domain, NULL));
+	OK(fi_av_open(side->domain, &attr, &side->av, NULL));
+	for (int i = 0; i < (contexts ? contexts : 1); i++) {
+		side->txq[i].fid = open_queue(side);
+		side->rxq[i].fid = open_queue(side);
+	}
+}
+
+static void open_tx(struct side *side, int i)
+{
+	OK(fi_tx_context(side->sep, i, NULL, &side->tx[i], NULL));
+	OK(fi_ep_bind(side->tx[i], &side->txq[i].fid->fid, FI_TRANSMIT));
+	OK(fi_enable(side->tx[i]));
+}
+
+static void open_rx(struct side *side, int i)
+{
+	OK(fi_rx_context(side->sep, i, NULL, &side->rx[i], NULL));
+	OK(fi_ep_bind(side->rx[i], &side->rxq[i].fid->fid, FI_RECV));
+	OK(fi_enable(side->rx[i]));
+}
+
+static void open_scalable(struct side *side, uint64_t caps)
+{
+	open_objects(side, CONTEXTS, caps);
+	OK(fi_scalable_ep(side->domain, side->info, &side->sep, NULL));
+	OK(fi_scalable_ep_bind(side->sep, &side->av->fid, 0));
+	for (int i = 0; i < CONTEXTS; i++) {
+		open_tx(side, i);
+		open_rx(side, i);
+	}
+	OK(fi_enable(side->sep));
+	ct_name(&side->sep->fid, side->name, sizeof(side->name));
+	all[sides++] = side;
+}
+
+static void open_plain(struct side *side, uint64_t caps)
+{
+	open_objects(side, 0, caps);
+	OK(fi_endpoint(side->domain, side->info, &side->tx[0], NULL));
+	OK(fi_ep_bind(side->tx[0], &side->av->fid, 0));
+	OK(fi_ep_bind(side->tx[0], &side->txq[0].fid->fid, FI_TRANSMIT));
+	OK(fi_ep_bind(side->tx[0], &side->rxq[0].fid->fid, FI_RECV));
+	OK(fi_enable(side->tx[0]));
+	side->rx[0] = side->tx[0];
+	ct_name(&side->tx[0]->fid, side->name, sizeof(side->name));
+	all[sides++] = side;
+}
+
+static void close_objects(struct side *side)
+{
+	for (int i = 0; i < (side->contexts ? side->contexts : 1); i++) {
+		OK(fi_close(&side->txq[i].fid->fid));
+		OK(fi_close(&side->rxq[i].fid->fid));
+	}
+	OK(fi_close(&side->av->fid));
+	OK(fi_close(&side->domain->fid));
+	OK(fi_close(&side->fabric->fid));
+	fi_freeinfo(side->info);
+}
+
+static void close_side(struct side *side)
+{
+	if (side->contexts) {
+		for (int i = 0; i < side->contexts; i++) {
+			OK(fi_close(&side->tx[i]->fid));
+			OK(fi_close(&side->rx[i]->fid));
+		}
+		OK(fi_close(&side->sep->fid));
+	} else {
+		OK(fi_close(&side->tx[0]->fid));
+	}
+	close_objects(side);
+	for (int i = 0; i < sides; i++)
+		if (all[i] == side)
+			all[i] = all[--sides];
+}
+
+static fi_addr_t insert(struct side *side, const struct side *other)
+{
+	fi_addr_t number;
+
+	EXPECT(fi_av_insert(side->av, other->name, 1, &number, 0, NULL), 1);
+	return number;
+}
+
+/* Reads what is in a queue. */
+static void pull(struct queue *queue)
+{
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry error = { 0 };
+	struct ct_completion done = { .src = FI_ADDR_NOTAVAIL };
+	ssize_t ret = fi_cq_readfrom(queue->fid, &entry, 1, &done.src);
+
+	if (ret == -FI_EAGAIN)
+		return;
+	REQUIRE(queue->count < PENDING);
+	if (ret == -FI_EAVAIL) {
+		EXPECT(fi_cq_readerr(queue->fid, &error, 0), 1);
+		done.context = error.op_context;
+		done.err = error.err;
+	} else {
+		EXPECT(ret, 1);
+		done.context = entry.op_context;
+		done.len = entry.len;
+		done.tag = entry.tag;
+	}
+	queue->pending[queue->count++] = done;
+}
+
+static void drive(void)
+{
+	for (int s = 0; s < sides; s++) {
+		int count = all[s]->contexts ? all[s]->contexts : 1;
+
+		for (int i = 0; i < count; i++) {
+			pull(&all[s]->txq[i]);
+			pull(&all[s]->rxq[i]);
+		}
+	}
+}
+
+static struct ct_completion next(struct queue *queue)
+{
+	double until = ct_now() + ct_patience();
+	struct ct_completion first;
+
+	while (!queue->count) {
+		REQUIRE(ct_now() < until);
+		drive();
+	}
+	first = queue->pending[0];
+	memmove(queue->pending, queue->pending + 1,
+		--queue->count * sizeof(first));
+	return first;
+}
+
+static struct ct_completion done(struct queue *queue, void *context)
+{
+	struct ct_completion completion;
+
+	/* One without a context is that of a message which nobody waits for. */
+	do
+		completion = next(queue);
+	while (!completion.err && !completion.context);
+	if (completion.err)
+		ct_fail(__FILE__, __LINE__, "a completion with error %s",
+			fi_strerror(completion.err));
+	REQUIRE(completion.context == context);
+	return completion;
+}
+
+static bool nothing_is_left(void)
+{
+	for (int i = 0; i < 200; i++)
+		drive();
+	for (int s = 0; s < sides; s++)
+		for (int i = 0; i < CONTEXTS; i++)
+			if (all[s]->txq[i].count || all[s]->rxq[i].count)
+				return false;
+	return true;
+}
+
+#define TRY(call)							\
+	do {								\
+		double until_ = ct_now() + ct_patience();		\
+		ssize_t ret_;						\
+									\
+		while ((ret_ = (call)) == -FI_EAGAIN) {			\
+			REQUIRE(ct_now() < until_);			\
+			drive();					\
+		}							\
+		OK(ret_);						\
+	} while (0)
+
+static void fill(size_t len, int seed)
+{
+	for (size_t i = 0; i < len; i++)
+		out[i] = (unsigned char)(i * 31 + seed);
+	memset(in, 0, len);
+}
+
+/* A message from context i of one side to context j of the other. */
+static void message(struct side *from, int i, struct side *to, int j,
+		    fi_addr_t addr, fi_addr_t source, size_t len, bool expected,
+		    bool tagged)
+{
+	struct ct_completion got;
+	struct fid_ep *rx = to->rx[j];
+
+	fill(len, i * 16 + j + (int)len);
+	for (int step = 0; step < 2; step++) {
+		if ((step == 0) == expected) {
+			if (tagged)
+				OK(fi_trecv(rx, in, len, NULL, FI_ADDR_UNSPEC, 7,
+					    0, &rx_context[j]));
+			else
+				OK(fi_recv(rx, in, len, NULL, FI_ADDR_UNSPEC,
+					   &rx_context[j]));
+		} else if (tagged) {
+			TRY(fi_tsend(from->tx[i], out, len, NULL, addr, 7,
+				     &tx_context[i]));
+		} else {
+			TRY(fi_send(from->tx[i], out, len, NULL, addr,
+				    &tx_context[i]));
+		}
+	}
+	got = done(&to->rxq[j], &rx_context[j]);
+	REQUIRE(got.len == len && got.src == source);
+	done(&from->txq[i], &tx_context[i]);
+	REQUIRE(!memcmp(out, in, len));
+}
+
+static void all_pairs_of_contexts(void)
+{
+	static const size_t sizes[] = { 8, 5000, MOST };
+	struct side a, b;
+	fi_addr_t to, back;
+
+	open_scalable(&a, FI_MSG | FI_TAGGED | FI_SOURCE);
+	open_scalable(&b, FI_MSG | FI_TAGGED | FI_SOURCE);
+	to = insert(&a, &b);
+	back = insert(&b, &a);
+	for (int i = 0; i < CONTEXTS; i++)
+		for (int j = 0; j < CONTEXTS; j++)
+			for (int s = 0; s < 3; s++)
+				for (int k = 0; k < 4; k++) {
+					message(&a, i, &b, j,
+						fi_rx_addr(to, j, BITS), back,
+						sizes[s], k & 1, k & 2);
+					message(&b, j, &a, i,
+						fi_rx_addr(back, i, BITS), to,
+						sizes[s], k & 1, k & 2);
+				}
+	REQUIRE(nothing_is_left());
+	close_side(&a);
+	close_side(&b);
+}
+
+static void contexts_of_one_endpoint(void)
+{
+	struct side a;
+	fi_addr_t itself;
+
+	open_scalable(&a, FI_MSG | FI_TAGGED | FI_SOURCE);
+	itself = insert(&a, &a);
+	for (int i = 0; i < CONTEXTS; i++)
+		for (int j = 0; j < CONTEXTS; j++)
+			message(&a, i, &a, j, fi_rx_addr(itself, j, BITS), itself,
+				8, j & 1, i & 1);
+	REQUIRE(nothing_is_left());
+	close_side(&a);
+}
+
+/* A receive that names a peer takes messages of all its contexts, and of nobody else. */
+static void directed_receives(void)
+{
+	const uint64_t caps = FI_TAGGED | FI_SOURCE | FI_DIRECTED_RECV;
+	struct side a, b, c;
+	fi_addr_t to_b, at_a, at_c;
+	struct ct_completion got;
+	uint64_t word[2] = { 0 };
+
+	open_scalable(&a, caps);
+	open_scalable(&b, caps);
+	open_scalable(&c, caps);
+	at_a = insert(&b, &a);
+	at_c = insert(&b, &c);
+	for (int named = 0; named < 2; named++) {
+		for (int i = 0; i < CONTEXTS; i++) {
+			fi_addr_t from = named ? fi_rx_addr(at_a, 1, BITS) : at_a;
+			uint64_t one = 1 + i, other = 100 + i;
+
+			to_b = insert(&c, &b);
+			OK(fi_trecv(b.rx[2], &word[0], 8, NULL, from, 7, 0,
+				    &rx_context[0]));
+			OK(fi_trecv(b.rx[2], &word[1], 8, NULL, at_c, 7, 0,
+				    &rx_context[1]));
+			TRY(fi_tsend(c.tx[i], &other, 8, NULL,
+				     fi_rx_addr(to_b, 2, BITS), 7, &tx_context[0]));
+			got = done(&b.rxq[2], &rx_context[1]);
+			REQUIRE(got.src == at_c && word[1] == other);
+			done(&c.txq[i], &tx_context[0]);
+			to_b = insert(&a, &b);
+			TRY(fi_tsend(a.tx[i], &one, 8, NULL,
+				     fi_rx_addr(to_b, 2, BITS), 7, &tx_context[0]));
+			got = done(&b.rxq[2], &rx_context[0]);
+			REQUIRE(got.src == at_a && word[0] == one);
+			done(&a.txq[i], &tx_context[0]);
+		}
+	}
+	REQUIRE(nothing_is_left());
+	close_side(&a);
+	close_side(&b);
+	close_side(&c);
+}
+
+enum { WRONG = 3 };
+
+/* Messages to what is not there, which nobody may get: each ends with an error of the call, or of
+ * its completion. */
+static void end_with_errors(struct side *from, const fi_addr_t wrong[WRONG])
+{
+	double until = ct_now() + ct_patience();
+	bool is_posted[WRONG];
+	ssize_t ret;
+
+	for (int i = 0; i < WRONG; i++) {
+		while ((ret = fi_tsend(from->tx[i], out, 8, NULL, wrong[i], 7,
+				       &tx_context[i])) == -FI_EAGAIN) {
+			REQUIRE(ct_now() < until);
+			drive();
+		}
+		is_posted[i] = !ret;
+	}
+	for (int i = 0; i < WRONG; i++)
+		REQUIRE(!is_posted[i] || next(&from->txq[i]).err);
+}
+
+static void context_that_is_not_there(void)
+{
+	struct side a, b;
+	fi_addr_t to;
+	uint64_t word;
+
+	open_scalable(&a, FI_TAGGED | FI_SOURCE);
+	open_scalable(&b, FI_TAGGED | FI_SOURCE);
+	to = insert(&a, &b);
+	for (int j = 0; j < CONTEXTS; j++)
+		OK(fi_trecv(b.rx[j], &word, 8, NULL, FI_ADDR_UNSPEC, 7, 0,
+			    &rx_context[j]));
+	end_with_errors(&a, (fi_addr_t[WRONG]) {
+		fi_rx_addr(to, CONTEXTS, BITS), fi_rx_addr(to, 15, BITS),
+		/* The number of an address that is not in the vector. */
+		fi_rx_addr(to + 1, 1, BITS),
+	});
+	REQUIRE(nothing_is_left());
+	close_side(&a);
+	close_side(&b);
+}
+
+static void with_a_plain_endpoint(void)
+{
+	struct side a, plain;
+	fi_addr_t to_plain, to_a;
+	uint64_t word;
+
+	open_scalable(&a, FI_TAGGED | FI_SOURCE | FI_MSG);
+	open_plain(&plain, FI_TAGGED | FI_SOURCE | FI_MSG);
+	to_plain = insert(&a, &plain);
+	to_a = insert(&plain, &a);
+	for (int round = 0; round < 3; round++) {
+		for (int i = CONTEXTS; i--;) {
+			message(&a, i, &plain, 0, to_plain, to_a, 8, true, true);
+			message(&a, i, &plain, 0, to_plain, to_a, MOST, false, true);
+			/* Its answer goes to the first context, whichever has sent. */
+			message(&plain, 0, &a, 0, to_a, to_plain, 8, true, true);
+			/* And it reaches the others by their index. */
+			message(&plain, 0, &a, i, fi_rx_addr(to_a, i, BITS),
+				to_plain, 8, false, true);
+		}
+	}
+	OK(fi_trecv(plain.rx[0], &word, 8, NULL, FI_ADDR_UNSPEC, 7, 0, &rx_context[0]));
+	end_with_errors(&a, (fi_addr_t[WRONG]) {
+		fi_rx_addr(to_plain, 1, BITS), fi_rx_addr(to_plain, 2, BITS),
+		fi_rx_addr(to_plain, 1, BITS),
+	});
+	REQUIRE(nothing_is_left());
+	close_side(&plain);
+	close_side(&a);
+}
+
+/* What peers do to the memory of the domain is the same whichever context they name. */
+static void remote_access(void)
+{
+	struct side a, b;
+	struct fid_mr *mr;
+	fi_addr_t to;
+	uint64_t key, base;
+
+	open_scalable(&a, FI_RMA | FI_MSG);
+	open_scalable(&b, FI_RMA | FI_MSG);
+	to = insert(&a, &b);
+	OK(fi_mr_reg(b.domain, in, MOST, FI_REMOTE_WRITE | FI_REMOTE_READ, 0, 3, 0,
+		     &mr, NULL));
+	key = fi_mr_key(mr);
+	base = b.info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uintptr_t)in : 0;
+	for (int i = 0; i < CONTEXTS; i++) {
+		fill(MOST, i);
+		TRY(fi_write(a.tx[i], out, MOST, NULL,
+			     fi_rx_addr(to, CONTEXTS - 1 - i, BITS), base, key,
+			     &tx_context[i]));
+		done(&a.txq[i], &tx_context[i]);
+		memset(out, 0, MOST);
+		TRY(fi_read(a.tx[i], out, MOST, NULL, fi_rx_addr(to, i, BITS), base,
+			    key, &tx_context[i]));
+		done(&a.txq[i], &tx_context[i]);
+		REQUIRE(!memcmp(out, in, MOST) && out[2] == (unsigned char)(62 + i));
+	}
+	OK(fi_close(&mr->fid));
+	close_side(&a);
+	close_side(&b);
+}
+
+static void counters_and_selective_completion(void)
+{
+	struct fi_cntr_attr attr = { .wait_obj = FI_WAIT_NONE };
+	struct fid_cntr *sent, *received;
+	struct side a, b;
+	double until = ct_now() + ct_patience();
+	fi_addr_t to;
+	uint64_t word;
+
+	open_scalable(&a, FI_MSG);
+	open_scalable(&b, FI_MSG);
+	to = insert(&a, &b);
+	OK(fi_close(&a.tx[1]->fid));
+	OK(fi_close(&b.rx[1]->fid));
+	OK(fi_cntr_open(a.domain, &attr, &sent, NULL));
+	OK(fi_cntr_open(b.domain, &attr, &received, NULL));
+	OK(fi_tx_context(a.sep, 1, NULL, &a.tx[1], NULL));
+	OK(fi_ep_bind(a.tx[1], &a.txq[1].fid->fid,
+		      FI_TRANSMIT | FI_SELECTIVE_COMPLETION));
+	OK(fi_ep_bind(a.tx[1], &sent->fid, FI_SEND));
+	OK(fi_enable(a.tx[1]));
+	OK(fi_rx_context(b.sep, 1, NULL, &b.rx[1], NULL));
+	OK(fi_ep_bind(b.rx[1], &b.rxq[1].fid->fid,
+		      FI_RECV | FI_SELECTIVE_COMPLETION));
+	OK(fi_ep_bind(b.rx[1], &received->fid, FI_RECV));
+	OK(fi_enable(b.rx[1]));
+	OK(fi_recv(b.rx[1], &word, 8, NULL, FI_ADDR_UNSPEC, NULL));
+	TRY(fi_send(a.tx[1], out, 8, NULL, fi_rx_addr(to, 1, BITS), NULL));
+	while (fi_cntr_read(sent) < 1 || fi_cntr_read(received) < 1) {
+		REQUIRE(ct_now() < until);
+		drive();
+	}
+	REQUIRE(nothing_is_left());
+	OK(fi_close(&a.tx[1]->fid));
+	OK(fi_close(&b.rx[1]->fid));
+	OK(fi_close(&sent->fid));
+	OK(fi_close(&received->fid));
+	open_tx(&a, 1);
+	open_rx(&b, 1);
+	close_side(&a);
+	close_side(&b);
+}
+
+/* Opened twice, beyond the end, with attributes, before there is a vector. */
+static void rules(void)
+{
+	struct fi_tx_attr tx = { 0 };
+	struct fi_rx_attr rx = { 0 };
+	struct fid_ep *context, *alias = NULL;
+	unsigned char name[256];
+	struct side a;
+	size_t length;
+
+	open_objects(&a, CONTEXTS, FI_MSG);
+	OK(fi_scalable_ep(a.domain, a.info, &a.sep, NULL));
+	REQUIRE(a.sep->fid.fclass == FI_CLASS_SEP);
+	EXPECT(fi_tx_context(a.sep, CONTEXTS, NULL, &context, NULL), -FI_EINVAL);
+	EXPECT(fi_rx_context(a.sep, CONTEXTS, NULL, &context, NULL), -FI_EINVAL);
+	EXPECT(fi_tx_context(a.sep, -1, NULL, &context, NULL), -FI_EINVAL);
+	OK(fi_tx_context(a.sep, 0, NULL, &a.tx[0], &a));
+	REQUIRE(a.tx[0]->fid.fclass == FI_CLASS_TX_CTX && a.tx[0]->fid.context == &a);
+	EXPECT(fi_tx_context(a.sep, 0, NULL, &context, NULL), -FI_EBUSY);
+	OK(fi_rx_context(a.sep, 0, NULL, &a.rx[0], NULL));
+	REQUIRE(a.rx[0]->fid.fclass == FI_CLASS_RX_CTX);
+	EXPECT(fi_enable(a.tx[0]), -FI_ENOCQ);
+	OK(fi_ep_bind(a.tx[0], &a.txq[0].fid->fid, FI_TRANSMIT));
+	EXPECT(fi_enable(a.tx[0]), -FI_ENOAV);
+	EXPECT(fi_ep_bind(a.tx[0], &a.av->fid, 0), -FI_EINVAL);
+	EXPECT(fi_send(a.tx[0], out, 8, NULL, 0, NULL), -FI_EOPBADSTATE);
+	OK(fi_scalable_ep_bind(a.sep, &a.av->fid, 0));
+	EXPECT(fi_scalable_ep_bind(a.sep, &a.av->fid, 0), -FI_EINVAL);
+	EXPECT(fi_scalable_ep_bind(a.sep, &a.domain->fid, 0), -FI_EINVAL);
+	OK(fi_enable(a.tx[0]));
+	EXPECT(fi_enable(a.rx[0]), -FI_ENOCQ);
+	OK(fi_ep_bind(a.rx[0], &a.rxq[0].fid->fid, FI_RECV));
+	OK(fi_enable(a.rx[0]));
+
+	/* Each has the calls of its direction. */
+	EXPECT(fi_recv(a.tx[0], in, 8, NULL, FI_ADDR_UNSPEC, NULL), -FI_ENOSYS);
+	EXPECT(fi_send(a.rx[0], out, 8, NULL, 0, NULL), -FI_ENOSYS);
+	EXPECT(fi_write(a.rx[0], out, 8, NULL, 0, 0, 0, NULL), -FI_ENOSYS);
+	EXPECT(fi_send(a.sep, out, 8, NULL, 0, NULL), -FI_ENOSYS);
+	REQUIRE(fi_cancel(&a.sep->fid, NULL));
+
+	/* One address. */
+	ct_name(&a.sep->fid, a.name, sizeof(a.name));
+	length = sizeof(name);
+	OK(fi_getname(&a.rx[0]->fid, name, &length));
+	REQUIRE(!memcmp(name, a.name, length));
+	length = sizeof(name);
+	OK(fi_getname(&a.tx[0]->fid, name, &length));
+	REQUIRE(!memcmp(name, a.name, length));
+
+	/* Attributes of a context. */
+	tx.size = a.info->tx_attr->size + 1;
+	EXPECT(fi_tx_context(a.sep, 1, &tx, &context, NULL), -FI_ENODATA);
+	tx.size = 0;
+	tx.inject_size = 1;
+	OK(fi_tx_context(a.sep, 1, &tx, &context, NULL));
+	REQUIRE(tx.size == a.info->tx_attr->size && tx.inject_size == 1);
+	OK(fi_close(&context->fid));
+	rx.size = a.info->rx_attr->size + 1;
+	EXPECT(fi_rx_context(a.sep, 1, &rx, &context, NULL), -FI_ENODATA);
+	rx.size = 1;
+	OK(fi_rx_context(a.sep, 1, &rx, &context, NULL));
+	OK(fi_close(&context->fid));
+
+	/* Whatever uses an object keeps it open. */
+	OK(fi_ep_alias(a.tx[0], &alias, FI_TRANSMIT | FI_TRANSMIT_COMPLETE));
+	REQUIRE(alias->fid.fclass == FI_CLASS_TX_CTX);
+	EXPECT(fi_close(&a.tx[0]->fid), -FI_EBUSY);
+	OK(fi_close(&alias->fid));
+	OK(fi_ep_alias(a.sep, &alias, FI_TRANSMIT | FI_TRANSMIT_COMPLETE));
+	REQUIRE(alias->fid.fclass == FI_CLASS_SEP);
+	OK(fi_rx_context(alias, 2, NULL, &context, NULL));
+	EXPECT(fi_rx_context(a.sep, 2, NULL, &a.rx[2], NULL), -FI_EBUSY);
+	EXPECT(fi_close(&alias->fid), -FI_EBUSY);
+	OK(fi_close(&context->fid));
+	OK(fi_close(&alias->fid));
+	EXPECT(fi_close(&a.txq[0].fid->fid), -FI_EBUSY);
+	EXPECT(fi_close(&a.sep->fid), -FI_EBUSY);
+	OK(fi_close(&a.tx[0]->fid));
+	EXPECT(fi_close(&a.sep->fid), -FI_EBUSY);
+	OK(fi_close(&a.rx[0]->fid));
+	EXPECT(fi_close(&a.av->fid), -FI_EBUSY);
+	OK(fi_close(&a.sep->fid));
+	close_objects(&a);
+}
+
+/* Operations that are under way end without a word, and what is left goes on. */
+static void closing_in_any_order(void)
+{
+	struct side a, b;
+	fi_addr_t to, back;
+
+	for (int order = 0; order < 4; order++) {
+		open_scalable(&a, FI_MSG | FI_TAGGED | FI_SOURCE);
+		open_scalable(&b, FI_MSG | FI_TAGGED | FI_SOURCE);
+		to = insert(&a, &b);
+		back = insert(&b, &a);
+		message(&a, 1, &b, 1, fi_rx_addr(to, 1, BITS), back, 8, true, true);
+		/* Nobody receives this one, and nobody sends what these are for. */
+		if (order & 1)
+			TRY(fi_tsend(a.tx[1], out, MOST, NULL,
+				     fi_rx_addr(to, 1, BITS), 99, NULL));
+		OK(fi_trecv(a.rx[1], in, 8, NULL, FI_ADDR_UNSPEC, 98, 0, NULL));
+		OK(fi_recv(a.rx[1], in, 8, NULL, FI_ADDR_UNSPEC, NULL));
+		for (int i = 0; i < 20; i++)
+			drive();
+		if (order & 2) {
+			OK(fi_close(&a.rx[1]->fid));
+			message(&a, 1, &b, 0, to, back, 8, true, false);
+			OK(fi_close(&a.rxq[1].fid->fid));
+			a.rxq[1].fid = open_queue(&a);
+			open_rx(&a, 1);
+		} else {
+			OK(fi_close(&a.tx[1]->fid));
+			a.txq[1].count = 0;
+			message(&b, 0, &a, 0, back, to, 8, true, false);
+			OK(fi_close(&a.txq[1].fid->fid));
+			a.txq[1].fid = open_queue(&a);
+			open_tx(&a, 1);
+		}
+		message(&a, 0, &b, 1, fi_rx_addr(to, 1, BITS), back, 8, true, true);
+		close_side(order & 2 ? &b : &a);
+		close_side(order & 2 ? &a : &b);
+	}
+}
+
+enum { ROUNDS = 2000 };
+
+struct worker {
+	struct side *from, *to;
+	int index;
+	fi_addr_t addr;
+	int received;
+};
+
+/* One thread for a context of each direction at both ends. */
+static void *work(void *arg)
+{
+	struct worker *worker = arg;
+	struct fid_ep *tx = worker->from->tx[worker->index];
+	struct fid_ep *rx = worker->to->rx[worker->index];
+	struct fid_cq *txq = worker->from->txq[worker->index].fid;
+	struct fid_cq *rxq = worker->to->rxq[worker->index].fid;
+	struct fi_cq_tagged_entry entry;
+	uint64_t word;
+	int rounds = ct_times(ROUNDS);
+
+	for (int i = 0; i < rounds; i++) {
+		uint64_t value = (uint64_t)worker->index << 32 | i;
+		bool is_sent = false, has_come = false;
+
+		if (fi_trecv(rx, &word, 8, NULL, FI_ADDR_UNSPEC, 7, 0, NULL))
+			return NULL;
+		while (fi_tsend(tx, &value, 8, NULL, worker->addr, 7, NULL)) {
+			fi_cq_read(txq, &entry, 0);
+			fi_cq_read(rxq, &entry, 0);
+		}
+		while (!is_sent || !has_come) {
+			is_sent |= fi_cq_read(txq, &entry, 1) == 1;
+			has_come |= fi_cq_read(rxq, &entry, 1) == 1;
+		}
+		worker->received += word == value;
+	}
+	return NULL;
+}
+
+static void threads_with_contexts_of_their_own(void)
+{
+	struct worker workers[CONTEXTS];
+	pthread_t threads[CONTEXTS];
+	struct side a, b;
+	fi_addr_t to;
+
+	open_scalable(&a, FI_TAGGED);
+	open_scalable(&b, FI_TAGGED);
+	to = insert(&a, &b);
+	for (int i = 0; i < CONTEXTS; i++) {
+		workers[i] = (struct worker) {
+			.from = &a, .to = &b, .index = i,
+			.addr = fi_rx_addr(to, i, BITS),
+		};
+		REQUIRE(!pthread_create(&threads[i], NULL, work, &workers[i]));
+	}
+	for (int i = 0; i < CONTEXTS; i++) {
+		REQUIRE(!pthread_join(threads[i], NULL));
+		REQUIRE(workers[i].received == ct_times(ROUNDS));
+	}
+	close_side(&a);
+	close_side(&b);
+}
+
+static const struct ct_test tests[] = {
+	{ "all-pairs", all_pairs_of_contexts, CT_RDM },
+	{ "itself", contexts_of_one_endpoint, CT_RDM },
+	{ "directed", directed_receives, CT_RDM },
+	{ "absent-context", context_that_is_not_there, CT_RDM },
+	{ "plain-endpoint", with_a_plain_endpoint, CT_RDM },
+	{ "remote-access", remote_access, CT_RDM },
+	{ "counters", counters_and_selective_completion, CT_RDM },
+	{ "rules", rules, CT_RDM },
+	{ "closing", closing_in_any_order, CT_RDM },
+	{ "threads", threads_with_contexts_of_their_own, CT_RDM },
+};
+
+CT_MAIN(tests)
