@@ -40,6 +40,14 @@ struct Side {
     log: Log,
 }
 
+/// As `fi_close` of the counter and of the domain.
+impl Drop for Side {
+    fn drop(&mut self) {
+        self.cntr.shut();
+        self.triggers.end();
+    }
+}
+
 impl Side {
     fn new() -> Self {
         Self::with(false)
@@ -225,7 +233,6 @@ fn a_thread_begins_what_nobody_else_does_and_tries_again() {
         std::thread::yield_now();
     }
     assert_eq!(side.log(), ["1", "2"]);
-    side.triggers.end();
 }
 
 /// A thread that sleeps at a queue wakes for what another thread makes due.
