@@ -105,8 +105,7 @@ static void owner(int fd)
 	if (plan.other_user)
 		REQUIRE(!setresuid(NOBODY, NOBODY, NOBODY));
 	stay_with_socket();
-	limit("FI_TCP_LOCAL_READ_SIZE", plan.offers_nothing);
-	limit("FI_TCP_LOCAL_WRITE_SIZE", plan.offers_nothing);
+	limit("FI_TCP_LOCAL_MESSAGE_SIZE", plan.offers_nothing);
 	open_side(&side, fd, true);
 	ct_fill(side.memory.data, ROOM, 1);
 	ct_tell(fd, "r", 1);
@@ -190,8 +189,7 @@ static void begin(struct side *side, struct ct_child *child)
 		need_permission(child);
 	ct_begin(child);
 	stay_with_socket();
-	limit("FI_TCP_LOCAL_READ_SIZE", plan.reads_nothing);
-	limit("FI_TCP_LOCAL_WRITE_SIZE", plan.reads_nothing);
+	limit("FI_TCP_LOCAL_MESSAGE_SIZE", plan.reads_nothing);
 	memset(side, 0, sizeof(*side));
 	open_side(side, child->fd, false);
 	ct_hear(child->fd, &word, 1);
@@ -223,7 +221,7 @@ static bool is_bypassed(struct side *side)
 	return false;
 }
 
-/* Has the other process write: while both do, writes bypass the network. */
+/* Has the other process write, too. */
 static void be_written(struct side *side, struct ct_child *child)
 {
 	char word;
@@ -240,7 +238,7 @@ static void copied_large(void)
 	uint64_t before;
 	size_t local, remote;
 
-	plan.is_copied = plan.by_socket = true;
+	plan.is_copied = true;
 	begin(&side, &child);
 	CHECK(is_bypassed(&side), "reads");
 	local = side.peer.info->tx_attr->iov_limit;
@@ -256,7 +254,7 @@ static void copied_large(void)
 		write_all(&side, ROOM - seed, 1 + seed % local,
 			  1 + seed % remote, seed);
 	CHECK(passed() - before < ROOM, "writes");
-	/* Small transfers go through the network, among the others. */
+	/* Small ones among the rest. */
 	for (unsigned seed = 20; seed < 40; seed++) {
 		if (seed % 8 == 0)
 			be_written(&side, &child);
@@ -338,6 +336,12 @@ static void refused_there(void)
 	by_network();
 }
 
+static void by_socket(void)
+{
+	plan.by_socket = true;
+	by_network();
+}
+
 static const struct ct_test tests[] = {
 	{ "copied", copied, CT_BOTH },
 	{ "copied-large", copied_large, CT_BOTH },
@@ -345,6 +349,7 @@ static const struct ct_test tests[] = {
 	{ "another-user", another_user, CT_BOTH },
 	{ "refused-here", refused_here, CT_BOTH },
 	{ "refused-there", refused_there, CT_BOTH },
+	{ "by-socket", by_socket, CT_BOTH },
 };
 
 CT_MAIN(tests)

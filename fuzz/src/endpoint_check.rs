@@ -185,8 +185,7 @@ impl Endpoint {
             max_saved_size: 50_000,
             prefetch_rbuf_size: 4096,
             staging_sbuf_size: 4096,
-            local_read_size: 1,
-            local_write_size: 1,
+            local_message_size: 1,
             ..Params::default()
         });
         let table = Arc::new(MrTable::new(&mr::Config::default()));

@@ -146,11 +146,10 @@ fn headers() -> Vec<(Header, Vec<RmaIov>)> {
             h.payload = 8;
         }),
         with(Op::Acquaint, |h| h.op_data = 1),
-        with(Op::DirectRead, |h| h.payload = 32),
-        with(Op::DirectWrite, |h| {
+        with(Op::DirectMsg, |h| {
             h.id = 2;
-            h.rma_count = 1;
-            h.payload = 64;
+            h.size = 64;
+            h.payload = 32;
         }),
     ]
 }

@@ -30,12 +30,12 @@ pub use self::receiver::{Receiver, Record};
 use self::slot::{Direction, FAR, Slot, control, half_of, put_words};
 pub use self::slot::{Head, Next};
 use crate::barrier;
-use crate::joint::{BOARD, BOUNCE, Joint, Pace, Store};
+use crate::parts::{Inflow, Outflow, RECORD, SPACE};
 use crate::ring::{Broken, Free, Producer, lap};
 use crate::segment::Segment;
 
 /// What the first word of a segment says: that it is one, and which version.
-const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x05\x00");
+const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x06\x00");
 /// Slots each way.
 const SLOTS: usize = 256;
 /// Bytes of a slot.
@@ -44,24 +44,17 @@ const SLOT: usize = 128;
 const HEAD: usize = 32;
 /// Longest message that is in its slot.
 pub const INLINE: usize = SLOT - HEAD;
-/// Bytes of the area for longer ones.
-const AREA: usize = 2 << 20;
-/// How many of them are there from the start.
+/// Bytes of the area for longer ones, of each direction: as many as a second-level cache has, so
+/// that the lines that are filled again are not in the receiver's any more.
+const AREA: usize = 1 << 20;
+/// How many of them have memory from the start.
 const NEAR: usize = 64 << 10;
-/// Longest message for which any area is large enough: 16 KiB of data, and what a
-/// provider says of them.
+/// Longest message that goes through any area: 16 KiB of data, and what a provider says of
+/// them. Three of them have space in [`NEAR`] at a time: one that is filled, one that is taken,
+/// and one between them.
 pub const MODERATE: usize = (16 << 10) + 256;
-/// Bytes of data that are sent at once at most.
-pub const PUSHED: usize = 64 << 10;
-/// Longest message, for which [`Channel::takes`] or [`Channel::widens`] says whether it can
-/// be sent.
-pub const LONGEST: usize = PUSHED + 256;
-/// Questions of [`Channel::takes`] of which one is answered the other way than what is
-/// known says: that may change.
-const TRIAL: u32 = 127;
-/// And of which one is answered with what the peer says by then, and counts for an area
-/// that is too small.
-const HEARD: u32 = 16;
+/// Longest message that goes through one that has all of its memory.
+pub const LONGEST: usize = (64 << 10) + 256;
 /// Messages that are so long are fetched in part before they have come.
 const LONG: usize = 3 << 10;
 /// How many of their bytes: about as many lines as a processor asks for at a time.
@@ -75,8 +68,6 @@ const SOON: u64 = 4;
 const CONTROL: usize = 1024;
 /// Bytes for each side.
 const CONTROL_SIZE: usize = 512;
-/// Where in them it says what it takes to have what the other one sends ([`Pace::word`]).
-const PACE: usize = 8;
 /// And whether it sleeps.
 const SLEEP: usize = 256;
 /// Its flight word ([`onesided`](crate::onesided)), in a cache line of its own.
@@ -86,19 +77,19 @@ const REVOKED: usize = 384;
 /// How much it has acted upon of what the other side sends ([`Receiver::settle`]), in a cache
 /// line that nobody else looks at but who has to know.
 const SETTLED: usize = 448;
-/// What they share of joint copies is from here on.
-const JOINT: usize = 2048;
+/// The records of payloads in parts, of both directions, are from here on.
+const PARTS: usize = 2048;
 /// Where the slots begin.
 const RINGS: usize = 4096;
 /// Bytes of the slots of each direction.
 const RING: usize = SLOTS * SLOT;
 /// Bytes before the areas, in which all stands but bytes of longer messages.
 pub const TABLES: usize = RINGS + 2 * RING;
-/// Where the slots of joint copies begin, of which none are there from the start.
-const BOUNCES: usize = TABLES + 2 * AREA;
+/// Where the slots for parts begin, which have no memory from the start.
+const PART_SLOTS: usize = TABLES + 2 * AREA;
 /// Bytes of a segment.
-pub const SEGMENT: usize = BOUNCES + 2 * BOUNCE;
-/// What of a segment is there from the start.
+pub const SEGMENT: usize = PART_SLOTS + 2 * SPACE;
+/// What of a segment has memory from the start.
 const BACKED: [Range<usize>; 3] = [0..TABLES, near(0), near(1)];
 
 /// The beginning of the area for what a side sends.
@@ -127,10 +118,6 @@ pub struct Sender {
     /// What the other side's word said when it was last woken.
     woken: u64,
     asymmetric: bool,
-    /// What it takes to put bytes into the area, and how that is done.
-    pace: Arc<Pace>,
-    /// Questions whether messages longer than [`MODERATE`] can be sent.
-    asked: u32,
     /// The length of the last message, if there was no room for it.
     lacking: Option<usize>,
     /// Slots of all times up to which all were taken or are notices.
@@ -144,8 +131,6 @@ pub struct Space<'a> {
     len: usize,
     /// Where in the area, unless it is in the slot.
     place: Place,
-    /// How these are put there.
-    store: Store,
     /// What is told of the other direction.
     taken: u64,
 }
@@ -160,7 +145,7 @@ struct Taken {
 }
 
 impl Sender {
-    fn new(way: Direction, pace: &Arc<Pace>) -> Self {
+    fn new(way: Direction) -> Self {
         Sender {
             way,
             ring: Producer::default(),
@@ -169,8 +154,6 @@ impl Sender {
             noted: 0,
             woken: 0,
             asymmetric: false,
-            pace: pace.clone(),
-            asked: 0,
             lacking: None,
             clear: 0,
         }
@@ -253,6 +236,12 @@ impl Sender {
             let soon = self.ring.filled().wrapping_add(SOON) as usize;
             self.way.slot(soon % SLOTS).fetch_to_fill(len);
         }
+        self.finds_sleeper()
+    }
+
+    /// Whether the other side sleeps, and was not woken since it said so.
+    #[inline(always)]
+    fn finds_sleeper(&mut self) -> bool {
         barrier::light(self.asymmetric);
         let sleep = control(&self.way.taking, SLEEP).load(Ordering::Relaxed);
         sleep & ASLEEP != 0 && self.is_news(sleep)
@@ -287,14 +276,12 @@ impl Sender {
         let Some(slot) = self.ring.free_slot::<Direction>() else {
             return false;
         };
-        let Some(place) = self.area.find(len, &self.way) else {
+        let Some(place) = self.area.find(len) else {
             return false;
         };
         let Some(bytes) = self.way.area(place.offset, len) else {
             return false;
         };
-        let store = self.pace.put_in(len);
-        let bytes = bytes.past_caches(store.past_caches);
         let (first, rest) = bytes.split(if len >= LONG { AHEAD } else { len });
         fill(0, first);
         if !rest.is_empty() {
@@ -302,7 +289,6 @@ impl Sender {
             self.way.slot(slot.slot()).put_begun(lap, place.offset);
             fill(first.len(), rest);
         }
-        self.pace.are_in(store, len);
         if self.publish_far(slot, head, len, place, taken.here) {
             wake();
         }
@@ -327,36 +313,6 @@ impl Sender {
         self.publish(slot, half_of(&head), FAR)
     }
 
-    /// See [`Channel::takes`].
-    #[cold]
-    fn takes(&mut self, len: usize) -> bool {
-        self.asked = self.asked.wrapping_add(1);
-        if self.asked % HEARD == 1 {
-            let word = control(&self.way.taking, PACE).load(Ordering::Relaxed);
-            self.pace.hear(word);
-            self.area.takes(len, 1, &self.way);
-        }
-        let is_trial = self.asked.is_multiple_of(TRIAL) && self.pace.is_open(len);
-        let at_once = self.pace.sends_at_once(len);
-        if len > LONGEST || !at_once && !is_trial || !self.area.takes(len, 1, &self.way) {
-            return false;
-        }
-        match at_once {
-            // Who only waits for room asks again and again.
-            true => !is_trial || self.area.find(len, &self.way).is_none(),
-            false => {
-                self.pace.time_next();
-                true
-            }
-        }
-    }
-
-    /// See [`Channel::widens`].
-    fn widens(&mut self, len: usize) -> bool {
-        let messages = len.div_ceil(PUSHED).try_into().unwrap_or(u32::MAX);
-        self.area.takes(LONGEST, messages, &self.way)
-    }
-
     /// [`Channel::space`].
     #[inline(always)]
     fn space(
@@ -370,7 +326,6 @@ impl Sender {
                     offset: 0,
                     given: self.area.given,
                 },
-                store: Store::default(),
                 taken: taken.here,
                 sender: self,
                 slot,
@@ -392,13 +347,11 @@ impl Sender {
         if len > INLINE && self.way.area(place.offset, len).is_none() {
             return Ok(None);
         }
-        let store = self.pace.put_in(len);
         Ok(Some(Space {
             sender: self,
             slot,
             len,
             place,
-            store,
             taken: taken.here,
         }))
     }
@@ -412,7 +365,7 @@ impl Sender {
         self.hear(taken.there)?;
         for looks_again in [true, false] {
             if let Some(slot) = self.ring.free_slot::<Direction>()
-                && let Some(place) = self.area.find(len, &self.way)
+                && let Some(place) = self.area.find(len)
             {
                 self.lacking = None;
                 return Ok(Some((slot, place)));
@@ -425,13 +378,13 @@ impl Sender {
         Ok(None)
     }
 
-    /// More of the area is used, if that is possible, and of use: there may be no
-    /// slot.
+    /// See [`Channel::takes`].
     #[cold]
-    fn reach_out(&mut self) {
-        if self.ring.free_slot::<Direction>().is_some() {
-            self.area.grow(&self.way);
-        }
+    fn extend_area(&mut self, len: usize) -> bool {
+        // What is wrong with the channel shows when something is sent.
+        let _ = self.look();
+        self.area.extend(&self.way);
+        self.area.takes(len)
     }
 
     /// Looks how far the receiver is.
@@ -503,18 +456,7 @@ impl Space<'_> {
             true => Some(way.slot(self.slot.slot()).inline(self.len)),
             false => way.area(self.place.offset, self.len),
         };
-        bytes.map_or(Iov::EMPTY, |bytes| {
-            bytes.past_caches(self.store.past_caches).into()
-        })
-    }
-
-    /// Says whether these bytes are accessed remotely: where they are from may be in no
-    /// cache, so that what it takes to put them in place says nothing of messages.
-    #[inline(always)]
-    #[must_use]
-    pub fn of_access(mut self, is_access: bool) -> Self {
-        self.store.is_access = is_access;
-        self
+        bytes.map_or(Iov::EMPTY, Iov::from)
     }
 
     /// [`Space::publish`] of a notice: what does not have to wait for the messages before
@@ -537,12 +479,9 @@ impl Space<'_> {
             slot,
             len,
             place,
-            store,
             taken,
-            ..
         } = self;
         if len > INLINE {
-            sender.pace.are_in(store, len);
             return sender.publish_far(slot, head, len, place, taken);
         }
         put_words(sender.way.slot(slot.slot()), &head);
@@ -556,12 +495,11 @@ pub struct Channel {
     pub receiver: Receiver,
     /// What this side has written about its sleep.
     sleep: u64,
-    joint: Joint,
     /// 0 of who has made the segment, or 1.
     side: usize,
 }
 
-const _: () = assert!(CONTROL + 2 * CONTROL_SIZE <= JOINT && JOINT + 2 * BOARD <= RINGS);
+const _: () = assert!(CONTROL + 2 * CONTROL_SIZE <= PARTS && PARTS + 2 * RECORD <= RINGS);
 
 impl Channel {
     /// A new one, and the descriptor for the other side.
@@ -588,12 +526,10 @@ impl Channel {
     }
 
     fn new(segment: &Arc<Segment>, side: usize) -> Self {
-        let joint = Joint::new(segment, JOINT, BOUNCES, side);
         Channel {
-            sender: Sender::new(Direction::new(segment, side), &joint.own.bounce.pace),
-            receiver: Receiver::new(Direction::new(segment, 1 - side), &joint.own.bounce.pace),
+            sender: Sender::new(Direction::new(segment, side)),
+            receiver: Receiver::new(Direction::new(segment, 1 - side)),
             sleep: 0,
-            joint,
             side,
         }
     }
@@ -606,34 +542,14 @@ impl Channel {
         }
     }
 
-    /// Whether messages of this length can be sent, as soon as there is room: longer
-    /// ones than [`MODERATE`] where the area is so large, which it becomes when they
-    /// are often asked for, and while each of the two plain copies takes less than one
-    /// that the system makes; now and then, the other way round.
-    #[inline(always)]
+    /// Whether messages of so many bytes, no more than [`LONGEST`], can be sent when there is
+    /// room: those of [`MODERATE`] bytes on every channel.
+    #[inline]
     pub fn takes(&mut self, len: usize) -> bool {
-        len <= MODERATE || self.sender.takes(len)
+        self.sender.area.takes(len) || self.sender.extend_area(len)
     }
 
-    /// Whether the area is so large that what is sent in parts goes through it quickly, which
-    /// it becomes when this is asked of a few MiB together.
-    pub fn widens(&mut self, len: usize) -> bool {
-        self.sender.widens(len)
-    }
-
-    /// The area grows no more, as where there is no memory for that.
-    pub fn stays_as_it_is(&mut self) {
-        self.sender.area.stays_as_it_is();
-    }
-
-    /// Whether it is so large.
-    pub fn is_wide(&self) -> bool {
-        self.sender.area.is_large(LONGEST)
-    }
-
-    /// Room for a message of `len` bytes, for which [`Channel::takes`] or
-    /// [`Channel::widens`] says yes;
-    /// `None` if there is none now.
+    /// Room for a message of a length that [`Channel::takes`]; `None` if there is none now.
     ///
     /// # Errors
     /// The other side has broken the channel.
@@ -677,8 +593,8 @@ impl Channel {
         Ok(self.sender.is_clear())
     }
 
-    /// Sends a message that does not fit into a slot, for which [`Channel::takes`] says yes,
-    /// whose bytes `fill` puts in place from one of them on, and has `wake` wake the other
+    /// Sends a message that does not fit into a slot, of a length that [`Channel::takes`], which
+    /// `fill` puts in place from one of them on, and has `wake` wake the other
     /// side if it sleeps. The other side may fetch the first ones while the rest is
     /// put in place. `false`, and nothing has happened, if it is for [`Channel::space`].
     #[inline(always)]
@@ -700,21 +616,37 @@ impl Channel {
         self.sender.is_settled()
     }
 
+    /// How many messages the other side had taken at the last look, of all times.
+    pub fn taken_there(&self) -> u64 {
+        self.sender.ring.done()
+    }
+
     /// Slots that this side has filled, of all times.
     pub fn filled(&self) -> u64 {
         self.sender.ring.filled()
     }
 
-    /// What it takes to bring bytes from one process to the other.
-    #[inline]
-    pub fn pace(&self) -> &Pace {
-        &self.joint.own.bounce.pace
+    /// Payloads in parts that this side receives. For one user.
+    pub fn inflow(&self) -> Inflow {
+        let segment = &self.sender.way.segment;
+        Inflow::new(
+            segment,
+            PARTS + self.side * RECORD,
+            PART_SLOTS + self.side * SPACE,
+        )
     }
 
-    /// Copies that both processes make.
-    #[inline]
-    pub fn joint(&self) -> &Joint {
-        &self.joint
+    /// Payloads in parts that this side sends. For one user.
+    pub fn outflow(&self) -> Outflow {
+        let (segment, other) = (&self.sender.way.segment, 1 - self.side);
+        Outflow::new(segment, PARTS + other * RECORD, PART_SLOTS + other * SPACE)
+    }
+
+    /// What was written to the segment besides messages is to be seen: whether the other side
+    /// sleeps and is to be woken.
+    #[must_use]
+    pub fn must_wake(&mut self) -> bool {
+        self.sender.finds_sleeper()
     }
 
     /// The words of what this side copies to and from the other one's memory.
@@ -747,11 +679,7 @@ impl Channel {
     /// before is seen, and what comes first then wakes it.
     pub fn sleep(&mut self) {
         let starved = match self.sender.lacking.is_some() {
-            // The receiver has more to do when it does something.
-            true => {
-                self.sender.reach_out();
-                STARVED
-            }
+            true => STARVED,
             false => 0,
         };
         let nap = (self.sleep & !(NAP - 1)) + NAP;

@@ -1,258 +1,142 @@
-//! Copies from the memory of peers' processes: who is to have the bytes makes
-//! them, as [`Errand`](prov_message::Errand)s without the lane's lock, since a page
-//! of the peer's memory may be anywhere. The peer's process helps with the largest.
+//! Payloads of announced messages (rendezvous), which the receiver fetches.
+//!
+//! While sender and receiver both make progress, a payload of more than one part goes in
+//! [`parts`](crate::parts) through memory that they share. The receiver copies the first part
+//! from the sender's memory by itself (process_vm_readv(2)). If the sender has begun by then,
+//! the others are taken as they come; if it has not, or lets the receiver wait, the receiver
+//! copies the rest with one call. Where the system does not let it read the sender's memory,
+//! all goes in parts.
+//!
+//! A copy by the receiver is an [`Errand`](prov_message::Errand), done without the lane's
+//! lock, since a page of the sender's memory may be anywhere. Parts are copied under the lock,
+//! one of each link in a turn.
 
 mod copying;
-mod helping;
-mod joined;
 mod lane;
 mod queue;
 mod transfer;
 
 use std::collections::VecDeque;
 
-use prov_base::errno::Result;
 use prov_message::{EpKey, Target, Transport};
 use prov_util::mr::MrTable;
 
-pub use self::copying::{Copying, Work};
-use self::helping::Helpers;
-pub use self::helping::{Helping, Offer, Source};
-pub use self::joined::LEAST;
-pub use self::lane::{Back, Copies};
-pub use self::queue::{Batch, Transfers};
+pub use self::copying::Copying;
+pub use self::lane::{Copies, Pulls};
+pub use self::queue::Transfers;
 pub use self::transfer::{Goal, Transfer};
-use crate::joint::Board;
-use crate::process::OtherProcess;
+use crate::parts::Outflow;
 
-/// Bytes that are copied at once: meanwhile, the peer may wait for an answer.
-const BYTES_PER_TURN: usize = 1 << 20;
-/// Bytes after which there is time for another copy.
+/// Longest copy, in bytes, after which the same thread may make another one before it looks
+/// for messages.
 const SHORT: usize = 64 << 10;
+/// Turns in which no peer asks for parts, before the links without offers are sorted out.
+const VAIN_TURNS: u32 = 64;
 
-/// Whose turn it is.
-enum Due<T: Transport> {
-    Link(T::Link),
-    /// A copy that the peer helps with, and has begun.
-    GoesOn(Box<Copying<T>>),
-}
-
-/// The copies of a lane: whose turn it is, and what they are made with.
+/// The transfers of a lane: whose turn it is, and what its peers may ask for.
 pub struct Copier<T: Transport> {
-    turns: VecDeque<Due<T>>,
-    /// Those of peers that this side helps with.
-    helpers: Helpers<T>,
+    /// Links with a transfer that is to begin.
+    turns: VecDeque<T::Link>,
+    /// Links with one of which the receiver copies the rest by itself.
+    rests: VecDeque<T::Link>,
+    /// Links with one that comes in parts.
+    open: Vec<T::Link>,
+    /// Links whose peers may ask for parts of what they were offered.
+    offering: Vec<Offering<T>>,
+    /// Links that have offered something before.
+    parked: Vec<Offering<T>>,
+    vain_turns: u32,
     /// Whether there is nothing to be done.
     is_idle: bool,
-    /// Whether it is the peers' turn to be helped: a copy was made since.
-    owes_help: bool,
-    /// None while something is copied.
+    /// Registered memory; `None` while an errand has it.
     target: Option<Target>,
-    /// The endpoint for which that is.
+    /// The endpoint that the errand under way is for.
     ep: Option<EpKey>,
-    /// Room for the list of what is copied.
-    spare: Vec<Transfer<T>>,
+}
+
+/// A link whose peer may ask for parts.
+struct Offering<T: Transport> {
+    link: T::Link,
+    outflow: Box<Outflow>,
 }
 
 impl<T: Transport> Copier<T> {
-    /// Into memory that is registered in this table, and any of the
-    /// application's. Without a table, nothing is ever copied.
+    /// For places in memory that is registered in this table, and any of the application's.
+    /// Without a table, nothing is ever transferred.
     pub fn new(memory: Option<&MrTable>) -> Self {
         Copier {
             turns: VecDeque::new(),
-            helpers: Helpers::new(memory),
+            rests: VecDeque::new(),
+            open: Vec::new(),
+            offering: Vec::new(),
+            parked: Vec::new(),
+            vain_turns: 0,
             is_idle: true,
-            owes_help: false,
             target: memory.map(Target::new),
             ep: None,
-            spare: Vec::new(),
         }
     }
 
-    /// Whether nothing waits for its turn, and no peer may be helped.
+    /// Whether no transfer waits or is under way, and no peer may ask for parts.
     #[inline(always)]
     pub fn is_idle(&self) -> bool {
         self.is_idle
     }
 
-    /// Whether nothing waits for its turn.
-    pub fn is_empty(&self) -> bool {
-        self.turns.is_empty()
+    /// Whether the receiver has to copy something by itself.
+    pub fn has_turns(&self) -> bool {
+        !self.turns.is_empty() || !self.rests.is_empty()
     }
 
     fn note(&mut self) {
-        self.is_idle = self.turns.is_empty() && self.helpers.is_empty();
+        self.is_idle = self.turns.is_empty()
+            && self.rests.is_empty()
+            && self.open.is_empty()
+            && self.offering.is_empty();
     }
 
-    /// A link has something to be copied.
+    /// A link has a transfer that is to begin.
     pub fn add(&mut self, link: T::Link) {
-        self.turns.push_back(Due::Link(link));
+        self.turns.push_back(link);
         self.note();
     }
 
-    /// The peer of a link is offered something of [`LEAST`] bytes or more: it may
-    /// be helped to copy that.
-    pub fn may_help(&mut self, link: T::Link) {
-        self.helpers.add(link);
-        self.note();
-    }
-
-    /// A link has ended: what is copied for it is not wanted any more.
-    pub fn link_ended(&mut self, link: T::Link) {
-        self.helpers.link_ended(link);
-        for due in &mut self.turns {
-            if let Due::GoesOn(copying) = due
-                && copying.link == link
-            {
-                copying.give_up();
-            }
+    /// The peer of a link is offered something, and may ask for parts of it. `outflow` makes
+    /// the link's end of these, once.
+    pub fn offers(&mut self, link: T::Link, outflow: impl FnOnce() -> Option<Outflow>) {
+        if self.offering.iter().any(|one| one.link == link) {
+            return;
         }
-        self.note();
-    }
-
-    /// Whether something is being copied for an endpoint.
-    pub fn is_at_work_for(&self, ep: EpKey) -> bool {
-        let goes_on = |due: &Due<T>| matches!(due, Due::GoesOn(copying) if copying.ep == ep);
-        self.ep == Some(ep) || self.helpers.is_at_work_for(ep) || self.turns.iter().any(goes_on)
-    }
-
-    /// The next copy. `take` has the endpoint of a link, the peer's memory, and
-    /// what is to be copied ([`Transfers::take`]), if there still is something.
-    #[cold]
-    pub fn next(
-        &mut self,
-        mut take: impl FnMut(T::Link, &mut Batch<T>) -> Option<(EpKey, OtherProcess)>,
-    ) -> Option<Box<Copying<T>>> {
-        let target = self.target.take()?;
-        let mut batch = Batch {
-            transfers: std::mem::take(&mut self.spare),
-            meeting: None,
-            pace: None,
+        let parked = self.parked.iter().position(|one| one.link == link);
+        let offering = match parked {
+            Some(at) => Some(self.parked.swap_remove(at)),
+            None => outflow().map(|outflow| Offering {
+                link,
+                outflow: Box::new(outflow),
+            }),
         };
-        while let Some(due) = self.turns.pop_front() {
-            let copying = match due {
-                Due::GoesOn(copying) => {
-                    self.spare = batch.transfers;
-                    copying
-                }
-                Due::Link(link) => {
-                    let Some((ep, memory)) = take(link, &mut batch) else {
-                        continue;
-                    };
-                    Box::new(Copying {
-                        link,
-                        ep,
-                        batch,
-                        memory,
-                        target: None,
-                        outcome: Ok(()),
-                        is_only: true,
-                    })
-                }
-            };
-            return Some(self.lend(target, copying));
-        }
-        (self.target, self.spare) = (Some(target), batch.transfers);
+        self.offering.extend(offering);
         self.note();
-        None
     }
 
-    /// The next of the copies that have begun, where none may begin.
-    #[cold]
-    pub fn next_begun(&mut self) -> Option<Box<Copying<T>>> {
-        let is_begun = |due: &Due<T>| matches!(due, Due::GoesOn(_));
-        let begun = self.turns.iter().position(is_begun)?;
-        let target = self.target.take()?;
-        match self.turns.remove(begun) {
-            Some(Due::GoesOn(copying)) => Some(self.lend(target, copying)),
-            _ => None,
-        }
-    }
-
-    fn lend(&mut self, target: Target, mut copying: Box<Copying<T>>) -> Box<Copying<T>> {
-        copying.target = Some(target);
-        copying.is_only = self.turns.is_empty();
-        self.ep = Some(copying.ep);
+    /// A link has ended, and with it all of its transfers.
+    pub fn link_ended(&mut self, link: T::Link) {
+        self.turns.retain(|other| *other != link);
+        self.rests.retain(|other| *other != link);
+        self.open.retain(|other| *other != link);
+        self.offering.retain(|other| other.link != link);
+        self.parked.retain(|other| other.link != link);
         self.note();
-        copying
     }
 
-    /// Copies have been made as far as this turn goes, or not: what is copied, and
-    /// how it went; `None` where that goes on before anything else of the link.
-    /// `waiting` are the link's, if that is there, to which those go back that are
-    /// to be tried one by one.
-    pub fn back(
-        &mut self,
-        mut copying: Box<Copying<T>>,
-        waiting: Option<&mut Transfers<T>>,
-    ) -> Option<(Vec<Transfer<T>>, Result)> {
-        self.target = copying.target.take();
-        self.ep = None;
-        self.owes_help = !self.helpers.is_empty();
-        if copying.is_open() {
-            if waiting.is_none() {
-                copying.give_up();
-            }
-            self.turns.push_back(Due::GoesOn(copying));
-            self.note();
-            return None;
-        }
-        let Copying { batch, outcome, .. } = *copying;
-        let Batch {
-            mut transfers,
-            meeting,
-            ..
-        } = batch;
-        if let Some(waiting) = waiting {
-            if meeting.is_some() {
-                waiting.meeting = meeting;
-            }
-            if outcome.is_err() && transfers.len() > 1 {
-                waiting.put_all_back(&mut transfers);
-                return Some((transfers, Ok(())));
-            }
-        }
-        Some((transfers, outcome))
+    /// Whether an errand is at memory of an endpoint's operations.
+    pub fn is_at_work_for(&self, ep: EpKey) -> bool {
+        self.ep == Some(ep)
     }
 
-    /// Help for a peer that has asked for some. `board` is where a link's does,
-    /// `has_offers` whether there is something left that it may ask for, and `offer`
-    /// what that is.
-    #[cold]
-    pub fn next_help<'b>(
-        &mut self,
-        board: impl Fn(T::Link) -> Option<&'b Board>,
-        has_offers: impl Fn(T::Link) -> bool,
-        offer: impl FnOnce(T::Link, u64) -> Option<Offer>,
-    ) -> Option<Box<Helping>> {
-        self.owes_help = false;
-        let next = self
-            .helpers
-            .next(!self.turns.is_empty(), board, has_offers, offer);
-        self.note();
-        next
-    }
-
-    /// Whether peers are to be helped before the next copy is made.
-    pub(super) fn owes_help(&self) -> bool {
-        self.owes_help
-    }
-
-    /// A peer says `words` of what it was offered as `name`: whether it has to be
-    /// told again later ([`Copier::helped`]), as it is being read still.
-    pub fn defers(&mut self, link: T::Link, name: u64, words: [u64; 3]) -> bool {
-        self.helpers.defers(link, name, words)
-    }
-
-    /// Help was given. What the peer of a link has said meanwhile of what it was
-    /// offered.
-    pub fn helped(&mut self, helping: Box<Helping>) -> Option<(T::Link, [u64; 3])> {
-        self.helpers.back(helping)
-    }
-
-    /// The list that [`Copier::back`] gave is needed no more.
-    pub fn emptied(&mut self, transfers: Vec<Transfer<T>>) {
-        debug_assert!(transfers.is_empty());
-        self.spare = transfers;
+    /// Whether a peer has asked for a part and there is a slot for it.
+    pub fn is_asked(&self, link: T::Link) -> bool {
+        let mut offering = self.offering.iter();
+        offering.any(|one| one.link == link && one.outflow.is_asked())
     }
 }

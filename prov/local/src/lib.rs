@@ -1,5 +1,5 @@
 //! What providers have in common between two processes of one host: memory that both map
-//! ([`segment`]), queues in it ([`channel`]), access to each other's memory ([`process`],
+//! ([`segment`]), queues in it ([`channel`]), long payloads through it ([`parts`]), access to each other's memory ([`process`],
 //! [`copies`], [`onesided`]), and the order in which channels are polled ([`rota`]). How the
 //! two meet and make sure of one another is the provider's matter.
 
@@ -10,10 +10,8 @@ pub mod barrier;
 pub mod channel;
 #[cfg(not(loom))]
 pub mod copies;
-#[cfg(not(loom))]
-mod extension;
-pub mod joint;
 pub mod onesided;
+pub mod parts;
 #[cfg(not(loom))]
 pub mod process;
 pub mod ring;
@@ -21,3 +19,5 @@ pub mod ring;
 pub mod rota;
 #[cfg(not(loom))]
 pub mod segment;
+#[cfg(not(loom))]
+mod supply;

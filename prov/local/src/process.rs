@@ -4,26 +4,23 @@
 pub(crate) mod child;
 mod itself;
 mod memory;
-mod witness;
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::OnceLock;
 
 use libc::iovec;
 use prov_base::buffer::{AppIov, IOV_LIMIT, Iov};
 use prov_base::errno::{Errno, Result};
 use prov_base::memory_file;
-use prov_base::process_memory::{OtherIov, OtherPiece, Seal, Token, read, write};
+use prov_base::process_memory::{OtherIov, OtherPiece, Token, read, write};
 use rustix::fs::{AtFlags, FileType, MemfdFlags, StatxFlags, statx};
 
 pub use self::itself::Ends;
 pub(crate) use self::itself::Itself;
 pub(crate) use self::memory::Memory;
 use self::memory::Way;
-pub use self::witness::Witness;
 
 /// Where a [`Seal`](prov_base::process_memory::Seal) is, for who may look at the files of this process; nobody else
 /// is told where anything is in it.
@@ -169,40 +166,6 @@ impl OtherProcess {
         Ok((process, secret))
     }
 
-    /// Whether the process is there, with its seal.
-    ///
-    /// # Errors
-    /// Those of [`OtherProcess::copy_all`].
-    pub fn holds(&self) -> Result {
-        self.copy_all(std::iter::empty())
-    }
-
-    /// Copies `from` to this address in the process, all together.
-    ///
-    /// # Errors
-    /// `-FI_EFAULT` where it is not mapped, `-FI_ESHUTDOWN` if the process has ended
-    /// or its seal does not hold, `-FI_EPERM` where the system does not let this one, or
-    /// does not say when the process ends.
-    pub fn put(&self, from: &Iov<'_>, addr: u64) -> Result {
-        let itself = self.itself.as_ref().ok_or(Errno::EPERM)?;
-        self.holds()?;
-        // A read finds out by the seal whose bytes it has. A write has no such way: so the
-        // number has to be the process's right before, and is not another one's before it
-        // has been waited for and all other numbers were used.
-        if itself.has_ended()? {
-            return Err(Errno::ESHUTDOWN);
-        }
-        let far = iovec {
-            iov_base: std::ptr::without_provenance_mut(addr as usize),
-            iov_len: from.len(),
-        };
-        // SAFETY: `from` is memory of operations in flight, valid for its length.
-        match unsafe { write(self.pid, from.pieces(), &[far]) }? == from.len() {
-            true => Ok(()),
-            false => Err(Errno::EFAULT),
-        }
-    }
-
     /// Whether this process may write there: the system says when the other one ends.
     pub(crate) fn can_be_written(&self) -> bool {
         self.itself.is_some()
@@ -273,7 +236,7 @@ impl OtherProcess {
     /// Copies pieces of the process's memory, however long, to `to`.
     ///
     /// # Errors
-    /// Those of [`OtherProcess::copy_all`].
+    /// Those of [`OtherProcess::copy`].
     pub fn read(&self, from: &OtherIov, to: &Iov<'_>) -> Result {
         let memory = self.memory.as_ref();
         if let Some(copied) = memory.and_then(|memory| memory.copy(Way::Here, to, from)) {
@@ -299,41 +262,25 @@ impl OtherProcess {
         })
     }
 
-    /// Copies all of `from` to `to`.
+    /// Copies all of `from` to `to`, in one call into the system.
     ///
     /// # Errors
-    /// Those of [`OtherProcess::copy_all`].
-    pub fn copy<'i>(&self, from: &'i OtherIov, to: &Iov<'i>) -> Result {
-        self.copy_all(std::iter::once((from, *to)))
-    }
-
-    /// Copies each first one to its second one, in one call into the system; of
-    /// [`COPIES`] pairs at most.
-    ///
-    /// # Errors
-    /// What is to be filled has been in part, or with anything, after one.
-    /// `-FI_EINVAL` for different lengths or too many pairs, `-FI_EFAULT` where one
-    /// is not mapped, `-FI_ESHUTDOWN` if the process has ended, or the process's
-    /// seal or that of a piece did not hold until the end.
-    pub fn copy_all<'i>(
-        &self,
-        pairs: impl Iterator<Item = (&'i OtherIov, Iov<'i>)> + Clone,
-    ) -> Result {
-        let (mut near, mut far) = (List::default(), List::default());
-        let mut expected = 0;
-        for (from, to) in pairs.clone() {
-            if from.len() != to.len() as u64 {
-                return Err(Errno::EINVAL);
-            }
-            near.extend(to.pieces().iter().copied())?;
-            far.extend(from.pieces().iter().map(OtherPiece::iov))?;
-            expected += to.len();
+    /// `to` has been filled in part, or with anything, after one. `-FI_EINVAL` for different
+    /// lengths, `-FI_EFAULT` where memory is not mapped, `-FI_ESHUTDOWN` if the process has
+    /// ended, or its seal or that of a piece did not hold until the end.
+    pub fn copy(&self, from: &OtherIov, to: &Iov<'_>) -> Result {
+        if from.len() != to.len() as u64 {
+            return Err(Errno::EINVAL);
         }
-        // The seals come along, behind the bytes: the system makes all of the
-        // copies in order, and in one and the same address space.
-        let pieces = pairs.flat_map(|(from, _)| from.pieces());
-        let seals = pieces.filter_map(|piece| piece.seal).chain([self.seal]);
-        let mut numbers = [0u64; 1 + COPIES * IOV_LIMIT];
+        let (mut near, mut far) = (List::default(), List::default());
+        near.extend(to.pieces().iter().copied())?;
+        far.extend(from.pieces().iter().map(OtherPiece::iov))?;
+        let mut expected = to.len();
+        // The seals are copied behind the bytes: the system makes all of the copies in order,
+        // and in one and the same address space.
+        let seals = from.pieces().iter().filter_map(|piece| piece.seal);
+        let seals = seals.chain([self.seal]);
+        let mut numbers = [0u64; 1 + IOV_LIMIT];
         for (seal, number) in seals.clone().zip(&mut numbers) {
             let len = size_of::<u64>();
             near.extend([iovec {
@@ -346,8 +293,8 @@ impl OtherProcess {
             }])?;
             expected += len;
         }
-        // SAFETY: `near` describes memory of operations in flight and
-        // `numbers`, all valid for their lengths.
+        // SAFETY: `near` describes memory of an operation in flight and `numbers`, all valid
+        // for their lengths.
         if unsafe { read(self.pid, near.pieces(), far.pieces()) }? < expected {
             return Err(Errno::EFAULT);
         }
@@ -359,26 +306,16 @@ impl OtherProcess {
     }
 }
 
-/// A number at its place in this process's memory for as long as that lives: by
-/// which others know that it does. None without random numbers.
-pub fn own_seal() -> Option<Token> {
-    static SEAL: OnceLock<Option<Seal>> = OnceLock::new();
-    let seal = SEAL.get_or_init(|| Seal::new().ok());
-    seal.as_ref().map(Seal::token)
-}
-
 /// Bytes that one call copies: the system takes about twice as many.
 const MOST: usize = 1 << 30;
-/// Copies that are made together at most.
-pub const COPIES: usize = 4;
 const NOTHING: iovec = iovec {
     iov_base: std::ptr::null_mut(),
     iov_len: 0,
 };
 
-/// Pieces of copies, with their seals.
+/// Pieces of a copy, with their seals.
 struct List {
-    pieces: [iovec; 2 * COPIES * IOV_LIMIT + 1],
+    pieces: [iovec; 2 * IOV_LIMIT + 1],
     count: usize,
 }
 
@@ -413,7 +350,6 @@ impl List {
 mod tests {
     use prov_base::process_memory::Seal;
 
-    use super::child::Child;
     use super::*;
 
     fn memory(bytes: &mut [u8]) -> AppIov {
@@ -494,29 +430,6 @@ mod tests {
     }
 
     #[test]
-    fn several_copies_are_made_together_or_the_error_says_that_they_were_not() {
-        let (mut a, mut b) = (*b"one", *b"three");
-        let from = [own(&mut [&mut a], None), own(&mut [&mut b], None)];
-        let (mut first, mut second) = ([0; 3], [0; 5]);
-        let to = [memory(&mut first), memory(&mut second)];
-        let (process, seal) = this_process();
-        process.copy_all(from.iter().zip(to)).unwrap();
-        assert_eq!((&first, &second), (b"one", b"three"));
-        let mut nowhere = OtherIov::default();
-        assert!(nowhere.push(piece(8, 5)));
-        let copied = process.copy_all([&from[0], &nowhere].into_iter().zip(to));
-        assert_eq!(copied, Err(Errno::EFAULT));
-        let swapped = [to[1], to[0]];
-        let copied = process.copy_all(from.iter().zip(swapped));
-        assert_eq!(copied, Err(Errno::EINVAL));
-        let many = std::iter::repeat_n((&from[0], to[0]), COPIES * (2 * IOV_LIMIT) + 1);
-        assert_eq!(process.copy_all(many), Err(Errno::EINVAL));
-        drop(seal);
-        let copied = process.copy_all(from.iter().zip(to));
-        assert_eq!(copied, Err(Errno::ESHUTDOWN));
-    }
-
-    #[test]
     fn every_piece_of_a_full_list_is_copied_and_vouched_for() {
         let (mut a, mut b, mut c, mut d) = ([1u8], [2u8], [3u8], [4u8]);
         let vouches = Seal::new().unwrap();
@@ -535,49 +448,6 @@ mod tests {
         drop(seal);
         let copied = process.copy(&unsealed, &memory(&mut to));
         assert_eq!(copied, Err(Errno::ESHUTDOWN));
-    }
-
-    /// What a process has at the address of this process's `bytes`.
-    fn bytes_of(process: &OtherProcess, bytes: &mut [u8]) -> Vec<u8> {
-        let mut copy = vec![0; bytes.len()];
-        let from = own(&mut [bytes], None);
-        process.copy_out(&from, &mut copy).unwrap();
-        copy
-    }
-
-    #[test]
-    fn nothing_is_written_to_who_has_the_number_of_a_process_that_has_ended() {
-        let seal = Seal::new().unwrap();
-        let mut place = *b"before";
-        let addr = place.as_mut_ptr().expose_provenance() as u64;
-        let mut bytes = *b"behind";
-        let bytes = memory(&mut bytes);
-        // Both have all that this process has, and so the seal.
-        let [child, other] = [(); 2].map(|()| Child::new(|| {}));
-        let find = |child: &Child| OtherProcess::find(child.pid().unsigned_abs(), seal.token());
-        let (mut process, _) = find(&child).unwrap();
-        process.put(&bytes, addr).unwrap();
-        assert_eq!(bytes_of(&process, &mut place), b"behind");
-        let (stranger, _) = find(&other).unwrap();
-        child.end();
-        assert_eq!(process.put(&bytes, addr), Err(Errno::ESHUTDOWN));
-        // As if it had been waited for, and its number were the other one's.
-        process.pid = stranger.pid;
-        process.holds().unwrap();
-        assert_eq!(process.put(&bytes, addr), Err(Errno::ESHUTDOWN));
-        drop(child);
-        assert_eq!(process.put(&bytes, addr), Err(Errno::ESHUTDOWN));
-        assert_eq!(bytes_of(&stranger, &mut place), b"before");
-    }
-
-    #[test]
-    fn nothing_is_written_where_the_system_does_not_say_when_a_process_ends() {
-        let (mut process, _seal) = this_process();
-        let (mut place, mut bytes) = (*b"before", *b"behind");
-        let addr = place.as_mut_ptr().expose_provenance() as u64;
-        process.itself = None;
-        assert_eq!(process.put(&memory(&mut bytes), addr), Err(Errno::EPERM));
-        assert_eq!(bytes_of(&process, &mut place), b"before");
     }
 
     #[test]

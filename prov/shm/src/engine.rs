@@ -21,7 +21,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use prov_base::errno::Result;
-use prov_local::copies::{Copier, Copies as _, Work};
+use prov_local::copies::{Copier, Copies as _, Copying};
 use prov_local::onesided::table::RegionTable;
 use prov_local::rota::Rota;
 use prov_message::lane::Pause;
@@ -58,7 +58,7 @@ pub struct Core {
     target: Option<Target>,
     /// What of it peers access by themselves.
     regions: Option<Arc<RegionTable>>,
-    /// Copies from peers' memory.
+    /// Payloads of announced messages.
     copier: Copier<Shm>,
     poller: Wakeups<Source, Due>,
     /// Progress calls since the last one in which something came.
@@ -110,7 +110,7 @@ impl Core {
 
 impl prov_message::Core for Core {
     type Transport = Shm;
-    type Errand = Work<Shm>;
+    type Errand = Copying<Shm>;
     type Sources = ByPeers;
 
     #[inline(always)]
@@ -154,11 +154,11 @@ impl prov_message::Core for Core {
         !self.copier.is_idle()
     }
 
-    fn next_errand(&mut self) -> Option<Work<Shm>> {
+    fn next_errand(&mut self) -> Option<Copying<Shm>> {
         self.next_work()
     }
 
-    fn errand_done(&mut self, errand: Work<Shm>) {
+    fn errand_done(&mut self, errand: Copying<Shm>) {
         self.worked(errand);
     }
 

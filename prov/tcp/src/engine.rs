@@ -21,7 +21,7 @@ use prov_base::lately::Lately;
 use prov_base::memory_limit::half_of_memory;
 use prov_base::poller::Favourite;
 use prov_base::socket::zerocopy;
-use prov_local::copies::{Copier, Copies as _, Work};
+use prov_local::copies::{Copier, Copies as _, Copying};
 use prov_local::onesided::table::RegionTable;
 use prov_local::rota::Rota;
 use prov_message::lane::Pause;
@@ -70,7 +70,7 @@ pub struct Core {
     favourite: Favourite<ConnKey>,
     /// Connections that may have more to read.
     ready: VecDeque<ConnKey>,
-    /// Copies from peers' memory.
+    /// Payloads of announced messages that stay in peers' memory until they are fetched.
     copier: Copier<Tcp>,
     /// The polling schedule of connections through shared memory.
     rota: Rota<ConnKey>,
@@ -214,7 +214,7 @@ impl Core {
 
 impl prov_message::Core for Core {
     type Transport = Tcp;
-    type Errand = Work<Tcp>;
+    type Errand = Copying<Tcp>;
     type Sources = ByPeers;
 
     fn signals(&self) -> Option<&Signals> {
@@ -264,11 +264,11 @@ impl prov_message::Core for Core {
         !self.copier.is_idle()
     }
 
-    fn next_errand(&mut self) -> Option<Work<Tcp>> {
+    fn next_errand(&mut self) -> Option<Copying<Tcp>> {
         self.next_work()
     }
 
-    fn errand_done(&mut self, errand: Work<Tcp>) {
+    fn errand_done(&mut self, errand: Copying<Tcp>) {
         self.worked(errand);
     }
 

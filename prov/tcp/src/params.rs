@@ -62,18 +62,11 @@ param_table! {
         /// Whether data between two processes of one host and user goes through shared memory,
         /// `auto`, or through their socket, `off`
         local: Local = Local::Auto;
-        /// Messages of at least so many bytes, and writes, that would go through shared memory are
-        /// copied by the peer likewise, directly from this process's memory; those of 16 to 64 KiB,
-        /// while that takes less time than the two copies through shared memory
+        /// Messages of at least so many bytes that would go through shared memory
+        /// are announced instead, and fetched by the peer: in parts while both
+        /// processes make progress, or by itself (process_vm_readv(2)). With the
+        /// highest value, neither process accesses the other one's memory
         local_message_size: usize = 32 << 10, in 4096..=usize::MAX;
-        /// Reads by a peer of at least so many bytes are copied by it directly from this process's
-        /// memory, if it runs on this host as the same user and the system permits it
-        /// (process_vm_readv(2)); with shared memory, those of 16 to 64 KiB while that takes less
-        /// time
-        local_read_size: usize = 16 << 10, in 4096..=usize::MAX;
-        /// Writes of at least so many bytes are copied likewise, by the peer, while that writes as
-        /// much
-        local_write_size: usize = 1 << 20, in 4096..=usize::MAX;
         /// Bytes of unexpected messages that are buffered; beyond that the senders are held back,
         /// those of this library only after 64 MiB more, since they announce their messages by
         /// then. An endpoint reuses up to 8 MiB of that memory and does not free it
@@ -230,7 +223,7 @@ impl Params {
     /// Returns the features that peers are told.
     pub fn features(&self) -> Features {
         let mut features = Features::OURS;
-        if self.local_read_size.min(self.local_write_size) == usize::MAX {
+        if self.local_message_size == usize::MAX {
             features = features.without(Features::DIRECT);
         }
         if self.local == Local::Off {

@@ -1,277 +1,111 @@
-//! The area for the bytes of longer messages, as the side that fills it has it.
+//! Allocation in the area beside the ring, for messages that do not fit into a slot.
 //!
-//! Its room is used in turn. Where lines that the receiver has just read are
-//! written again, its caches have to give them up one by one; in an area that is
-//! larger than those they are in the cache that processors share, from where the
-//! lines of short ones take longer. So a channel
-//! whose area is used a lot gets a large one: from the start, only the beginning is
-//! there, and what is used doubles each time that it was used up a few times lately.
-//! For the system takes long to provide a page, as long as a message of one or more.
-
-use std::time::{Duration, Instant};
+//! The area is a circular buffer: space is handed out in order, and becomes free in the same
+//! order when the receiver has taken the messages. At first the area has little memory. It gets
+//! all of it with the first message that is longer than [`MODERATE`], unless too many other
+//! channels of the process have so much.
 
 use super::slot::Direction;
-use super::{AREA, INLINE, NEAR};
-use crate::extension::{Count, Extension};
+use super::{AREA, INLINE, LONGEST, MODERATE, NEAR};
+use crate::supply::{Count, Supply};
 
-/// An area of which as much as its beginning is used up within that time is used a
-/// lot.
-const LIVELY: Duration = Duration::from_millis(1);
-/// So often in a row, before it grows.
-const TURNS: u32 = 8;
-/// Messages in vain for which it grows.
-const WISHES: u32 = 64;
-/// Of long messages, so many have room at a time.
-const AT_A_TIME: usize = 3;
-/// How long its receiver may take nothing: it may wait for a processor, and has
-/// more to do when it has one if all of the area is full.
-const PATIENCE: Duration = Duration::from_micros(100);
-/// Longest message that goes where the last one was, if that is taken: to fetch so
-/// few lines from a cache further away takes longer than to have them given up.
+/// Longest message, in bytes, that reuses the place of the message before it once that is
+/// taken: so few cache lines are sooner had from the receiver's cache than from the last-level
+/// cache, where the rest of the area is.
 const SHORT: u64 = 1 << 10;
-/// Channels of this process with more than the beginning of their area.
-static EXTENDED: Count = Count::new();
 
-/// Room in the area.
+/// Space in the area.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) offset: u64,
-    /// What is given out with it, of all times.
+    /// Value of [`Area::given`] once the space is used.
     pub(super) given: u64,
 }
 
-/// See the [module](self) description.
+/// Channels with all of their area.
+static SUPPLIED: Count = Count::new();
+
+/// The sender's view of the area. Counters are in bytes and never wrap around.
 pub(super) struct Area {
-    /// Bytes that were given out, of all times, and free again.
+    /// Bytes handed out since the beginning, and how many of them are free again.
     pub(super) given: u64,
     pub(super) free: u64,
-    /// What was given out when its first byte was last found to be free.
+    /// Value of `given` at which the area's first byte was last handed out.
     origin: u64,
-    /// How much of it is used.
-    reach: u64,
-    /// That is more than the beginning.
-    extension: Option<Extension>,
-    /// Of all channels.
-    extended: &'static Count,
-    /// There is no memory for that.
-    cannot: bool,
-    /// When what is used of it was last used up, and what was given out by then.
-    turned: Option<(u64, Instant)>,
-    /// How often in a row that was soon after the last time.
-    turns: u32,
-    /// Messages for which it would have to be larger.
-    wishes: u32,
+    /// Bytes of the area that are used.
+    len: u64,
+    supply: Option<Supply>,
+    /// The area stays as it is.
+    is_settled: bool,
 }
 
 impl Default for Area {
     fn default() -> Self {
-        Area::new(&EXTENDED)
-    }
-}
-
-impl Area {
-    fn new(extended: &'static Count) -> Area {
         Area {
             given: 0,
             free: 0,
             origin: 0,
-            reach: NEAR as u64,
-            extension: None,
-            extended,
-            cannot: false,
-            turned: None,
-            turns: 0,
-            wishes: 0,
+            len: NEAR as u64,
+            supply: None,
+            is_settled: false,
+        }
+    }
+}
+
+impl Area {
+    /// Whether messages of so many bytes can be sent when there is space.
+    #[inline]
+    pub(super) fn takes(&self, len: usize) -> bool {
+        len <= MODERATE || len <= LONGEST && self.len == AREA as u64
+    }
+
+    /// Uses all of the area, if that has not been tried before.
+    pub(super) fn extend(&mut self, way: &Direction) {
+        // What is handed out stays where it is.
+        if self.is_settled || self.given != self.free {
+            return;
+        }
+        self.is_settled = true;
+        let supply = Supply::new(&SUPPLIED);
+        if supply.is_some() && way.back_area(NEAR..AREA) {
+            (self.len, self.supply, self.origin) = (AREA as u64, supply, self.given);
         }
     }
 
-    /// Whether nothing is given out.
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.given == self.free
-    }
-
-    /// Where `len` bytes go, all together.
+    /// Contiguous space for `len` bytes; `None` while there is none. A message that fits into
+    /// its slot needs none.
     #[inline(always)]
-    pub(super) fn find(&mut self, len: usize, way: &Direction) -> Option<Place> {
+    pub(super) fn find(&mut self, len: usize) -> Option<Place> {
         if len <= INLINE {
             return Some(Place {
                 offset: 0,
                 given: self.given,
             });
         }
-        let (area, len) = (AREA as u64, len.next_multiple_of(64) as u64);
+        let (area, len) = (self.len, len.next_multiple_of(64) as u64);
         if len <= SHORT && self.given == self.free {
             self.origin = self.given;
         }
         let mut start = self.given;
         let offset = (start - self.origin) % area;
-        if offset + len > self.reach && !self.goes_on(way) {
+        if offset + len > area {
             start += area - offset;
         }
         let given = start + len;
         let offset = (start - self.origin) % area;
         (given - self.free <= area).then_some(Place { offset, given })
     }
-
-    /// Whether messages of this length can be sent: a few at a time. For those that
-    /// are often asked for, or many at once, it grows.
-    pub(super) fn takes(&mut self, len: usize, messages: u32, way: &Direction) -> bool {
-        if !self.is_large(len) {
-            self.wishes = self.wishes.saturating_add(messages);
-            if self.wishes >= WISHES {
-                self.wishes = 0;
-                self.grow(way);
-            }
-        }
-        self.is_large(len)
-    }
-
-    /// Whether they could be sent as it is.
-    #[inline]
-    pub(super) fn is_large(&self, len: usize) -> bool {
-        (len * AT_A_TIME) as u64 <= self.reach
-    }
-
-    /// What is used has no room up to its end. Whether there is room behind it now,
-    /// for any message.
-    #[cold]
-    fn goes_on(&mut self, way: &Direction) -> bool {
-        if self.reach == AREA as u64 || self.cannot {
-            return false;
-        }
-        let now = Instant::now();
-        let is_used_a_lot = match self.turned {
-            Some((given, since)) if given == self.given => now.duration_since(since) > PATIENCE,
-            last => {
-                self.turned = Some((self.given, now));
-                let soon = LIVELY * (self.reach / NEAR as u64) as u32;
-                self.turns = match last {
-                    Some((_, last)) if now.duration_since(last) < soon => self.turns + 1,
-                    _ => 0,
-                };
-                self.turns >= TURNS
-            }
-        };
-        is_used_a_lot && self.grow(way)
-    }
-
-    /// Twice as much of it is used from now on, if that is possible.
-    #[cold]
-    pub(super) fn grow(&mut self, way: &Direction) -> bool {
-        if self.reach == AREA as u64 || self.cannot {
-            return false;
-        }
-        let extension = self.extension.take();
-        let Some(extension) = extension.or_else(|| Extension::new(self.extended)) else {
-            return false;
-        };
-        let more = (self.reach * 2).min(AREA as u64);
-        self.cannot = !way.back_area(self.reach as usize..more as usize);
-        if !self.cannot {
-            (self.reach, self.turns) = (more, 0);
-        }
-        self.extension = (self.reach != NEAR as u64).then_some(extension);
-        !self.cannot
-    }
-
-    /// There is no memory for more.
-    pub(super) fn stays_as_it_is(&mut self) {
-        self.cannot = true;
-    }
-
-    /// Whether more than the beginning is used.
-    #[cfg(test)]
-    pub(super) fn has_grown(&self) -> bool {
-        self.reach != NEAR as u64
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::Channel;
-    use crate::extension::MOST;
-
-    /// Uses what is used of an area up once.
-    fn turn(area: &mut Area, way: &Direction) {
-        for _ in 0..area.reach / 4096 {
-            let place = area.find(4096, way).unwrap();
-            area.given = place.given;
-            area.free = place.given;
-        }
-    }
-
-    /// Has the last turn be so long ago.
-    fn ago(area: &mut Area, time: Duration) {
-        area.turned = area.turned.map(|(given, at)| (given, at - time));
-    }
-
-    /// Has the next turn come soon, whatever the test is put off by.
-    fn soon(area: &mut Area) {
-        area.turned = area
-            .turned
-            .map(|(given, _)| (given, Instant::now() + LIVELY));
-    }
 
     #[test]
-    fn what_is_used_a_lot_grows_and_what_is_not_stays_small() {
-        static COUNT: Count = Count::new();
-        let (channel, _fd) = Channel::create().unwrap();
-        let way = &channel.sender.way;
-        let mut area = Area::new(&COUNT);
-        // A clock that has not been looked at is none that says "lately".
-        turn(&mut area, way);
-        assert!(area.turned.is_none() && area.extension.is_none());
-        for _ in 0..2 * TURNS {
-            turn(&mut area, way);
-            ago(&mut area, 2 * LIVELY);
-        }
-        turn(&mut area, way);
-        assert!(area.extension.is_none(), "not so lately");
-        let mut reach = NEAR as u64;
-        while area.reach < AREA as u64 {
-            let mut turns = 0;
-            while area.reach == reach {
-                soon(&mut area);
-                turn(&mut area, way);
-                turns += 1;
-            }
-            assert!(turns >= TURNS && area.reach == 2 * reach && area.extension.is_some());
-            reach = area.reach;
-        }
-        let place = area.find(4096, way).unwrap();
-        assert_eq!(place.given - area.given, 4096, "room behind what was used");
-    }
-
-    #[test]
-    fn who_finds_no_room_and_asks_again_at_once_has_not_used_it_a_lot() {
-        static COUNT: Count = Count::new();
-        let (channel, _fd) = Channel::create().unwrap();
-        let way = &channel.sender.way;
-        let mut area = Area::new(&COUNT);
-        let place = area.find(NEAR, way).unwrap();
-        area.given = place.given;
-        for _ in 0..2 * TURNS {
-            assert!(area.find(4096, way).is_none());
-            // Whatever the test is put off by.
-            area.turned = Some((area.given, Instant::now() + PATIENCE));
-        }
-        assert!(!area.has_grown());
-        ago(&mut area, 3 * PATIENCE);
-        let place = area.find(4096, way).unwrap();
-        assert!(area.has_grown());
-        assert_eq!(place.offset, NEAR as u64, "room behind what was used");
-    }
-
-    #[test]
-    fn short_ones_go_where_the_last_one_was_if_that_is_taken() {
-        static COUNT: Count = Count::new();
-        let (channel, _fd) = Channel::create().unwrap();
-        let way = &channel.sender.way;
-        let mut area = Area::new(&COUNT);
+    fn short_messages_reuse_the_place_of_one_that_is_taken() {
+        let mut area = Area::default();
         let mut find = |len, is_taken| {
-            let place = area.find(len, way).unwrap();
+            let place = area.find(len).unwrap();
             area.given = place.given;
             if is_taken {
                 area.free = place.given;
@@ -280,7 +114,7 @@ mod tests {
         };
         let short = SHORT as usize;
         assert_eq!([find(short, true), find(short, false)], [0, 0]);
-        assert_eq!(find(short, true), SHORT, "the last one is there still");
+        assert_eq!(find(short, true), SHORT, "the last one is not taken");
         assert_eq!(find(short, true), 0);
         assert_eq!(
             [find(short + 1, true), find(4096, true)],
@@ -289,52 +123,41 @@ mod tests {
     }
 
     #[test]
-    fn room_is_given_out_once_until_it_is_free() {
-        static COUNT: Count = Count::new();
-        let (channel, _fd) = Channel::create().unwrap();
+    fn the_area_is_extended_with_the_first_long_message_when_nothing_is_in_it() {
+        let (channel, _fd) = super::super::Channel::create().unwrap();
         let way = &channel.sender.way;
-        let mut area = Area::new(&COUNT);
-        while area.grow(way) {}
-        assert_eq!(area.reach, AREA as u64);
-        let mut places = Vec::new();
-        while let Some(place) = area.find(5000, way) {
-            places.push(place.offset..place.offset + 5000);
-            area.given = place.given;
-            assert!(places.len() < AREA);
-        }
-        for (at, one) in places.iter().enumerate() {
-            assert!(one.end <= AREA as u64);
-            let other = places[..at]
-                .iter()
-                .find(|other| other.end > one.start && one.end > other.start);
-            assert_eq!(other, None);
-        }
+        let mut area = Area::default();
+        let place = area.find(5000).unwrap();
+        area.given = place.given;
+        area.extend(way);
+        assert!(area.takes(MODERATE) && !area.takes(MODERATE + 1));
+        area.free = area.given;
+        area.extend(way);
+        // Not if other tests have many such channels.
+        let is_extended = area.takes(LONGEST);
+        assert_eq!(is_extended, area.len == AREA as u64);
+        assert!(!area.takes(LONGEST + 1));
+        let place = area.find(5000).unwrap();
+        assert!(place.offset + 5000 <= area.len);
     }
 
     #[test]
-    fn where_there_is_no_memory_for_it_the_area_stays_small() {
-        static COUNT: Count = Count::new();
-        let (channel, _fd) = Channel::create().unwrap();
-        let mut area = Area::new(&COUNT);
-        area.stays_as_it_is();
-        assert!(!area.grow(&channel.sender.way) && !area.has_grown());
-    }
-
-    #[test]
-    fn a_process_has_large_areas_for_some_of_its_channels() {
-        static COUNT: Count = Count::new();
-        let (channel, _fd) = Channel::create().unwrap();
-        let way = &channel.sender.way;
-        let mut areas: Vec<_> = (0..MOST).map(|_| Area::new(&COUNT)).collect();
-        assert!(
-            areas
-                .iter_mut()
-                .all(|area| area.grow(way) && area.grow(way))
-        );
-        let mut one_more = Area::new(&COUNT);
-        assert!(!one_more.grow(way));
-        // That of a channel that has ended is had again.
-        areas.pop();
-        assert!(one_more.grow(way));
+    fn space_is_handed_out_once_until_it_is_free() {
+        let mut area = Area::default();
+        for round in 0..3 {
+            let mut places: Vec<std::ops::Range<u64>> = Vec::new();
+            while let Some(place) = area.find(5000) {
+                let space = place.offset..place.offset + 5000;
+                assert!(space.end <= NEAR as u64);
+                let is_apart = |other: &std::ops::Range<u64>| {
+                    other.end <= space.start || space.end <= other.start
+                };
+                assert!(places.iter().all(is_apart), "in round {round}");
+                places.push(space);
+                area.given = place.given;
+            }
+            assert!(places.len() >= NEAR / 5056 - 1);
+            area.free = area.given;
+        }
     }
 }

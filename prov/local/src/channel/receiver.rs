@@ -1,23 +1,16 @@
 //! The end of a channel that receives.
 
-use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use prov_base::buffer::{Iov, Piece};
 
 use super::slot::{Direction, Head, Next, control};
-use super::{AHEAD, INLINE, LONGEST, NEAR, PACE, SETTLED, SLEEP, SLOTS, STARVED};
+use super::{AHEAD, INLINE, LONGEST, NEAR, SETTLED, SLEEP, SLOTS, STARVED};
 use crate::barrier;
-use crate::joint::Pace;
 use crate::ring::{Broken, Consumer, lap};
 
 /// Slots after which the other side is told that they were taken.
 const TELL_EVERY: u64 = SLOTS as u64 / 4;
-/// Bytes of a message from which on it is timed how long it takes to have it.
-const TIMED: usize = 16 << 10;
-
 /// A message that has come, without its bytes: [`Receiver::bytes`] gives these.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
@@ -64,14 +57,10 @@ pub struct Receiver {
     pub(super) fetched: Option<u64>,
     woken: u64,
     pub(super) asymmetric: bool,
-    /// What it takes to have what the other side sends.
-    pace: Arc<Pace>,
-    /// When the bytes of the next message were asked for, if it is a long one.
-    since: Cell<Option<Instant>>,
 }
 
 impl Receiver {
-    pub(super) fn new(way: Direction, pace: &Arc<Pace>) -> Self {
+    pub(super) fn new(way: Direction) -> Self {
         Receiver {
             way,
             ring: Consumer::default(),
@@ -81,8 +70,6 @@ impl Receiver {
             fetched: None,
             woken: 0,
             asymmetric: false,
-            pace: pace.clone(),
-            since: Cell::new(None),
         }
     }
 
@@ -188,16 +175,7 @@ impl Receiver {
 
     #[inline(always)]
     fn far(&self, offset: u64, len: usize) -> Option<Piece<'_>> {
-        if len >= TIMED {
-            self.note_question();
-        }
         self.way.area(offset, len)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn note_question(&self) {
-        self.since.set(Some(Instant::now()));
     }
 
     /// Bytes of all messages that have come.
@@ -252,25 +230,9 @@ impl Receiver {
 
     /// The next message, which is in the area, is about to be taken.
     fn hear(&mut self, len: usize) {
-        if len >= TIMED {
-            self.note_taken(len);
-        }
         self.due = self.due.saturating_sub((len / (NEAR / SLOTS)) as u64);
         let slot = self.ring.taken() as usize % SLOTS;
         self.heard = self.way.slot(slot).taken();
-    }
-
-    /// How long it takes to have the next message says nothing of others.
-    pub fn leave_untimed(&self) {
-        self.since.set(None);
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn note_taken(&mut self, len: usize) {
-        if let Some(since) = self.since.take() {
-            self.pace.has_taken(len, since.elapsed());
-        }
     }
 
     /// Says that this side has acted upon all messages that it has taken, for which the
@@ -296,7 +258,6 @@ impl Receiver {
         }
         self.told = self.ring.taken();
         self.due = self.told + TELL_EVERY;
-        control(&self.way.taking, PACE).store(self.pace.word(), Ordering::Relaxed);
         self.ring.tell(&self.way);
         barrier::light(self.asymmetric);
         let sleep = control(&self.way.filling, SLEEP).load(Ordering::Relaxed);

@@ -177,8 +177,7 @@ impl Direction {
         Some(unsafe { Piece::from_raw(self.area.as_ptr().add(end - len), len) })
     }
 
-    /// Has another part of the area, of which only the beginning is there from the
-    /// start; whether there is memory for it.
+    /// Has the system provide memory for a part of the area; whether there is some.
     pub(super) fn back_area(&self, part: Range<usize>) -> bool {
         let start = self.area.addr().get() - self.segment.base().addr().get();
         part.end <= AREA && {

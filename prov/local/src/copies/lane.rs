@@ -1,109 +1,283 @@
-//! What a lane has to do with copies, whichever provider it is of: when they are
-//! made, and who hears of them.
+//! What a lane does for transfers, whichever provider it is of.
 
-use prov_base::errno::Result;
-use prov_message::{Core, Transport};
+use prov_base::buffer::Iov;
+use prov_base::errno::{Errno, Result};
+use prov_message::{Core, Endpoints, EpKey, Transport};
 
-use super::{Copier, Copying, Helping, Transfer, Work};
+use super::queue::{FIRST, Step, Transfers};
+use super::{Copier, Copying, Transfer, VAIN_TURNS};
+use crate::process::OtherProcess;
 
-/// A lane that copies from the memory of its peers, and helps them with theirs.
+/// A link's transfers.
+pub struct Pulls<'a, T: Transport> {
+    pub ep: EpKey,
+    /// The peer's memory, where this process can read it.
+    pub memory: Option<&'a OtherProcess>,
+    pub transfers: &'a mut Transfers<T>,
+    pub endpoints: &'a mut Endpoints<T>,
+}
+
+/// A lane that fetches payloads from its peers, and delivers parts of its own.
 pub trait Copies: Core {
-    /// The copies of the lane.
+    /// The transfers of the lane.
     fn copier(&mut self) -> &mut Copier<Self::Transport>;
+
+    /// The transfers of a link; `None` if it has ended.
+    fn pulls(&mut self, link: LinkOf<Self>) -> Option<Pulls<'_, Self::Transport>>;
+
+    /// Copies bytes of what the peer of a link was offered as `name`, from the offset `at` on,
+    /// as many as `to` has; `false` if there is no such offer, or it has not so many.
+    fn copy_offered(&mut self, link: LinkOf<Self>, name: u64, at: u64, to: &Iov<'_>) -> bool;
+
+    /// Whether the peer of a link has offers that it may ask for.
+    fn has_offers(&self, link: LinkOf<Self>) -> bool;
+
+    /// A link's peer is to see what was written to shared memory, beside messages: wakes it if
+    /// it sleeps.
+    fn wake_peer(&mut self, link: LinkOf<Self>);
 
     /// Sees to it that a thread that sleeps does what there is to be copied.
     fn wake_for_copies(&mut self);
 
-    /// [`Copier::next`].
-    fn next_copy(&mut self) -> Option<Box<Copying<Self::Transport>>>;
-
-    /// [`Copier::next_help`].
-    fn next_help(&mut self) -> Option<Box<Helping>>;
-
-    /// There is something to do: others need not have the processor.
+    /// There was something to do: the processor need not be given to others.
     fn note_work(&mut self);
 
-    /// [`Copier::back`], with what waits on the link of the copies.
-    fn take_back(
-        &mut self,
-        copying: Box<Copying<Self::Transport>>,
-    ) -> Option<Back<Self::Transport>>;
+    /// A transfer of a link is whole, or has failed; the link may have ended. It still counts
+    /// ([`Transfers::ended`]).
+    fn copied(&mut self, link: LinkOf<Self>, transfer: Transfer<Self::Transport>, outcome: Result);
 
-    /// Copies of a link are over, or their turn is. `transfers` is empty afterwards.
-    fn copied(
-        &mut self,
-        link: LinkOf<Self>,
-        transfers: &mut Vec<Transfer<Self::Transport>>,
-        outcome: Result,
-    );
-
-    /// What the peer of a link has said while its copy was helped with
-    /// ([`Copier::helped`]).
-    fn heard_late(&mut self, link: LinkOf<Self>, words: [u64; 3]);
-
-    /// Has a link's next transfer copied in its turn, which comes even if nothing
-    /// comes for a thread that sleeps.
+    /// Has a link's next transfer made in its turn, which comes even if nothing comes for a
+    /// thread that sleeps.
     fn copy_in_turn(&mut self, link: LinkOf<Self>) {
         self.copier().add(link);
         self.wake_for_copies();
     }
 
-    /// The next copy, or part of a peer's, to be made without the lane's lock
-    /// ([`Core::next_errand`]). While the owner of receives is away, none begins:
-    /// when one is over, its link goes on.
+    /// Moves parts in both directions, and returns the next copy that is to be made without
+    /// the lane's lock ([`Core::next_errand`]). While the owner of receives is away, no
+    /// transfer begins: when one is over, its link goes on.
     #[inline]
-    fn next_work(&mut self) -> Option<Work<Self::Transport>> {
-        match (self.copier().is_idle(), self.endpoints().is_deaf()) {
-            (true, _) => None,
-            (false, true) => self.copier().next_begun().map(Work::Copy),
-            (false, false) => self.begin_work(),
+    fn next_work(&mut self) -> Option<Copying<Self::Transport>> {
+        match self.copier().is_idle() {
+            true => None,
+            false => self.do_work(),
         }
     }
 
     #[cold]
-    fn begin_work(&mut self) -> Option<Work<Self::Transport>> {
-        // Two that copy from each other help each other, too.
-        let first = match self.copier().owes_help() {
-            true => self.next_help(),
-            false => None,
-        };
-        let next = match first {
-            Some(helping) => Some(Work::Help(helping)),
-            None => match self.next_copy() {
-                Some(copying) => Some(Work::Copy(copying)),
-                None => self.next_help().map(Work::Help),
-            },
-        };
-        if let Some(work) = &next
-            && !work.waits()
-        {
+    fn do_work(&mut self) -> Option<Copying<Self::Transport>> {
+        let any = self.receive_parts() | self.send_parts();
+        let next = self.next_copy();
+        if any || next.is_some() {
             self.note_work();
         }
         next
     }
 
-    /// Work is done ([`Core::errand_done`]).
-    fn worked(&mut self, work: Work<Self::Transport>) {
-        let copying = match work {
-            Work::Copy(copying) => copying,
-            Work::Help(helping) => {
-                if let Some((link, words)) = self.copier().helped(helping) {
-                    self.heard_late(link, words);
+    /// Whether a thread that is about to sleep has something to do first. It does not wait for
+    /// parts where it can copy.
+    fn is_needed_for_copies(&mut self) -> bool {
+        let open = self.copier().open.clone();
+        for link in open {
+            if let Some(pulls) = self.pulls(link)
+                && pulls.memory.is_some()
+                && !pulls.transfers.needs_parts()
+            {
+                pulls.transfers.copy_rest();
+                let copier = self.copier();
+                copier.open.retain(|other| *other != link);
+                copier.rests.push_back(link);
+            }
+        }
+        let is_deaf = self.endpoints().is_deaf();
+        let copier = self.copier();
+        !copier.rests.is_empty() || !copier.turns.is_empty() && !is_deaf
+    }
+
+    /// The next copy by this side.
+    fn next_copy(&mut self) -> Option<Copying<Self::Transport>> {
+        let is_deaf = self.endpoints().is_deaf();
+        let target = self.copier().target.take()?;
+        loop {
+            let copier = self.copier();
+            let rest = copier.rests.pop_front();
+            let is_rest = rest.is_some();
+            let next = rest.or_else(|| (!is_deaf).then(|| copier.turns.pop_front()).flatten());
+            copier.note();
+            let Some(link) = next else {
+                self.copier().target = Some(target);
+                return None;
+            };
+            let Some(begun) = self.begin(link, is_rest) else {
+                continue;
+            };
+            match begun {
+                Begun::Copy(mut copying) => {
+                    self.copier().ep = Some(copying.ep);
+                    copying.target = Some(target);
+                    return Some(copying);
                 }
-                return;
+                Begun::Parts => {
+                    self.await_parts(link);
+                    self.wake_peer(link);
+                }
+            }
+        }
+    }
+
+    /// Begins with the next transfer of a link, or goes on with its rest.
+    fn begin(&mut self, link: LinkOf<Self>, is_rest: bool) -> Option<Begun<Self::Transport>> {
+        let Pulls {
+            ep,
+            memory,
+            transfers,
+            endpoints,
+        } = self.pulls(link)?;
+        let mut transfer = transfers.take()?;
+        let memory = match memory {
+            Some(memory) if !transfer.is_unreadable => memory.clone(),
+            _ => {
+                if transfers.ask(&transfer, 0) {
+                    transfers.await_parts(transfer);
+                    return Some(Begun::Parts);
+                }
+                self.copied(link, transfer, Err(Errno::EPERM));
+                return None;
             }
         };
-        let link = copying.link();
-        let Some((mut transfers, outcome)) = self.take_back(copying) else {
-            // Whoever sleeps may have found it under way.
-            return self.wake_for_copies();
-        };
-        self.copied(link, &mut transfers, outcome);
-        self.copier().emptied(transfers);
+        let left = transfer.from.len() - transfer.done();
+        let in_parts = !is_rest && left > FIRST && transfers.ask(&transfer, FIRST);
+        transfer.make_room(endpoints);
+        Some(Begun::Copy(Copying {
+            link,
+            ep,
+            transfer,
+            len: if in_parts { FIRST } else { left },
+            memory,
+            target: None,
+            outcome: Ok(()),
+        }))
     }
+
+    fn await_parts(&mut self, link: LinkOf<Self>) {
+        let copier = self.copier();
+        copier.open.push(link);
+        copier.note();
+    }
+
+    /// A copy was made ([`Core::errand_done`]).
+    fn worked(&mut self, work: Copying<Self::Transport>) {
+        let Copying {
+            link,
+            mut transfer,
+            target,
+            outcome,
+            ..
+        } = work;
+        let copier = self.copier();
+        (copier.target, copier.ep) = (target, None);
+        let Some(Pulls { transfers, .. }) = self.pulls(link) else {
+            return self.copied(link, transfer, Err(Errno::ESHUTDOWN));
+        };
+        match outcome {
+            Ok(()) if transfers.has_asked() => {
+                transfers.await_parts(transfer);
+                self.await_parts(link);
+                // Whoever sleeps has found it under way.
+                self.wake_for_copies();
+            }
+            // Not all memory can be read by others, but its owner can send it all.
+            Err(Errno::EFAULT | Errno::EPERM) if transfer.can_restart() => {
+                transfers.withdraw();
+                transfer.is_unreadable = true;
+                transfers.put_back(transfer);
+                self.copy_in_turn(link);
+            }
+            outcome => {
+                transfers.withdraw();
+                self.copied(link, transfer, outcome);
+            }
+        }
+    }
+
+    /// Takes the next part of each link that has a transfer in parts; whether anything has
+    /// changed.
+    fn receive_parts(&mut self) -> bool {
+        let mut any = false;
+        let open = std::mem::take(&mut self.copier().open);
+        for link in open {
+            let Some(Pulls {
+                memory, transfers, ..
+            }) = self.pulls(link)
+            else {
+                continue;
+            };
+            let must_wake = memory.is_none();
+            let step = transfers.step(memory.is_some());
+            any |= !matches!(step, Step::Nothing);
+            match step {
+                Step::Part | Step::Nothing => {
+                    let is_part = matches!(step, Step::Part);
+                    self.await_parts(link);
+                    if is_part && must_wake {
+                        self.wake_peer(link);
+                    }
+                }
+                Step::Rest => self.copier().rests.push_back(link),
+                Step::Over(transfer, outcome) => self.copied(link, transfer, outcome),
+            }
+        }
+        self.copier().note();
+        any
+    }
+
+    /// Fills the next slot of each link whose peer has asked for parts; whether there was one.
+    fn send_parts(&mut self) -> bool {
+        let mut any = false;
+        let mut offering = std::mem::take(&mut self.copier().offering);
+        for one in &mut offering {
+            let Some((name, part)) = one.outflow.next() else {
+                continue;
+            };
+            any = true;
+            let to = Iov::from(one.outflow.slot(part));
+            match self.copy_offered(one.link, name, part.at, &to) {
+                true => one.outflow.publish(),
+                false => one.outflow.give_up(),
+            }
+            self.wake_peer(one.link);
+        }
+        self.copier().offering = offering;
+        self.park_if_due(any);
+        any
+    }
+
+    /// Sorts out the links that have no offers any more, now and then.
+    fn park_if_due(&mut self, any: bool) {
+        let copier = self.copier();
+        copier.vain_turns = if any { 0 } else { copier.vain_turns + 1 };
+        if copier.vain_turns < VAIN_TURNS {
+            return;
+        }
+        copier.vain_turns = 0;
+        let mut offering = std::mem::take(&mut copier.offering);
+        let parked: Vec<_> = offering
+            .extract_if(.., |one| !self.has_offers(one.link))
+            .collect();
+        let copier = self.copier();
+        copier.offering = offering;
+        copier.parked.extend(parked);
+        copier.note();
+    }
+}
+
+/// What becomes of a transfer whose turn it is.
+pub enum Begun<T: Transport> {
+    /// This side copies.
+    Copy(Copying<T>),
+    /// The sender was asked for parts.
+    Parts,
 }
 
 /// The links of a lane.
 type LinkOf<L> = <<L as Core>::Transport as Transport>::Link;
-/// What [`Copier::back`] gives.
-pub type Back<T> = (Vec<Transfer<T>>, Result);

@@ -1,53 +1,55 @@
-//! The copies that a link waits for, and which of them are made in one turn.
+//! The transfers of a link, one after the other.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use prov_message::{Endpoints, Transport};
+use prov_base::errno::{Errno, Result};
+use prov_message::{Place, Transport};
 
-use super::joined::{Meeting, destination};
-use super::transfer::Transfer;
-use crate::joint::{Board, Pace};
-use crate::process::COPIES;
+use super::transfer::{Goal, Transfer};
+use crate::parts::{Arrived, Inflow, PART, Request};
 
-/// Bytes that are copied together at most: the first ones are told of with the
-/// last ones.
-const TOGETHER: u64 = 256 << 10;
-
-/// What is copied from the memory of one peer, in the order in which it came.
+/// What is fetched from one peer, in the order in which it was announced.
 pub struct Transfers<T: Transport> {
-    /// Those that are here: the oldest one may be with whoever copies.
+    /// Those that wait.
     waiting: VecDeque<Transfer<T>>,
-    /// How many there are with that.
+    /// The one that comes in parts.
+    open: Option<Transfer<T>>,
+    /// How many there are, with the one that an errand has.
     count: usize,
     /// Those that nothing may overtake.
     first: usize,
-    /// How many are to be made one by one, since together they were not.
-    alone: usize,
-    /// Where the peer's process helps, unless that is with whoever copies.
-    pub(super) meeting: Option<Box<Meeting>>,
-    /// What copies from that process's memory take.
-    pace: Option<Arc<Pace>>,
+    /// The link's end of payloads in parts.
+    inflow: Option<Box<Inflow>>,
 }
 
 impl<T: Transport> Default for Transfers<T> {
     fn default() -> Self {
         Transfers {
             waiting: VecDeque::new(),
+            open: None,
             count: 0,
             first: 0,
-            alone: 0,
-            meeting: None,
-            pace: None,
+            inflow: None,
         }
     }
 }
 
+/// What a look for the next part has come to.
+pub(super) enum Step<T: Transport> {
+    /// A part was copied, and there are more to come.
+    Part,
+    /// None has come.
+    Nothing,
+    /// The receiver is to copy the rest by itself: the transfer is the next one.
+    Rest,
+    /// The transfer is over.
+    Over(Transfer<T>, Result),
+}
+
 impl<T: Transport> Transfers<T> {
-    /// The peer's process may be asked to help, here.
-    pub fn meet(&mut self, board: &Board) {
-        self.meeting = Some(Box::new(Meeting::new(board.clone())));
-        self.pace = Some(board.bounce.pace.clone());
+    /// Payloads may come in parts from now on.
+    pub fn meet(&mut self, inflow: Inflow) {
+        self.inflow = Some(Box::new(inflow));
     }
 
     /// Whether there are none.
@@ -67,7 +69,12 @@ impl<T: Transport> Transfers<T> {
         self.first != 0
     }
 
-    /// Adds one; whether the peer has to be given a turn ([`Copier::add`]).
+    /// Whether one comes in parts.
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Adds one; whether the link has to be given a turn ([`Copier::add`](super::Copier::add)).
     #[must_use]
     pub fn push(&mut self, transfer: Transfer<T>) -> bool {
         self.first += usize::from(transfer.goes_first);
@@ -76,34 +83,9 @@ impl<T: Transport> Transfers<T> {
         self.count == 1
     }
 
-    /// The oldest one, to be copied, and those behind it that can be copied
-    /// together with it.
-    #[allow(clippy::indexing_slicing, reason = "one was pushed")]
-    pub fn take(&mut self, batch: &mut Batch<T>) -> Option<()> {
-        let mut left = TOGETHER;
-        let limit = if self.alone == 0 { COPIES } else { 1 };
-        self.alone = self.alone.saturating_sub(1);
-        batch.pace.clone_from(&self.pace);
-        let to = &mut batch.transfers;
-        to.push(self.waiting.pop_front()?);
-        if let Some(to) = destination(&to[0]) {
-            let is_only = self.waiting.is_empty();
-            let meeting = &mut self.meeting;
-            batch.meeting = meeting.take_if(|meeting| meeting.concerns(&to, is_only));
-        }
-        if batch.meeting.is_some() || to[0].simple().is_none() {
-            return Some(());
-        }
-        left -= to[0].from.len();
-        while to.len() < limit
-            && let Some(next) = self.waiting.front()
-            && next.simple().is_some()
-            && next.from.len() <= left
-        {
-            left -= next.from.len();
-            to.extend(self.waiting.pop_front());
-        }
-        Some(())
+    /// The oldest one that waits.
+    pub(super) fn take(&mut self) -> Option<Transfer<T>> {
+        self.waiting.pop_front()
     }
 
     /// One is back, and not over.
@@ -111,11 +93,96 @@ impl<T: Transport> Transfers<T> {
         self.waiting.push_front(transfer);
     }
 
-    /// Some are back that were not copied together, and will be one by one.
-    pub(super) fn put_all_back(&mut self, transfers: &mut Vec<Transfer<T>>) {
-        self.alone = transfers.len();
-        while let Some(last) = transfers.pop() {
-            self.waiting.push_front(last);
+    /// Asks the sender for the rest of a transfer in parts, from this offset on; `false` if it
+    /// cannot be had so.
+    pub(super) fn ask(&mut self, transfer: &Transfer<T>, at: u64) -> bool {
+        let (Some(inflow), Some(name)) = (&mut self.inflow, transfer.offer) else {
+            return false;
+        };
+        let len = transfer.from.len().saturating_sub(at);
+        let fits = transfer
+            .memory()
+            .is_some_and(|to| transfer.from.len() <= to.len() as u64);
+        fits && len != 0 && inflow.open(Request { name, at, len })
+    }
+
+    /// The rest of this one comes in parts, for which the sender was asked.
+    pub(super) fn await_parts(&mut self, transfer: Transfer<T>) {
+        self.open = Some(transfer);
+    }
+
+    /// Whether the sender was asked for parts.
+    pub(super) fn has_asked(&self) -> bool {
+        self.inflow.as_ref().is_some_and(|inflow| inflow.is_open())
+    }
+
+    /// No parts are wanted any more.
+    pub(super) fn withdraw(&mut self) {
+        if let Some(inflow) = &mut self.inflow {
+            inflow.close();
+        }
+    }
+
+    /// Whether the transfer that comes in parts cannot come in another way.
+    pub fn needs_parts(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.is_unreadable)
+    }
+
+    /// Whether something has come of the transfer that comes in parts.
+    pub fn has_part(&self) -> bool {
+        let looked = self.inflow.as_ref().map(|inflow| inflow.look());
+        match looked {
+            Some(Ok(Arrived::Part(_) | Arrived::Refused) | Err(_)) => self.is_open(),
+            _ => false,
+        }
+    }
+
+    /// Looks for the next part. `is_readable`: the receiver can copy the rest by itself.
+    pub(super) fn step(&mut self, is_readable: bool) -> Step<T> {
+        let (Some(inflow), Some(transfer)) = (&mut self.inflow, &mut self.open) else {
+            return Step::Nothing;
+        };
+        let can_copy = is_readable && !transfer.is_unreadable;
+        let outcome = match inflow.look() {
+            Err(broken) => {
+                log::warn!("a peer of this host has spoilt a payload: {}", broken.0);
+                Err(Errno::EPROTO)
+            }
+            Ok(Arrived::Part(part)) => {
+                if let Goal::Place(placing) = &mut transfer.to
+                    && let Place::App(memory) = &placing.place
+                {
+                    inflow
+                        .bytes(part)
+                        .copy_to(&memory.slice(placing.done, part.len));
+                    placing.done += part.len;
+                }
+                inflow.took();
+                match transfer.is_whole() {
+                    true => Ok(()),
+                    false => return Step::Part,
+                }
+            }
+            Ok(Arrived::NotYet) if !can_copy || !inflow.is_late() => return Step::Nothing,
+            Ok(Arrived::NotBegun) if !can_copy => return Step::Nothing,
+            Ok(Arrived::Refused) if !can_copy => Err(Errno::ENOMEM),
+            Ok(_) => {
+                self.copy_rest();
+                return Step::Rest;
+            }
+        };
+        inflow.close();
+        match self.open.take() {
+            Some(transfer) => Step::Over(transfer, outcome),
+            None => Step::Nothing,
+        }
+    }
+
+    /// The rest of the transfer that comes in parts is to be copied by the receiver.
+    pub(super) fn copy_rest(&mut self) {
+        self.withdraw();
+        if let Some(transfer) = self.open.take() {
+            self.waiting.push_front(transfer);
         }
     }
 
@@ -125,8 +192,9 @@ impl<T: Transport> Transfers<T> {
         self.first -= usize::from(transfer.goes_first);
     }
 
-    /// Takes all that are here, which will not be made any more.
+    /// Takes all but the one that an errand has: they are given up.
     pub fn drain(&mut self) -> impl Iterator<Item = Transfer<T>> {
+        self.copy_rest();
         let waiting = std::mem::take(&mut self.waiting);
         let go_first = waiting.iter().filter(|transfer| transfer.goes_first);
         self.first -= go_first.count();
@@ -135,21 +203,6 @@ impl<T: Transport> Transfers<T> {
     }
 }
 
-/// What is copied in one turn.
-pub struct Batch<T: Transport> {
-    /// Not empty when taken; several if all are simple.
-    pub(super) transfers: Vec<Transfer<T>>,
-    /// Where the peer helps, if it may.
-    pub(super) meeting: Option<Box<Meeting>>,
-    /// What copies from the peer's memory take, which is measured.
-    pub(super) pace: Option<Arc<Pace>>,
-}
-
-impl<T: Transport> Batch<T> {
-    /// [`Transfer::make_room`].
-    pub fn make_room(&mut self, endpoints: &mut Endpoints<T>) {
-        if let [only] = &mut self.transfers[..] {
-            only.make_room(endpoints);
-        }
-    }
-}
+/// Bytes that the receiver copies at first of a payload that goes in parts: as long as that
+/// takes, the sender has time to begin.
+pub(super) const FIRST: u64 = PART as u64;

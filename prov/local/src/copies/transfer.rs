@@ -1,23 +1,23 @@
-//! One copy from the memory of a peer's process: what is copied, where it goes, and
-//! how far it is.
+//! One transfer: the payload of a message that stays with its sender until it is fetched,
+//! where it goes, and how far it is.
 
 use prov_base::buffer::AppIov;
 use prov_base::process_memory::OtherIov;
 use prov_message::{Course, Endpoints, Kept, Place, Placing, Target, Transport};
 
-use super::{BYTES_PER_TURN, SHORT};
-
-/// Bytes that are copied from a peer's memory.
+/// A payload that is fetched from a peer.
 pub struct Transfer<T: Transport> {
     pub to: Goal<T>,
-    /// Where they are in the peer's memory.
+    /// Where it is in the peer's memory.
     pub from: Box<OtherIov>,
     /// The peer's name for it, if it is to be told of the end by that.
     pub name: Option<u64>,
-    /// The peer's name for what it has offered, if it can help by that.
+    /// The peer's name for the offer, if it delivers parts by that.
     pub offer: Option<u64>,
     /// Whether nothing that the peer does later may overtake it.
     pub goes_first: bool,
+    /// Whether it turned out that this process cannot read it.
+    pub is_unreadable: bool,
 }
 
 /// Where they go.
@@ -80,29 +80,31 @@ impl<T: Transport> Transfer<T> {
         }
     }
 
-    /// Bytes of the next turn.
-    pub(super) fn left(&self) -> u64 {
-        let left = self.from.len() - self.done();
-        left.min(BYTES_PER_TURN as u64)
+    /// Where it goes, if that is memory of the application's.
+    pub(super) fn memory(&self) -> Option<AppIov> {
+        match &self.to {
+            Goal::Place(placing) => match &placing.place {
+                Place::App(memory) => Some(*memory),
+                Place::Registered(_) => None,
+            },
+            Goal::Keep { .. } | Goal::Discard => None,
+        }
     }
 
-    /// Where it goes, if it has not begun and is short and goes to memory of the
-    /// application that has room for it: then it can be made together with others.
-    pub(super) fn simple(&self) -> Option<AppIov> {
-        let Goal::Place(placing) = &self.to else {
-            return None;
-        };
-        let Place::App(memory) = &placing.place else {
-            return None;
-        };
-        let len = self.from.len();
-        let is_simple = len <= SHORT.min(memory.len()) as u64 && placing.done == 0;
-        is_simple.then(|| memory.slice(0, len as usize))
+    /// Whether it can be fetched again from the beginning, in parts.
+    pub(super) fn can_restart(&mut self) -> bool {
+        match &mut self.to {
+            Goal::Place(placing) if self.offer.is_some() && !self.is_unreadable => {
+                placing.done = 0;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Takes memory for bytes that will be kept from where there is some to spare.
     pub fn make_room(&mut self, endpoints: &mut Endpoints<T>) {
-        let left = self.left() as usize;
+        let left = (self.from.len() - self.done()) as usize;
         if let Goal::Keep { next, .. } = &mut self.to
             && next.capacity() < left
         {

@@ -229,7 +229,7 @@ impl Granted<'_> {
     /// Copies what is there to `to`.
     ///
     /// # Errors
-    /// Those of [`OtherProcess::copy_all`]. `to` has been filled in part, or with
+    /// Those of [`OtherProcess::copy`]. `to` has been filled in part, or with
     /// anything, after one.
     pub(super) fn read(&self, to: &Iov<'_>) -> Result {
         self.owner.process.read(&self.memory, to)

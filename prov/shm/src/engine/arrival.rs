@@ -8,9 +8,7 @@ use prov_message::{Core as _, Reaching as _, Taken};
 
 use super::Core;
 use super::keys::{LinkKey, from_peer};
-use super::link::{
-    Ack, Action, Arrival, Coming, Fault, Link, Offered, Pending, Placing, Stream, Why, wake,
-};
+use super::link::{Ack, Action, Arrival, Fault, Link, Offered, Pending, Placing, wake};
 use super::records::*;
 
 /// Messages that are taken in from one link before it is the others' turn.
@@ -180,8 +178,6 @@ impl Core {
             MESSAGE => return Ok(self.message(key, record)),
             OFFERED => return self.offered(key, record),
             DONE => self.is_done(key, words),
-            FETCH => self.asked_for(key, words)?,
-            BYTES => self.bytes_have_come(key, record)?,
             WRITE => self.written(key, record)?,
             WAS_WRITTEN | WAS_READ => self.was_accessed(key, record)?,
             READ => self.read(key, record)?,
@@ -325,8 +321,7 @@ impl Core {
                     part = from.slice(0, len);
                     from = &part;
                 }
-                let len = (fetch.len as u64).min(len) as usize;
-                self.pull_or_ask(key, placing, from, fetch.name.name, len);
+                self.pull(key, placing, from, fetch.name.name);
             }
             Action::Throttle(key, is_on) => {
                 let head = Head {
@@ -344,9 +339,6 @@ impl Core {
     /// The peer is done with an operation or an offer. Of one that is over, it may say
     /// what it likes.
     pub(super) fn is_done(&mut self, key: LinkKey, words: [u64; 3]) {
-        if self.copier.defers(key, words[0], words) {
-            return;
-        }
         let Some(link) = self.links.get_mut(key) else {
             return;
         };
@@ -375,69 +367,6 @@ impl Core {
         }
     }
 
-    /// The peer asks for what was offered to be sent.
-    fn asked_for(&mut self, key: LinkKey, words: [u64; 3]) -> Result<(), Fault> {
-        let link = self.link_mut(key)?;
-        let offer = from_peer(words[0]);
-        let Some(Pending::Offer { bytes, .. }) = link.pending.get(offer) else {
-            return Err(Fault::Protocol("name of an offer"));
-        };
-        let len = usize::try_from(words[2])
-            .ok()
-            .filter(|len| *len <= bytes.len());
-        let len = len.ok_or(Fault::Protocol("bytes of an offer"))?;
-        if link.streams.len() > link.pending.len() {
-            return Err(Fault::Protocol("an offer is asked for twice"));
-        }
-        link.streams.push_back(Stream {
-            why: Why::Asked,
-            offer,
-            to: words[1],
-            done: 0,
-            len,
-        });
-        self.is_busy(key);
-        Ok(())
-    }
-
-    /// Bytes have come that were asked for.
-    fn bytes_have_come(&mut self, key: LinkKey, record: &Record) -> Result<(), Fault> {
-        let Core { links, target, .. } = self;
-        let link = links.get_mut(key).ok_or(Fault::Ended(Errno::ENOTCONN))?;
-        let name = from_peer(record.head.words[0]);
-        let Link {
-            channel, coming, ..
-        } = link;
-        let came = coming.get_mut(name);
-        let coming = came.ok_or(Fault::Protocol("name of bytes"))?;
-        let bytes = channel
-            .as_ref()
-            .map(|channel| channel.receiver.bytes(record));
-        let bytes = bytes.map_or(Iov::EMPTY, Iov::from);
-        if bytes.is_empty() || bytes.len() > coming.len - coming.placing.done {
-            return Err(Fault::Protocol("bytes that were not asked for"));
-        }
-        let mut copied = 0;
-        while copied < bytes.len() {
-            let at = coming.placing.done + copied;
-            let rest = bytes.slice(copied, usize::MAX);
-            let len = coming.placing.place.part(target, at, rest.len(), |to| {
-                rest.copy_to(to);
-            });
-            if len == 0 {
-                break;
-            }
-            copied += len;
-        }
-        coming.placing.done += bytes.len();
-        if coming.placing.done == coming.len
-            && let Some(Coming { placing, name, .. }) = link.coming.remove(name)
-        {
-            self.placed(key, placing, name, Ok(()));
-        }
-        Ok(())
-    }
-
     /// What was read, or the result of an atomic operation.
     fn result(&mut self, key: LinkKey, record: &Record) -> Result<(), Fault> {
         let name = from_peer(record.head.words[0]);
@@ -452,7 +381,6 @@ impl Core {
         };
         if fits {
             *done += len;
-            link.leave_untimed();
             link.bytes(record).copy_to(&to.slice(before, len));
         } else if !is_last {
             return Err(Fault::Protocol("bytes of a result"));

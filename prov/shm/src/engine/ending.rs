@@ -60,7 +60,7 @@ impl Linked for Core {
     }
 
     fn take_down(&mut self, key: LinkKey, error: Errno) -> Vec<Ticket> {
-        let Some(link) = self.links.remove(key) else {
+        let Some(mut link) = self.links.remove(key) else {
             return Vec::new();
         };
         self.poller.forget(link.wire.as_fd());
@@ -69,17 +69,17 @@ impl Linked for Core {
         }
         self.open.remove(key);
         self.copier.link_ended(key);
+        let waiting = std::iter::from_fn(|| link.next_behind());
+        let waiting: Vec<Ticket> = waiting.map(|(_, ticket)| ticket).collect();
         let Link {
             ep,
             seal,
             pending,
-            coming,
             mut pulls,
             ..
         } = link;
         seal.destroy();
-        let placings = coming.into_iter().map(|(_, coming)| coming.placing);
-        let placings = placings.chain(pulls.drain().filter_map(|pull| pull.to.abandon()));
+        let placings = pulls.drain().filter_map(|pull| pull.to.abandon());
         let mut tickets: Vec<Ticket> = placings
             .filter_map(|placing| self.endpoints.abandon(placing, error))
             .collect();
@@ -88,6 +88,7 @@ impl Linked for Core {
             Pending::Op(ticket) | Pending::Result { ticket, .. } => Some(ticket),
             Pending::Offer { ticket, .. } => ticket,
         }));
+        tickets.extend(waiting);
         tickets
     }
 

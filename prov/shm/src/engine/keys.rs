@@ -11,8 +11,6 @@ new_key_type! {
     pub struct LinkKey;
     /// An operation or an offer that the peer is to answer.
     pub struct PendingKey;
-    /// Bytes that come in parts.
-    pub struct ComingKey;
 }
 
 /// What a descriptor in the poller belongs to: the socket of a link, or where an

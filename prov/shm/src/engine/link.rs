@@ -2,17 +2,20 @@
 
 use std::collections::VecDeque;
 use std::ops::Deref;
+use std::time::Instant;
 
 use crate::rendezvous::Wire;
 use prov_base::buffer::{AppIov, Iov, Piece};
 use prov_base::errno::Errno;
 use prov_base::process_memory::{OtherIov, Seal};
-use prov_local::channel::{Channel, Head, LONGEST, MODERATE, PUSHED, Record};
-use prov_local::copies::{LEAST, Transfers};
+use prov_local::channel::{Channel, Head, MODERATE, Record};
+use prov_local::copies::Transfers;
 use prov_local::onesided::table::Watching;
 use prov_local::onesided::window::Window;
+use prov_local::parts::PATIENCE;
 use prov_local::process::OtherProcess;
 use prov_local::ring::Broken;
+use prov_message::peers::Deferred;
 use prov_message::{OpClass, Ticket, Transport};
 use prov_util::endpoint::Side;
 use prov_util::mr::Grants;
@@ -20,17 +23,12 @@ use prov_util::request::{Access, RemoteAccess, RemoteIov};
 use slotmap::SlotMap;
 
 use super::endpoint::Rdm;
-use super::keys::{ComingKey, EpKey, LinkKey, PeerKey, PendingKey};
-use super::records::{HAS_DATA, REMOTE_LIST, RESULT, WAS_READ, WAS_WRITTEN, WRITE, remote_list};
-use super::sending::EAGER;
+use super::keys::{EpKey, LinkKey, PeerKey, PendingKey};
+use super::records::{HAS_DATA, REMOTE_LIST, WAS_READ, WAS_WRITTEN, remote_list};
+use super::sending::{EAGER, WIDE};
 
 /// Requests that the peer has yet to answer.
 pub const REQUESTS: usize = 4096;
-/// Bytes of a part of what is sent in parts, where the channel takes so many: the two
-/// sides are at some parts each, and these are mostly in no cache but the common one.
-const PART: usize = PUSHED;
-const _: () = assert!(REMOTE_LIST + PART <= LONGEST);
-
 /// What tells the messages of this provider from those of others.
 pub enum Shm {}
 
@@ -88,16 +86,20 @@ pub struct Link {
     pub answers: VecDeque<Answer>,
     /// Bytes in them.
     pub answer_bytes: usize,
-    /// What the peer reads, or has asked to be sent.
+    /// What the peer reads, which is sent in parts.
     pub streams: VecDeque<Stream>,
-    /// What this side has asked for.
-    pub coming: SlotMap<ComingKey, Coming>,
-    /// Writes that go out in parts, one after the other. Nothing else is posted behind
-    /// them.
+    /// Writes that go out in parts, one after the other.
     pub writings: VecDeque<Writing>,
+    /// Operations that were posted behind such writes, or behind reads whose results come in
+    /// parts: they may not overtake them. Changed by [`Link::wait_behind`] and
+    /// [`Link::next_behind`].
+    behind: VecDeque<(Deferred, Ticket)>,
     /// The peer's write that comes in parts.
     pub parts: Option<Parts>,
-    /// What is copied from the peer's memory.
+    /// How many messages the peer had taken, and when, as there was last no room for a long
+    /// eager message and it had taken some since the time before.
+    full_since: Option<(u64, Instant)>,
+    /// Payloads that the peer has announced, as far as they are being fetched.
     pub pulls: Transfers<Shm>,
     /// Whether the next message of the peer has to wait for room.
     pub is_stalled: bool,
@@ -175,14 +177,16 @@ pub struct Unanswered {
     requests: usize,
     /// And how many are what it reads.
     reads: usize,
-    /// Why messages may not take the short way: each long result that is to come counts
-    /// [`LONG_RESULT`], and a peer that wants messages to be offered [`OFFERS_ONLY`].
+    /// Why messages may not take the fast path: [`OFFERS_ONLY`] for a peer that wants messages
+    /// to be announced, [`HAS_BEHIND`] while operations wait behind long ones, and
+    /// [`LONG_RESULT`] for each long result that is to come.
     detours: usize,
 }
 
 /// See [`Unanswered::has_detours`].
 const OFFERS_ONLY: usize = 1;
-const LONG_RESULT: usize = 2;
+const HAS_BEHIND: usize = 2;
+const LONG_RESULT: usize = 4;
 
 impl Unanswered {
     pub fn is_empty(&self) -> bool {
@@ -204,7 +208,7 @@ impl Unanswered {
         Some(pending)
     }
 
-    /// Whether messages may not take the short way.
+    /// Whether messages may not take the fast path.
     #[inline(always)]
     pub fn has_detours(&self) -> bool {
         self.detours != 0
@@ -218,6 +222,15 @@ impl Unanswered {
     /// The peer wants so, or not.
     pub fn offer_only(&mut self, only: bool) {
         self.detours = self.detours & !OFFERS_ONLY | if only { OFFERS_ONLY } else { 0 };
+    }
+
+    /// Whether operations wait behind long ones.
+    fn has_behind(&self) -> bool {
+        self.detours & HAS_BEHIND != 0
+    }
+
+    fn note_behind(&mut self, are_any: bool) {
+        self.detours = self.detours & !HAS_BEHIND | if are_any { HAS_BEHIND } else { 0 };
     }
 
     /// Whether long results are to come. The peer reads its memory for them when there is
@@ -280,30 +293,12 @@ pub struct Answer {
     pub bytes: Vec<u8>,
 }
 
-/// What is being sent in parts.
+/// What a peer reads, on its way in parts.
 pub struct Stream {
-    pub why: Why,
     pub offer: PendingKey,
     /// The peer's name for it.
     pub to: u64,
     pub done: usize,
-    pub len: usize,
-}
-
-/// Why it is sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Why {
-    /// The peer has asked for what it was offered.
-    Asked,
-    /// It reads it.
-    Read,
-}
-
-/// What comes in parts.
-pub struct Coming {
-    pub placing: Placing,
-    /// The peer's name for it.
-    pub name: u64,
     pub len: usize,
 }
 
@@ -365,9 +360,10 @@ impl Link {
             answers: VecDeque::new(),
             answer_bytes: 0,
             streams: VecDeque::new(),
-            coming: SlotMap::with_key(),
             writings: VecDeque::new(),
+            behind: VecDeque::new(),
             parts: None,
+            full_since: None,
             pulls: Transfers::default(),
             is_stalled: false,
             is_unreported: false,
@@ -412,8 +408,7 @@ impl Link {
             return Ok(false);
         };
         fill(&space.bytes());
-        let is_access = matches!(head.kind, WRITE | RESULT);
-        if space.of_access(is_access).publish(head) {
+        if space.publish(head) {
             self.wake_peer();
         }
         Ok(true)
@@ -505,18 +500,10 @@ impl Link {
         self.pending.requests != 0 || !self.writings.is_empty()
     }
 
-    /// So many bytes are to go through the channel in parts: it takes longer ones, if they
-    /// are many.
-    pub fn widen(&mut self, len: usize) {
-        if let Some(channel) = &mut self.channel {
-            channel.widens(len);
-        }
-    }
-
     /// Whether there is room for what goes next of what there is to send. Where not, this
     /// side waits for it.
     pub fn has_room_for_next(&mut self) -> bool {
-        let part = |left: usize| left.min(self.part());
+        let part = |left: usize| left.min(EAGER);
         let answer = self.answers.front().map(|answer| answer.bytes.len());
         let writing = self.writings.front();
         let writing = writing.map(|next| part(next.len - next.done) + REMOTE_LIST);
@@ -526,51 +513,79 @@ impl Link {
         next.is_some_and(|len| self.has_space(len))
     }
 
-    /// What takes the bytes of the next message out says nothing of messages: their place may
-    /// be in no cache.
-    pub fn leave_untimed(&self) {
-        if let Some(channel) = &self.channel {
-            channel.receiver.leave_untimed();
-        }
-    }
-
-    /// Bytes of a part of what is sent in parts.
-    pub fn part(&self) -> usize {
-        match &self.channel {
-            Some(channel) if channel.is_wide() => PART,
-            _ => EAGER,
-        }
-    }
-
     /// Whether there is room for a message, or an offer of one.
     pub fn has_room(&mut self) -> bool {
         self.has_space(MODERATE)
     }
 
-    /// Whether so many bytes of the application's are sent at once, and not offered.
+    /// Whether a message of so many bytes is sent eagerly, and not announced.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where they are as soon as there is room.
+    /// `-FI_EAGAIN` where it is as soon as there is room, while the receiver makes some. From a
+    /// receiver that has not for [`PATIENCE`] it is announced: that takes little room, so that
+    /// the sender gets far ahead of a receiver that waits for a processor.
     #[inline]
-    pub fn at_once(&mut self, len: usize) -> Result<bool, Errno> {
+    pub fn is_eager(&mut self, len: usize) -> Result<bool, Errno> {
         match len {
             _ if len <= EAGER => Ok(true),
-            // No less room than a write of so many bytes needs.
-            _ if len <= PUSHED => self.pushes(len + REMOTE_LIST),
+            _ if len <= WIDE => self.has_wide_room(len),
             _ => Ok(false),
         }
     }
 
     #[inline(never)]
-    fn pushes(&mut self, len: usize) -> Result<bool, Errno> {
+    fn has_wide_room(&mut self, len: usize) -> Result<bool, Errno> {
         let channel = self.channel.as_mut();
         if !channel.is_some_and(|channel| channel.takes(len)) {
             return Ok(false);
         }
-        match self.has_space(len) {
-            true => Ok(true),
-            false => Err(Errno::EAGAIN),
+        if self.has_space(len) {
+            return Ok(true);
         }
+        let taken = self.channel.as_ref().map_or(0, Channel::taken_there);
+        match self.full_since {
+            Some((seen, since)) if seen == taken && since.elapsed() >= PATIENCE => Ok(false),
+            Some((seen, _)) if seen == taken => Err(Errno::EAGAIN),
+            _ => {
+                self.full_since = Some((taken, Instant::now()));
+                Err(Errno::EAGAIN)
+            }
+        }
+    }
+
+    /// Whether a message has to wait for what was posted before it.
+    pub fn holds_messages(&self) -> bool {
+        self.pending.has_behind() || !self.writings.is_empty() || self.pending.has_long_results()
+    }
+
+    /// The same of a read or a write.
+    pub fn holds_access(&self, access: Access) -> bool {
+        self.pending.has_behind()
+            || match access {
+                // It changes nothing that other reads would find.
+                Access::Read => !self.writings.is_empty(),
+                // Writes have an order of their own.
+                Access::Write => self.pending.has_long_results(),
+            }
+    }
+
+    /// Keeps an operation until what was posted before it is over.
+    pub fn wait_behind(&mut self, request: Deferred, ticket: Ticket) {
+        self.behind.push_back((request, ticket));
+        self.pending.note_behind(true);
+    }
+
+    /// Whether the next operation that waits so is a message.
+    pub fn is_message_behind(&self) -> Option<bool> {
+        let (next, _) = self.behind.front()?;
+        Some(next.message_len().is_some())
+    }
+
+    /// Takes the next one of them.
+    pub fn next_behind(&mut self) -> Option<(Deferred, Ticket)> {
+        let next = self.behind.pop_front();
+        self.pending.note_behind(!self.behind.is_empty());
+        next
     }
 
     /// Whether there is room for what there was none for.
@@ -597,26 +612,36 @@ impl Link {
         wake(&self.wire);
     }
 
-    /// Whether the peer has been offered what it may ask for help with.
-    pub fn has_large_offers(&self) -> bool {
-        self.pending.values().any(|pending| match pending {
-            Pending::Offer { bytes, .. } => bytes.len() as u64 >= LEAST,
-            Pending::Op(_) | Pending::Result { .. } => false,
+    /// Whether the peer has been offered messages that it may fetch.
+    pub fn has_offers(&self) -> bool {
+        let mut pending = self.pending.values();
+        pending.any(|pending| {
+            matches!(
+                pending,
+                Pending::Offer {
+                    ticket: Some(_),
+                    ..
+                }
+            )
         })
     }
 
     /// Whether there is something to be sent that waits for room only.
     pub fn has_something_to_send(&self) -> bool {
-        !self.answers.is_empty() || !self.streams.is_empty() || !self.writings.is_empty()
+        let is_answering = !self.answers.is_empty() || !self.streams.is_empty();
+        is_answering || !self.writings.is_empty() || !self.behind.is_empty()
     }
 
     /// Whether operations of this side of the endpoint are under way here, and their memory is
     /// read or written to.
     pub fn has_memory_of(&self, side: Side) -> bool {
         match side {
-            Side::Receive => !self.coming.is_empty() || !self.pulls.is_empty(),
+            Side::Receive => !self.pulls.is_empty(),
             Side::Transmit => {
-                !self.pending.is_empty() || !self.streams.is_empty() || !self.writings.is_empty()
+                !self.pending.is_empty()
+                    || !self.streams.is_empty()
+                    || !self.writings.is_empty()
+                    || !self.behind.is_empty()
             }
         }
     }

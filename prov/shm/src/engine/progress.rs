@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use prov_base::poller::Event;
 use prov_local::channel::Channel;
+use prov_local::copies::Copies as _;
 use prov_local::rota::{Rota, Rounds};
 use prov_message::{Reaching as _, Sleeper, Waiting, Wakeups, Woken};
 
@@ -72,7 +73,7 @@ impl Core {
             any |= self.send_more();
         }
         any |= self.ask_poller();
-        any |= !self.copier.is_empty() && !self.endpoints.is_deaf();
+        any |= self.is_needed_for_copies();
         if any {
             self.idle_calls = 0;
             return false;
@@ -155,6 +156,7 @@ impl Rounds for Core {
             return false;
         };
         let has_come = can_take && channel.receiver.has_next();
-        has_come || link.has_room_again()
+        let has_part = link.pulls.has_part() || self.copier.is_asked(key);
+        has_part || has_come || link.has_room_again()
     }
 }

@@ -14,11 +14,6 @@ pub const MESSAGE: u8 = 1;
 pub const OFFERED: u8 = 2;
 /// An operation, or an offer, is done. Words: its name, an error or 0.
 pub const DONE: u8 = 3;
-/// Asks for what was offered to be sent. Words: name of the offer, name for the
-/// bytes, how many.
-pub const FETCH: u8 = 4;
-/// Bytes that were asked for. Words: name for the bytes.
-pub const BYTES: u8 = 5;
 /// A write. Words: immediate data, name, parts of the remote list. Bytes: what is
 /// written, so that it begins where a cache line does, and the list, which is that of
 /// all parts and comes with the first one alone.

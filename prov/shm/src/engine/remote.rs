@@ -15,7 +15,7 @@ use prov_util::request::{Access, Atomic, RemoteAccess};
 
 use super::Core;
 use super::keys::{EpKey, LinkKey, to_peer};
-use super::link::{Bytes, Fault, Link, Parts, Pending, Stream, Why, Writing};
+use super::link::{Bytes, Fault, Link, Parts, Pending, Stream, Writing};
 use super::records::{
     ATOMIC, AtomicWord, HAS_DATA, MORE, READ, REMOTE_LIST, RESULT, WAS_READ, WRITE,
     read_list_behind, read_remote_list, remote_list,
@@ -28,7 +28,14 @@ impl Core {
     pub(super) fn post_access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
         SIZES.check_access(access)?;
         match self.reach(ep, access.peer)? {
-            Destination::Open(key) => self.start_access(key, access, Payload::App(&access.local)),
+            Destination::Open(key) => {
+                let link = self.links.get(key);
+                if link.is_some_and(|link| link.holds_access(access.access)) {
+                    let op = Op::of_access(ep, access);
+                    return self.wait_behind(key, op, || Deferred::access(access));
+                }
+                self.start_access(key, access, Payload::App(&access.local))
+            }
             Destination::Waits(peer) => {
                 self.defer(peer, Op::of_access(ep, access), || Deferred::access(access))
             }
@@ -39,6 +46,10 @@ impl Core {
         SIZES.check_atomic(atomic)?;
         match self.reach(ep, atomic.peer)? {
             Destination::Open(key) => {
+                if self.links.get(key).is_some_and(Link::holds_messages) {
+                    let op = Op::of_atomic(ep, atomic);
+                    return self.wait_behind(key, op, || Deferred::atomic(atomic));
+                }
                 let compare = atomic.kind.compare();
                 let operand = Payload::App(&atomic.operand);
                 self.start_atomic(key, atomic, operand, Payload::App(&compare))
@@ -193,7 +204,6 @@ impl Core {
                 to.slice(len, list.len()).write_at(0, list);
             })
         } else {
-            link.widen(len);
             let (bytes, _) = offer(&bytes, access.is_inject());
             link.writings.push_back(Writing {
                 name,
@@ -213,6 +223,23 @@ impl Core {
             return Ok(());
         };
         self.posted(key, name, sent == Ok(true))
+    }
+
+    /// Keeps an operation until what was posted before it on a link is over.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` where the endpoint has too many operations under way.
+    pub(super) fn wait_behind(
+        &mut self,
+        key: LinkKey,
+        op: Op,
+        request: impl FnOnce() -> Deferred,
+    ) -> Result {
+        let ticket = self.endpoints.begin(op)?;
+        let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
+        link.wait_behind(request(), ticket);
+        self.is_busy(key);
+        Ok(())
     }
 
     /// Takes a request back that has not left.
@@ -322,7 +349,6 @@ impl Core {
             return Err(Fault::Protocol("bytes of a write"));
         }
         let data = (flags & HAS_DATA != 0).then_some(words[0]);
-        link.leave_untimed();
         if data.is_some() {
             self.find_source(key);
         }
@@ -392,9 +418,6 @@ impl Core {
         }
         // Short ones may overtake others.
         let is_at_once = len <= EAGER as u64;
-        if !is_at_once {
-            link.widen(len as usize);
-        }
         if link.pending.has_too_many_reads() {
             return Err(Fault::Protocol("more reads than may be under way"));
         }
@@ -438,7 +461,6 @@ impl Core {
             bytes: Bytes::Registered(grants),
         });
         link.streams.push_back(Stream {
-            why: Why::Read,
             offer: offered,
             to: name,
             done: 0,

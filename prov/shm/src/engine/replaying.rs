@@ -4,14 +4,15 @@
 use prov_base::buffer::Iov;
 use prov_base::errno::Errno;
 use prov_local::channel::Head;
-use prov_message::Op;
-use prov_message::peers::Request;
+use prov_message::peers::{Deferred, Request};
+use prov_message::{Op, Ticket};
 use prov_util::request::RemoteIov;
 
 use super::Core;
 use super::keys::LinkKey;
-use super::link::{Bytes, Fault, Pending, Stream, Why, Writing};
-use super::records::{self, BYTES, HAS_DATA, MORE, RESULT, WRITE, remote_list};
+use super::link::{Bytes, Fault, Pending, Stream, Writing};
+use super::records::{self, HAS_DATA, MORE, RESULT, WRITE, remote_list};
+use super::sending::EAGER;
 
 /// Bytes that are sent in parts in one turn: meanwhile, the peer may send others.
 const TURN_BYTES: usize = 256 << 10;
@@ -27,49 +28,24 @@ impl Core {
         }
     }
 
-    /// Sends what has waited for a link, as far as there is room.
+    /// Posts what has waited for a link, or for what was posted before it, as far as there is
+    /// room.
     pub(super) fn replay(&mut self, key: LinkKey) {
-        loop {
-            let Some(link) = self.links.get_mut(key).filter(|link| link.is_open()) else {
-                return;
-            };
-            let (ep, Some(peer)) = (link.ep, link.peer) else {
-                return;
-            };
-            let Some(rdm) = self.rdm(ep) else {
-                return;
-            };
-            let Some((next, _)) = rdm.peers.waiting(peer).next() else {
-                return;
-            };
-            let is_message = next.message_len().is_some();
-            let Some(link) = self.links.get_mut(key) else {
-                return;
-            };
-            let may_follow = link.writings.is_empty() && !link.pending.has_long_results();
-            let has_room = may_follow && link.has_room();
-            let may_request = link.may_request();
-            let Some(rdm) = self.rdm(ep) else {
-                return;
-            };
-            if !has_room || !(may_request || is_message) {
-                return self.is_busy(key);
-            }
-            let Some((request, ticket)) = rdm.peers.next_waiting(peer, key) else {
+        while let Some((request, ticket)) = self.next_to_replay(key) {
+            let Some(ep) = self.links.get(key).map(|link| link.ep) else {
                 return;
             };
             // Posting counts it again if it is not done at once.
             self.endpoints.settle(ticket);
             let replay = request.replay();
-            // What there is no room for is offered: nobody could be told to try again.
-            let mut at_once = |len| {
-                let link = self.links.get_mut(key);
-                link.is_some_and(|link| link.at_once(len) == Ok(true))
-            };
             let (op, posted) = match &replay.request {
                 Request::Transmit(message) => {
-                    let at_once = at_once(replay.payload().len());
-                    let sent = self.send(key, message, replay.payload(), at_once);
+                    let payload = replay.payload();
+                    let link = self.links.get_mut(key);
+                    // Nobody could be told to try again.
+                    let is_eager =
+                        link.is_some_and(|link| link.is_eager(payload.len()) == Ok(true));
+                    let sent = self.send(key, message, payload, is_eager);
                     (Op::of_transmit(ep, message), sent)
                 }
                 Request::Access(access) => (
@@ -84,6 +60,33 @@ impl Core {
             if let Err(error) = posted {
                 self.endpoints.report(&op, Err(error));
             }
+        }
+    }
+
+    /// The next operation that has waited on a link, if it may be posted now.
+    fn next_to_replay(&mut self, key: LinkKey) -> Option<(Deferred, Ticket)> {
+        let link = self.links.get(key).filter(|link| link.is_open())?;
+        let (ep, peer) = (link.ep, link.peer);
+        let is_behind = link.is_message_behind();
+        let is_message = match (is_behind, peer) {
+            (Some(is_message), _) => is_message,
+            (None, Some(peer)) => {
+                let (next, _) = self.rdm(ep)?.peers.waiting(peer).next()?;
+                next.message_len().is_some()
+            }
+            (None, None) => return None,
+        };
+        let link = self.links.get_mut(key)?;
+        let may_follow = link.writings.is_empty() && !link.pending.has_long_results();
+        let has_room = may_follow && link.has_room();
+        if !has_room || !(link.may_request() || is_message) {
+            self.is_busy(key);
+            return None;
+        }
+        match (is_behind, peer) {
+            (Some(_), _) => link.next_behind(),
+            (None, Some(peer)) => self.rdm(ep)?.peers.next_waiting(peer, key),
+            (None, None) => None,
         }
     }
 
@@ -135,8 +138,7 @@ impl Core {
         Ok(any | self.send_parts(key)?)
     }
 
-    /// Sends parts of writes, and of what the peer reads or has asked for, as far as there is
-    /// room; whether there was some.
+    /// Sends parts of writes, and of what the peer reads, as far as there is room; whether there was some.
     pub(super) fn send_parts(&mut self, key: LinkKey) -> Result<bool, Fault> {
         let (mut any, mut bytes) = (false, 0);
         while bytes < TURN_BYTES {
@@ -158,7 +160,6 @@ impl Core {
         let Some(link) = self.links.get_mut(key) else {
             return Ok(None);
         };
-        let most = link.part();
         // Of one of which the peer has refused a part, the rest is of no use.
         while let Some(next) = link.writings.front()
             && !link.pending.contains_key(next.name)
@@ -171,7 +172,7 @@ impl Core {
         let Writing {
             name, done, len, ..
         } = writing;
-        let part = (len - done).min(most);
+        let part = (len - done).min(EAGER);
         let is_last = done + part == len;
         // The first part says where all of them go.
         let remote = match done {
@@ -207,13 +208,12 @@ impl Core {
         Ok(sent)
     }
 
-    /// Sends the next part of what the peer reads or has asked for; how many bytes, if there
+    /// Sends the next part of what the peer reads; how many bytes, if there
     /// was one, and room for it.
     fn send_part_of_stream(&mut self, key: LinkKey) -> Result<Option<usize>, Fault> {
         let Some(link) = self.links.get_mut(key) else {
             return Ok(None);
         };
-        let most = link.part();
         while let Some(next) = link.streams.front()
             && !link.pending.contains_key(next.offer)
         {
@@ -225,16 +225,11 @@ impl Core {
         let Some(Pending::Offer { bytes, .. }) = link.pending.get(stream.offer) else {
             return Ok(None);
         };
-        let part = (stream.len - stream.done).min(most);
+        let part = (stream.len - stream.done).min(EAGER);
         let is_last = stream.done + part == stream.len;
-        let (kind, flags) = match stream.why {
-            Why::Asked => (BYTES, 0),
-            Why::Read if is_last => (RESULT, 0),
-            Why::Read => (RESULT, MORE),
-        };
         let head = Head {
-            kind,
-            flags,
+            kind: RESULT,
+            flags: if is_last { 0 } else { MORE },
             words: [stream.to, 0, 0],
         };
         let channel = link.channel.as_mut();
@@ -246,7 +241,7 @@ impl Core {
             return Ok(None);
         };
         copy_part(bytes, &mut self.target, stream.done, &space.bytes());
-        if space.of_access(stream.why == Why::Read).publish(head) {
+        if space.publish(head) {
             link.wake_peer();
         }
         if !is_last {
@@ -254,9 +249,7 @@ impl Core {
                 done: stream.done + part,
                 ..stream
             });
-        } else if stream.why == Why::Read
-            && let Some(Pending::Offer { bytes, .. }) = link.pending.remove(stream.offer)
-        {
+        } else if let Some(Pending::Offer { bytes, .. }) = link.pending.remove(stream.offer) {
             self.was_read(key, &bytes);
         }
         Ok(Some(part))

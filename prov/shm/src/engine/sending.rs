@@ -5,20 +5,24 @@ use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_PEER_TRANSFER, FI_
 use prov_base::buffer::Iov;
 use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::{OtherIov, OtherPiece, WRITTEN};
-use prov_local::channel::{Head, INLINE, LONGEST, MODERATE, PUSHED};
+use prov_local::channel::{Head, INLINE, LONGEST, MODERATE};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
 use prov_message::{Op, Reaching as _};
 use prov_util::request::{Tag, Transmit};
 
 use super::Core;
 use super::keys::{EpKey, LinkKey, to_peer};
-use super::link::{Bytes, Pending};
+use super::link::{Bytes, Link, Pending};
 use super::records::{HAS_DATA, MESSAGE, OFFERED, REMOTE_LIST, TAGGED};
 use crate::params::SIZES;
 
-/// Longest message that is sent at once on any channel; on some, those of up to
-/// [`PUSHED`] bytes are.
+/// Longest message, in bytes, that is eager on every channel: longer ones are announced, and
+/// the receiver fetches their payload. As many bytes has a part of what goes through the ring
+/// in parts.
 pub const EAGER: usize = 16 << 10;
+/// The same of channels with the memory for it: up to about here, two copies through the
+/// channel take no longer than what a rendezvous costs.
+pub const WIDE: usize = 64 << 10;
 
 /// Flags of messages that do not take the short way.
 const SPECIAL: u64 =
@@ -26,7 +30,7 @@ const SPECIAL: u64 =
 // What takes it need not be checked for its length.
 const _: () = assert!(INLINE <= SIZES.inject);
 // A write has its list behind its bytes.
-const _: () = assert!(REMOTE_LIST + EAGER <= MODERATE && REMOTE_LIST + PUSHED <= LONGEST);
+const _: () = assert!(REMOTE_LIST + EAGER <= MODERATE && WIDE <= LONGEST);
 
 impl Core {
     #[inline(always)]
@@ -37,8 +41,7 @@ impl Core {
         }
     }
 
-    /// The short way for a message with nothing special about it that is sent at
-    /// once, on an open link.
+    /// The fast path for an eager message with nothing special about it, on an open link.
     #[inline(always)]
     fn post_at_once(&mut self, ep: EpKey, message: &Transmit) -> Option<()> {
         let len = message.buffers.len();
@@ -94,16 +97,21 @@ impl Core {
     fn post_in_turn(&mut self, ep: EpKey, message: &Transmit) -> Result {
         SIZES.check_message(message)?;
         let state = self.endpoints.get(ep).ok_or(Errno::EOPBADSTATE)?;
-        if let Some(key) = state.own.peers.open_link(message.peer)
-            && let Some(link) = self.links.get_mut(key)
-        {
-            let at_once = !link.pending.offers_only() && link.at_once(message.buffers.len())?;
-            return self.send(key, message, Payload::App(&message.buffers), at_once);
-        }
-        match self.reach(ep, message.peer)? {
+        let known = state.own.peers.open_link(message.peer);
+        let known = known.filter(|key| self.links.contains_key(*key));
+        let destination = match known {
+            Some(key) => Destination::Open(key),
+            None => self.reach(ep, message.peer)?,
+        };
+        match destination {
             Destination::Open(key) => {
-                let at_once = message.buffers.len() <= EAGER;
-                self.send(key, message, Payload::App(&message.buffers), at_once)
+                if self.links.get(key).is_some_and(Link::holds_messages) {
+                    let op = Op::of_transmit(ep, message);
+                    return self.wait_behind(key, op, || Deferred::transmit(message));
+                }
+                let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
+                let is_eager = link.is_eager(message.buffers.len())?;
+                self.send(key, message, Payload::App(&message.buffers), is_eager)
             }
             Destination::Waits(peer) => self.defer(peer, Op::of_transmit(ep, message), || {
                 Deferred::transmit(message)
@@ -111,7 +119,7 @@ impl Core {
         }
     }
 
-    /// Sends a message on a link `at_once` if it may be, or offers it.
+    /// Sends a message on a link, if it `is_eager` and the peer takes such, or announces it.
     ///
     /// # Errors
     /// `-FI_EAGAIN` where there is no room.
@@ -121,15 +129,11 @@ impl Core {
         key: LinkKey,
         message: &Transmit,
         bytes: Payload<'_>,
-        at_once: bool,
+        is_eager: bool,
     ) -> Result {
         let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
-        if !link.writings.is_empty() || link.pending.has_long_results() {
-            return Err(Errno::EAGAIN);
-        }
         let op = Op::of_transmit(link.ep, message);
-        let len = bytes.len();
-        let is_offered = link.pending.offers_only() || !at_once;
+        let is_offered = link.pending.offers_only() || !is_eager;
         let until_received = message.flags & (FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE) != 0;
         let mut head = head_of(message, message.immediate());
         if !is_offered && !until_received {
@@ -163,7 +167,7 @@ impl Core {
         };
         if sent == Ok(true) {
             if is_offered {
-                self.has_offered(key, len);
+                self.has_offered(key);
             }
             return Ok(());
         }

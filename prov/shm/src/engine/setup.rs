@@ -27,7 +27,7 @@ use super::{Core, SERVICE};
 use crate::LOG;
 
 /// What a first packet says that this understands, and which version.
-pub const HELLO: u64 = u64::from_le_bytes(*b"fi_shm\x04\x00");
+pub const HELLO: u64 = u64::from_le_bytes(*b"fi_shm\x05\x00");
 /// The sender's process takes part in [`barrier`].
 const HAS_BARRIER: u64 = 1;
 /// The sender wants the link.
@@ -522,10 +522,8 @@ impl Core {
             return;
         };
         link.stage = Stage::Open;
-        if let Some(channel) = &link.channel
-            && link.memory.is_some()
-        {
-            link.pulls.meet(&channel.joint().own);
+        if let Some(channel) = &link.channel {
+            link.pulls.meet(channel.inflow());
         }
         let (ep, peer) = (link.ep, link.peer);
         self.open.add(key);

@@ -2,13 +2,13 @@
 
 mod faults;
 mod hostile;
-mod joint;
 mod left;
 mod onesided;
 mod order;
+mod parts;
 mod peek;
-mod pushing;
 mod remote;
+mod ringed;
 mod unreported;
 mod withheld;
 
@@ -21,8 +21,8 @@ use fabric_abi::*;
 use prov_base::buffer::AppIov;
 use prov_base::errno::Errno;
 use prov_base::sync::LockKind;
-use prov_local::channel::PUSHED;
 use prov_local::onesided::table::RegionTable;
+use prov_local::parts::PART;
 use prov_message::lane::Errand as _;
 use prov_message::objects::Provider as _;
 use prov_message::{Attributes, Core as _};
@@ -35,7 +35,7 @@ use prov_util::mr::{self, Job, Memory, Region};
 use prov_util::request::*;
 
 use super::endpoint::Rdm;
-use super::sending::EAGER;
+use super::sending::{EAGER, WIDE};
 use super::*;
 use crate::address;
 use crate::domain::Local;
@@ -237,7 +237,7 @@ fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (seed * 31 + at * 7) as u8).collect()
 }
 
-const LENGTHS: [usize; 10] = [
+const LENGTHS: [usize; 11] = [
     0,
     8,
     96,
@@ -245,8 +245,9 @@ const LENGTHS: [usize; 10] = [
     4096,
     EAGER,
     EAGER + 1,
-    PUSHED,
-    PUSHED + 1,
+    WIDE,
+    WIDE + 1,
+    PART + 1000,
     300_000,
 ];
 

@@ -21,8 +21,8 @@ use crate::local::far_end::Holder;
 use crate::local::neighbour::{OutOfTurn, Remark, Subject};
 use crate::local::stream::{Moved, Stream};
 use prov_local::barrier;
-use prov_local::channel::{FlightWords, MODERATE, Next, PUSHED};
-use prov_local::joint::Joint;
+use prov_local::channel::{FlightWords, Next};
+use prov_local::parts::{Inflow, Outflow};
 use prov_local::process::open_segment;
 use prov_local::ring::Broken;
 
@@ -291,12 +291,6 @@ impl Shortcut {
         }
     }
 
-    /// Whether so many bytes of one message had better go through the memory than be
-    /// copied by the peer from this process's ([`Stream::takes`]).
-    pub fn takes_at_once(&mut self, len: usize) -> bool {
-        matches!(self.out, Out::Memory) && len > MODERATE && len <= PUSHED && self.stream.takes(len)
-    }
-
     /// Says that this side has acted upon all that has come through the memory, and
     /// through the socket before.
     #[inline(always)]
@@ -324,9 +318,22 @@ impl Shortcut {
         self.stream.flights_of_peer()
     }
 
-    /// [`Stream::joint`], once the peer has said that it has the memory.
-    pub fn joint(&self) -> Option<&Joint> {
-        self.is_in.then(|| self.stream.joint())
+    /// [`Stream::inflow`].
+    pub fn inflow(&self) -> Inflow {
+        self.stream.inflow()
+    }
+
+    /// [`Stream::outflow`].
+    pub fn outflow(&self) -> Outflow {
+        self.stream.outflow()
+    }
+
+    /// Wakes the peer if it sleeps, since something that is no message was written to the
+    /// memory.
+    pub fn wake_sleeper(&mut self, socket: BorrowedFd<'_>) {
+        if self.stream.must_wake() {
+            self.wake(socket);
+        }
     }
 
     /// [`Stream::sleep`].

@@ -7,8 +7,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use prov_base::buffer::{Incoming, Iov, Outgoing, Piece};
 use prov_base::errno::Result;
 
-use prov_local::channel::{Channel, FlightWords, Head, MODERATE, Next};
-use prov_local::joint::Joint;
+use prov_local::channel::{Channel, FlightWords, Head, LONGEST, MODERATE, Next};
+use prov_local::parts::{Inflow, Outflow};
 use prov_local::ring::Broken;
 
 /// See the [module](self) description.
@@ -114,6 +114,10 @@ impl Stream {
             bytes: 0,
             wakes: false,
         };
+        if len > MODERATE {
+            // Has all of the area's memory, if it may.
+            self.channel.takes(LONGEST);
+        }
         while moved.bytes < len {
             let part = (len - moved.bytes).min(MODERATE);
             let Some(space) = self.channel.space(part)? else {
@@ -243,11 +247,6 @@ impl Stream {
         self.channel.has_room(MODERATE)
     }
 
-    /// [`Channel::takes`], of so many bytes in parts.
-    pub fn takes(&mut self, len: usize) -> bool {
-        self.channel.takes(len)
-    }
-
     /// Says that this side has acted upon all that it has received
     /// ([`Receiver::settle`](prov_local::channel::Receiver::settle)).
     #[inline(always)]
@@ -275,9 +274,19 @@ impl Stream {
         self.channel.flights_of_peer()
     }
 
-    /// [`Channel::joint`].
-    pub fn joint(&self) -> &Joint {
-        self.channel.joint()
+    /// [`Channel::inflow`].
+    pub fn inflow(&self) -> Inflow {
+        self.channel.inflow()
+    }
+
+    /// [`Channel::outflow`].
+    pub fn outflow(&self) -> Outflow {
+        self.channel.outflow()
+    }
+
+    /// [`Channel::must_wake`].
+    pub fn must_wake(&mut self) -> bool {
+        self.channel.must_wake()
     }
 
     /// [`Channel::sleep`].

@@ -74,9 +74,9 @@ impl Features {
     /// the receiver's demand.
     pub const RENDEZVOUS: Features = Features(1 << 2);
 
-    /// Large reads and writes between two processes of one host are copied from the other process's
-    /// memory.
-    pub const DIRECT: Features = Features(1 << 3);
+    /// Two processes of one host may access one another's memory. Bit 3 stands for a protocol
+    /// with other messages for that.
+    pub const DIRECT: Features = Features(1 << 7);
 
     /// Data between two processes of one host goes through shared memory.
     pub const LOCAL: Features = Features(1 << 4);

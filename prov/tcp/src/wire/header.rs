@@ -105,7 +105,6 @@ impl Header {
             | Op::AtomicResponse
             | Op::Cts
             | Op::Data
-            | Op::DirectRead
             | Op::NamedAck
             | Op::ReadResponse
             | Op::Refusal
@@ -115,7 +114,6 @@ impl Header {
             Op::Accessed
             | Op::AtomicRequest
             | Op::DirectMsg
-            | Op::DirectWrite
             | Op::ReadRequest
             | Op::Tagged
             | Op::TaggedRts

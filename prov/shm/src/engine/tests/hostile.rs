@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::rendezvous::Wire;
 use prov_base::atomic_ops::Form;
-use prov_local::channel::{Channel, Head, LONGEST, SEGMENT, TABLES};
+use prov_local::channel::{Channel, Head, MODERATE, SEGMENT, TABLES};
 use prov_local::segment::Segment;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -147,7 +147,7 @@ fn messages_that_make_no_sense_end_their_own_link_only() {
     for _ in 0..200 {
         let (_wire, mut channel, _) = intrude(&mut scene.victim);
         for _ in 0..30 {
-            let len = [0, 8, 24, 32, 56, 128, 1000, LONGEST][random.below(8)];
+            let len = [0, 8, 24, 32, 56, 128, 1000, MODERATE][random.below(8)];
             let Ok(Some(space)) = channel.space(len) else {
                 break;
             };

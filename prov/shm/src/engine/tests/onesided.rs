@@ -94,9 +94,9 @@ fn a_refusal_needs_nobody_either() {
 #[test]
 fn immediate_data_comes_behind_the_bytes() {
     let (mut a, mut b, to) = pair();
-    let (mut region, mut out) = (vec![0; PUSHED + 1], pattern(1, PUSHED + 1));
+    let (mut region, mut out) = (vec![0; EAGER + 1], pattern(1, EAGER + 1));
     b.register(3, &mut region);
-    for (data, len) in [(7, 8), (8, PUSHED + 1), (9, 0)] {
+    for (data, len) in [(7, 8), (8, EAGER + 1), (9, 0)] {
         let write = access(Access::Write, to, 3, &mut out[..len], 1);
         let write = with(FI_REMOTE_CQ_DATA, data, write);
         a.core.access(a.ep, &write).unwrap();
@@ -108,7 +108,7 @@ fn immediate_data_comes_behind_the_bytes() {
         all.extend(told(sides[0]));
         all.len() == 3
     });
-    assert_eq!(all, [(8, 7), (PUSHED + 1, 8), (0, 9)]);
+    assert_eq!(all, [(8, 7), (EAGER + 1, 8), (0, 9)]);
 }
 
 #[test]

@@ -110,7 +110,7 @@ fn writes_do_not_wait_for_the_receives_of_messages() {
     let mut a = Side::new(Params::default());
     let late = fresh_name();
     let to = a.insert(&late);
-    let (mut long, mut short) = (pattern(1, PUSHED + 1), pattern(2, 8));
+    let (mut long, mut short) = (pattern(1, WIDE + 1), pattern(2, 8));
     for tag in 0..MANY {
         let (bytes, flags) = match tag % 2 {
             0 => (&mut long, 0),

@@ -33,7 +33,6 @@ use crate::wire::handshake::{Features, Message};
 use crate::wire::header::Header;
 use crate::wire::stream::Stream;
 use crate::wire::{ByteOrder, WireError, rdm};
-use prov_local::copies::LEAST;
 
 /// A connection in any stage.
 pub struct Connection {
@@ -367,12 +366,6 @@ impl Connection {
             .is_some_and(|shortcut| shortcut.is_out())
     }
 
-    /// [`Shortcut::takes_at_once`].
-    pub fn takes_at_once(&mut self, len: usize) -> bool {
-        let shortcut = self.shortcut.as_mut();
-        shortcut.is_some_and(|shortcut| shortcut.takes_at_once(len))
-    }
-
     /// Whether the last bytes for the socket, which the bytes in shared memory follow, are still
     /// unsent after another attempt.
     pub fn is_leaving(&mut self) -> bool {
@@ -469,12 +462,10 @@ impl Connection {
         }
     }
 
-    /// Whether an operation was offered to the peer for which it may request help.
-    pub fn has_large_offers(&self) -> bool {
-        self.named.values().any(|named| match named {
-            Named::Offered { memory, .. } => memory.len() as u64 >= LEAST,
-            _ => false,
-        })
+    /// Whether the peer was offered messages that it may fetch.
+    pub fn has_offers(&self) -> bool {
+        let mut named = self.named.values();
+        named.any(|named| matches!(named, Named::Offered { .. }))
     }
 
     /// Returns the entry for the operation of the next message, with this header, which is to be

@@ -1,5 +1,5 @@
-//! The data of a connection that does not go through its socket: copies from the memory of the
-//! peer's process.
+//! The data of a connection that does not go through its socket: messages that are fetched from
+//! the memory of the peer's process.
 
 use std::collections::HashMap;
 
@@ -13,9 +13,7 @@ use crate::wire::header::{self, Header};
 /// The data of a connection that does not go through its socket.
 #[derive(Default)]
 pub struct Copies {
-    /// Number of large writes since the peer's last one, if it has made one.
-    one_way: Option<u32>,
-    /// The copies in progress.
+    /// Messages that are being fetched.
     pub transfers: Transfers<Tcp>,
     /// The header of a message that must not overtake the copies. Nothing after it is read until
     /// then.
@@ -33,7 +31,7 @@ pub struct Held {
     pub from: Box<OtherIov>,
     /// The peer's name for it, if it is to be acknowledged when it is copied.
     pub ack: Option<u64>,
-    /// The peer's name for it, if it can help to copy it.
+    /// The peer's name for it, if it delivers parts by that.
     pub offer: Option<u64>,
 }
 
@@ -48,57 +46,36 @@ impl Held {
     }
 }
 
-/// Number of large writes without one by the peer after which they go through the socket again: two
-/// processes without other work transfer them faster through the socket, since both of them copy.
-const MUTUAL: u32 = 256;
-
-/// Largest number of waiting transfers; beyond it nothing more is read.
-const LIMIT: usize = 1024;
-
 impl Copies {
-    /// Returns whether a message has to wait until earlier data is copied.
+    /// Whether what comes has to wait until the messages before it are fetched. Other messages
+    /// pass them, but for one that is to be kept, of which a connection has one at a time; what
+    /// reads or changes memory does not.
     pub fn must_wait(&self, header: &Header) -> bool {
         if self.transfers.is_empty() {
             return false;
         }
         match header.op {
-            // Reads are answered in order.
-            header::Op::ReadResponse => true,
-            header::Op::Refusal => header::refusal::is_of_read(header),
-            header::Op::DirectRead | header::Op::DirectWrite => self.transfers.len() >= LIMIT,
             header::Op::Msg if header.is_ack() => false,
             header::Op::Acquaint
             | header::Op::AtomicResponse
             | header::Op::Cts
             | header::Op::NamedAck
+            | header::Op::ReadResponse
+            | header::Op::Refusal
             | header::Op::Throttle
             | header::Op::WideCts => false,
-            // Nothing may overtake what the peer wrote before.
+            header::Op::DirectMsg
+            | header::Op::Msg
+            | header::Op::Tagged
+            | header::Op::TaggedRts
+            | header::Op::WideRts => self.transfers.go_first(),
             header::Op::Accessed
             | header::Op::AtomicRequest
             | header::Op::Data
-            | header::Op::DirectMsg
-            | header::Op::Msg
             | header::Op::ReadRequest
-            | header::Op::Tagged
-            | header::Op::TaggedRts
             | header::Op::WideData
-            | header::Op::WideRts
-            | header::Op::Write => self.transfers.go_first(),
+            | header::Op::Write => true,
         }
-    }
-
-    /// Counts a large write by the peer.
-    pub fn written(&mut self) {
-        self.one_way = Some(0);
-    }
-
-    /// Counts a large write by this process; returns whether the peer has large writes in progress,
-    /// too.
-    pub fn is_mutual(&mut self) -> bool {
-        let count = self.one_way.map(|count| count.saturating_add(1));
-        self.one_way = count;
-        count.is_some_and(|count| count <= MUTUAL)
     }
 
     /// Whether there are copies or announced messages.

@@ -92,7 +92,7 @@ impl Connection {
             Incoming::Place(placing) => matches!(placing.then, Then::Read(_)),
             _ => false,
         };
-        is_read || !self.reads.is_empty() || !self.copies.transfers.is_empty()
+        is_read || !self.reads.is_empty()
     }
 
     /// Notes that the messages posted since [`Connection::is_as_settled`] returned true are

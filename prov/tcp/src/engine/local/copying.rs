@@ -1,19 +1,18 @@
-//! Large reads and writes between two processes of one host: who is to have the
-//! bytes copies them from the memory of who has them. What goes through a
-//! socket is copied twice.
+//! Long messages between two processes of one host: the sender says where the payload is, and
+//! the receiver fetches it ([`prov_local::copies`]). What goes through a socket is copied
+//! twice.
 //!
 //! [`neighbour`](crate::local::neighbour) finds out who may.
 
+use std::os::fd::AsFd as _;
 use std::time::Instant;
 
-use fabric_abi::{FI_DELIVERY_COMPLETE, FI_REMOTE_WRITE};
+use prov_base::buffer::Iov;
 use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::OtherIov;
 use prov_local::copies;
-use prov_local::copies::{Back, Copier, Copies, Copying, Helping, LEAST, Offer, Source, Transfer};
-use prov_message::{Core as _, Course, Expected, Op, Target, Unmatched};
-use prov_util::mr::Grants;
-use prov_util::request::RemoteAccess;
+use prov_local::copies::{Copier, Copies, Pulls, Transfer};
+use prov_message::{Core as _, Course, Expected, Op, Unmatched};
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Connection, Named, Owner};
@@ -21,62 +20,21 @@ use crate::engine::link::copies::Held;
 use crate::engine::link::detours::Detour;
 use crate::engine::link::fault::{Fault, Step};
 use crate::engine::link::keys::ConnKey;
-use crate::engine::link::messages::{Ack, Arrival, Placing, Rendezvous, Tcp, Then};
+use crate::engine::link::messages::{Ack, Arrival, Placing, Rendezvous, Tcp};
 use crate::engine::link::post::Post;
 use crate::engine::transfer::rendezvous::ASKED_LIMIT;
 use crate::engine::transfer::sending::ack_flag;
 use crate::engine::transfer::ways::ALWAYS_ANNOUNCED;
 use crate::wire::WireError;
 use crate::wire::direct::{MAX_LIST, decode};
-use crate::wire::header::refusal::Refused;
-use crate::wire::header::{self, Header, RmaIov};
+use crate::wire::header::{self, Header};
 use prov_message::peers::Bytes;
 
 /// Where a copy from a peer's memory goes.
 pub type Goal = copies::Goal<Tcp>;
 
 impl Core {
-    /// Writes: tells the peer where the bytes are. `false` if that is not
-    /// possible.
-    pub(crate) fn write_directly(&mut self, key: ConnKey, access: &RemoteAccess, op: Op) -> bool {
-        let Some(conn) = self.conns.get_mut(key) else {
-            return false;
-        };
-        // Through a socket, two processes with nothing else to do share the work.
-        let (is_short, least) = match conn.sends_by_memory() {
-            true => (true, self.params.local_message_size),
-            false => (false, self.params.local_write_size),
-        };
-        if access.is_inject()
-            || access.local.len() < least
-            || conn.takes_at_once(access.local.len())
-            || !(is_short || conn.copies.is_mutual())
-            || !self.is_neighbour(key)
-        {
-            return false;
-        }
-        let mut from = OtherIov::default();
-        if !from.push_own(&access.local, None) || !from.can_be_copied() {
-            return false;
-        }
-        let (Some(conn), Some(ticket)) = (self.conns.get_mut(key), self.endpoints.count(op)) else {
-            return false;
-        };
-        let mut header = Header::new(header::Op::DirectWrite);
-        let remote = access.remote.pieces();
-        header.rma_count = remote.len() as u8;
-        header.flags = header::NAMED | ack_flag(access.flags | FI_DELIVERY_COMPLETE);
-        header.carry(access.immediate());
-        let mut list = [0; MAX_LIST];
-        let list = from.write(&mut list);
-        header.payload = list.len();
-        let waits = conn.unacknowledged(ticket, &header);
-        header.id = conn.name_op(Named::Ack(waits));
-        self.post_list(key, header, remote, list);
-        true
-    }
-
-    /// Tells the peer where a message is, which copies it and says when it has.
+    /// Tells the peer where a message is, which fetches it and says when it has.
     pub(crate) fn offer_message(
         &mut self,
         key: ConnKey,
@@ -103,13 +61,11 @@ impl Core {
         header.payload = list.len();
         let waits = conn.unacknowledged(ticket, &header);
         let memory = *memory;
-        let len = memory.len() as u64;
         header.id = conn.name_op(Named::Offered { waits, memory });
-        let may_help = len >= LEAST && conn.shortcut.is_some();
-        self.post_list(key, header, &[], list);
-        if may_help {
-            self.copier.may_help(key);
-        }
+        let shortcut = conn.shortcut.as_ref();
+        self.copier
+            .offers(key, || shortcut.map(|shortcut| shortcut.outflow()));
+        self.post(key, Post::own(header, &[], list));
     }
 
     /// A message comes that is in the peer's memory.
@@ -176,82 +132,20 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return self.abandon(to);
         };
-        let is_read = matches!(&to, Goal::Place(placing) if matches!(placing.then, Then::Read(_)));
+        // A connection has one message that is kept while it is copied.
+        let goes_first = matches!(to, Goal::Keep { .. });
         let transfer = Transfer {
             to,
             from,
             name: ack,
             offer,
-            goes_first: !is_read,
+            goes_first,
+            is_unreadable: false,
         };
         conn.detours.set(Detour::Copying, true);
         if conn.copies.transfers.push(transfer) {
             self.copy_in_turn(key);
         }
-    }
-
-    /// Answers a read: tells the peer where the bytes are. `false` if that is
-    /// not possible.
-    pub(crate) fn offer(&mut self, key: ConnKey, grants: &Grants, len: usize) -> bool {
-        if len < self.params.local_read_size || !self.is_neighbour(key) {
-            return false;
-        }
-        let conn = self.conns.get_mut(key);
-        if conn.is_some_and(|conn| conn.takes_at_once(len)) {
-            return false;
-        }
-        let mut from = OtherIov::default();
-        let Some(Target { memory, .. }) = &mut self.target else {
-            return false;
-        };
-        let is_possible = grants.offer(memory, &mut from)
-            && (grants.can_be_copied(memory) || from.can_be_copied());
-        if is_possible {
-            let mut list = [0; MAX_LIST];
-            let list = from.write(&mut list);
-            let mut header = Header::new(header::Op::DirectRead);
-            header.payload = list.len();
-            self.post_list(key, header, &[], list);
-        }
-        is_possible
-    }
-
-    fn post_list(&mut self, key: ConnKey, header: Header, remote: &[RmaIov], list: &[u8]) {
-        self.post(key, Post::own(header, remote, list));
-    }
-
-    /// The peer says where the bytes are that the oldest read asked for.
-    pub(crate) fn direct_read(&mut self, key: ConnKey, bytes: &[u8]) -> Step {
-        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        if conn.neighbour.memory().is_none() {
-            return Err(Fault::Protocol(WireError::Field("direct read")));
-        }
-        let len = conn.reads.front().map_or(0, |read| read.memory.len());
-        let from = decode(bytes, len as u64)?;
-        let placing = conn.oldest_read()?;
-        self.copy_held(key, Held::unnamed(from), placing.into());
-        Ok(())
-    }
-
-    /// A peer says where the bytes are for our memory.
-    pub(crate) fn direct_write(&mut self, key: ConnKey, header: &Header, bytes: &[u8]) -> Step {
-        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        if conn.neighbour.memory().is_none() {
-            return Err(Fault::Protocol(WireError::Field("direct write")));
-        }
-        conn.copies.written();
-        let list = *conn.stream.rma();
-        let from = decode(bytes, list.len())?;
-        let (target, visitor) = self.visited(key)?;
-        let data = header.immediate();
-        let grants = match target.resolve(&visitor, FI_REMOTE_WRITE, list.pieces(), data) {
-            Ok(grants) => grants,
-            Err(refusal) => return self.refuse_access(key, Refused::Named(header.id), refusal),
-        };
-        let placing = Placing::remote_write(grants, data, Ack::Named(header.id))
-            .persistent(header.flags & header::COMMIT_COMPLETE != 0);
-        self.copy_held(key, Held::unnamed(from), placing.into());
-        Ok(())
     }
 
     /// The connection of a copy is gone.
@@ -278,17 +172,12 @@ impl Core {
             conn.copies.transfers.put_back(transfer);
             return Err(Fault::Io(error));
         }
-        let is_whole = transfer.is_whole();
         // The course of what is kept, which others may go before.
         let course = match transfer.to {
             Goal::Keep { .. } => conn.copies.course.take(),
             Goal::Place(_) | Goal::Discard => None,
         };
         transfer.keep(course, &mut self.endpoints, &mut self.target);
-        if !is_whole {
-            conn.copies.transfers.put_back(transfer);
-            return Ok(());
-        }
         conn.copies.transfers.ended(&transfer);
         if let Some(name) = transfer.name {
             self.acknowledge(key, Ack::Named(name));
@@ -379,61 +268,51 @@ impl Copies for Core {
         }
     }
 
-    fn next_copy(&mut self) -> Option<Box<Copying<Tcp>>> {
-        let (conns, endpoints) = (&mut self.conns, &mut self.endpoints);
-        self.copier.next(|key, batch| {
-            let conn = conns.get_mut(key)?;
-            let Owner::Ep(ep) = conn.owner else {
-                return None;
-            };
-            let memory = conn.neighbour.memory().cloned()?;
-            conn.copies.transfers.take(batch)?;
-            batch.make_room(endpoints);
-            Some((ep, memory))
+    fn pulls(&mut self, key: ConnKey) -> Option<Pulls<'_, Tcp>> {
+        let conn = self.conns.get_mut(key)?;
+        let Owner::Ep(ep) = conn.owner else {
+            return None;
+        };
+        Some(Pulls {
+            ep,
+            memory: conn.neighbour.memory(),
+            transfers: &mut conn.copies.transfers,
+            endpoints: &mut self.endpoints,
         })
     }
 
-    fn next_help(&mut self) -> Option<Box<Helping>> {
-        let conns = &self.conns;
-        self.copier.next_help(
-            |key| Some(&conns.get(key)?.shortcut.as_ref()?.joint()?.far),
-            |key| conns.get(key).is_some_and(Connection::has_large_offers),
-            |key, name| {
-                let conn = conns.get(key)?;
-                let Owner::Ep(ep) = conn.owner else {
-                    return None;
-                };
-                Some(Offer {
-                    ep,
-                    memory: conn.neighbour.memory().cloned()?,
-                    bytes: Source::App(conn.offered(name)?),
-                })
-            },
-        )
+    fn copy_offered(&mut self, key: ConnKey, name: u64, at: u64, to: &Iov<'_>) -> bool {
+        let conn = self.conns.get(key);
+        let Some(memory) = conn.and_then(|conn| conn.offered(name)) else {
+            return false;
+        };
+        let end = at.checked_add(to.len() as u64);
+        let fits = end.is_some_and(|end| end <= memory.len() as u64);
+        if fits {
+            memory.slice(at as usize, to.len()).copy_to(to);
+        }
+        fits
+    }
+
+    fn has_offers(&self, key: ConnKey) -> bool {
+        self.conns.get(key).is_some_and(Connection::has_offers)
+    }
+
+    fn wake_peer(&mut self, key: ConnKey) {
+        if let Some(conn) = self.conns.get_mut(key)
+            && let Some(shortcut) = &mut conn.shortcut
+        {
+            shortcut.wake_sleeper(conn.socket.as_fd());
+        }
     }
 
     fn note_work(&mut self) {
         self.idle_calls = 0;
     }
 
-    fn take_back(&mut self, copying: Box<Copying<Tcp>>) -> Option<Back<Tcp>> {
-        let conn = self.conns.get_mut(copying.link());
-        self.copier
-            .back(copying, conn.map(|conn| &mut conn.copies.transfers))
-    }
-
-    fn copied(&mut self, key: ConnKey, transfers: &mut Vec<Transfer<Tcp>>, outcome: Result) {
-        let mut step = Ok(());
-        for transfer in transfers.drain(..) {
-            step = step.and(self.copied_one(key, transfer, outcome));
-        }
+    fn copied(&mut self, key: ConnKey, transfer: Transfer<Tcp>, outcome: Result) {
+        let step = self.copied_one(key, transfer, outcome);
         if let Err(fault) = step.and_then(|()| self.go_on_after_copies(key)) {
-            self.break_with(key, fault);
-        }
-    }
-
-    fn heard_late(&mut self, key: ConnKey, [name, ..]: [u64; 3]) {
-        if let Err(fault) = self.acknowledged_by_name(key, name) {
             self.break_with(key, fault);
         }
     }

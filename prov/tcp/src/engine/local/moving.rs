@@ -164,9 +164,7 @@ impl Core {
         }
         // A call to wake may have been read with this.
         self.rota.woken();
-        if let Some(joint) = shortcut.joint() {
-            conn.copies.transfers.meet(&joint.own);
-        }
+        conn.copies.transfers.meet(shortcut.inflow());
         log::info!(
             target: LOG.ep_ctrl,
             "what {} sends comes through shared memory", conn.peer_text()

@@ -19,7 +19,6 @@ use super::*;
 use crate::wire::ByteOrder;
 use crate::wire::direct::MAX_LIST;
 use crate::wire::handshake::{self, Features, Kind as MessageKind, Message};
-use crate::wire::header::refusal::{self, Refused};
 use crate::wire::header::{Header, MAX_HEADER, Op, RmaIov};
 use crate::wire::rdm::Identity;
 use crate::wire::stream::{Event, Stream};
@@ -108,12 +107,12 @@ impl Stranger {
         self.card = Some(card);
     }
 
-    /// Answers the endpoint's read with an offer.
-    fn offer(&mut self, bytes: &mut [u8], seal: Option<Token>) {
+    /// Sends a message that stays in its memory, by this name.
+    fn offer(&mut self, id: u64, bytes: &mut [u8], seal: Option<Token>) {
         let mut offer = OtherIov::default();
         assert!(offer.push_own(&memory(bytes), seal));
         self.say(
-            &Header::new(Op::DirectRead),
+            &direct(id, bytes.len()),
             &[],
             offer.write(&mut [0; MAX_LIST]),
         );
@@ -154,6 +153,27 @@ impl Stranger {
         };
         heard.into_iter().map(what).collect()
     }
+}
+
+/// Does what is ready at a side, without the copies, until something holds.
+fn by_hand(side: &Side, mut holds: impl FnMut(&mut Core) -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        assert!(Instant::now() < deadline, "nothing happens any more");
+        let mut core = side.engine.core();
+        core.do_what_is_ready();
+        if holds(&mut core) {
+            return;
+        }
+    }
+}
+
+/// The header of a tagged message of so many bytes, which stay with the sender.
+fn direct(id: u64, len: usize) -> Header {
+    let mut header = Header::new(Op::DirectMsg);
+    header.flags = crate::wire::header::TAGGED;
+    (header.id, header.tag, header.size) = (id, id, len as u64);
+    header
 }
 
 pub(super) fn register(side: &Side, bytes: &mut [u8]) -> Arc<Region> {
@@ -244,7 +264,7 @@ fn only_the_process_with_the_other_end_is_shown_the_card() {
 fn a_peer_that_sends_through_another_process_is_not_mistaken_for_it() {
     let a = side();
     let mut place = vec![0; 64];
-    register(&a, &mut place);
+    receive(&a, &mut place, 1);
     for guess in [0, 1, u64::MAX] {
         let mut third = Stranger::of(&a);
         third.introduce();
@@ -257,9 +277,7 @@ fn a_peer_that_sends_through_another_process_is_not_mistaken_for_it() {
     third.introduce();
     third.show_card();
     assert_eq!(third.hear_acquaintance(&a).len(), 3);
-    let mut write = Header::new(Op::DirectWrite);
-    write.id = 1;
-    third.say(&write, &[remote(0, 8)], &list(&mut [7; 8]));
+    third.say(&direct(1, 8), &[], &list(&mut [7; 8]));
     assert_eq!(third.hear(&a), None);
     assert!(place.iter().all(|&byte| byte == 0));
 }
@@ -335,15 +353,11 @@ fn a_peer_that_sends_such_messages_out_of_turn_loses_the_connection() {
             peer.show_card();
             peer.show_card();
         },
-        &|peer| {
-            let mut header = Header::new(Op::DirectWrite);
-            header.id = 1;
-            peer.say(&header, &[remote(0, 8)], &list(&mut [0; 8]));
-        },
-        &|peer| peer.say(&Header::new(Op::DirectRead), &[], &list(&mut [0; 8])),
-        &|peer| peer.say(&Header::new(Op::DirectRead), &[], &[]),
-        &|peer| peer.say(&Header::new(Op::DirectRead), &[], &[7; 1 << 16]),
-        &|peer| peer.say(&Header::new(Op::DirectWrite), &[], &[7; 129]),
+        &|peer| peer.say(&direct(1, 8), &[], &list(&mut [0; 8])),
+        &|peer| peer.say(&direct(1, 0), &[], &[]),
+        &|peer| peer.say(&direct(1, 8), &[], &[7; 1 << 16]),
+        &|peer| peer.say(&direct(1, 8), &[], &[7; 129]),
+        &|peer| peer.say(&direct(1, 9), &[], &list(&mut [0; 8])),
     ];
     for (i, say) in says.iter().enumerate() {
         let mut peer = Stranger::of(&a);
@@ -354,128 +368,56 @@ fn a_peer_that_sends_such_messages_out_of_turn_loses_the_connection() {
 }
 
 #[test]
-fn operations_of_a_peer_after_a_write_are_ordered_after_it() {
+fn what_reads_or_changes_memory_comes_behind_messages_before_it_and_messages_pass_them() {
     let a = side();
-    let mut place = vec![0; 3 << 20];
+    let mut place = vec![0; 64];
     let region = register(&a, &mut place);
     let mut peer = acquainted(&a);
-    let mut bytes: Vec<u8> = (0..place.len()).map(|i| (i * 7) as u8).collect();
-    for round in 0..3 {
-        bytes[0] = round;
-        let mut write = Header::new(Op::DirectWrite);
-        write.id = 40;
-        peer.say(&write, &[remote(0, bytes.len())], &list(&mut bytes));
-        // Into the middle of the copied range.
-        let mut small = Header::new(Op::Write);
-        small.flags = crate::wire::header::DELIVERY_COMPLETE | crate::wire::header::NAMED;
-        small.id = 41;
-        peer.say(&small, &[remote(2 << 20, 4)], b"last");
-        peer.say(&Header::new(Op::ReadRequest), &[remote(0, 100)], &[]);
-        peer.say(&Header::new(Op::ReadRequest), &[remote(2 << 20, 4)], &[]);
-        let heard = peer.hear(&a).unwrap();
-        let acks: Vec<u64> = heard[..2].iter().map(|(header, _)| header.id).collect();
-        assert_eq!(acks, [40, 41]);
-        assert_eq!(heard[2].1, bytes[..100]);
-        assert_eq!(heard[3].1, b"last");
-    }
-    a.memory.close(&region).unwrap();
-    bytes[2 << 20..(2 << 20) + 4].copy_from_slice(b"last");
-    assert!(place == bytes);
-}
-
-#[test]
-fn a_read_is_answered_with_the_place_once_the_peer_can_read_it() {
-    let a = side();
-    let mut place = vec![7; 1 << 20];
-    let region = register(&a, &mut place);
-    let expected = list(&mut place[10..1 << 20]);
-    let mut peer = acquainted(&a);
-    let parts = [remote(10, 1 << 19), remote(10 + (1 << 19), (1 << 19) - 10)];
-    peer.say(&Header::new(Op::ReadRequest), &parts[..1], &[]);
-    peer.say(&Header::new(Op::ReadRequest), &parts, &[]);
-    peer.say(&Header::new(Op::ReadRequest), &[remote(0, 16383)], &[]);
+    a.knows(peer.stream.local_addr().unwrap());
+    let (mut bytes, mut into) = (vec![7; 1 << 20], vec![0; 1 << 20]);
+    let mut short = [0; 8];
+    receive(&a, &mut into, 40);
+    receive(&a, &mut short, 41);
+    peer.offer(40, &mut bytes, None);
+    let mut behind = Header::new(Op::Tagged);
+    behind.tag = 41;
+    peer.say(&behind, &[], b"a letter");
+    let mut write = Header::new(Op::Write);
+    write.flags = crate::wire::header::DELIVERY_COMPLETE | crate::wire::header::NAMED;
+    write.id = 42;
+    peer.say(&write, &[remote(0, 4)], b"last");
+    // The copy is under way, and what is behind it is read.
+    let mut copying = None;
+    by_hand(&a, |core| {
+        copying = copying.take().or_else(|| core.next_errand());
+        let mut conns = core.conns.values();
+        copying.is_some() && conns.any(|conn| conn.copies.waiting.is_some())
+    });
+    assert_eq!((&short, &place[..4]), (b"a letter", &[0; 4][..]));
+    let mut copying = copying.unwrap();
+    copying.run();
+    a.engine.core().errand_done(copying);
     let heard = peer.hear(&a).unwrap();
-    let ops: Vec<Op> = heard.iter().map(|(header, _)| header.op).collect();
-    assert_eq!(ops, [Op::DirectRead, Op::DirectRead, Op::ReadResponse]);
-    assert_eq!(heard[0].1[..8], expected[..8]);
-    assert_eq!(heard[1].1.len(), 64);
-    assert_eq!(heard[2].1, [7; 16383]);
+    let acks: Vec<u64> = heard.iter().map(|(header, _)| header.id).collect();
+    assert_eq!(acks, [40, 42]);
+    assert!(into == bytes && &place[..4] == b"last");
     a.memory.close(&region).unwrap();
 }
 
 #[test]
 fn memory_that_is_not_there_costs_its_peer_the_connection() {
     let a = side();
-    let mut place = vec![0; 1 << 20];
-    register(&a, &mut place);
-    let mut lists = vec![Vec::new(), list(&mut [0; 9])];
     for addr in [8, 0xffff_8000_0000_0000] {
         let mut nowhere = OtherIov::default();
-        nowhere.push(OtherPiece {
-            addr,
-            len: 8,
-            seal: None,
-        });
-        lists.push(nowhere.write(&mut [0; MAX_LIST]).to_vec());
-    }
-    for list in lists {
+        let (len, seal) = (8, None);
+        nowhere.push(OtherPiece { addr, len, seal });
         let mut peer = acquainted(&a);
-        let mut header = Header::new(Op::DirectWrite);
-        header.id = 1;
-        peer.say(&header, &[remote(0, 8)], &list);
+        let mut place = [0; 8];
+        receive(&a, &mut place, 1);
+        peer.say(&direct(1, 8), &[], nowhere.write(&mut [0; MAX_LIST]));
         assert_eq!(peer.hear(&a), None);
+        assert_eq!(place, [0; 8]);
     }
-    assert!(place.iter().all(|&byte| byte == 0));
-}
-
-#[test]
-fn a_direct_write_where_there_may_be_none_is_refused_alone() {
-    let a = side();
-    let mut place = vec![0; 64];
-    let region = register(&a, &mut place);
-    let mut peer = acquainted(&a);
-    let mut bytes = [7; 8];
-    let from = list(&mut bytes);
-    for (id, addr) in [(1, 64), (2, 56)] {
-        let mut header = Header::new(Op::DirectWrite);
-        header.id = id;
-        peer.say(&header, &[remote(addr, 8)], &from);
-    }
-    let heard = peer.hear(&a).unwrap();
-    let heard: Vec<Header> = heard.into_iter().map(|(header, _)| header).collect();
-    let refused = (Refused::Named(1), Errno::EACCES);
-    assert_eq!(refusal::read(&heard[0]), Ok(refused));
-    assert_eq!(
-        (heard[1].op, heard[1].id, heard.len()),
-        (Op::NamedAck, 2, 2)
-    );
-    a.memory.close(&region).unwrap();
-    assert_eq!((&place[..56], &place[56..]), (&[0; 56][..], &[7; 8][..]));
-}
-
-#[test]
-fn many_writes_do_not_pile_up() {
-    let a = side();
-    let mut place = vec![0; 64];
-    let region = register(&a, &mut place);
-    let mut peer = acquainted(&a);
-    let mut bytes: [u8; 64] = std::array::from_fn(|i| i as u8);
-    let from = list(&mut bytes);
-    let count = 3000;
-    for id in 0..count {
-        let mut header = Header::new(Op::DirectWrite);
-        header.id = id;
-        peer.say(&header, &[remote(0, 64)], &from);
-    }
-    let mut next = 0;
-    while next < count {
-        for (header, _) in peer.hear(&a).unwrap() {
-            assert_eq!((header.op, header.id), (Op::NamedAck, next));
-            next += 1;
-        }
-    }
-    a.memory.close(&region).unwrap();
-    assert_eq!(place, bytes);
 }
 
 /// Posts a read of this many bytes from the stranger's memory.
@@ -506,109 +448,43 @@ fn outcome(side: &Side) -> (usize, usize, usize) {
 }
 
 #[test]
-fn reads_end_in_order_however_they_are_answered() {
-    let a = side();
-    let mut peer = acquainted(&a);
-    a.knows(peer.stream.local_addr().unwrap());
-    let mut places = [vec![0; 2 << 20], vec![0; 10], vec![0; 1000]];
-    for place in &mut places {
-        read(&a, place);
-    }
-    assert_eq!(peer.hear(&a).unwrap().len(), 3);
-    let mut bytes: Vec<u8> = (0..2 << 20).map(|i| (i * 7) as u8).collect();
-    let region = Seal::new().unwrap();
-    peer.offer(&mut bytes, Some(region.token()));
-    peer.say(&Header::new(Op::ReadResponse), &[], &[4; 10]);
-    peer.offer(&mut [5; 1000], None);
-    until([&a, &a], || a.count() == 3);
-    assert_eq!(outcome(&a), (3, 0, 0));
-    assert!(places == [bytes, vec![4; 10], vec![5; 1000]]);
-}
-
-#[test]
-fn a_read_that_is_answered_out_of_turn_fails() {
-    let a = side();
-    let mut peer = Stranger::of(&a);
-    a.knows(peer.stream.local_addr().unwrap());
-    let mut place = [0; 64];
-    read(&a, &mut place);
-    let heard = peer.hear(&a).unwrap();
-    let ops: Vec<Op> = heard.iter().map(|(header, _)| header.op).collect();
-    assert_eq!(ops, [Op::Acquaint, Op::ReadRequest]);
-    peer.offer(&mut [1; 64], None);
-    assert_eq!(peer.hear(&a), None);
-    assert_eq!(outcome(&a), (0, 1, 0));
-    assert_eq!(place, [0; 64]);
-}
-
-#[test]
-fn bytes_whose_seal_is_invalid_are_not_mistaken_for_those_requested() {
+fn bytes_that_nobody_vouches_for_any_more_are_not_taken_for_those_of_a_message() {
     for is_process in [true, false] {
         let a = side();
         let mut peer = acquainted(&a);
-        a.knows(peer.stream.local_addr().unwrap());
         let mut places = [vec![0; 1 << 20], vec![0; 64]];
-        for place in &mut places {
-            read(&a, place);
+        for (tag, place) in places.iter_mut().enumerate() {
+            receive(&a, place, tag as u64);
         }
-        assert_eq!(peer.hear(&a).unwrap().len(), 2);
         let region = Seal::new().unwrap();
         let mut bytes = vec![1; 1 << 20];
-        peer.offer(&mut bytes, Some(region.token()));
-        peer.offer(&mut bytes[..64], Some(region.token()));
+        let token = region.token();
         match is_process {
             true => peer.seal.destroy(),
             false => region.destroy(),
         }
         bytes.fill(2);
+        peer.offer(0, &mut bytes, Some(token));
+        peer.offer(1, &mut bytes[..64], Some(token));
         assert_eq!(peer.hear(&a), None);
-        // This test reads one of several that fail with the connection.
-        let (done, failed, left) = outcome(&a);
-        assert_eq!((done, left), (0, 0));
-        assert!(failed >= 1);
+        let (done, ..) = outcome(&a);
+        assert_eq!(done, 0);
     }
 }
 
 #[test]
-fn a_peer_that_ends_while_its_write_is_copied_has_not_written() {
-    let a = side();
-    let mut place = vec![0; 8 << 20];
-    let region = register(&a, &mut place);
-    let mut peer = acquainted(&a);
-    let mut bytes = vec![1; place.len()];
-    let mut write = Header::new(Op::DirectWrite);
-    write.id = 40;
-    write.flags = crate::wire::header::REMOTE_CQ_DATA;
-    write.data = 4711;
-    peer.say(&write, &[remote(0, bytes.len())], &list(&mut bytes));
-    // It has to wait, so that the end of the stream is not noticed.
-    peer.say(&Header::new(Op::Write), &[remote(0, 1)], &[1]);
-    for _ in 0..3 {
-        a.drive();
-    }
-    peer.seal.destroy();
-    drop(peer);
-    bytes.fill(2);
-    until([&a, &a], || a.open_connections().is_empty());
-    assert_eq!(a.count(), 0);
-    a.memory.close(&region).unwrap();
-}
-
-#[test]
-fn a_sleeping_thread_is_woken_for_the_rest_of_a_copy() {
+fn a_thread_that_sleeps_is_woken_for_what_is_to_be_copied() {
     for is_blocked in [true, false] {
-        for calls in 0..6 {
-            sleep_over_a_copy(is_blocked, calls);
-        }
+        sleep_over_a_copy(is_blocked);
     }
 }
 
-/// A thread other than the one that sleeps makes the first calls, and then no more. The socket may
-/// accept no more answers, so that it has no event.
-fn sleep_over_a_copy(is_blocked: bool, calls: usize) {
+/// Another thread than the one that sleeps finds the message, and makes no further call. The
+/// socket may take no more answers, so that it has nothing to tell.
+fn sleep_over_a_copy(is_blocked: bool) {
     let b = side();
-    let mut place = vec![0; 8 << 20];
-    let region = register(&b, &mut place);
+    let mut exposed = vec![0; 1 << 14];
+    let region = register(&b, &mut exposed);
     let mut peer = acquainted(&b);
     let key = b.open_connections()[0];
     while is_blocked && !b.engine.core().conns[key].is_blocked {
@@ -616,18 +492,17 @@ fn sleep_over_a_copy(is_blocked: bool, calls: usize) {
         b.drive();
     }
     b.drive();
+    let mut place = vec![0; 8 << 20];
+    receive(&b, &mut place, 40);
     sleepers::prepare_sleep(&b);
     let mut bytes = vec![1; place.len()];
-    let mut write = Header::new(Op::DirectWrite);
-    write.id = 40;
-    peer.say(&write, &[remote(0, bytes.len())], &list(&mut bytes));
+    peer.offer(40, &mut bytes, None);
     let is_copying = || !b.engine.core().conns[key].copies.transfers.is_empty();
-    until([&b, &b], is_copying);
-    for _ in 0..calls {
-        b.engine.progress();
-    }
-    assert!(is_copying());
-    assert!(sleepers::wakes(&b), "blocked {is_blocked}, {calls} calls");
+    by_hand(&b, |core| {
+        let mut conns = core.conns.values();
+        conns.any(|conn| !conn.copies.transfers.is_empty())
+    });
+    assert!(sleepers::wakes(&b), "blocked {is_blocked}");
     until([&b, &b], || !is_copying());
     b.memory.close(&region).unwrap();
     assert!(place == bytes);
@@ -643,18 +518,14 @@ fn while_a_copy_is_made_others_go_on_and_its_memory_stays_lent() {
         a.knows(b.addr);
         b.knows(a.addr);
         let mut place = vec![0; 1 << 20];
-        read(&a, &mut place);
-        assert_eq!(peer.hear(&a).unwrap().len(), 1);
+        receive(&a, &mut place, 40);
         let mut bytes = vec![7; 1 << 20];
-        peer.offer(&mut bytes, None);
+        peer.offer(40, &mut bytes, None);
         let mut copying = None;
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while copying.is_none() {
-            assert!(Instant::now() < deadline);
-            let mut core = a.engine.core();
-            core.do_what_is_ready();
+        by_hand(&a, |core| {
             copying = core.next_errand();
-        }
+            copying.is_some()
+        });
         let key = a.open_connections()[0];
         // The copy is in progress on another thread, while this one does something else.
         let (mut out, mut at_b) = ([5; 8], [0; 8]);
@@ -670,7 +541,7 @@ fn while_a_copy_is_made_others_go_on_and_its_memory_stays_lent() {
             a.engine.core().break_connection(key, Errno::ECONNRESET);
         }
         a.drive();
-        assert_eq!(a.outstanding(), 1);
+        assert!(a.engine.core().is_lent(a.ep));
         let mut copying = copying.unwrap();
         assert!(!copying.run());
         a.engine.core().errand_done(copying);

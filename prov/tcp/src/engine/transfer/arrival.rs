@@ -158,10 +158,7 @@ impl Core {
     /// read completions first.
     #[inline]
     pub(crate) fn lacks_room(&self, key: ConnKey, header: &Header) -> bool {
-        let is_remote = matches!(
-            header.op,
-            Op::Write | Op::DirectWrite | Op::AtomicRequest | Op::Accessed
-        );
+        let is_remote = matches!(header.op, Op::Write | Op::AtomicRequest | Op::Accessed);
         if !is_remote || header.immediate().is_none() {
             return false;
         }
@@ -287,9 +284,7 @@ impl Core {
                 }
                 self.remarked(key, header)
             }
-            Op::DirectMsg | Op::DirectRead | Op::DirectWrite => {
-                self.collect(key, header, MAX_LIST, bytes)
-            }
+            Op::DirectMsg => self.collect(key, header, MAX_LIST, bytes),
             Op::AtomicResponse => self.atomic_answered(key, header, bytes),
             Op::Refusal => self.refused(key, header),
             Op::Accessed => self.was_accessed(key, header),
@@ -458,8 +453,6 @@ impl Core {
     /// Processes a complete collected message.
     fn collected(&mut self, key: ConnKey, header: &Header, bytes: &[u8]) -> Step {
         match header.op {
-            Op::DirectRead => self.direct_read(key, bytes),
-            Op::DirectWrite => self.direct_write(key, header, bytes),
             Op::DirectMsg => self.direct_message(key, header, bytes),
             _ => self.atomic_requested(key, header, bytes),
         }
@@ -574,9 +567,6 @@ impl Core {
     }
 
     pub(crate) fn acknowledged_by_name(&mut self, key: ConnKey, name: u64) -> Step {
-        if self.copier.defers(key, name, [name, 0, 0]) {
-            return Ok(());
-        }
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let sent = conn.outbox.sent();
         let is_awaited = |waits: &Named| match waits {

@@ -65,6 +65,9 @@ impl Rounds for Core {
         };
         let can_take = !self.endpoints.is_deaf() && !conn.is_paused();
         let is_blocked = conn.is_blocked;
+        if conn.copies.transfers.has_part() || self.copier.is_asked(key) {
+            return true;
+        }
         conn.shortcut.as_mut().is_some_and(|shortcut| {
             can_take && shortcut.has_next() || is_blocked && shortcut.has_room()
         })

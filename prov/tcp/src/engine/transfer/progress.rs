@@ -17,6 +17,7 @@ use crate::engine::link::keys::{ConnKey, Source};
 use crate::engine::link::socket;
 use crate::engine::transfer::arrival::{short_way, take_in_simple};
 use crate::local::path::Path;
+use prov_local::copies::Copies as _;
 use prov_local::rota::Rounds as _;
 
 /// Largest number of successful reads of the favourite between two calls of the poller, while these
@@ -140,7 +141,7 @@ impl Core {
         let may_sleep = !has_come
             && self.ready.is_empty()
             && self.held.is_empty()
-            && self.copier.is_empty()
+            && !self.is_needed_for_copies()
             && !self.had_events;
         if may_sleep && self.sleepers != Some(Sleeper::Thread) {
             self.sleepers = Some(sleeper);

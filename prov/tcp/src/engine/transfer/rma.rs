@@ -48,7 +48,6 @@ impl Core {
         let remote = &access.remote;
         let op = Op::of_access(ep, access);
         match access.access {
-            Access::Write if self.write_directly(key, access, op) => {}
             Access::Write => {
                 let mut header = Header::new(header::Op::Write);
                 header.rma_count = remote.pieces().len() as u8;
@@ -114,9 +113,6 @@ impl Core {
         };
         target.was_read(&visitor, &grants);
         let len = grants.len();
-        if self.offer(key, &grants, len) {
-            return Ok(());
-        }
         let mut header = Header::new(header::Op::ReadResponse);
         header.payload = len;
         self.post_registered(key, header, &grants);
@@ -158,10 +154,6 @@ impl Core {
         };
         let placing = Placing::remote_write(grants, data, ack_of(header))
             .persistent(header.flags & header::COMMIT_COMPLETE != 0);
-        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        if header.payload >= self.params.local_write_size && header.payload != 0 {
-            conn.copies.written();
-        }
         self.place(key, placing, header.payload, bytes)
     }
 }

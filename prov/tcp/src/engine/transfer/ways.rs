@@ -27,7 +27,7 @@ const COPIES: Features = Features::LOCAL.or(Features::DIRECT);
 pub(crate) enum Way {
     /// The payload follows the header.
     Eager,
-    /// Through the memory of the host: the peer copies the payload from there.
+    /// Within a host: the peer fetches the payload from this process's memory.
     Offered(OtherIov),
     /// To a peer of this library, which requests the payload.
     Announced,
@@ -79,14 +79,12 @@ impl Core {
         }
     }
 
-    /// Where a payload is that the peer copies by itself, if it can: through shared memory there
-    /// would be two copies.
+    /// Where a payload is that the peer fetches, if it can.
     fn memory_to_offer(&mut self, key: ConnKey, payload: &Bytes<'_>) -> Option<OtherIov> {
         let conn = self.conns.get_mut(key)?;
         let may_be = conn.sends_by_memory()
             && !conn.detours.has(Detour::Throttled)
-            && conn.features.has(COPIES)
-            && !conn.takes_at_once(payload.len());
+            && conn.features.has(COPIES);
         let Bytes::App(memory) = payload else {
             return None;
         };

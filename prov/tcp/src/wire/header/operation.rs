@@ -40,12 +40,6 @@ pub enum Op {
     /// A message ([`crate::local::neighbour`]) by which the two processes arrange to read each
     /// other's memory or to share some; `op_data` is its subject.
     Acquaint = 0x47,
-    /// The location of the bytes that an [`Op::ReadRequest`] requested: in the order of the
-    /// requests, like [`Op::ReadResponse`].
-    DirectRead = 0x48,
-    /// The location of the bytes for remote buffers. The peer acknowledges `id` when it has copied
-    /// them.
-    DirectWrite = 0x49,
     /// A message of `size` bytes, tagged if the flags say so, and its location. The peer
     /// acknowledges `id` when it has copied it.
     DirectMsg = 0x4a,
@@ -144,8 +138,6 @@ impl Op {
             0x45 => Op::AtomicRequest,
             0x46 => Op::AtomicResponse,
             0x47 => Op::Acquaint,
-            0x48 => Op::DirectRead,
-            0x49 => Op::DirectWrite,
             0x4a => Op::DirectMsg,
             0x4b => Op::Refusal,
             0x4c => Op::Accessed,
@@ -227,11 +219,6 @@ impl Op {
             ),
             Op::AtomicResponse => (&[Fields::ID, Fields::PAYLOAD], Features::ATOMICS),
             Op::Acquaint => (&[Fields::ID, Fields::WORD], Features::NAMED_ACKS),
-            Op::DirectRead => (&[Fields::PAYLOAD], Features::DIRECT),
-            Op::DirectWrite => (
-                &[Fields::DATA, Fields::ID, Fields::RMA, Fields::PAYLOAD],
-                Features::DIRECT,
-            ),
             Op::DirectMsg => (
                 &[
                     Fields::DATA,

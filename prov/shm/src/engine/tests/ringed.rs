@@ -1,101 +1,21 @@
-//! Messages that are longer than any channel takes, and go at once where one does.
-
-use std::time::Duration;
-
-use prov_local::rota::Rounds;
+//! Long writes and reads that go through the ring, in parts, where the initiator cannot copy
+//! by itself, and what is posted behind them.
 
 use super::super::link::{Link, Pending};
 use super::*;
 
-/// Two sides, and the first one's link to the second, whose area has grown. Writes and
-/// reads go through it.
+/// Two sides with a link, whose owners of memory carry out writes and reads.
 fn pair() -> (Side, Side, u64) {
     let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
     let to = a.insert(&b.name);
-    for context in 0..200 {
-        let (mut out, mut into) = (pattern(context, PUSHED), vec![0; PUSHED]);
-        b.core
-            .receive(b.ep, &buffer(1, &mut into, context))
-            .unwrap();
-        a.core.transmit(a.ep, &message(to, 1, &mut out, 0)).unwrap();
-        assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [context]);
-        assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
-        assert!(into == out);
-        // Whatever has kept this test.
-        have_quick_slots([&a, &b]);
-    }
+    let (mut out, mut into) = ([1; 8], [0; 8]);
+    b.core.receive(b.ep, &buffer(1, &mut into, 2)).unwrap();
+    a.core.transmit(a.ep, &message(to, 1, &mut out, 0)).unwrap();
+    assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [2]);
+    assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
     a.asks();
     b.asks();
     (a, b, to)
-}
-
-fn have_quick_slots(sides: [&Side; 2]) {
-    for link in sides.iter().flat_map(|side| side.core.links.values()) {
-        let pace = &link.channel.as_ref().unwrap().joint().own.bounce.pace;
-        (0..100).for_each(|_| pace.has_copied(64 << 10, Duration::from_millis(1)));
-    }
-}
-
-#[test]
-fn what_was_sent_at_once_is_the_applications_again() {
-    let (mut a, mut b, to) = pair();
-    let mut out = pattern(7, PUSHED);
-    let sent = out.clone();
-    a.core.transmit(a.ep, &message(to, 2, &mut out, 0)).unwrap();
-    assert_eq!(a.completions(), [2]);
-    out.fill(0);
-    let mut into = vec![0; PUSHED];
-    b.core.receive(b.ep, &buffer(2, &mut into, 3)).unwrap();
-    assert_eq!(completed(&mut [&mut b], 0, 1), [3]);
-    assert!(into == sent);
-}
-
-#[test]
-fn delivery_is_told_of_what_was_sent_at_once() {
-    let (mut a, mut b, to) = pair();
-    let mut out = pattern(7, PUSHED);
-    let flags = FI_DELIVERY_COMPLETE;
-    a.core
-        .transmit(a.ep, &message(to, 2, &mut out, flags))
-        .unwrap();
-    assert!(!has_offers(&a));
-    (0..10).for_each(|_| [&mut a, &mut b].into_iter().for_each(Side::drive));
-    assert_eq!(a.completions(), []);
-    let mut into = vec![0; PUSHED];
-    b.core.receive(b.ep, &buffer(2, &mut into, 3)).unwrap();
-    assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [2]);
-    assert!(into == out);
-}
-
-#[test]
-fn where_there_is_no_room_they_wait_for_it() {
-    let (mut a, mut b, to) = pair();
-    let (mut out, mut into) = (pattern(1, PUSHED), Vec::new());
-    let mut sent = 0;
-    for _ in 0..2 {
-        let before = sent;
-        let refused = loop {
-            have_quick_slots([&a, &b]);
-            match a.core.transmit(a.ep, &message(to, sent, &mut out, 0)) {
-                Ok(()) => sent += 1,
-                Err(error) => break error,
-            }
-        };
-        assert_eq!(refused, Errno::EAGAIN);
-        assert!(sent - before >= 3 && !has_offers(&a), "{sent}");
-        // Who waits for room may sleep until there is some, for so long a message.
-        let link = a.core.links.keys().next().unwrap();
-        assert!(!a.core.has_work(link));
-        assert!(a.core.links.get_mut(link).unwrap().has_room());
-        assert_eq!(a.completions().len() as u64, sent - before);
-        for tag in before..sent {
-            into = vec![0; PUSHED];
-            b.core.receive(b.ep, &buffer(tag, &mut into, 3)).unwrap();
-            assert_eq!(completed(&mut [&mut b], 0, 1), [3]);
-            assert!(into == out);
-        }
-    }
-    assert!(!into.is_empty());
 }
 
 fn has_offers(side: &Side) -> bool {
@@ -117,10 +37,9 @@ fn who_breaks_the_channel_is_not_waited_for() {
         let _ = receiver.take_short();
     }
     let _ = receiver.tell();
-    let mut out = pattern(1, PUSHED);
+    let mut out = pattern(1, EAGER);
     until(&mut [], |_| {
         if a.core.links.contains_key(key) {
-            have_quick_slots([&a, &b]);
             let _ = a.core.transmit(a.ep, &message(to, 1, &mut out, 0));
             a.core.progress();
         }
@@ -156,20 +75,81 @@ fn long_writes_go_in_parts_one_after_the_other_and_nothing_overtakes_them() {
         let write = access(Access::Write, to, 3, out, context);
         a.core.access(a.ep, &write).unwrap();
     }
-    // A short one waits for its turn, and others for theirs.
-    let (mut short, mut other) = (*b"the last", [0; 8]);
+    // What is posted behind them is taken, and waits.
+    let (mut short, mut back, mut other) = (*b"the last", [0; 8], *b"a letter");
+    let mut at_b = [0; 8];
     let write = access(Access::Write, to, 3, &mut short, 5);
     a.core.access(a.ep, &write).unwrap();
-    let read = access(Access::Read, to, 3, &mut other, 6);
-    assert_eq!(a.core.access(a.ep, &read), Err(Errno::EAGAIN));
-    let sent = message(to, 7, &mut other, 0);
-    assert_eq!(a.core.transmit(a.ep, &sent), Err(Errno::EAGAIN));
-    let done = completed_without_copies(&mut a, &mut b, 6);
-    assert_eq!(done, [0, 1, 2, 3, 4, 5]);
-    assert!(region[..8] == short && region[8..] == outs[4][8..]);
+    let read = access(Access::Read, to, 3, &mut back, 6);
+    a.core.access(a.ep, &read).unwrap();
+    b.core.receive(b.ep, &buffer(7, &mut at_b, 70)).unwrap();
     a.core
         .transmit(a.ep, &message(to, 7, &mut other, 0))
         .unwrap();
+    let done = completed_without_copies(&mut a, &mut b, 8);
+    let writes: Vec<_> = done.iter().filter(|done| **done < 6).collect();
+    assert_eq!(writes, [&0, &1, &2, &3, &4, &5]);
+    assert!(region[..8] == short && region[8..] == outs[4][8..]);
+    assert_eq!((back, at_b), (short, other));
+    assert_eq!(b.completions(), [70]);
+}
+
+#[test]
+fn any_number_of_operations_may_be_posted_behind_a_long_write_or_read() {
+    let (mut a, mut b, to) = pair();
+    let mut region = pattern(3, LONG);
+    b.register(3, &mut region);
+    let (mut out, mut back) = (pattern(1, LONG), vec![0; LONG]);
+    for (kind, long) in [(Access::Write, &mut out), (Access::Read, &mut back)] {
+        a.core
+            .access(a.ep, &access(kind, to, 3, long, 1000))
+            .unwrap();
+        let mut shorts: Vec<_> = (0..500u64).map(|tag| tag.to_ne_bytes()).collect();
+        let mut into = vec![[0; 8]; 500];
+        for (tag, (short, into)) in shorts.iter_mut().zip(&mut into).enumerate() {
+            b.core
+                .receive(b.ep, &buffer(tag as u64, into, tag))
+                .unwrap();
+            // Injected messages are the application's again at once.
+            let flags = [0, FI_INJECT, FI_DELIVERY_COMPLETE][tag % 3];
+            let sent = message(to, tag as u64, short, flags);
+            a.core.transmit(a.ep, &sent).unwrap();
+            if flags == FI_INJECT {
+                short.fill(0xff);
+            }
+        }
+        let (mut done, mut received) = (0, Vec::new());
+        until(&mut [&mut a, &mut b], |sides| {
+            done += sides[0].completions().len();
+            received.extend(sides[1].completions());
+            done == 501 && received.len() == 500
+        });
+        assert!(received.is_sorted(), "in order");
+        let tags = into.iter().map(|into| u64::from_ne_bytes(*into));
+        assert!(tags.eq(0..500));
+    }
+    assert!(region == out && back == out);
+}
+
+#[test]
+fn what_waits_behind_a_long_write_ends_with_its_link() {
+    let (mut a, b, to) = pair();
+    let mut region = vec![0; LONG];
+    b.register(3, &mut region);
+    let (mut out, mut short) = (pattern(1, LONG), [0; 8]);
+    a.core
+        .access(a.ep, &access(Access::Write, to, 3, &mut out, 1))
+        .unwrap();
+    a.core
+        .transmit(a.ep, &message(to, 2, &mut short, 0))
+        .unwrap();
+    drop(b);
+    let mut errors = 0;
+    until(&mut [&mut a], |sides| {
+        errors += usize::from(sides[0].error().is_some());
+        errors == 2
+    });
+    assert_eq!(a.completions(), []);
 }
 
 #[test]
