@@ -101,7 +101,7 @@ pub fn xrc_domain(device: &str) -> String {
 }
 
 /// The device and port of a domain.
-pub struct Place {
+pub struct DevicePort {
     /// The device.
     pub context: Context,
     /// The number of its port.
@@ -113,10 +113,10 @@ pub struct Place {
 }
 
 /// Returns the device and port of the domain with this name, whether or not its link is up.
-pub fn place_of(params: &Params, domain: &str) -> Option<Place> {
+pub fn place_of(params: &Params, domain: &str) -> Option<DevicePort> {
     let devices = devices(params);
     let found = find(&devices, domain)?;
-    Some(Place {
+    Some(DevicePort {
         context: found.context,
         number: found.number,
         port: found.port,

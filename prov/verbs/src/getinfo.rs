@@ -123,7 +123,7 @@ fn is_xrc(info: &Info) -> bool {
 }
 
 /// The device that the named addresses determine.
-struct Source {
+struct SourceDevice {
     /// The only possible device; `None` if any is.
     device: Option<String>,
     address: Option<SocketAddress>,
@@ -136,10 +136,10 @@ fn is_any(address: &SocketAddress) -> bool {
     }
 }
 
-fn reach(ends: &Ends<SocketAddress>, own: &[Own]) -> Result<Option<Source>> {
+fn reach(ends: &Ends<SocketAddress>, own: &[Own]) -> Result<Option<SourceDevice>> {
     match (&ends.src, &ends.dest) {
         (None, None) => Ok(None),
-        (Some(src), None) if is_any(src) => Ok(Some(Source {
+        (Some(src), None) if is_any(src) => Ok(Some(SourceDevice {
             device: None,
             address: Some(src.clone()),
         })),
@@ -152,14 +152,14 @@ fn reach(ends: &Ends<SocketAddress>, own: &[Own]) -> Result<Option<Source>> {
                 Some(device) => device,
                 None => device_of(None, src, false)?.device,
             };
-            Ok(Some(Source {
+            Ok(Some(SourceDevice {
                 device: Some(device),
                 address: Some(src.clone()),
             }))
         }
         (src, Some(dest)) => {
             let found = device_of(src.as_ref(), dest, true)?;
-            Ok(Some(Source {
+            Ok(Some(SourceDevice {
                 device: Some(found.device),
                 address: src.clone().or(found.address),
             }))

@@ -31,7 +31,7 @@ pub use memory::{Access, MemoryRegion, ProtectionDomain, Scratch};
 pub use queue_pair::{PairConfig, Pairing, QueuePair};
 pub use shared_queue::SharedQueue;
 pub use work::{Gather, Keys, PREFIX, ReceiveRequest, SendRequest, Verb};
-pub use xrc::{Target, XrcDomain, is_number};
+pub use xrc::{XrcDomain, XrcTarget, is_number};
 
 use prov_base::errno::{Errno, Result};
 

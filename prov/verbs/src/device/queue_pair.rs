@@ -59,11 +59,11 @@ pub struct QueuePair {
     pd: Arc<ProtectionDomain>,
     /// Only the process that created the object destroys it.
     process: Process,
-    kept: Kept,
+    kind: QueuePairKind,
 }
 
 /// The kind of a queue pair, and the objects that must exist as long as it does.
-enum Kept {
+enum QueuePairKind {
     /// A queue pair of the device.
     Own {
         pairing: Pairing,
@@ -93,7 +93,7 @@ pub trait States {
 
 impl States for QueuePair {
     fn modify(&self, attr: &mut ibv_qp_attr, mask: c_int) -> Result {
-        let Kept::Own { .. } = self.kept else {
+        let QueuePairKind::Own { .. } = self.kind else {
             return Err(Errno::EINVAL);
         };
         let verbs = self.pd.context().libraries.verbs();
@@ -102,8 +102,8 @@ impl States for QueuePair {
     }
 
     fn lacks(&self) -> c_int {
-        match self.kept {
-            Kept::Own {
+        match self.kind {
+            QueuePairKind::Own {
                 pairing: Pairing::Initiator,
                 ..
             } => IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
@@ -160,7 +160,7 @@ impl QueuePair {
             post_receive: ops.post_recv.ok_or(Errno::ENOSYS)?,
             pd: pd.clone(),
             process: Process::current(),
-            kept: Kept::Own {
+            kind: QueuePairKind::Own {
                 pairing: config.pairing,
                 _queues: [config.send_queue.clone(), config.receive_queue.clone()],
                 _shared: config.shared.cloned(),
@@ -181,16 +181,16 @@ impl QueuePair {
             post_receive: refuse_receive,
             pd: pd.clone(),
             process: Process::current(),
-            kept: Kept::Way(way),
+            kind: QueuePairKind::Way(way),
         }
     }
 
     fn as_way(&self) -> Option<&Way> {
-        match &self.kept {
-            Kept::Own { .. } => None,
+        match &self.kind {
+            QueuePairKind::Own { .. } => None,
             // SAFETY: it lives as long as this, and is changed through shared
             // references alone.
-            Kept::Way(way) => Some(unsafe { way.as_ref() }),
+            QueuePairKind::Way(way) => Some(unsafe { way.as_ref() }),
         }
     }
 
@@ -220,7 +220,7 @@ impl QueuePair {
     #[cold]
     pub fn note_failure(&self) {
         if let Some(QueuePair {
-            kept: Kept::Own { has_failed, .. },
+            kind: QueuePairKind::Own { has_failed, .. },
             ..
         }) = self.real()
         {
@@ -230,9 +230,9 @@ impl QueuePair {
 
     /// Whether it is known to have failed.
     pub fn has_failed(&self) -> bool {
-        match &self.kept {
-            Kept::Own { has_failed, .. } => has_failed.load(Ordering::Relaxed),
-            Kept::Way(_) => false,
+        match &self.kind {
+            QueuePairKind::Own { has_failed, .. } => has_failed.load(Ordering::Relaxed),
+            QueuePairKind::Way(_) => false,
         }
     }
 
@@ -277,9 +277,9 @@ impl QueuePair {
         if !self.process.is_current() {
             return Ok(());
         }
-        match self.kept {
-            Kept::Own { .. } => self.modify(&mut attributes(IBV_QPS_ERR), IBV_QP_STATE),
-            Kept::Way(_) => Ok(()),
+        match self.kind {
+            QueuePairKind::Own { .. } => self.modify(&mut attributes(IBV_QPS_ERR), IBV_QP_STATE),
+            QueuePairKind::Way(_) => Ok(()),
         }
     }
 
@@ -318,7 +318,7 @@ unsafe extern "C" fn post_on_way(
     request: *mut ibv_send_wr,
     refused: *mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: this function is called with that of a `Kept::Way`, whose owner waits.
+    // SAFETY: this function is called with that of a `QueuePairKind::Way`, whose owner waits.
     let way = unsafe { &*way.cast::<Way>() };
     let Some((pair, queue)) = way.to.get() else {
         return libc::ENOTCONN;
@@ -367,7 +367,7 @@ pub(super) fn attributes(state: u32) -> ibv_qp_attr {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        if let Kept::Way(way) = self.kept {
+        if let QueuePairKind::Way(way) = self.kind {
             // SAFETY: it is from `QueuePair::way`, and given back once.
             drop(unsafe { Box::from_raw(way.as_ptr()) });
             return;

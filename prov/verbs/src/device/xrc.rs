@@ -165,7 +165,7 @@ pub fn is_number(number: u32) -> Result {
 }
 
 /// A queue pair that only receives, for all receive queues of its domain.
-pub struct Target {
+pub struct XrcTarget {
     qp: NonNull<ibv_qp>,
     number: u32,
     /// Only the process that created the object destroys it.
@@ -175,11 +175,11 @@ pub struct Target {
 }
 
 // SAFETY: the library allows several threads to use it.
-unsafe impl Send for Target {}
+unsafe impl Send for XrcTarget {}
 // SAFETY: as above.
-unsafe impl Sync for Target {}
+unsafe impl Sync for XrcTarget {}
 
-impl Target {
+impl XrcTarget {
     /// Creates a target in its initial state.
     pub fn new(pd: &Arc<ProtectionDomain>, xrcd: &Arc<XrcDomain>) -> Result<Self> {
         // SAFETY: the structure is plain data, for which zero is a value.
@@ -210,7 +210,7 @@ impl Target {
 
     fn of(qp: *mut ibv_qp, pd: &Arc<ProtectionDomain>, xrcd: &Arc<XrcDomain>) -> Result<Self> {
         let qp = NonNull::new(qp).ok_or_else(Errno::last_os_error)?;
-        Ok(Target {
+        Ok(XrcTarget {
             qp,
             // SAFETY: it was just opened; its number does not change.
             number: unsafe { (*qp.as_ptr()).qp_num },
@@ -226,7 +226,7 @@ impl Target {
     }
 }
 
-impl States for Target {
+impl States for XrcTarget {
     fn modify(&self, attr: &mut ibv_qp_attr, mask: c_int) -> Result {
         let verbs = self.xrcd.context.libraries.verbs();
         // SAFETY: the pair is open, and the attributes are plain data.
@@ -238,7 +238,7 @@ impl States for Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for XrcTarget {
     fn drop(&mut self) {
         if !self.process.is_current() {
             return;

@@ -51,11 +51,11 @@ impl Name {
 
 /// Members of one kind.
 pub struct Members<T> {
-    places: Vec<Place<T>>,
+    places: Vec<MemberSlot<T>>,
     free: Vec<u32>,
 }
 
-struct Place<T> {
+struct MemberSlot<T> {
     generation: u32,
     member: Option<T>,
 }
@@ -75,7 +75,7 @@ impl<T> Members<T> {
         let place = match self.free.pop() {
             Some(place) => place,
             None if self.places.len() >> PLACE_BITS == 0 => {
-                self.places.push(Place {
+                self.places.push(MemberSlot {
                     generation: 0,
                     member: None,
                 });

@@ -18,17 +18,17 @@ pub struct Shared {
     size: usize,
     posted: Arc<Lock<Table>>,
     /// The completion queue of XRC. Declared after the queue, which is dropped first.
-    place: Mutex<Option<Place>>,
+    place: Mutex<Option<XrcCompletions>>,
 }
 
 /// The lane in which a queue of XRC completes, with space for its requests.
-struct Place {
+struct XrcCompletions {
     lane: Arc<Lane>,
     number: u32,
     size: usize,
 }
 
-impl Drop for Place {
+impl Drop for XrcCompletions {
     fn drop(&mut self) {
         self.lane.part_with(self.number, self.size);
     }
@@ -105,7 +105,7 @@ impl Shared {
         let queue = SharedQueue::of_xrc(pd, domain, lane.queue(), self.size, pieces)?;
         let number = queue.number().ok_or(Errno::EINVAL)?;
         lane.make_place(number, self.size, self.posted.clone())?;
-        *place = Some(Place {
+        *place = Some(XrcCompletions {
             lane: lane.clone(),
             number,
             size: self.size,

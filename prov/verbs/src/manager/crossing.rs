@@ -22,7 +22,7 @@ use super::hello::Hello;
 use super::*;
 use crate::device::{
     CompletionQueue, ConnectionParam, PairConfig, Pairing, ProtectionDomain, REJECTED_BY_PEER,
-    Target, XrcDomain,
+    XrcDomain, XrcTarget,
 };
 
 /// The additional objects of an XRC endpoint.
@@ -94,23 +94,23 @@ pub(super) struct Crossing {
     hello: Hello,
     /// The connection data of the request; after that, the peer's.
     data: Vec<u8>,
-    asking: Option<Part>,
-    asked: Option<Part>,
+    asking: Option<NamedId>,
+    asked: Option<NamedId>,
     /// The listeners for the request of the way back.
-    doors: Vec<Part>,
+    doors: Vec<NamedId>,
     /// A request that arrived there too early.
     early: Option<(Id, Asked)>,
     initiator: Option<Arc<QueuePair>>,
     /// Whether the request was repeated because the peer did not know an initiator's target any
     /// longer.
     has_retried: bool,
-    target: Option<Target>,
+    target: Option<XrcTarget>,
     /// The answer to a datagram, which may have been lost.
     answer: Option<Answer>,
 }
 
 /// An identifier of a connection, with the name of its events.
-struct Part {
+struct NamedId {
     key: EndKey,
     id: Id,
     is_datagram: bool,
@@ -319,7 +319,8 @@ impl State {
         role: Role,
         event: Event,
     ) -> std::result::Result<(), Failure> {
-        let is_datagram = |part: &Option<Part>| part.as_ref().is_some_and(|part| part.is_datagram);
+        let is_datagram =
+            |part: &Option<NamedId>| part.as_ref().is_some_and(|part| part.is_datagram);
         match (role, crossing.stage, event.kind) {
             (_, Stage::Ended, _) => Ok(()),
             (_, Stage::Connected, EventKind::DeviceRemoved) => {
@@ -583,15 +584,15 @@ impl Crossing {
     }
 
     /// Returns the target for the peer's initiator: a new one, or an existing one.
-    fn target_for(&self, id: &Id, asked: &Asked) -> Result<Target> {
+    fn target_for(&self, id: &Id, asked: &Asked) -> Result<XrcTarget> {
         let XrcEnd { domain, pd, .. } = &self.xrc;
         match asked.hello.target {
             0 => {
-                let target = Target::new(pd, domain)?;
+                let target = XrcTarget::new(pd, domain)?;
                 id.ready(&target, &self.parts.config.terms)?;
                 Ok(target)
             }
-            number => Target::open(pd, domain, number),
+            number => XrcTarget::open(pd, domain, number),
         }
     }
 
@@ -643,7 +644,7 @@ impl Crossing {
                 if is_initiator {
                     self.parts.pair.note_failure();
                 }
-                let is_target = |target: &Target| target.number() == number;
+                let is_target = |target: &XrcTarget| target.number() == number;
                 let is_own = is_initiator || self.target.as_ref().is_some_and(is_target);
                 is_own.then_some(Errno::EIO)
             }

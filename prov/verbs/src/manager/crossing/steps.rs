@@ -125,14 +125,14 @@ impl State {
     }
 
     /// Creates an identifier.
-    pub(super) fn part(&mut self, of: EndKey, role: Role, space: PortSpace) -> Result<Part> {
+    pub(super) fn part(&mut self, of: EndKey, role: Role, space: PortSpace) -> Result<NamedId> {
         let channel = &self.channel;
         let mut made = None;
         let key = self.ends.try_insert_with_key(|key| {
             made = Some(Id::new(channel, space, number(key))?);
             Ok::<_, Errno>(End::Part(of, role))
         })?;
-        Ok(Part {
+        Ok(NamedId {
             key,
             id: made.ok_or(Errno::EINVAL)?,
             is_datagram: space == PortSpace::Udp,
@@ -310,7 +310,7 @@ impl State {
         crossing: &mut Crossing,
         mut id: Id,
         asked: Asked,
-        target: Target,
+        target: XrcTarget,
         data: &[u8],
     ) -> Result {
         let answer = Hello {
@@ -339,7 +339,7 @@ impl State {
             let accepted = id
                 .move_to(channel, number(part))
                 .and_then(|()| id.accept(&param));
-            crossing.asked = Some(Part {
+            crossing.asked = Some(NamedId {
                 key: part,
                 id,
                 is_datagram: false,
