@@ -13,7 +13,7 @@ use crate::layering::{Layer, Layers, flags};
 use crate::level::CORE;
 use crate::name_filter::LAYER_SEPARATOR;
 use crate::provider::{Class, Provider, Request};
-use crate::registry::{Entry, Hidden, Registry};
+use crate::registry::{Hidden, RegisteredProvider, Registry};
 use crate::tostr::{self, names};
 use crate::version::Version;
 use crate::{listening, loader, strerror, why};
@@ -167,7 +167,7 @@ fn providers(registry: &Registry) -> Result<Vec<Info>> {
 /// Checks whether a provider is to be queried; the error is the reason why not.
 fn admit(
     registry: &Registry,
-    entry: &Entry,
+    entry: &RegisteredProvider,
     layers: &Layers,
     request: &Request,
 ) -> std::result::Result<(), String> {
@@ -203,7 +203,7 @@ fn admit(
         return Err("it only serves other providers".into());
     }
     layers.admit(entry.layer(), request.flags, |name| {
-        registry.find(name).map(Entry::layer)
+        registry.find(name).map(RegisteredProvider::layer)
     })?;
     if entry.provider.fi_version() < request.version {
         return Err(format!(
@@ -217,7 +217,11 @@ fn admit(
 
 /// Returns one provider's results, under its full name. A provider without results, for whatever
 /// reason, does not prevent others from answering.
-fn ask(entry: &Entry, request: &Request, asked_for: Option<&str>) -> Result<Vec<Info>> {
+fn ask(
+    entry: &RegisteredProvider,
+    request: &Request,
+    asked_for: Option<&str>,
+) -> Result<Vec<Info>> {
     let provider = entry.provider;
     let (answer, said) = listening::listen(|| provider.getinfo(request));
     let mut answer = match answer {
@@ -351,7 +355,7 @@ fn provider_of(info: &Info) -> String {
         .map_or_else(|| "an unnamed provider".into(), |name| name.into_owned())
 }
 
-impl Entry {
+impl RegisteredProvider {
     fn layer(&self) -> Layer<'static> {
         Layer {
             name: self.provider.name(),

@@ -22,12 +22,12 @@ pub struct SearchPath {
     pub precedence: Precedence,
     /// Whether `lib<name>-fi.so` is also searched with the system's own search path.
     pub system: bool,
-    pub places: Vec<Place>,
+    pub places: Vec<SearchLocation>,
 }
 
 /// One location.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SearchLocation {
     /// Every provider in a directory.
     Directory(PathBuf),
     /// One library, which is used whatever its version.
@@ -42,26 +42,26 @@ impl SearchPath {
             return SearchPath {
                 precedence: Precedence::Version,
                 system: true,
-                places: vec![Place::Directory(default_directory.to_owned())],
+                places: vec![SearchLocation::Directory(default_directory.to_owned())],
             };
         };
         let (precedence, list) = match value.strip_prefix('@') {
             Some(rest) => (Precedence::Discovery, rest),
             None => (Precedence::Version, value),
         };
-        let mut places: Vec<Place> = list
+        let mut places: Vec<SearchLocation> = list
             .split(':')
             .filter(|part| !part.is_empty())
             .map(|part| match part.strip_prefix('+') {
-                Some(library) => Place::Preferred(library.into()),
-                None => Place::Directory(part.into()),
+                Some(library) => SearchLocation::Preferred(library.into()),
+                None => SearchLocation::Directory(part.into()),
             })
             .collect();
         if !places
             .iter()
-            .any(|place| matches!(place, Place::Directory(_)))
+            .any(|place| matches!(place, SearchLocation::Directory(_)))
         {
-            places.push(Place::Directory(default_directory.to_owned()));
+            places.push(SearchLocation::Directory(default_directory.to_owned()));
         }
         SearchPath {
             precedence,
@@ -89,19 +89,19 @@ impl SearchPath {
         }
         for place in &self.places {
             match place {
-                Place::Directory(directory) => {
+                SearchLocation::Directory(directory) => {
                     for file in libraries_in(directory) {
                         found(load_one(&file, false));
                     }
                 }
-                Place::Preferred(file) if !file.is_absolute() => {
+                SearchLocation::Preferred(file) if !file.is_absolute() => {
                     log::warn!(
                         target: CORE,
                         "FI_PROVIDER_PATH names the preferred provider {} without its full path",
                         file.display()
                     );
                 }
-                Place::Preferred(file) => found(load_one(file, true)),
+                SearchLocation::Preferred(file) => found(load_one(file, true)),
             }
         }
     }
@@ -191,8 +191,8 @@ mod tests {
         SearchPath::parse(value, Path::new("/default"))
     }
 
-    fn directory(path: &str) -> Place {
-        Place::Directory(path.into())
+    fn directory(path: &str) -> SearchLocation {
+        SearchLocation::Directory(path.into())
     }
 
     #[test]
@@ -219,9 +219,9 @@ mod tests {
         assert_eq!(
             path.places,
             [
-                Place::Preferred("/a/libtcp-fi.so".into()),
+                SearchLocation::Preferred("/a/libtcp-fi.so".into()),
                 directory("/b"),
-                Place::Preferred("/c/libudp-fi.so".into()),
+                SearchLocation::Preferred("/c/libudp-fi.so".into()),
             ]
         );
     }
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(
             path.places,
             [
-                Place::Preferred("/a/libtcp-fi.so".into()),
+                SearchLocation::Preferred("/a/libtcp-fi.so".into()),
                 directory("/default")
             ]
         );

@@ -81,7 +81,7 @@ pub fn define(owner: Owner, name: &str, kind: Kind, help: &str) -> Result {
         ),
         None => (format!("FI_{name}").to_ascii_uppercase(), help.to_owned()),
     };
-    let entry = Entry {
+    let entry = Parameter {
         owner: owner.id,
         name: name.to_owned(),
         kind,
@@ -103,7 +103,7 @@ pub fn define(owner: Owner, name: &str, kind: Kind, help: &str) -> Result {
 pub fn get(owner: Owner, name: &str) -> Result<Value> {
     let mut table = table();
     let entry = table.position(owner, name).ok_or(Errno::ENOENT)?;
-    let Entry { kind, variable, .. } = &table.entries[entry];
+    let Parameter { kind, variable, .. } = &table.entries[entry];
     let (kind, variable) = (*kind, variable.clone());
     let text = table.lookup(&variable);
     let target = format!("{}::core", owner.provider.unwrap_or("core"));
@@ -203,7 +203,7 @@ const FILES: [&str; 3] = [
     "FI_TCP_AUTH_KEY_FILE",
 ];
 
-struct Entry {
+struct Parameter {
     owner: usize,
     name: String,
     kind: Kind,
@@ -212,7 +212,7 @@ struct Entry {
 }
 
 struct Table {
-    entries: Vec<Entry>,
+    entries: Vec<Parameter>,
     file: ConfigFile,
     /// Variables whose invalid value was reported to the user.
     reported: BTreeSet<String>,

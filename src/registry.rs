@@ -49,7 +49,7 @@ const ON_REQUEST: [&str; 1] = ["loopback"];
 const OLDEST_INTERFACE: Version = Version::of(1, 3);
 
 /// A provider in the registry.
-pub struct Entry {
+pub struct RegisteredProvider {
     pub provider: Provider,
     pub class: Class,
     /// Whether utility providers are layered over it only on request.
@@ -73,7 +73,7 @@ pub enum Hidden {
 
 /// The providers, in order. Of several with the same name the one in use is first.
 pub struct Registry {
-    entries: Vec<Entry>,
+    entries: Vec<RegisteredProvider>,
     useless: Vec<Useless>,
     filter: NameFilter,
     precedence: Precedence,
@@ -102,13 +102,13 @@ impl Registry {
 
     /// Whether a provider that is queried only if `FI_PROVIDER` or the hints name it is not named
     /// by `FI_PROVIDER`.
-    pub fn is_for_hints_alone(&self, entry: &Entry) -> bool {
+    pub fn is_for_hints_alone(&self, entry: &RegisteredProvider) -> bool {
         let name = entry.provider.name();
         is_one_of(name, &ON_REQUEST) && !self.filter.wants(name)
     }
 
     /// Returns all providers, in order, including hidden ones.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[RegisteredProvider] {
         &self.entries
     }
 
@@ -123,7 +123,7 @@ impl Registry {
     }
 
     /// Returns the provider in use with this name, whatever its case.
-    pub fn find(&self, name: &str) -> Option<&Entry> {
+    pub fn find(&self, name: &str) -> Option<&RegisteredProvider> {
         self.entries
             .iter()
             .find(|entry| entry.provider.name().eq_ignore_ascii_case(name))
@@ -161,7 +161,7 @@ impl Registry {
             log::info!(target: CORE, "FI_PROVIDER leaves out provider {name}");
         }
         provider.set_context(class, !logging::wants_provider(name), alone);
-        self.insert(Entry {
+        self.insert(RegisteredProvider {
             provider,
             class,
             alone,
@@ -203,7 +203,7 @@ impl Registry {
     }
 
     #[allow(clippy::indexing_slicing, reason = "the position is in the list")]
-    fn insert(&mut self, mut new: Entry) {
+    fn insert(&mut self, mut new: RegisteredProvider) {
         let name = new.provider.name();
         let current = self
             .entries
@@ -236,7 +236,7 @@ impl Registry {
         }
     }
 
-    fn replaces(&self, current: &Entry, new: &Entry) -> bool {
+    fn replaces(&self, current: &RegisteredProvider, new: &RegisteredProvider) -> bool {
         if current.preferred || new.preferred {
             return !current.preferred;
         }
