@@ -263,12 +263,12 @@ impl Engine {
         let name = self.name();
         let operation = Operation::new(address, number, steps, memory, kinds, then);
         self.operations.insert(name, operation);
-        self.go_on(owner, name);
+        self.proceed(owner, name);
         Ok(())
     }
 
     /// Executes the steps of an operation that can be executed now.
-    fn go_on(&mut self, owner: &TransferOwner, name: u64) {
+    fn proceed(&mut self, owner: &TransferOwner, name: u64) {
         loop {
             let Some(operation) = self.operations.get_mut(&name) else {
                 return;
@@ -360,7 +360,7 @@ impl Engine {
                 if let Some(operation) = self.operations.get_mut(&name) {
                     operation.ended(outcome);
                 }
-                self.go_on(owner, name);
+                self.proceed(owner, name);
             }
             Some(Owner::Watch(address)) => {
                 if let Some(group) = self.groups.get_mut(&address) {
@@ -379,7 +379,7 @@ impl Engine {
     /// Posts the messages that could not be posted before.
     pub fn progress(&mut self, owner: &TransferOwner) {
         for name in std::mem::take(&mut self.stalled) {
-            self.go_on(owner, name);
+            self.proceed(owner, name);
         }
         self.send_news(owner);
     }

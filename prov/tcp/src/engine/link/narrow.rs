@@ -9,11 +9,11 @@ use crate::engine::link::connection::Payload;
 pub struct Narrow {
     /// Indexed by name less [`FIRST`]; as long as the largest number of names in use at the same
     /// time.
-    waiting: Vec<Option<Waiting>>,
+    waiting: Vec<Option<OfferedMessage>>,
 }
 
 /// A message that is sent when the peer requests it.
-pub struct Waiting {
+pub struct OfferedMessage {
     pub ticket: Ticket,
     pub payload: Payload,
     /// Whether the operation completes only when it has been acknowledged.
@@ -42,7 +42,7 @@ impl Narrow {
         clippy::indexing_slicing,
         reason = "names are given in order, and those in between are free"
     )]
-    pub fn insert(&mut self, name: u8, message: Waiting) {
+    pub fn insert(&mut self, name: u8, message: OfferedMessage) {
         let at = usize::from(name - FIRST);
         if at == self.waiting.len() {
             self.waiting.push(Some(message));
@@ -52,7 +52,7 @@ impl Narrow {
     }
 
     /// Removes the message with this name, which is free from then on.
-    pub fn take(&mut self, name: u8) -> Option<Waiting> {
+    pub fn take(&mut self, name: u8) -> Option<OfferedMessage> {
         let at = name.checked_sub(FIRST)?;
         self.waiting.get_mut(usize::from(at))?.take()
     }
@@ -70,7 +70,7 @@ mod tests {
 
     use super::*;
 
-    fn waiting(ledger: &mut Ledger) -> Waiting {
+    fn waiting(ledger: &mut Ledger) -> OfferedMessage {
         let op = Op {
             ep: EpKey::default(),
             class: OpClass::TaggedSend,
@@ -79,7 +79,7 @@ mod tests {
             len: 0,
             context: Context(0),
         };
-        Waiting {
+        OfferedMessage {
             ticket: ledger.count(op),
             payload: Payload::Own(Vec::new()),
             wants_ack: false,

@@ -17,16 +17,16 @@ use crate::params::Params;
 /// one, and any other endpoint. The contexts listen at ports in a row, so that the first port,
 /// which is in the scalable endpoint's address, leads to all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Place {
+pub struct RdmAddress {
     pub at: SocketAddr,
     pub context: u8,
 }
 
-impl Place {
+impl RdmAddress {
     /// An endpoint at this address that says that it is this context; `None` where none
     /// can be there.
     pub fn new(at: SocketAddr, context: u8) -> Option<Self> {
-        let place = Place { at, context };
+        let place = RdmAddress { at, context };
         let is_context = usize::from(context) < MOST_CONTEXTS && place.base().is_some();
         (context == 0 || is_context).then_some(place)
     }
@@ -35,7 +35,7 @@ impl Place {
     fn of_context(mut base: SocketAddr, context: u32) -> Option<Self> {
         let context = u8::try_from(context).ok()?;
         base.set_port(base.port().checked_add(context.into())?);
-        Place::new(base, context)
+        RdmAddress::new(base, context)
     }
 
     /// The address of the scalable endpoint that it is a context of.
@@ -47,13 +47,13 @@ impl Place {
     }
 }
 
-impl From<SocketAddr> for Place {
+impl From<SocketAddr> for RdmAddress {
     fn from(at: SocketAddr) -> Self {
-        Place { at, context: 0 }
+        RdmAddress { at, context: 0 }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RdmAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.context {
             0 => write!(f, "{}", self.at),
@@ -66,14 +66,14 @@ impl fmt::Display for Place {
 pub struct Vector(pub Use<Av>);
 
 impl AddressVector for Vector {
-    type Address = Place;
+    type Address = RdmAddress;
 
-    fn lookup(&self, fi_addr: u64) -> Option<Place> {
+    fn lookup(&self, fi_addr: u64) -> Option<RdmAddress> {
         let base = Av::lookup(&self.0, fi_addr)?;
-        Place::of_context(base, self.0.context_of(fi_addr))
+        RdmAddress::of_context(base, self.0.context_of(fi_addr))
     }
 
-    fn find(&self, place: &Place) -> Option<u64> {
+    fn find(&self, place: &RdmAddress) -> Option<u64> {
         Av::find(&self.0, &place.base()?)
     }
 
@@ -125,23 +125,23 @@ mod tests {
     fn contexts_are_at_the_ports_behind_the_first() {
         let base = SocketAddr::from(([10, 0, 0, 1], 5000));
         for context in [0, 1, 63] {
-            let place = Place::of_context(base, context).unwrap();
+            let place = RdmAddress::of_context(base, context).unwrap();
             assert_eq!(u32::from(place.at.port()), 5000 + context);
             assert_eq!(place.base(), Some(base));
-            assert_eq!(Place::new(place.at, context as u8), Some(place));
+            assert_eq!(RdmAddress::new(place.at, context as u8), Some(place));
         }
         for none in [MOST_CONTEXTS as u32, 256, u32::MAX] {
-            assert_eq!(Place::of_context(base, none), None);
+            assert_eq!(RdmAddress::of_context(base, none), None);
         }
     }
 
     #[test]
     fn no_context_is_at_a_port_that_has_none_in_front_of_it() {
         let at = |port| SocketAddr::from(([10, 0, 0, 1], port));
-        assert_eq!(Place::new(at(3), 3), None);
-        assert_eq!(Place::new(at(2), 3), None);
-        assert!(Place::new(at(4), 3).is_some());
-        assert_eq!(Place::new(at(5000), MOST_CONTEXTS as u8), None);
-        assert_eq!(Place::of_context(at(u16::MAX), 1), None);
+        assert_eq!(RdmAddress::new(at(3), 3), None);
+        assert_eq!(RdmAddress::new(at(2), 3), None);
+        assert!(RdmAddress::new(at(4), 3).is_some());
+        assert_eq!(RdmAddress::new(at(5000), MOST_CONTEXTS as u8), None);
+        assert_eq!(RdmAddress::of_context(at(u16::MAX), 1), None);
     }
 }

@@ -13,7 +13,7 @@ use crate::engine::link::connection::{Connection, Owner, Stage};
 use crate::engine::link::endpoint::Kind;
 use crate::engine::link::keys::Due;
 use crate::engine::link::keys::{ConnKey, EpKey, PeerKey};
-use crate::engine::link::rdm::{Place, Rdm, Vector};
+use crate::engine::link::rdm::{Rdm, RdmAddress, Vector};
 use crate::engine::link::socket;
 use crate::local::host;
 use crate::wire::handshake::{Kind as MessageKind, Message};
@@ -28,7 +28,7 @@ impl Reaching for Core {
         self.rdm(ep).map(|rdm| &mut rdm.peers)
     }
 
-    fn ask(&mut self, ep: EpKey, peer: PeerKey, target: &Target<Place>) -> Result<ConnKey> {
+    fn ask(&mut self, ep: EpKey, peer: PeerKey, target: &Target<RdmAddress>) -> Result<ConnKey> {
         let params = self.params.clone();
         let rdm = self.rdm(ep).ok_or(Errno::EOPBADSTATE)?;
         let own = rdm.addr;

@@ -15,7 +15,7 @@ use crate::engine::link::fault::Fault;
 use crate::engine::link::keys::Event;
 use crate::engine::link::keys::{ConnKey, EpKey, ListenerKey, PeerKey};
 use crate::engine::link::listener::{Incomer, ListenerKind};
-use crate::engine::link::rdm::{Place, Rdm};
+use crate::engine::link::rdm::{Rdm, RdmAddress};
 use crate::engine::link::socket;
 use crate::local::host;
 use crate::wire::WireError;
@@ -251,7 +251,7 @@ impl Core {
             return;
         };
         let at = endpoint_address(from, identity.port);
-        let Some(addr) = Place::new(at, message.context) else {
+        let Some(addr) = RdmAddress::new(at, message.context) else {
             self.break_with(key, Fault::Protocol(WireError::Field("context")));
             return;
         };
@@ -261,7 +261,7 @@ impl Core {
         };
         let addr = rdm.peers.known_as(&addr, |place| {
             let at = sockaddr::without_scope(&place.at)?;
-            Some(Place { at, ..*place })
+            Some(RdmAddress { at, ..*place })
         });
         let own = rdm.addr;
         let connection_to = |rdm: &Rdm| rdm.peers.link(rdm.peers.find(&addr)?);

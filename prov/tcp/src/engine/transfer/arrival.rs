@@ -30,7 +30,7 @@ const COLLECT_LIMIT: usize = 1 << 20;
 /// Returns the endpoint's part of the fast path for messages without special properties, if there
 /// is one, on a connection in a state that permits it ([`Connection::is_plain`]).
 #[inline(always)]
-pub(crate) fn short_way<'a>(
+pub(crate) fn fast_path<'a>(
     conn: &Connection,
     endpoints: &'a mut Endpoints,
 ) -> Option<Plain<'a, Tcp>> {
@@ -85,7 +85,7 @@ impl Core {
         let before = bytes.len();
         if let Some(conn) = self.conns.get_mut(key)
             && conn.is_plain()
-            && let Some(plain) = short_way(conn, &mut self.endpoints)
+            && let Some(plain) = fast_path(conn, &mut self.endpoints)
         {
             *bytes = take_in_simple(plain, conn, bytes);
         }
@@ -181,24 +181,24 @@ impl Core {
     /// first one for which there is none, so that the cost of a call does not grow with their
     /// number. Those after it, which may have other queues, get their turns in later calls.
     #[cold]
-    pub(crate) fn go_on_unreported(&mut self) {
+    pub(crate) fn resume_unreported(&mut self) {
         for _ in 0..self.unreported.len() {
-            if !self.go_on_with_next_unreported() {
+            if !self.resume_next_unreported() {
                 break;
             }
         }
     }
 
-    /// [`Core::go_on_unreported`] with each of them, before a thread sleeps.
+    /// [`Core::resume_unreported`] with each of them, before a thread sleeps.
     #[cold]
-    pub(crate) fn go_on_with_all_unreported(&mut self) {
+    pub(crate) fn resume_all_unreported(&mut self) {
         for _ in 0..self.unreported.len() {
-            self.go_on_with_next_unreported();
+            self.resume_next_unreported();
         }
     }
 
     /// Resumes the next one; returns `false` if there is no room.
-    fn go_on_with_next_unreported(&mut self) -> bool {
+    fn resume_next_unreported(&mut self) -> bool {
         let Some(key) = self.unreported.pop_front() else {
             return true;
         };

@@ -7,7 +7,7 @@ use prov_local::rota::{Rota, Rounds};
 use crate::engine::Core;
 use crate::engine::link::detours::Detour;
 use crate::engine::link::keys::ConnKey;
-use crate::engine::transfer::arrival::short_way;
+use crate::engine::transfer::arrival::fast_path;
 use crate::wire::handshake::Features;
 use crate::wire::simple::{SimpleHead, decode_single, plain_words, tagged_words};
 
@@ -107,7 +107,7 @@ impl Core {
         if !conn.is_plain() {
             return came;
         }
-        let Some(mut plain) = short_way(conn, &mut self.endpoints) else {
+        let Some(mut plain) = fast_path(conn, &mut self.endpoints) else {
             return came;
         };
         let src = conn.src;

@@ -15,7 +15,7 @@ use crate::engine::link::keys::Due;
 use crate::engine::link::keys::Event;
 use crate::engine::link::keys::{ConnKey, Source};
 use crate::engine::link::socket;
-use crate::engine::transfer::arrival::{short_way, take_in_simple};
+use crate::engine::transfer::arrival::{fast_path, take_in_simple};
 use crate::local::path::Path;
 use prov_local::copies::Copies as _;
 use prov_local::rota::Rounds as _;
@@ -111,7 +111,7 @@ impl Core {
         // Set again by whatever remains for the next call.
         self.has_chores = false;
         if !self.unreported.is_empty() && !self.endpoints.is_deaf() {
-            self.go_on_unreported();
+            self.resume_unreported();
         }
         self.has_chores |= !self.unreported.is_empty();
         self.look_for_strangers();
@@ -126,7 +126,7 @@ impl Core {
     pub(crate) fn may_sleep(&mut self, sleeper: Sleeper) -> bool {
         self.go_on_for_owner();
         if !self.endpoints.is_deaf() {
-            self.go_on_with_all_unreported();
+            self.resume_all_unreported();
         }
         self.look_for_strangers();
         self.has_chores |= self.endpoints.holds_back_strangers();
@@ -273,7 +273,7 @@ impl Core {
             outcome => return Read::Special(outcome),
         };
         self.idle_calls = 0;
-        let Some(plain) = short_way(conn, &mut self.endpoints) else {
+        let Some(plain) = fast_path(conn, &mut self.endpoints) else {
             return Read::Part(0..received);
         };
         let left = take_in_simple(plain, conn, &self.staging[..received]).len();
@@ -319,7 +319,7 @@ impl Core {
             self.read_later(key);
             return false;
         }
-        self.go_on_with_debtor(key);
+        self.resume_debtor(key);
         let mut any = false;
         let mut bytes_read = 0;
         for turn in 0.. {
@@ -400,7 +400,7 @@ impl Core {
     /// Resumes a connection from which nothing was read because the peer did not read its answers,
     /// if it has done so by now.
     #[inline]
-    fn go_on_with_debtor(&mut self, key: ConnKey) {
+    fn resume_debtor(&mut self, key: ConnKey) {
         if let Some(conn) = self.conns.get_mut(key)
             && conn.detours.has(Detour::Overdue)
             && conn.may_ask_on()

@@ -18,7 +18,7 @@ use crate::engine::link::fault::{Fault, Step};
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::messages::{Ack, Arrival, Fetch, Placing, Rendezvous};
-use crate::engine::link::narrow::Waiting;
+use crate::engine::link::narrow::OfferedMessage;
 use crate::engine::link::post::Post;
 use crate::engine::local::copying::Goal;
 use crate::engine::transfer::sending::ack_flag;
@@ -60,7 +60,7 @@ impl Core {
             (Some(name), Some(narrow)) => {
                 header.op = header::Op::TaggedRts;
                 header.op_data = name;
-                let message = Waiting {
+                let message = OfferedMessage {
                     ticket,
                     payload,
                     wants_ack,
@@ -87,7 +87,7 @@ impl Core {
     pub(crate) fn asked_for_by_c(&mut self, key: ConnKey, name: u8) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let waiting = conn.narrow.as_mut().and_then(|narrow| narrow.take(name));
-        let Some(Waiting {
+        let Some(OfferedMessage {
             ticket,
             payload,
             wants_ack,

@@ -33,7 +33,7 @@ impl Core {
     /// Posts a message. `-FI_EAGAIN` if it has to be posted again later.
     #[inline]
     pub(crate) fn post_message(&mut self, ep: EpKey, message: &Transmit) -> Result {
-        if self.transmit_at_once(ep, message).is_some() {
+        if self.transmit_fast(ep, message).is_some() {
             return Ok(());
         }
         self.transmit_in_turn(ep, message)
@@ -41,7 +41,7 @@ impl Core {
 
     /// The fast path for a small message without special properties, on an open connection.
     #[inline]
-    fn transmit_at_once(&mut self, key: EpKey, message: &Transmit) -> Option<()> {
+    fn transmit_fast(&mut self, key: EpKey, message: &Transmit) -> Option<()> {
         let len = message.buffers.len();
         if message.flags & SPECIAL != 0 || len >= self.quick_end {
             return None;
