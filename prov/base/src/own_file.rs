@@ -91,16 +91,16 @@ mod tests {
     use super::*;
 
     /// A path that is removed at the end of the test.
-    struct Place(PathBuf);
+    struct TempPath(PathBuf);
 
-    impl Place {
+    impl TempPath {
         fn new(of: &str) -> Self {
             let file = format!("ofi-own-file-{}-{of}", std::process::id());
-            Place(std::env::temp_dir().join(file))
+            TempPath(std::env::temp_dir().join(file))
         }
     }
 
-    impl Drop for Place {
+    impl Drop for TempPath {
         fn drop(&mut self) {
             let _ = std::fs::remove_file(&self.0);
         }
@@ -108,86 +108,86 @@ mod tests {
 
     #[test]
     fn a_file_of_this_user_alone_is_opened() {
-        let place = Place::new("own");
-        open(&place.0, false, true).unwrap();
-        open(&place.0, true, false).unwrap();
-        open(&place.0, false, true).unwrap();
+        let path = TempPath::new("own");
+        open(&path.0, false, true).unwrap();
+        open(&path.0, true, false).unwrap();
+        open(&path.0, false, true).unwrap();
     }
 
     #[test]
     fn a_file_that_others_can_write_to_is_refused() {
         for mode in [0o620, 0o602, 0o666] {
-            let place = Place::new("writable");
-            std::fs::write(&place.0, "").unwrap();
-            std::fs::set_permissions(&place.0, PermissionsExt::from_mode(mode)).unwrap();
-            assert_eq!(open(&place.0, true, false).err(), Some(Errno::EACCES));
-            assert_eq!(open(&place.0, false, true).err(), Some(Errno::EACCES));
+            let path = TempPath::new("writable");
+            std::fs::write(&path.0, "").unwrap();
+            std::fs::set_permissions(&path.0, PermissionsExt::from_mode(mode)).unwrap();
+            assert_eq!(open(&path.0, true, false).err(), Some(Errno::EACCES));
+            assert_eq!(open(&path.0, false, true).err(), Some(Errno::EACCES));
         }
     }
 
     #[test]
     fn a_file_of_another_user_is_refused() {
-        let place = Place::new("foreign");
-        std::fs::write(&place.0, "").unwrap();
-        if std::os::unix::fs::chown(&place.0, Some(65534), None).is_err() {
+        let path = TempPath::new("foreign");
+        std::fs::write(&path.0, "").unwrap();
+        if std::os::unix::fs::chown(&path.0, Some(65534), None).is_err() {
             println!("skipped: only root can give files away");
             return;
         }
-        assert_eq!(open(&place.0, true, false).err(), Some(Errno::EACCES));
+        assert_eq!(open(&path.0, true, false).err(), Some(Errno::EACCES));
     }
 
     #[test]
     fn a_link_and_a_fifo_are_refused_without_a_wait() {
-        let target = Place::new("target");
+        let target = TempPath::new("target");
         std::fs::write(&target.0, "").unwrap();
-        let link = Place::new("link");
+        let link = TempPath::new("link");
         std::os::unix::fs::symlink(&target.0, &link.0).unwrap();
         assert_eq!(open(&link.0, true, false).err(), Some(Errno::EACCES));
-        let fifo = Place::new("fifo");
+        let fifo = TempPath::new("fifo");
         let kind = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, &fifo.0, kind, 0o600.into(), 0).unwrap();
         assert_eq!(open(&fifo.0, true, false).err(), Some(Errno::EACCES));
         assert_eq!(open(&fifo.0, false, true).err(), Some(Errno::EACCES));
     }
 
-    fn denied(place: &Place) -> bool {
-        let error = read_secret(&place.0).err();
+    fn denied(path: &TempPath) -> bool {
+        let error = read_secret(&path.0).err();
         error.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
     }
 
     #[test]
     fn a_secret_is_read_from_a_file_of_this_user_or_where_a_link_leads_to_one() {
-        let place = Place::new("secret");
-        std::fs::write(&place.0, "secret").unwrap();
+        let path = TempPath::new("secret");
+        std::fs::write(&path.0, "secret").unwrap();
         for (mode, is_public) in [
             (0o400, false),
             (0o600, false),
             (0o640, false),
             (0o644, true),
         ] {
-            std::fs::set_permissions(&place.0, PermissionsExt::from_mode(mode)).unwrap();
-            let secret = read_secret(&place.0).unwrap();
+            std::fs::set_permissions(&path.0, PermissionsExt::from_mode(mode)).unwrap();
+            let secret = read_secret(&path.0).unwrap();
             assert_eq!(
                 (&secret.bytes[..], secret.is_public),
                 (&b"secret"[..], is_public)
             );
         }
-        let link = Place::new("secret-link");
-        std::os::unix::fs::symlink(&place.0, &link.0).unwrap();
+        let link = TempPath::new("secret-link");
+        std::os::unix::fs::symlink(&path.0, &link.0).unwrap();
         assert_eq!(read_secret(&link.0).unwrap().bytes, b"secret");
     }
 
     #[test]
     fn a_secret_that_others_may_have_written_is_refused() {
-        let place = Place::new("secret-foreign");
-        std::fs::write(&place.0, "secret").unwrap();
+        let path = TempPath::new("secret-foreign");
+        std::fs::write(&path.0, "secret").unwrap();
         for mode in [0o620, 0o602, 0o666] {
-            std::fs::set_permissions(&place.0, PermissionsExt::from_mode(mode)).unwrap();
-            assert!(denied(&place));
+            std::fs::set_permissions(&path.0, PermissionsExt::from_mode(mode)).unwrap();
+            assert!(denied(&path));
         }
-        std::fs::set_permissions(&place.0, PermissionsExt::from_mode(0o600)).unwrap();
-        if std::os::unix::fs::chown(&place.0, Some(65534), None).is_ok() {
-            assert!(denied(&place));
+        std::fs::set_permissions(&path.0, PermissionsExt::from_mode(0o600)).unwrap();
+        if std::os::unix::fs::chown(&path.0, Some(65534), None).is_ok() {
+            assert!(denied(&path));
         } else {
             println!("in part: only root can give files away");
         }
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_secret_is_not_awaited_from_a_fifo_or_device() {
-        let fifo = Place::new("secret-fifo");
+        let fifo = TempPath::new("secret-fifo");
         let kind = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, &fifo.0, kind, 0o600.into(), 0).unwrap();
         assert!(denied(&fifo));

@@ -183,7 +183,7 @@ impl<T: ?Sized> LoneLock<T> {
 
     /// Enters if that takes only a few instructions: the lock is free and not real.
     #[inline(always)]
-    pub fn enter_at_once(&self) -> Option<LoneGuard<'_, T>> {
+    pub fn enter_lone(&self) -> Option<LoneGuard<'_, T>> {
         let entered = self.bias.try_enter::<false>();
         // SAFETY: if so, this thread has just entered, and the lock is not real.
         entered.then(|| unsafe { LoneGuard::new(self) })

@@ -17,14 +17,14 @@ pub(crate) type Ceilings<const N: usize> = [Option<usize>; N];
 
 /// See the [module](self) description.
 pub(crate) struct Admission<L: Key, W, const N: usize> {
-    waiting: SecondaryMap<L, Waiting<W, N>>,
+    waiting: SecondaryMap<L, QueuedLink<W, N>>,
     /// Sorted by ceiling, and among equal ceilings by turn; the last entry continues first.
     orders: [BTreeSet<(usize, u64, L)>; N],
     /// Decreases with each link that is added, so that the earliest one is the last entry.
     next_turn: u64,
 }
 
-struct Waiting<W, const N: usize> {
+struct QueuedLink<W, const N: usize> {
     what: W,
     turn: u64,
     ceilings: Ceilings<N>,
@@ -63,7 +63,7 @@ impl<L: Key, W, const N: usize> Admission<L, W, N> {
         self.remove(link);
         let turn = self.next_turn;
         self.next_turn -= 1;
-        let waiting = Waiting {
+        let waiting = QueuedLink {
             what,
             turn,
             ceilings,

@@ -183,31 +183,31 @@ pub trait Core: Send + Sized + 'static {
     /// The fast path of [`Core::receive`], for what takes a few instructions. Returns `false`,
     /// without any effect, for all other receives.
     #[inline(always)]
-    fn receive_at_once(&mut self, ep: EpKey, receive: &Receive) -> bool {
-        self.post_at_once_of(ep, receive)
+    fn receive_fast(&mut self, ep: EpKey, receive: &Receive) -> bool {
+        self.post_fast_of(ep, receive)
     }
 
     /// Whether receives that just wait lead to nothing. If not, [`Core::receive_posted`] is
     /// called after each.
     #[inline(always)]
-    fn posts_at_once(&self) -> bool {
+    fn posts_fast(&self) -> bool {
         true
     }
 
     /// A receive was posted.
     fn receive_posted(&mut self) {}
 
-    /// The default implementation of [`Core::receive_at_once`].
+    /// The default implementation of [`Core::receive_fast`].
     #[inline(always)]
-    fn post_at_once_of(&mut self, ep: EpKey, receive: &Receive) -> bool {
-        if !self.posts_at_once() {
+    fn post_fast_of(&mut self, ep: EpKey, receive: &Receive) -> bool {
+        if !self.posts_fast() {
             return false;
         }
         let Ok(poster) = self.endpoints().poster(ep) else {
             return false;
         };
         !(poster.directed && Self::Sources::expects(self, ep))
-            && self.endpoints().post_at_once(poster, receive)
+            && self.endpoints().post_fast(poster, receive)
     }
 
     /// The default implementation of [`Core::receive`].

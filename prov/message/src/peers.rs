@@ -8,7 +8,7 @@
 //! - An operation is posted: [`Peers::open_link`], otherwise [`Peers::destination`]. Without an
 //!   open link the operation waits here ([`Peers::defer`]), or the application has to post it again
 //!   ([`Peers::await_link`]).
-//! - [`Step::Start`] asks for an attempt to reach a peer, whose address [`Peers::target`] returns.
+//! - [`ConnectStep::Start`] asks for an attempt to reach a peer, whose address [`Peers::target`] returns.
 //!   [`Peers::begun`] records the link that is being established, or [`Peers::not_begun`] the
 //!   reason why there is none.
 //! - A peer asks for a link: [`Peers::peer_at`], then [`Peers::adopt`] until it is open.
@@ -45,7 +45,7 @@ use self::peer::{Asked, Link, Peer, Reach, Standing};
 use self::routes::Routes;
 
 pub use self::address_vector::AddressVector;
-pub use self::answer::{Declined, Destination, Ended, GivenUp, Opened, Step, Target};
+pub use self::answer::{ConnectStep, Declined, Destination, Ended, GivenUp, Opened, Target};
 pub use self::attempt::{Failure, Patience};
 pub use self::deferred::{Bytes, Deferred, Replay, Request};
 
@@ -155,7 +155,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         key: PeerKey,
         request: W,
         now: Instant,
-    ) -> std::result::Result<Step, Declined<W>> {
+    ) -> std::result::Result<ConnectStep, Declined<W>> {
         let declined = |error, request| Err(Declined { error, request });
         let step = match self.table.get(key) {
             Some(peer) if matches!(peer.link, Link::Open(_)) && peer.waiting.is_empty() => {
@@ -176,7 +176,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
     /// Begins to establish a link for an operation that cannot wait here, because only the link
     /// shows whether the peer supports it: the application has to post it again (`-FI_EAGAIN`). If
     /// the attempt has failed since the last call, the reason is returned, once.
-    pub fn await_link(&mut self, key: PeerKey, now: Instant) -> Result<Step> {
+    pub fn await_link(&mut self, key: PeerKey, now: Instant) -> Result<ConnectStep> {
         let peer = self.table.get_mut(key).ok_or(Errno::EINVAL)?;
         if let Asked::Failed(at, error) = std::mem::replace(&mut peer.asked, Asked::No)
             // A failure of long ago is no answer to this call.
@@ -207,19 +207,19 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
 
     /// Called when a receive was posted for messages from this address only. If the peer is lost,
     /// begins an attempt to reach it, whose failure ends the receive.
-    pub fn seek(&mut self, fi_addr: u64, now: Instant) -> Step {
+    pub fn seek(&mut self, fi_addr: u64, now: Instant) -> ConnectStep {
         self.follow();
         let addr = self.av.as_ref().and_then(|av| av.lookup(fi_addr));
         let key = addr.and_then(|addr| self.find(&addr));
         let Some((key, peer)) = key.and_then(|key| Some((key, self.table.get_mut(key)?))) else {
-            return Step::Wait;
+            return ConnectStep::Wait;
         };
         if !peer.is_lost() {
-            return Step::Wait;
+            return ConnectStep::Wait;
         }
         peer.standing = Standing::Missed;
         // A peer that only its own request can bring back is waited for.
-        self.connect(key, now).unwrap_or(Step::Wait)
+        self.connect(key, now).unwrap_or(ConnectStep::Wait)
     }
 
     /// Returns the target of the attempt that is to be started; `None` if no attempt is under way.
@@ -350,18 +350,18 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
     }
 
     /// Handles the timer of a peer without a link.
-    pub fn due(&mut self, key: PeerKey, now: Instant) -> Step {
+    pub fn due(&mut self, key: PeerKey, now: Instant) -> ConnectStep {
         match self.stage(key) {
             Some(stage @ Stage::Pausing(_)) => {
                 if let Stage::Pausing(at) = *stage
                     && at > now
                 {
-                    return Step::Wait;
+                    return ConnectStep::Wait;
                 }
                 *stage = Stage::under_way(None);
-                Step::Start(key)
+                ConnectStep::Start(key)
             }
-            _ => Step::Wait,
+            _ => ConnectStep::Wait,
         }
     }
 

@@ -177,8 +177,8 @@ impl prov_message::Core for Core {
     }
 
     #[inline(always)]
-    fn receive_at_once(&mut self, ep: EpKey, receive: &Receive) -> bool {
-        self.buffered.is_none() && self.post_at_once_of(ep, receive)
+    fn receive_fast(&mut self, ep: EpKey, receive: &Receive) -> bool {
+        self.buffered.is_none() && self.post_fast_of(ep, receive)
     }
 
     #[inline(always)]

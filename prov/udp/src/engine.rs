@@ -221,7 +221,7 @@ impl prov_message::Core for Core {
     }
 
     #[inline(always)]
-    fn posts_at_once(&self) -> bool {
+    fn posts_fast(&self) -> bool {
         !self.has_sleepers
     }
 

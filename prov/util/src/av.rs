@@ -31,7 +31,7 @@ use self::format::{Address, Format};
 use self::keys::{AuthKeys, UserIds};
 use self::others::{ARE_SHARED, Observers, Watched};
 use self::shared::Shared;
-use self::store::{Place, Store};
+use self::store::{SlotIndex, Store};
 use crate::object::AnyFid;
 use prov_base::errno::{Errno, Result};
 
@@ -613,16 +613,16 @@ impl State {
         let (place, user_id) = match insertion.user_id {
             Some(_) if av.user_ids_required => return Err(Errno::EINVAL),
             Some(number) if av.owner.is_some() && number < MAX_OWNER_NUMBER => {
-                (Place::At(number as u32), None)
+                (SlotIndex::At(number as u32), None)
             }
             _ if av.owner.is_some() => return Err(Errno::EINVAL),
             // The identifier is kept only if identifiers are reported.
-            user_id => (Place::Any, user_id.filter(|_| av.takes_user_ids)),
+            user_id => (SlotIndex::Any, user_id.filter(|_| av.takes_user_ids)),
         };
         let State { store, keys, ids } = self;
         // The same address with another key, or with another number of the owner, is another peer.
         let index = store.insert(addr, place, |index| {
-            keys.of_address(index) == key && !matches!(place, Place::At(at) if at != index)
+            keys.of_address(index) == key && !matches!(place, SlotIndex::At(at) if at != index)
         })?;
         if key.is_some() {
             keys.assign(index, key);

@@ -22,7 +22,7 @@ pub use self::endpoint::{
 };
 pub use self::events::{Asking, Eq, Event};
 pub use self::memory::Region;
-pub(crate) use self::peer::{Part, PeerSide};
+pub(crate) use self::peer::{PeerObject, PeerSide};
 pub use self::queue::{Batch, Completion, Cq};
 pub use self::slots::{Size, Slot, Slots};
 

@@ -178,7 +178,7 @@ impl Cq {
 
     #[inline(always)]
     fn write_under(&self, mut state: impl DerefMut<Target = State>, make: impl Fn() -> Completion) {
-        match state.ring.push_at_once(&make) {
+        match state.ring.push_fast(&make) {
             true => self.publish(&mut state, 1),
             false => {
                 drop(state);
@@ -223,7 +223,7 @@ impl Cq {
             let position = state.ring.tail();
             state.errors.push_back((position, error));
             state.first_error = state.first_error.min(position);
-            state.ring_at_once();
+            state.wake_at_next();
             1
         };
         self.publish(&mut state, more);
@@ -347,7 +347,7 @@ impl Cq {
     pub fn outlook(&self, count: usize) -> Outlook {
         match self.pending.load(Ordering::Relaxed).min(count) {
             0 => Outlook::Nothing,
-            1 => match self.sources.read_at_once() {
+            1 => match self.sources.read_fast() {
                 Some(false) => Outlook::Single,
                 Some(true) => Outlook::Nothing,
                 None => Outlook::Open,
@@ -372,15 +372,15 @@ impl Cq {
     /// instructions and no other thread can be in the queue. Returns whether it was done; if not,
     /// the caller continues with [`Cq::take_single`].
     #[inline(always)]
-    pub fn take_at_once(&self, sink: impl FnOnce(&Completion)) -> bool {
-        let state = self.state.enter_at_once();
+    pub fn take_fast(&self, sink: impl FnOnce(&Completion)) -> bool {
+        let state = self.state.enter_lone();
         state.is_some_and(
             #[inline(always)]
             |mut state| self.take_one(&mut state, sink),
         )
     }
 
-    /// Like [`Cq::take_at_once`], for queues that other threads may use. If it returns `false`, the
+    /// Like [`Cq::take_fast`], for queues that other threads may use. If it returns `false`, the
     /// caller continues with [`Cq::take`].
     #[inline(always)]
     pub fn take_single(&self, sink: impl FnOnce(&Completion)) -> bool {
@@ -492,12 +492,12 @@ impl State {
         log::error!(target: UTIL.cq, "no memory for a completion: the completion queue is overrun");
         self.overrun = true;
         self.ring.close();
-        self.ring_at_once();
+        self.wake_at_next();
         1
     }
 
     /// Makes a thread that waits for a number of entries wake at the next one.
-    fn ring_at_once(&mut self) {
+    fn wake_at_next(&mut self) {
         if self.armed_at != usize::MAX {
             self.armed_at = 1;
         }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::values::Part;
+use super::values::ComplexPart;
 use super::*;
 use crate::buffer::AppIov;
 
@@ -217,7 +217,7 @@ fn wide<V: narrow_float::Narrow>(value: V) -> f64 {
     value.to_f64()
 }
 
-fn check_complex<T: Part>(datatype: Datatype, from: fn(f64) -> T, to: fn(T) -> f64)
+fn check_complex<T: ComplexPart>(datatype: Datatype, from: fn(f64) -> T, to: fn(T) -> f64)
 where
     Complex<T>: Value<Raw = T::Pair>,
 {

@@ -133,7 +133,7 @@ pub(super) struct Complex<T> {
 }
 
 /// A real number of which two fit into one memory image.
-pub(super) trait Part: Value {
+pub(super) trait ComplexPart: Value {
     type Pair: super::raw::Raw;
 
     fn split(pair: Self::Pair) -> (Self::Raw, Self::Raw);
@@ -142,7 +142,7 @@ pub(super) trait Part: Value {
 
 macro_rules! parts {
     ($($type:ty as $raw:ty, $pair:ty);*) => { $(
-        impl Part for $type {
+        impl ComplexPart for $type {
             type Pair = $pair;
 
             #[inline]
@@ -166,7 +166,7 @@ macro_rules! parts {
 parts!(f32 as u32, u64; f64 as u64, u128);
 
 #[cfg(target_arch = "x86_64")]
-impl Part for LongDouble {
+impl ComplexPart for LongDouble {
     type Pair = Wide;
 
     fn split(pair: Wide) -> (u128, u128) {
@@ -178,7 +178,7 @@ impl Part for LongDouble {
     }
 }
 
-impl<T: Part> Value for Complex<T> {
+impl<T: ComplexPart> Value for Complex<T> {
     type Raw = T::Pair;
 
     #[inline]

@@ -194,19 +194,19 @@ mod loom_tests {
     use loom::thread;
 
     /// The protected value: loom detects two threads that access it concurrently.
-    struct Place {
+    struct ProtectedValue {
         bias: Bias,
         value: UnsafeCell<u32>,
     }
 
     // SAFETY: `bias` guards `value`; that it does is what is tested.
-    unsafe impl Sync for Place {}
+    unsafe impl Sync for ProtectedValue {}
     // SAFETY: as above.
-    unsafe impl Send for Place {}
+    unsafe impl Send for ProtectedValue {}
 
-    impl Place {
+    impl ProtectedValue {
         fn new() -> Arc<Self> {
-            Arc::new(Place {
+            Arc::new(ProtectedValue {
                 bias: Bias::new(),
                 value: UnsafeCell::new(0),
             })
@@ -225,48 +225,48 @@ mod loom_tests {
     #[test]
     fn the_application_and_a_helper_do_not_meet() {
         loom::model(|| {
-            let place = Place::new();
+            let value = ProtectedValue::new();
             let helper = {
-                let place = place.clone();
+                let value = value.clone();
                 thread::spawn(move || {
-                    assert!(place.bias.enter_as_helper());
-                    place.add();
-                    place.bias.leave_as_helper();
+                    assert!(value.bias.enter_as_helper());
+                    value.add();
+                    value.bias.leave_as_helper();
                 })
             };
             for _ in 0..2 {
-                assert!(place.enter());
-                place.add();
-                place.bias.leave();
+                assert!(value.enter());
+                value.add();
+                value.bias.leave();
             }
             helper.join().unwrap();
-            assert!(place.enter());
+            assert!(value.enter());
             // SAFETY: loom checks.
-            assert_eq!(place.value.with(|value| unsafe { *value }), 3);
+            assert_eq!(value.value.with(|value| unsafe { *value }), 3);
         });
     }
 
     #[test]
     fn those_that_only_try_do_not_meet() {
         loom::model(|| {
-            let place = Place::new();
+            let value = ProtectedValue::new();
             let helper = {
-                let place = place.clone();
+                let value = value.clone();
                 thread::spawn(move || {
-                    if place.bias.try_enter_as_helper() {
-                        place.add();
-                        place.bias.leave_as_helper();
+                    if value.bias.try_enter_as_helper() {
+                        value.add();
+                        value.bias.leave_as_helper();
                     }
                 })
             };
             for _ in 0..2 {
-                if place.bias.try_enter::<true>() {
-                    place.add();
-                    place.bias.leave();
+                if value.bias.try_enter::<true>() {
+                    value.add();
+                    value.bias.leave();
                 }
             }
             helper.join().unwrap();
-            assert!(place.bias.try_enter::<true>(), "nobody is left inside");
+            assert!(value.bias.try_enter::<true>(), "nobody is left inside");
         });
     }
 
@@ -277,19 +277,19 @@ mod loom_tests {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {
-            let place = Place::new();
+            let value = ProtectedValue::new();
             let helpers = [0, 1].map(|_| {
-                let place = place.clone();
+                let value = value.clone();
                 thread::spawn(move || {
-                    if place.bias.try_enter_as_helper() {
-                        place.add();
-                        place.bias.leave_as_helper();
+                    if value.bias.try_enter_as_helper() {
+                        value.add();
+                        value.bias.leave_as_helper();
                     }
                 })
             });
-            assert!(place.enter());
-            place.add();
-            place.bias.leave();
+            assert!(value.enter());
+            value.add();
+            value.bias.leave();
             for helper in helpers {
                 helper.join().unwrap();
             }

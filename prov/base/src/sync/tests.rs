@@ -169,7 +169,7 @@ fn a_lock_that_is_not_real_notices_being_entered_twice() {
         assert!(message.contains("entered twice"), "{message}");
     }
     let lock = LoneLock::alone(LockKind::Elided, ());
-    let _first = lock.enter_at_once().unwrap();
+    let _first = lock.enter_lone().unwrap();
     let second = std::panic::AssertUnwindSafe(|| _ = lock.lock());
     assert!(std::panic::catch_unwind(second).is_err());
 }
@@ -200,15 +200,15 @@ fn a_lock_without_helpers_is_entered_at_once_unless_it_is_real() {
         let is_real = lock.kind() == LockKind::Real;
         assert_eq!(is_real, kind == LockKind::Real);
         {
-            let mut held = lock.enter_at_once();
+            let mut held = lock.enter_lone();
             assert_eq!(held.is_none(), is_real);
             if let Some(value) = &mut held {
                 **value += 1;
-                assert!(lock.try_lock().is_none() && lock.enter_at_once().is_none());
+                assert!(lock.try_lock().is_none() && lock.enter_lone().is_none());
             }
         }
         let held = lock.lock();
-        assert!(lock.try_lock().is_none() && lock.enter_at_once().is_none());
+        assert!(lock.try_lock().is_none() && lock.enter_lone().is_none());
         drop(held);
         assert_eq!(*lock.get_mut(), if is_real { 1 } else { 2 });
     }

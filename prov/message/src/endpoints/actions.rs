@@ -10,14 +10,14 @@ use crate::endpoints::inbox::{Action, Transport};
 /// without a search through those of other links.
 pub(crate) struct Actions<T: Transport> {
     /// In order; `None` for an action that was cancelled.
-    queue: VecDeque<Option<Entry<T>>>,
+    queue: VecDeque<Option<QueuedAction<T>>>,
     /// The sequence number of the first entry of `queue`.
     first: u64,
     /// The sequence number plus one of each link's last action, if it is still queued.
     last: SecondaryMap<T::Link, u64>,
 }
 
-struct Entry<T: Transport> {
+struct QueuedAction<T: Transport> {
     action: Action<T>,
     /// The number of the link's previous action, in the form of [`Actions::last`].
     before: u64,
@@ -44,7 +44,7 @@ impl<T: Transport> Actions<T> {
         let link = action.link();
         let number = self.first + self.queue.len() as u64 + 1;
         let before = self.last.insert(link, number).unwrap_or(0);
-        self.queue.push_back(Some(Entry { action, before }));
+        self.queue.push_back(Some(QueuedAction { action, before }));
     }
 
     /// Removes and returns the first action.

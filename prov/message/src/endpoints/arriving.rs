@@ -529,7 +529,7 @@ impl<T: Transport> Endpoints<T> {
             }
             Body::Announced(name) | Body::HeldBack(Some(name)) => {
                 if is_held_back {
-                    self.go_on(link);
+                    self.resume(link);
                 }
                 Action::Fetch(
                     link,
@@ -569,7 +569,7 @@ impl<T: Transport> Endpoints<T> {
             }
             Body::Announced(name) | Body::HeldBack(Some(name)) => {
                 if is_held_back {
-                    self.go_on(link);
+                    self.resume(link);
                 }
                 let refusal = Action::Refuse(link, name, ack, message.len);
                 return self.actions.push_back(refusal);
@@ -624,7 +624,7 @@ impl<T: Transport> Endpoints<T> {
     }
 
     /// Releases a link that was held back with an announcement.
-    fn go_on(&mut self, link: T::Link) {
+    fn resume(&mut self, link: T::Link) {
         self.release(link);
         self.actions.push_back(Action::Resume(link, Course::Done));
     }

@@ -50,7 +50,7 @@ impl<T: Transport> Endpoints<T> {
     /// `false`, without any effect, for all others, which [`Endpoints::post`] handles. The receive
     /// stays in registers, since no reference to it is passed on.
     #[inline(always)]
-    pub fn post_at_once(&mut self, poster: Poster, receive: &Receive) -> bool {
+    pub fn post_fast(&mut self, poster: Poster, receive: &Receive) -> bool {
         let Some(inbox) = self.inboxes.get_mut(poster.inbox) else {
             return false;
         };
@@ -59,7 +59,7 @@ impl<T: Transport> Endpoints<T> {
         let queue = inbox.queue(tagged);
         let context = Context::of(receive.context).0;
         receive.flags & (FI_PEEK | FI_CLAIM | FI_MULTI_RECV | FI_PEER_TRANSFER) == 0
-            && queue.post_at_once(context, receive.flags, filter, &receive.buffers, size)
+            && queue.post_fast(context, receive.flags, filter, &receive.buffers, size)
     }
 
     /// Posts a receive, or peeks at the unexpected messages.

@@ -13,7 +13,8 @@ use crate::lane::Core;
 use crate::operation::EpKey;
 use crate::operation::{Op, Ticket};
 use crate::peers::{
-    AddressVector, Deferred, Destination, Ended, Failure, GivenUp, PeerKey, Peers, Step, Target,
+    AddressVector, ConnectStep, Deferred, Destination, Ended, Failure, GivenUp, PeerKey, Peers,
+    Target,
 };
 
 /// An operation that waits for its link, with its ticket.
@@ -124,8 +125,8 @@ pub trait Reaching: Core {
     }
 
     /// Begins an attempt to reach a peer, if that is the step to be taken.
-    fn take_step(&mut self, ep: EpKey, step: Step) {
-        let Step::Start(peer) = step else {
+    fn take_step(&mut self, ep: EpKey, step: ConnectStep) {
+        let ConnectStep::Start(peer) = step else {
             return;
         };
         let Some(target) = self.peers(ep).and_then(|peers| peers.target(peer)) else {

@@ -18,7 +18,7 @@ use prov_util::ffi::{FidRef, Handle};
 use prov_util::progress::Progress;
 use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
 
-use super::shared_receive::Source;
+use super::shared_receive::Backing;
 use super::{Domain, Provider, SoftSharedReceive};
 use crate::endpoints::inbox::Transport;
 use crate::endpoints::{Attributes, Endpoints};
@@ -190,7 +190,7 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
             false => this.domain.shared_lane(bindings)?,
         };
         this.domain.memory.count_all(bindings.counters.remote());
-        let source = bindings.shared.as_ref().map(|shared| shared.source());
+        let backing = bindings.shared.as_ref().map(|shared| shared.backing());
         let key = {
             let mut core = lane.core();
             let endpoints = core.endpoints();
@@ -202,9 +202,9 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
                 }
                 ep.meets_strangers = bindings.av.is_some();
                 let inbox = ep.inbox;
-                match source {
-                    Some(Source::Own(shared)) => endpoints.share(key, shared)?,
-                    Some(Source::Imported(owner)) => {
+                match backing {
+                    Some(Backing::Own(shared)) => endpoints.share(key, shared)?,
+                    Some(Backing::Imported(owner)) => {
                         this.import(endpoints, owner, &lane, key, bindings)?;
                     }
                     None => {
@@ -218,8 +218,8 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
             }
             key
         };
-        let progress: Arc<dyn Progress> = match source {
-            Some(Source::Imported(_)) => Arc::new(OwnerDrives(lane.clone())),
+        let progress: Arc<dyn Progress> = match backing {
+            Some(Backing::Imported(_)) => Arc::new(OwnerDrives(lane.clone())),
             _ => lane.clone(),
         };
         let seat = Seat { lane, key };
@@ -300,11 +300,11 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
     }
 
     #[inline(always)]
-    fn receive_at_once(&self, receive: &Receive) -> bool {
+    fn receive_fast(&self, receive: &Receive) -> bool {
         let Some(seat) = self.seat() else {
             return false;
         };
-        seat.lane.core().receive_at_once(seat.key, receive)
+        seat.lane.core().receive_fast(seat.key, receive)
     }
 
     #[inline]

@@ -23,12 +23,12 @@ use crate::receipt::InboxKey;
 /// See the [module](self) description.
 pub struct SoftSharedReceive<P: Provider> {
     lane: Arc<Lane<P::Core>>,
-    source: Source,
+    backing: Backing,
 }
 
 /// Where the receives are.
 #[derive(Clone, Copy)]
-pub(super) enum Source {
+pub(super) enum Backing {
     Own(InboxKey),
     /// At another provider.
     Imported(ImportedSrx),
@@ -40,7 +40,7 @@ impl<P: Provider> SoftSharedReceive<P> {
         let key = lane.core().endpoints().add_inbox(size, true);
         SoftSharedReceive {
             lane,
-            source: Source::Own(key),
+            backing: Backing::Own(key),
         }
     }
 
@@ -48,7 +48,7 @@ impl<P: Provider> SoftSharedReceive<P> {
     pub(super) fn imported(lane: Arc<Lane<P::Core>>, owner: ImportedSrx) -> Self {
         SoftSharedReceive {
             lane,
-            source: Source::Imported(owner),
+            backing: Backing::Imported(owner),
         }
     }
 
@@ -58,15 +58,15 @@ impl<P: Provider> SoftSharedReceive<P> {
     }
 
     /// Returns where the receives are.
-    pub(super) fn source(&self) -> Source {
-        self.source
+    pub(super) fn backing(&self) -> Backing {
+        self.backing
     }
 
     /// Returns its key in the lane; `-FI_ENOSYS` if it belongs to another provider.
     fn key(&self) -> Result<InboxKey> {
-        match self.source {
-            Source::Own(key) => Ok(key),
-            Source::Imported(_) => Err(Errno::ENOSYS),
+        match self.backing {
+            Backing::Own(key) => Ok(key),
+            Backing::Imported(_) => Err(Errno::ENOSYS),
         }
     }
 
@@ -81,12 +81,12 @@ impl<P: Provider> SoftSharedReceive<P> {
 
 impl<P: Provider> endpoint::SharedReceive for SoftSharedReceive<P> {
     #[inline(always)]
-    fn receive_at_once(&self, receive: &Receive) -> bool {
+    fn receive_fast(&self, receive: &Receive) -> bool {
         let Ok(poster) = self.poster() else {
             return false;
         };
         let mut core = self.lane.core();
-        core.posts_at_once() && core.endpoints().post_at_once(poster, receive)
+        core.posts_fast() && core.endpoints().post_fast(poster, receive)
     }
 
     #[inline]
@@ -115,7 +115,7 @@ impl<P: Provider> endpoint::SharedReceive for SoftSharedReceive<P> {
 
     fn close(this: &Handle<SharedReceiveObject<Self>>) -> Result {
         let mut core = this.lane.core();
-        if let Source::Own(key) = this.source {
+        if let Backing::Own(key) = this.backing {
             core.endpoints().close_inbox(key);
             core.follow_up();
         }

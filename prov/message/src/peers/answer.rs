@@ -21,7 +21,7 @@ pub enum Destination<L> {
 /// The next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub enum Step {
+pub enum ConnectStep {
     /// Nothing: the link is being established, or will be.
     Wait,
     /// Begin an attempt to establish a link to this peer; it counts as under way.

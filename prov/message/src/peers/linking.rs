@@ -5,22 +5,22 @@ use std::time::Instant;
 use prov_base::errno::{Errno, Result};
 
 use super::address_vector::AddressVector;
-use super::answer::{Ended, GivenUp, Step};
+use super::answer::{ConnectStep, Ended, GivenUp};
 use super::attempt::{Attempt, Failure, Stage};
 use super::peer::{Asked, Link, Reach, Standing};
 use super::{PeerKey, Peers};
 
 impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
     /// Makes sure that a link is being established.
-    pub(super) fn connect(&mut self, key: PeerKey, now: Instant) -> Result<Step> {
+    pub(super) fn connect(&mut self, key: PeerKey, now: Instant) -> Result<ConnectStep> {
         let patience = self.patience;
         let peer = self.table.get_mut(key).ok_or(Errno::EINVAL)?;
         match (&peer.link, peer.reach) {
-            (Link::Open(_) | Link::Attempted(_), _) => Ok(Step::Wait),
+            (Link::Open(_) | Link::Attempted(_), _) => Ok(ConnectStep::Wait),
             (Link::None, Reach::PeerOnly) => Err(Errno::EFIREWALLADDR),
             (Link::None, Reach::Both) => {
                 peer.link = Link::Attempted(Box::new(Attempt::begin(&patience, now)));
-                Ok(Step::Start(key))
+                Ok(ConnectStep::Start(key))
             }
         }
     }

@@ -180,14 +180,14 @@ impl World {
             && let Some(&addr) = self.links.get(link)
         {
             self.posted += 1;
-            self.send_at_once(meant, addr, link);
+            self.send_fast(meant, addr, link);
             return;
         }
         match (self.peers.destination(number), meant) {
             (Err(Errno::EINVAL), None) => {}
             (Ok(Destination::Open(link)), meant) => {
                 self.posted += 1;
-                self.send_at_once(meant, self.links[link], link);
+                self.send_fast(meant, self.links[link], link);
             }
             (Ok(Destination::Waits(key)), Some(meant)) => {
                 assert_eq!(self.address(key), meant);
@@ -201,7 +201,7 @@ impl World {
     }
 
     /// No operation may wait for a link that can be used directly.
-    fn send_at_once(&mut self, meant: Option<char>, addr: char, link: LinkKey) {
+    fn send_fast(&mut self, meant: Option<char>, addr: char, link: LinkKey) {
         assert_eq!(meant, Some(addr));
         assert_eq!(self.of(addr).state, State::Open(link));
         assert!(self.of(addr).waiting.is_empty());
@@ -228,14 +228,14 @@ impl World {
                 self.of(addr).is_missed = true;
                 self.step(addr, step);
             }
-            None => assert_eq!(step, Step::Wait),
+            None => assert_eq!(step, ConnectStep::Wait),
         }
     }
 
     /// Starts an attempt if that is the step; no other one may be under way.
-    fn step(&mut self, addr: char, step: Step) {
+    fn step(&mut self, addr: char, step: ConnectStep) {
         let state = self.of(addr).state;
-        let Step::Start(key) = step else {
+        let ConnectStep::Start(key) = step else {
             assert_ne!(state, State::Nothing, "nothing is done for {addr}");
             return;
         };
@@ -410,7 +410,7 @@ impl World {
                     let is_due = at <= self.now;
                     let key = self.peers.find(&addr).unwrap();
                     let step = self.peers.due(key, self.now);
-                    assert_eq!(step == Step::Start(key), is_due);
+                    assert_eq!(step == ConnectStep::Start(key), is_due);
                     if is_due {
                         self.step(addr, step);
                     }

@@ -97,7 +97,10 @@ fn begun(
     now: Instant,
 ) -> PeerKey {
     let key = waits(peers, fi_addr);
-    assert_eq!(peers.defer(key, request, now).unwrap(), Step::Start(key));
+    assert_eq!(
+        peers.defer(key, request, now).unwrap(),
+        ConnectStep::Start(key)
+    );
     peers.begun(key, link);
     key
 }
@@ -120,7 +123,7 @@ fn waiting_requests_are_sent_in_order_once_the_link_is_open() {
     let (_, mut peers, now) = acquainted();
     let key = begun(&mut peers, 0, 7, "one", now);
     for request in ["two", "three"] {
-        assert_eq!(peers.defer(key, request, now).unwrap(), Step::Wait);
+        assert_eq!(peers.defer(key, request, now).unwrap(), ConnectStep::Wait);
     }
     assert_eq!(peers.next_waiting(key, 7), None);
     assert_eq!(
@@ -133,7 +136,7 @@ fn waiting_requests_are_sent_in_order_once_the_link_is_open() {
     );
     // Later operations do not overtake it.
     assert_eq!(peers.destination(0), Ok(Destination::Waits(key)));
-    assert_eq!(peers.defer(key, "four", now).unwrap(), Step::Wait);
+    assert_eq!(peers.defer(key, "four", now).unwrap(), ConnectStep::Wait);
     assert_eq!(drained(&mut peers, key, 7), ["one", "two", "three", "four"]);
     assert_eq!(peers.destination(0), Ok(Destination::Open(7)));
     assert_eq!(peers.open_link(0), Some(7));
@@ -145,7 +148,7 @@ fn waiting_requests_are_sent_in_order_once_the_link_is_open() {
 fn a_request_without_room_keeps_its_place() {
     let (_, mut peers, now) = acquainted();
     let key = begun(&mut peers, 0, 7, "one", now);
-    assert_eq!(peers.defer(key, "two", now).unwrap(), Step::Wait);
+    assert_eq!(peers.defer(key, "two", now).unwrap(), ConnectStep::Wait);
     peers.opened(key, 7).unwrap();
     let one = peers.next_waiting(key, 7).unwrap();
     assert_eq!(peers.put_back(key, one), None);
@@ -158,7 +161,7 @@ fn a_request_without_room_keeps_its_place() {
 fn requests_left_when_a_link_ends_are_sent_on_the_next_one() {
     let (_, mut peers, now) = acquainted();
     let key = begun(&mut peers, 0, 7, "one", now);
-    assert_eq!(peers.defer(key, "two", now).unwrap(), Step::Wait);
+    assert_eq!(peers.defer(key, "two", now).unwrap(), ConnectStep::Wait);
     peers.opened(key, 7).unwrap();
     assert_eq!(peers.next_waiting(key, 7), Some("one"));
     let Ended::Lost {
@@ -171,7 +174,7 @@ fn requests_left_when_a_link_ends_are_sent_on_the_next_one() {
     // A pause keeps the links from being established in a loop.
     assert!(at > now);
     assert_eq!(peers.next_waiting(key, 7), None);
-    assert_eq!(peers.due(key, at), Step::Start(key));
+    assert_eq!(peers.due(key, at), ConnectStep::Start(key));
     peers.begun(key, 8);
     peers.opened(key, 8).unwrap();
     assert_eq!(drained(&mut peers, key, 8), ["two"]);
@@ -190,14 +193,14 @@ fn a_failed_attempt_is_made_again_when_its_time_has_come() {
         panic!()
     };
     assert!(peers.target(key).is_none());
-    assert_eq!(peers.defer(key, "two", now).unwrap(), Step::Wait);
-    assert_eq!(peers.due(key, at - MILLISECOND), Step::Wait);
-    assert_eq!(peers.due(key, at), Step::Start(key));
-    assert_eq!(peers.due(key, at), Step::Wait);
+    assert_eq!(peers.defer(key, "two", now).unwrap(), ConnectStep::Wait);
+    assert_eq!(peers.due(key, at - MILLISECOND), ConnectStep::Wait);
+    assert_eq!(peers.due(key, at), ConnectStep::Start(key));
+    assert_eq!(peers.due(key, at), ConnectStep::Wait);
     let Ended::Again(at) = peers.not_begun(key, RESET, at) else {
         panic!()
     };
-    assert_eq!(peers.due(key, at), Step::Start(key));
+    assert_eq!(peers.due(key, at), ConnectStep::Start(key));
     // The deadline is that of all attempts together.
     assert_eq!(peers.target(key).unwrap().deadline, now + CONNECT);
 }
@@ -206,7 +209,7 @@ fn a_failed_attempt_is_made_again_when_its_time_has_come() {
 fn waiting_requests_fail_at_the_deadline() {
     let (_, mut peers, now) = acquainted();
     let key = begun(&mut peers, 0, 7, "one", now);
-    assert_eq!(peers.defer(key, "two", now).unwrap(), Step::Wait);
+    assert_eq!(peers.defer(key, "two", now).unwrap(), ConnectStep::Wait);
     let Ended::GivenUp(given_up) = peers.ended(key, 7, REFUSED, now + CONNECT) else {
         panic!()
     };
@@ -218,7 +221,7 @@ fn waiting_requests_fail_at_the_deadline() {
     // The next operation begins a new attempt.
     assert_eq!(
         peers.defer(key, "three", now + CONNECT).unwrap(),
-        Step::Start(key)
+        ConnectStep::Start(key)
     );
 }
 
@@ -260,7 +263,7 @@ fn an_attempt_gives_way_to_the_peers_own_and_ends_with_that() {
     };
     // An attempt that pauses gives way, too.
     assert_eq!(peers.adopt(key, 9, now), None);
-    assert_eq!(peers.due(key, at), Step::Wait);
+    assert_eq!(peers.due(key, at), ConnectStep::Wait);
     assert_eq!(peers.opened(key, 9).unwrap().displaced, None);
     assert_eq!(drained(&mut peers, key, 9), ["one"]);
 }
@@ -271,7 +274,7 @@ fn a_link_that_the_peer_makes_is_not_made_again() {
     let key = peers.peer_at(&'A');
     assert_eq!(peers.adopt(key, 8, now), None);
     assert_eq!(waits(&mut peers, 0), key);
-    assert_eq!(peers.defer(key, "one", now).unwrap(), Step::Wait);
+    assert_eq!(peers.defer(key, "one", now).unwrap(), ConnectStep::Wait);
     assert_eq!(peers.opened(key, 8).unwrap().source, 0);
     assert_eq!(drained(&mut peers, key, 8), ["one"]);
 }
@@ -323,9 +326,9 @@ fn a_peer_that_cannot_be_connected_to_is_not_tried_after_its_link_has_ended() {
     );
     assert_eq!(peers.await_link(key, now), Err(Errno::EFIREWALLADDR));
     // A receive waits for it.
-    assert_eq!(peers.seek(0, now), Step::Wait);
+    assert_eq!(peers.seek(0, now), ConnectStep::Wait);
     assert_eq!(peers.adopt(key, 8, now), None);
-    assert_eq!(peers.defer(key, "two", now).unwrap(), Step::Wait);
+    assert_eq!(peers.defer(key, "two", now).unwrap(), ConnectStep::Wait);
     peers.opened(key, 8).unwrap();
     let Ended::GivenUp(given_up) = peers.ended(key, 8, RESET, now) else {
         panic!()
@@ -342,9 +345,9 @@ fn an_application_that_retries_gets_the_failure_once() {
     let (_, mut peers, now) = acquainted();
     let key = waits(&mut peers, 0);
     for _ in 0..2 {
-        assert_eq!(peers.await_link(key, now), Ok(Step::Start(key)));
+        assert_eq!(peers.await_link(key, now), Ok(ConnectStep::Start(key)));
         peers.begun(key, 7);
-        assert_eq!(peers.await_link(key, now), Ok(Step::Wait));
+        assert_eq!(peers.await_link(key, now), Ok(ConnectStep::Wait));
         let Ended::GivenUp(given_up) = peers.ended(key, 7, REFUSED, now + CONNECT) else {
             panic!()
         };
@@ -360,7 +363,7 @@ fn an_application_that_retries_gets_the_failure_once() {
 fn a_failure_of_long_ago_is_no_answer_to_a_new_call() {
     let (_, mut peers, now) = acquainted();
     let key = waits(&mut peers, 0);
-    assert_eq!(peers.await_link(key, now), Ok(Step::Start(key)));
+    assert_eq!(peers.await_link(key, now), Ok(ConnectStep::Start(key)));
     let failed = now + CONNECT;
     assert!(matches!(
         peers.not_begun(key, REFUSED, failed),
@@ -368,7 +371,7 @@ fn a_failure_of_long_ago_is_no_answer_to_a_new_call() {
     ));
     assert_eq!(
         peers.await_link(key, failed + CONNECT),
-        Ok(Step::Start(key))
+        Ok(ConnectStep::Start(key))
     );
 }
 
@@ -378,7 +381,7 @@ fn an_attempt_that_nobody_waits_for_is_not_made_again() {
     let key = peers.peer_at(&'A');
     peers.adopt(key, 7, now);
     assert!(matches!(peers.ended(key, 7, RESET, now), Ended::Quietly));
-    assert_eq!(peers.due(key, now + CONNECT), Step::Wait);
+    assert_eq!(peers.due(key, now + CONNECT), ConnectStep::Wait);
 }
 
 #[test]
@@ -386,7 +389,7 @@ fn receives_that_name_a_lost_peer_end_unless_it_is_back() {
     let (_, mut peers, now) = acquainted();
     let key = connected(&mut peers, 1, 7, now);
     assert!(!peers.any_lost());
-    assert_eq!(peers.seek(1, now), Step::Wait);
+    assert_eq!(peers.seek(1, now), ConnectStep::Wait);
     // The posted receives.
     let Ended::Lost {
         source: Some(1),
@@ -397,14 +400,14 @@ fn receives_that_name_a_lost_peer_end_unless_it_is_back() {
     };
     assert!(peers.any_lost());
     // A receive that is posted later, after an operation for another peer.
-    assert_eq!(peers.seek(0, now), Step::Wait);
-    assert_eq!(peers.seek(1, now), Step::Start(key));
-    assert_eq!(peers.seek(1, now), Step::Wait);
+    assert_eq!(peers.seek(0, now), ConnectStep::Wait);
+    assert_eq!(peers.seek(1, now), ConnectStep::Start(key));
+    assert_eq!(peers.seek(1, now), ConnectStep::Wait);
     peers.begun(key, 8);
     let Ended::Again(at) = peers.ended(key, 8, REFUSED, now) else {
         panic!()
     };
-    assert_eq!(peers.due(key, at), Step::Start(key));
+    assert_eq!(peers.due(key, at), ConnectStep::Start(key));
     let Ended::GivenUp(given_up) = peers.not_begun(key, REFUSED, now + CONNECT) else {
         panic!()
     };
@@ -414,26 +417,26 @@ fn receives_that_name_a_lost_peer_end_unless_it_is_back() {
     );
     // A receive whose peer returns.
     assert!(peers.any_lost());
-    assert_eq!(peers.seek(1, now), Step::Start(key));
+    assert_eq!(peers.seek(1, now), ConnectStep::Start(key));
     peers.begun(key, 9);
     peers.opened(key, 9).unwrap();
     assert!(!peers.any_lost());
-    assert_eq!(peers.seek(1, now), Step::Wait);
+    assert_eq!(peers.seek(1, now), ConnectStep::Wait);
 }
 
 #[test]
 fn receives_that_name_a_peer_that_was_never_reached_end_once_an_attempt_is_given_up() {
     let (_, mut peers, now) = acquainted();
     // A peer that was never tried may connect by itself.
-    assert_eq!(peers.seek(0, now), Step::Wait);
+    assert_eq!(peers.seek(0, now), ConnectStep::Wait);
     let key = begun(&mut peers, 0, 7, "one", now);
     let Ended::GivenUp(given_up) = peers.ended(key, 7, REFUSED, now + CONNECT) else {
         panic!()
     };
     assert_eq!(given_up.source, Some(0));
     assert!(peers.any_lost());
-    assert_eq!(peers.seek(1, now), Step::Wait);
-    assert_eq!(peers.seek(0, now), Step::Start(key));
+    assert_eq!(peers.seek(1, now), ConnectStep::Wait);
+    assert_eq!(peers.seek(0, now), ConnectStep::Start(key));
     peers.begun(key, 8);
     peers.opened(key, 8).unwrap();
     assert!(!peers.any_lost());

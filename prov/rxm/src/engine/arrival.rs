@@ -73,7 +73,7 @@ impl Core {
     }
 
     /// Continues with a link that was held back; its message has this destination.
-    pub(super) fn go_on(&mut self, key: LinkKey, course: link::Course) {
+    pub(super) fn resume(&mut self, key: LinkKey, course: link::Course) {
         let Some(link) = self.links.get_mut(key) else {
             return;
         };

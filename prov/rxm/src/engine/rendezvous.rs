@@ -26,7 +26,7 @@ impl Core {
             // The sender can release its memory.
             Action::Refuse(key, name, ..) => self.tell(key, Kind::ReadDone, name.message),
             Action::Redirect(key, course) => self.redirect(key, course),
-            Action::Resume(key, course) => self.go_on(key, course),
+            Action::Resume(key, course) => self.resume(key, course),
             // The protocol has no such acknowledgements and requests.
             Action::Acknowledge(..) | Action::Throttle(..) => {}
         }

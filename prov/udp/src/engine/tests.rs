@@ -71,7 +71,7 @@ impl Side {
             flags: FI_COMPLETION | flags,
             context: without_provenance_mut(context),
         };
-        if !self.core.receive_at_once(self.ep, &receive) {
+        if !self.core.receive_fast(self.ep, &receive) {
             self.core.receive(self.ep, &receive).unwrap();
         }
     }

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::ops::Range;
 
 /// One slot of an address table, which holds an address or is free.
-pub trait Entry: Copy + Send + Sync + 'static {
+pub trait AddressSlot: Copy + Send + Sync + 'static {
     /// Size of the encoded form.
     const SIZE: usize;
     /// A free slot.
@@ -36,7 +36,7 @@ pub trait Entry: Copy + Send + Sync + 'static {
         self.key() == other.key()
     }
 
-    /// Writes the [`Entry::SIZE`] bytes of the encoded form. The first byte is 0 exactly in a free
+    /// Writes the [`AddressSlot::SIZE`] bytes of the encoded form. The first byte is 0 exactly in a free
     /// slot.
     fn encode(self, bytes: &mut [u8]);
 
@@ -50,7 +50,7 @@ pub struct V4Entry(u64);
 
 const V4_USED: u64 = 1 << 63;
 
-impl Entry for V4Entry {
+impl AddressSlot for V4Entry {
     type Key = u64;
     const SIZE: usize = 8;
     const FREE: Self = V4Entry(0);
@@ -105,7 +105,7 @@ const V6_USED: u16 = 1;
 /// The address is an IPv4 one, in the last four bytes of `ip`.
 const V6_IS_V4: u16 = 2;
 
-impl Entry for V6Entry {
+impl AddressSlot for V6Entry {
     type Key = (u64, u64, u64);
     const SIZE: usize = 28;
     const FREE: Self = V6Entry {
@@ -183,7 +183,7 @@ impl Entry for V6Entry {
 mod tests {
     use super::*;
 
-    fn back<E: Entry>(addr: &str) {
+    fn back<E: AddressSlot>(addr: &str) {
         let addr: SocketAddr = addr.parse().unwrap();
         let entry = E::pack(&addr).unwrap();
         assert_eq!(entry.unpack(), Some(addr));

@@ -11,7 +11,7 @@ use std::ops::{Deref, DerefMut};
 
 use hashbrown::DefaultHashBuilder;
 
-use super::entry::Entry;
+use super::entry::AddressSlot;
 
 /// Slots per chunk of storage.
 const PIECE: usize = 1024;
@@ -97,7 +97,7 @@ impl<E> Default for Packed<E> {
     }
 }
 
-impl<E: Entry> Slots for Packed<E> {
+impl<E: AddressSlot> Slots for Packed<E> {
     type Address<'a> = E;
 
     fn len(&self) -> usize {

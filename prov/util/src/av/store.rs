@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use fabric_abi::*;
 
-use super::entry::{Entry, V4Entry, V6_FLOW, V6Entry};
+use super::entry::{AddressSlot, V4Entry, V6_FLOW, V6Entry};
 use super::format::{Address, Format, Layout};
 use super::shared::{Name, Records, Shared};
 use super::slots::{Fixed, Packed, Slots, Varied};
@@ -27,7 +27,7 @@ enum Kind {
 
 /// The index of a new address.
 #[derive(Clone, Copy, Debug)]
-pub enum Place {
+pub enum SlotIndex {
     /// The lowest free index.
     Any,
     /// This index.
@@ -114,7 +114,7 @@ impl Store {
     pub fn insert(
         &mut self,
         addr: &Address<'_>,
-        place: Place,
+        place: SlotIndex,
         accept: impl Fn(u32) -> bool,
     ) -> Result<u32> {
         match (&mut self.kind, addr) {
@@ -156,7 +156,7 @@ impl Store {
 fn insert<S: Slots>(
     table: &mut Table<S>,
     addr: S::Address<'_>,
-    place: Place,
+    place: SlotIndex,
     accept: impl Fn(u32) -> bool,
 ) -> Result<u32> {
     let hash = table.hash(addr);
@@ -165,12 +165,12 @@ fn insert<S: Slots>(
         return Ok(index);
     }
     match place {
-        Place::Any => table.insert(hash, addr).ok_or(Errno::ENOMEM),
-        Place::At(index) if table.get(index).is_none() => {
+        SlotIndex::Any => table.insert(hash, addr).ok_or(Errno::ENOMEM),
+        SlotIndex::At(index) if table.get(index).is_none() => {
             table.insert_at(index, hash, addr);
             Ok(index)
         }
-        Place::At(_) => Err(Errno::EINVAL),
+        SlotIndex::At(_) => Err(Errno::EINVAL),
     }
 }
 
@@ -276,7 +276,10 @@ mod tests {
     fn an_address_of_another_kind_is_refused() {
         let v4 = Address::Internet("10.0.0.1:7".parse().unwrap());
         let mut text = Store::open(Format::text(20), 0, None).unwrap();
-        assert_eq!(text.insert(&v4, Place::Any, |_| true), Err(Errno::EINVAL));
+        assert_eq!(
+            text.insert(&v4, SlotIndex::Any, |_| true),
+            Err(Errno::EINVAL)
+        );
         assert_eq!(text.find(&v4), None);
         assert!(encode(&Format::text(20), &v4).is_err());
         assert!(encode(&Format::fixed(0, 4), &Address::Bytes(b"12345")).is_err());

@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, HashMap};
 use hashbrown::DefaultHashBuilder;
 use hashbrown::HashTable;
 
-use super::entry::Entry;
+use super::entry::AddressSlot;
 use super::slots::{Packed, Slots};
 
 /// Limit of the slots of a table. Indices must fit `u32`.
@@ -163,10 +163,10 @@ impl<S: Slots> Table<S> {
     }
 }
 
-impl<E: Entry> Table<Packed<E>> {
+impl<E: AddressSlot> Table<Packed<E>> {
     /// Converts the table to slots of another kind, which must be able to hold every address of
     /// this one.
-    pub fn convert<F: Entry>(&self) -> Table<Packed<F>> {
+    pub fn convert<F: AddressSlot>(&self) -> Table<Packed<F>> {
         let mut table = Table::expecting(self.len(), Packed::default());
         table.free = self.free.clone();
         table.again = self.again.clone();
@@ -230,7 +230,10 @@ mod tests {
         for n in 0..5000 {
             let expected = (n != 77).then_some(n);
             assert_eq!(table.find(entry(n)), expected);
-            assert_eq!(table.get(n).and_then(Entry::unpack), expected.map(addr));
+            assert_eq!(
+                table.get(n).and_then(AddressSlot::unpack),
+                expected.map(addr)
+            );
         }
         assert!(table.get(5000).is_none());
         let hash = table.hash(entry(1));

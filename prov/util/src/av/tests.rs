@@ -166,7 +166,7 @@ fn what_another_process_changes_in_a_shared_vector_is_found_when_it_is_asked() {
         };
         Av::open(&config).unwrap()
     };
-    use entry::Entry as _;
+    use entry::AddressSlot as _;
     // Another opener's file, as that of another process, of whose changes this one hears
     // nothing.
     let (_keeps, reader) = (vector(false), vector(true));

@@ -23,7 +23,7 @@ const DATA: usize = 256;
 
 /// The buffer for an event.
 #[repr(C)]
-struct Entry {
+struct EventBuffer {
     cm: fi_eq_cm_entry,
     data: [u8; DATA],
 }
@@ -118,7 +118,7 @@ impl Eq {
     /// What the provider returns.
     #[allow(clippy::indexing_slicing, reason = "limited to the room for data")]
     pub fn read(&self) -> Result<Option<Event>> {
-        let mut entry = Entry {
+        let mut entry = EventBuffer {
             cm: fi_eq_cm_entry {
                 fid: null_mut(),
                 info: null_mut(),
@@ -135,7 +135,7 @@ impl Eq {
                 self.object.as_ptr(),
                 &mut event,
                 room,
-                size_of::<Entry>(),
+                size_of::<EventBuffer>(),
                 0,
             )
         };

@@ -11,15 +11,15 @@ use crate::marshal::info;
 use prov_base::errno::{Errno, Result};
 
 /// A peer's completion queue, counter or event queue; closed when it is dropped.
-pub(crate) struct Part<T>(Object<T>);
+pub(crate) struct PeerObject<T>(Object<T>);
 
-impl<T> Part<T> {
+impl<T> PeerObject<T> {
     pub fn fid(&self) -> *mut fid {
         self.0.fid()
     }
 }
 
-impl Part<fid_cq> {
+impl PeerObject<fid_cq> {
     /// Lets the peer make progress.
     pub fn drive(&self) {
         // SAFETY: the queue is open, and is asked for no entries.
@@ -70,7 +70,7 @@ impl PeerSide {
     ///
     /// # Safety
     /// `owner` stays open as long as the result.
-    pub unsafe fn cq(&self, owner: *mut fid_peer_cq) -> Result<Part<fid_cq>> {
+    pub unsafe fn cq(&self, owner: *mut fid_peer_cq) -> Result<PeerObject<fid_cq>> {
         let mut context = fi_peer_cq_context {
             size: size_of::<fi_peer_cq_context>(),
             cq: owner,
@@ -83,7 +83,7 @@ impl PeerSide {
             let open = (*(*self.domain()).ops).cq_open.ok_or(Errno::ENOSYS)?;
             let context = (&raw mut context).cast();
             let status = open(self.domain(), &raw mut attr, &mut cq, context);
-            Object::opened(status, cq).map(Part)
+            Object::opened(status, cq).map(PeerObject)
         }
     }
 
@@ -91,7 +91,7 @@ impl PeerSide {
     ///
     /// # Safety
     /// `owner` stays open as long as the result.
-    pub unsafe fn cntr(&self, owner: *mut fid_peer_cntr) -> Result<Part<fid_cntr>> {
+    pub unsafe fn cntr(&self, owner: *mut fid_peer_cntr) -> Result<PeerObject<fid_cntr>> {
         let mut context = fi_peer_cntr_context {
             size: size_of::<fi_peer_cntr_context>(),
             cntr: owner,
@@ -104,7 +104,7 @@ impl PeerSide {
             let open = (*(*self.domain()).ops).cntr_open.ok_or(Errno::ENOSYS)?;
             let context = (&raw mut context).cast();
             let status = open(self.domain(), &raw mut attr, &mut cntr, context);
-            Object::opened(status, cntr).map(Part)
+            Object::opened(status, cntr).map(PeerObject)
         }
     }
 
@@ -112,7 +112,7 @@ impl PeerSide {
     ///
     /// # Safety
     /// `owner` stays open as long as the result.
-    pub unsafe fn eq(&self, owner: *mut fid_eq) -> Result<Part<fid_eq>> {
+    pub unsafe fn eq(&self, owner: *mut fid_eq) -> Result<PeerObject<fid_eq>> {
         let mut context = fi_peer_eq_context {
             size: size_of::<fi_peer_eq_context>(),
             eq: owner,
@@ -125,7 +125,7 @@ impl PeerSide {
             let open = (*(*self.fabric.as_c()).ops).eq_open.ok_or(Errno::ENOSYS)?;
             let context = (&raw mut context).cast();
             let status = open(self.fabric.as_c(), &raw mut attr, &mut eq, context);
-            Object::opened(status, eq).map(Part)
+            Object::opened(status, eq).map(PeerObject)
         }
     }
 }

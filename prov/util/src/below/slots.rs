@@ -52,7 +52,7 @@ const ACCESS: u64 = FI_SEND | FI_RECV | FI_READ | FI_WRITE;
 /// First key of slots: peers never use these keys, and they differ from those that peers use.
 const FIRST_KEY: u64 = 1 << 30;
 
-struct Entry<T> {
+struct SlotRecord<T> {
     head: NonNull<Head>,
     /// The descriptor, if the provider below requires registration.
     desc: *mut c_void,
@@ -77,7 +77,7 @@ enum State {
 
 /// See the [module](self) description. `T` is the data that is needed when an operation completes.
 pub struct Slots<T> {
-    entries: Vec<Entry<T>>,
+    entries: Vec<SlotRecord<T>>,
     free: [Vec<u32>; 2],
     bytes: [usize; 2],
     /// Orphaned slots of receives, and of all other operations.
@@ -221,7 +221,7 @@ impl<T> Slots<T> {
             let head = unsafe { start.add(at * stride) }.cast::<Head>();
             // SAFETY: as above; it is memory of ours that nobody else has.
             unsafe { (*head.as_ptr()).number = number };
-            self.entries.push(Entry {
+            self.entries.push(SlotRecord {
                 head,
                 desc,
                 state: State::Free,
@@ -250,7 +250,7 @@ impl<T> Slots<T> {
     }
 
     #[inline(always)]
-    fn held(&self, slot: &Slot) -> Option<&Entry<T>> {
+    fn held(&self, slot: &Slot) -> Option<&SlotRecord<T>> {
         let entry = self.entries.get(slot.0 as usize)?;
         (entry.state == State::Held).then_some(entry)
     }
@@ -271,7 +271,7 @@ impl<T> Slots<T> {
     }
 
     #[inline(always)]
-    fn bytes_of(&self, entry: &Entry<T>) -> &[u8] {
+    fn bytes_of(&self, entry: &SlotRecord<T>) -> &[u8] {
         // SAFETY: the slot's bytes follow its head, and are with whoever has the
         // slot.
         unsafe {

@@ -61,27 +61,27 @@ impl Reached {
 }
 
 /// The work that waits for one counter, by threshold, and of one threshold in the order of posting.
-pub(super) struct Thresholds(Mutex<Waiting>);
+pub(super) struct Thresholds(Mutex<WorkQueue>);
 
 #[derive(Default)]
-struct Waiting {
-    work: BTreeMap<(u64, u64), Entry>,
+struct WorkQueue {
+    work: BTreeMap<(u64, u64), QueuedWork>,
     /// Number of the next work.
     next: u64,
     is_closed: bool,
 }
 
-struct Entry {
+struct QueuedWork {
     reached: Reached,
     work: Arc<dyn Due>,
 }
 
 impl Thresholds {
     pub(super) fn new() -> Self {
-        Thresholds(Mutex::new(Waiting::default()))
+        Thresholds(Mutex::new(WorkQueue::default()))
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, WorkQueue> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -102,7 +102,7 @@ impl Thresholds {
         }
         let number = waiting.next;
         waiting.next += 1;
-        let entry = Entry { reached, work };
+        let entry = QueuedWork { reached, work };
         waiting.work.insert((threshold, number), entry);
         let numbers = value.has_work();
         waiting.release(numbers);
@@ -155,7 +155,7 @@ impl Thresholds {
     }
 }
 
-impl Waiting {
+impl WorkQueue {
     /// Tells the work whose thresholds these numbers reach. Returns the last one.
     fn release(&mut self, numbers: Numbers) -> Option<Arc<dyn Due>> {
         let most = Reached::ByEither.number(numbers);

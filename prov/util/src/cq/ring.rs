@@ -49,7 +49,7 @@ impl Ring {
     /// The fast path of `push`: adds an entry, unless the ring is full or closed. Returns whether
     /// it did.
     #[inline(always)]
-    pub(super) fn push_at_once(&mut self, make: impl FnOnce() -> Completion) -> bool {
+    pub(super) fn push_fast(&mut self, make: impl FnOnce() -> Completion) -> bool {
         if self.tail.wrapping_sub(self.head) >= self.room {
             return false;
         }
@@ -66,14 +66,14 @@ impl Ring {
     /// # Errors
     /// `FI_ENOMEM` if the ring is full and cannot grow, or is closed.
     pub(super) fn push(&mut self, completion: &Completion) -> Result {
-        if self.push_at_once(|| *completion) {
+        if self.push_fast(|| *completion) {
             return Ok(());
         }
         if self.room == 0 {
             return Err(Errno::ENOMEM);
         }
         self.resize(2 * self.entries.len())?;
-        match self.push_at_once(|| *completion) {
+        match self.push_fast(|| *completion) {
             true => Ok(()),
             false => Err(Errno::ENOMEM),
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 
 use super::alarm::{ALARM, AWAY, Alarm};
-use super::helper::Place;
+use super::helper::LaneState;
 
 /// Polling interval for a lane without a descriptor: it bounds the latency of a message that no
 /// descriptor announces.
@@ -44,7 +44,7 @@ enum Watched {
 }
 
 impl Auto {
-    pub(super) fn new(place: &Place, epoll: &OwnedFd) -> Self {
+    pub(super) fn new(place: &LaneState, epoll: &OwnedFd) -> Self {
         let data = epoll::EventData::new_u64(place.id | ALARM);
         let once = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let alarm = place.alarm.get();
@@ -83,7 +83,7 @@ impl Auto {
     }
 
     /// Drives the lane once, if it is due.
-    pub(super) fn step(&mut self, place: &Place, epoll: &OwnedFd, now: Instant) {
+    pub(super) fn step(&mut self, place: &LaneState, epoll: &OwnedFd, now: Instant) {
         if self.due(now).is_none_or(|due| due > now) {
             return;
         }
@@ -119,12 +119,12 @@ impl Auto {
         }
     }
 
-    fn alarm_of<'p>(&self, place: &'p Place) -> Option<&'p Alarm> {
+    fn alarm_of<'p>(&self, place: &'p LaneState) -> Option<&'p Alarm> {
         place.alarm.get().filter(|_| self.has_alarm)
     }
 
     /// Lets the lane's descriptor wake the thread. Returns whether it does.
-    fn watch(&mut self, place: &Place, epoll: &OwnedFd) -> bool {
+    fn watch(&mut self, place: &LaneState, epoll: &OwnedFd) -> bool {
         let Some(fd) = place.wait_fd() else {
             return false;
         };
@@ -142,7 +142,7 @@ impl Auto {
 
     /// The descriptor stays readable while the application drives the lane, and must not wake the
     /// thread.
-    fn unwatch(&mut self, place: &Place, epoll: &OwnedFd) {
+    fn unwatch(&mut self, place: &LaneState, epoll: &OwnedFd) {
         if self.fd == Watched::Yes
             && let Some(fd) = place.wait_fd()
         {

@@ -44,11 +44,11 @@ struct Thread {
 /// A lane's registration at the [`Helper`] of its domain. Dropping it unregisters the lane.
 pub struct Seat {
     helper: Arc<Helper>,
-    place: Arc<Place>,
+    place: Arc<LaneState>,
 }
 
 /// The state that a lane shares with the thread.
-pub(super) struct Place {
+pub(super) struct LaneState {
     pub(super) burst: Burst,
     pub(super) id: u64,
     lane: Weak<dyn Driven>,
@@ -80,7 +80,7 @@ impl Helper {
         self.state.lock().seats += 1;
         Seat {
             helper: self.clone(),
-            place: Arc::new(Place {
+            place: Arc::new(LaneState {
                 burst: Burst::new(),
                 id: NEXT.fetch_add(1, Ordering::Relaxed),
                 lane,
@@ -95,7 +95,7 @@ impl Helper {
     }
 
     /// Sends a message to the thread, which is started if necessary.
-    fn tell(&self, place: &Arc<Place>, news: News) -> Result {
+    fn tell(&self, place: &Arc<LaneState>, news: News) -> Result {
         let mut state = self.state.lock();
         if state.thread.as_ref().is_some_and(Thread::is_foreign) {
             return Err(Errno::EOPBADSTATE);
@@ -121,7 +121,7 @@ impl Helper {
     }
 
     /// Unregisters a lane, and ends the thread with the last one.
-    fn leave(&self, place: &Place) {
+    fn leave(&self, place: &LaneState) {
         let is_this_thread = self.is_this_thread();
         let mut state = self.state.lock();
         state.seats -= 1;
@@ -239,8 +239,8 @@ impl Seat {
 
     /// Called by an application that makes progress calls, once in several dozens of them: a thread
     /// that would drive the lane, or continue with operations that had no room, need not check it.
-    pub fn calls_go_on(&self) {
-        self.place.stall.calls_go_on(Instant::now);
+    pub fn calls_resumed(&self) {
+        self.place.stall.calls_resumed(Instant::now);
         if let Some(alarm) = self.place.alarm.get() {
             alarm.put_off(Instant::now);
         }
@@ -301,7 +301,7 @@ impl Drop for Seat {
     }
 }
 
-impl Place {
+impl LaneState {
     /// Enters the lane from the thread, if the lane still exists.
     pub(super) fn visit<R>(&self, visit: impl FnOnce(&dyn Driven) -> R) -> Option<R> {
         let is_closed = self.is_closed.lock();

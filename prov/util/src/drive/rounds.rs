@@ -12,7 +12,7 @@ use rustix::time::Timespec;
 use super::alarm::ALARM;
 use super::auto::Auto;
 use super::fork::AtWork;
-use super::helper::Place;
+use super::helper::LaneState;
 use super::pace::{Next, Pace};
 use super::stall::STALL;
 use super::thread;
@@ -32,11 +32,11 @@ pub(super) struct Run {
 /// A message to the thread.
 pub(super) enum News {
     /// A burst began; its lane has to be checked.
-    Burst(Arc<Place>),
+    Burst(Arc<LaneState>),
     /// An operation had no room for the first time; the lane has an alarm for that.
-    Stall(Arc<Place>),
+    Stall(Arc<LaneState>),
     /// The lane is to be driven.
-    Drive(Arc<Place>),
+    Drive(Arc<LaneState>),
     /// The lane with this id was unregistered.
     Left(u64),
 }
@@ -122,7 +122,7 @@ struct Lanes {
 }
 
 struct Lane {
-    place: Arc<Place>,
+    place: Arc<LaneState>,
     /// The record of its bursts, and the next check, if there is one.
     pace: Pace,
     look: Option<Look>,
@@ -193,7 +193,7 @@ impl Lanes {
     }
 
     #[allow(clippy::indexing_slicing, reason = "the position is in the list")]
-    fn lane(&mut self, place: Arc<Place>) -> &mut Lane {
+    fn lane(&mut self, place: Arc<LaneState>) -> &mut Lane {
         let known = self.list.iter().position(|lane| lane.place.id == place.id);
         let index = known.unwrap_or_else(|| {
             self.list.push(Lane {

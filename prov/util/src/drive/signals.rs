@@ -167,15 +167,15 @@ impl Signals {
         self.calls.store(calls.wrapping_add(1), Ordering::Relaxed);
         // Among this many calls, at least one is a progress call, whatever else is counted.
         if calls % CALLS_BETWEEN_SIGNS < READS_WITHOUT_PROGRESS {
-            self.calls_go_on();
+            self.calls_resumed();
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn calls_go_on(&self) {
+    fn calls_resumed(&self) {
         if let Some(seat) = self.seat.get() {
-            seat.calls_go_on();
+            seat.calls_resumed();
         }
     }
 

@@ -76,7 +76,7 @@ impl Stall {
 
     /// Called by an application that makes progress calls. Cheap, except for one call per half of
     /// [`AWAY`] while the alarm is set.
-    pub(super) fn calls_go_on(&self, now: impl FnOnce() -> Instant) {
+    pub(super) fn calls_resumed(&self, now: impl FnOnce() -> Instant) {
         let state = self.state.load(Ordering::Relaxed);
         if state & ARMED != 0
             && let Some(alarm) = self.alarm.get()
@@ -170,12 +170,12 @@ mod tests {
         let start = Instant::now();
         stall.begin(|| start).unwrap();
         // Simulated times, which the timer does not know.
-        stall.calls_go_on(|| start + AWAY);
+        stall.calls_resumed(|| start + AWAY);
         assert!(is_armed(&stall));
         stall.end();
-        stall.calls_go_on(|| start + AWAY);
+        stall.calls_resumed(|| start + AWAY);
         assert!(is_armed(&stall), "not at each call");
-        stall.calls_go_on(|| start + 2 * AWAY);
+        stall.calls_resumed(|| start + 2 * AWAY);
         assert!(!is_armed(&stall));
         assert!(!rings(&stall, 2 * AWAY));
         stall.begin(|| start + 2 * AWAY).unwrap();

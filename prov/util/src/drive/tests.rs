@@ -441,7 +441,7 @@ fn a_lane_is_driven_though_the_application_drives_another_one() {
     for _ in 0..3 {
         left.notify();
         while left_did.try_recv().is_err() {
-            busy.seat().calls_go_on();
+            busy.seat().calls_resumed();
             std::thread::yield_now();
         }
     }

@@ -48,7 +48,7 @@ calls! {
     fn write<E: Endpoint>(ep, buf, count, desc, peer, addr, key, datatype, op, context) {
         let operand = Elements::One(buf, count, desc);
         let call = Call::plain(peer, context);
-        post::<E>(ep, operand, Kind::Base, Target::One(addr, key), datatype, op, call)
+        post::<E>(ep, operand, Kind::Base, RemoteSegments::One(addr, key), datatype, op, call)
     }
 
     fn readwrite<E: Endpoint>(
@@ -57,7 +57,7 @@ calls! {
         let operand = Elements::One(buf, count, desc);
         let kind = Kind::Fetch(Elements::One(result, count, result_desc));
         let call = Call::plain(peer, context);
-        post::<E>(ep, operand, kind, Target::One(addr, key), datatype, op, call)
+        post::<E>(ep, operand, kind, RemoteSegments::One(addr, key), datatype, op, call)
     }
 
     fn compwrite<E: Endpoint>(
@@ -68,19 +68,19 @@ calls! {
         let compare = Elements::One(compare, count, compare_desc);
         let kind = Kind::Compare(compare, Elements::One(result, count, result_desc));
         let call = Call::plain(peer, context);
-        post::<E>(ep, operand, kind, Target::One(addr, key), datatype, op, call)
+        post::<E>(ep, operand, kind, RemoteSegments::One(addr, key), datatype, op, call)
     }
 
     fn inject<E: Endpoint>(ep, buf, count, peer, addr, key, datatype, op) {
         let operand = Elements::One(buf, count, null_mut());
         let call = Call::inject(peer);
-        post::<E>(ep, operand, Kind::Base, Target::One(addr, key), datatype, op, call)
+        post::<E>(ep, operand, Kind::Base, RemoteSegments::One(addr, key), datatype, op, call)
     }
 
     fn writev<E: Endpoint>(ep, ioc, descs, count, peer, addr, key, datatype, op, context) {
         let operand = Elements::Many(ioc, count, descs);
         let call = Call::plain(peer, context);
-        post::<E>(ep, operand, Kind::Base, Target::One(addr, key), datatype, op, call)
+        post::<E>(ep, operand, Kind::Base, RemoteSegments::One(addr, key), datatype, op, call)
     }
 
     fn readwritev<E: Endpoint>(
@@ -90,7 +90,7 @@ calls! {
         let operand = Elements::Many(ioc, count, descs);
         let kind = Kind::Fetch(Elements::Many(resultv, result_count, result_descs));
         let call = Call::plain(peer, context);
-        post::<E>(ep, operand, kind, Target::One(addr, key), datatype, op, call)
+        post::<E>(ep, operand, kind, RemoteSegments::One(addr, key), datatype, op, call)
     }
 
     fn compwritev<E: Endpoint>(
@@ -101,7 +101,7 @@ calls! {
         let compare = Elements::Many(comparev, compare_count, compare_descs);
         let kind = Kind::Compare(compare, Elements::Many(resultv, result_count, result_descs));
         let call = Call::plain(peer, context);
-        post::<E>(ep, operand, kind, Target::One(addr, key), datatype, op, call)
+        post::<E>(ep, operand, kind, RemoteSegments::One(addr, key), datatype, op, call)
     }
 
     fn writemsg<E: Endpoint>(ep, msg: *const fi_msg_atomic, flags) {
@@ -238,14 +238,14 @@ impl Kind {
 }
 
 /// Remote memory as a call passes it.
-enum Target {
+enum RemoteSegments {
     /// Address and key of one segment, which is as long as the operands.
     One(u64, u64),
     /// Entries and their count.
     Many(*const fi_rma_ioc, usize),
 }
 
-impl Target {
+impl RemoteSegments {
     /// Returns the segments of elements of `size` bytes; a call without a length means `len` bytes.
     ///
     /// # Safety
@@ -253,9 +253,9 @@ impl Target {
     #[inline]
     unsafe fn remote(&self, size: usize, len: u64) -> Result<RemoteIov> {
         match *self {
-            Target::One(addr, key) => Ok(RemotePiece { addr, len, key }.into()),
+            RemoteSegments::One(addr, key) => Ok(RemotePiece { addr, len, key }.into()),
             // SAFETY: the caller vouches for the entries.
-            Target::Many(entries, count) => unsafe {
+            RemoteSegments::Many(entries, count) => unsafe {
                 call::remote(entries, count, |entry| {
                     Some(RemotePiece {
                         addr: entry.addr,
@@ -283,7 +283,7 @@ unsafe fn message<E: Endpoint>(
     unsafe {
         let msg = msg.as_ref().ok_or(Errno::EINVAL)?;
         let operand = Elements::Many(msg.msg_iov, msg.iov_count, msg.desc);
-        let target = Target::Many(msg.rma_iov, msg.rma_iov_count);
+        let target = RemoteSegments::Many(msg.rma_iov, msg.rma_iov_count);
         let call = Call::message(msg.addr, flags, msg.data, msg.context);
         post::<E>(ep, operand, kind, target, msg.datatype, msg.op, call)
     }
@@ -298,7 +298,7 @@ unsafe fn post<E: Endpoint>(
     ep: *mut fid_ep,
     operand: Elements,
     kind: Kind,
-    target: Target,
+    target: RemoteSegments,
     datatype: fi_datatype,
     op: fi_op,
     call: Call,
@@ -311,7 +311,7 @@ unsafe fn post<E: Endpoint>(
     if flags & FI_INJECT != 0 && atomic.operand.len() > ep.inject_size {
         return Err(Errno::EINVAL);
     }
-    Ok(posted(match ep.at_once() {
+    Ok(posted(match ep.fast_path() {
         Some(endpoint) => endpoint.atomic(&atomic),
         None => ep.post_watchfully(Request::Atomic(atomic)),
     }))
@@ -323,7 +323,7 @@ unsafe fn post<E: Endpoint>(
 /// It is a valid message whose memory the application lends, and so is what `kind` refers to.
 pub(super) unsafe fn request_of(msg: &fi_msg_atomic, kind: Kind, flags: u64) -> Result<Atomic> {
     let operand = Elements::Many(msg.msg_iov, msg.iov_count, msg.desc);
-    let target = Target::Many(msg.rma_iov, msg.rma_iov_count);
+    let target = RemoteSegments::Many(msg.rma_iov, msg.rma_iov_count);
     let call = Call::message(msg.addr, flags, msg.data, msg.context);
     // SAFETY: the caller vouches for the memory.
     unsafe { request(operand, kind, target, msg.datatype, msg.op, &call, flags) }
@@ -338,7 +338,7 @@ pub(super) unsafe fn request_of(msg: &fi_msg_atomic, kind: Kind, flags: u64) -> 
 unsafe fn request(
     operand: Elements,
     kind: Kind,
-    target: Target,
+    target: RemoteSegments,
     datatype: fi_datatype,
     op: fi_op,
     call: &Call,

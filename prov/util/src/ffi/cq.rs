@@ -253,7 +253,7 @@ unsafe extern "C" fn read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> is
     unsafe {
         match this.outlook(count) {
             Outlook::Nothing => drive_and_read(cq, buf, count),
-            Outlook::Single => take_at_once(cq, buf, count),
+            Outlook::Single => take_fast(cq, buf, count),
             Outlook::Open => read_any(cq, buf, count),
         }
     }
@@ -268,19 +268,19 @@ unsafe extern "C" fn drive_and_read(cq: *mut fid_cq, buf: *mut c_void, count: us
     // SAFETY: the conditions of `read`.
     unsafe {
         match this.has_single(count) {
-            true => take_at_once(cq, buf, count),
+            true => take_fast(cq, buf, count),
             false => take_any(cq, buf, count),
         }
     }
 }
 
 #[inline(always)]
-unsafe fn take_at_once(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
+unsafe fn take_fast(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
     // SAFETY: the table that holds `read` belongs to queues.
     let this = unsafe { Handle::<Cq>::borrow(cq) };
     let size = this.entry_size();
     // SAFETY: the application has room for `count` entries, and so for one.
-    if this.take_at_once(|completion| unsafe { put(buf.cast(), size, completion) }) {
+    if this.take_fast(|completion| unsafe { put(buf.cast(), size, completion) }) {
         return 1;
     }
     // SAFETY: the conditions of `read`.
@@ -293,7 +293,7 @@ unsafe extern "C" fn take_single(cq: *mut fid_cq, buf: *mut c_void, count: usize
     // SAFETY: the table that holds `read` belongs to queues.
     let this = unsafe { Handle::<Cq>::borrow(cq) };
     let size = this.entry_size();
-    // SAFETY: as in `take_at_once`.
+    // SAFETY: as in `take_fast`.
     if this.take_single(|completion| unsafe { put(buf.cast(), size, completion) }) {
         return 1;
     }

@@ -20,7 +20,7 @@ use super::object::{AnyFid, Class, Handle, Use};
 use super::poll::poll_open;
 use super::srx::ImportedSrx;
 use super::stx::stx_ctx;
-use super::work::{self, Place};
+use super::work::{self, WorkContext};
 use super::{collective, deliver, missing, mr, status};
 use crate::attr::{Info, Offers};
 use crate::domain::Domain;
@@ -187,7 +187,7 @@ impl<D: Domain> Class for DomainObject<D> {
     unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
         // SAFETY: the caller vouches for `arg`.
         unsafe {
-            if let Some(place) = this.place_for_work()
+            if let Some(place) = this.work_context()
                 && let Some(done) = work::control::<D::Endpoint>(&place, command, arg)
             {
                 return done;
@@ -200,9 +200,9 @@ impl<D: Domain> Class for DomainObject<D> {
 impl<D: Domain> DomainObject<D> {
     /// Where deferred work waits; `None` where there are no triggered operations, and where the
     /// thread that finds work due may not post it.
-    fn place_for_work(&self) -> Option<Place<'_>> {
+    fn work_context(&self) -> Option<WorkContext<'_>> {
         let meets = self.threading != FI_THREAD_COMPLETION || self.domain.lock() == LockKind::Real;
-        (meets && self.offers.caps() & FI_TRIGGER != 0).then(|| Place {
+        (meets && self.offers.caps() & FI_TRIGGER != 0).then(|| WorkContext {
             triggers: &self.triggers,
             progress: self.domain.progress(),
         })

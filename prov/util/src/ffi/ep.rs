@@ -57,7 +57,7 @@ pub struct EndpointObject<E: Endpoint> {
     /// The process that opened it: a forked child moves no data through inherited endpoints.
     process: Process,
     /// The same, or no process where the flags of each data call are to be looked at (`FI_TRIGGER`).
-    at_once: Process,
+    fast_path: Process,
     /// `inject_size` in bytes.
     pub(super) inject_size: usize,
     /// Flags of transmits.
@@ -156,7 +156,7 @@ impl<E: Endpoint> EndpointObject<E> {
             caps: info.caps,
             limits,
             process,
-            at_once: match info.caps & FI_TRIGGER {
+            fast_path: match info.caps & FI_TRIGGER {
                 0 => process,
                 _ => Process::NONE,
             },
@@ -189,8 +189,8 @@ impl<E: Endpoint> EndpointObject<E> {
     /// The endpoint, for a data call in which nothing is to be looked at; [`EndpointObject::post_watchfully`] is for the
     /// others.
     #[inline(always)]
-    pub(super) fn at_once(&self) -> Option<&E> {
-        match self.at_once.is_noted() {
+    pub(super) fn fast_path(&self) -> Option<&E> {
+        match self.fast_path.is_noted() {
             true => Some(&self.opened.endpoint),
             false => None,
         }
@@ -231,8 +231,8 @@ impl<E: Endpoint> EndpointObject<E> {
             caps: this.caps,
             limits: this.limits,
             process: this.process,
-            at_once: match flags & FI_TRIGGER {
-                0 => this.at_once,
+            fast_path: match flags & FI_TRIGGER {
+                0 => this.fast_path,
                 _ => Process::NONE,
             },
             inject_size: this.inject_size,
@@ -508,7 +508,7 @@ impl<E: Endpoint> Class for EndpointObject<E> {
                 let get = |direction| this.operation_flags(direction).default();
                 let set = |direction, asked| {
                     this.limits.check_flags(direction, asked)?;
-                    if asked & FI_TRIGGER != 0 && this.at_once != Process::NONE {
+                    if asked & FI_TRIGGER != 0 && this.fast_path != Process::NONE {
                         return Err(Errno::EINVAL);
                     }
                     this.operation_flags(direction).set_default(asked);
@@ -533,13 +533,13 @@ impl<E: Endpoint> Class for EndpointObject<E> {
 
 impl<E: Endpoint> Receiver for EndpointObject<E> {
     #[inline(always)]
-    fn receive_at_once(&self, receive: &Receive) -> bool {
-        self.at_once.is_noted() && self.opened.endpoint.receive_at_once(receive)
+    fn receive_fast(&self, receive: &Receive) -> bool {
+        self.fast_path.is_noted() && self.opened.endpoint.receive_fast(receive)
     }
 
     #[inline(always)]
     fn receive(&self, receive: &Receive) -> Result {
-        let posted = match self.at_once() {
+        let posted = match self.fast_path() {
             Some(endpoint) => endpoint.receive(receive),
             None => {
                 self.to_move()?;

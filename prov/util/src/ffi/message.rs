@@ -163,7 +163,7 @@ pub(super) unsafe fn receive<R: Receiver>(
         flags: call.flags(receiver.flags()),
         context: call.context,
     };
-    if receiver.receive_at_once(&request()) {
+    if receiver.receive_fast(&request()) {
         return Ok(0);
     }
     let mut receive = request();
@@ -204,7 +204,7 @@ pub(super) unsafe fn send<E: Endpoint>(
         flags: call.flags(&ep.tx),
         context: call.context,
     };
-    match ep.at_once() {
+    match ep.fast_path() {
         Some(endpoint) => Ok(transmit(endpoint, &request())),
         None => Ok(posted(ep.post_watchfully(Request::Transmit(request())))),
     }

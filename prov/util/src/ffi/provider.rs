@@ -16,11 +16,11 @@ use crate::provider::Provider;
 /// A provider for which [`crate::provider!`] has created an entry.
 pub trait Entered: Provider {
     /// Returns the entry.
-    fn entry() -> &'static Entry<Self>;
+    fn entry() -> &'static ProviderEntry<Self>;
 }
 
 /// A provider's C structure, and the provider once it has been loaded.
-pub struct Entry<P> {
+pub struct ProviderEntry<P> {
     c: UnsafeCell<fi_provider>,
     loaded: OnceLock<P>,
 }
@@ -28,13 +28,13 @@ pub struct Entry<P> {
 // SAFETY: this library never writes to the C structure, and the framework,
 // whose member `context` is, synchronizes its own accesses. The name is a
 // constant.
-unsafe impl<P: Sync + Send> Sync for Entry<P> {}
+unsafe impl<P: Sync + Send> Sync for ProviderEntry<P> {}
 
-impl<P: Entered> Entry<P> {
+impl<P: Entered> ProviderEntry<P> {
     /// Creates the entry, without loading the provider.
     #[expect(clippy::new_without_default, reason = "it is for statics alone")]
     pub const fn new() -> Self {
-        Entry {
+        ProviderEntry {
             c: UnsafeCell::new(fi_provider {
                 version: P::VERSION,
                 fi_version: version(2, 7),

@@ -180,7 +180,7 @@ unsafe fn post<E: Endpoint>(
         flags: call.flags(&ep.tx),
         context: call.context,
     };
-    Ok(posted(match ep.at_once() {
+    Ok(posted(match ep.fast_path() {
         Some(endpoint) => endpoint.access(&request()),
         None => ep.post_watchfully(Request::Access(request())),
     }))

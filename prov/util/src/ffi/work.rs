@@ -18,7 +18,7 @@ use crate::trigger::{Count, Operation, Triggers};
 use prov_base::errno::{Errno, Result};
 
 /// What the work of a domain needs of it.
-pub(super) struct Place<'a> {
+pub(super) struct WorkContext<'a> {
     pub triggers: &'a Arc<Triggers>,
     /// What moves the domain's transfers on.
     pub progress: Option<Arc<dyn Progress>>,
@@ -29,7 +29,7 @@ pub(super) struct Place<'a> {
 /// # Safety
 /// `work` is as fi_trigger(3) asks: null, or deferred work whose pointers are valid, and stays so until it is done.
 pub(super) unsafe fn control<E: Endpoint>(
-    place: &Place<'_>,
+    context: &WorkContext<'_>,
     command: c_int,
     work: *mut c_void,
 ) -> Option<Result<c_int>> {
@@ -37,9 +37,9 @@ pub(super) unsafe fn control<E: Endpoint>(
     // SAFETY: the caller vouches for the work.
     let done = unsafe {
         match command {
-            FI_QUEUE_WORK => queue::<E>(place, work),
-            FI_CANCEL_WORK => cancel(place.triggers, work),
-            FI_FLUSH_WORK => flush(place.triggers, work),
+            FI_QUEUE_WORK => queue::<E>(context, work),
+            FI_CANCEL_WORK => cancel(context.triggers, work),
+            FI_FLUSH_WORK => flush(context.triggers, work),
             _ => return None,
         }
     };
@@ -48,7 +48,7 @@ pub(super) unsafe fn control<E: Endpoint>(
 
 /// # Safety
 /// That of [`control`].
-unsafe fn queue<E: Endpoint>(place: &Place<'_>, work: *mut fi_deferred_work) -> Result {
+unsafe fn queue<E: Endpoint>(context: &WorkContext<'_>, work: *mut fi_deferred_work) -> Result {
     // SAFETY: the caller vouches for the work.
     let (address, work, cntr, completion) = unsafe {
         let address = work.addr();
@@ -59,9 +59,9 @@ unsafe fn queue<E: Endpoint>(place: &Place<'_>, work: *mut fi_deferred_work) -> 
         };
         (address, work, counter(work.triggering_cntr)?, completion)
     };
-    let triggers = place.triggers;
+    let triggers = context.triggers;
     for cntr in [Some(&cntr), completion.as_ref()].into_iter().flatten() {
-        triggers.watch(cntr, place.progress.clone())?;
+        triggers.watch(cntr, context.progress.clone())?;
     }
     let is_due = cntr.has_reached(work.threshold, Reached::ByEither) && !triggers.is_busy();
     // SAFETY: the caller vouches for the work.

@@ -27,13 +27,13 @@ impl List {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct ListLinks {
     prev: u32,
     next: u32,
 }
 
-impl Link {
-    const OPEN: Link = Link {
+impl ListLinks {
+    const OPEN: ListLinks = ListLinks {
         prev: NIL,
         next: NIL,
     };
@@ -43,7 +43,7 @@ impl Link {
 struct Slot<T, const N: usize> {
     /// `None` while the slot is free; `links[0].next` is then the next free slot.
     value: Option<T>,
-    links: [Link; N],
+    links: [ListLinks; N],
     /// Counts the uses of this slot, so that an old [`Key`] does not find a new entry.
     generation: u32,
 }
@@ -103,7 +103,7 @@ impl<T, const N: usize> Arena<T, N> {
         let slot = &mut self.slots[index as usize];
         self.free = slot.links[0].next;
         slot.value = Some(value);
-        slot.links = [Link::OPEN; N];
+        slot.links = [ListLinks::OPEN; N];
         index
     }
 
@@ -118,7 +118,7 @@ impl<T, const N: usize> Arena<T, N> {
         self.free = self.slots.len() as u32;
         self.slots.push(Slot {
             value: None,
-            links: [Link::OPEN; N],
+            links: [ListLinks::OPEN; N],
             generation: 0,
         });
     }
@@ -140,7 +140,7 @@ impl<T, const N: usize> Arena<T, N> {
         let slot = self.slots.get_mut(index as usize)?;
         let value = slot.value?;
         slot.value = None;
-        let Link { prev, next } = slot.links[which];
+        let ListLinks { prev, next } = slot.links[which];
         slot.generation = slot.generation.wrapping_add(1);
         slot.links[0].next = self.free;
         self.free = index;
@@ -207,7 +207,7 @@ impl<T, const N: usize> Arena<T, N> {
     #[inline(always)]
     pub fn push_back(&mut self, which: usize, list: &mut List, index: u32) {
         let prev = list.tail;
-        self.slots[index as usize].links[which] = Link { prev, next: NIL };
+        self.slots[index as usize].links[which] = ListLinks { prev, next: NIL };
         list.tail = index;
         match self.slots.get_mut(prev as usize) {
             Some(slot) => slot.links[which].next = index,
@@ -218,7 +218,7 @@ impl<T, const N: usize> Arena<T, N> {
     /// Removes an entry from `list`, in which it is by link `which`.
     #[inline(always)]
     pub fn unlink(&mut self, which: usize, list: &mut List, index: u32) {
-        let Link { prev, next } = self.slots[index as usize].links[which];
+        let ListLinks { prev, next } = self.slots[index as usize].links[which];
         self.join(which, list, prev, next);
     }
 

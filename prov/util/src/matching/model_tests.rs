@@ -255,7 +255,7 @@ impl Pair {
                 let filter = Filter { src, tag, ignore };
                 if !multi
                     && number.is_multiple_of(2)
-                    && self.queue.post_at_once(context, 0, filter, &buf, most)
+                    && self.queue.post_fast(context, 0, filter, &buf, most)
                 {
                     assert!(number.is_multiple_of(4) && expected.is_empty());
                     return;

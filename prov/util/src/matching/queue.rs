@@ -81,7 +81,7 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
     /// few instructions, if there are no unexpected messages and fewer than `most` posted receives.
     /// Returns `false`, without any effect, otherwise.
     #[inline(always)]
-    pub fn post_at_once(
+    pub fn post_fast(
         &mut self,
         context: usize,
         flags: u64,

@@ -47,7 +47,7 @@ const PATIENCE: usize = 256;
 const MOST_TABLES: usize = 8;
 
 #[derive(Debug)]
-struct Entry<U> {
+struct UnexpectedEntry<U> {
     message: Message<U>,
     /// The context that a peek claimed the message for. A claimed message is in the list of claimed
     /// ones, by its arrival link, and in no table.
@@ -60,7 +60,7 @@ struct Entry<U> {
 
 #[derive(Debug)]
 pub(super) struct UnexpectedQueue<U> {
-    entries: Arena<Entry<U>, 2>,
+    entries: Arena<UnexpectedEntry<U>, 2>,
     arrival: List,
     claimed: List,
     claimed_len: usize,
@@ -110,7 +110,7 @@ impl<U> UnexpectedQueue<U> {
     pub fn push(&mut self, origin: u32, message: Message<U>) -> Key {
         let order = self.next_order;
         self.next_order += 1;
-        let index = self.entries.insert(Entry {
+        let index = self.entries.insert(UnexpectedEntry {
             message,
             claimed: None,
             origin,
@@ -154,7 +154,7 @@ impl<U> UnexpectedQueue<U> {
         match self.choose_table(ignore).then(|| self.tables.first()) {
             Some(Some(table)) => {
                 let (chain, mut index) = table.candidates(self.key, src, tag);
-                while let Some(Entry { message, .. }) = self.entries.get(index) {
+                while let Some(UnexpectedEntry { message, .. }) = self.entries.get(index) {
                     if accepts(message) {
                         found = Some(index);
                         break;
@@ -165,7 +165,7 @@ impl<U> UnexpectedQueue<U> {
             }
             _ => {
                 let mut index = self.arrival.head;
-                while let Some(Entry { message, .. }) = self.entries.get(index) {
+                while let Some(UnexpectedEntry { message, .. }) = self.entries.get(index) {
                     if accepts(message) {
                         found = Some(index);
                         break;
@@ -274,7 +274,7 @@ impl<U> UnexpectedQueue<U> {
     /// message is not claimed.
     pub fn set_source(&mut self, index: u32, src: u64) -> bool {
         self.count_steps(1);
-        let Some(Entry {
+        let Some(UnexpectedEntry {
             message, claimed, ..
         }) = self.entries.get_mut(index)
         else {
@@ -366,7 +366,7 @@ impl<U> UnexpectedQueue<U> {
     }
 
     fn enter_tables(&mut self, index: u32) {
-        if let Some(Entry { message, .. }) = self.entries.get(index) {
+        if let Some(UnexpectedEntry { message, .. }) = self.entries.get(index) {
             for table in &mut self.tables {
                 table.enter(self.key, index, message.tag, message.src);
             }
@@ -374,7 +374,7 @@ impl<U> UnexpectedQueue<U> {
     }
 
     fn leave_tables(&mut self, index: u32) {
-        if let Some(Entry { message, .. }) = self.entries.get(index) {
+        if let Some(UnexpectedEntry { message, .. }) = self.entries.get(index) {
             for table in &mut self.tables {
                 table.leave(self.key, index, message.tag, message.src);
             }
@@ -394,7 +394,7 @@ impl<U> UnexpectedQueue<U> {
         };
         table.clear(size);
         let mut index = self.arrival.head;
-        while let Some(Entry { message, .. }) = self.entries.get(index) {
+        while let Some(UnexpectedEntry { message, .. }) = self.entries.get(index) {
             table.enter(self.key, index, message.tag, message.src);
             index = self.entries.next(ARRIVAL, index);
         }

@@ -73,7 +73,7 @@ pub struct Cache<R> {
 }
 
 struct State<R> {
-    entries: Intervals<Arc<Kept<R>>>,
+    entries: Intervals<Arc<CachedRegistration<R>>>,
     /// The position in the list of changes up to which the entries are valid.
     known: Known,
     /// Counts requests, to determine the least recently used entries.
@@ -81,14 +81,14 @@ struct State<R> {
 }
 
 /// A registration that several users may share.
-struct Kept<R> {
+struct CachedRegistration<R> {
     access: u64,
     registration: R,
     last_use: AtomicUsize,
 }
 
 /// A registration in use.
-pub struct Registered<R>(Arc<Kept<R>>);
+pub struct Registered<R>(Arc<CachedRegistration<R>>);
 
 impl<R> std::ops::Deref for Registered<R> {
     type Target = R;
@@ -141,7 +141,7 @@ impl<R> Cache<R> {
         }
         // From here on, a change of the memory is noticed.
         let is_watched = is_settled && self.monitor.watch(asked) && are_private(asked);
-        let kept = Arc::new(Kept {
+        let kept = Arc::new(CachedRegistration {
             access,
             registration: register()?,
             last_use: AtomicUsize::new(0),
@@ -153,7 +153,7 @@ impl<R> Cache<R> {
     }
 
     /// Returns a cached registration, and the position in the list of changes.
-    fn find(&self, asked: Interval, access: u64) -> (Option<Arc<Kept<R>>>, Known) {
+    fn find(&self, asked: Interval, access: u64) -> (Option<Arc<CachedRegistration<R>>>, Known) {
         let mut state = self.state.lock();
         let gone = state.take_changed(&self.monitor);
         let found = (state.find(asked, access), state.known);
@@ -165,7 +165,7 @@ impl<R> Cache<R> {
 
     /// Caches a registration of memory that was valid at the position `known`, if the memory has
     /// not changed since.
-    fn keep(&self, asked: Interval, kept: &Arc<Kept<R>>, mut known: Known) {
+    fn keep(&self, asked: Interval, kept: &Arc<CachedRegistration<R>>, mut known: Known) {
         let mut state = self.state.lock();
         let mut gone = state.take_changed(&self.monitor);
         // Later changes will remove it.
@@ -209,7 +209,7 @@ impl<R> Cache<R> {
 impl<R> State<R> {
     /// Removes the registrations whose memory has changed. The caller must drop them without the
     /// lock; a registration in use is closed by its last user.
-    fn take_changed(&mut self, monitor: &Monitor) -> Vec<Arc<Kept<R>>> {
+    fn take_changed(&mut self, monitor: &Monitor) -> Vec<Arc<CachedRegistration<R>>> {
         match monitor.changes().news(&mut self.known) {
             News::Of(changes) => {
                 let gone = changes.into_iter();
@@ -220,20 +220,20 @@ impl<R> State<R> {
         }
     }
 
-    fn touch(&mut self, kept: &Kept<R>) {
+    fn touch(&mut self, kept: &CachedRegistration<R>) {
         self.clock += 1;
         kept.last_use.store(self.clock, Ordering::Relaxed);
     }
 
-    fn find(&mut self, asked: Interval, access: u64) -> Option<Arc<Kept<R>>> {
-        let suffices = |kept: &Arc<Kept<R>>| access & !kept.access == 0;
+    fn find(&mut self, asked: Interval, access: u64) -> Option<Arc<CachedRegistration<R>>> {
+        let suffices = |kept: &Arc<CachedRegistration<R>>| access & !kept.access == 0;
         let kept = self.entries.find(asked, suffices)?.clone();
         self.touch(&kept);
         Some(kept)
     }
 
     /// Removes the least recently used of the registrations that are not in use.
-    fn take_oldest(&mut self) -> Option<Arc<Kept<R>>> {
+    fn take_oldest(&mut self) -> Option<Arc<CachedRegistration<R>>> {
         self.entries.take_least(|kept| {
             let is_idle = Arc::strong_count(kept) == 1;
             is_idle.then(|| kept.last_use.load(Ordering::Relaxed))

@@ -64,7 +64,7 @@ impl<T: Send + Sync> Snapshot<T> {
     /// # Safety
     /// `reader` causes no call of [`Snapshot::replace`].
     #[inline(always)]
-    pub(super) unsafe fn look_at_once<R>(&self, reader: impl FnOnce(&T) -> R) -> Option<R> {
+    pub(super) unsafe fn look_fast<R>(&self, reader: impl FnOnce(&T) -> R) -> Option<R> {
         if self.kind != LockKind::Real {
             // SAFETY: `current` is a box of this. Threads do not meet here, and
             // this one does not replace it, as the caller vouches.
@@ -263,7 +263,7 @@ mod loom_tests {
     fn a_value_is_not_dropped_while_it_is_looked_at() {
         read_while_it_is_replaced(|snapshot, look| {
             // SAFETY: `look` replaces nothing.
-            let seen = unsafe { snapshot.look_at_once(look) };
+            let seen = unsafe { snapshot.look_fast(look) };
             if seen.is_none() {
                 snapshot.read(look);
             }

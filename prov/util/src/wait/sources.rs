@@ -193,10 +193,10 @@ impl Sources {
 
     /// The fast path of [`Sources::read`], for a single transport.
     #[inline(always)]
-    pub fn read_at_once(&self) -> Option<bool> {
+    pub fn read_fast(&self) -> Option<bool> {
         // SAFETY: signals are read and written, and nobody is called.
         unsafe {
-            self.list.look_at_once(
+            self.list.look_fast(
                 #[inline(always)]
                 |list| match &**list {
                     [only] => Some(only.signals.read() || only.signals.is_due()),

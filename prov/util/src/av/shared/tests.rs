@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
 
-use super::super::entry::{Entry, V4Entry};
+use super::super::entry::{AddressSlot, V4Entry};
 use super::*;
 
 /// A name that no other test and no earlier run uses.

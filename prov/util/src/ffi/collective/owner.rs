@@ -11,7 +11,7 @@ use super::super::cq::SharedCq;
 use super::super::ep::TransferPeer;
 use super::super::object::{AnyFid, Handle, Use};
 use crate::attr::{FabricAttr, Info};
-use crate::below::{self, OFFLOAD, Part, PeerSide};
+use crate::below::{self, OFFLOAD, PeerObject, PeerSide};
 use crate::drive::Signals;
 use crate::endpoint::{Bindings, SharedReceive};
 use crate::eq::Eq;
@@ -34,9 +34,9 @@ pub(in crate::ffi) struct Collectives {
 /// binding. All of them stay until the end.
 #[derive(Default)]
 struct Bound {
-    cqs: Vec<(Part<fid_cq>, Handle<SharedCq>)>,
-    cntrs: Vec<(Part<fid_cntr>, Handle<SharedCntr>)>,
-    eqs: Vec<(Part<fid_eq>, Use<Eq>)>,
+    cqs: Vec<(PeerObject<fid_cq>, Handle<SharedCq>)>,
+    cntrs: Vec<(PeerObject<fid_cntr>, Handle<SharedCntr>)>,
+    eqs: Vec<(PeerObject<fid_eq>, Use<Eq>)>,
     /// The addresses of the owner's queues and counter that are bound at present.
     current: [usize; 3],
 }

@@ -14,7 +14,7 @@ use prov_base::errno::{Errno, Result};
 
 /// An object to which receives are posted: an endpoint or a shared receive context.
 pub(in crate::ffi) trait Receiver: Class<Header = fid_ep> {
-    fn receive_at_once(&self, receive: &Receive) -> bool;
+    fn receive_fast(&self, receive: &Receive) -> bool;
     fn receive(&self, receive: &Receive) -> Result;
     fn flags(&self) -> &OperationFlags;
     fn caps(&self) -> u64;

@@ -172,7 +172,7 @@ impl<E: Endpoint> ScalableObject<E> {
             caps: opening.caps,
             limits: scalable.limits,
             process,
-            at_once: process,
+            fast_path: process,
             inject_size: opening.inject_size,
             tx: OperationFlags::new(opening.op_flags),
             rx: OperationFlags::new(opening.op_flags),

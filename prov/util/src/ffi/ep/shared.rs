@@ -154,8 +154,8 @@ impl<S: SharedReceive> Class for SharedReceiveObject<S> {
 
 impl<S: SharedReceive> Receiver for SharedReceiveObject<S> {
     #[inline(always)]
-    fn receive_at_once(&self, receive: &Receive) -> bool {
-        self.process.is_noted() && self.context.receive_at_once(receive)
+    fn receive_fast(&self, receive: &Receive) -> bool {
+        self.process.is_noted() && self.context.receive_fast(receive)
     }
 
     #[inline(always)]

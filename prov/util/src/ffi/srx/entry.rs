@@ -10,7 +10,7 @@ use prov_base::buffer::{AppIov, IOV_LIMIT};
 
 /// The part that peers see, followed by the owner's part.
 #[repr(C)]
-struct Entry {
+struct ExportedEntry {
     public: fi_peer_rx_entry,
     iov: [iovec; IOV_LIMIT],
     desc: [*mut std::ffi::c_void; IOV_LIMIT],
@@ -33,7 +33,7 @@ pub(super) enum Phase {
 
 /// A live entry, in the form that C uses.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct EntryRef(NonNull<Entry>);
+pub(super) struct EntryRef(NonNull<ExportedEntry>);
 
 // SAFETY: entries are used under their owner's lock (fi_peer(3)).
 unsafe impl Send for EntryRef {}
@@ -145,7 +145,7 @@ impl Pool {
         self.0.pop().unwrap_or_else(|| {
             // SAFETY: zeros are an entry that says nothing.
             let public = unsafe { std::mem::zeroed() };
-            let entry = Box::new(Entry {
+            let entry = Box::new(ExportedEntry {
                 public,
                 iov: [iovec {
                     iov_base: ptr::null_mut(),

@@ -28,14 +28,14 @@ const ENDED: u32 = u32::MAX;
 pub struct ForeignQueue<U> {
     owner: ImportedSrx,
     home: Weak<dyn StartReceives>,
-    kept: Arena<Kept<U>, 1>,
+    kept: Arena<BufferedMessage<U>, 1>,
     /// The messages of each origin, as in [`ReceiveQueue`](crate::matching::ReceiveQueue).
     origins: Vec<List>,
     /// Tickets of messages that are gone, for reuse.
     spare: Vec<Ticket>,
 }
 
-struct Kept<U> {
+struct BufferedMessage<U> {
     message: Message<U>,
     origin: u32,
     /// `None` only while it is being queued.
@@ -75,7 +75,7 @@ impl<U> ForeignQueue<U> {
         message: Message<U>,
     ) -> Result<MessageId> {
         let data = (message.flags & FI_REMOTE_CQ_DATA != 0).then_some(message.data);
-        let index = self.kept.insert(Kept {
+        let index = self.kept.insert(BufferedMessage {
             message,
             origin,
             queued: None,
@@ -137,7 +137,7 @@ impl<U> ForeignQueue<U> {
     fn take(&mut self, id: MessageId) -> Result<(Message<U>, Queued)> {
         let index = self.kept.find(id.0).ok_or(Errno::ENOENT)?;
         match self.remove(index) {
-            Some(Kept {
+            Some(BufferedMessage {
                 message,
                 queued: Some(queued),
                 ..
@@ -146,7 +146,7 @@ impl<U> ForeignQueue<U> {
         }
     }
 
-    fn remove(&mut self, index: u32) -> Option<Kept<U>> {
+    fn remove(&mut self, index: u32) -> Option<BufferedMessage<U>> {
         let origin = self.kept.get(index)?.origin;
         if let Some(list) = self.origins.get_mut(origin as usize) {
             self.kept.unlink(0, list, index);

@@ -130,10 +130,10 @@ impl ImportedSrx {
         let mut entry = ptr::null_mut();
         // SAFETY: see `ImportedSrx::import`; both places live through the call.
         let answer = unsafe { get(self.srx.as_ptr(), &raw mut attr, &raw mut entry) };
-        let taken = || -> Result<Entry> {
+        let taken = || -> Result<ImportedEntry> {
             let entry = NonNull::new(entry).ok_or(Errno::EINVAL)?;
             let free = self.free;
-            Ok(Entry { entry, free })
+            Ok(ImportedEntry { entry, free })
         };
         match Errno::check(answer) {
             Ok(_) => Ok(Arrival::Received(Received(taken()?))),
@@ -151,15 +151,15 @@ impl ImportedSrx {
 }
 
 /// An entry that the importer has to free.
-struct Entry {
+struct ImportedEntry {
     entry: NonNull<fi_peer_rx_entry>,
     free: Free,
 }
 
 // SAFETY: an entry belongs to its message, not to a thread.
-unsafe impl Send for Entry {}
+unsafe impl Send for ImportedEntry {}
 
-impl Entry {
+impl ImportedEntry {
     fn get(&self) -> &fi_peer_rx_entry {
         // SAFETY: the owner's entry is valid until it is freed, which ends
         // `self`, and nobody else changes it until then.
@@ -172,7 +172,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for ImportedEntry {
     fn drop(&mut self) {
         // SAFETY: this value was the right to free it.
         unsafe { (self.free)(self.entry.as_ptr()) }
@@ -181,7 +181,7 @@ impl Drop for Entry {
 
 /// A receive of the owner's application that has matched a message. It is returned to the owner
 /// when it is dropped, after the message has completed.
-pub struct Received(Entry);
+pub struct Received(ImportedEntry);
 
 impl Received {
     /// Returns the memory of the whole receive, whatever the length of the message.
@@ -218,7 +218,7 @@ impl Received {
 
 /// A message that matches no receive and is not queued. If it is dropped, the owner forgets it.
 pub struct Unexpected {
-    entry: Entry,
+    entry: ImportedEntry,
     queue: Queue,
 }
 
@@ -249,7 +249,7 @@ impl Unexpected {
 /// A message that is queued with the owner. Dropping it withdraws it, which is for an importer that
 /// is being closed, since not every owner can withdraw a message earlier.
 pub struct Queued {
-    entry: Entry,
+    entry: ImportedEntry,
     ticket: Ticket,
 }
 

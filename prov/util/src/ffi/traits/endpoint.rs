@@ -258,7 +258,7 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
     /// The fast path of [`Endpoint::receive`], for what takes a few instructions. Returns `false`,
     /// without any effect, for all other receives.
     #[inline(always)]
-    fn receive_at_once(&self, _receive: &Receive) -> bool {
+    fn receive_fast(&self, _receive: &Receive) -> bool {
         false
     }
 
@@ -395,9 +395,9 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
 
 /// A receive context that several endpoints share (fi_srx_context(3)).
 pub trait SharedReceive: Send + Sync + Sized + 'static {
-    /// Like [`Endpoint::receive_at_once`].
+    /// Like [`Endpoint::receive_fast`].
     #[inline(always)]
-    fn receive_at_once(&self, _receive: &Receive) -> bool {
+    fn receive_fast(&self, _receive: &Receive) -> bool {
         false
     }
 

@@ -45,9 +45,9 @@ pub trait Provider: Send + Sync + Sized + 'static {
 macro_rules! provider {
     ($provider:ty) => {
         impl $crate::ffi::provider::Entered for $provider {
-            fn entry() -> &'static $crate::ffi::provider::Entry<Self> {
-                static ENTRY: $crate::ffi::provider::Entry<$provider> =
-                    $crate::ffi::provider::Entry::new();
+            fn entry() -> &'static $crate::ffi::provider::ProviderEntry<Self> {
+                static ENTRY: $crate::ffi::provider::ProviderEntry<$provider> =
+                    $crate::ffi::provider::ProviderEntry::new();
                 &ENTRY
             }
         }

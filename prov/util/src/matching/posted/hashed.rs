@@ -26,7 +26,7 @@ const FIRST_BUCKETS: usize = 64;
 const MOST_BUCKETS: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct HashedReceive {
     posted: Posted,
     /// Increases with each receive.
     order: u64,
@@ -44,7 +44,7 @@ struct Class {
 #[derive(Debug)]
 pub(super) struct Hashed<B> {
     /// The posted receives; an [`Index`] is an index of this arena.
-    entries: Arena<Entry, 1>,
+    entries: Arena<HashedReceive, 1>,
     /// The buffer of each entry, at the same index. Undefined for free entries.
     spaces: Vec<Space<B>>,
     /// Empty at first, then a power of two of buckets; a receive is in the bucket of its class and
@@ -86,7 +86,7 @@ impl<B> Hashed<B> {
         let class = self.join_class(posted.ignore, posted.src != ANY_SOURCE);
         let order = self.next_order;
         self.next_order += 1;
-        let index = self.entries.insert(Entry {
+        let index = self.entries.insert(HashedReceive {
             posted,
             order,
             class,
@@ -163,7 +163,7 @@ impl<B> Hashed<B> {
 
     /// Removes a receive, and leaves its buffer in its slot until the next one is posted.
     pub fn unlist(&mut self, index: Index) -> Option<Posted> {
-        let &Entry { posted, class, .. } = self.entries.get(index)?;
+        let &HashedReceive { posted, class, .. } = self.entries.get(index)?;
         let list = match class {
             UNHASHED => &mut self.unhashed,
             _ => {
@@ -255,7 +255,7 @@ impl<B> Hashed<B> {
         // All receives of a new bucket come from one old bucket, so they stay in order.
         for list in old {
             let mut index = list.head;
-            while let Some(Entry { posted, .. }) = self.entries.get(index) {
+            while let Some(HashedReceive { posted, .. }) = self.entries.get(index) {
                 let bucket = self
                     .key
                     .bucket(posted.tag & !posted.ignore, posted.src, size);

@@ -9,7 +9,7 @@ const FIRST_ROOM: usize = 16;
 
 /// A posted receive in its slot.
 #[derive(Debug)]
-pub(super) struct Waiting<B> {
+pub(super) struct PostedSlot<B> {
     pub posted: Posted,
     /// The buffer is moved directly from the caller to here, and back.
     pub space: Space<B>,
@@ -19,7 +19,7 @@ pub(super) struct Waiting<B> {
 #[derive(Debug)]
 pub(super) struct Line<B> {
     /// Empty at first, then a power of two of slots. Unused slots are undefined.
-    ring: Vec<Waiting<B>>,
+    ring: Vec<PostedSlot<B>>,
     /// Usable slots: all of the ring, or none if the line is closed.
     room: u32,
     /// Position of the oldest receive.
@@ -58,7 +58,7 @@ impl<B> Line<B> {
     }
 
     #[inline(always)]
-    fn waiting(&self, position: u32) -> Option<&Waiting<B>> {
+    fn waiting(&self, position: u32) -> Option<&PostedSlot<B>> {
         // For a position behind the tail, the distance exceeds the length.
         let is_in_line = (position.wrapping_sub(self.head) as usize) < self.len();
         is_in_line.then(|| self.ring.get(self.slot(position)))?
@@ -66,7 +66,7 @@ impl<B> Line<B> {
 
     /// Appends a slot, which counts as used, and returns it; `None` if the ring is full or closed.
     #[inline(always)]
-    pub fn extend(&mut self) -> Option<&mut Waiting<B>> {
+    pub fn extend(&mut self) -> Option<&mut PostedSlot<B>> {
         if self.len() >= self.room as usize {
             return None;
         }
@@ -93,7 +93,7 @@ impl<B> Line<B> {
         }
         let index = self.tail;
         if let Some(place) = self.extend() {
-            *place = Waiting { posted, space };
+            *place = PostedSlot { posted, space };
         }
         index
     }
@@ -103,10 +103,10 @@ impl<B> Line<B> {
         assert!(room <= 1 << 31, "more than 2^31 receives");
         let mut ring = Vec::with_capacity(room);
         while let Some((posted, space)) = self.pop() {
-            ring.push(Waiting { posted, space });
+            ring.push(PostedSlot { posted, space });
         }
         (self.head, self.tail) = (0, ring.len() as u32);
-        ring.resize_with(room, || Waiting {
+        ring.resize_with(room, || PostedSlot {
             posted: Posted {
                 context: 0,
                 flags: 0,
@@ -134,7 +134,7 @@ impl<B> Line<B> {
         let position = self.head;
         self.waiting(position)?;
         self.head = position.wrapping_add(1);
-        let Waiting { posted, space } = self.ring.get(self.slot(position))?;
+        let PostedSlot { posted, space } = self.ring.get(self.slot(position))?;
         single(posted, space)
     }
 
