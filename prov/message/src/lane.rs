@@ -49,6 +49,16 @@ impl Errand for NoErrand {
     }
 }
 
+/// The bits of a `fi_addr_t` that number an address. Those above them name a receive context of
+/// the peer (`fi_rx_addr`), which is no part of who sends.
+const NUMBER: u64 = u32::MAX as u64;
+
+/// Whether a receive names a context of the peer that it is for.
+#[inline(always)]
+fn names_context(receive: &Receive) -> bool {
+    receive.directed().is_some_and(|peer| peer > NUMBER)
+}
+
 /// Waits for at most this long. Called without the lane's lock.
 pub type Pause = Box<dyn FnOnce(Duration)>;
 
@@ -206,7 +216,7 @@ pub trait Core: Send + Sized + 'static {
         let Ok(poster) = self.endpoints().poster(ep) else {
             return false;
         };
-        !(poster.directed && Self::Sources::expects(self, ep))
+        !(poster.directed && (names_context(receive) || Self::Sources::expects(self, ep)))
             && self.endpoints().post_fast(poster, receive)
     }
 
@@ -219,6 +229,15 @@ pub trait Core: Send + Sized + 'static {
         let poster = self.endpoints().poster(ep)?;
         let is_directed = poster.directed || receive.flags & FI_PEER_TRANSFER != 0;
         let is_awaited = is_directed && Self::Sources::expects(self, ep);
+        let without_context;
+        let receive = match is_directed && names_context(receive) {
+            true => {
+                let peer = receive.peer & NUMBER;
+                without_context = Receive { peer, ..*receive };
+                &without_context
+            }
+            false => receive,
+        };
         self.post_receive(poster, receive)?;
         if is_awaited
             && receive.flags & FI_PEEK == 0

@@ -391,16 +391,9 @@ impl<T: Transport> Endpoints<T> {
     }
 }
 
-/// The bits of a `fi_addr_t` that number an address. Those above them name a receive context of
-/// the peer (`fi_rx_addr`), which is no part of who sends.
-const NUMBER: u64 = u32::MAX as u64;
-
 #[inline(always)]
 fn select(receive: &Receive, directed: bool) -> (bool, Filter) {
-    let src = match receive.peer {
-        peer if directed && peer != ANY_SOURCE => peer & NUMBER,
-        _ => ANY_SOURCE,
-    };
+    let src = if directed { receive.peer } else { ANY_SOURCE };
     match receive.select {
         Select::Untagged => (false, Filter { src, ..Filter::ANY }),
         Select::Tagged { tag, ignore } => (true, Filter { src, tag, ignore }),

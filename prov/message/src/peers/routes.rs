@@ -8,7 +8,7 @@ use super::PeerKey;
 pub(super) struct Routes<L> {
     pages: Vec<Option<Box<Page<L>>>>,
     /// Those of numbers beyond 32 bits, which name a receive context, too (`fi_rx_addr`).
-    contexts: HashMap<u64, Route<L>>,
+    contexts: HashMap<u64, PeerKey>,
 }
 
 const PAGE: usize = 256;
@@ -38,22 +38,23 @@ impl<L: Copy> Routes<L> {
         reason = "the offset is taken modulo the size of a page, and the page was made"
     )]
     fn get(&self, fi_addr: u64) -> Option<&Route<L>> {
-        match self.pages.get(page_of(fi_addr)?) {
-            Some(page) => Some(&page.as_deref()?[fi_addr as usize % PAGE]),
-            None => self.of_context(fi_addr),
-        }
+        let page = self.pages.get(page_of(fi_addr)?)?.as_deref()?;
+        Some(&page[fi_addr as usize % PAGE])
     }
 
     #[cold]
     #[inline(never)]
-    fn of_context(&self, fi_addr: u64) -> Option<&Route<L>> {
-        self.contexts.get(&fi_addr)
+    fn of_context(&self, fi_addr: u64) -> Option<PeerKey> {
+        self.contexts.get(&fi_addr).copied()
     }
 
     /// Returns the peer at an address, if it was looked up before.
     #[inline]
     pub fn peer(&self, fi_addr: u64) -> Option<PeerKey> {
-        self.get(fi_addr)?.peer
+        match self.get(fi_addr) {
+            Some(route) => route.peer,
+            None => self.of_context(fi_addr),
+        }
     }
 
     /// Returns the link that messages for an address used last.
@@ -73,7 +74,7 @@ impl<L: Copy> Routes<L> {
             link,
         };
         let Some(page) = page_of(fi_addr).filter(|_| u32::try_from(fi_addr).is_ok()) else {
-            self.contexts.insert(fi_addr, route);
+            self.contexts.insert(fi_addr, peer);
             return;
         };
         if page >= self.pages.len() {
@@ -143,7 +144,7 @@ mod tests {
         let mut routes = Routes::<LinkKey>::new();
         routes.set(1 << 60 | 1, peer, Some(link));
         assert!(routes.pages.is_empty());
-        assert_eq!(routes.link(1 << 60 | 1), Some(link));
+        assert_eq!(routes.peer(1 << 60 | 1), Some(peer));
         for other in [1, 1 << 60, 1 << 61 | 1] {
             assert_eq!(routes.peer(other), None);
         }

@@ -1,5 +1,6 @@
 //! Endpoints in lanes of their own, without the C interface.
 
+mod contexts;
 mod faults;
 mod hostile;
 mod left;
@@ -45,6 +46,9 @@ prov_base::stand_in!();
 /// How long something may take on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
+/// Upper bits of a number that name a context.
+const RX_CTX_BITS: u32 = 4;
+
 struct Side {
     core: Core,
     ep: EpKey,
@@ -81,6 +85,7 @@ impl Side {
         let format = Local::address_format(FI_ADDR_STR).unwrap();
         let config = av::Config {
             format,
+            rx_ctx_bits: RX_CTX_BITS,
             ..av::Config::default()
         };
         let av = open(Av::open(&config).unwrap());

@@ -5,6 +5,7 @@ mod answers;
 mod asking;
 mod authentication;
 mod c_peer;
+mod contexts;
 mod crossing;
 mod direct;
 mod ended;

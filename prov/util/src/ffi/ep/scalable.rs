@@ -4,6 +4,9 @@
 //! The contexts of an index are the two sides of one endpoint of the provider, a *pair*, which
 //! has a transport of its own: threads with contexts of their own meet nowhere.
 
+#[cfg(test)]
+mod tests;
+
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
