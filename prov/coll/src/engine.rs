@@ -11,7 +11,7 @@ use std::ptr::{with_exposed_provenance_mut, without_provenance_mut};
 use fabric_abi::*;
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
-use prov_util::collective::{Collective, Join, Kind, Place};
+use prov_util::collective::{Collective, Join, Kind, MemberView};
 use prov_util::cq::{Completion, ErrorCompletion};
 use prov_util::desc::Descs;
 use prov_util::endpoint::Standing;
@@ -147,7 +147,7 @@ impl Engine {
         // All members join the groups of these members in the same order.
         let instance = self.instances.get(&join.identity).copied().unwrap_or(0);
         let id = GroupId::of(join.identity, instance);
-        let place = Place {
+        let place = MemberView {
             rank: join.rank,
             members: join.members.len(),
             count: 0,
@@ -226,7 +226,7 @@ impl Engine {
     /// `-FI_EINVAL` if the group is not joined; the error that has broken it.
     pub fn collective(&mut self, owner: &TransferOwner, call: &Collective) -> Result {
         let standing = self.standing(call.group, None)?;
-        let place = Place {
+        let place = MemberView {
             rank: standing.rank,
             members: standing.members,
             count: call.count,

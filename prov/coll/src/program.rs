@@ -24,7 +24,7 @@ pub const WHOLE_LIMIT: usize = 16 << 10;
 /// a copy.
 pub const FORWARDED_LIMIT: usize = 1 << 10;
 
-pub use prov_util::collective::{Kind, Place, extents};
+pub use prov_util::collective::{Kind, MemberView, extents};
 
 /// The memory in which a [`Span`] lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub struct Program {
 
 /// Returns the steps of a member. Ranks are below `place.members`, and [`extents`] has checked the
 /// sizes.
-pub fn program(kind: Kind, place: &Place) -> Program {
+pub fn program(kind: Kind, place: &MemberView) -> Program {
     let mut builder = Builder::default();
     let whole = place.count.saturating_mul(place.size) <= WHOLE_LIMIT;
     match kind {

@@ -77,7 +77,7 @@ impl Kind {
 
 /// A member's view of an operation.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct MemberView {
     /// The member's own rank, below `members`.
     pub rank: usize,
     /// Number of members of the group, at least one.
@@ -91,12 +91,12 @@ pub struct Place {
 
 /// Returns the number of elements that an operation reads at a member, and that it writes; `None`
 /// if their bytes exceed the address space.
-pub fn extents(kind: Kind, place: &Place) -> Option<(usize, usize)> {
-    let count = place.count;
-    let all = count.checked_mul(place.members)?;
-    all.checked_mul(place.size)
+pub fn extents(kind: Kind, view: &MemberView) -> Option<(usize, usize)> {
+    let count = view.count;
+    let all = count.checked_mul(view.members)?;
+    all.checked_mul(view.size)
         .filter(|bytes| isize::try_from(*bytes).is_ok())?;
-    let at = |root: usize, elements| if root == place.rank { elements } else { 0 };
+    let at = |root: usize, elements| if root == view.rank { elements } else { 0 };
     Some(match kind {
         Kind::Barrier => (0, 0),
         Kind::Broadcast { .. } => (0, count),
@@ -117,7 +117,7 @@ pub struct Collective {
     pub kind: Kind,
     /// The group's address.
     pub group: fi_addr_t,
-    /// Number of elements, as in [`Place::count`].
+    /// Number of elements, as in [`MemberView::count`].
     pub count: usize,
     /// Type of the elements; `None` if no elements are moved.
     pub datatype: Option<Datatype>,
@@ -292,26 +292,26 @@ mod tests {
     fn the_reported_number_of_elements_is_accepted() {
         for datatype in [FI_UINT8, FI_DOUBLE, FI_UINT128] {
             let Answer { count, size, .. } = query(FI_BROADCAST, FI_NOOP, datatype).unwrap();
-            let place = |count| Place {
+            let view = |count| MemberView {
                 rank: 0,
                 members: 1,
                 count,
                 size,
             };
             let kind = Kind::of(FI_BROADCAST, 0).unwrap();
-            assert_eq!(extents(kind, &place(count)), Some((0, count)));
-            assert_eq!(extents(kind, &place(count + 1)), None);
+            assert_eq!(extents(kind, &view(count)), Some((0, count)));
+            assert_eq!(extents(kind, &view(count + 1)), None);
         }
     }
 
     #[test]
     fn lengths_beyond_the_address_space_are_detected() {
-        let place = Place {
+        let view = MemberView {
             rank: 0,
             members: 3,
             count: usize::MAX / 3,
             size: 2,
         };
-        assert_eq!(extents(Kind::AllGather, &place), None);
+        assert_eq!(extents(Kind::AllGather, &view), None);
     }
 }

@@ -1,10 +1,10 @@
 //! Broadcasts: the whole through a binomial tree, or its blocks through a tree and an all-gather of them.
 
 use super::tree::Tree;
-use super::{Blocks, Builder, Memory, Place, Span, circulant};
+use super::{Blocks, Builder, MemberView, Memory, Span, circulant};
 
 /// Each member passes on what it has received: the root sends log2(n) times its bytes.
-pub fn whole(builder: &mut Builder, place: &Place, root: usize) {
+pub fn whole(builder: &mut Builder, place: &MemberView, root: usize) {
     let tree = Tree::of(place, root);
     let output = Span::new(Memory::Output, 0, place.count);
     if let Some(parent) = tree.parent() {
@@ -19,7 +19,7 @@ pub fn whole(builder: &mut Builder, place: &Place, root: usize) {
 
 /// Each member gets a block, and gathers those of the others: each byte enters and leaves a member
 /// about once.
-pub fn in_blocks(builder: &mut Builder, place: &Place, root: usize) {
+pub fn in_blocks(builder: &mut Builder, place: &MemberView, root: usize) {
     let tree = Tree::of(place, root);
     let output = Span::new(Memory::Output, 0, place.count);
     let blocks = Blocks::of(output, place.members);

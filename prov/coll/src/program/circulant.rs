@@ -4,7 +4,7 @@
 //! Reduce-scatter and Allreduce Algorithms", 2024), and what these make together. Each block crosses the network once
 //! per member that needs it: n - 1 blocks per member, the minimum.
 
-use super::{Blocks, Builder, Memory, Place, Span, tree};
+use super::{Blocks, Builder, MemberView, Memory, Span, tree};
 
 /// Returns the skips of the rounds of a reduction, each with the one before it, longest first: n is
 /// halved, rounded up, until it is 1. An all-gather uses them shortest first.
@@ -20,18 +20,18 @@ fn skips(members: usize) -> impl DoubleEndedIterator<Item = (usize, usize)> {
 }
 
 /// Returns the rank that is `distance` further on.
-fn after(place: &Place, distance: usize) -> usize {
+fn after(place: &MemberView, distance: usize) -> usize {
     (place.rank + distance) % place.members
 }
 
 /// Returns the rank that is `distance` before.
-fn before(place: &Place, distance: usize) -> usize {
+fn before(place: &MemberView, distance: usize) -> usize {
     (place.rank + place.members - distance) % place.members
 }
 
 /// Each member gets a message, directly or through others, from all members: from 2^k members after
 /// round k.
-pub fn barrier(builder: &mut Builder, place: &Place) {
+pub fn barrier(builder: &mut Builder, place: &MemberView) {
     let mut distance = 1;
     while distance < place.members {
         builder.receive(before(place, distance), Span::EMPTY.alone());
@@ -42,7 +42,7 @@ pub fn barrier(builder: &mut Builder, place: &Place) {
 }
 
 /// Gathers the blocks of all members; the member's own block is in place.
-pub fn gather_blocks(builder: &mut Builder, place: &Place, blocks: &Blocks) {
+pub fn gather_blocks(builder: &mut Builder, place: &MemberView, blocks: &Blocks) {
     for (skip, reach) in skips(place.members).rev() {
         let number = reach - skip;
         builder.receive(
@@ -56,7 +56,7 @@ pub fn gather_blocks(builder: &mut Builder, place: &Place, blocks: &Blocks) {
 
 /// Combines the blocks of all members: the member's own block is complete at the end, the others
 /// are left half-combined.
-fn reduce_blocks(builder: &mut Builder, place: &Place, blocks: &Blocks) {
+fn reduce_blocks(builder: &mut Builder, place: &MemberView, blocks: &Blocks) {
     // No round receives more than half of all blocks, and the first blocks are the longest.
     let most = blocks.span(0, place.members.div_ceil(2)).len;
     let arrived = builder.scratch(most);
@@ -76,7 +76,7 @@ fn reduce_blocks(builder: &mut Builder, place: &Place, blocks: &Blocks) {
 }
 
 /// Each member's input, in the block of its rank.
-pub fn all_gather(builder: &mut Builder, place: &Place) {
+pub fn all_gather(builder: &mut Builder, place: &MemberView) {
     let output = Span::new(Memory::Output, 0, place.count * place.members);
     let blocks = Blocks::equal(output, place.members, place.count);
     let input = Span::new(Memory::Input, 0, place.count);
@@ -85,7 +85,7 @@ pub fn all_gather(builder: &mut Builder, place: &Place) {
 }
 
 /// The inputs are combined in scratch memory, in which the member's block is the result.
-pub fn reduce_scatter(builder: &mut Builder, place: &Place) {
+pub fn reduce_scatter(builder: &mut Builder, place: &MemberView) {
     let all = place.count * place.members;
     let work = builder.scratch(all);
     builder.copy(Span::new(Memory::Input, 0, all), work);
@@ -96,7 +96,7 @@ pub fn reduce_scatter(builder: &mut Builder, place: &Place) {
 }
 
 /// A reduce-scatter within the output, and an all-gather of its blocks.
-pub fn all_reduce(builder: &mut Builder, place: &Place) {
+pub fn all_reduce(builder: &mut Builder, place: &MemberView) {
     let output = Span::new(Memory::Output, 0, place.count);
     builder.copy(Span::new(Memory::Input, 0, place.count), output);
     let blocks = Blocks::of(output, place.members);
@@ -105,7 +105,7 @@ pub fn all_reduce(builder: &mut Builder, place: &Place) {
 }
 
 /// A reduce-scatter, and a gather of its blocks at the root.
-pub fn reduce(builder: &mut Builder, place: &Place, root: usize) {
+pub fn reduce(builder: &mut Builder, place: &MemberView, root: usize) {
     let work = match place.rank == root {
         true => Span::new(Memory::Output, 0, place.count),
         false => builder.scratch(place.count),

@@ -2,10 +2,10 @@
 //! the number of members is not a power of two, some send their input to a neighbour first and
 //! receive the result from it at the end.
 
-use super::{Builder, Memory, Place, Span};
+use super::{Builder, MemberView, Memory, Span};
 
 /// All-reduction of short operands: log2(n) rounds, in each of which the whole is sent.
-pub fn all_reduce(builder: &mut Builder, place: &Place) {
+pub fn all_reduce(builder: &mut Builder, place: &MemberView) {
     let output = Span::new(Memory::Output, 0, place.count);
     let input = Span::new(Memory::Input, 0, place.count);
     let doubled = 1 << place.members.ilog2();

@@ -1,13 +1,13 @@
 //! All-to-all exchanges.
 
-use super::{Blocks, Builder, Memory, Place, Span};
+use super::{Blocks, Builder, MemberView, Memory, Span};
 
 /// Number of messages of a direct exchange that a member has in progress at a time.
 const WINDOW: usize = 8;
 
 /// Short blocks (the Bruck algorithm): in round k, each member forwards the blocks whose distance
 /// has bit k set, to the member 2^k further on. log2(n) messages of n/2 blocks each.
-pub fn forwarded(builder: &mut Builder, place: &Place) {
+pub fn forwarded(builder: &mut Builder, place: &MemberView) {
     let (members, count, rank) = (place.members, place.count, place.rank);
     let all = count * members;
     let input = Blocks::equal(Span::new(Memory::Input, 0, all), members, count);
@@ -59,7 +59,7 @@ fn builder_room(members: usize) -> usize {
 
 /// Long blocks: each is sent directly to its receiver, at increasing distances, so that no member
 /// receives from many at a time.
-pub fn direct(builder: &mut Builder, place: &Place) {
+pub fn direct(builder: &mut Builder, place: &MemberView) {
     let (members, count, rank) = (place.members, place.count, place.rank);
     let all = count * members;
     let input = Blocks::equal(Span::new(Memory::Input, 0, all), members, count);

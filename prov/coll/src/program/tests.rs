@@ -68,7 +68,7 @@ impl Group {
     fn new(kind: Kind, count: usize, size: usize, inputs: &[Vec<u64>], roots: &[Vec<u64>]) -> Self {
         let number = inputs.len();
         let member = |rank| {
-            let place = Place {
+            let place = MemberView {
                 rank,
                 members: number,
                 count,
@@ -211,7 +211,7 @@ fn content(rank: usize, len: usize) -> Vec<u64> {
 
 /// Runs the operation with this many members, and compares each output.
 fn check(kind: Kind, members: usize, count: usize, size: usize, seed: u64) {
-    let place = |rank| Place {
+    let place = |rank| MemberView {
         rank,
         members,
         count,

@@ -2,7 +2,7 @@
 //! counted from the root on (*relative* ranks). The member of relative rank v, of which 2^k is the lowest bit, has the
 //! members from v up to v + 2^k below it.
 
-use super::{Blocks, Builder, Memory, Place, Span};
+use super::{Blocks, Builder, MemberView, Memory, Span};
 
 /// A member's place in the tree.
 pub struct Tree {
@@ -15,7 +15,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    pub fn of(place: &Place, root: usize) -> Self {
+    pub fn of(place: &MemberView, root: usize) -> Self {
         let relative = (place.rank + place.members - root) % place.members;
         let below = match relative {
             0 => place.members,
@@ -53,7 +53,7 @@ impl Tree {
 
 /// Each member combines the values of its children with its own input, and sends the result to its
 /// parent.
-pub fn reduce(builder: &mut Builder, place: &Place, root: usize) {
+pub fn reduce(builder: &mut Builder, place: &MemberView, root: usize) {
     let tree = Tree::of(place, root);
     let input = Span::new(Memory::Input, 0, place.count);
     let Some(parent) = tree.parent() else {
@@ -84,7 +84,7 @@ fn combine_children(builder: &mut Builder, tree: &Tree, work: Span) {
 }
 
 /// The root sends each child the blocks of its subtree.
-pub fn scatter(builder: &mut Builder, place: &Place, root: usize) {
+pub fn scatter(builder: &mut Builder, place: &MemberView, root: usize) {
     let tree = Tree::of(place, root);
     let count = place.count;
     let output = Span::new(Memory::Output, 0, count);
@@ -114,7 +114,7 @@ pub fn scatter(builder: &mut Builder, place: &Place, root: usize) {
 }
 
 /// Each member sends the blocks of its subtree to its parent.
-pub fn gather(builder: &mut Builder, place: &Place, root: usize) {
+pub fn gather(builder: &mut Builder, place: &MemberView, root: usize) {
     let tree = Tree::of(place, root);
     let count = place.count;
     let input = Span::new(Memory::Input, 0, count);
@@ -144,7 +144,7 @@ pub fn gather(builder: &mut Builder, place: &Place, root: usize) {
 }
 
 /// Each member has its own block in place; at the end, the root has all blocks.
-pub fn gather_blocks(builder: &mut Builder, place: &Place, root: usize, blocks: &Blocks) {
+pub fn gather_blocks(builder: &mut Builder, place: &MemberView, root: usize, blocks: &Blocks) {
     let tree = Tree::of(place, root);
     for (child, distance, reach) in tree.children() {
         builder.receive(child, blocks.circular(place.rank + distance, reach));

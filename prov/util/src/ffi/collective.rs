@@ -18,7 +18,7 @@ use super::ep::EndpointObject;
 use super::object::{AnyFid, Class, Handle};
 use super::{deliver, missing, posted, status, tagged};
 use crate::av::Av;
-use crate::collective::{self, Collective, Join, Kind, Place, RESERVED_TAG, extents};
+use crate::collective::{self, Collective, Join, Kind, MemberView, RESERVED_TAG, extents};
 use crate::endpoint::Endpoint;
 use prov_base::atomic_ops::{Datatype, Op};
 use prov_base::buffer::AppIov;
@@ -309,11 +309,14 @@ impl Call {
     }
 
     /// Returns the member's view of the operation, with no elements counted, and the operation.
-    fn place<E: Endpoint>(&self, ep: &E) -> Result<(Kind, Place, Option<Datatype>, Option<Op>)> {
+    fn view<E: Endpoint>(
+        &self,
+        ep: &E,
+    ) -> Result<(Kind, MemberView, Option<Datatype>, Option<Op>)> {
         let found = ep.group(self.group, self.root)?;
         let kind = Kind::of(self.operation, found.root).ok_or(Errno::EINVAL)?;
         let answer = collective::takes(self.operation, self.op, self.datatype)?;
-        let place = Place {
+        let view = MemberView {
             rank: found.rank,
             members: found.members,
             count: 0,
@@ -321,7 +324,7 @@ impl Call {
         };
         let op = kind.reduces().then(|| Op::from_number(self.op)).flatten();
         let datatype = (answer.size != 0).then(|| Datatype::from_number(self.datatype));
-        Ok((kind, place, datatype.flatten(), op))
+        Ok((kind, view, datatype.flatten(), op))
     }
 }
 
@@ -367,16 +370,16 @@ unsafe fn perform<E: Endpoint>(
     memory: Given,
     call: Call,
 ) -> Result<isize> {
-    let (kind, mut place, datatype, op) = call.place::<E>(this)?;
-    place.count = count;
-    let (reads, writes) = extents(kind, &place).ok_or(Errno::EINVAL)?;
+    let (kind, mut view, datatype, op) = call.view::<E>(this)?;
+    view.count = count;
+    let (reads, writes) = extents(kind, &view).ok_or(Errno::EINVAL)?;
     let Given::At(input, output) = memory else {
         return Err(Errno::EINVAL);
     };
     // SAFETY: the caller vouches for the memory.
     let (input, output) = unsafe {
-        let input = lent(input.cast_mut(), reads, place.size)?;
-        (input, lent(output, writes, place.size)?)
+        let input = lent(input.cast_mut(), reads, view.size)?;
+        (input, lent(output, writes, view.size)?)
     };
     post(this, kind, count, (datatype, op), (input, output), &call)
 }
@@ -388,29 +391,29 @@ unsafe fn perform_message<E: Endpoint>(
     memory: Given,
     call: Call,
 ) -> Result<isize> {
-    let (kind, mut place, datatype, op) = call.place::<E>(this)?;
+    let (kind, mut view, datatype, op) = call.view::<E>(this)?;
     let Given::Vectors(input, output) = memory else {
         return Err(Errno::EINVAL);
     };
     // SAFETY: the caller vouches for the vectors.
     let ((input, reads), (output, writes)) =
-        unsafe { (input.memory(place.size)?, output.memory(place.size)?) };
-    place.count = match kind {
+        unsafe { (input.memory(view.size)?, output.memory(view.size)?) };
+    view.count = match kind {
         Kind::Barrier => 0,
         Kind::Broadcast { .. } | Kind::ReduceScatter | Kind::Scatter { .. } => writes,
         Kind::AllReduce | Kind::AllGather | Kind::Reduce { .. } | Kind::Gather { .. } => reads,
-        Kind::AllToAll => reads / place.members,
+        Kind::AllToAll => reads / view.members,
     };
-    let (least, room) = extents(kind, &place).ok_or(Errno::EINVAL)?;
+    let (least, room) = extents(kind, &view).ok_or(Errno::EINVAL)?;
     if reads < least || writes < room {
         return Err(Errno::EINVAL);
     }
-    let input = input.slice(0, least * place.size);
-    let output = output.slice(0, room * place.size);
+    let input = input.slice(0, least * view.size);
+    let output = output.slice(0, room * view.size);
     post(
         this,
         kind,
-        place.count,
+        view.count,
         (datatype, op),
         (input, output),
         &call,
