@@ -14,7 +14,7 @@ mod device;
 mod grants;
 mod index;
 mod memory;
-mod place;
+mod memory_kind;
 pub mod publish;
 mod region;
 
@@ -32,7 +32,7 @@ pub use self::device::{Device, Registrar, Registration};
 pub use self::grants::Grants;
 use self::index::Index;
 pub use self::memory::Memory;
-pub use self::place::{Allocation, Dmabuf, Interface, Place};
+pub use self::memory_kind::{Allocation, Dmabuf, Interface, MemoryKind};
 use self::publish::Publisher;
 pub use self::region::{Region, RemoteEvents};
 
@@ -115,7 +115,7 @@ pub struct Request {
     /// `FI_RMA_EVENT`, `FI_RMA_PMEM`, `FI_MR_SINGLE_USE`, `FI_COLLECTIVE`.
     pub flags: u64,
     /// The kind of memory: system or device.
-    pub place: Place,
+    pub kind: MemoryKind,
     /// The region that this one is a part of, which has the same kind of memory.
     pub part_of: Option<Arc<Region>>,
     /// The authorization key that peers must have proved; `None` for the domain's.
@@ -130,7 +130,7 @@ impl Request {
             access,
             key,
             flags: 0,
-            place: Place::SYSTEM,
+            kind: MemoryKind::SYSTEM,
             part_of: None,
             auth_key: None,
         }
@@ -182,7 +182,7 @@ impl MrTable {
     /// the C library: programs pass `FI_RMA` or `FI_MSG` there.
     ///
     /// # Errors `-FI_ENOKEY` for a key that is in use, `-FI_EKEYREJECTED` for a key larger than the
-    /// key size allows, [`Place::refusal`] for memory that the domain cannot access, and those of
+    /// key size allows, [`MemoryKind::refusal`] for memory that the domain cannot access, and those of
     /// the device.
     pub fn register(&self, mut request: Request) -> Result<Arc<Region>> {
         const ACCESS: u64 = FI_SEND
@@ -196,20 +196,20 @@ impl MrTable {
         const FLAGS: u64 = FI_RMA_EVENT | FI_RMA_PMEM | FI_COLLECTIVE | FI_MR_SINGLE_USE | NOT_KEPT;
         request.flags &= FLAGS;
         let device = self.registrar.device();
-        let reaches = |device: &Arc<dyn Device>| device.reaches(&request.place);
-        if !request.place.is_ordinary() && !device.is_some_and(reaches) {
-            if !self.registrar.is_software() || !request.place.is_mapped() {
-                return Err(request.place.refusal());
+        let reaches = |device: &Arc<dyn Device>| device.reaches(&request.kind);
+        if !request.kind.is_ordinary() && !device.is_some_and(reaches) {
+            if !self.registrar.is_software() || !request.kind.is_mapped() {
+                return Err(request.kind.refusal());
             }
             // This process accesses device memory through its own mapping.
-            request.place = Place::SYSTEM;
+            request.kind = MemoryKind::SYSTEM;
         }
         let is_remote = request.access & REMOTE != 0;
         let chooses_key = is_remote && self.mode & FI_MR_PROV_KEY == 0;
         if chooses_key && request.key > self.key_mask {
             return Err(Errno::EKEYREJECTED);
         }
-        let is_served = is_remote && self.registrar.is_software() && request.place.is_ordinary();
+        let is_served = is_remote && self.registrar.is_software() && request.kind.is_ordinary();
         match device {
             Some(device) => self.register_with(&**device, &request, is_served),
             None if !is_remote => Ok(self.region(&request, NO_KEY, None)),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fabric_abi::{FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE};
 use prov_base::errno::{Errno, Result};
 use prov_util::mr::cache::{self, Cache, CacheLimits};
-use prov_util::mr::{Device, NOT_KEPT, Place, Registration, Request};
+use prov_util::mr::{Device, MemoryKind, NOT_KEPT, Registration, Request};
 
 use crate::device::{Access, LocalKey, MemoryRegion, ProtectionDomain};
 
@@ -53,8 +53,8 @@ impl fmt::Debug for Registrar {
 }
 
 impl Device for Registrar {
-    fn reaches(&self, place: &Place) -> bool {
-        self.uses_dmabuf && place.dmabuf.is_some()
+    fn reaches(&self, kind: &MemoryKind) -> bool {
+        self.uses_dmabuf && kind.dmabuf.is_some()
     }
 
     fn register(&self, request: &Request) -> Result<Box<dyn Registration>> {
@@ -64,7 +64,7 @@ impl Device for Registrar {
         let access = self.access(request.access);
         let memory = &request.memory;
         let register = || MemoryRegion::register(&self.pd, memory, access);
-        let region = match (&request.place.dmabuf, &self.cache) {
+        let region = match (&request.kind.dmabuf, &self.cache) {
             (Some(dmabuf), _) => Region::Own(MemoryRegion::register_dmabuf(
                 &self.pd, dmabuf, memory, access,
             )?),
@@ -78,7 +78,7 @@ impl Device for Registrar {
         Ok(Box::new(Registered {
             local: LocalKey {
                 key: region.local_key(),
-                is_readable: request.place.is_ordinary(),
+                is_readable: request.kind.is_ordinary(),
             },
             remote: region.remote_key(),
             region: Mutex::new(Some(region)),

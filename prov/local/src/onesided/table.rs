@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use prov_base::errno::{Errno, Result};
 use prov_base::process::Process;
-use prov_util::mr::publish::{Place, Published, Publisher};
+use prov_util::mr::publish::{Published, PublishedIndex, Publisher};
 
 use super::protocol::{Entry, Watched};
 use crate::channel::FlightWords;
@@ -94,7 +94,7 @@ impl Sheet {
         })
     }
 
-    fn entry(&self, place: Place) -> Option<&Entry> {
+    fn entry(&self, place: PublishedIndex) -> Option<&Entry> {
         self.entries().get(place.0 as usize)
     }
 }
@@ -261,7 +261,7 @@ impl RegionTable {
 }
 
 impl Publisher for RegionTable {
-    fn publish(&self, region: Option<&Published>) -> Option<Place> {
+    fn publish(&self, region: Option<&Published>) -> Option<PublishedIndex> {
         if !self.process.is_noted() {
             return None;
         }
@@ -271,7 +271,7 @@ impl Publisher for RegionTable {
                 if let Some(is_taken @ false) = taken.entries.get_mut(place as usize) {
                     *is_taken = true;
                     entry.fill(region);
-                    return Some(Place(place));
+                    return Some(PublishedIndex(place));
                 }
             }
         }
@@ -281,7 +281,7 @@ impl Publisher for RegionTable {
         None
     }
 
-    fn count(&self, place: Place, counted: u64) {
+    fn count(&self, place: PublishedIndex, counted: u64) {
         if self.process.is_noted()
             && let Some(entry) = self.sheet.entry(place)
         {
@@ -289,7 +289,7 @@ impl Publisher for RegionTable {
         }
     }
 
-    fn withdraw(&self, place: Option<Place>) {
+    fn withdraw(&self, place: Option<PublishedIndex>) {
         if !self.process.is_noted() {
             return;
         }

@@ -12,7 +12,8 @@ use crate::attr::version;
 use crate::cntr::Cntr;
 use crate::eq::{Eq, Event, EventBody};
 use crate::mr::{
-    Allocation, Dmabuf, Interface, Memory, MrTable, NO_KEY, Place, Region, RemoteEvents, Request,
+    Allocation, Dmabuf, Interface, Memory, MemoryKind, MrTable, NO_KEY, Region, RemoteEvents,
+    Request,
 };
 use crate::progress::Progress;
 use prov_base::errno::{Errno, Result};
@@ -185,10 +186,10 @@ unsafe fn request(attr: *const fi_mr_attr, flags: u64, api_version: u32) -> Resu
             None if flags & FI_MR_DMABUF != 0 => return Err(Errno::EINVAL),
             None => memory(iov, count)?,
         };
-        let place = match &base {
+        let kind = match &base {
             // A part has the same kind of memory as the whole.
-            Some(base) => *base.region.place(),
-            None => Place {
+            Some(base) => *base.region.kind(),
+            None => MemoryKind {
                 interface: match since(1, 10) {
                     true => interface(attr)?,
                     false => Interface::System,
@@ -206,7 +207,7 @@ unsafe fn request(attr: *const fi_mr_attr, flags: u64, api_version: u32) -> Resu
             access: (&raw const (*attr).access).read(),
             key: (&raw const (*attr).requested_key).read(),
             flags: flags & !PLACE_FLAGS,
-            place,
+            kind,
             part_of: base.as_ref().map(|base| base.region.clone()),
             auth_key,
         };

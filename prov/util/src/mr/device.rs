@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::{Memory, Place, RemoteEvents, Request};
+use super::{Memory, MemoryKind, RemoteEvents, Request};
 use crate::object::AnyFid;
 use prov_base::errno::{Errno, Result};
 
@@ -38,8 +38,8 @@ impl Registrar {
 /// The interface to a domain's device for registering memory.
 pub trait Device: Send + Sync + Debug {
     /// Returns whether the domain accepts this kind of memory, if it is not ordinary
-    /// ([`Place::is_ordinary`]); only with `FI_HMEM`.
-    fn reaches(&self, _place: &Place) -> bool {
+    /// ([`MemoryKind::is_ordinary`]); only with `FI_HMEM`.
+    fn reaches(&self, _kind: &MemoryKind) -> bool {
         false
     }
 

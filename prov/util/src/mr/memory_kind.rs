@@ -6,7 +6,7 @@ use prov_base::errno::Errno;
 
 /// The kind of memory, and what can access it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct MemoryKind {
     /// The interface that it belongs to.
     pub interface: Interface,
     /// The intended access.
@@ -57,9 +57,9 @@ pub struct Dmabuf {
     pub base: usize,
 }
 
-impl Place {
+impl MemoryKind {
     /// Ordinary memory of this process.
-    pub const SYSTEM: Place = Place {
+    pub const SYSTEM: MemoryKind = MemoryKind {
         interface: Interface::System,
         allocation: Allocation::Any,
         dmabuf: None,

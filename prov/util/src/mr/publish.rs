@@ -22,20 +22,20 @@ pub struct Published {
 
 /// The index of a region in the table of a [`Publisher`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place(pub u32);
+pub struct PublishedIndex(pub u32);
 
 /// The table that peers read.
 pub trait Publisher: Send + Sync {
     /// Publishes a region. A region that is `None`, or that finds no free entry in the table, is
     /// only counted: peers have to ask for such regions. Returns the entry.
-    fn publish(&self, region: Option<&Published>) -> Option<Place>;
+    fn publish(&self, region: Option<&Published>) -> Option<PublishedIndex>;
 
     /// Sets the accesses (`FI_REMOTE_*`) of a published region that are counted.
-    fn count(&self, place: Place, counted: u64);
+    fn count(&self, place: PublishedIndex, counted: u64);
 
     /// Withdraws a region. After this returns, no peer accesses it by itself. Waits for accesses in
     /// progress, for as long as those peers live.
-    fn withdraw(&self, place: Option<Place>);
+    fn withdraw(&self, place: Option<PublishedIndex>);
 
     /// Makes peers report accesses of these kinds (`FI_REMOTE_*`) to any region, because an
     /// endpoint counts them.
@@ -54,8 +54,8 @@ const UNLISTED: u32 = 1;
 const PLACES: u32 = 2;
 
 impl Listing {
-    pub(super) fn set(&self, place: Option<Place>) {
-        let word = place.map_or(UNLISTED, |Place(place)| PLACES + place);
+    pub(super) fn set(&self, place: Option<PublishedIndex>) {
+        let word = place.map_or(UNLISTED, |PublishedIndex(place)| PLACES + place);
         self.0.store(word, Ordering::Release);
     }
 
@@ -65,14 +65,14 @@ impl Listing {
     }
 
     /// Returns its entry, if it has one.
-    pub(super) fn place(&self) -> Option<Place> {
+    pub(super) fn place(&self) -> Option<PublishedIndex> {
         let word = self.0.load(Ordering::Acquire);
-        word.checked_sub(PLACES).map(Place)
+        word.checked_sub(PLACES).map(PublishedIndex)
     }
 
     /// Like `place`, and ends the publication: `None` if the region was not published.
-    pub(super) fn take(&self) -> Option<Option<Place>> {
+    pub(super) fn take(&self) -> Option<Option<PublishedIndex>> {
         let word = self.0.swap(UNKNOWN, Ordering::AcqRel);
-        (word != UNKNOWN).then(|| word.checked_sub(PLACES).map(Place))
+        (word != UNKNOWN).then(|| word.checked_sub(PLACES).map(PublishedIndex))
     }
 }

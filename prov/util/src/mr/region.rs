@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::index::Keyed;
 use super::publish::{Listing, Published};
-use super::{Job, Memory, Place, REMOTE, Registration, Request};
+use super::{Job, Memory, MemoryKind, REMOTE, Registration, Request};
 use crate::object::AnyFid;
 use prov_base::errno::Result;
 use prov_base::process_memory::Seal;
@@ -22,7 +22,7 @@ pub trait RemoteEvents: Send + Sync {
 /// One registered region.
 pub struct Region {
     memory: Memory,
-    place: Place,
+    kind: MemoryKind,
     /// The device's registration, if it registers memory.
     registration: Option<Box<dyn Registration>>,
     key: u64,
@@ -62,7 +62,7 @@ impl Region {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         Region {
             memory: request.memory,
-            place: request.place,
+            kind: request.kind,
             registration,
             key,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
@@ -119,8 +119,8 @@ impl Region {
     }
 
     /// Returns the kind of memory.
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub fn kind(&self) -> &MemoryKind {
+        &self.kind
     }
 
     /// Returns the device's registration, if it registers memory.

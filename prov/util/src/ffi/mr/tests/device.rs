@@ -50,8 +50,8 @@ struct Registered {
 }
 
 impl Device for Nic {
-    fn reaches(&self, place: &Place) -> bool {
-        self.reaches_devices && place.interface != Interface::Neuron(0)
+    fn reaches(&self, kind: &MemoryKind) -> bool {
+        self.reaches_devices && kind.interface != Interface::Neuron(0)
     }
 
     fn register(&self, request: &Request) -> Result<Box<dyn Registration>> {
@@ -59,7 +59,7 @@ impl Device for Nic {
         self.state.note(format!(
             "{} bytes at {:?}, part of {part_of:?}",
             request.memory.len(),
-            request.place
+            request.kind
         ))?;
         let number = self.state.registered.fetch_add(1, Ordering::Relaxed) + 1;
         Ok(Box::new(Registered {
@@ -156,8 +156,8 @@ fn each_call_registers_with_the_device_and_gives_its_descriptor_and_key() {
     mrs.push(regattr(&domain, &attr(&iov(&mut memory[..8])), 0).unwrap());
     let found: Vec<_> = mrs.iter().map(|&mr| desc_and_key(mr)).collect();
     assert_eq!(found, [(1, 1007), (2, NO_KEY), (3, 1008)]);
-    let place = Place::SYSTEM;
-    let expected = [16, 12, 8].map(|len| format!("{len} bytes at {place:?}, part of None"));
+    let kind = MemoryKind::SYSTEM;
+    let expected = [16, 12, 8].map(|len| format!("{len} bytes at {kind:?}, part of None"));
     assert_eq!(state.diary(), expected);
     // The software does not give access to any of them.
     for key in [7, 1007, 1008] {
@@ -265,12 +265,12 @@ fn memory_of_devices_has_its_place() {
         ),
     ] {
         let mr = regattr(&domain, &device(iface, 3), flags).unwrap();
-        let place = Place {
+        let kind = MemoryKind {
             interface,
             allocation,
             dmabuf: None,
         };
-        let expected = format!("16 bytes at {place:?}, part of None");
+        let expected = format!("16 bytes at {kind:?}, part of None");
         assert_eq!(state.diary(), [expected]);
         assert_eq!(close(mr.cast()), 0);
         state.diary();
@@ -304,7 +304,7 @@ fn a_file_stands_for_memory() {
         ..attr(&unused)
     };
     let mr = regattr(&domain, &with_file, FI_MR_DMABUF).unwrap();
-    let place = Place {
+    let kind = MemoryKind {
         interface: Interface::Cuda(0),
         allocation: Allocation::Any,
         dmabuf: Some(Dmabuf {
@@ -313,7 +313,7 @@ fn a_file_stands_for_memory() {
             base: 0x7000,
         }),
     };
-    let expected = format!("128 bytes at {place:?}, part of None");
+    let expected = format!("128 bytes at {kind:?}, part of None");
     assert_eq!(state.diary(), [expected]);
     let (mut base, mut raw, mut size) = (0, [0u8; RAW_KEY], RAW_KEY);
     let mut raw_attr = fi_mr_raw_attr {
@@ -361,7 +361,7 @@ fn a_file_stands_for_memory() {
         ..attr(&inner)
     };
     let part = regattr(&domain, &part, 0).unwrap();
-    let expected = format!("8 bytes at {place:?}, part of Some(1)");
+    let expected = format!("8 bytes at {kind:?}, part of Some(1)");
     assert_eq!(state.diary(), [expected]);
     assert_eq!(close(mr.cast()), Errno::EBUSY.to_c());
     assert_eq!(close(part.cast()), 0);
