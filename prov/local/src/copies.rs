@@ -18,7 +18,7 @@ mod transfer;
 
 use std::collections::VecDeque;
 
-use prov_message::{EpKey, Target, Transport};
+use prov_message::{EpKey, RmaTarget, Transport};
 use prov_util::mr::MrTable;
 
 pub use self::copying::Copying;
@@ -49,7 +49,7 @@ pub struct Copier<T: Transport> {
     /// Whether there is nothing to be done.
     is_idle: bool,
     /// Registered memory; `None` while an errand has it.
-    target: Option<Target>,
+    target: Option<RmaTarget>,
     /// The endpoint that the errand under way is for.
     ep: Option<EpKey>,
 }
@@ -72,7 +72,7 @@ impl<T: Transport> Copier<T> {
             parked: Vec::new(),
             vain_turns: 0,
             is_idle: true,
-            target: memory.map(Target::new),
+            target: memory.map(RmaTarget::new),
             ep: None,
         }
     }

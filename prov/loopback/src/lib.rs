@@ -19,7 +19,7 @@ use fabric_abi::{FI_ADDR_STR, fi_provider};
 use prov_base::errno::{Errno, Result};
 use prov_base::{log_targets, logging::Targets, sync::LockKind};
 use prov_message::objects::{Domain, Enabling, Provider, SoftEndpoint, SoftFabric};
-use prov_message::{Lane, Member, Names, Sizes, Target, attributes};
+use prov_message::{Lane, Member, Names, RmaTarget, Sizes, attributes};
 use prov_util::attr::{Base, FabricAttr, Info, Request, named, version};
 use prov_util::av::format::Format;
 use prov_util::{mr::MrTable, provider};
@@ -107,7 +107,7 @@ impl Provider for Joined {
         let av = enabling.bindings.av.clone().ok_or(Errno::ENOAV)?;
         Ok(Member {
             names: Names::new(av),
-            target: Target::new(&enabling.domain.memory),
+            target: RmaTarget::new(&enabling.domain.memory),
         })
     }
 

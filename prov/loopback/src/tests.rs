@@ -60,7 +60,7 @@ impl Side {
         };
         let member = Member {
             names: Names::new(av.clone()),
-            target: Target::new(&table),
+            target: RmaTarget::new(&table),
         };
         let ep = network.endpoints().add(attributes, member);
         let reports = &mut network.endpoints().get_mut(ep).unwrap().reports;

@@ -17,7 +17,7 @@ use fabric_abi::{FI_PEEK, FI_PEER_TRANSFER};
 use prov_base::errno::{Errno, Result};
 use prov_base::sync::{Guard, Lock, LockKind};
 use prov_util::av::Changes;
-use prov_util::drive::{Driven, Helper, Seat, Signals, Sleeper, Waiting};
+use prov_util::drive::{Driven, Helper, Idling, Seat, Signals, Sleeper};
 use prov_util::endpoint::Side;
 use prov_util::progress::Progress;
 use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
@@ -114,8 +114,8 @@ pub trait Core: Send + Sized + 'static {
     /// Makes progress without blocking. Returns whether other processes should get the processor:
     /// there was nothing to do for a long time, and the peer that is to send may need this
     /// processor.
-    fn progress(&mut self) -> Waiting {
-        Waiting::No
+    fn progress(&mut self) -> Idling {
+        Idling::No
     }
 
     /// Makes progress before a thread sleeps on the descriptor of [`Core::poller`]. Returns `false`
@@ -457,7 +457,7 @@ impl<C: Core> Lane<C> {
             core.errand_done(errand);
             core.endpoints().owner_leaves();
         }
-        if waiting != Waiting::No {
+        if waiting != Idling::No {
             self.signals.wait(waiting);
         }
     }
@@ -505,7 +505,7 @@ impl<C: Core> Progress for Lane<C> {
         } else {
             drop(core);
         }
-        if waiting != Waiting::No {
+        if waiting != Idling::No {
             self.signals.wait(waiting);
         }
     }

@@ -14,7 +14,7 @@ use slotmap::{SlotMap, new_key_type};
 use crate::endpoints::Endpoints;
 use crate::endpoints::arriving::Arrival;
 use crate::endpoints::inbox::{Action, Fetch, Transport};
-use crate::endpoints::target::{Refusal, Target, Visitor};
+use crate::endpoints::target::{Refusal, RmaTarget, Visitor};
 use crate::endpoints::whole::Taken;
 use crate::names::Names;
 use crate::operation::EpKey;
@@ -46,7 +46,7 @@ pub struct Member {
     /// The endpoint's address vector.
     pub names: Names,
     /// The endpoint's memory.
-    pub target: Target,
+    pub target: RmaTarget,
 }
 
 /// The destination of an operation.
@@ -217,7 +217,7 @@ fn visit(
     endpoints: &mut Endpoints<Within>,
     op: &Op,
     far: Option<Far>,
-    work: impl FnOnce(&mut Target, &Visitor<'_>) -> std::result::Result<(), Refusal>,
+    work: impl FnOnce(&mut RmaTarget, &Visitor<'_>) -> std::result::Result<(), Refusal>,
 ) {
     let reached = far.and_then(|far| Some((endpoints.get_mut(far.ep)?, far.src)));
     let outcome = match reached {

@@ -41,11 +41,11 @@ use slotmap::{SlotMap, new_key_type};
 pub(crate) use self::address_vector::{Removals, Seen};
 use self::attempt::{Attempt, Stage};
 use self::leaving::LeftOf;
-use self::peer::{Asked, Link, Peer, Reach, Standing};
+use self::peer::{Asked, LinkState, Peer, Reach, Standing};
 use self::routes::Routes;
 
 pub use self::address_vector::AddressVector;
-pub use self::answer::{ConnectStep, Declined, Destination, Ended, GivenUp, Opened, Target};
+pub use self::answer::{ConnectStep, ConnectTarget, Declined, Destination, Ended, GivenUp, Opened};
 pub use self::attempt::{Failure, Patience};
 pub use self::deferred::{Bytes, Deferred, Replay, Request};
 
@@ -131,7 +131,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         let key = self.route(fi_addr)?;
         match self.table.get(key) {
             Some(Peer {
-                link: Link::Open(link),
+                link: LinkState::Open(link),
                 waiting,
                 ..
             }) if waiting.is_empty() => {
@@ -158,7 +158,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
     ) -> std::result::Result<ConnectStep, Declined<W>> {
         let declined = |error, request| Err(Declined { error, request });
         let step = match self.table.get(key) {
-            Some(peer) if matches!(peer.link, Link::Open(_)) && peer.waiting.is_empty() => {
+            Some(peer) if matches!(peer.link, LinkState::Open(_)) && peer.waiting.is_empty() => {
                 return declined(Errno::EISCONN, request);
             }
             _ => self.connect(key, now),
@@ -186,7 +186,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         }
         let step = self.connect(key, now)?;
         if let Some(peer) = self.table.get_mut(key)
-            && !matches!(peer.link, Link::Open(_))
+            && !matches!(peer.link, LinkState::Open(_))
         {
             peer.asked = Asked::Yes;
         }
@@ -223,11 +223,11 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
     }
 
     /// Returns the target of the attempt that is to be started; `None` if no attempt is under way.
-    pub fn target(&self, key: PeerKey) -> Option<Target<V::Address>> {
+    pub fn target(&self, key: PeerKey) -> Option<ConnectTarget<V::Address>> {
         let peer = self.table.get(key)?;
         match &peer.link {
-            Link::Attempted(attempt) if matches!(attempt.stage, Stage::UnderWay { .. }) => {
-                Some(Target {
+            LinkState::Attempted(attempt) if matches!(attempt.stage, Stage::UnderWay { .. }) => {
+                Some(ConnectTarget {
                     addr: peer.addr.clone(),
                     source: peer.source,
                     deadline: attempt.deadline,
@@ -265,10 +265,10 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
     pub fn adopt(&mut self, key: PeerKey, link: L, now: Instant) -> Option<L> {
         let patience = self.patience;
         let peer = self.table.get_mut(key)?;
-        if let Link::None = peer.link {
-            peer.link = Link::Attempted(Box::new(Attempt::begin(&patience, now)));
+        if let LinkState::None = peer.link {
+            peer.link = LinkState::Attempted(Box::new(Attempt::begin(&patience, now)));
         }
-        let Link::Attempted(attempt) = &mut peer.link else {
+        let LinkState::Attempted(attempt) = &mut peer.link else {
             return None;
         };
         match &mut attempt.stage {
@@ -286,13 +286,13 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         self.stand(key, Standing::Good);
         let peer = self.table.get_mut(key)?;
         peer.asked = Asked::No;
-        let before = std::mem::replace(&mut peer.link, Link::Open(link));
+        let before = std::mem::replace(&mut peer.link, LinkState::Open(link));
         let crossing = match &before {
-            Link::Attempted(attempt) => match attempt.stage {
+            LinkState::Attempted(attempt) => match attempt.stage {
                 Stage::UnderWay { crossing, .. } => crossing,
                 Stage::Pausing(_) => None,
             },
-            Link::None | Link::Open(_) => None,
+            LinkState::None | LinkState::Open(_) => None,
         };
         Some(Opened {
             source: peer.source,
@@ -342,7 +342,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         };
         match peer.link.name() {
             Some(name) if name == link => match peer.link {
-                Link::Open(_) => self.lose(key, now),
+                LinkState::Open(_) => self.lose(key, now),
                 _ => self.attempt_failed(key, failure, now),
             },
             _ => Ended::Quietly,

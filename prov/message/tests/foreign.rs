@@ -19,8 +19,8 @@ use prov_base::errno::{Errno, Result};
 use prov_base::sync::LockKind;
 use prov_message::lane::NoErrand;
 use prov_message::{
-    Action, Arrival, Attributes, Core, Course, Endpoints, EpKey, Expected, Importing, Kept, Lane,
-    Limits, OwnerDrives, Placing, Receipt, Sources, Then, Transport, Unmatched, Waiting,
+    Action, Arrival, Attributes, Core, Course, Endpoints, EpKey, Expected, Idling, Importing, Lane,
+    Limits, OwnerDrives, Placing, Receipt, Sources, Then, Transport, UnexpectedHandle, Unmatched,
 };
 use prov_util::av::InsertObserver;
 use prov_util::cq::{Cq, CqConfig};
@@ -50,7 +50,7 @@ struct Peers {
     links: SlotMap<LinkKey, ()>,
     /// Messages that begin in the next progress call.
     due: Vec<(Arrival<Fake>, Vec<u8>)>,
-    keeping: Vec<(Kept, Vec<u8>)>,
+    keeping: Vec<(UnexpectedHandle, Vec<u8>)>,
     placing: Vec<(LinkKey, Box<Placing<Fake>>)>,
     resumed: Vec<LinkKey>,
     /// Sources that the address vector has learnt.
@@ -93,16 +93,16 @@ impl Core for Peers {
         }
     }
 
-    fn progress(&mut self) -> Waiting {
+    fn progress(&mut self) -> Idling {
         if self.endpoints.is_deaf() {
-            return Waiting::No;
+            return Idling::No;
         }
         for (arrival, bytes) in std::mem::take(&mut self.due) {
             match self.endpoints.arrive(&arrival) {
                 Some(Expected { memory, receipt }) => {
                     let placing = Placing {
                         persists: false,
-                        place: prov_message::Place::App(memory),
+                        place: prov_message::PayloadBuffer::App(memory),
                         done: 0,
                         then: Then::Receive(receipt),
                     };
@@ -116,7 +116,7 @@ impl Core for Peers {
             }
         }
         self.follow_up();
-        Waiting::No
+        Idling::No
     }
 
     fn prepare_wait(&mut self, _sleeper: prov_message::Sleeper) -> bool {

@@ -18,7 +18,7 @@ use fabric_abi::*;
 use prov_base::atomic_ops::Form;
 use prov_base::buffer::AppIov;
 use prov_base::errno::Errno;
-use prov_message::{AtomicRequest, Place, Refusal, Reports, Target, Visitor};
+use prov_message::{AtomicRequest, PayloadBuffer, Refusal, Reports, RmaTarget, Visitor};
 use prov_util::cq::{Cq, CqConfig};
 use prov_util::desc::Descs;
 use prov_util::ffi::{Handle, Use};
@@ -66,7 +66,7 @@ fn what_the_region_does_not_permit_is_refused_with_its_piece() {
     let (mut open, mut closed) = ([0; 64], [0; 64]);
     register(&table, 1, &mut open, BOTH);
     register(&table, 2, &mut closed, FI_REMOTE_READ);
-    let mut target = Target::new(&table);
+    let mut target = RmaTarget::new(&table);
     let mut resolve = |access, list: &[RemotePiece]| {
         let grants = target.resolve(&visitor(&reports), access, list, None);
         grants.map(|grants| grants.len())
@@ -94,12 +94,12 @@ fn a_write_may_come_in_pieces_and_its_region_may_go_meanwhile() {
     let (mut first, mut second) = ([0; 8], [0; 8]);
     let region = register(&table, 1, &mut first, BOTH);
     register(&table, 2, &mut second, BOTH);
-    let mut target = Target::new(&table);
+    let mut target = RmaTarget::new(&table);
     let visitor = visitor(&reports);
     let list = [piece(1, 2, 6), piece(2, 0, 8)];
     let grants = target.resolve(&visitor, FI_REMOTE_WRITE, &list, None);
     let grants = grants.unwrap();
-    let place = Place::Registered(grants);
+    let place = PayloadBuffer::Registered(grants);
     let mut registered = Some(target);
     place.write_at(&mut registered, 0, &[1; 4]);
     place.write_at(&mut registered, 4, &[2; 4]);
@@ -117,7 +117,7 @@ fn atomic_operations_leave_and_bring_back_what_they_should() {
     let (table, reports) = (MrTable::new(&Config::default()), Reports::default());
     let mut cells = [1; 16];
     register(&table, 1, &mut cells, BOTH);
-    let mut target = Target::new(&table);
+    let mut target = RmaTarget::new(&table);
     let visitor = visitor(&reports);
     let (list, ones) = ([piece(1, 0, 16)], 1u64.to_ne_bytes().repeat(2));
     let mut old = vec![7];
@@ -167,7 +167,7 @@ fn nothing_is_allocated_for_operations_of_a_few_pieces() {
     let (table, reports) = (MrTable::new(&Config::default()), Reports::default());
     let mut cells = [0; 64];
     register(&table, 1, &mut cells, BOTH);
-    let mut target = Target::new(&table);
+    let mut target = RmaTarget::new(&table);
     let visitor = visitor(&reports);
     let (mut here, mut result) = ([1; 16], [0; 16]);
     let mut remote = RemoteIov::default();
@@ -231,7 +231,7 @@ fn without_a_valid_key_nothing_is_written_or_reported_even_for_no_bytes() {
         rx_cq: Some(cq.clone()),
         ..Reports::default()
     };
-    let mut target = Target::new(&table);
+    let mut target = RmaTarget::new(&table);
     let visitor = visitor(&reports);
     let none: &[RemotePiece] = &[];
     let unknown = [piece(3, 0, 0)];

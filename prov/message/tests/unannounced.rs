@@ -14,8 +14,8 @@ use prov_base::buffer::AppIov;
 use prov_base::errno::Result;
 use prov_message::lane::NoErrand;
 use prov_message::{
-    Action, Arrival, Attributes, Core, Course, Endpoints, EpKey, Kept, Limits, Transport,
-    Unmatched, Waiting,
+    Action, Arrival, Attributes, Core, Course, Endpoints, EpKey, Idling, Limits, Transport,
+    UnexpectedHandle, Unmatched,
 };
 use prov_util::desc::Descs;
 use prov_util::matching::ANY_SOURCE;
@@ -69,8 +69,8 @@ impl Core for World {
         self.actions.push(action);
     }
 
-    fn progress(&mut self) -> Waiting {
-        Waiting::No
+    fn progress(&mut self) -> Idling {
+        Idling::No
     }
 
     fn prepare_wait(&mut self, _sleeper: prov_message::Sleeper) -> bool {
@@ -128,7 +128,7 @@ impl World {
     }
 
     /// The content does not matter, only the length.
-    fn comes(&mut self, kept: Kept, len: usize) {
+    fn comes(&mut self, kept: UnexpectedHandle, len: usize) {
         let half = len / 2;
         assert!(self.endpoints.append(kept, &vec![1; half], len - half));
         assert!(self.endpoints.append(kept, &vec![2; len - half], 0));

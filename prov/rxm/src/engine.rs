@@ -29,7 +29,7 @@ use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
 use prov_message::strangers::Strangers;
 use prov_message::{
-    EpKey, Limits, Linked as _, NoErrand, Signals, StrangersLimits, Target, Waiting, Wakeups,
+    EpKey, Idling, Limits, Linked as _, NoErrand, RmaTarget, Signals, StrangersLimits, Wakeups,
 };
 use prov_util::below::Batch;
 use prov_util::mr::MrTable;
@@ -64,7 +64,7 @@ pub struct Core {
     /// The links that strangers have established.
     strangers: Strangers<LinkKey>,
     /// The domain's registered memory, for atomic operations.
-    target: Target,
+    target: RmaTarget,
     batch: Batch,
     poller: Wakeups<Source, Due>,
     /// Number of progress calls until the clock is read to decide whether events are due.
@@ -109,7 +109,7 @@ impl Core {
             busy: Vec::new(),
             connecting: 0,
             strangers: strangers::strangers(),
-            target: Target::new(memory),
+            target: RmaTarget::new(memory),
             batch: Batch::default(),
             poller: Wakeups::new()?,
             until_clock: 0,
@@ -202,7 +202,7 @@ impl prov_message::Core for Core {
     }
 
     #[inline(always)]
-    fn progress(&mut self) -> Waiting {
+    fn progress(&mut self) -> Idling {
         self.do_what_is_ready()
     }
 

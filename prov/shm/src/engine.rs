@@ -27,7 +27,7 @@ use prov_local::rota::Rota;
 use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
 use prov_message::{
-    EpKey, Limits, Linked as _, Signals, Sleeper, StrangersLimits, Target, Waiting, Wakeups,
+    EpKey, Idling, Limits, Linked as _, RmaTarget, Signals, Sleeper, StrangersLimits, Wakeups,
 };
 use prov_util::endpoint::Side;
 use prov_util::mr::MrTable;
@@ -55,7 +55,7 @@ pub struct Core {
     /// it is first. The others report nothing meanwhile.
     unreported: VecDeque<LinkKey>,
     /// The domain's registered memory.
-    target: Option<Target>,
+    target: Option<RmaTarget>,
     /// What of it peers access by themselves.
     regions: Option<Arc<RegionTable>>,
     /// Payloads of announced messages.
@@ -97,7 +97,7 @@ impl Core {
             open: Rota::default(),
             busy: Vec::new(),
             unreported: VecDeque::new(),
-            target: Some(Target::new(memory)),
+            target: Some(RmaTarget::new(memory)),
             regions,
             copier: Copier::new(Some(memory)),
             poller: Wakeups::new()?,
@@ -141,7 +141,7 @@ impl prov_message::Core for Core {
     }
 
     #[inline(always)]
-    fn progress(&mut self) -> Waiting {
+    fn progress(&mut self) -> Idling {
         self.do_what_is_ready()
     }
 

@@ -28,7 +28,7 @@ use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
 use prov_message::strangers::Strangers;
 use prov_message::{
-    EpKey, Limits, Linked as _, Signals, Sleeper, StrangersLimits, Target, Waiting, Wakeups,
+    EpKey, Idling, Limits, Linked as _, RmaTarget, Signals, Sleeper, StrangersLimits, Wakeups,
 };
 use prov_util::endpoint::Side;
 use prov_util::mr::MrTable;
@@ -58,7 +58,7 @@ pub struct Core {
     /// Connections that have not sent their request.
     half_open: Strangers<ConnKey>,
     /// The domain's registered memory; `None` in a fabric's lane.
-    target: Option<Target>,
+    target: Option<RmaTarget>,
     /// The table of regions that peers on this host access by themselves, if that is enabled.
     regions: Option<Arc<RegionTable>>,
     poller: Wakeups<Source, Due>,
@@ -153,7 +153,7 @@ impl Core {
             strangers: setup::strangers::strangers(),
             half_open: setup::strangers::half_open(),
             copier: Copier::new(memory.as_deref()),
-            target: memory.map(|table| Target::new(&table)),
+            target: memory.map(|table| RmaTarget::new(&table)),
             regions,
             poller: Wakeups::new()?,
             polls: 0,
@@ -244,7 +244,7 @@ impl prov_message::Core for Core {
     }
 
     #[inline(always)]
-    fn progress(&mut self) -> Waiting {
+    fn progress(&mut self) -> Idling {
         self.is_in_progress = true;
         let has_come = self.do_what_is_ready();
         self.is_in_progress = false;
@@ -253,9 +253,9 @@ impl prov_message::Core for Core {
             Come::Nothing => self.in_vain(),
             Come::Something => {
                 self.signals.brought();
-                Waiting::No
+                Idling::No
             }
-            Come::NotAsked => Waiting::No,
+            Come::NotAsked => Idling::No,
         }
     }
 

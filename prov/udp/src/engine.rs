@@ -20,7 +20,7 @@ use prov_base::socket;
 use prov_message::inbox::{NoLink, Transport};
 use prov_message::lane::Pause;
 use prov_message::sources::Known;
-use prov_message::{Action, Endpoints, EpKey, NoErrand, Signals, Sleeper, Waiting};
+use prov_message::{Action, Endpoints, EpKey, Idling, NoErrand, Signals, Sleeper};
 use prov_util::request::{Receive, Transmit};
 use slotmap::{Key, KeyData, SecondaryMap};
 
@@ -236,14 +236,14 @@ impl prov_message::Core for Core {
     fn act(&mut self, _: Action<Messages>) {}
 
     #[inline(always)]
-    fn progress(&mut self) -> Waiting {
+    fn progress(&mut self) -> Idling {
         if self.has_chores {
             self.do_chores();
         }
         if self.take_in() {
             self.signals.brought();
             self.idle_calls = 0;
-            return Waiting::No;
+            return Idling::No;
         }
         self.idle_calls = self.idle_calls.wrapping_add(1);
         self.signals.in_vain(self.idle_calls)

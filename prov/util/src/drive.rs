@@ -27,7 +27,7 @@ mod thread;
 use std::os::fd::OwnedFd;
 
 pub use helper::{Helper, Seat};
-pub use signals::{READS_WITHOUT_PROGRESS, Signals, Waiting};
+pub use signals::{Idling, READS_WITHOUT_PROGRESS, Signals};
 
 use prov_base::errno::Result;
 

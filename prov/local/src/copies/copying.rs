@@ -2,7 +2,7 @@
 
 use prov_base::buffer::Iov;
 use prov_base::errno::Result;
-use prov_message::{EpKey, Errand, Target, Transport};
+use prov_message::{EpKey, Errand, RmaTarget, Transport};
 
 use super::SHORT;
 use super::transfer::{Goal, Transfer};
@@ -16,7 +16,7 @@ pub struct Copying<T: Transport> {
     /// Bytes to copy.
     pub(super) len: u64,
     pub(super) memory: OtherProcess,
-    pub(super) target: Option<Target>,
+    pub(super) target: Option<RmaTarget>,
     pub(super) outcome: Result,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use prov_base::errno::{Errno, Result};
-use prov_message::{Place, Transport};
+use prov_message::{PayloadBuffer, Transport};
 
 use super::transfer::{Goal, Transfer};
 use crate::parts::{Arrived, Inflow, PART, Request};
@@ -150,7 +150,7 @@ impl<T: Transport> Transfers<T> {
             }
             Ok(Arrived::Part(part)) => {
                 if let Goal::Place(placing) = &mut transfer.to
-                    && let Place::App(memory) = &placing.place
+                    && let PayloadBuffer::App(memory) = &placing.place
                 {
                     inflow
                         .bytes(part)

@@ -3,7 +3,9 @@
 
 use prov_base::buffer::AppIov;
 use prov_base::process_memory::OtherIov;
-use prov_message::{Course, Endpoints, Kept, Place, Placing, Target, Transport};
+use prov_message::{
+    Course, Endpoints, PayloadBuffer, Placing, RmaTarget, Transport, UnexpectedHandle,
+};
 
 /// A payload that is fetched from a peer.
 pub struct Transfer<T: Transport> {
@@ -26,7 +28,7 @@ pub enum Goal<T: Transport> {
     Place(Box<Placing<T>>),
     /// Into the queue of unexpected messages.
     Keep {
-        kept: Kept,
+        kept: UnexpectedHandle,
         /// Bytes that are there.
         done: usize,
         /// Where those behind them are copied to. There may be more of it, in which
@@ -84,8 +86,8 @@ impl<T: Transport> Transfer<T> {
     pub(super) fn memory(&self) -> Option<AppIov> {
         match &self.to {
             Goal::Place(placing) => match &placing.place {
-                Place::App(memory) => Some(*memory),
-                Place::Registered(_) => None,
+                PayloadBuffer::App(memory) => Some(*memory),
+                PayloadBuffer::Registered(_) => None,
             },
             Goal::Keep { .. } | Goal::Discard => None,
         }
@@ -123,7 +125,7 @@ impl<T: Transport> Transfer<T> {
         &mut self,
         course: Option<Course<T>>,
         endpoints: &mut Endpoints<T>,
-        registered: &mut Option<Target>,
+        registered: &mut Option<RmaTarget>,
     ) {
         let Goal::Keep {
             kept,

@@ -7,7 +7,7 @@ use prov_util::matching::{ANY_SOURCE, Matched, Message};
 
 use crate::endpoints::Endpoints;
 use crate::endpoints::inbox::{
-    Action, Body, Course, Fetch, Inbox, Kept, Placing, Then, Transport, Unexpected,
+    Action, Body, Course, Fetch, Inbox, Placing, Then, Transport, Unexpected, UnexpectedHandle,
 };
 use crate::endpoints::keeping::{HeldBack, Room, Wish};
 use crate::endpoints::whole::Whole;
@@ -50,7 +50,7 @@ pub struct Expected<A> {
 /// What happens to a message that matched no receive.
 pub enum Unmatched {
     /// Its payload is to be appended to the inbox.
-    Keep(Kept),
+    Keep(UnexpectedHandle),
     /// It has no payload, and waits in the inbox.
     Complete,
     /// There is no room for it (flow control): it stays on the link, and nothing behind it is read
@@ -314,7 +314,7 @@ impl<T: Transport> Endpoints<T> {
         ack: T::Ack,
         body: Body<T::Name>,
         room: Room,
-    ) -> Option<Kept> {
+    ) -> Option<UnexpectedHandle> {
         let inbox = self.eps.get(arrival.ep)?.inbox;
         let payload = Unexpected {
             link: arrival.link,
@@ -334,7 +334,7 @@ impl<T: Transport> Endpoints<T> {
             payload,
         })?;
         self.charge(arrival.link, cost);
-        Some(Kept {
+        Some(UnexpectedHandle {
             inbox,
             tagged: arrival.tagged,
             id,
@@ -343,7 +343,7 @@ impl<T: Transport> Endpoints<T> {
 
     /// Appends payload to a message that is being buffered; `more` bytes of it follow later.
     /// Returns `false` if the message is not wanted by anyone.
-    pub fn append(&mut self, kept: Kept, bytes: &[u8], more: usize) -> bool {
+    pub fn append(&mut self, kept: UnexpectedHandle, bytes: &[u8], more: usize) -> bool {
         let Some((body, spare)) = self.kept_body(kept) else {
             return false;
         };
@@ -362,7 +362,7 @@ impl<T: Transport> Endpoints<T> {
     }
 
     /// Like [`Endpoints::append`], but takes over the vector itself if these are the first bytes.
-    pub fn append_all(&mut self, kept: Kept, bytes: &mut Vec<u8>) -> bool {
+    pub fn append_all(&mut self, kept: UnexpectedHandle, bytes: &mut Vec<u8>) -> bool {
         match self.kept_body(kept) {
             Some((body, _)) if body.is_empty() => {
                 std::mem::swap(body, bytes);
@@ -379,7 +379,7 @@ impl<T: Transport> Endpoints<T> {
     }
 
     /// The part of a buffered message that has arrived.
-    fn kept_body(&mut self, kept: Kept) -> Option<(&mut Vec<u8>, &mut Spare)> {
+    fn kept_body(&mut self, kept: UnexpectedHandle) -> Option<(&mut Vec<u8>, &mut Spare)> {
         let message = self.inboxes.get_mut(kept.inbox)?.payload_mut(kept)?;
         match &mut message.body {
             Body::Arriving(body) => Some((body, &mut self.kept.spare)),
@@ -388,7 +388,7 @@ impl<T: Transport> Endpoints<T> {
     }
 
     /// Records that a buffered message is complete.
-    pub fn kept(&mut self, kept: Kept) {
+    pub fn kept(&mut self, kept: UnexpectedHandle) {
         let Some(message) = self.kept_mut(kept) else {
             return;
         };
@@ -402,7 +402,7 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    fn kept_mut(&mut self, kept: Kept) -> Option<&mut Unexpected<T>> {
+    fn kept_mut(&mut self, kept: UnexpectedHandle) -> Option<&mut Unexpected<T>> {
         self.inboxes.get_mut(kept.inbox)?.payload_mut(kept)
     }
 
@@ -618,7 +618,7 @@ impl<T: Transport> Endpoints<T> {
     }
 
     /// Returns whether a message still waits on its link.
-    fn is_held_back(&mut self, kept: Kept) -> bool {
+    fn is_held_back(&mut self, kept: UnexpectedHandle) -> bool {
         let message = self.kept_mut(kept);
         message.is_some_and(|message| matches!(message.body, Body::HeldBack(_)))
     }
@@ -639,7 +639,7 @@ impl<T: Transport> Course<T> {
     fn receive(memory: AppIov, done: usize, receipt: Receipt<T::Ack>) -> Self {
         Course::Place(Box::new(crate::endpoints::inbox::Placing {
             persists: false,
-            place: crate::endpoints::target::Place::App(memory),
+            place: crate::endpoints::target::PayloadBuffer::App(memory),
             done,
             then: crate::endpoints::inbox::Then::Receive(receipt),
         }))

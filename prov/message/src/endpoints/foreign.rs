@@ -20,7 +20,7 @@ use slotmap::SlotMap;
 
 use crate::endpoints::Endpoints;
 use crate::endpoints::arriving::{Arrival, Expected};
-use crate::endpoints::inbox::{Body, Inbox, Kept, Transport, Unexpected, origin};
+use crate::endpoints::inbox::{Body, Inbox, Transport, Unexpected, UnexpectedHandle, origin};
 use crate::operation::Context;
 use crate::operation::EpKey;
 use crate::receipt::GivenKey;
@@ -140,7 +140,7 @@ impl<T: Transport> Inbox<T> {
     }
 
     /// Returns a buffered message, unless a receive has taken it.
-    pub(crate) fn payload_mut(&mut self, kept: Kept) -> Option<&mut Unexpected<T>> {
+    pub(crate) fn payload_mut(&mut self, kept: UnexpectedHandle) -> Option<&mut Unexpected<T>> {
         if self.foreign.is_none() {
             return self.queue(kept.tagged).payload_mut(kept.id);
         }

@@ -11,7 +11,7 @@ use prov_util::mr::Grants;
 
 use crate::endpoints::foreign::Foreign;
 use crate::endpoints::keeping::Room;
-use crate::endpoints::target::Place;
+use crate::endpoints::target::PayloadBuffer;
 use crate::operation::EpKey;
 use crate::operation::Ticket;
 use crate::receipt::{InboxKey, Receipt};
@@ -106,7 +106,7 @@ impl<T: Transport> Inbox<T> {
 
 /// Handle of an unexpected message that is being buffered in an inbox.
 #[derive(Clone, Copy, Debug)]
-pub struct Kept {
+pub struct UnexpectedHandle {
     pub(crate) inbox: InboxKey,
     pub(crate) tagged: bool,
     pub(crate) id: MessageId,
@@ -158,7 +158,7 @@ pub enum Course<T: Transport> {
     /// Memory, which may be too small.
     Place(Box<Placing<T>>),
     /// The inbox.
-    Keep(Kept),
+    Keep(UnexpectedHandle),
     /// None: the message is discarded.
     Discard,
     /// There is no rest.
@@ -168,7 +168,7 @@ pub enum Course<T: Transport> {
 /// A message that is being written to its destination.
 pub struct Placing<T: Transport> {
     /// The destination.
-    pub place: Place,
+    pub place: PayloadBuffer,
     /// Bytes of the message that have arrived, including those that did not fit.
     pub done: usize,
     /// What follows when it is complete.
@@ -182,7 +182,7 @@ impl<T: Transport> Placing<T> {
     /// The message of a posted receive.
     pub fn receive(memory: AppIov, receipt: Receipt<T::Ack>) -> Self {
         Placing {
-            place: Place::App(memory),
+            place: PayloadBuffer::App(memory),
             done: 0,
             then: Then::Receive(receipt),
             persists: false,
@@ -192,7 +192,7 @@ impl<T: Transport> Placing<T> {
     /// The result of a read or of an atomic operation.
     pub fn read(memory: AppIov, ticket: Ticket) -> Self {
         Placing {
-            place: Place::App(memory),
+            place: PayloadBuffer::App(memory),
             done: 0,
             then: Then::Read(ticket),
             persists: false,
@@ -202,7 +202,7 @@ impl<T: Transport> Placing<T> {
     /// A peer's write to registered memory.
     pub fn remote_write(grants: Grants, data: Option<u64>, ack: T::Ack) -> Self {
         Placing {
-            place: Place::Registered(grants),
+            place: PayloadBuffer::Registered(grants),
             done: 0,
             then: Then::RemoteWrite { data, ack },
             persists: false,

@@ -17,7 +17,7 @@ use crate::admission::{Admission, Ceilings};
 use crate::budget::{Account, Budget};
 use crate::endpoints::Endpoints;
 use crate::endpoints::arriving::Arrival;
-use crate::endpoints::inbox::{Action, Body, Kept, Transport, Unexpected};
+use crate::endpoints::inbox::{Action, Body, Transport, Unexpected, UnexpectedHandle};
 use crate::operation::EpKey;
 use crate::spare::Spare;
 
@@ -102,7 +102,7 @@ pub(crate) struct KeptOf {
 /// A link that is held back, and the message for which it is.
 pub(crate) struct HeldBack<T: Transport> {
     pub wish: Wish<T::Link>,
-    pub kept: Kept,
+    pub kept: UnexpectedHandle,
 }
 
 /// The facts that decide whether a message is kept.
@@ -416,7 +416,7 @@ impl<T: Transport> Endpoints<T> {
     }
 
     /// Holds a link back with a message for which there is no room.
-    pub(crate) fn hold_back(&mut self, wish: Wish<T::Link>, kept: Kept) {
+    pub(crate) fn hold_back(&mut self, wish: Wish<T::Link>, kept: UnexpectedHandle) {
         let ceilings = self.kept.ceilings(&wish);
         let waits = HeldBack { wish, kept };
         self.kept.held_back.insert(wish.link, waits, ceilings);

@@ -1,9 +1,9 @@
 //! The target side of one-sided operations (fi_rma(3), fi_atomic(3)), and the destinations of
 //! messages.
 //!
-//! A peer names memory by a list of keys and addresses. [`Target::resolve`] checks whether the peer
+//! A peer names memory by a list of keys and addresses. [`RmaTarget::resolve`] checks whether the peer
 //! may access it. Then the provider moves the bytes, in one step or as they arrive, and reports the
-//! end ([`Target::was_written`], [`Target::was_read`]). [`Target::atomic`] performs a whole atomic
+//! end ([`RmaTarget::was_written`], [`RmaTarget::was_read`]). [`RmaTarget::atomic`] performs a whole atomic
 //! operation, and [`own`] does so for peers in the same process. None of this allocates, except
 //! that an atomic operation may grow the buffer for its result.
 //!
@@ -25,8 +25,8 @@ use crate::operation::EpKey;
 use crate::reports::Reports;
 
 /// The registered memory of a domain, as the peers of one lane or endpoint access it.
-pub struct Target {
-    /// Finds the regions; the memory of a [`Place`] is reached through it.
+pub struct RmaTarget {
+    /// Finds the regions; the memory of a [`PayloadBuffer`] is reached through it.
     pub memory: Accessor,
     /// Scratch buffers for the operands and the results of [`own`] operations.
     operands: Vec<u8>,
@@ -64,7 +64,7 @@ impl<T: Transport> Endpoints<T> {
     /// due.
     pub fn placed(
         &mut self,
-        registered: &mut Option<Target>,
+        registered: &mut Option<RmaTarget>,
         ep: EpKey,
         src: u64,
         placing: Placing<T>,
@@ -72,7 +72,8 @@ impl<T: Transport> Endpoints<T> {
     ) -> T::Ack {
         if placing.persists
             && outcome.is_ok()
-            && let (Place::Registered(grants), Some(target)) = (&placing.place, &mut *registered)
+            && let (PayloadBuffer::Registered(grants), Some(target)) =
+                (&placing.place, &mut *registered)
         {
             grants.write_back(&mut target.memory);
         }
@@ -84,7 +85,7 @@ impl<T: Transport> Endpoints<T> {
             }
             Then::RemoteWrite { data, ack } => {
                 if outcome.is_ok()
-                    && let Place::Registered(grants) = &placing.place
+                    && let PayloadBuffer::Registered(grants) = &placing.place
                     && let (Some(target), Some(endpoint)) = (registered, self.get_mut(ep))
                 {
                     target.was_written(&endpoint.visited(src).1, grants, FI_RMA, data);
@@ -134,10 +135,10 @@ pub struct AtomicRequest<'a> {
     pub data: Option<u64>,
 }
 
-impl Target {
+impl RmaTarget {
     /// Creates the target for the memory that is registered in this table.
     pub fn new(table: &MrTable) -> Self {
-        Target {
+        RmaTarget {
             memory: table.accessor(),
             operands: Vec::new(),
             old: Vec::new(),
@@ -304,22 +305,22 @@ impl Target {
 
 /// The destination of a message: a buffer of an operation, or memory that the application has
 /// registered for peers.
-pub enum Place {
+pub enum PayloadBuffer {
     /// The buffer of an outstanding operation.
     App(AppIov),
     /// Registered memory; the parts follow one another.
     Registered(Grants),
 }
 
-impl Place {
+impl PayloadBuffer {
     /// Copies bytes to the offset `at` of the destination, as far as they fit.
     #[inline]
-    pub fn write_at(&self, registered: &mut Option<Target>, at: usize, bytes: &[u8]) {
+    pub fn write_at(&self, registered: &mut Option<RmaTarget>, at: usize, bytes: &[u8]) {
         match self {
-            Place::App(memory) => {
+            PayloadBuffer::App(memory) => {
                 memory.write_at(at, bytes);
             }
-            Place::Registered(grants) => {
+            PayloadBuffer::Registered(grants) => {
                 if let Some(target) = registered {
                     grants.write_at(&mut target.memory, at, bytes);
                 }
@@ -330,8 +331,8 @@ impl Place {
     /// The application's buffer; empty for registered memory.
     pub fn memory(&self) -> AppIov {
         match self {
-            Place::App(memory) => *memory,
-            Place::Registered(_) => AppIov::EMPTY,
+            PayloadBuffer::App(memory) => *memory,
+            PayloadBuffer::Registered(_) => AppIov::EMPTY,
         }
     }
 
@@ -340,18 +341,18 @@ impl Place {
     /// has or would have.
     pub fn part(
         &self,
-        registered: &mut Option<Target>,
+        registered: &mut Option<RmaTarget>,
         at: usize,
         len: usize,
         work: impl FnOnce(&Iov<'_>),
     ) -> usize {
         match self {
-            Place::App(memory) => {
+            PayloadBuffer::App(memory) => {
                 let part = memory.slice(at, len);
                 work(&part);
                 part.len()
             }
-            Place::Registered(grants) => match registered {
+            PayloadBuffer::Registered(grants) => match registered {
                 Some(target) => grants.part(&mut target.memory, at, len, work).0,
                 None => 0,
             },

@@ -13,23 +13,23 @@ use crate::lane::Core;
 use crate::operation::EpKey;
 use crate::operation::{Op, Ticket};
 use crate::peers::{
-    AddressVector, ConnectStep, Deferred, Destination, Ended, Failure, GivenUp, PeerKey, Peers,
-    Target,
+    AddressVector, ConnectStep, ConnectTarget, Deferred, Destination, Ended, Failure, GivenUp,
+    PeerKey, Peers,
 };
 
 /// An operation that waits for its link, with its ticket.
-pub type Waiting = (Deferred, Ticket);
+pub type DeferredOp = (Deferred, Ticket);
 
 /// A core's key of a link.
 type Link<C> = <<C as Core>::Transport as Transport>::Link;
 
 /// The peers of an endpoint of a core.
-pub type PeersOf<C> = Peers<Link<C>, <C as Reaching>::Vector, Waiting>;
+pub type PeersOf<C> = Peers<Link<C>, <C as Reaching>::Vector, DeferredOp>;
 
 /// The address type of a core's peers.
 type Address<C> = <<C as Reaching>::Vector as AddressVector>::Address;
 
-impl<L: Copy + Eq, V: AddressVector> Peers<L, V, Waiting> {
+impl<L: Copy + Eq, V: AddressVector> Peers<L, V, DeferredOp> {
     /// Gives up the operations that wait for links, without completions.
     pub fn abandon(mut self) {
         self.drain().for_each(|(_, ticket)| ticket.abandon());
@@ -54,7 +54,7 @@ pub trait Reaching: Core {
         &mut self,
         ep: EpKey,
         peer: PeerKey,
-        target: &Target<Address<Self>>,
+        target: &ConnectTarget<Address<Self>>,
     ) -> Result<Link<Self>>;
 
     /// Classifies the error of [`Reaching::ask`] for the operations that wait.
@@ -115,7 +115,7 @@ pub trait Reaching: Core {
 
     /// Gives up all operations of an endpoint that wait for links, without a word.
     fn give_up_waiting(&mut self, ep: EpKey) {
-        let waiting: Vec<Waiting> = match self.peers(ep) {
+        let waiting: Vec<DeferredOp> = match self.peers(ep) {
             Some(peers) => peers.drain().collect(),
             None => Vec::new(),
         };
@@ -266,7 +266,7 @@ fn follow_end<C: Reaching>(
     ep: EpKey,
     peer: PeerKey,
     error: Errno,
-    ended: Ended<Address<C>, Waiting>,
+    ended: Ended<Address<C>, DeferredOp>,
 ) {
     core.follow_av(ep);
     match ended {
@@ -283,7 +283,7 @@ fn follow_end<C: Reaching>(
 }
 
 /// Fails the waiting operations after the last attempt to connect.
-fn give_up<C: Reaching>(core: &mut C, ep: EpKey, given_up: GivenUp<Address<C>, Waiting>) {
+fn give_up<C: Reaching>(core: &mut C, ep: EpKey, given_up: GivenUp<Address<C>, DeferredOp>) {
     let error = given_up.error;
     log::warn!(
         target: C::LOG_TARGET,

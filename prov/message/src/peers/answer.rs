@@ -30,7 +30,7 @@ pub enum ConnectStep {
 
 /// The target of an attempt.
 #[derive(Clone, Copy, Debug)]
-pub struct Target<A> {
+pub struct ConnectTarget<A> {
     /// The peer's address.
     pub addr: A,
     /// The source of its messages.

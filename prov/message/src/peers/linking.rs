@@ -7,7 +7,7 @@ use prov_base::errno::{Errno, Result};
 use super::address_vector::AddressVector;
 use super::answer::{ConnectStep, Ended, GivenUp};
 use super::attempt::{Attempt, Failure, Stage};
-use super::peer::{Asked, Link, Reach, Standing};
+use super::peer::{Asked, LinkState, Reach, Standing};
 use super::{PeerKey, Peers};
 
 impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
@@ -16,10 +16,10 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         let patience = self.patience;
         let peer = self.table.get_mut(key).ok_or(Errno::EINVAL)?;
         match (&peer.link, peer.reach) {
-            (Link::Open(_) | Link::Attempted(_), _) => Ok(ConnectStep::Wait),
-            (Link::None, Reach::PeerOnly) => Err(Errno::EFIREWALLADDR),
-            (Link::None, Reach::Both) => {
-                peer.link = Link::Attempted(Box::new(Attempt::begin(&patience, now)));
+            (LinkState::Open(_) | LinkState::Attempted(_), _) => Ok(ConnectStep::Wait),
+            (LinkState::None, Reach::PeerOnly) => Err(Errno::EFIREWALLADDR),
+            (LinkState::None, Reach::Both) => {
+                peer.link = LinkState::Attempted(Box::new(Attempt::begin(&patience, now)));
                 Ok(ConnectStep::Start(key))
             }
         }
@@ -27,8 +27,8 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
 
     pub(super) fn stage(&mut self, key: PeerKey) -> Option<&mut Stage<L>> {
         match &mut self.table.get_mut(key)?.link {
-            Link::Attempted(attempt) => Some(&mut attempt.stage),
-            Link::None | Link::Open(_) => None,
+            LinkState::Attempted(attempt) => Some(&mut attempt.stage),
+            LinkState::None | LinkState::Open(_) => None,
         }
     }
 
@@ -44,12 +44,12 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         };
         let is_wanted = peer.is_wanted();
         if is_wanted
-            && let Link::Attempted(attempt) = &mut peer.link
+            && let LinkState::Attempted(attempt) = &mut peer.link
             && let Some(at) = attempt.fail(failure, &patience, now)
         {
             return Ended::Again(at);
         }
-        peer.link = Link::None;
+        peer.link = LinkState::None;
         if is_wanted && let Some(given_up) = self.give_up(key, failure.error(), now) {
             return Ended::GivenUp(given_up);
         }
@@ -87,7 +87,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
             return Ended::Quietly;
         };
         let source = peer.known_source();
-        peer.link = Link::None;
+        peer.link = LinkState::None;
         let mut again = None;
         if !peer.waiting.is_empty() {
             if peer.reach == Reach::PeerOnly {
@@ -97,7 +97,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
             // A pause keeps a link that ends as soon as it is open from being established in a
             // loop.
             let (attempt, at) = Attempt::begin_later(&patience, now);
-            peer.link = Link::Attempted(Box::new(attempt));
+            peer.link = LinkState::Attempted(Box::new(attempt));
             again = Some(at);
         }
         self.forget_idle(key);

@@ -13,7 +13,7 @@ pub(super) struct Peer<L, A, W> {
     pub addr: A,
     /// Its number in the address vector, or [`UNKNOWN_SOURCE`].
     pub source: u64,
-    pub link: Link<L>,
+    pub link: LinkState<L>,
     /// The requests that wait for the link, oldest first. Nonempty only while there is no open
     /// link, or while the provider takes them out.
     pub waiting: VecDeque<W>,
@@ -23,7 +23,7 @@ pub(super) struct Peer<L, A, W> {
 }
 
 /// The link to a peer. At most one is established or open at a time.
-pub(super) enum Link<L> {
+pub(super) enum LinkState<L> {
     /// There is none, and none is being established.
     None,
     /// It is being established.
@@ -67,7 +67,7 @@ impl<L: Copy + Eq, A, W> Peer<L, A, W> {
         Peer {
             addr,
             source,
-            link: Link::None,
+            link: LinkState::None,
             waiting: VecDeque::new(),
             asked: Asked::No,
             standing: Standing::Good,
@@ -82,7 +82,9 @@ impl<L: Copy + Eq, A, W> Peer<L, A, W> {
 
     /// Returns whether the peer can be forgotten without any loss.
     pub fn is_idle_stranger(&self) -> bool {
-        self.source == UNKNOWN_SOURCE && matches!(self.link, Link::None) && self.waiting.is_empty()
+        self.source == UNKNOWN_SOURCE
+            && matches!(self.link, LinkState::None)
+            && self.waiting.is_empty()
     }
 
     pub fn is_lost(&self) -> bool {
@@ -95,13 +97,13 @@ impl<L: Copy + Eq, A, W> Peer<L, A, W> {
     }
 }
 
-impl<L: Copy + Eq> Link<L> {
+impl<L: Copy + Eq> LinkState<L> {
     /// Returns the link's key, open or not.
     pub fn name(&self) -> Option<L> {
         match self {
-            Link::None => None,
-            Link::Open(link) => Some(*link),
-            Link::Attempted(attempt) => match attempt.stage {
+            LinkState::None => None,
+            LinkState::Open(link) => Some(*link),
+            LinkState::Attempted(attempt) => match attempt.stage {
                 Stage::UnderWay { link, .. } => link,
                 Stage::Pausing(_) => None,
             },
@@ -109,6 +111,6 @@ impl<L: Copy + Eq> Link<L> {
     }
 
     pub fn is_open(&self, link: L) -> bool {
-        matches!(self, Link::Open(open) if *open == link)
+        matches!(self, LinkState::Open(open) if *open == link)
     }
 }

@@ -5,7 +5,7 @@ use prov_base::errno::Errno;
 use prov_message::Core;
 use prov_util::cq::{Completion, ErrorCompletion};
 
-use crate::model::{Given, LinkKey, Number, Place, ReceiveId};
+use crate::model::{Given, LinkKey, MessageState, Number, ReceiveId};
 use crate::provider::{Incoming, LOST};
 use crate::step::Wanted;
 use crate::world::{EPS, SHARED, SHARED_POSTER, World};
@@ -36,11 +36,11 @@ impl World {
             assert!(!link.is_throttled || kept > own.model.share(key, false, 0) / 4);
             match link.incoming {
                 Some(Incoming::Keep(number, ..)) => {
-                    assert_eq!(own.model.messages[number].place, Place::Arriving);
+                    assert_eq!(own.model.messages[number].place, MessageState::Arriving);
                 }
                 Some(Incoming::Discard(number, 0)) if link.is_held_back => {
                     let message = &own.model.messages[number];
-                    assert_eq!(message.place, Place::HeldBack);
+                    assert_eq!(message.place, MessageState::HeldBack);
                     assert!(!own.model.has_room(key, message.len, link.announces, 0));
                 }
                 _ => assert!(!link.is_held_back),
@@ -97,7 +97,7 @@ impl World {
         let flags = flags | message.data.map_or(0, |_| FI_REMOTE_CQ_DATA);
         assert_eq!(completion.flags & !FI_MULTI_RECV, flags);
         self.holds(id, number, given);
-        self.own.model.messages[number].place = Place::Received;
+        self.own.model.messages[number].place = MessageState::Received;
     }
 
     fn failed(&mut self, at: usize, error: &ErrorCompletion) {
@@ -115,11 +115,11 @@ impl World {
                     (given.room, message.len - given.room)
                 );
                 self.holds(id, number, given);
-                self.own.model.messages[number].place = Place::Received;
+                self.own.model.messages[number].place = MessageState::Received;
             }
             LOST => {
                 let (_, number, _) = self.end_of(at, completion, End::Lost);
-                self.own.model.messages[number].place = Place::Dropped;
+                self.own.model.messages[number].place = MessageState::Dropped;
             }
             other => {
                 assert_eq!(other, Errno::ECANCELED);
@@ -154,7 +154,7 @@ impl World {
         let id = self.receive_of(completion);
         let (model, links) = (&mut self.own.model, &self.own.links);
         let place_of = |number: Number| match model.messages[number].place {
-            Place::Given(given) => given,
+            MessageState::Given(given) => given,
             other => panic!("message {number} is {other:?}"),
         };
         let receive = &model.receives[id];
@@ -205,7 +205,7 @@ impl World {
             for (number, message) in self.own.model.messages.iter().enumerate() {
                 let place = message.place;
                 assert!(
-                    matches!(place, Place::Received | Place::Dropped),
+                    matches!(place, MessageState::Received | MessageState::Dropped),
                     "{number}: {place:?}"
                 );
                 if self.own.links.contains_key(message.link) {

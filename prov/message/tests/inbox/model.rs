@@ -26,13 +26,13 @@ pub struct Message {
     /// 0: the sender asks for no acknowledgement; 1: for one when the message is kept; 2: for one
     /// when it is received.
     pub ack: u32,
-    pub place: Place,
+    pub place: MessageState,
     /// How often the sender was acknowledged.
     pub acknowledged: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Place {
+pub enum MessageState {
     /// It has not begun to arrive.
     Sent,
     /// It waits, and is complete.
@@ -65,7 +65,7 @@ impl Message {
 
     pub fn cost(&self) -> usize {
         match self.place {
-            Place::Complete | Place::Arriving => self.len + KEEPING_COST,
+            MessageState::Complete | MessageState::Arriving => self.len + KEEPING_COST,
             _ => 0,
         }
     }
@@ -188,7 +188,7 @@ impl Model {
         if !receive.open {
             self.queue(inbox, tagged).posted.remove(at);
         }
-        self.messages[number].place = Place::Given(given);
+        self.messages[number].place = MessageState::Given(given);
         true
     }
 
@@ -257,7 +257,7 @@ impl Model {
             let message = &mut messages[number];
             let gone = gone(message);
             if gone {
-                message.place = Place::Dropped;
+                message.place = MessageState::Dropped;
             }
             !gone
         };

@@ -7,15 +7,15 @@ use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
 use prov_message::lane::NoErrand;
 use prov_message::{
-    Action, Arrival, Core, Course, Endpoints, EpKey, Expected, Fetch, InboxKey, Kept, Placing,
-    Receipt, Then, Transport, Unmatched, Waiting,
+    Action, Arrival, Core, Course, Endpoints, EpKey, Expected, Fetch, Idling, InboxKey, Placing,
+    Receipt, Then, Transport, UnexpectedHandle, Unmatched,
 };
 use prov_util::cq::Cq;
 use prov_util::ffi::Use;
 use prov_util::request::Transmit;
 use slotmap::SlotMap;
 
-use crate::model::{Given, LinkKey, Model, Number, Place};
+use crate::model::{Given, LinkKey, MessageState, Model, Number};
 use crate::step::Way;
 
 pub enum Fake {}
@@ -55,7 +55,7 @@ pub struct Link {
 
 /// The message that is arriving.
 pub enum Incoming {
-    Keep(Number, Kept, usize),
+    Keep(Number, UnexpectedHandle, usize),
     Place(Number, Box<Placing<Fake>>),
     Discard(Number, usize),
 }
@@ -105,8 +105,8 @@ impl Core for Provider {
         self.acting = false;
     }
 
-    fn progress(&mut self) -> Waiting {
-        Waiting::No
+    fn progress(&mut self) -> Idling {
+        Idling::No
     }
 
     fn prepare_wait(&mut self, _sleeper: prov_message::Sleeper) -> bool {
@@ -169,7 +169,7 @@ impl Provider {
                 assert!(self.links.contains_key(key));
                 let message = &self.model.messages[number];
                 assert_eq!((message.link, message.len), (key, len));
-                assert_eq!(message.place, Place::Dropped);
+                assert_eq!(message.place, MessageState::Dropped);
                 if ack != (0, 0) {
                     self.acknowledge(key, ack);
                 }
@@ -201,19 +201,19 @@ impl Provider {
             Course::Keep(kept) => {
                 // There is room for it, even if a receive is about to take it.
                 assert!(len > 0);
-                if message.place == Place::HeldBack {
-                    message.place = Place::Arriving;
+                if message.place == MessageState::HeldBack {
+                    message.place = MessageState::Arriving;
                 }
                 Some(Incoming::Keep(number, kept, 0))
             }
             Course::Discard => {
-                assert_eq!(message.place, Place::Dropped);
+                assert_eq!(message.place, MessageState::Dropped);
                 Some(Incoming::Discard(number, done))
             }
             Course::Done => {
                 assert_eq!(len, 0);
-                if message.place == Place::HeldBack {
-                    message.place = Place::Complete;
+                if message.place == MessageState::HeldBack {
+                    message.place = MessageState::Complete;
                 }
                 None
             }
@@ -230,7 +230,7 @@ impl Provider {
 
     fn check_receipt(&self, number: Number, receipt: &Receipt<(Number, u32)>, memory: &AppIov) {
         let message = &self.model.messages[number];
-        let Place::Given(Given {
+        let MessageState::Given(Given {
             receive,
             offset,
             room,
@@ -286,7 +286,7 @@ impl Provider {
             Some(Sent::Data(number, fetch)) => {
                 let placing = Placing {
                     persists: false,
-                    place: prov_message::Place::App(fetch.memory),
+                    place: prov_message::PayloadBuffer::App(fetch.memory),
                     done: 0,
                     then: Then::Receive(fetch.receipt),
                 };
@@ -335,7 +335,7 @@ impl Provider {
         if way == Way::Announced {
             assert!(self.endpoints.announced(&arrival, number));
             if !given {
-                self.model.messages[number].place = Place::Announced;
+                self.model.messages[number].place = MessageState::Announced;
             }
             return self.follow_up();
         }
@@ -345,7 +345,7 @@ impl Provider {
                 self.check_receipt(number, &receipt, &memory);
                 let placing = Placing {
                     persists: false,
-                    place: prov_message::Place::App(memory),
+                    place: prov_message::PayloadBuffer::App(memory),
                     done: 0,
                     then: Then::Receive(receipt),
                 };
@@ -370,16 +370,16 @@ impl Provider {
         match unmatched {
             Unmatched::Keep(kept) => {
                 assert!(fits && arrival.len > 0);
-                message.place = Place::Arriving;
+                message.place = MessageState::Arriving;
                 link.incoming = Some(Incoming::Keep(number, kept, 0));
             }
             Unmatched::Complete => {
                 assert!(fits && arrival.len == 0);
-                message.place = Place::Complete;
+                message.place = MessageState::Complete;
             }
             Unmatched::HeldBack => {
                 assert!(!fits);
-                message.place = Place::HeldBack;
+                message.place = MessageState::HeldBack;
                 link.is_held_back = true;
                 link.incoming = Some(Incoming::Discard(number, 0));
             }
@@ -417,8 +417,8 @@ impl Provider {
         }
         match link.incoming.take() {
             Some(Incoming::Keep(_, kept, _)) => {
-                assert_eq!(message.place, Place::Arriving);
-                message.place = Place::Complete;
+                assert_eq!(message.place, MessageState::Arriving);
+                message.place = MessageState::Complete;
                 self.endpoints.kept(kept);
             }
             Some(Incoming::Place(_, placing)) => {
@@ -450,15 +450,16 @@ impl Provider {
         }
         for sent in link.sent {
             match sent {
-                Sent::Message(number) => self.model.messages[number].place = Place::Dropped,
+                Sent::Message(number) => self.model.messages[number].place = MessageState::Dropped,
                 Sent::Data(_, fetch) => lost.push((fetch.receipt, fetch.memory)),
             }
         }
         for (receipt, memory) in lost {
             self.endpoints.received(&receipt, &memory, Err(LOST));
         }
-        self.model
-            .drop_messages(|message| message.link == key && message.place != Place::Complete);
+        self.model.drop_messages(|message| {
+            message.link == key && message.place != MessageState::Complete
+        });
         let ep = &self.eps[link.ep];
         self.endpoints.link_ended(ep.key, key, LOST);
     }

@@ -11,7 +11,7 @@ use prov_util::mr::Job;
 use prov_util::request::{Receive as Request, Select};
 use slotmap::SlotMap;
 
-use crate::model::{Given, LinkKey, Message, Model, Number, Place, Receive, ReceiveId};
+use crate::model::{Given, LinkKey, Message, MessageState, Model, Number, Receive, ReceiveId};
 use crate::provider::{Ep, Link, Provider, Sent};
 use crate::step::{Setting, Step, Wanted, Way};
 
@@ -138,7 +138,7 @@ impl World {
                     len,
                     data: data.then_some(number as u64 + 1),
                     ack,
-                    place: Place::Sent,
+                    place: MessageState::Sent,
                     acknowledged: 0,
                 });
                 link.sent.push_back(Sent::Message(number));
@@ -306,7 +306,7 @@ impl World {
             if flags == FI_CLAIM {
                 queue.claimed.push((look, number));
             } else {
-                self.own.model.messages[number].place = Place::Dropped;
+                self.own.model.messages[number].place = MessageState::Dropped;
             }
         }
         self.claims.push(look);
@@ -360,13 +360,13 @@ impl World {
             receive.given.push(number);
             request.buffers = lend(&mut receive.buffer);
             model.receives.push(receive);
-            model.messages[number].place = Place::Given(Given {
+            model.messages[number].place = MessageState::Given(Given {
                 receive: id,
                 offset: 0,
                 room: len,
             });
         } else {
-            model.messages[number].place = Place::Dropped;
+            model.messages[number].place = MessageState::Dropped;
             self.seen = Some((look, Some(number)));
         }
         assert_eq!(self.own.post_receive(poster, &request), Ok(()));

@@ -3,7 +3,8 @@
 use prov_base::warn_again;
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{
-    Core as _, Course, Expected, Notice, Place, Placing, Reaching as _, Taken, Then, Unmatched,
+    Core as _, Course, Expected, Notice, PayloadBuffer, Placing, Reaching as _, Taken, Then,
+    Unmatched,
 };
 use prov_util::below::{Refused, Slot};
 
@@ -430,7 +431,7 @@ fn put(endpoints: &mut link::Endpoints, course: &mut link::Course, bytes: &[u8],
     match course {
         Course::Place(placing) => {
             // Only buffers of receives occur here, never registered memory.
-            if let Place::App(memory) = &placing.place {
+            if let PayloadBuffer::App(memory) = &placing.place {
                 memory.write_at(placing.done, bytes);
             }
             placing.done += bytes.len();

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use prov_base::errno::{Errno, Result};
 use prov_base::{sockaddr, warn_again};
-use prov_message::peers::{Target, UNKNOWN_SOURCE};
+use prov_message::peers::{ConnectTarget, UNKNOWN_SOURCE};
 use prov_message::reaching::PeersOf;
 use prov_message::strangers::Hosting as _;
 use prov_message::{Core as _, Linked as _, Reaching};
@@ -40,7 +40,12 @@ impl Reaching for Core {
         self.rdm(ep).map(|rdm| &mut rdm.peers)
     }
 
-    fn ask(&mut self, ep: EpKey, peer: PeerKey, target: &Target<SocketAddr>) -> Result<LinkKey> {
+    fn ask(
+        &mut self,
+        ep: EpKey,
+        peer: PeerKey,
+        target: &ConnectTarget<SocketAddr>,
+    ) -> Result<LinkKey> {
         let addr = target.addr;
         let key = self
             .ask_at(ep, peer, addr, target.source)

@@ -1,7 +1,7 @@
 //! The peers of an endpoint.
 
 use prov_message::peers::{Patience, Peers};
-use prov_message::reaching::Waiting;
+use prov_message::reaching::DeferredOp;
 use prov_util::av::Av;
 use prov_util::ffi::Use;
 
@@ -10,7 +10,7 @@ use crate::params::Params;
 
 /// See the [module](self) description.
 pub struct Rdm {
-    pub peers: Peers<LinkKey, Use<Av>, Waiting>,
+    pub peers: Peers<LinkKey, Use<Av>, DeferredOp>,
 }
 
 impl Rdm {

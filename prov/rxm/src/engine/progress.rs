@@ -6,7 +6,7 @@ use prov_base::errno::Errno;
 use prov_base::poller::Event;
 use prov_base::warn_again;
 use prov_message::strangers::Hosting as _;
-use prov_message::{Core as _, Reaching as _, Waiting, Wakeups, Woken};
+use prov_message::{Core as _, Idling, Reaching as _, Wakeups, Woken};
 use prov_util::below::{Completion, Slot, Wiring};
 
 use fabric_abi::{FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE};
@@ -22,7 +22,7 @@ const VAIN: u32 = 64;
 
 impl Core {
     #[inline(always)]
-    pub(super) fn do_what_is_ready(&mut self) -> Waiting {
+    pub(super) fn do_what_is_ready(&mut self) -> Idling {
         let any = self.take_in();
         if !self.busy.is_empty() {
             self.send_queued();
@@ -32,7 +32,7 @@ impl Core {
             self.idle_turns = 0;
             self.until_clock = self.until_clock.saturating_sub(1);
             if self.connecting == 0 && self.until_clock != 0 {
-                return Waiting::No;
+                return Idling::No;
             }
         } else {
             self.until_clock = self.until_clock.min(VAIN).saturating_sub(1);
@@ -43,7 +43,7 @@ impl Core {
         }
         self.look_at_connections();
         match any {
-            true => Waiting::No,
+            true => Idling::No,
             false => self.signals.in_vain(self.idle_turns),
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Weak;
 use crate::rendezvous::Door;
 use prov_message::Names;
 use prov_message::peers::{AddressVector, Patience, Peers};
-use prov_message::reaching::Waiting;
+use prov_message::reaching::DeferredOp;
 use prov_util::av::{Av, Observer};
 use prov_util::ffi::Use;
 
@@ -24,7 +24,7 @@ pub struct Rdm {
     pub door: Option<Door>,
     /// Peers that have connected there and not requested a link, oldest first.
     pub entered: VecDeque<LinkKey>,
-    pub peers: Peers<LinkKey, Vector, Waiting>,
+    pub peers: Peers<LinkKey, Vector, DeferredOp>,
 }
 
 impl Rdm {

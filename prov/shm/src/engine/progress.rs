@@ -13,14 +13,14 @@ use prov_base::poller::Event;
 use prov_local::channel::Channel;
 use prov_local::copies::Copies as _;
 use prov_local::rota::{Rota, Rounds};
-use prov_message::{Reaching as _, Sleeper, Waiting, Wakeups, Woken};
+use prov_message::{Idling, Reaching as _, Sleeper, Wakeups, Woken};
 
 use super::Core;
 use super::keys::{Due, LinkKey, Source};
 
 impl Core {
     #[inline(always)]
-    pub(super) fn do_what_is_ready(&mut self) -> Waiting {
+    pub(super) fn do_what_is_ready(&mut self) -> Idling {
         let mut any = self.take_in_some();
         if !self.busy.is_empty() {
             any |= self.send_more();
@@ -31,7 +31,7 @@ impl Core {
                 self.ask_poller();
             }
             self.idle_calls = 0;
-            return Waiting::No;
+            return Idling::No;
         }
         if self.open.turn_ends(false) {
             self.ask_poller();

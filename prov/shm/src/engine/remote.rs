@@ -10,7 +10,7 @@ use prov_local::channel::{Head, MODERATE, Record};
 use prov_local::copies::Copies as _;
 use prov_local::onesided::window::Outcome;
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
-use prov_message::{AtomicRequest, Op, Reaching as _, Refusal, Target, Visitor};
+use prov_message::{AtomicRequest, Op, Reaching as _, Refusal, RmaTarget, Visitor};
 use prov_util::request::{Access, Atomic, RemoteAccess};
 
 use super::Core;
@@ -312,7 +312,7 @@ impl Core {
     }
 
     /// The memory of this process as a link's peer finds it.
-    fn visited(&mut self, key: LinkKey) -> Option<(&mut Target, Visitor<'_>, &Link)> {
+    fn visited(&mut self, key: LinkKey) -> Option<(&mut RmaTarget, Visitor<'_>, &Link)> {
         let link = self.links.get(key)?;
         let (_, visitor) = self.endpoints.get_mut(link.ep)?.visited(link.src);
         Some((self.target.as_mut()?, visitor, link))

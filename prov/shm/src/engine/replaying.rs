@@ -291,7 +291,7 @@ impl Core {
 /// Copies bytes from an offset on, as many as `to` has.
 pub fn copy_part(
     bytes: &Bytes,
-    target: &mut Option<prov_message::Target>,
+    target: &mut Option<prov_message::RmaTarget>,
     offset: usize,
     to: &Iov<'_>,
 ) {

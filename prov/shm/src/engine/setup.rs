@@ -17,7 +17,7 @@ use prov_local::onesided::table::RegionTable;
 use prov_local::onesided::window::Window;
 use prov_local::process::OtherProcess;
 use prov_message::Reaching;
-use prov_message::peers::{Failure, Target};
+use prov_message::peers::{ConnectTarget, Failure};
 use prov_message::reaching::PeersOf;
 
 use super::endpoint::{Rdm, Vector};
@@ -159,7 +159,7 @@ impl Reaching for Core {
         self.rdm(ep).map(|rdm| &mut rdm.peers)
     }
 
-    fn ask(&mut self, ep: EpKey, peer: PeerKey, target: &Target<String>) -> Result<LinkKey> {
+    fn ask(&mut self, ep: EpKey, peer: PeerKey, target: &ConnectTarget<String>) -> Result<LinkKey> {
         let own = self.rdm(ep).ok_or(Errno::EOPBADSTATE)?.name.clone();
         let mut link = new_link(ep, &own, &target.addr, self.regions.as_ref())?;
         (link.peer, link.src) = (Some(peer), target.source);

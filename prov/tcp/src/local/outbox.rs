@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use prov_base::buffer::{AppIov, Iov, Outgoing};
 use prov_base::errno::{Errno, Result};
 use prov_base::socket::tcp::CALL_LIMIT;
-use prov_message::{Target, Ticket};
+use prov_message::{RmaTarget, Ticket};
 use prov_util::mr::Grant;
 
 use crate::local::path::Path;
@@ -180,7 +180,7 @@ impl Outbox {
     )]
     pub fn flush(
         &mut self,
-        registered: &mut Option<Target>,
+        registered: &mut Option<RmaTarget>,
         mut path: Path<'_>,
         zerocopy: usize,
         lent: &mut Lent,

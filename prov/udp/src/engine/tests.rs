@@ -361,7 +361,7 @@ fn datagrams_wait_in_the_socket_for_a_receive() {
     let (mut a, mut b) = pair("127.0.0.1");
     a.send(&mut [1], 0, 1).unwrap();
     for _ in 0..10 {
-        assert_eq!(b.core.progress(), Waiting::No);
+        assert_eq!(b.core.progress(), Idling::No);
     }
     assert!(b.core.port(b.ep).unwrap().arrivals.is_empty());
     let mut room = [0; 8];

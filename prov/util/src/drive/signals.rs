@@ -46,13 +46,13 @@ const LONGEST_STAY: u64 = 100_000;
 
 /// Whether a lane is waiting, as determined from its unsuccessful polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waiting {
+pub enum Idling {
     /// It has not polled in vain for long.
     No,
     /// It has polled long enough to read the clock, for the first time.
     Begins,
     /// It is still waiting.
-    GoesOn,
+    Continues,
 }
 
 /// The time of the last event for any queue of this process, with the precision that waiting lanes
@@ -209,19 +209,19 @@ impl Signals {
 
     /// Classifies this many unsuccessful polls in a row.
     #[inline(always)]
-    pub fn in_vain(&self, calls: u32) -> Waiting {
+    pub fn in_vain(&self, calls: u32) -> Idling {
         let patience = self.patience();
         match calls.is_multiple_of(patience) {
-            false => Waiting::No,
-            true if calls == patience => Waiting::Begins,
-            true => Waiting::GoesOn,
+            false => Idling::No,
+            true if calls == patience => Idling::Begins,
+            true => Idling::Continues,
         }
     }
 
     /// Yields the processor to other processes, if it is time to.
     #[cold]
     #[inline(never)]
-    pub fn wait(&self, waiting: Waiting) {
+    pub fn wait(&self, waiting: Idling) {
         let now = nanoseconds();
         if !self.may_yield(waiting, now, NEWS.look(self.address(), now)) {
             return;
@@ -236,8 +236,8 @@ impl Signals {
 
     /// Returns whether to yield now, where `news` is the time of the last event for any queue of
     /// the process, and whether another lane than this one has had one since the last look.
-    fn may_yield(&self, waiting: Waiting, now: u64, (news, others): (u64, bool)) -> bool {
-        if waiting == Waiting::Begins {
+    fn may_yield(&self, waiting: Idling, now: u64, (news, others): (u64, bool)) -> bool {
+        if waiting == Idling::Begins {
             self.since.store(now, Ordering::Relaxed);
         }
         let since = self.since.load(Ordering::Relaxed);
@@ -358,9 +358,9 @@ mod tests {
         signals.yielded(3 * MILLISECONDS);
         let stay = 3 * MILLISECONDS / STAY;
         for start in [5 * MILLISECONDS, 9 * MILLISECONDS] {
-            assert!(!yields(Waiting::Begins, start));
-            assert!(!yields(Waiting::GoesOn, start + stay - 1));
-            assert!(yields(Waiting::GoesOn, start + stay));
+            assert!(!yields(Idling::Begins, start));
+            assert!(!yields(Idling::Continues, start + stay - 1));
+            assert!(yields(Idling::Continues, start + stay));
         }
     }
 
@@ -369,15 +369,15 @@ mod tests {
         let signals = Signals::default();
         let start = 5 * MILLISECONDS;
         let yields = |waiting, now, news| signals.may_yield(waiting, now, (news, false));
-        assert!(!yields(Waiting::Begins, start, start - 1));
+        assert!(!yields(Idling::Begins, start, start - 1));
         let at = start + YIELD_AFTER;
-        assert!(!yields(Waiting::GoesOn, at - 1, start - 1));
-        assert!(yields(Waiting::GoesOn, at, start - 1));
+        assert!(!yields(Idling::Continues, at - 1, start - 1));
+        assert!(yields(Idling::Continues, at, start - 1));
         // Another queue has had an event in the meantime.
-        assert!(!yields(Waiting::GoesOn, at, start + 1));
+        assert!(!yields(Idling::Continues, at, start + 1));
         let others = start + YIELD_ALONE_AFTER;
-        assert!(!yields(Waiting::GoesOn, others - 1, others - 1));
-        assert!(yields(Waiting::GoesOn, others, others));
+        assert!(!yields(Idling::Continues, others - 1, others - 1));
+        assert!(yields(Idling::Continues, others, others));
     }
 
     #[test]
@@ -385,8 +385,8 @@ mod tests {
         let signals = Signals::default();
         let start = 5 * MILLISECONDS;
         signals.yielded(ALONE * 10);
-        assert!(signals.may_yield(Waiting::Begins, start, (start, false)));
-        assert!(!signals.may_yield(Waiting::Begins, start, (start, true)));
+        assert!(signals.may_yield(Idling::Begins, start, (start, false)));
+        assert!(!signals.may_yield(Idling::Begins, start, (start, true)));
     }
 
     #[test]
@@ -429,7 +429,7 @@ mod tests {
         let all = [PATIENT - 1, PATIENT, PATIENT + 1, 2 * PATIENT].map(waits);
         assert_eq!(
             all,
-            [Waiting::No, Waiting::Begins, Waiting::No, Waiting::GoesOn]
+            [Idling::No, Idling::Begins, Idling::No, Idling::Continues]
         );
     }
 

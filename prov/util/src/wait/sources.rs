@@ -18,14 +18,14 @@ use prov_base::sync::LockKind;
 pub struct Sources {
     /// The sources in `uses`. Read without a lock, since an engine may bind and unbind endpoints
     /// while it is driven.
-    list: Snapshot<Box<[Source]>>,
+    list: Snapshot<Box<[ProgressSource]>>,
     uses: Mutex<Vec<Use>>,
     /// The process that created it: a forked child does not drive inherited transports.
     process: Process,
 }
 
 #[derive(Clone)]
-struct Source {
+struct ProgressSource {
     progress: Arc<dyn Progress>,
     signals: Arc<Signals>,
     /// Whether threads sleep on its descriptor.
@@ -34,7 +34,7 @@ struct Source {
 
 /// A transport that was added.
 struct Use {
-    source: Source,
+    source: ProgressSource,
     /// The descriptor that `wait_fd` returned when it was added to the wait object.
     fd: Option<RawFd>,
     /// Number of times that it was added, at least 1.
@@ -45,7 +45,7 @@ impl Use {
     fn new(progress: Arc<dyn Progress>, fd: Option<RawFd>, is_watched: bool) -> Self {
         let signals = progress.signals();
         Use {
-            source: Source {
+            source: ProgressSource {
                 progress,
                 signals,
                 is_watched,

@@ -6,9 +6,9 @@ use prov_base::atomic_ops::Form;
 use prov_base::buffer::AppIov;
 use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess};
 
-use super::{AtomicRequest, Refusal, Target, Visitor};
+use super::{AtomicRequest, Refusal, RmaTarget, Visitor};
 
-impl Target {
+impl RmaTarget {
     /// Performs a read or a write.
     pub fn access(&mut self, visitor: &Visitor<'_>, access: &RemoteAccess) -> Result<(), Refusal> {
         let (local, list) = (&access.local, access.remote.pieces());

@@ -13,7 +13,7 @@ use prov_base::socket::peer_text;
 use prov_base::socket::silence::Watch;
 use prov_message::keys::{from_peer, to_peer};
 use prov_message::peers::UNKNOWN_SOURCE;
-use prov_message::{Burst, Target, Ticket};
+use prov_message::{Burst, RmaTarget, Ticket};
 use prov_util::endpoint::Side;
 use slotmap::SlotMap;
 
@@ -350,7 +350,7 @@ impl Connection {
     /// The socket's.
     pub fn send_queued(
         &mut self,
-        registered: &mut Option<Target>,
+        registered: &mut Option<RmaTarget>,
         zerocopy: usize,
     ) -> Result<bool, Errno> {
         let path = Path::of(&self.socket, &mut self.shortcut);

@@ -1,6 +1,6 @@
 //! The message that is being received on a connection.
 
-use prov_message::{Course, Kept};
+use prov_message::{Course, UnexpectedHandle};
 
 use crate::engine::link::messages::{Placing, Tcp};
 use crate::wire::header::Header;
@@ -14,7 +14,7 @@ pub enum Incoming {
     /// Its destination in memory, which may be too small.
     Place(Box<Placing>),
     /// Into the queue of unexpected messages.
-    Keep(Kept),
+    Keep(UnexpectedHandle),
     /// A buffer of the library; the message is processed when it is complete.
     Collect(Collecting),
     /// None: the message is dropped.

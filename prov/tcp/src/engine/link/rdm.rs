@@ -6,7 +6,7 @@ use std::sync::Weak;
 
 use prov_message::attributes::MOST_CONTEXTS;
 use prov_message::peers::{AddressVector, Patience, Peers};
-use prov_message::reaching::Waiting;
+use prov_message::reaching::DeferredOp;
 use prov_util::av::{Av, Observer};
 use prov_util::ffi::Use;
 
@@ -96,7 +96,7 @@ pub struct Rdm {
     /// Identifies this endpoint towards peers, see [`crate::wire::handshake::Message::instance`].
     pub instance: u64,
     /// Other endpoints, with their connections.
-    pub peers: Peers<ConnKey, Vector, Waiting>,
+    pub peers: Peers<ConnKey, Vector, DeferredOp>,
     /// The host that was last found to have no endpoint of the RDM type.
     pub foreign: Option<IpAddr>,
 }

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use prov_base::errno::{Errno, Result};
-use prov_message::peers::{Deferred, Failure, Request, Target};
+use prov_message::peers::{ConnectTarget, Deferred, Failure, Request};
 use prov_message::reaching::PeersOf;
 use prov_message::{Op, Reaching};
 
@@ -28,7 +28,12 @@ impl Reaching for Core {
         self.rdm(ep).map(|rdm| &mut rdm.peers)
     }
 
-    fn ask(&mut self, ep: EpKey, peer: PeerKey, target: &Target<RdmAddress>) -> Result<ConnKey> {
+    fn ask(
+        &mut self,
+        ep: EpKey,
+        peer: PeerKey,
+        target: &ConnectTarget<RdmAddress>,
+    ) -> Result<ConnKey> {
         let params = self.params.clone();
         let rdm = self.rdm(ep).ok_or(Errno::EOPBADSTATE)?;
         let own = rdm.addr;

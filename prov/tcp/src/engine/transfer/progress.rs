@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 use prov_base::errno::{Errno, Result};
-use prov_message::{Reaching as _, Sleeper, Waiting, Wakeups, Woken};
+use prov_message::{Idling, Reaching as _, Sleeper, Wakeups, Woken};
 
 use crate::engine::Core;
 use crate::engine::link::detours::Detour;
@@ -216,7 +216,7 @@ impl Core {
 
     /// Counts a progress call that found nothing.
     #[inline(always)]
-    pub(crate) fn in_vain(&mut self) -> Waiting {
+    pub(crate) fn in_vain(&mut self) -> Idling {
         self.idle_calls = self.idle_calls.wrapping_add(1);
         self.signals.in_vain(self.idle_calls)
     }

@@ -3,7 +3,7 @@
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use prov_base::errno::{Errno, Result};
 use prov_message::peers::{Bytes, Deferred, Destination};
-use prov_message::{Op, Reaching as _, Target, Visitor};
+use prov_message::{Op, Reaching as _, RmaTarget, Visitor};
 use prov_util::request::{Access, RemoteAccess};
 
 use crate::engine::Core;
@@ -92,7 +92,7 @@ impl Core {
     pub(crate) fn visited(
         &mut self,
         key: ConnKey,
-    ) -> std::result::Result<(&mut Target, Visitor<'_>), Fault> {
+    ) -> std::result::Result<(&mut RmaTarget, Visitor<'_>), Fault> {
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         let Owner::Ep(ep) = conn.owner else {
             return Err(Fault::Gone);

@@ -2,7 +2,7 @@
 
 use prov_base::buffer::{AppIov, Incoming, Iov, Outgoing};
 use prov_base::errno::{Errno, Result};
-use prov_message::{Place, Target};
+use prov_message::{PayloadBuffer, RmaTarget};
 use prov_util::mr::Grant;
 
 use super::Path;
@@ -14,8 +14,8 @@ impl Path<'_> {
     #[allow(clippy::indexing_slicing, reason = "limited to what is there")]
     pub fn receive_to(
         &mut self,
-        to: &Place,
-        registered: &mut Option<Target>,
+        to: &PayloadBuffer,
+        registered: &mut Option<RmaTarget>,
         at: usize,
         len: usize,
         behind: &mut [u8],
@@ -28,7 +28,7 @@ impl Path<'_> {
             let received = self.receive_in(transfer);
             (room, memory.len(), received)
         };
-        if let Place::App(memory) = to {
+        if let PayloadBuffer::App(memory) = to {
             return receive(&memory.slice(at, len), behind);
         }
         let mut received = None;
@@ -55,7 +55,7 @@ impl Path<'_> {
     pub fn send_registered(
         &mut self,
         out: Outgoing<'_>,
-        registered: Option<&mut Target>,
+        registered: Option<&mut RmaTarget>,
         grant: &Grant,
         from: usize,
     ) -> Result<usize> {
