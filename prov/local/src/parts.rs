@@ -249,7 +249,7 @@ impl Sending {
 
     /// The part that is to be filled next, of the payload of this name; `None` while no slot
     /// is free, and when the request is withdrawn or complete.
-    pub fn next(&self, record: &Record) -> Option<(u64, Part)> {
+    pub fn next_part(&self, record: &Record) -> Option<(u64, Part)> {
         let (generation, request) = self.current?;
         if self.filled >= request.parts()? || self.is_withdrawn(record, generation) {
             return None;
@@ -265,7 +265,7 @@ impl Sending {
         now.load(Ordering::Relaxed) != u64::from(generation)
     }
 
-    /// The part that [`Sending::next`] named is in its slot.
+    /// The part that [`Sending::next_part`] named is in its slot.
     pub fn publish(&mut self, record: &Record) {
         if let Some((generation, _)) = self.current {
             self.filled = self.filled.saturating_add(1);

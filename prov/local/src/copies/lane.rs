@@ -115,7 +115,7 @@ pub trait Copies: Core {
                 Begun::Copy(mut copying) => {
                     self.copier().ep = Some(copying.ep);
                     copying.target = Some(target);
-                    return Some(copying);
+                    return Some(*copying);
                 }
                 Begun::Parts => {
                     self.await_parts(link);
@@ -148,7 +148,7 @@ pub trait Copies: Core {
         let left = transfer.from.len() - transfer.done();
         let in_parts = !is_rest && left > FIRST && transfers.ask(&transfer, FIRST);
         transfer.make_room(endpoints);
-        Some(Begun::Copy(Copying {
+        Some(Begun::Copy(Box::new(Copying {
             link,
             ep,
             transfer,
@@ -156,7 +156,7 @@ pub trait Copies: Core {
             memory,
             target: None,
             outcome: Ok(()),
-        }))
+        })))
     }
 
     fn await_parts(&mut self, link: LinkOf<Self>) {
@@ -236,7 +236,7 @@ pub trait Copies: Core {
         let mut any = false;
         let mut offering = std::mem::take(&mut self.copier().offering);
         for one in &mut offering {
-            let Some((name, part)) = one.outflow.next() else {
+            let Some((name, part)) = one.outflow.next_part() else {
                 continue;
             };
             any = true;
@@ -274,7 +274,7 @@ pub trait Copies: Core {
 /// What becomes of a transfer whose turn it is.
 pub enum Begun<T: Transport> {
     /// This side copies.
-    Copy(Copying<T>),
+    Copy(Box<Copying<T>>),
     /// The sender was asked for parts.
     Parts,
 }

@@ -161,7 +161,7 @@ impl Outflow {
 
     /// The next part to be filled, of the payload of this name, if there is one: answers a new
     /// request.
-    pub fn next(&mut self) -> Option<(u64, Part)> {
+    pub fn next_part(&mut self) -> Option<(u64, Part)> {
         let record = self.place.record();
         if let Some((generation, request)) = self.state.find(record) {
             // A receiver that can copy by itself has taken the first part.
@@ -171,13 +171,13 @@ impl Outflow {
                 false => self.state.refuse(self.place.record(), generation, request),
             }
         }
-        self.state.next(self.place.record())
+        self.state.next_part(self.place.record())
     }
 
-    /// Whether there is something to do ([`Outflow::next`]).
+    /// Whether there is something to do ([`Outflow::next_part`]).
     pub fn is_asked(&self) -> bool {
         let record = self.place.record();
-        self.state.find(record).is_some() || self.state.next(record).is_some()
+        self.state.find(record).is_some() || self.state.next_part(record).is_some()
     }
 
     /// Where the bytes of a part go.

@@ -36,7 +36,7 @@ impl Shared {
         if let Some(found) = sending.find(&self.record) {
             sending.begin(&self.record, found);
         }
-        if let Some((name, part)) = sending.next(&self.record) {
+        if let Some((name, part)) = sending.next_part(&self.record) {
             let slot = &self.slots[part.slot as usize];
             slot.with_mut(|slot| unsafe { *slot = name << 32 | part.at });
             sending.publish(&self.record);

@@ -36,7 +36,7 @@ fn parts_come_in_order_no_further_ahead_than_there_are_slots() {
     let mut at = 100;
     for number in 0..11 {
         // As far ahead as possible.
-        while let Some((name, part)) = there.next(&record) {
+        while let Some((name, part)) = there.next_part(&record) {
             assert_eq!(name, 7);
             assert!(part.slot < SLOTS && part.len <= PART);
             there.publish(&record);
@@ -52,7 +52,7 @@ fn parts_come_in_order_no_further_ahead_than_there_are_slots() {
     assert_eq!(at, 100 + len);
     assert_eq!(here.look(&record), Ok(Arrived::NotYet));
     here.close(&record);
-    assert_eq!(there.next(&record), None);
+    assert_eq!(there.next_part(&record), None);
 }
 
 #[test]
@@ -63,15 +63,15 @@ fn what_comes_late_for_a_withdrawn_request_is_ignored() {
     let found = there.find(&record).unwrap();
     there.begin(&record, found);
     here.close(&record);
-    assert_eq!(there.next(&record), None);
+    assert_eq!(there.next_part(&record), None);
     assert!(here.open(&record, request(PART as u64)));
     // The sender was at this part when the request was withdrawn.
     there.publish(&record);
     assert_eq!(here.look(&record), Ok(Arrived::NotBegun));
-    assert_eq!(there.next(&record), None, "of the old request");
+    assert_eq!(there.next_part(&record), None, "of the old request");
     let found = there.find(&record).unwrap();
     there.begin(&record, found);
-    assert!(there.next(&record).is_some());
+    assert!(there.next_part(&record).is_some());
     there.publish(&record);
     assert!(matches!(here.look(&record), Ok(Arrived::Part(part)) if part.at == 100));
 }
@@ -83,7 +83,10 @@ fn a_sender_without_slots_says_so_once() {
     assert!(here.open(&record, request(1 << 20)));
     let (generation, found) = there.find(&record).unwrap();
     there.refuse(&record, generation, found);
-    assert_eq!((there.find(&record), there.next(&record)), (None, None));
+    assert_eq!(
+        (there.find(&record), there.next_part(&record)),
+        (None, None)
+    );
     assert_eq!(here.look(&record), Ok(Arrived::Refused));
     here.close(&record);
     assert!(here.open(&record, request(1 << 20)));
@@ -147,12 +150,12 @@ fn whatever_the_receiver_writes_is_no_request_or_one_with_parts_in_slots() {
         };
         there.begin(&record, found);
         record.taken.0.store(u64::MAX, Ordering::Relaxed);
-        if let Some((_, part)) = there.next(&record) {
+        if let Some((_, part)) = there.next_part(&record) {
             assert!(part.slot < SLOTS && part.len <= PART);
         }
         // More taken than filled.
         record.taken.0.store(pack(found.0, 1), Ordering::Relaxed);
-        assert_eq!(there.next(&record), None);
+        assert_eq!(there.next_part(&record), None);
     }
 }
 
@@ -169,7 +172,7 @@ fn the_two_ends_of_a_channel_share_slots_and_directions_are_apart() {
     }
     for (outflow, _, byte) in &mut flows {
         assert!(outflow.is_asked());
-        while let Some((_, part)) = outflow.next() {
+        while let Some((_, part)) = outflow.next_part() {
             outflow.slot(part).write(&vec![*byte; part.len]);
             outflow.publish();
         }

@@ -23,7 +23,7 @@ impl Core {
         let Some(link) = self.links.get_mut(key) else {
             return self.placed(key, placing, name, Err(Errno::ENOTCONN));
         };
-        if from.len() == 0 {
+        if from.is_empty() {
             return self.placed(key, placing, name, Ok(()));
         }
         let transfer = Transfer {
