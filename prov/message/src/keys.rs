@@ -24,14 +24,14 @@ pub enum Source<L, D> {
     /// A connection between two endpoints.
     Link(L),
     /// A listener for connection requests.
-    Door(D),
+    Listener(D),
     /// The timer.
     Timer,
 }
 
-/// Marks the token of a [`Source::Door`]. Keys have their index in the low half; 2^31 objects never
+/// Marks the token of a [`Source::Listener`]. Keys have their index in the low half; 2^31 objects never
 /// exist at the same time, so the index's top bit is free.
-const DOOR: u64 = 1 << 31;
+const LISTENER: u64 = 1 << 31;
 const TIMER: u64 = u64::MAX;
 
 impl<L: Key, D: Key> poller::Source for Source<L, D> {
@@ -40,7 +40,7 @@ impl<L: Key, D: Key> poller::Source for Source<L, D> {
     fn token(self) -> u64 {
         match self {
             Source::Link(key) => to_peer(key),
-            Source::Door(key) => to_peer(key) | DOOR,
+            Source::Listener(key) => to_peer(key) | LISTENER,
             Source::Timer => TIMER,
         }
     }
@@ -48,8 +48,8 @@ impl<L: Key, D: Key> poller::Source for Source<L, D> {
     fn of_token(token: u64) -> Self {
         if token == TIMER {
             Source::Timer
-        } else if token & DOOR != 0 {
-            Source::Door(from_peer(token & !DOOR))
+        } else if token & LISTENER != 0 {
+            Source::Listener(from_peer(token & !LISTENER))
         } else {
             Source::Link(from_peer(token))
         }
@@ -65,17 +65,17 @@ mod tests {
 
     new_key_type! {
         struct LinkKey;
-        struct DoorKey;
+        struct ListenerKey;
     }
 
     #[test]
     fn tokens_lead_back_to_their_sources() {
         let mut links = SlotMap::<LinkKey, ()>::with_key();
-        let mut doors = SlotMap::<DoorKey, ()>::with_key();
+        let mut listeners = SlotMap::<ListenerKey, ()>::with_key();
         for _ in 0..100 {
             let sources = [
                 Source::Link(links.insert(())),
-                Source::Door(doors.insert(())),
+                Source::Listener(listeners.insert(())),
                 Source::Timer,
             ];
             for source in sources {

@@ -11,6 +11,6 @@ mod shared_receive;
 pub use domain::{Domain, Provider};
 pub use endpoint::{Enabling, SoftEndpoint};
 pub use fabric::SoftFabric;
-pub use passive::{Door, Listening, SoftPassive};
+pub use passive::{Listening, RequestReporter, SoftPassive};
 pub use requests::{Claimed, Requests, Unanswered};
 pub use shared_receive::SoftSharedReceive;

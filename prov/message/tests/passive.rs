@@ -14,7 +14,7 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use prov_base::errno::{Errno, Result};
-use prov_message::objects::{Door, Listening, Requests, SoftPassive, Unanswered};
+use prov_message::objects::{Listening, RequestReporter, Requests, SoftPassive, Unanswered};
 use prov_util::attr::{Info, Opaque, version};
 use prov_util::endpoint::PassiveEndpoint as _;
 use prov_util::eq::Eq;
@@ -34,7 +34,7 @@ struct Nowhere(Arc<Mutex<Seen>>);
 
 #[derive(Default)]
 struct Seen {
-    door: Option<Door<&'static str>>,
+    reporter: Option<RequestReporter<&'static str>>,
     backlog: c_int,
     refused: Vec<(&'static str, Vec<u8>)>,
 }
@@ -73,13 +73,13 @@ impl Listening for Nowhere {
     fn listen(
         &self,
         setup: &mut Option<Vec<u8>>,
-        door: Door<&'static str>,
+        reporter: RequestReporter<&'static str>,
         backlog: c_int,
     ) -> Result<Vec<u8>> {
         let name = setup.take().ok_or(Errno::EOPBADSTATE)?;
         let mut seen = self.seen();
         seen.backlog = backlog;
-        seen.door = Some(door);
+        seen.reporter = Some(reporter);
         Ok(name)
     }
 
@@ -137,11 +137,14 @@ impl Setting {
 
     fn ask(&self, peer: &'static str) {
         let seen = self.own.seen();
-        seen.door.as_ref().unwrap().request(peer, b"there", b"data");
+        seen.reporter
+            .as_ref()
+            .unwrap()
+            .request(peer, b"there", b"data");
     }
 
     fn has_room(&self) -> bool {
-        self.own.seen().door.as_ref().unwrap().has_room()
+        self.own.seen().reporter.as_ref().unwrap().has_room()
     }
 
     /// Whether an event is reported.
@@ -201,7 +204,7 @@ fn each_request_is_reported() {
     assert!(setting.told() && setting.told() && !setting.told());
 }
 
-/// Sends requests until the door has no room.
+/// Sends requests until the reporter has no room.
 fn ask_often(setting: &Setting) -> usize {
     let mut asked = 0;
     while setting.has_room() {

@@ -10,7 +10,7 @@
 
 use prov_message::attributes::MOST_CONTEXTS;
 
-use crate::rendezvous::{LONGEST_NAME, user};
+use crate::listener::{LONGEST_NAME, user};
 
 /// The prefix of a name that is not unique by itself.
 const NOT_UNIQUE: &str = "fi_shm://";

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::rendezvous::Door;
+use crate::listener::Listener;
 use fabric_abi::FI_ADDR_STR;
 use prov_base::errno::{Errno, Result};
 use prov_base::logging::Targets;
@@ -34,7 +34,7 @@ pub struct Setup {
     /// The order with which the application has opened it.
     msg_order: u64,
     /// Reserves the name.
-    door: Option<Door>,
+    listener: Option<Listener>,
     /// Whether peers find it: it may be a transmit context alone.
     is_receiver: bool,
 }
@@ -53,7 +53,7 @@ impl Setup {
     /// Takes a name: `-FI_EADDRINUSE` where another endpoint has it.
     fn new(name: String, info: &Info, is_receiver: bool) -> Result<Self> {
         Ok(Setup {
-            door: Some(Door::new(SERVICE, &name)?),
+            listener: Some(Listener::new(SERVICE, &name)?),
             name,
             msg_order: info.tx.msg_order,
             is_receiver,
@@ -146,12 +146,12 @@ impl Provider for Local {
             return Ok(());
         }
         let seat = ep.seated()?;
-        let door = setup.door.take().ok_or(Errno::EOPBADSTATE)?;
-        seat.lane.core().open_door(seat.key, door)
+        let listener = setup.listener.take().ok_or(Errno::EOPBADSTATE)?;
+        seat.lane.core().open_listener(seat.key, listener)
     }
 
     fn closed(&self, setup: &mut Setup) {
-        setup.door = None;
+        setup.listener = None;
     }
 
     fn name(ep: &SoftEndpoint<Self>) -> Result<Vec<u8>> {
@@ -163,12 +163,12 @@ impl Provider for Local {
     fn set_name(ep: &SoftEndpoint<Self>, name: &[u8]) -> Result {
         let name = address::name(name).ok_or(Errno::EINVAL)?;
         let mut setup = ep.setup();
-        if setup.door.is_none() {
+        if setup.listener.is_none() {
             return Err(Errno::EOPBADSTATE);
         }
         // The old name is released first: the new one may be the same.
-        setup.door = None;
-        setup.door = Some(Door::new(SERVICE, name)?);
+        setup.listener = None;
+        setup.listener = Some(Listener::new(SERVICE, name)?);
         setup.name = name.to_owned();
         Ok(())
     }

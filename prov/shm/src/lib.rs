@@ -11,9 +11,9 @@
 mod address;
 mod domain;
 mod engine;
+mod listener;
 mod params;
 mod provider;
-mod rendezvous;
 
 pub use provider::{Shm, provider};
 

@@ -230,8 +230,8 @@ impl Provider for Tcp {
         let seat = ep.seated()?;
         let socket = setup.socket.take().ok_or(Errno::EOPBADSTATE)?;
         let mut core = seat.lane.core();
-        let door = ListenerKind::Rdm(seat.key);
-        let listener = core.add_listener(socket, door, setup.auth_key.clone(), BACKLOG)?;
+        let kind = ListenerKind::Rdm(seat.key);
+        let listener = core.add_listener(socket, kind, setup.auth_key.clone(), BACKLOG)?;
         if let Some(rdm) = core.rdm(seat.key) {
             rdm.listener = Some(listener);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use prov_base::errno::{Errno, Result};
 use prov_base::sockaddr;
-use prov_message::objects::{Door, Listening, Requests, SoftPassive};
+use prov_message::objects::{Listening, RequestReporter, Requests, SoftPassive};
 use prov_util::attr::Info;
 use prov_util::progress::Progress;
 
@@ -77,9 +77,14 @@ impl Listening for Passive {
         self.lane.clone()
     }
 
-    fn listen(&self, setup: &mut Setup, door: Door<Incomer>, backlog: i32) -> Result<ListenerKey> {
+    fn listen(
+        &self,
+        setup: &mut Setup,
+        reporter: RequestReporter<Incomer>,
+        backlog: i32,
+    ) -> Result<ListenerKey> {
         let socket = setup.socket.take().ok_or(Errno::EOPBADSTATE)?;
-        let kind = ListenerKind::Passive(Box::new(door));
+        let kind = ListenerKind::Passive(Box::new(reporter));
         let mut core = self.lane.core();
         core.add_listener(socket, kind, setup.auth_key.clone(), backlog)
     }
@@ -120,7 +125,7 @@ impl Listening for Passive {
     }
 }
 
-impl RequestSink for Door<Incomer> {
+impl RequestSink for RequestReporter<Incomer> {
     fn has_room(&self) -> bool {
         self.has_room()
     }

@@ -17,7 +17,7 @@ use prov_base::errno::{Errno, Result};
 use prov_base::netif;
 use prov_base::process::Process;
 use prov_base::warn_again;
-use prov_message::objects::Door;
+use prov_message::objects::RequestReporter;
 use prov_util::attr::Info;
 use prov_util::progress::Progress;
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
@@ -84,7 +84,7 @@ struct Sentinel {
 /// A listener.
 struct Listener {
     id: Id,
-    door: Door<Incomer>,
+    reporter: RequestReporter<Incomer>,
     describe: Describe,
     /// The listener for datagrams of XRC.
     datagrams: Option<EndKey>,
@@ -197,13 +197,13 @@ impl Manager {
         outcome.map_err(|error| (error, taken))
     }
 
-    /// Makes `id` listen; requests go to the door, with the attributes that `describe` sets. So
+    /// Makes `id` listen; requests go to the reporter, with the attributes that `describe` sets. So
     /// does `datagrams`, for XRC, at the same port.
     pub fn listen(
         &self,
         id: Id,
         datagrams: Option<Id>,
-        door: Door<Incomer>,
+        reporter: RequestReporter<Incomer>,
         backlog: i32,
         describe: Describe,
     ) -> Result<EndKey> {
@@ -214,7 +214,7 @@ impl Manager {
             id.listen(backlog)?;
             Ok(End::Listener(Box::new(Listener {
                 id,
-                door,
+                reporter,
                 describe,
                 datagrams: None,
             })))
@@ -431,8 +431,10 @@ impl State {
                     let peer = incomer.id.peer_address();
                     let data = message::of_request(peer.as_ref(), &event.data);
                     let peer = peer.map(|address| address.encode()).unwrap_or_default();
-                    let Listener { door, describe, .. } = &**listener;
-                    door.request_with(incomer, &peer, data, describe);
+                    let Listener {
+                        reporter, describe, ..
+                    } = &**listener;
+                    reporter.request_with(incomer, &peer, data, describe);
                 }
             }
         }
@@ -447,7 +449,7 @@ impl Listener {
     /// Whether the application answers fast enough. If not, the identifier of the request is
     /// destroyed, and RDMA CM rejects it.
     fn has_room(&self) -> bool {
-        let has_room = self.door.unanswered() < UNANSWERED_LIMIT;
+        let has_room = self.reporter.unanswered() < UNANSWERED_LIMIT;
         if !has_room {
             warn_again!(
                 target: crate::LOG.ep_ctrl,

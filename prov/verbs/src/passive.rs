@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fabric_abi::FI_PROTO_RDMA_CM_IB_XRC;
 use prov_base::errno::{Errno, Result};
-use prov_message::objects::{Door, Listening, Requests, SoftPassive};
+use prov_message::objects::{Listening, RequestReporter, Requests, SoftPassive};
 use prov_util::attr::Info;
 use prov_util::progress::Progress;
 
@@ -80,7 +80,12 @@ impl Listening for Passive {
         self.manager.clone()
     }
 
-    fn listen(&self, setup: &mut Setup, door: Door<Incomer>, backlog: i32) -> Result<EndKey> {
+    fn listen(
+        &self,
+        setup: &mut Setup,
+        reporter: RequestReporter<Incomer>,
+        backlog: i32,
+    ) -> Result<EndKey> {
         let id = setup.id.take().ok_or(Errno::EOPBADSTATE)?;
         let datagrams = setup.datagrams.take();
         let params = self.params.clone();
@@ -94,7 +99,7 @@ impl Listening for Passive {
             }
         };
         self.manager
-            .listen(id, datagrams, door, backlog, Box::new(describe))
+            .listen(id, datagrams, reporter, backlog, Box::new(describe))
     }
 
     fn close(&self, setup: &mut Setup, listener: Option<EndKey>) {

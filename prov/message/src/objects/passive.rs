@@ -41,19 +41,19 @@ pub trait Listening: Send + Sync + Sized + 'static {
     /// Returns what event queues drive for the listeners.
     fn progress(&self) -> Arc<dyn Progress>;
 
-    /// Implements fi_listen(3). Requests are then delivered to `door`.
+    /// Implements fi_listen(3). Requests are then delivered to `reporter`.
     ///
     /// # Errors
     /// `-FI_EOPBADSTATE` without an address, and those of the system.
     fn listen(
         &self,
         setup: &mut Self::Setup,
-        door: Door<Self::Incomer>,
+        reporter: RequestReporter<Self::Incomer>,
         backlog: c_int,
     ) -> Result<Self::Listener>;
 
     /// Implements fi_close(3): releases the endpoint's data. No request may be delivered to the
-    /// door afterwards.
+    /// reporter afterwards.
     fn close(&self, setup: &mut Self::Setup, listener: Option<Self::Listener>);
 
     /// Returns the endpoint's own address.
@@ -146,14 +146,14 @@ impl<P: Listening> endpoint::PassiveEndpoint for SoftPassive<P> {
             return Err(Errno::EINVAL);
         }
         let events = ConnectionEvents::new(this.named(), eq);
-        let door = Door {
+        let reporter = RequestReporter {
             events: events.clone(),
             info: state.info.clone(),
             requests: this.requests.clone(),
             unanswered: Unanswered::default(),
             target: P::LOG_TARGET,
         };
-        let listener = this.own.listen(&mut state.setup, door, state.backlog)?;
+        let listener = this.own.listen(&mut state.setup, reporter, state.backlog)?;
         state.listener = Some(listener);
         state.events = Some(events);
         Ok(())
@@ -214,7 +214,7 @@ impl<P: Listening> endpoint::PassiveEndpoint for SoftPassive<P> {
 const UNANSWERED_LIMIT: usize = 256;
 
 /// Delivers connection requests to the application.
-pub struct Door<I> {
+pub struct RequestReporter<I> {
     events: ConnectionEvents,
     /// The attributes for endpoints that are opened for the requests.
     info: Info,
@@ -223,7 +223,7 @@ pub struct Door<I> {
     target: &'static str,
 }
 
-impl<I: Send + 'static> Door<I> {
+impl<I: Send + 'static> RequestReporter<I> {
     /// Returns whether the number of unanswered requests is below the limit. If not, the provider
     /// should accept no connections from the system; connections that were accepted earlier may
     /// still add their requests.
@@ -242,7 +242,7 @@ impl<I: Send + 'static> Door<I> {
         self.request_with(incomer, address, data, &|_, _| ());
     }
 
-    /// Like [`Door::request`]; `adapt` changes the attributes of the endpoint for this peer where
+    /// Like [`RequestReporter::request`]; `adapt` changes the attributes of the endpoint for this peer where
     /// they differ from those of the passive one, such as its device.
     pub fn request_with(
         &self,

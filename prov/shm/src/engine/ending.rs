@@ -93,8 +93,8 @@ impl Linked for Core {
     }
 
     fn closed(&mut self, own: Box<Rdm>) {
-        if let Some(door) = &own.door {
-            self.poller.forget(door.as_fd());
+        if let Some(listener) = &own.listener {
+            self.poller.forget(listener.as_fd());
         }
         own.peers.abandon();
     }

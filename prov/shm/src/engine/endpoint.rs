@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Weak;
 
-use crate::rendezvous::Door;
+use crate::listener::Listener;
 use prov_message::Names;
 use prov_message::peers::{AddressVector, Patience, Peers};
 use prov_message::reaching::DeferredOp;
@@ -21,7 +21,7 @@ pub struct Rdm {
     /// remote accesses are ordered after messages. All other orders are kept in any case.
     pub msg_order: u64,
     /// The socket at which peers find it, once that is open.
-    pub door: Option<Door>,
+    pub listener: Option<Listener>,
     /// Peers that have connected there and not requested a link, oldest first.
     pub entered: VecDeque<LinkKey>,
     pub peers: Peers<LinkKey, Vector, DeferredOp>,
@@ -39,7 +39,7 @@ impl Rdm {
         Rdm {
             name,
             msg_order: 0,
-            door: None,
+            listener: None,
             entered: VecDeque::new(),
             peers,
         }

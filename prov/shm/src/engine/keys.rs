@@ -24,6 +24,6 @@ pub enum Due {
     Peer(EpKey, PeerKey),
     /// Who has come and may not have asked for a link.
     Entered(LinkKey),
-    /// A door that was left alone.
-    Door(EpKey),
+    /// A listener that is not polled for a while.
+    Listener(EpKey),
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Deref;
 use std::time::Instant;
 
-use crate::rendezvous::Wire;
+use crate::listener::Wire;
 use prov_base::buffer::{AppIov, Iov, Piece};
 use prov_base::errno::Errno;
 use prov_base::process_memory::{OtherIov, Seal};

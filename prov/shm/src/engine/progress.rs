@@ -92,7 +92,7 @@ impl Woken for Core {
 
     fn is_ready(&mut self, event: Event<Source>) -> bool {
         match event.source {
-            Source::Door(ep) => self.admit(ep),
+            Source::Listener(ep) => self.admit(ep),
             Source::Link(key) if event.readable || event.ended || event.failed => {
                 self.read_wire(key);
             }
@@ -105,7 +105,7 @@ impl Woken for Core {
         match due {
             Due::Peer(ep, peer) => self.due(ep, peer, now),
             Due::Entered(key) => self.check_entered(key),
-            Due::Door(ep) => self.watch_door(ep),
+            Due::Listener(ep) => self.resume_listener(ep),
         }
     }
 

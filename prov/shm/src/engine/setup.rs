@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::rendezvous::{Door, LONGEST_NAME, Wire};
+use crate::listener::{LONGEST_NAME, Listener, Wire};
 use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::{Seal, Token};
 use prov_local::barrier;
@@ -195,11 +195,12 @@ impl Core {
     ///
     /// # Errors
     /// Those of the system.
-    pub fn open_door(&mut self, ep: EpKey, door: Door) -> Result {
-        door.open()?;
-        self.poller.watch_listener(door.as_fd(), Source::Door(ep))?;
+    pub fn open_listener(&mut self, ep: EpKey, listener: Listener) -> Result {
+        listener.listen()?;
+        self.poller
+            .watch_listener(listener.as_fd(), Source::Listener(ep))?;
         if let Some(rdm) = self.rdm(ep) {
-            rdm.door = Some(door);
+            rdm.listener = Some(listener);
         }
         Ok(())
     }
@@ -224,14 +225,14 @@ impl Core {
         }
     }
 
-    /// Somebody is at an endpoint's door. The poller says so again where there are
+    /// Somebody connects to an endpoint's listener. The poller says so again where there are
     /// more.
     pub(super) fn admit(&mut self, ep: EpKey) {
         for _ in 0..ADMISSIONS {
-            let Some(door) = self.rdm(ep).and_then(|rdm| rdm.door.as_ref()) else {
+            let Some(listener) = self.rdm(ep).and_then(|rdm| rdm.listener.as_ref()) else {
                 return;
             };
-            let admitted = match door.admit() {
+            let admitted = match listener.accept() {
                 Ok(None) => return,
                 Ok(Some(wire)) => Seal::new()
                     .and_then(|seal| self.add_link(Link::new(ep, wire, seal, Stage::Entered))),
@@ -288,24 +289,24 @@ impl Core {
         }
     }
 
-    /// Leaves a door alone for a while. Peers wait in the kernel meanwhile.
+    /// Stops polling a listener for a while. Peers wait in the kernel meanwhile.
     pub(super) fn rest(&mut self, ep: EpKey) {
         let Some(rdm) = self.endpoints.get(ep).map(|ep| &ep.own) else {
             return;
         };
-        if let Some(door) = &rdm.door {
-            self.poller.rest(door.as_fd(), Due::Door(ep));
+        if let Some(listener) = &rdm.listener {
+            self.poller.rest(listener.as_fd(), Due::Listener(ep));
         }
     }
 
-    /// Somebody at an endpoint's door is seen again.
-    pub(super) fn watch_door(&mut self, ep: EpKey) {
+    /// Polls an endpoint's listener again.
+    pub(super) fn resume_listener(&mut self, ep: EpKey) {
         let Some(rdm) = self.endpoints.get(ep).map(|ep| &ep.own) else {
             return;
         };
-        if let Some(door) = &rdm.door {
+        if let Some(listener) = &rdm.listener {
             self.poller
-                .rested(door.as_fd(), Source::Door(ep), Due::Door(ep));
+                .rested(listener.as_fd(), Source::Listener(ep), Due::Listener(ep));
         }
     }
 

@@ -17,7 +17,7 @@ use std::ffi::c_int;
 use std::ptr::{null_mut, without_provenance_mut};
 use std::time::Duration;
 
-use crate::rendezvous::Door;
+use crate::listener::Listener;
 use fabric_abi::*;
 use prov_base::buffer::AppIov;
 use prov_base::errno::Errno;
@@ -104,7 +104,7 @@ impl Side {
         let reports = &mut endpoint.reports;
         reports.tx_cq = Some(cq.clone());
         reports.rx_cq = Some(cq.clone());
-        core.open_door(ep, Door::new(SERVICE, &name).unwrap())
+        core.open_listener(ep, Listener::new(SERVICE, &name).unwrap())
             .unwrap();
         Side {
             core,

@@ -195,7 +195,7 @@ fn side_of(
     auth_key: Option<Key>,
     av: Use<Av>,
     kind: impl FnOnce(SocketAddr, &Params) -> Kind,
-    door: impl FnOnce(EpKey) -> ListenerKind,
+    listener_kind: impl FnOnce(EpKey) -> ListenerKind,
 ) -> Side {
     let params = Arc::new(params);
     let may_be_accessed = params.features().has(Features::REGIONS);
@@ -235,7 +235,9 @@ fn side_of(
     let reports = &mut endpoint.reports;
     reports.tx_cq = Some(cq.clone());
     reports.rx_cq = Some(cq.clone());
-    let listener = core.add_listener(socket, door(ep), auth_key, 128).unwrap();
+    let listener = core
+        .add_listener(socket, listener_kind(ep), auth_key, 128)
+        .unwrap();
     if let Some(rdm) = core.rdm(ep) {
         rdm.listener = Some(listener);
     }

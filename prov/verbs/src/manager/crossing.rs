@@ -97,7 +97,7 @@ pub(super) struct Crossing {
     asking: Option<NamedId>,
     asked: Option<NamedId>,
     /// The listeners for the request of the way back.
-    doors: Vec<NamedId>,
+    listeners: Vec<NamedId>,
     /// A request that arrived there too early.
     early: Option<(Id, Asked)>,
     initiator: Option<Arc<QueuePair>>,
@@ -121,7 +121,7 @@ struct NamedId {
 pub(super) enum Role {
     Asking,
     Asked,
-    Door { is_datagram: bool },
+    Listener { is_datagram: bool },
 }
 
 struct Answer {
@@ -328,14 +328,14 @@ impl State {
                 Ok(())
             }
             (_, _, EventKind::DeviceRemoved) => Err(plain(Errno::ENODEV)),
-            (Role::Door { is_datagram }, _, EventKind::Requested) => {
+            (Role::Listener { is_datagram }, _, EventKind::Requested) => {
                 if let Some(id) = event.incoming {
                     self.asked_back(key, crossing, id, &event.data, is_datagram)
                         .map_err(plain)?;
                 }
                 Ok(())
             }
-            (Role::Door { .. }, ..) => Ok(()),
+            (Role::Listener { .. }, ..) => Ok(()),
             (Role::Asking, Stage::Resolving, EventKind::AddressResolved) => {
                 self.route(key, crossing).map_err(plain)
             }
@@ -430,7 +430,11 @@ impl State {
         crossing.stage = Stage::Ended;
         crossing.parts.link.set_connected(false);
         let parts = [crossing.asking.take(), crossing.asked.take()];
-        for part in parts.into_iter().flatten().chain(crossing.doors.drain(..)) {
+        for part in parts
+            .into_iter()
+            .flatten()
+            .chain(crossing.listeners.drain(..))
+        {
             self.ends.remove(part.key);
         }
         crossing.early = None;
@@ -551,7 +555,7 @@ impl Crossing {
             data: Vec::new(),
             asking: None,
             asked: None,
-            doors: Vec::new(),
+            listeners: Vec::new(),
             early: None,
             initiator: None,
             has_retried: false,

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::rendezvous::Wire;
+use crate::listener::Wire;
 use prov_base::atomic_ops::Form;
 use prov_local::channel::{Channel, Head, MODERATE, SEGMENT, TABLES};
 use prov_local::segment::Segment;
@@ -481,8 +481,8 @@ fn a_name_that_another_user_has_taken_keeps_no_caller_waiting() {
     use std::os::unix::process::CommandExt;
 
     let name = fresh_name();
-    let door = Door::new(SERVICE, &name).unwrap();
-    let socket = door.as_fd().try_clone_to_owned().unwrap();
+    let listener = Listener::new(SERVICE, &name).unwrap();
+    let socket = listener.as_fd().try_clone_to_owned().unwrap();
     let mut other = std::process::Command::new("true");
     other.uid(65534);
     // SAFETY: the new process makes one system call. Who listens is who has the name, as

@@ -152,14 +152,14 @@ pub enum Stage {
     /// The request is sent.
     Requested,
     /// Accepted: the peer has to send first.
-    Accepted(Door),
+    Accepted(AuthState),
     /// The stream has begun.
     Open,
 }
 
 /// The first step that a peer that has connected must take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Door {
+pub enum AuthState {
     /// Send its request; no key is required.
     Open,
     /// Send its request; it has proved its key.

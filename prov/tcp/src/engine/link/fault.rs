@@ -47,4 +47,4 @@ impl From<OutOfTurn> for Fault {
 }
 
 /// Whether to continue processing received data.
-pub type Step = Result<(), Fault>;
+pub type LinkResult = Result<(), Fault>;

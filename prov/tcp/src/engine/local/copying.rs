@@ -18,7 +18,7 @@ use crate::engine::Core;
 use crate::engine::link::connection::{Connection, Named, Owner};
 use crate::engine::link::copies::Held;
 use crate::engine::link::detours::Detour;
-use crate::engine::link::fault::{Fault, Step};
+use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::messages::{Ack, Arrival, Placing, Rendezvous, Tcp};
 use crate::engine::link::post::Post;
@@ -69,7 +69,12 @@ impl Core {
     }
 
     /// A message comes that is in the peer's memory.
-    pub(crate) fn direct_message(&mut self, key: ConnKey, header: &Header, bytes: &[u8]) -> Step {
+    pub(crate) fn direct_message(
+        &mut self,
+        key: ConnKey,
+        header: &Header,
+        bytes: &[u8],
+    ) -> LinkResult {
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         if conn.neighbour.memory().is_none() || header.size == 0 {
             return Err(Fault::Protocol(WireError::Field("direct message")));
@@ -109,7 +114,13 @@ impl Core {
     }
 
     /// A message that stays in the peer's memory until somebody receives it.
-    fn announced_directly(&mut self, key: ConnKey, arrival: &Arrival, id: u64, held: Held) -> Step {
+    fn announced_directly(
+        &mut self,
+        key: ConnKey,
+        arrival: &Arrival,
+        id: u64,
+        held: Held,
+    ) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let announced = &mut conn.copies.announced;
         if announced.len() >= ASKED_LIMIT || announced.insert(id, held).is_some() {
@@ -157,7 +168,12 @@ impl Core {
         }
     }
 
-    fn copied_one(&mut self, key: ConnKey, mut transfer: Transfer<Tcp>, outcome: Result) -> Step {
+    fn copied_one(
+        &mut self,
+        key: ConnKey,
+        mut transfer: Transfer<Tcp>,
+        outcome: Result,
+    ) -> LinkResult {
         let Some(conn) = self.conns.get_mut(key) else {
             self.abandon(transfer.to);
             return Err(Fault::Gone);
@@ -206,7 +222,7 @@ impl Core {
         }
     }
 
-    fn go_on_after_copies(&mut self, key: ConnKey) -> Step {
+    fn go_on_after_copies(&mut self, key: ConnKey) -> LinkResult {
         if self.endpoints.is_deaf() {
             // That is for the owner.
             self.behind_copies.push(key);
@@ -229,7 +245,7 @@ impl Core {
     }
 
     /// Goes on with the stream where it had to wait for copies.
-    fn go_on_behind_copies(&mut self, key: ConnKey) -> Step {
+    fn go_on_behind_copies(&mut self, key: ConnKey) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let waiting = conn.copies.waiting.take();
         let Some(header) = waiting else {

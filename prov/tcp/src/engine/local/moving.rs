@@ -12,7 +12,7 @@ use crate::LOG;
 use crate::engine::Core;
 use crate::engine::link::connection::Connection;
 use crate::engine::link::detours::Detour;
-use crate::engine::link::fault::{Fault, Step};
+use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::{ConnKey, Source};
 use crate::wire::handshake::Features;
 use crate::wire::header::{Header, MAX_HEADER, Op};
@@ -75,7 +75,7 @@ impl Core {
     }
 
     /// The peer tells something about itself.
-    pub(crate) fn remarked(&mut self, key: ConnKey, header: &Header) -> Step {
+    pub(crate) fn remarked(&mut self, key: ConnKey, header: &Header) -> LinkResult {
         let subject = Subject::from_code(header.op_data).ok_or(OutOfTurn)?;
         let remark = Remark {
             subject,
@@ -126,7 +126,7 @@ impl Core {
     }
 
     /// The peer offers memory.
-    fn memory_offered(&mut self, key: ConnKey, offer: &Remark) -> Step {
+    fn memory_offered(&mut self, key: ConnKey, offer: &Remark) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         if conn.calls || conn.shortcut.is_some() || !conn.features.has(Features::LOCAL) {
             return Err(OutOfTurn.into());
@@ -156,7 +156,7 @@ impl Core {
     }
 
     /// The peer's next bytes come through the memory.
-    fn moved(&mut self, key: ConnKey, remark: &Remark) -> Step {
+    fn moved(&mut self, key: ConnKey, remark: &Remark) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let shortcut = conn.shortcut.as_mut().ok_or(OutOfTurn)?;
         if shortcut.comes_in(remark)? {
@@ -176,7 +176,7 @@ impl Core {
     }
 
     /// The peer does not take the memory that it was offered.
-    fn refused_memory(&mut self, key: ConnKey) -> Step {
+    fn refused_memory(&mut self, key: ConnKey) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let offered = conn.shortcut.take_if(|shortcut| shortcut.is_offered());
         offered.ok_or(OutOfTurn)?;
@@ -190,7 +190,7 @@ impl Core {
         clippy::indexing_slicing,
         reason = "what encodes a header returns its length"
     )]
-    pub(crate) fn depart_if_due(&mut self, key: ConnKey) -> Step {
+    pub(crate) fn depart_if_due(&mut self, key: ConnKey) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         if !conn.outbox.is_empty() {
             return Ok(());

@@ -17,7 +17,7 @@ use prov_util::request::{Access, RemoteAccess};
 use crate::LOG;
 use crate::engine::Core;
 use crate::engine::link::connection::Connection;
-use crate::engine::link::fault::{Fault, Step};
+use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::onesided::Regions;
 use crate::engine::link::post::Post;
@@ -56,7 +56,7 @@ impl Core {
     }
 
     /// Handles the peer's offer of its region table.
-    pub(super) fn regions_offered(&mut self, key: ConnKey, remark: &Remark) -> Step {
+    pub(super) fn regions_offered(&mut self, key: ConnKey, remark: &Remark) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let is_known = !matches!(conn.onesided.regions, Regions::Unknown);
         if is_known || conn.shortcut.is_none() || !conn.features.has(Features::REGIONS) {
@@ -147,7 +147,7 @@ impl Core {
 
     /// Handles the notification that the peer has written to memory of this process, or read it, by
     /// itself.
-    pub(crate) fn was_accessed(&mut self, key: ConnKey, header: &Header) -> Step {
+    pub(crate) fn was_accessed(&mut self, key: ConnKey, header: &Header) -> LinkResult {
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         if conn.onesided.watching.is_none() {
             return Err(OutOfTurn.into());

@@ -10,7 +10,7 @@ use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::strangers::Hosting as _;
 
 use crate::engine::Core;
-use crate::engine::link::connection::{Connection, Door, Owner, Stage, endpoint_address};
+use crate::engine::link::connection::{AuthState, Connection, Owner, Stage, endpoint_address};
 use crate::engine::link::fault::Fault;
 use crate::engine::link::keys::Event;
 use crate::engine::link::keys::{ConnKey, EpKey, ListenerKey, PeerKey};
@@ -128,13 +128,15 @@ impl Core {
         let expected: &[MessageKind] = match conn.stage {
             Stage::Requested => &[MessageKind::Accept, MessageKind::Reject],
             Stage::Proving { .. } => &[MessageKind::Challenge, MessageKind::Reject],
-            Stage::Accepted(Door::Proven) => &[MessageKind::Request, MessageKind::ContextRequest],
-            Stage::Accepted(Door::Open | Door::Closed) => &[
+            Stage::Accepted(AuthState::Proven) => {
+                &[MessageKind::Request, MessageKind::ContextRequest]
+            }
+            Stage::Accepted(AuthState::Open | AuthState::Closed) => &[
                 MessageKind::Request,
                 MessageKind::ContextRequest,
                 MessageKind::Hello,
             ],
-            Stage::Accepted(Door::Challenged { .. }) => &[MessageKind::Proof],
+            Stage::Accepted(AuthState::Challenged { .. }) => &[MessageKind::Proof],
             Stage::Connecting { .. } | Stage::Open => return Read::Partial,
         };
         loop {

@@ -8,7 +8,7 @@ use prov_base::errno::{Errno, Result};
 use prov_message::strangers::Hosting as _;
 
 use crate::engine::Core;
-use crate::engine::link::connection::{Connection, Door, Owner, Stage};
+use crate::engine::link::connection::{AuthState, Connection, Owner, Stage};
 use crate::engine::link::keys::Due;
 use crate::engine::link::keys::{ConnKey, ListenerKey, Source};
 use crate::engine::link::listener::{Listener, ListenerKind};
@@ -40,7 +40,7 @@ impl Core {
             auth_key,
             half_open: VecDeque::new(),
         });
-        let source = Source::Door(key);
+        let source = Source::Listener(key);
         let watched = self
             .poller
             .watch_listener(self.listeners[key].socket.as_fd(), source);
@@ -107,7 +107,7 @@ impl Core {
         if let Some(listener) = self.listeners.get(key) {
             let socket = listener.socket.as_fd();
             self.poller
-                .rested(socket, Source::Door(key), Due::Listener(key));
+                .rested(socket, Source::Listener(key), Due::Listener(key));
         }
     }
 
@@ -116,7 +116,11 @@ impl Core {
             .listeners
             .get(key)
             .is_some_and(|listener| listener.auth_key.is_some());
-        let stage = Stage::Accepted(if keyed { Door::Closed } else { Door::Open });
+        let stage = Stage::Accepted(if keyed {
+            AuthState::Closed
+        } else {
+            AuthState::Open
+        });
         let deadline = Some(Instant::now() + REQUEST_TIME);
         let conn = Connection::new(socket, Owner::Listener(key), stage, deadline);
         let Ok(conn) = self.add_connection(conn) else {

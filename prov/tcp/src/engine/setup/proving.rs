@@ -7,7 +7,7 @@ use prov_base::errno::Errno;
 use prov_base::random;
 
 use crate::engine::Core;
-use crate::engine::link::connection::{Door, Owner, Stage};
+use crate::engine::link::connection::{AuthState, Owner, Stage};
 use crate::engine::link::fault::Fault;
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::socket;
@@ -52,25 +52,25 @@ impl Core {
             return Err(Fault::Unproven("it has a key, and none is known here"));
         };
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let Stage::Accepted(door) = &mut conn.stage else {
+        let Stage::Accepted(auth) = &mut conn.stage else {
             return Ok(());
         };
-        match *door {
-            Door::Open | Door::Proven => Ok(()),
-            Door::Closed => {
+        match *auth {
+            AuthState::Open | AuthState::Proven => Ok(()),
+            AuthState::Closed => {
                 let ours = random::bytes().map_err(Fault::Io)?;
                 let (challenge, theirs) = auth_key
                     .challenge(message, &ours)
                     .ok_or(Fault::Unproven("its hello is none"))?;
-                *door = Door::Challenged { theirs, ours };
+                *auth = AuthState::Challenged { theirs, ours };
                 conn.heard.clear();
                 send_all(conn.socket.as_fd(), &challenge.encode())
             }
-            Door::Challenged { theirs, ours } => {
+            AuthState::Challenged { theirs, ours } => {
                 if !auth_key.accepts(message, &theirs, &ours) {
                     return Err(Fault::Unproven("it has another key"));
                 }
-                *door = Door::Proven;
+                *auth = AuthState::Proven;
                 conn.heard.clear();
                 Ok(())
             }
@@ -82,7 +82,9 @@ impl Core {
         let stage = self.conns.get(key).map(|conn| &conn.stage);
         matches!(
             stage,
-            Some(Stage::Accepted(Door::Closed | Door::Challenged { .. }))
+            Some(Stage::Accepted(
+                AuthState::Closed | AuthState::Challenged { .. }
+            ))
         )
     }
 

@@ -9,9 +9,9 @@ use crate::engine::link::endpoint::Msg;
 use crate::engine::link::listener::{Incomer, RequestSink};
 
 #[derive(Clone, Default)]
-struct Door(Arc<Mutex<Option<Incomer>>>);
+struct Sink(Arc<Mutex<Option<Incomer>>>);
 
-impl RequestSink for Door {
+impl RequestSink for Sink {
     fn has_room(&self) -> bool {
         true
     }
@@ -21,7 +21,7 @@ impl RequestSink for Door {
     }
 }
 
-fn msg_side(door: &Door) -> Side {
+fn msg_side(sink: &Sink) -> Side {
     let eq = open(Eq::new(Attachment::None, fabric_abi::FI_VERSION(2, 0)));
     let kind = |_, _: &Params| {
         Kind::Msg(Msg {
@@ -29,19 +29,19 @@ fn msg_side(door: &Door) -> Side {
             ..Msg::default()
         })
     };
-    let listener = |_| ListenerKind::Passive(Box::new(door.clone()));
+    let listener = |_| ListenerKind::Passive(Box::new(sink.clone()));
     side_of(Params::default(), None, vector(None), kind, listener)
 }
 
 /// Creates two of them, connected.
 fn connected() -> [Side; 2] {
-    let door = Door::default();
-    let [a, b] = [msg_side(&Door::default()), msg_side(&door)];
+    let sink = Sink::default();
+    let [a, b] = [msg_side(&Sink::default()), msg_side(&sink)];
     let mut core = a.engine.core();
     core.connect_msg(a.ep, None, None, &b.addr, &[]).unwrap();
     drop(core);
-    until([&a, &b], || door.0.lock().unwrap().is_some());
-    let incomer = door.0.lock().unwrap().take().unwrap();
+    until([&a, &b], || sink.0.lock().unwrap().is_some());
+    let incomer = sink.0.lock().unwrap().take().unwrap();
     b.engine.core().accept_msg(b.ep, incomer, &[]).unwrap();
     until([&a, &b], || !a.open_connections().is_empty());
     [a, b]
@@ -110,7 +110,7 @@ fn messages_that_have_arrived_are_received_although_answers_cannot_be_sent() {
 fn receives_end_where_a_connection_does_not_come_about() {
     let refusing = socket::bound(&"127.0.0.1:0".parse().unwrap(), &Params::default()).unwrap();
     let nobody = socket::name(refusing.as_fd()).unwrap();
-    let a = msg_side(&Door::default());
+    let a = msg_side(&Sink::default());
     let mut place = [0; 8];
     receive(&a, &mut place, 1);
     let mut core = a.engine.core();
@@ -123,7 +123,7 @@ fn receives_end_where_a_connection_does_not_come_about() {
 
 #[test]
 fn a_receive_that_the_application_takes_back_has_no_other_cause() {
-    let a = msg_side(&Door::default());
+    let a = msg_side(&Sink::default());
     let mut place = [0; 8];
     receive(&a, &mut place, 1);
     let mut core = a.engine.core();

@@ -8,7 +8,7 @@ use crate::engine::Core;
 use crate::engine::link::connection::{Connection, Named, Owner, Unacknowledged};
 use crate::engine::link::detours::Detour;
 use crate::engine::link::fault::Fault;
-use crate::engine::link::fault::Step;
+use crate::engine::link::fault::LinkResult;
 use crate::engine::link::incoming::{Collecting, Incoming};
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::messages::{Ack, Action, Arrival, Endpoints, Placing, Rendezvous, Tcp};
@@ -236,7 +236,7 @@ impl Core {
 
     /// Begins a message.
     #[inline]
-    pub(crate) fn begin(&mut self, key: ConnKey, header: &Header, bytes: &mut &[u8]) -> Step {
+    pub(crate) fn begin(&mut self, key: ConnKey, header: &Header, bytes: &mut &[u8]) -> LinkResult {
         if self.params.trace_msg
             && let Some(conn) = self.conns.get(key)
         {
@@ -254,7 +254,7 @@ impl Core {
         }
     }
 
-    fn other(&mut self, key: ConnKey, header: &Header, bytes: &mut &[u8]) -> Step {
+    fn other(&mut self, key: ConnKey, header: &Header, bytes: &mut &[u8]) -> LinkResult {
         match header.op {
             Op::Msg | Op::Tagged => self.acknowledged(key),
             Op::NamedAck => self.acknowledged_by_name(key, header.id),
@@ -327,7 +327,13 @@ impl Core {
 
     /// Begins a plain or tagged message that is sent with its bytes.
     #[inline]
-    fn message(&mut self, key: ConnKey, header: &Header, tagged: bool, bytes: &mut &[u8]) -> Step {
+    fn message(
+        &mut self,
+        key: ConnKey,
+        header: &Header,
+        tagged: bool,
+        bytes: &mut &[u8],
+    ) -> LinkResult {
         let arrival = self.arrival(key, header, tagged, header.payload)?;
         let Some(Expected { memory, receipt }) = self.endpoints.arrive(&arrival) else {
             return self.unexpected(key, &arrival);
@@ -368,7 +374,7 @@ impl Core {
 
     /// Begins a message for which there is no receive.
     #[inline(never)]
-    fn unexpected(&mut self, key: ConnKey, arrival: &Arrival) -> Step {
+    fn unexpected(&mut self, key: ConnKey, arrival: &Arrival) -> LinkResult {
         let unmatched = self.endpoints.unmatched(arrival);
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         match unmatched {
@@ -390,7 +396,7 @@ impl Core {
     }
 
     /// Processes further bytes of the message that began last.
-    fn payload(&mut self, key: ConnKey, part: &[u8]) -> Step {
+    fn payload(&mut self, key: ConnKey, part: &[u8]) -> LinkResult {
         let Some(conn) = self.conns.get_mut(key) else {
             return Err(Fault::Gone);
         };
@@ -431,7 +437,7 @@ impl Core {
     }
 
     /// Handles the end of a message.
-    fn message_ends(&mut self, key: ConnKey) -> Step {
+    fn message_ends(&mut self, key: ConnKey) -> LinkResult {
         let Some(conn) = self.conns.get_mut(key) else {
             return Err(Fault::Gone);
         };
@@ -451,7 +457,7 @@ impl Core {
     }
 
     /// Processes a complete collected message.
-    fn collected(&mut self, key: ConnKey, header: &Header, bytes: &[u8]) -> Step {
+    fn collected(&mut self, key: ConnKey, header: &Header, bytes: &[u8]) -> LinkResult {
         match header.op {
             Op::DirectMsg => self.direct_message(key, header, bytes),
             _ => self.atomic_requested(key, header, bytes),
@@ -557,7 +563,7 @@ impl Core {
         self.post(key, Post::own(header, &[], &[]));
     }
 
-    fn acknowledged(&mut self, key: ConnKey) -> Step {
+    fn acknowledged(&mut self, key: ConnKey) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let sent = conn.outbox.sent();
         let waits = conn.acks.pop_front_if(|waits| waits.end <= sent);
@@ -566,7 +572,7 @@ impl Core {
         Ok(())
     }
 
-    pub(crate) fn acknowledged_by_name(&mut self, key: ConnKey, name: u64) -> Step {
+    pub(crate) fn acknowledged_by_name(&mut self, key: ConnKey, name: u64) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let sent = conn.outbox.sent();
         let is_awaited = |waits: &Named| match waits {
@@ -604,7 +610,13 @@ impl Core {
     }
 
     /// Collects a message that is processed when it is complete.
-    fn collect(&mut self, key: ConnKey, header: &Header, limit: usize, bytes: &mut &[u8]) -> Step {
+    fn collect(
+        &mut self,
+        key: ConnKey,
+        header: &Header,
+        limit: usize,
+        bytes: &mut &[u8],
+    ) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         if header.payload > limit {
             return Err(Fault::Protocol(WireError::Payload(header.payload as u64)));
@@ -628,7 +640,7 @@ impl Core {
         placing: Placing,
         len: usize,
         bytes: &mut &[u8],
-    ) -> Step {
+    ) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let Some((all, rest)) = bytes.split_at_checked(len) else {
             conn.incoming = Incoming::Place(Box::new(placing));

@@ -8,7 +8,7 @@ use prov_util::request::Atomic;
 
 use crate::engine::Core;
 use crate::engine::link::connection::Named;
-use crate::engine::link::fault::{Fault, Step};
+use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::messages::Placing;
 use crate::engine::link::post::Post;
@@ -75,7 +75,7 @@ impl Core {
         key: ConnKey,
         header: &Header,
         operands: &[u8],
-    ) -> Step {
+    ) -> LinkResult {
         let word = AtomicWord::unpack(header.word)?;
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
@@ -114,7 +114,7 @@ impl Core {
         key: ConnKey,
         header: &Header,
         bytes: &mut &[u8],
-    ) -> Step {
+    ) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let is_awaited = |waits: &Named| match waits {
             Named::Atomic { result, .. } => result.len() == header.payload,

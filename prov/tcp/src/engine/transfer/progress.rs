@@ -463,7 +463,7 @@ impl Woken for Core {
     fn is_ready(&mut self, event: Event) -> bool {
         match event.source {
             Source::Timer => false,
-            Source::Door(listener) => {
+            Source::Listener(listener) => {
                 self.accept(listener);
                 true
             }

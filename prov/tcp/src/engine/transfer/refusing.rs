@@ -9,7 +9,7 @@ use prov_message::Refusal;
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Named, PendingRead, Unacknowledged};
-use crate::engine::link::fault::{Fault, Step};
+use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::messages::Ack;
@@ -26,7 +26,7 @@ impl Core {
         key: ConnKey,
         refused: Refused,
         refusal: Refusal,
-    ) -> Step {
+    ) -> LinkResult {
         let reason = self.refusal(key, refusal, true)?;
         self.post_control(key, refusal::header(refused, reason));
         Ok(())
@@ -41,7 +41,7 @@ impl Core {
         ack: Ack,
         len: usize,
         refusal: Refusal,
-    ) -> Step {
+    ) -> LinkResult {
         let reason = self.refusal(key, refusal, ack != Ack::None)?;
         let answer = match ack {
             Ack::Named(name) => Some(refusal::header(Refused::Named(name), reason)),
@@ -88,7 +88,7 @@ impl Core {
     }
 
     /// Handles that the peer has refused an operation.
-    pub(crate) fn refused(&mut self, key: ConnKey, header: &Header) -> Step {
+    pub(crate) fn refused(&mut self, key: ConnKey, header: &Header) -> LinkResult {
         let (refused, reason) = refusal::read(header).map_err(Fault::Protocol)?;
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let sent = conn.outbox.sent();

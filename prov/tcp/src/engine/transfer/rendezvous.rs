@@ -14,7 +14,7 @@ use prov_message::{Core as _, Notice, Op};
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Asked, Named, Payload};
-use crate::engine::link::fault::{Fault, Step};
+use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::messages::{Ack, Arrival, Fetch, Placing, Rendezvous};
@@ -84,7 +84,7 @@ impl Core {
     }
 
     /// Handles the request of a C peer for an announced message.
-    pub(crate) fn asked_for_by_c(&mut self, key: ConnKey, name: u8) -> Step {
+    pub(crate) fn asked_for_by_c(&mut self, key: ConnKey, name: u8) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let waiting = conn.narrow.as_mut().and_then(|narrow| narrow.take(name));
         let Some(OfferedMessage {
@@ -110,7 +110,7 @@ impl Core {
     }
 
     /// Handles the request of the peer for an announced message, or its refusal.
-    pub(crate) fn asked_for(&mut self, key: ConnKey, header: &Header) -> Step {
+    pub(crate) fn asked_for(&mut self, key: ConnKey, header: &Header) -> LinkResult {
         let fault = || Fault::Protocol(WireError::Field("clear to send"));
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let sent = conn.outbox.sent();
@@ -174,7 +174,7 @@ impl Core {
         header: &Header,
         tagged: bool,
         name: Rendezvous,
-    ) -> Step {
+    ) -> LinkResult {
         let arrival = self.arrival(key, header, tagged, header.size as usize)?;
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         if conn.asked.len() >= ASKED_LIMIT {
@@ -190,7 +190,7 @@ impl Core {
         key: ConnKey,
         arrival: &Arrival,
         name: Rendezvous,
-    ) -> Step {
+    ) -> LinkResult {
         match self.endpoints.announced_in_order(arrival, name) {
             Notice::Taken => {}
             Notice::HeldBack => self.hold_back(key),
@@ -282,7 +282,7 @@ impl Core {
         key: ConnKey,
         header: &Header,
         name: Rendezvous,
-    ) -> Step {
+    ) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let asked = match conn.asked.entry(name) {
             Entry::Occupied(asked) if asked.get().len == header.payload => asked.remove(),

@@ -8,7 +8,7 @@ use prov_util::request::{Access, RemoteAccess};
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Owner, PendingRead};
-use crate::engine::link::fault::{Fault, Step};
+use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::messages::Placing;
 use crate::engine::link::post::Post;
@@ -103,7 +103,7 @@ impl Core {
     }
 
     /// Handles a peer's read of registered memory.
-    pub(crate) fn read_requested(&mut self, key: ConnKey) -> Step {
+    pub(crate) fn read_requested(&mut self, key: ConnKey) -> LinkResult {
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
         let (target, visitor) = self.visited(key)?;
@@ -125,7 +125,7 @@ impl Core {
         key: ConnKey,
         header: &Header,
         bytes: &mut &[u8],
-    ) -> Step {
+    ) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let expected = conn.reads.front().map(|read| read.memory.len());
         if expected.is_some_and(|expected| expected != header.payload) {
@@ -141,7 +141,7 @@ impl Core {
         key: ConnKey,
         header: &Header,
         bytes: &mut &[u8],
-    ) -> Step {
+    ) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
         let (target, visitor) = self.visited(key)?;

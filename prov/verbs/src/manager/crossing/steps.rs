@@ -64,8 +64,10 @@ impl State {
                 id,
                 asked: Some(asked),
             };
-            let Listener { door, describe, .. } = &**listener;
-            door.request_with(incomer, &peer, data, describe);
+            let Listener {
+                reporter, describe, ..
+            } = &**listener;
+            reporter.request_with(incomer, &peer, data, describe);
         }
     }
 
@@ -153,7 +155,7 @@ impl State {
         crossing.stage = Stage::Routing;
         part.id.resolve_route(RESOLVING_MS)?;
         let own = part.id.local_address().ok_or(Errno::EADDRNOTAVAIL)?;
-        if crossing.is_first && crossing.doors.is_empty() {
+        if crossing.is_first && crossing.listeners.is_empty() {
             self.open_doors(key, crossing, &own)?;
         }
         Ok(())
@@ -175,19 +177,19 @@ impl State {
                 .into_iter()
                 .try_for_each(|space| {
                     let is_datagram = space == PortSpace::Udp;
-                    let mut part = self.part(key, Role::Door { is_datagram }, space)?;
+                    let mut part = self.part(key, Role::Listener { is_datagram }, space)?;
                     let opened = part.id.bind(&with_port(own, port)).and_then(|()| {
                         port = port_of(part.id.local_address());
                         part.id.listen(1)
                     });
-                    crossing.doors.push(part);
+                    crossing.listeners.push(part);
                     opened
                 });
             if outcome.is_ok() {
                 crossing.hello.port = port;
                 return Ok(());
             }
-            for part in crossing.doors.drain(..) {
+            for part in crossing.listeners.drain(..) {
                 self.ends.remove(part.key);
             }
         }

@@ -154,7 +154,7 @@ struct World {
     hosts: [Host; 2],
     calls: VecDeque<(usize, Call)>,
     /// The listeners, by host and port.
-    doors: HashMap<(usize, u16, bool), u64>,
+    listeners: HashMap<(usize, u16, bool), u64>,
     /// The identifiers that send requests, by their address.
     askers: HashMap<SocketAddress, (usize, u64)>,
     /// Both ends of connections.
@@ -172,7 +172,7 @@ impl World {
         World {
             hosts: [0, 1].map(Host::new),
             calls: VecDeque::new(),
-            doors: HashMap::new(),
+            listeners: HashMap::new(),
             askers: HashMap::new(),
             ends: HashMap::new(),
             answer: Ok(b"welcome".to_vec()),
@@ -240,8 +240,8 @@ impl World {
             Kind::Resolve => self.event(host, EventKind::AddressResolved, call.key, 0, call),
             Kind::Route => self.event(host, EventKind::RouteResolved, call.key, 0, call),
             Kind::Listen => {
-                let door = (host, port_of(call.own.clone()), call.is_datagram);
-                self.doors.insert(door, call.key);
+                let listener = (host, port_of(call.own.clone()), call.is_datagram);
+                self.listeners.insert(listener, call.key);
             }
             Kind::Connect => {
                 self.request(host, call);
@@ -301,7 +301,7 @@ impl World {
         let there = 1 - host;
         let port = port_of(call.peer.clone());
         let id = self.incoming(there, call);
-        if let Some(&key) = self.doors.get(&(there, port, call.is_datagram)) {
+        if let Some(&key) = self.listeners.get(&(there, port, call.is_datagram)) {
             let event = Event {
                 kind: EventKind::Requested,
                 key,

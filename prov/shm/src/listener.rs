@@ -1,6 +1,5 @@
-//! How two processes of one host and user find each other: by a name, at a socket that ends with
-//! its process (unix(7), abstract names). This has nothing to do with the rendezvous protocol of
-//! long messages.
+//! How two processes of one host and user find each other: a listening socket under a name, which
+//! ends with its process (unix(7), abstract names).
 //!
 //! The kernel tells each process who the other is. The socket stays open between the two: the
 //! descriptors of the shared memory are sent over it, it wakes sleeping threads, and its end is the
@@ -27,7 +26,7 @@ pub const DESCRIPTORS: usize = 2;
 const BACKLOG: i32 = 4096;
 
 /// The socket by which others find this process under a name.
-pub struct Door(OwnedFd);
+pub struct Listener(OwnedFd);
 
 /// One end of the socket between two processes.
 pub struct Wire {
@@ -61,23 +60,23 @@ fn address(service: &str, name: &str) -> Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new_abstract_name(full.as_bytes())?)
 }
 
-impl Door {
+impl Listener {
     /// Reserves a name; connections are not accepted yet.
     ///
     /// # Errors
     /// `-FI_EADDRINUSE` if another process or endpoint has it, `-FI_EINVAL` if it is invalid,
     /// others of socket(2).
-    pub fn new(service: &str, name: &str) -> Result<Door> {
+    pub fn new(service: &str, name: &str) -> Result<Listener> {
         let socket = unconnected()?;
         net::bind(&socket, &address(service, name)?)?;
-        Ok(Door(socket))
+        Ok(Listener(socket))
     }
 
     /// Starts accepting connections.
     ///
     /// # Errors
     /// Those of listen(2).
-    pub fn open(&self) -> Result {
+    pub fn listen(&self) -> Result {
         net::listen(&self.0, BACKLOG)?;
         Ok(())
     }
@@ -86,7 +85,7 @@ impl Door {
     ///
     /// # Errors
     /// `-FI_EPERM` for another user's process, which is rejected; others of accept(2).
-    pub fn admit(&self) -> Result<Option<Wire>> {
+    pub fn accept(&self) -> Result<Option<Wire>> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match net::accept_with(&self.0, flags) {
             Ok(socket) => Wire::new(socket).map(Some),
@@ -96,7 +95,7 @@ impl Door {
     }
 }
 
-impl AsFd for Door {
+impl AsFd for Listener {
     /// Readable when there is a connection to accept.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
@@ -191,11 +190,11 @@ mod tests {
 
     #[test]
     fn packets_and_descriptors_go_both_ways_until_the_end() {
-        let door = Door::new(SERVICE, &name("both")).unwrap();
-        door.open().unwrap();
-        assert!(door.admit().unwrap().is_none());
+        let listener = Listener::new(SERVICE, &name("both")).unwrap();
+        listener.listen().unwrap();
+        assert!(listener.accept().unwrap().is_none());
         let near = Wire::reach(SERVICE, &name("both")).unwrap();
-        let far = door.admit().unwrap().unwrap();
+        let far = listener.accept().unwrap().unwrap();
         assert_eq!(
             (near.pid, far.pid),
             (std::process::id(), std::process::id())
@@ -225,19 +224,19 @@ mod tests {
     fn a_name_is_one_owners_and_leads_in_when_the_door_is_open() {
         let name = name("one");
         assert_eq!(Wire::reach(SERVICE, &name).err(), Some(Errno::ECONNREFUSED));
-        let door = Door::new(SERVICE, &name).unwrap();
-        assert_eq!(Door::new(SERVICE, &name).err(), Some(Errno::EADDRINUSE));
+        let listener = Listener::new(SERVICE, &name).unwrap();
+        assert_eq!(Listener::new(SERVICE, &name).err(), Some(Errno::EADDRINUSE));
         assert_eq!(Wire::reach(SERVICE, &name).err(), Some(Errno::ECONNREFUSED));
-        door.open().unwrap();
+        listener.listen().unwrap();
         assert!(Wire::reach(SERVICE, &name).is_ok());
-        drop(door);
-        assert!(Door::new(SERVICE, &name).is_ok());
+        drop(listener);
+        assert!(Listener::new(SERVICE, &name).is_ok());
     }
 
     #[test]
     fn what_is_no_name_is_refused() {
         for bad in ["", &"x".repeat(LONGEST_NAME + 1)] {
-            assert_eq!(Door::new(SERVICE, bad).err(), Some(Errno::EINVAL));
+            assert_eq!(Listener::new(SERVICE, bad).err(), Some(Errno::EINVAL));
             assert_eq!(Wire::reach(SERVICE, bad).err(), Some(Errno::EINVAL));
         }
     }
