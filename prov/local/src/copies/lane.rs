@@ -212,9 +212,11 @@ pub trait Copies: Core {
             else {
                 continue;
             };
-            let must_wake = memory.is_none();
-            let step = transfers.step(memory.is_some());
-            any |= !matches!(step, Step::Nothing);
+            let (is_readable, must_wake) = (memory.is_some(), memory.is_none());
+            let step = transfers.step(is_readable);
+            // Who can copy by itself waits for a short time only, in which the processor is not
+            // to be given away.
+            any |= is_readable || !matches!(step, Step::Nothing);
             match step {
                 Step::Part | Step::Nothing => {
                     let is_part = matches!(step, Step::Part);
