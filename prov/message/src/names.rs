@@ -6,14 +6,14 @@ use prov_util::av::format::Address;
 use prov_util::av::{Av, Observer};
 use prov_util::ffi::Use;
 
-use crate::peers::{AddressVector, Removals, Seen, UNKNOWN_SOURCE};
+use crate::peers::{AddressVector, Removals, UNKNOWN_SOURCE, VectorState};
 
 /// An address vector (fi_av(3)) of names: byte strings, or text without its terminating zero.
 pub struct Names {
     av: Use<Av>,
     removals: Arc<Removals>,
     /// The state of the vector at the last call of `have_changed`.
-    seen: Seen,
+    seen: VectorState,
 }
 
 impl Names {
@@ -22,7 +22,7 @@ impl Names {
         let mut names = Names {
             av,
             removals: Arc::default(),
-            seen: Seen::default(),
+            seen: VectorState::default(),
         };
         names.removals.watch(&names);
         names.have_changed();
@@ -54,7 +54,7 @@ impl Names {
     /// may need another source ([`Endpoints::relabel`](crate::Endpoints::relabel)). For transports
     /// without links; [`Peers`](crate::peers::Peers) tracks the changes itself.
     pub fn have_changed(&mut self) -> bool {
-        let now = Seen {
+        let now = VectorState {
             removals: self.removals.count(),
             len: self.av.len(),
         };

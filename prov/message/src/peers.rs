@@ -38,7 +38,7 @@ use prov_base::errno::{Errno, Result};
 use prov_util::matching::ANY_SOURCE;
 use slotmap::{SlotMap, new_key_type};
 
-pub(crate) use self::address_vector::{Removals, Seen};
+pub(crate) use self::address_vector::{Removals, VectorState};
 use self::attempt::{Attempt, Stage};
 use self::leaving::LeftOf;
 use self::peer::{Asked, LinkState, Peer, Reach, Standing};
@@ -65,7 +65,7 @@ pub struct Peers<L, V: AddressVector, W> {
     /// Counts the addresses that were removed from the address vector.
     removals: Arc<Removals>,
     /// The state of the address vector when `routes` and the peers' sources were looked up.
-    seen: Seen,
+    seen: VectorState,
     table: SlotMap<PeerKey, Peer<L, V::Address, W>>,
     by_addr: HashMap<V::Address, PeerKey>,
     av: Option<V>,
@@ -88,7 +88,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         Peers {
             routes: Routes::new(),
             removals: Arc::default(),
-            seen: Seen::default(),
+            seen: VectorState::default(),
             table: SlotMap::with_key(),
             by_addr: HashMap::new(),
             av: None,

@@ -36,7 +36,7 @@ use prov_util::mr::MrTable;
 use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
 use slotmap::SlotMap;
 
-use self::below::{Below, Way};
+use self::below::{Below, QueueSide};
 use self::buffered::Buffered;
 use self::keys::{Due, Ids, LinkKey, Names, Source};
 use self::link::{Action, Endpoints, Link, Rxm};
@@ -142,8 +142,8 @@ impl Core {
             return Err(Errno::EBUSY);
         }
         if below.setting.has_sleepers {
-            for way in [Way::In, Way::Out] {
-                let fd = below.queue(way).wait_fd()?;
+            for side in [QueueSide::In, QueueSide::Out] {
+                let fd = below.queue(side).wait_fd()?;
                 self.poller.watch_listener(fd, Source::Completions)?;
             }
             self.poller

@@ -193,7 +193,7 @@ impl Endpoint {
         };
         // It is enabled only once.
         let _ = self.xrc.set(end);
-        Ok(QueuePair::way(&domain.pd, sizes.inline.min(xrc.inline)))
+        Ok(QueuePair::path(&domain.pd, sizes.inline.min(xrc.inline)))
     }
 
     fn seat(

@@ -41,10 +41,10 @@ const ABANDONED_LIMIT: usize = 1024;
 /// The open requests of a fabric, by the address of their handles, with the provider's data of the
 /// peers. A handle that the application makes up is not found.
 pub struct Requests<I> {
-    known: Mutex<Known<I>>,
+    known: Mutex<RequestTable<I>>,
 }
 
-struct Known<I> {
+struct RequestTable<I> {
     open: HashMap<usize, Request<I>>,
     /// Requests whose endpoint was closed without an answer, oldest first. Rejecting one of them
     /// succeeds without informing the peer, which has seen its connection end.
@@ -90,13 +90,13 @@ impl<I> Default for Requests<I> {
     fn default() -> Self {
         let (open, abandoned) = (HashMap::new(), VecDeque::new());
         Requests {
-            known: Mutex::new(Known { open, abandoned }),
+            known: Mutex::new(RequestTable { open, abandoned }),
         }
     }
 }
 
 impl<I> Requests<I> {
-    fn known(&self) -> MutexGuard<'_, Known<I>> {
+    fn known(&self) -> MutexGuard<'_, RequestTable<I>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -78,7 +78,7 @@ impl Observer for Removals {
 
 /// Identifies a state of an address vector.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct VectorState {
     /// Read before anything is looked up, so that a concurrent change is found by the next
     /// comparison.
     pub removals: u64,
@@ -86,9 +86,9 @@ pub(crate) struct Seen {
     pub len: usize,
 }
 
-impl Seen {
+impl VectorState {
     /// Returns whether everything that was known in the state `before` is still valid.
-    pub fn has_only_grown_since(self, before: Seen) -> bool {
+    pub fn has_only_grown_since(self, before: VectorState) -> bool {
         self.removals == before.removals && self.len >= before.len
     }
 }

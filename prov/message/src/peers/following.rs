@@ -3,7 +3,7 @@
 
 use prov_base::errno::{Errno, Result};
 
-use super::address_vector::{AddressVector, Seen};
+use super::address_vector::{AddressVector, VectorState};
 use super::{PeerKey, Peers, UNKNOWN_SOURCE};
 
 impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
@@ -74,8 +74,8 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         Ok(key)
     }
 
-    fn look_at(&self, av: &V) -> Seen {
-        Seen {
+    fn look_at(&self, av: &V) -> VectorState {
+        VectorState {
             removals: self.removals.count(),
             len: av.len(),
         }

@@ -25,7 +25,7 @@ use std::ffi::{c_char, c_int};
 
 use proptest::prelude::*;
 
-use self::step::{Setting, Step, Wanted, Way, setting, step};
+use self::step::{ArrivalMode, Setting, Step, Wanted, setting, step};
 use self::world::World;
 
 fn run(setting: Setting, steps: Vec<Step>) {
@@ -57,7 +57,7 @@ fn a_receive_takes_a_message_whose_link_was_about_to_go_on_with_it() {
     };
     let send = |link| Step::Send {
         link,
-        way: Way::Pieces,
+        way: ArrivalMode::Pieces,
         tagged: true,
         tag: 0,
         len: 50,
@@ -95,7 +95,7 @@ fn a_receive_takes_a_message_whose_link_was_about_to_go_on_with_it() {
 fn a_link_that_resumes_counts_others_that_are_about_to() {
     let send = |link, tagged, len| Step::Send {
         link,
-        way: Way::Plain,
+        way: ArrivalMode::Plain,
         tagged,
         tag: 0,
         len,

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use prov_message::Limits;
 use slotmap::new_key_type;
 
-use crate::step::{Setting, Wanted, Way};
+use crate::step::{ArrivalMode, Setting, Wanted};
 
 new_key_type! { pub struct LinkKey; }
 
@@ -18,7 +18,7 @@ pub struct Message {
     pub ep: usize,
     pub inbox: usize,
     pub src: u64,
-    pub way: Way,
+    pub way: ArrivalMode,
     pub tagged: bool,
     pub tag: u64,
     pub len: usize,

@@ -16,7 +16,7 @@ use prov_util::request::Transmit;
 use slotmap::SlotMap;
 
 use crate::model::{Given, LinkKey, MessageState, Model, Number};
-use crate::step::Way;
+use crate::step::ArrivalMode;
 
 pub enum Fake {}
 
@@ -317,7 +317,7 @@ impl Provider {
             announces: link.announces,
         };
         let (way, announces) = (message.way, link.announces);
-        let is_plain = way == Way::Plain && message.data.is_none() && message.ack == 0;
+        let is_plain = way == ArrivalMode::Plain && message.data.is_none() && message.ack == 0;
         // Other links that continue are counted when that is decided; the model counts them when
         // they do.
         let admitted = self.endpoints.kept_bytes().checked_sub(self.model.kept());
@@ -332,7 +332,7 @@ impl Provider {
                 return;
             }
         }
-        if way == Way::Announced {
+        if way == ArrivalMode::Announced {
             assert!(self.endpoints.announced(&arrival, number));
             if !given {
                 self.model.messages[number].place = MessageState::Announced;
@@ -356,7 +356,11 @@ impl Provider {
                 self.keep(key, number, &arrival, fits);
             }
         }
-        let at_once = if way == Way::Pieces { 0 } else { usize::MAX };
+        let at_once = if way == ArrivalMode::Pieces {
+            0
+        } else {
+            usize::MAX
+        };
         if self.links.get(key).is_some_and(|link| !link.is_held_back) {
             self.continue_with(key, at_once);
         }

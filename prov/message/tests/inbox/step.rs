@@ -20,7 +20,7 @@ pub fn setting() -> impl Strategy<Value = Setting> {
 
 /// How a message arrives.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Way {
+pub enum ArrivalMode {
     /// On the fast path.
     Plain,
     /// In one piece.
@@ -44,7 +44,7 @@ pub struct Wanted {
 pub enum Step {
     Send {
         link: usize,
-        way: Way,
+        way: ArrivalMode,
         tagged: bool,
         tag: u64,
         len: usize,
@@ -95,12 +95,12 @@ fn len() -> impl Strategy<Value = usize> {
     prop_oneof![Just(0usize), 1..64usize, 1..700usize, 1..3000usize]
 }
 
-fn way() -> impl Strategy<Value = Way> {
+fn way() -> impl Strategy<Value = ArrivalMode> {
     prop_oneof![
-        1 => Just(Way::Plain),
-        1 => Just(Way::Whole),
-        2 => Just(Way::Pieces),
-        1 => Just(Way::Announced),
+        1 => Just(ArrivalMode::Plain),
+        1 => Just(ArrivalMode::Whole),
+        2 => Just(ArrivalMode::Pieces),
+        1 => Just(ArrivalMode::Announced),
     ]
 }
 

@@ -13,7 +13,7 @@ use slotmap::SlotMap;
 
 use crate::model::{Given, LinkKey, Message, MessageState, Model, Number, Receive, ReceiveId};
 use crate::provider::{Ep, Link, Provider, Sent};
-use crate::step::{Setting, Step, Wanted, Way};
+use crate::step::{ArrivalMode, Setting, Step, Wanted};
 
 pub struct World {
     pub own: Provider,
@@ -126,7 +126,7 @@ impl World {
                 let number = self.own.model.messages.len();
                 // An empty message in a multi-receive buffer has no address that would distinguish
                 // it from others there, of which one may be lost.
-                let data = data || (way == Way::Announced && len == 0);
+                let data = data || (way == ArrivalMode::Announced && len == 0);
                 self.own.model.messages.push(Message {
                     link: key,
                     ep: link.ep,

@@ -42,7 +42,7 @@ pub enum What {
 
 /// The two directions, each of which has its completion queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum QueueSide {
     /// Packets and writes with immediate data from peers.
     In,
     /// Sends, reads and writes of this side.
@@ -568,10 +568,10 @@ impl Below {
 
     /// Returns the completion queue of this direction.
     #[inline(always)]
-    pub fn queue(&self, way: Way) -> &Arc<Cq> {
-        match way {
-            Way::In => &self.wiring.rx_cq,
-            Way::Out => &self.wiring.tx_cq,
+    pub fn queue(&self, side: QueueSide) -> &Arc<Cq> {
+        match side {
+            QueueSide::In => &self.wiring.rx_cq,
+            QueueSide::Out => &self.wiring.tx_cq,
         }
     }
 
@@ -580,9 +580,9 @@ impl Below {
     /// # Errors
     /// Those of [`Cq::read`].
     #[inline(always)]
-    pub fn read(&mut self, way: Way, batch: &mut Batch) -> Result {
+    pub fn read(&mut self, side: QueueSide, batch: &mut Batch) -> Result {
         self.has_injected = false;
-        self.queue(way).read(batch)
+        self.queue(side).read(batch)
     }
 
     /// Posts an operation with a slot: `fill` writes to the slot, `call` posts it.

@@ -9,7 +9,7 @@ use prov_message::peers::Failure;
 use prov_message::{Course, EpKey, Linked, Then, Ticket};
 
 use super::Core;
-use super::below::{Way, What};
+use super::below::{QueueSide, What};
 use super::endpoint::Rdm;
 use super::keys::LinkKey;
 use super::link::{Fault, Link, Out, Pending};
@@ -184,8 +184,8 @@ impl Linked for Core {
 
     fn closes(&mut self, ep: EpKey) {
         if let Some(below) = self.below.take_if(|below| below.ep == ep) {
-            for way in [Way::In, Way::Out] {
-                if let Ok(fd) = below.queue(way).wait_fd() {
+            for side in [QueueSide::In, QueueSide::Out] {
+                if let Ok(fd) = below.queue(side).wait_fd() {
                     self.poller.forget(fd);
                 }
             }

@@ -12,7 +12,7 @@ use prov_util::below::{Completion, Slot, Wiring};
 use fabric_abi::{FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE};
 
 use super::Core;
-use super::below::{Way, What};
+use super::below::{QueueSide, What};
 use super::keys::{Due, Source};
 use super::link::Fault;
 use crate::LOG;
@@ -103,7 +103,7 @@ impl Core {
             }
         }
         let below = self.below.as_mut()?;
-        match below.read(Way::In, &mut self.batch) {
+        match below.read(QueueSide::In, &mut self.batch) {
             Ok(()) => {}
             Err(Errno::EAGAIN) => {
                 below.slots.bury(true);
@@ -114,7 +114,7 @@ impl Core {
                     _ => self.take_in_sent(0),
                 };
             }
-            Err(error) => return self.take_in_error(Way::In, error),
+            Err(error) => return self.take_in_error(QueueSide::In, error),
         }
         let mut count = 0;
         while let Some(below) = &mut self.below {
@@ -136,10 +136,10 @@ impl Core {
     fn take_in_sent(&mut self, before: i32) -> Option<i32> {
         let mut count = before;
         if let Some(below) = &mut self.below {
-            match below.read(Way::Out, &mut self.batch) {
+            match below.read(QueueSide::Out, &mut self.batch) {
                 Ok(()) => {}
                 Err(Errno::EAGAIN) => below.slots.bury(false),
-                Err(error) => count += self.take_in_error(Way::Out, error).unwrap_or(0),
+                Err(error) => count += self.take_in_error(QueueSide::Out, error).unwrap_or(0),
             }
         }
         while let Some(below) = &mut self.below
@@ -240,13 +240,13 @@ impl Core {
     /// Handles a failed operation. Returns the number of failed operations, if any.
     #[cold]
     #[inline(never)]
-    fn take_in_error(&mut self, way: Way, error: Errno) -> Option<i32> {
+    fn take_in_error(&mut self, side: QueueSide, error: Errno) -> Option<i32> {
         let below = self.below.as_mut()?;
         if error != Errno::EAVAIL {
             warn_again!(target: LOG.cq, "completions cannot be read: {error}");
             return None;
         }
-        let cq = below.queue(way).clone();
+        let cq = below.queue(side).clone();
         let (completion, error) = cq.read_error(&mut below.slots).ok()?;
         let Some(slot) = completion.slot else {
             return Some(1);

@@ -32,7 +32,7 @@ use prov_util::request::{Receive, Select, Tag, Transmit};
 
 use self::framework::IS_LOCAL;
 use super::Core;
-use super::below::{Below, Setting, Way};
+use super::below::{Below, QueueSide, Setting};
 use super::buffered::{Bounds, Buffered};
 use super::endpoint::Rdm;
 use super::keys::LinkKey;
@@ -410,7 +410,7 @@ fn a_write_that_takes_a_receive_gives_it_back() {
         let below = core.below.as_mut().unwrap();
         let mut batch = Batch::default();
         let deadline = Instant::now() + Duration::from_secs(60);
-        while below.read(Way::In, &mut batch).is_err() {
+        while below.read(QueueSide::In, &mut batch).is_err() {
             a.drive();
             assert!(Instant::now() < deadline);
         }

@@ -11,7 +11,7 @@ use super::Driven;
 use super::alarm::Alarm;
 use super::burst::Burst;
 use super::fork;
-use super::rounds::{News, Run};
+use super::rounds::{HelperMessage, Run};
 use super::stall::{Begun, Stall};
 use prov_base::errno::{Errno, Result};
 use prov_base::logging::UTIL;
@@ -95,7 +95,7 @@ impl Helper {
     }
 
     /// Sends a message to the thread, which is started if necessary.
-    fn tell(&self, place: &Arc<LaneState>, news: News) -> Result {
+    fn tell(&self, place: &Arc<LaneState>, news: HelperMessage) -> Result {
         let mut state = self.state.lock();
         if state.thread.as_ref().is_some_and(Thread::is_foreign) {
             return Err(Errno::EOPBADSTATE);
@@ -131,7 +131,7 @@ impl Helper {
                 && !thread.is_foreign()
                 && place.is_known.load(Ordering::Relaxed)
             {
-                thread.run.tell(News::Left(place.id));
+                thread.run.tell(HelperMessage::Left(place.id));
             }
             return;
         };
@@ -210,11 +210,11 @@ impl Seat {
     #[inline(never)]
     fn wake(&self) {
         if self.place.burst.watch() {
-            self.tell(News::Burst(self.place.clone()));
+            self.tell(HelperMessage::Burst(self.place.clone()));
         }
     }
 
-    fn tell(&self, news: News) {
+    fn tell(&self, news: HelperMessage) {
         match self.helper.tell(&self.place, news) {
             Ok(()) | Err(Errno::EOPBADSTATE) => {}
             Err(error) => has_no_help(error),
@@ -227,7 +227,7 @@ impl Seat {
     pub fn stall_begins(&self) {
         match self.place.stall.begin(Instant::now) {
             Ok(Begun::Nothing) => {}
-            Ok(Begun::Tell) => self.tell(News::Stall(self.place.clone())),
+            Ok(Begun::Tell) => self.tell(HelperMessage::Stall(self.place.clone())),
             Err(error) => has_no_help(error),
         }
     }
@@ -270,7 +270,7 @@ impl Seat {
             self.place.alarm.get_or_init(|| alarm);
         }
         self.helper
-            .tell(&self.place, News::Drive(self.place.clone()))
+            .tell(&self.place, HelperMessage::Drive(self.place.clone()))
     }
 
     /// Unregisters the lane: after this returns, the thread is not in the lane and does not enter

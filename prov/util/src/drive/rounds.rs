@@ -21,7 +21,7 @@ use prov_base::logging::UTIL;
 
 /// A running thread, as other threads send messages to it.
 pub(super) struct Run {
-    news: Mutex<Vec<News>>,
+    news: Mutex<Vec<HelperMessage>>,
     is_over: AtomicBool,
     /// Rung for messages and for the end.
     bell: OwnedFd,
@@ -30,7 +30,7 @@ pub(super) struct Run {
 }
 
 /// A message to the thread.
-pub(super) enum News {
+pub(super) enum HelperMessage {
     /// A burst began; its lane has to be checked.
     Burst(Arc<LaneState>),
     /// An operation had no room for the first time; the lane has an alarm for that.
@@ -58,7 +58,7 @@ impl Run {
         })
     }
 
-    pub(super) fn tell(&self, news: News) {
+    pub(super) fn tell(&self, news: HelperMessage) {
         self.news.lock().push(news);
         self.ring();
     }
@@ -155,20 +155,20 @@ impl Look {
 }
 
 impl Lanes {
-    fn hear(&mut self, news: Vec<News>, epoll: &OwnedFd) {
+    fn hear(&mut self, news: Vec<HelperMessage>, epoll: &OwnedFd) {
         for news in news {
             match news {
-                News::Burst(place) => {
+                HelperMessage::Burst(place) => {
                     let mark = place.burst.mark();
                     let lane = self.lane(place);
                     lane.look = Look::after(lane.pace.begin(mark));
                 }
-                News::Stall(place) => self.lane(place).hear_stalls(epoll),
-                News::Drive(place) => {
+                HelperMessage::Stall(place) => self.lane(place).hear_stalls(epoll),
+                HelperMessage::Drive(place) => {
                     let auto = Auto::new(&place, epoll);
                     self.lane(place).auto = Some(auto);
                 }
-                News::Left(id) => self.forget(id, epoll),
+                HelperMessage::Left(id) => self.forget(id, epoll),
             }
         }
     }

@@ -59,7 +59,7 @@ pub enum Idling {
 /// need. A lane that gets an event reads `brought_by`, and writes it only if a waiting lane has
 /// read it since the last time: lanes that are all busy write nothing that others read.
 #[repr(align(128))]
-struct News {
+struct RecentEvents {
     /// The lane with the first event since a waiting lane last looked, as the address of its
     /// [`Signals`]; 0 if there was none.
     brought_by: AtomicUsize,
@@ -67,9 +67,9 @@ struct News {
     last: AtomicU64,
 }
 
-impl News {
+impl RecentEvents {
     const fn new() -> Self {
-        News {
+        RecentEvents {
             brought_by: AtomicUsize::new(0),
             last: AtomicU64::new(0),
         }
@@ -96,7 +96,7 @@ impl News {
     }
 }
 
-static NEWS: News = News::new();
+static NEWS: RecentEvents = RecentEvents::new();
 
 /// See the module. The lane has no progress thread until it is given a seat.
 ///
@@ -391,7 +391,7 @@ mod tests {
 
     #[test]
     fn an_event_is_found_by_one_look() {
-        let news = News::new();
+        let news = RecentEvents::new();
         assert_eq!(news.look(1, 7), (0, false));
         news.note(1);
         news.note(2);

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use self::changes::{Known, News};
+use self::changes::{ChangesSince, ReadPosition};
 use self::intervals::{Interval, Intervals};
 use self::mappings::are_private;
 use self::monitor::Monitor;
@@ -75,7 +75,7 @@ pub struct Cache<R> {
 struct State<R> {
     entries: Intervals<Arc<CachedRegistration<R>>>,
     /// The position in the list of changes up to which the entries are valid.
-    known: Known,
+    known: ReadPosition,
     /// Counts requests, to determine the least recently used entries.
     clock: usize,
 }
@@ -153,7 +153,11 @@ impl<R> Cache<R> {
     }
 
     /// Returns a cached registration, and the position in the list of changes.
-    fn find(&self, asked: Interval, access: u64) -> (Option<Arc<CachedRegistration<R>>>, Known) {
+    fn find(
+        &self,
+        asked: Interval,
+        access: u64,
+    ) -> (Option<Arc<CachedRegistration<R>>>, ReadPosition) {
         let mut state = self.state.lock();
         let gone = state.take_changed(&self.monitor);
         let found = (state.find(asked, access), state.known);
@@ -165,7 +169,7 @@ impl<R> Cache<R> {
 
     /// Caches a registration of memory that was valid at the position `known`, if the memory has
     /// not changed since.
-    fn keep(&self, asked: Interval, kept: &Arc<CachedRegistration<R>>, mut known: Known) {
+    fn keep(&self, asked: Interval, kept: &Arc<CachedRegistration<R>>, mut known: ReadPosition) {
         let mut state = self.state.lock();
         let mut gone = state.take_changed(&self.monitor);
         // Later changes will remove it.
@@ -211,12 +215,12 @@ impl<R> State<R> {
     /// lock; a registration in use is closed by its last user.
     fn take_changed(&mut self, monitor: &Monitor) -> Vec<Arc<CachedRegistration<R>>> {
         match monitor.changes().news(&mut self.known) {
-            News::Of(changes) => {
+            ChangesSince::Of(changes) => {
                 let gone = changes.into_iter();
                 gone.flat_map(|memory| self.entries.take_overlapping(memory))
                     .collect()
             }
-            News::OfAll => self.entries.take_all(),
+            ChangesSince::OfAll => self.entries.take_all(),
         }
     }
 

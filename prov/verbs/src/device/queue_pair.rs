@@ -72,12 +72,12 @@ enum QueuePairKind {
         has_failed: AtomicBool,
     },
     /// A path over an initiator that others use, too.
-    Way(NonNull<Way>),
+    Path(NonNull<XrcPath>),
 }
 
-/// Replaces a queue pair whose requests are posted by [`post_on_way`].
+/// Replaces a queue pair whose requests are posted by [`post_on_path`].
 #[derive(Default)]
-struct Way {
+struct XrcPath {
     /// The initiator and the number of the peer's receive queue, once the initiator is connected.
     to: OnceLock<(Arc<QueuePair>, u32)>,
 }
@@ -171,48 +171,48 @@ impl QueuePair {
 
     /// Creates the representation of a queue pair that is shared with others, and is not known
     /// before [`QueuePair::lead`] names it. Requests have at most `inline` inline bytes.
-    pub fn way(pd: &Arc<ProtectionDomain>, inline: usize) -> Self {
-        let way = NonNull::from(Box::leak(Box::<Way>::default()));
+    pub fn path(pd: &Arc<ProtectionDomain>, inline: usize) -> Self {
+        let path = NonNull::from(Box::leak(Box::<XrcPath>::default()));
         QueuePair {
-            qp: way.cast(),
+            qp: path.cast(),
             number: 0,
             inline,
-            post_send: post_on_way,
+            post_send: post_on_path,
             post_receive: refuse_receive,
             pd: pd.clone(),
             process: Process::current(),
-            kind: QueuePairKind::Way(way),
+            kind: QueuePairKind::Path(path),
         }
     }
 
-    fn as_way(&self) -> Option<&Way> {
+    fn as_path(&self) -> Option<&XrcPath> {
         match &self.kind {
             QueuePairKind::Own { .. } => None,
             // SAFETY: it lives as long as this, and is changed through shared
             // references alone.
-            QueuePairKind::Way(way) => Some(unsafe { way.as_ref() }),
+            QueuePairKind::Path(path) => Some(unsafe { path.as_ref() }),
         }
     }
 
     /// Makes requests go over `initiator` to the receive queue with this number. `-FI_EOPBADSTATE`
     /// if that is set already, or if this is not such a representation.
     pub fn lead(&self, initiator: Arc<QueuePair>, queue: u32) -> Result {
-        let way = self.as_way().ok_or(Errno::EOPBADSTATE)?;
-        let set = way.to.set((initiator, queue));
+        let path = self.as_path().ok_or(Errno::EOPBADSTATE)?;
+        let set = path.to.set((initiator, queue));
         set.map_err(|_| Errno::EOPBADSTATE)
     }
 
     /// Returns the initiator that requests go over, if it is shared.
     pub fn initiator(&self) -> Option<Weak<QueuePair>> {
-        let (pair, _) = self.as_way()?.to.get()?;
+        let (pair, _) = self.as_path()?.to.get()?;
         Some(Arc::downgrade(pair))
     }
 
     /// Returns the device's queue pair for requests; `None` if there is none yet.
     fn real(&self) -> Option<&QueuePair> {
-        match self.as_way() {
+        match self.as_path() {
             None => Some(self),
-            Some(way) => way.to.get().map(|(pair, _)| &**pair),
+            Some(path) => path.to.get().map(|(pair, _)| &**pair),
         }
     }
 
@@ -232,7 +232,7 @@ impl QueuePair {
     pub fn has_failed(&self) -> bool {
         match &self.kind {
             QueuePairKind::Own { has_failed, .. } => has_failed.load(Ordering::Relaxed),
-            QueuePairKind::Way(_) => false,
+            QueuePairKind::Path(_) => false,
         }
     }
 
@@ -279,7 +279,7 @@ impl QueuePair {
         }
         match self.kind {
             QueuePairKind::Own { .. } => self.modify(&mut attributes(IBV_QPS_ERR), IBV_QP_STATE),
-            QueuePairKind::Way(_) => Ok(()),
+            QueuePairKind::Path(_) => Ok(()),
         }
     }
 
@@ -313,14 +313,14 @@ impl QueuePair {
 }
 
 /// Posts to an initiator for one of its users.
-unsafe extern "C" fn post_on_way(
-    way: *mut ibv_qp,
+unsafe extern "C" fn post_on_path(
+    path: *mut ibv_qp,
     request: *mut ibv_send_wr,
     refused: *mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: this function is called with that of a `QueuePairKind::Way`, whose owner waits.
-    let way = unsafe { &*way.cast::<Way>() };
-    let Some((pair, queue)) = way.to.get() else {
+    // SAFETY: this function is called with that of a `QueuePairKind::Path`, whose owner waits.
+    let path = unsafe { &*path.cast::<XrcPath>() };
+    let Some((pair, queue)) = path.to.get() else {
         return libc::ENOTCONN;
     };
     // SAFETY: the caller's request is whole, and its own until this returns.
@@ -367,9 +367,9 @@ pub(super) fn attributes(state: u32) -> ibv_qp_attr {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        if let QueuePairKind::Way(way) = self.kind {
-            // SAFETY: it is from `QueuePair::way`, and given back once.
-            drop(unsafe { Box::from_raw(way.as_ptr()) });
+        if let QueuePairKind::Path(path) = self.kind {
+            // SAFETY: it is from `QueuePair::path`, and given back once.
+            drop(unsafe { Box::from_raw(path.as_ptr()) });
             return;
         }
         if !self.process.is_current() {

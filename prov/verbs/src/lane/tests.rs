@@ -494,7 +494,7 @@ fn receives_of_xrc_wait_for_their_queue_and_are_reported_whoever_the_message_is_
     let cq = Cq::new(CqConfig::default()).unwrap();
     let cq = Use::of(&Handle::new(cq, null_mut(), Vec::new()));
     let mut ends = [(); 2].map(|()| {
-        let pair = Arc::new(QueuePair::way(&pd, 0));
+        let pair = Arc::new(QueuePair::path(&pd, 0));
         let reports = Reports {
             rx_cq: Some(cq.clone()),
             ..Reports::default()

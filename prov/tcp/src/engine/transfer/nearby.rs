@@ -20,7 +20,7 @@ const MESSAGES_PER_TURN: u32 = 64;
 const MIXED: u32 = 16;
 
 /// The result of the fast path.
-struct Taken {
+struct Drained {
     any: bool,
     /// Whether nothing is left for the slow path.
     is_all: bool,
@@ -42,8 +42,8 @@ impl Rounds for Core {
     #[inline(always)]
     fn take_in_from(&mut self, key: ConnKey) -> bool {
         match self.take_in_short(key) {
-            Taken { any, is_all: true } => any,
-            Taken { any, .. } => self.read(key, false) | any,
+            Drained { any, is_all: true } => any,
+            Drained { any, .. } => self.read(key, false) | any,
         }
     }
 
@@ -88,8 +88,8 @@ impl Core {
     /// Receives short messages without special properties that have matching receives, directly
     /// from their slots.
     #[inline(always)]
-    fn take_in_short(&mut self, key: ConnKey) -> Taken {
-        let mut came = Taken {
+    fn take_in_short(&mut self, key: ConnKey) -> Drained {
+        let mut came = Drained {
             any: false,
             is_all: true,
         };

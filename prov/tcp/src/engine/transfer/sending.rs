@@ -17,7 +17,7 @@ use crate::engine::link::post::Post;
 use crate::engine::link::socket;
 use crate::engine::transfer::nearby::put_header;
 use crate::engine::transfer::posting::{OWN_LIMIT, lend_buffer};
-use crate::engine::transfer::ways::Way;
+use crate::engine::transfer::ways::SendPath;
 use crate::wire::handshake::Features;
 use crate::wire::header::{self, Header};
 use crate::wire::simple;
@@ -215,7 +215,7 @@ impl Core {
                 }
                 let payload = Bytes::App(&message.buffers);
                 match self.way(conn, message, &payload) {
-                    Way::Later => return Err(Errno::EAGAIN),
+                    SendPath::Later => return Err(Errno::EAGAIN),
                     way => self.send_by(way, ep, conn, message, payload),
                 }
                 Ok(())
@@ -310,7 +310,7 @@ impl Core {
     #[inline]
     fn send_by(
         &mut self,
-        way: Way,
+        way: SendPath,
         ep: EpKey,
         key: ConnKey,
         message: &Transmit,
@@ -332,13 +332,15 @@ impl Core {
             op: None,
         };
         match way {
-            Way::Offered(from) => return self.offer_message(key, &post, from, message.flags, op),
-            Way::Announced => return self.announce(key, None, post, message.flags, op),
-            Way::AnnouncedToC(name) => {
+            SendPath::Offered(from) => {
+                return self.offer_message(key, &post, from, message.flags, op);
+            }
+            SendPath::Announced => return self.announce(key, None, post, message.flags, op),
+            SendPath::AnnouncedToC(name) => {
                 return self.announce(key, Some(name), post, message.flags, op);
             }
             // What has waited for the connection cannot wait for a name.
-            Way::Eager | Way::Later => {}
+            SendPath::Eager | SendPath::Later => {}
         }
         post.op = self.ask_for_ack(key, &mut post.header, message.flags, op);
         self.post(key, post);

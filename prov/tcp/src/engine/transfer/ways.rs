@@ -24,7 +24,7 @@ pub(crate) const ALWAYS_ANNOUNCED: usize = 2 << 20;
 const COPIES: Features = Features::LOCAL.or(Features::DIRECT);
 
 /// How a message leaves.
-pub(crate) enum Way {
+pub(crate) enum SendPath {
     /// The payload follows the header.
     Eager,
     /// Within a host: the peer fetches the payload from this process's memory.
@@ -41,28 +41,33 @@ impl Core {
     /// Decides how a message leaves. The first one that is long enough to be offered begins the
     /// acquaintance of two processes of one host.
     #[inline]
-    pub(crate) fn way(&mut self, key: ConnKey, message: &Transmit, payload: &Bytes<'_>) -> Way {
+    pub(crate) fn way(
+        &mut self,
+        key: ConnKey,
+        message: &Transmit,
+        payload: &Bytes<'_>,
+    ) -> SendPath {
         let len = payload.len();
         if len >= self.params.local_message_size
             && !message.is_inject()
             && let Some(memory) = self.memory_to_offer(key, payload)
         {
-            return Way::Offered(memory);
+            return SendPath::Offered(memory);
         }
         let Some(conn) = self.conns.get(key) else {
-            return Way::Eager;
+            return SendPath::Eager;
         };
         let is_throttled = conn.detours.has(Detour::Throttled);
         if len <= WORTH_ANNOUNCING && !is_throttled {
-            return Way::Eager;
+            return SendPath::Eager;
         }
         if !conn.features.has(Features::RENDEZVOUS) {
             return self.way_to_c(conn, matches!(message.tag, Tag::Value(_)), len);
         }
         let is_wanted = is_throttled || len > ALWAYS_ANNOUNCED || conn.outbox.len() >= QUEUE_LIMIT;
         match is_wanted && len > 0 {
-            true => Way::Announced,
-            false => Way::Eager,
+            true => SendPath::Announced,
+            false => SendPath::Eager,
         }
     }
 
@@ -70,12 +75,12 @@ impl Core {
     /// others. A C peer keeps no more announcements than messages, and an announced message
     /// completes only when it is received, which applications that know the C library may not
     /// expect.
-    fn way_to_c(&self, conn: &Connection, tagged: bool, len: usize) -> Way {
+    fn way_to_c(&self, conn: &Connection, tagged: bool, len: usize) -> SendPath {
         match &conn.narrow {
-            Some(narrow) if tagged && len > self.params.max_saved_size => {
-                narrow.free_name().map_or(Way::Later, Way::AnnouncedToC)
-            }
-            _ => Way::Eager,
+            Some(narrow) if tagged && len > self.params.max_saved_size => narrow
+                .free_name()
+                .map_or(SendPath::Later, SendPath::AnnouncedToC),
+            _ => SendPath::Eager,
         }
     }
 

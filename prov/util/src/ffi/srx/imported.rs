@@ -265,8 +265,8 @@ impl Queued {
         self.ticket
     }
 
-    fn news(&self, source: fi_addr_t) -> News {
-        News {
+    fn news(&self, source: fi_addr_t) -> SourceReport {
+        SourceReport {
             entry: self.entry.entry,
             ticket: self.ticket.0,
             id: self.ticket.body().id.load(Ordering::Relaxed),
@@ -349,10 +349,10 @@ unsafe extern "C" fn discard(entry: *mut fi_peer_rx_entry) -> c_int {
 #[must_use]
 pub struct NewSources {
     owner: ImportedSrx,
-    news: Vec<News>,
+    news: Vec<SourceReport>,
 }
 
-struct News {
+struct SourceReport {
     entry: NonNull<fi_peer_rx_entry>,
     ticket: NonNull<TicketBody>,
     id: u64,
@@ -362,7 +362,7 @@ struct News {
 thread_local! {
     /// The sources that this thread is reporting to an owner, during the call. It has no
     /// destructor, so that it can be used for as long as the thread runs.
-    static NEWS: Cell<Option<NonNull<[News]>>> = const { Cell::new(None) };
+    static NEWS: Cell<Option<NonNull<[SourceReport]>>> = const { Cell::new(None) };
 }
 
 impl NewSources {

@@ -30,23 +30,23 @@ struct Change {
 
 /// A reader's position: the number of changes that it has seen.
 #[derive(Clone, Copy)]
-pub struct Known(usize);
+pub struct ReadPosition(usize);
 
 /// The changes since a position.
 #[derive(Debug, PartialEq, Eq)]
-pub enum News {
+pub enum ChangesSince {
     /// These intervals.
     Of(Vec<Interval>),
     /// Possibly all memory.
     OfAll,
 }
 
-impl News {
+impl ChangesSince {
     /// Returns whether this memory may have changed.
     pub fn concern(&self, memory: Interval) -> bool {
         match self {
-            News::Of(changes) => changes.iter().any(|change| change.overlaps(&memory)),
-            News::OfAll => true,
+            ChangesSince::Of(changes) => changes.iter().any(|change| change.overlaps(&memory)),
+            ChangesSince::OfAll => true,
         }
     }
 }
@@ -65,7 +65,7 @@ impl<const N: usize> Changes<N> {
     }
 
     /// Publishes a change; `told` is the position of the single writing thread.
-    pub fn tell(&self, told: &mut Known, memory: Interval) {
+    pub fn tell(&self, told: &mut ReadPosition, memory: Interval) {
         let change = &self.ring[told.0 % N];
         // A reader that sees one of these values also sees the count stored before.
         change.start.store(memory.start(), Ordering::Release);
@@ -75,16 +75,16 @@ impl<const N: usize> Changes<N> {
     }
 
     /// Returns the current position.
-    pub fn known(&self) -> Known {
-        Known(self.count.load(Ordering::Acquire))
+    pub fn known(&self) -> ReadPosition {
+        ReadPosition(self.count.load(Ordering::Acquire))
     }
 
     /// Returns the changes after the position `known`, and advances it.
-    pub fn news(&self, known: &mut Known) -> News {
-        let Known(count) = self.known();
+    pub fn news(&self, known: &mut ReadPosition) -> ChangesSince {
+        let ReadPosition(count) = self.known();
         let first = std::mem::replace(&mut known.0, count);
         if count - first >= N {
-            return News::OfAll;
+            return ChangesSince::OfAll;
         }
         let changes = (first..count).map(|number| {
             let change = &self.ring[number % N];
@@ -94,8 +94,8 @@ impl<const N: usize> Changes<N> {
         let changes: Vec<_> = changes.collect();
         // The next change, possibly half written, overwrites the one `N` positions before it.
         match self.count.load(Ordering::Relaxed) - first < N {
-            true => News::Of(changes),
-            false => News::OfAll,
+            true => ChangesSince::Of(changes),
+            false => ChangesSince::OfAll,
         }
     }
 }
@@ -117,8 +117,8 @@ mod tests {
             changes.tell(&mut told, change(number));
             if number % 3 == 2 {
                 let news = (number - 2..=number).map(change).collect();
-                assert_eq!(changes.news(&mut known), News::Of(news));
-                assert_eq!(changes.news(&mut known), News::Of(Vec::new()));
+                assert_eq!(changes.news(&mut known), ChangesSince::Of(news));
+                assert_eq!(changes.news(&mut known), ChangesSince::Of(Vec::new()));
             }
         }
     }
@@ -131,11 +131,11 @@ mod tests {
             changes.tell(&mut told, change(number));
         }
         let news = changes.news(&mut known);
-        assert_eq!(news, News::OfAll);
+        assert_eq!(news, ChangesSince::OfAll);
         assert!(news.concern(change(1000)));
         changes.tell(&mut told, change(5));
         let news = changes.news(&mut known);
-        assert_eq!(news, News::Of(vec![change(5)]));
+        assert_eq!(news, ChangesSince::Of(vec![change(5)]));
         assert!(news.concern(Interval::new(54, 100)));
         assert!(!news.concern(Interval::new(55, 100)));
     }
@@ -167,9 +167,9 @@ mod loom_tests {
                 })
             };
             let mut hear = || {
-                let Known(first) = known;
+                let ReadPosition(first) = known;
                 let news = changes.news(&mut known);
-                if let News::Of(heard) = news {
+                if let ChangesSince::Of(heard) = news {
                     let expected: Vec<_> = (first..known.0).map(change).collect();
                     assert_eq!(heard, expected);
                 }

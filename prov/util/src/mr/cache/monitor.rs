@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::changes::{Changes, Known};
+use super::changes::{Changes, ReadPosition};
 use super::intervals::Interval;
 use prov_base::errno::{Errno, Result};
 use prov_base::logging::UTIL;
@@ -246,7 +246,7 @@ impl Monitor {
         clippy::indexing_slicing,
         reason = "the system returns no more than there was room for, and messages are whole"
     )]
-    fn read(&self, told: &mut Known) {
+    fn read(&self, told: &mut ReadPosition) {
         self.turns.fetch_add(1, Ordering::AcqRel);
         let mut messages = [0u8; MESSAGE * 16];
         // This releases the unmapping threads.
@@ -262,7 +262,7 @@ impl Monitor {
         clippy::indexing_slicing,
         reason = "the system returns no more than there was room for, and messages are whole"
     )]
-    fn happened(&self, message: &[u8], told: &mut Known) {
+    fn happened(&self, message: &[u8], told: &mut ReadPosition) {
         let word = |position: usize| {
             let bytes = message
                 .get(8 + 8 * position..)

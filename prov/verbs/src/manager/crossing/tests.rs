@@ -104,7 +104,7 @@ impl Host {
     fn endpoint(&mut self) -> (usize, EndParts, XrcEnd) {
         let (pd, domain) = (&self.pd, &self.domain);
         let receives = self.shared.complete_in(&self.lane, pd, domain, 1).unwrap();
-        let pair = Arc::new(QueuePair::way(&self.pd, 8));
+        let pair = Arc::new(QueuePair::path(&self.pd, 8));
         let link = Arc::<Link>::default();
         let seats = seats_over(&self.lane, &pair, &link, &self.shared);
         let eq = Eq::new(Attachment::None, fabric_abi::FI_VERSION(2, 0));
@@ -369,7 +369,7 @@ impl World {
             {
                 host.state.leave(crossing);
             }
-            let gone = Arc::new(QueuePair::way(&host.pd, 0));
+            let gone = Arc::new(QueuePair::path(&host.pd, 0));
             let pair = std::mem::replace(&mut endpoint.pair, gone);
             match pair.initiator() {
                 Some(initiator) => endpoint.seats.leave_initiator(&initiator, || drop(pair)),
