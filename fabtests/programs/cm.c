@@ -723,7 +723,62 @@ static void connect_twice(void)
 	ct_close_pair(&bench.pair);
 }
 
+/*
+ * Messages of several endpoints that have come before their connections end are received
+ * before any receive is cancelled: the reader of the queue may stop at the first error.
+ */
+static void messages_before_ends(void)
+{
+	enum { COUNT = 4 };
+	static struct fi_context2 sent[COUNT], received[COUNT], left[COUNT];
+	static unsigned char place[COUNT][8];
+	struct ct_peer *a, *b;
+	struct fid_ep *ends[2][COUNT];
+	struct bench bench;
+
+	setup(&bench);
+	a = &bench.pair.a;
+	b = &bench.pair.b;
+	for (int i = 0; i < COUNT; i++) {
+		struct ct_event request;
+
+		ct_open_ep(b, b->info);
+		OK(fi_connect(b->ep, bench.name, NULL, 0));
+		ct_wait_request(a, &request);
+		ct_accept(a, &request, NULL, 0);
+		ct_wait_connected(b);
+		ct_wait_connected(a);
+		ends[0][i] = a->ep;
+		ends[1][i] = b->ep;
+		POST(a, fi_recv(a->ep, place[i], 8, NULL, 0, &received[i]));
+		POST(a, fi_recv(a->ep, place[i], 8, NULL, 0, &left[i]));
+	}
+	a->ep = b->ep = NULL;
+	/* Nothing is received before all connections have ended. */
+	b->partner = NULL;
+	for (int i = 0; i < COUNT; i++) {
+		POST(b, fi_send(ends[1][i], "message", 8, NULL, 0, &sent[i]));
+		ct_done(b, &b->tx, &sent[i]);
+	}
+	for (int i = 0; i < COUNT; i++)
+		OK(fi_close(&ends[1][i]->fid));
+	for (int i = 0; i < COUNT; i++) {
+		struct ct_completion done = ct_next(a, &a->rx);
+
+		REQUIRE(!done.err);
+	}
+	for (int i = 0; i < COUNT; i++) {
+		struct ct_completion end = ct_next(a, &a->rx);
+
+		REQUIRE(end.err == FI_ECANCELED);
+	}
+	for (int i = 0; i < COUNT; i++)
+		OK(fi_close(&ends[0][i]->fid));
+	ct_close_pair(&bench.pair);
+}
+
 static const struct ct_test tests[] = {
+	{ "messages-before-ends", messages_before_ends, CT_MSG },
 	{ "data-both-ways", data_both_ways, CT_MSG },
 	{ "no-data", no_data, CT_MSG },
 	{ "reject", reject, CT_MSG },

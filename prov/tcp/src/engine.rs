@@ -82,6 +82,9 @@ pub struct Core {
     sent: Vec<ConnKey>,
     /// Whether there may be anything in `ready`, `held` or `sent`.
     has_chores: bool,
+    /// Connections of connected endpoints whose stream has ended, until what others have received
+    /// is handled.
+    ended: Vec<ConnKey>,
     /// Connections with copies that ended while the owner of the receives did not drive the lane.
     behind_copies: Vec<ConnKey>,
     /// Connections that wait until the application has read completions, the one that was resumed
@@ -165,6 +168,7 @@ impl Core {
             held: Vec::new(),
             sent: Vec::new(),
             has_chores: false,
+            ended: Vec::new(),
             behind_copies: Vec::new(),
             unreported: VecDeque::new(),
             signals,

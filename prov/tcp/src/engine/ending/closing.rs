@@ -3,6 +3,8 @@
 use std::os::fd::AsFd;
 
 use prov_base::errno::Errno;
+use prov_local::rota::Rounds as _;
+use prov_message::Woken as _;
 use prov_message::lane::{Pause, short_pause};
 use prov_message::peers::Failure;
 use prov_message::{Core as _, Linked, Reaching as _, Ticket};
@@ -39,9 +41,32 @@ impl Core {
         self.read_later(key);
     }
 
-    /// Handles the end of the stream.
+    /// Handles the end of the stream. Receives that a connected endpoint has posted are cancelled
+    /// only after the messages that other endpoints of the lane have received by now: the
+    /// application reads both from one queue, and may stop at the first error.
     pub(crate) fn end_of_stream(&mut self, key: ConnKey) {
-        self.break_with(key, Fault::Io(Errno::ESHUTDOWN));
+        let is_alone = self.conns.len() <= 1;
+        match self.conns.get(key) {
+            Some(conn) if conn.peer.is_none() && !is_alone => {
+                if !self.ended.contains(&key) {
+                    self.ended.push(key);
+                }
+                self.has_chores = true;
+            }
+            _ => self.break_with(key, Fault::Io(Errno::ESHUTDOWN)),
+        }
+    }
+
+    /// Ends the connections whose stream has ended, after what others have received.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn end_streams(&mut self) {
+        // Handles what other sockets have, which may end more streams.
+        self.poll_once();
+        let _ = self.read_nearby() | self.take_in_quiet(self.rota.len());
+        for key in std::mem::take(&mut self.ended) {
+            self.break_with(key, Fault::Io(Errno::ESHUTDOWN));
+        }
     }
 
     /// Ends a connection, and all operations on it.

@@ -119,6 +119,9 @@ impl Core {
         self.go_on_for_owner();
         self.end_bursts();
         self.read_ready();
+        if !self.ended.is_empty() {
+            self.end_streams();
+        }
     }
 
     /// Does what is ready before a thread sleeps; returns `false` if there was something, as there
@@ -135,6 +138,9 @@ impl Core {
         self.read_ready();
         let has_come = self.read_nearby() | self.take_in_quiet(self.rota.len());
         self.poll();
+        if !self.ended.is_empty() {
+            self.end_streams();
+        }
         self.is_in_progress = false;
         self.send_answers();
         // Whatever is ready must now be visible in the poller's descriptor.
@@ -197,6 +203,9 @@ impl Core {
         let idle_calls = std::mem::replace(&mut self.idle_calls, 1);
         self.polls = self.polls.wrapping_add(1);
         let polled = self.poll_once();
+        if !self.ended.is_empty() {
+            self.end_streams();
+        }
         self.had_events = polled.had_events;
         self.close_for_other_lanes();
         self.rota_goes_on();
