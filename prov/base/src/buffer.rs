@@ -15,8 +15,8 @@ use std::mem::MaybeUninit;
 
 use libc::iovec;
 
-pub use self::copy::{PAST_CACHES, prefetch_to_write};
-use self::copy::{copy, prefetch, store};
+pub use self::copy::prefetch_to_write;
+use self::copy::{copy, prefetch};
 pub use self::persistence::can_write_back;
 pub use self::piece::Piece;
 pub use self::transfer::{Incoming, Outgoing, TRANSFER_LIMIT};
@@ -39,8 +39,6 @@ pub struct Iov<'m> {
     /// is empty.
     iov: [MaybeUninit<iovec>; IOV_LIMIT],
     count: u32,
-    /// Whether stores to this memory bypass this processor's caches.
-    past_caches: bool,
     /// Sum of the lengths; checked for overflow when the value was created.
     len: usize,
     /// The owner of the memory is borrowed.
@@ -66,7 +64,6 @@ impl<'m> Iov<'m> {
         Iov {
             iov,
             count: 0,
-            past_caches: false,
             len: 0,
             memory: PhantomData,
         }
@@ -90,7 +87,6 @@ impl<'m> Iov<'m> {
         Iov {
             iov,
             count: u32::from(len != 0),
-            past_caches: false,
             len,
             memory: PhantomData,
         }
@@ -123,16 +119,7 @@ impl<'m> Iov<'m> {
         }
         self.iov[0] = other.iov[0];
         self.count = other.count;
-        self.past_caches = other.past_caches;
         self.len = other.len;
-    }
-
-    /// Returns the same memory, with long stores to it bypassing the caches or not.
-    #[must_use]
-    #[inline]
-    pub fn past_caches(mut self, past_caches: bool) -> Self {
-        self.past_caches = past_caches;
-        self
     }
 
     #[inline]
@@ -210,7 +197,7 @@ impl<'m> Iov<'m> {
             return self.nothing_at(offset);
         }
         let (mut skip, mut left) = (offset, len);
-        let mut part = Self::EMPTY.past_caches(self.past_caches);
+        let mut part = Self::EMPTY;
         for piece in self.pieces() {
             if left == 0 {
                 break;
@@ -273,12 +260,7 @@ impl<'m> Iov<'m> {
             // SAFETY: the first piece is valid for `len` bytes and belongs to
             // the operation until it completes.
             unsafe {
-                store(
-                    bytes.as_ptr(),
-                    self.first().iov_base.cast(),
-                    bytes.len(),
-                    self.past_caches,
-                );
+                copy(bytes.as_ptr(), self.first().iov_base.cast(), bytes.len());
             }
             return bytes.len();
         }
@@ -294,11 +276,10 @@ impl<'m> Iov<'m> {
             // operation; `slice` made the pieces sum to at most `bytes.len()`.
             // The source may overlap it (an endpoint that sends to itself).
             unsafe {
-                store(
+                copy(
                     bytes.as_ptr().add(done),
                     piece.iov_base.cast(),
                     piece.iov_len,
-                    self.past_caches,
                 );
             }
             done += piece.iov_len;
@@ -416,7 +397,7 @@ impl<'m> Iov<'m> {
             let (from, to) = (self.first().iov_base, target.first().iov_base);
             // SAFETY: both are memory of operations in flight, and each first
             // piece is valid for the bytes of all.
-            unsafe { store(from.cast(), to.cast(), self.len, target.past_caches) };
+            unsafe { copy(from.cast(), to.cast(), self.len) };
             return self.len;
         }
         self.copy_pieces(target)
@@ -432,12 +413,7 @@ impl<'m> Iov<'m> {
                 // SAFETY: both are memory of operations in flight; `room` is
                 // at most as long as `piece`, so `from` stays inside it.
                 unsafe {
-                    store(
-                        from,
-                        place.iov_base.cast(),
-                        place.iov_len,
-                        target.past_caches,
-                    );
+                    copy(from, place.iov_base.cast(), place.iov_len);
                     from = from.add(place.iov_len);
                 }
             }

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use super::Iov;
-use super::copy::store;
+use super::copy::copy;
 
 /// Memory in one segment, which other threads or processes may write to at any time: it can be
 /// copied, and is never borrowed. Its owner is borrowed for `'m`.
@@ -11,8 +11,6 @@ use super::copy::store;
 pub struct Piece<'m> {
     base: *mut u8,
     len: usize,
-    /// Whether stores to this memory bypass this processor's caches.
-    past_caches: bool,
     memory: PhantomData<&'m ()>,
 }
 
@@ -26,7 +24,6 @@ impl<'m> Piece<'m> {
     pub const EMPTY: Piece<'m> = Piece {
         base: std::ptr::dangling_mut(),
         len: 0,
-        past_caches: false,
         memory: PhantomData,
     };
 
@@ -39,17 +36,8 @@ impl<'m> Piece<'m> {
         Piece {
             base,
             len,
-            past_caches: false,
             memory: PhantomData,
         }
-    }
-
-    /// See [`Iov::past_caches`].
-    #[must_use]
-    #[inline(always)]
-    pub fn past_caches(mut self, past_caches: bool) -> Self {
-        self.past_caches = past_caches;
-        self
     }
 
     /// Returns the number of bytes.
@@ -91,12 +79,7 @@ impl<'m> Piece<'m> {
         if target.count == 1 && self.len <= target.len {
             // SAFETY: memory of operations in flight, valid for these bytes.
             unsafe {
-                store(
-                    self.base,
-                    target.first().iov_base.cast(),
-                    self.len,
-                    target.past_caches,
-                );
+                copy(self.base, target.first().iov_base.cast(), self.len);
             }
             return self.len;
         }
@@ -109,7 +92,7 @@ impl<'m> Piece<'m> {
         if source.count == 1 && source.len <= self.len {
             let from = source.first().iov_base.cast::<u8>().cast_const();
             // SAFETY: as above.
-            unsafe { store(from, self.base, source.len, self.past_caches) };
+            unsafe { copy(from, self.base, source.len) };
             return source.len;
         }
         source.copy_pieces(&Iov::from(*self))
@@ -122,7 +105,7 @@ impl<'m> Piece<'m> {
         if source.count == 1 && offset <= source.len && self.len <= source.len - offset {
             let from = source.first().iov_base.cast::<u8>().cast_const();
             // SAFETY: as above; there are so many bytes behind the offset.
-            unsafe { store(from.add(offset), self.base, self.len, self.past_caches) };
+            unsafe { copy(from.add(offset), self.base, self.len) };
             return self.len;
         }
         self.copy_from(&source.slice(offset, self.len))
@@ -147,7 +130,7 @@ impl<'m> Piece<'m> {
     pub fn write(&self, bytes: &[u8]) -> usize {
         let len = bytes.len().min(self.len);
         // SAFETY: as above.
-        unsafe { store(bytes.as_ptr(), self.base, len, self.past_caches) };
+        unsafe { copy(bytes.as_ptr(), self.base, len) };
         len
     }
 }
@@ -156,8 +139,7 @@ impl<'m> From<Piece<'m>> for Iov<'m> {
     #[inline]
     fn from(piece: Piece<'m>) -> Iov<'m> {
         // SAFETY: whoever made the piece has vouched for the memory.
-        let memory = unsafe { Iov::from_raw(piece.base, piece.len) };
-        memory.past_caches(piece.past_caches)
+        unsafe { Iov::from_raw(piece.base, piece.len) }
     }
 }
 
@@ -221,22 +203,6 @@ mod tests {
                     }
                 }
             }
-        }
-    }
-
-    #[test]
-    fn parts_are_stored_as_the_whole_is() {
-        let mut bytes = [0; 8];
-        for past_caches in [false, true] {
-            let all = piece(&mut bytes).past_caches(past_caches);
-            let (first, rest) = all.split(3);
-            let memory = AppIov::from(all);
-            let mut copy = AppIov::EMPTY;
-            copy.assign(&memory);
-            let pieces = [all.skip(1), first, rest].map(|part| part.past_caches);
-            assert_eq!(pieces, [past_caches; 3]);
-            let memories = [memory, memory.slice(1, 2), copy].map(|part| part.past_caches);
-            assert_eq!(memories, [past_caches; 3]);
         }
     }
 

@@ -363,7 +363,7 @@ impl Core {
             .inspect(|grants| {
                 let (bytes, _) = link.bytes(record).split(len);
                 let memory = &mut target.memory;
-                grants.copy_from(memory, done, &bytes.into(), false);
+                grants.copy_from(memory, done, &bytes.into());
                 if is_last {
                     target.was_written(&visitor, grants, FI_RMA, data);
                 }

@@ -134,15 +134,8 @@ impl Grants {
         }
     }
 
-    /// Copies `source` into the memory from `offset` on, as far as it fits; with non-temporal
-    /// stores ([`past the caches`](Iov::past_caches)) if requested.
-    pub fn copy_from(
-        &self,
-        accessor: &mut Accessor,
-        offset: usize,
-        source: &Iov<'_>,
-        past_caches: bool,
-    ) {
+    /// Copies `source` into the memory from `offset` on, as far as it fits.
+    pub fn copy_from(&self, accessor: &mut Accessor, offset: usize, source: &Iov<'_>) {
         let mut at = 0;
         for (part, skip) in self.parts_from(offset) {
             let bytes = source.slice(at, part.len() - skip);
@@ -151,7 +144,7 @@ impl Grants {
             }
             if let Some(held) = accessor.hold(part) {
                 let place = held.part(skip, bytes.len());
-                bytes.copy_to(&place.past_caches(past_caches));
+                bytes.copy_to(&place);
             }
             at += bytes.len();
         }

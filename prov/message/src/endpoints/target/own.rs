@@ -20,7 +20,7 @@ impl RmaTarget {
             }
             Access::Write => {
                 let grants = self.resolve(visitor, FI_REMOTE_WRITE, list, access.immediate())?;
-                grants.copy_from(&mut self.memory, 0, local, false);
+                grants.copy_from(&mut self.memory, 0, local);
                 if access.flags & FI_COMMIT_COMPLETE != 0 {
                     grants.write_back(&mut self.memory);
                 }
