@@ -95,9 +95,11 @@ impl<T: Transport> Copier<T> {
             && self.offering.is_empty();
     }
 
-    /// A link has a transfer that is to begin.
+    /// A link has a transfer that is to begin. It has one turn, however often it is added.
     pub fn add(&mut self, link: T::Link) {
-        self.turns.push_back(link);
+        if !self.turns.contains(&link) {
+            self.turns.push_back(link);
+        }
         self.note();
     }
 

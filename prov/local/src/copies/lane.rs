@@ -133,6 +133,10 @@ pub trait Copies: Core {
             transfers,
             endpoints,
         } = self.pulls(link)?;
+        // A link has one transfer under way. When that is over, it gets another turn.
+        if transfers.is_open() && !is_rest {
+            return None;
+        }
         let mut transfer = transfers.take()?;
         let memory = match memory {
             Some(memory) if !transfer.is_unreadable => memory.clone(),

@@ -1,6 +1,6 @@
 //! Long messages in parts, and the copies that the receiver makes by itself.
 
-use prov_local::copies::Copying;
+use prov_local::copies::{Copies as _, Copying};
 use prov_local::parts::{Arrived, PART, Request};
 use prov_message::Sleeper;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -441,5 +441,35 @@ fn who_sleeps_makes_the_copy_that_another_thread_posts_a_receive_for() {
     receiver.core.receive(receiver.ep, &receive).unwrap();
     assert!(receiver.wakes());
     assert_eq!(completed(&mut [&mut sender, &mut receiver], 1, 1), [10]);
+    assert!(into == out);
+}
+
+#[test]
+fn a_link_has_one_transfer_under_way_however_often_it_gets_a_turn() {
+    let (mut sender, mut receiver) = (Side::new(Params::default()), Side::new(Params::default()));
+    let to = sender.insert(&receiver.name);
+    let mut out = [1, 2, 3].map(|seed| pattern(seed, LEN));
+    let mut into = [(); 3].map(|()| vec![0; LEN]);
+    for (number, (out, into)) in out.iter_mut().zip(&mut into).enumerate() {
+        let tag = number as u64 + 1;
+        let posted = buffer(tag, into, 10 + number);
+        receiver.core.receive(receiver.ep, &posted).unwrap();
+        let sent = message(to, tag, out, 0);
+        sender.core.transmit(sender.ep, &sent).unwrap();
+    }
+    until(&mut [], |_| {
+        sender.core.progress();
+        if let Some(errand) = receiver.turn() {
+            receiver.finish(errand);
+        }
+        let mut links = receiver.core.links.values();
+        links.any(|link| link.pulls.is_open())
+    });
+    let link = receiver.core.links.keys().next().unwrap();
+    for _ in 0..3 {
+        receiver.core.copy_in_turn(link);
+    }
+    let received = completed(&mut [&mut sender, &mut receiver], 1, 3);
+    assert_eq!(received, [10, 11, 12]);
     assert!(into == out);
 }
