@@ -700,7 +700,25 @@ static void threads_with_contexts_of_their_own(void)
 	close_side(&b);
 }
 
+/* A receive context that is only accessed has nothing to report. */
+static void accessed_only(void)
+{
+	struct side a;
+
+	open_objects(&a, CONTEXTS, FI_RMA);
+	OK(fi_scalable_ep(a.domain, a.info, &a.sep, NULL));
+	OK(fi_scalable_ep_bind(a.sep, &a.av->fid, 0));
+	all[sides++] = &a;
+	for (int i = 0; i < CONTEXTS; i++) {
+		open_tx(&a, i);
+		OK(fi_rx_context(a.sep, i, NULL, &a.rx[i], NULL));
+		OK(fi_enable(a.rx[i]));
+	}
+	close_side(&a);
+}
+
 static const struct ct_test tests[] = {
+	{ "accessed-only", accessed_only, CT_RDM },
 	{ "all-pairs", all_pairs_of_contexts, CT_RDM },
 	{ "itself", contexts_of_one_endpoint, CT_RDM },
 	{ "directed", directed_receives, CT_RDM },

@@ -246,7 +246,7 @@ impl<E: Endpoint> EndpointObject<E> {
     fn enable(this: &Handle<Self>) -> Result {
         this.to_move()?;
         match &this.context {
-            Some(context) => context.enable(),
+            Some(context) => context.enable(this.caps),
             None => Self::enable_in(this, &mut this.stage(), Haste::Patient),
         }
     }

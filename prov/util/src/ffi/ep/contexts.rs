@@ -10,7 +10,7 @@ use super::super::{atomic, cm, missing, msg, rma, tagged};
 use super::receiver::Tables;
 use super::scalable::Scalable;
 use super::{EndpointObject, Haste, Stage};
-use crate::attr::Info;
+use crate::attr::{Info, has_receives, has_transmits};
 use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::endpoint::{Endpoint, Side};
@@ -94,8 +94,9 @@ impl<E: Endpoint> Context<E> {
         EndpointObject::bind_to(self.pair()?, other, flags & !others)
     }
 
-    /// `fi_enable`
-    pub(super) fn enable(&self) -> Result {
+    /// `fi_enable` of a context with these capabilities. One that has no operations of its
+    /// direction needs nothing to tell of them: Open MPI's btl/ofi has such receive contexts.
+    pub(super) fn enable(&self, caps: u64) -> Result {
         let pair = self.pair()?;
         let av = self.of.av();
         let mut stage = pair.stage();
@@ -109,7 +110,11 @@ impl<E: Endpoint> Context<E> {
             Stage::Enabled(bindings, _) => bindings,
             Stage::Closed => return Err(Errno::EOPBADSTATE),
         };
-        if !bindings.report(self.side) {
+        let has_operations = match self.side {
+            Side::Transmit => has_transmits(caps),
+            Side::Receive => has_receives(caps),
+        };
+        if has_operations && !bindings.report(self.side) {
             return Err(Errno::ENOCQ);
         }
         EndpointObject::enable_in(pair, &mut stage, Haste::Prompt)
