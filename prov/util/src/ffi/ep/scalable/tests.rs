@@ -130,6 +130,7 @@ impl Opened {
         });
         let mut info = Info::default();
         (info.ep.ep_type, info.ep.tx_ctx_cnt, info.ep.rx_ctx_cnt) = (FI_EP_RDM, tx, rx);
+        info.caps = FI_MSG;
         assert_eq!(pairs_of(&info, "test"), Ok(pairs));
         let offers = Arc::new(Offers::default());
         let limits = Limits::of(&offers, &info, Offered::NONE);
