@@ -38,6 +38,7 @@ impl Shared {
         }
         if let Some((name, part)) = sending.next_part(&self.record) {
             let slot = &self.slots[part.slot as usize];
+            // SAFETY: the record says that the slot is the sender's, which loom checks.
             slot.with_mut(|slot| unsafe { *slot = name << 32 | part.at });
             sending.publish(&self.record);
         }
@@ -49,6 +50,7 @@ impl Shared {
             return None;
         };
         let slot = &self.slots[part.slot as usize];
+        // SAFETY: the record says that the slot is the receiver's, which loom checks.
         let found = slot.with(|slot| unsafe { *slot });
         receiving.took(&self.record);
         Some((found >> 32, found & u64::from(u32::MAX)))
