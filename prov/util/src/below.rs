@@ -5,6 +5,8 @@
 //! any provider of the library: written in C, linked in or loaded. It therefore knows neither the
 //! seam nor the object model: a `fid` from below is never one of its own.
 
+mod addresses;
+mod datagrams;
 mod endpoint;
 mod events;
 mod memory;
@@ -17,6 +19,8 @@ use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
+pub use self::addresses::Addresses;
+pub use self::datagrams::DatagramEndpoint;
 pub use self::endpoint::{
     Endpoint, Local, PassiveEndpoint, Refused, SharedReceive, Wiring, Written,
 };
@@ -194,9 +198,9 @@ impl Fabric {
 
     /// Returns whether a thread may sleep on the descriptors of these queues of the fabric
     /// (fi_trywait(3)).
-    pub fn may_sleep(&self, cqs: &[&Cq], eq: &Eq) -> bool {
+    pub fn may_sleep(&self, cqs: &[&Cq], eq: Option<&Eq>) -> bool {
         let mut fids: Vec<fid_t> = cqs.iter().map(|cq| cq.fid()).collect();
-        fids.push(eq.fid());
+        fids.extend(eq.map(Eq::fid));
         // SAFETY: the objects are open.
         unsafe {
             match (*(*self.as_c()).ops).trywait {
@@ -241,6 +245,39 @@ impl Domain {
     fn as_c(&self) -> *mut fid_domain {
         self.object.as_ptr()
     }
+}
+
+/// Upper limit of an address in bytes.
+const LONGEST_ADDRESS: usize = 256;
+
+/// Returns the own address of an open endpoint (fi_getname(3)).
+///
+/// # Safety
+/// The table belongs to the object, which is open.
+unsafe fn name_of(ops: *const fi_ops_cm, fid: *mut fid) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; LONGEST_ADDRESS];
+    let mut len = bytes.len();
+    // SAFETY: the caller's promise, and there is as much room as is said.
+    let status = unsafe {
+        let getname = (*ops).getname.ok_or(Errno::ENOSYS)?;
+        getname(fid, bytes.as_mut_ptr().cast(), &mut len)
+    };
+    done(status)?;
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
+/// Sets the address of an open endpoint (fi_setname(3)).
+///
+/// # Safety
+/// As for [`name_of`].
+unsafe fn set_name_of(ops: *const fi_ops_cm, fid: *mut fid, address: &[u8]) -> Result {
+    // SAFETY: the caller's promise; the address is there for the call.
+    let status = unsafe {
+        let setname = (*ops).setname.ok_or(Errno::ENOSYS)?;
+        setname(fid, address.as_ptr().cast_mut().cast(), address.len())
+    };
+    done(status)
 }
 
 /// Converts the result of a call that returns 0 or a negative error number.

@@ -316,8 +316,8 @@ impl Core {
                 } = &below.wiring;
                 let fabric = below.setting.domain.fabric();
                 match hears_peers {
-                    true => fabric.may_sleep(&[tx_cq, rx_cq], eq),
-                    false => fabric.may_sleep(&[tx_cq], eq),
+                    true => fabric.may_sleep(&[tx_cq, rx_cq], Some(eq)),
+                    false => fabric.may_sleep(&[tx_cq], Some(eq)),
                 }
             }
             None => true,

@@ -12,7 +12,7 @@ use libc::iovec;
 use super::events::{Asking, Eq};
 use super::queue::Cq;
 use super::slots::{Lent, Memory, Slot, Slots};
-use super::{Domain, Fabric, Made, Object, Region, done};
+use super::{Domain, Fabric, Made, Object, Region, done, name_of, set_name_of};
 use crate::attr::Info;
 use crate::desc::Descs;
 use crate::marshal::info;
@@ -29,10 +29,10 @@ pub struct Refused {
     pub slot: Slot,
 }
 
-type Posted = std::result::Result<(), Refused>;
+pub(super) type Posted = std::result::Result<(), Refused>;
 
 /// Returns a number that identifies an endpoint as the owner of operations.
-fn next_owner() -> u32 {
+pub(super) fn next_owner() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
@@ -121,7 +121,7 @@ impl SharedReceive {
 }
 
 #[inline(always)]
-fn receive<T>(object: &Object<fid_ep>, owner: u32, slots: &mut Slots<T>, slot: Slot) -> Posted {
+pub(super) fn receive<T>(object: &Object<fid_ep>, owner: u32, slots: &mut Slots<T>, slot: Slot) -> Posted {
     lend(slots, slot, owner, true, |lent| {
         // SAFETY: the endpoint is open, and the slot's bytes are its own until
         // the receive completes.
@@ -143,7 +143,7 @@ fn receive<T>(object: &Object<fid_ep>, owner: u32, slots: &mut Slots<T>, slot: S
 
 /// Lends a slot for an operation other than a receive, if the limit allows another one.
 #[inline(always)]
-fn post<T>(
+pub(super) fn post<T>(
     slots: &mut Slots<T>,
     slot: Slot,
     owner: u32,
@@ -593,17 +593,8 @@ impl PassiveEndpoint {
     /// # Errors
     /// What the provider returns.
     pub fn address(&self) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; LONGEST_ADDRESS];
-        let mut len = bytes.len();
-        // SAFETY: the endpoint is open, and there is as much room as is said.
-        let status = unsafe {
-            let getname = (*(*self.object.as_ptr()).cm).getname;
-            let fid = self.object.fid();
-            getname.ok_or(Errno::ENOSYS)?(fid, bytes.as_mut_ptr().cast(), &mut len)
-        };
-        done(status)?;
-        bytes.truncate(len);
-        Ok(bytes)
+        // SAFETY: the endpoint is open, and this is its table.
+        unsafe { name_of((*self.object.as_ptr()).cm, self.object.fid()) }
     }
 
     /// Sets its address.
@@ -611,13 +602,8 @@ impl PassiveEndpoint {
     /// # Errors
     /// What the provider returns.
     pub fn set_address(&self, address: &[u8]) -> Result {
-        // SAFETY: the endpoint is open; the address is there for the call.
-        let status = unsafe {
-            let setname = (*(*self.object.as_ptr()).cm).setname;
-            let bytes = address.as_ptr().cast_mut().cast();
-            setname.ok_or(Errno::ENOSYS)?(self.object.fid(), bytes, address.len())
-        };
-        done(status)
+        // SAFETY: the endpoint is open, and this is its table.
+        unsafe { set_name_of((*self.object.as_ptr()).cm, self.object.fid(), address) }
     }
 
     /// Returns the largest connection data in bytes (`FI_OPT_CM_DATA_SIZE`).
@@ -642,6 +628,3 @@ impl PassiveEndpoint {
         Ok(limit)
     }
 }
-
-/// Upper limit of an address in bytes.
-const LONGEST_ADDRESS: usize = 256;

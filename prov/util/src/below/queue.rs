@@ -25,6 +25,8 @@ const BATCH: usize = 32;
 /// Completions that were read and have not been taken.
 pub struct Batch {
     entries: [fi_cq_data_entry; BATCH],
+    /// The sources of the entries, if they were read with them.
+    sources: [fi_addr_t; BATCH],
     count: usize,
     next: usize,
 }
@@ -55,6 +57,7 @@ impl Default for Batch {
                 buf: null_mut(),
                 data: 0,
             }; BATCH],
+            sources: [FI_ADDR_NOTAVAIL as fi_addr_t; BATCH],
             count: 0,
             next: 0,
         }
@@ -79,6 +82,18 @@ impl Batch {
             len: entry.len,
             data: entry.data,
         })
+    }
+}
+
+impl Batch {
+    /// [`Batch::next`] after [`Cq::read_from`]: the completion with its source, a number of the
+    /// address vector below, or `FI_ADDR_NOTAVAIL`.
+    #[inline]
+    #[allow(clippy::indexing_slicing, reason = "as many were read as are counted")]
+    pub fn next_from<T>(&mut self, slots: &mut Slots<T>) -> Option<(Completion, fi_addr_t)> {
+        let at = self.next;
+        let completion = self.next(slots)?;
+        Some((completion, self.sources[at]))
     }
 }
 
@@ -146,6 +161,32 @@ impl Cq {
                 self.object.as_ptr(),
                 batch.entries.as_mut_ptr().cast(),
                 BATCH,
+            )
+        };
+        match usize::try_from(read) {
+            Ok(count) => {
+                batch.count = count.min(BATCH);
+                Ok(())
+            }
+            Err(_) => Err(Errno::new(read as i32)),
+        }
+    }
+
+    /// Reads completions with their sources, to be taken with [`Batch::next_from`].
+    ///
+    /// # Errors
+    /// Those of [`Cq::read`].
+    #[inline]
+    pub fn read_from(&self, batch: &mut Batch) -> Result {
+        (batch.count, batch.next) = (0, 0);
+        // SAFETY: the object is open, and the batch has room.
+        let read = unsafe {
+            let read = (*(*self.object.as_ptr()).ops).readfrom;
+            read.ok_or(Errno::ENOSYS)?(
+                self.object.as_ptr(),
+                batch.entries.as_mut_ptr().cast(),
+                BATCH,
+                batch.sources.as_mut_ptr(),
             )
         };
         match usize::try_from(read) {
