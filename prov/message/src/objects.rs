@@ -4,6 +4,7 @@
 mod domain;
 mod endpoint;
 mod fabric;
+mod layered;
 mod passive;
 mod requests;
 mod shared_receive;
@@ -11,6 +12,7 @@ mod shared_receive;
 pub use domain::{Domain, Provider};
 pub use endpoint::{Enabling, SoftEndpoint};
 pub use fabric::SoftFabric;
+pub use layered::{BelowFabric, Layered, LayeredFabric};
 pub use passive::{Listening, RequestReporter, SoftPassive};
 pub use requests::{Claimed, Requests, Unanswered};
 pub use shared_receive::SoftSharedReceive;

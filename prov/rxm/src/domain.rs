@@ -10,7 +10,7 @@ use prov_base::atomic_ops::Offered;
 use prov_base::errno::{Errno, Result};
 use prov_base::logging::Targets;
 use prov_base::sync::LockKind;
-use prov_message::objects::{Domain, Enabling, Provider, SoftEndpoint};
+use prov_message::objects::{self, BelowFabric, Domain, Enabling, Provider, SoftEndpoint};
 use prov_message::{Lane, Signals};
 use prov_util::attr::{Info, MODE_BUFFERED_RECV, MODE_LOCAL_MR};
 use prov_util::av::format::Format;
@@ -63,26 +63,23 @@ pub struct Setup {
     buffered: Option<Box<Buffered>>,
 }
 
-impl Layered {
-    /// Creates a domain with the attributes in `info`, and the corresponding domain below.
-    ///
-    /// # Errors
-    /// `-FI_ENODATA` if there is none, and those of the provider below.
-    pub fn domain(
-        fabric: &Arc<below::Fabric>,
-        provider: Option<&str>,
-        api_version: u32,
-        info: &Info,
-        params: &Arc<Params>,
-    ) -> Result<Domain<Self>> {
-        let core = offer::below(api_version, info, provider, params)?;
+impl objects::Layered for Layered {
+    type Params = Params;
+
+    fn domain(below: &BelowFabric<Params>, api: u32, info: &Info) -> Result<Domain<Self>> {
+        let BelowFabric {
+            params,
+            fabric,
+            provider,
+        } = below;
+        let core = offer::below(api, info, provider.as_deref(), params)?;
         let domain = below::Domain::open(fabric, &core)?;
         let has_descs = info.domain.mr_mode & FI_MR_LOCAL != 0 || info.mode & MODE_LOCAL_MR != 0;
         let memory = memory::Below::new(domain.clone(), has_descs && is_local(&core));
         let own = Layered {
             params: params.clone(),
-            api_version,
-            provider: provider.map(str::to_owned),
+            api_version: api,
+            provider: provider.clone(),
             fabric: fabric.clone(),
             domain,
             memory: memory.clone(),

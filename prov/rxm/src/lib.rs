@@ -14,7 +14,6 @@ extern crate self as prov_rxm;
 mod address;
 mod domain;
 mod engine;
-mod fabric;
 mod memory;
 mod offer;
 mod params;

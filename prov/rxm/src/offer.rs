@@ -2,15 +2,13 @@
 //! and the endpoints that it makes of them.
 
 use fabric_abi::*;
-use prov_base::errno::{Errno, Result};
-use prov_base::resolve::{Query, resolve};
+use prov_base::errno::Result;
 use prov_message::{Sizes, attributes};
 use prov_util::attr::{Base, DomainAttr, FabricAttr, Hints, Info, MR_BASIC, MR_SCALABLE, Request};
-use prov_util::attr::{MODE_BUFFERED_RECV, MODE_LOCAL_MR, Opaque, is_rma_target, version};
-use prov_util::below;
+use prov_util::attr::{MODE_BUFFERED_RECV, MODE_LOCAL_MR, is_rma_target, version};
+use prov_util::below::offers::{Layer, REACH, all_below, one_below};
 
 use crate::VERSION;
-use crate::address;
 use crate::params::Params;
 use crate::wire::packet::HEAD;
 
@@ -33,80 +31,30 @@ const ATOMIC_ORDER: u64 =
 /// Limit of the size of a transmit context.
 const MOST_TRANSMITS: usize = 16384;
 const MOST_RECEIVES: usize = 65536;
-const REACH: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
-/// The name of this provider as a layer.
-const LAYER: &str = "ofi_rxm";
+/// This provider as a layer.
+const LAYER: Layer = Layer("ofi_rxm");
 
 /// Returns the endpoints that match.
 ///
 /// # Errors
 /// `-FI_ENODATA` if none does, and those of the providers below.
 pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
-    let (request, port) = without_wildcard(request)?;
     let wanted = below_hints(request.version, request.hints, params);
-    let flags = request.flags | below::CORE_ONLY;
-    let below = below::getinfo(
-        request.version,
-        request.node,
-        request.service,
-        flags,
-        &wanted,
-    )?;
     let has_atomics = request
         .hints
         .is_some_and(|hints| hints.caps & FI_ATOMIC != 0);
     let in_place = in_place(request.version, request.hints);
-    let mut infos = Vec::new();
-    let asked_reach = request.hints.map_or(0, |hints| hints.caps & REACH);
-    for core in &below {
+    let base = |core: &Info| {
         let mut base = base(core, has_atomics, params);
         base.limits.mode |= in_place;
-        let hints = request.hints.map(|hints| within(hints, &base.limits));
-        // Node and service are passed to the providers below.
-        let judged = Request {
-            node: None,
-            service: None,
-            flags: 0,
-            hints: hints.as_ref(),
-            ..request
-        };
-        let Ok(fitting) = judged.fitting(&[base]) else {
-            continue;
-        };
-        let fitting = fitting.into_iter().map(|mut info| {
-            info.src_addr = match port {
-                Some(port) => address::read(&core.src_addr)
-                    .map(|addr| address::bytes(&address::at_port(addr, port)))
-                    .unwrap_or_default(),
-                None => core.src_addr.clone(),
-            };
-            info.dest_addr = core.dest_addr.clone();
-            info.addr_format = core.addr_format;
-            info.handle = Opaque::NULL;
-            info.caps = info.caps & !REACH | core.caps & REACH | asked_reach;
-            info.fabric.prov_name = core.fabric.prov_name.clone();
-            info
-        });
-        // Endpoints below may differ only in attributes that this provider hides; the first one is
-        // used.
-        for info in fitting {
-            if !infos.contains(&info) {
-                infos.push(info);
-            }
-        }
-    }
-    match infos.is_empty() {
-        true => Err(Errno::ENODATA),
-        false => Ok(infos),
-    }
+        base
+    };
+    LAYER.offers(request, &wanted, base, within)
 }
 
-/// Returns the hints without values that exclude nothing: an address format that the provider below
-/// has accepted, atomic operations that only the transmit and receive attributes name, and order
-/// sizes beyond the limits.
-fn within(hints: &Hints, limits: &Info) -> Hints {
-    let mut hints = hints.clone();
-    hints.addr_format = FI_FORMAT_UNSPEC;
+/// Returns the hints without values that exclude nothing: atomic operations that only the transmit
+/// and receive attributes name, and order sizes beyond the limits.
+fn within(mut hints: Hints, limits: &Info) -> Hints {
     if hints.caps & FI_ATOMIC == 0 {
         if let Some(tx) = &mut hints.tx {
             tx.caps &= !FI_ATOMIC;
@@ -135,32 +83,6 @@ fn in_place(api: u32, hints: Option<&Hints>) -> u64 {
     }
 }
 
-/// Converts a request for a port of this host without a node: endpoints need the address of an
-/// interface, since peers get it.
-fn without_wildcard<'a>(request: &Request<'a>) -> Result<(Request<'a>, Option<u16>)> {
-    let (None, Some(service), true) = (
-        request.node,
-        request.service,
-        request.flags & FI_SOURCE != 0,
-    ) else {
-        return Ok((*request, None));
-    };
-    let found = resolve(&Query {
-        node: None,
-        service: Some(service),
-        family: 0,
-        passive: true,
-        numeric: false,
-    })?;
-    let port = found.first().ok_or(Errno::ENODATA)?.port();
-    let bare = Request {
-        service: None,
-        flags: request.flags & !FI_SOURCE,
-        ..*request
-    };
-    Ok((bare, Some(port)))
-}
-
 /// Returns whether packets arrive through one shared receive context, over a provider with this
 /// name.
 fn is_shared(params: &Params, provider: Option<&str>) -> bool {
@@ -170,47 +92,24 @@ fn is_shared(params: &Params, provider: Option<&str>) -> bool {
 
 /// Returns the hints for the providers below.
 fn below_hints(api: u32, hints: Option<&Hints>, params: &Params) -> Info {
+    let none = Hints::default();
+    let asked = hints.unwrap_or(&none);
     let mut below = Info {
         caps: BELOW_CAPS,
         mode: BELOW_MODES,
-        ..Info::default()
+        ..LAYER.hints_below(asked)
     };
     below.ep.ep_type = FI_EP_MSG;
     below.tx.size = params.below_tx_size();
-    let none = Hints::default();
-    let asked = hints.unwrap_or(&none);
-    below.addr_format = asked.addr_format;
-    below.src_addr = asked.src_addr.clone();
-    below.dest_addr = asked.dest_addr.clone();
-    if let Some(fabric) = &asked.fabric {
-        below.fabric.name = fabric.name.clone();
-        below.fabric.api_version = fabric.api_version;
-    }
-    let provider = asked
-        .fabric
-        .as_ref()
-        .and_then(|attr| attr.prov_name.clone());
-    let provider = provider.map(|name| without_layer(&name));
-    let provider = provider.filter(|name| !name.is_empty());
+    let provider = LAYER.named_below(asked);
     if is_shared(params, provider.as_deref()) {
         below.ep.rx_ctx_cnt = FI_SHARED_CONTEXT;
         below.rx.size = params.below_rx_size(true);
     } else {
         below.rx.size = params.below_rx_size(false);
     }
-    below.fabric.prov_name = Some(match provider {
-        Some(name) => format!("{name};^{LAYER}"),
-        None => format!("^{LAYER}"),
-    });
     below.domain = domain_hints(api, asked, params);
     below
-}
-
-/// Returns a list of layers without this one.
-fn without_layer(list: &str) -> String {
-    let is_other = |name: &&str| !name.eq_ignore_ascii_case(LAYER);
-    let others: Vec<&str> = list.split(';').filter(is_other).collect();
-    others.join(";")
 }
 
 fn domain_hints(api: u32, asked: &Hints, params: &Params) -> DomainAttr {
@@ -271,7 +170,7 @@ pub fn sizes(core: &Info, params: &Params) -> Sizes {
 /// Returns the attributes of an endpoint over this one below, with atomic operations or with an
 /// order between all others.
 fn base(core: &Info, has_atomics: bool, params: &Params) -> Base {
-    let mut info = attributes::rdm(LAYER, VERSION, sizes(core, params));
+    let mut info = attributes::rdm(LAYER.0, VERSION, sizes(core, params));
     let gone = FI_RMA_EVENT | if has_atomics { 0 } else { FI_ATOMIC };
     info.caps &= !gone;
     info.caps |= REACH;
@@ -343,16 +242,9 @@ fn mr_mode(core: &Info) -> i32 {
 /// # Errors
 /// `-FI_ENODATA` if it does not exist any more, and those of the providers below.
 pub fn below(api: u32, info: &Info, provider: Option<&str>, params: &Params) -> Result<Info> {
-    let mut hints = Hints::from(info.clone());
-    if let (Some(fabric), Some(_)) = (&mut hints.fabric, provider) {
-        fabric.prov_name = provider.map(str::to_owned);
-    }
-    let mut wanted = below_hints(api, Some(&hints), params);
-    // Attributes by which it was found, such as the peer's address, may be unknown here.
-    wanted.fabric.api_version = 0;
-    wanted.dest_addr = Vec::new();
-    let found = below::getinfo(api, None, None, below::CORE_ONLY, &wanted)?;
-    found.into_iter().next().ok_or(Errno::ENODATA)
+    one_below(api, info, provider, |hints| {
+        below_hints(api, Some(hints), params)
+    })
 }
 
 /// Returns the endpoints below of a fabric.
@@ -360,19 +252,7 @@ pub fn below(api: u32, info: &Info, provider: Option<&str>, params: &Params) -> 
 /// # Errors
 /// `-FI_ENODATA` if there are none, and those of the providers below.
 pub fn below_of_fabric(attr: &FabricAttr, params: &Params) -> Result<Vec<Info>> {
-    let hints = Hints {
-        fabric: Some(FabricAttr {
-            fabric: Opaque::NULL,
-            prov_version: 0,
-            ..attr.clone()
-        }),
-        ..Hints::default()
-    };
-    // With older interfaces, registration modes select only half of the endpoints.
-    let api = attr.api_version.max(version(1, 5));
-    let mut wanted = below_hints(api, Some(&hints), params);
-    wanted.fabric.api_version = 0;
-    below::getinfo(api, None, None, below::CORE_ONLY, &wanted)
+    all_below(attr, |api, hints| below_hints(api, Some(hints), params))
 }
 
 #[cfg(test)]
@@ -425,12 +305,5 @@ mod tests {
                 assert_eq!(base.limits.domain.mr_iov_limit, expected, "{below}");
             }
         }
-    }
-
-    #[test]
-    fn the_providers_below_are_asked_without_this_layer() {
-        assert_eq!(without_layer("tcp;ofi_rxm"), "tcp");
-        assert_eq!(without_layer("OFI_RXM;verbs"), "verbs");
-        assert_eq!(without_layer("ofi_rxm"), "");
     }
 }

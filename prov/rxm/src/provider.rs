@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use prov_base::errno::Result;
 use prov_base::logging::Targets;
+use prov_message::objects::LayeredFabric;
 use prov_util::attr::{FabricAttr, Info, Request};
 use prov_util::provider::{Provider, fi_provider};
 
-use crate::fabric::Fabric;
+use crate::domain::Layered;
 use crate::offer;
 use crate::params::Params;
 use crate::{LOG, VERSION};
@@ -24,7 +25,7 @@ impl Provider for Rxm {
     const NAME: &CStr = c"ofi_rxm";
     const VERSION: u32 = VERSION;
     const LOG: Targets = LOG;
-    type Fabric = Fabric;
+    type Fabric = LayeredFabric<Layered>;
 
     fn load(provider: &fi_provider) -> Self {
         Rxm {
@@ -36,7 +37,8 @@ impl Provider for Rxm {
         offer::getinfo(request, &self.params)
     }
 
-    fn fabric(&self, attr: &FabricAttr) -> Result<Fabric> {
-        Fabric::open(attr, self.params.clone())
+    fn fabric(&self, attr: &FabricAttr) -> Result<LayeredFabric<Layered>> {
+        let found = offer::below_of_fabric(attr, &self.params)?;
+        LayeredFabric::open(&found, self.params.clone(), offer::bases)
     }
 }

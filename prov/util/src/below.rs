@@ -10,6 +10,7 @@ mod datagrams;
 mod endpoint;
 mod events;
 mod memory;
+pub mod offers;
 mod peer;
 mod queue;
 mod slots;

@@ -235,6 +235,11 @@ pub trait Provider: Send + Sync + Sized + 'static {
     /// The supported atomic operations.
     const ATOMICS: Offered = Offered::up_to(Self::ATOMIC_LIMIT);
 
+    /// The atomic operations that this domain supports, if they depend on what it is layered over.
+    fn atomics(&self) -> Offered {
+        Self::ATOMICS
+    }
+
     /// Returns the job that the peers of an endpoint with these attributes belong to.
     fn job(_domain: &Domain<Self>, _setup: &Self::Setup) -> Job {
         Job::NONE
@@ -507,7 +512,7 @@ impl<P: Provider> domain::Domain for Domain<P> {
     }
 
     fn atomics(&self) -> Offered {
-        P::ATOMICS
+        self.own.atomics()
     }
 }
 

@@ -121,7 +121,12 @@ impl SharedReceive {
 }
 
 #[inline(always)]
-pub(super) fn receive<T>(object: &Object<fid_ep>, owner: u32, slots: &mut Slots<T>, slot: Slot) -> Posted {
+pub(super) fn receive<T>(
+    object: &Object<fid_ep>,
+    owner: u32,
+    slots: &mut Slots<T>,
+    slot: Slot,
+) -> Posted {
     lend(slots, slot, owner, true, |lent| {
         // SAFETY: the endpoint is open, and the slot's bytes are its own until
         // the receive completes.
