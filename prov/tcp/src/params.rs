@@ -66,7 +66,7 @@ param_table! {
         /// are announced instead, and fetched by the peer: in parts while both
         /// processes make progress, or by itself (process_vm_readv(2)); with the
         /// highest value, neither process accesses the other one's memory
-        local_message_size: usize = 32 << 10, in 4096..=usize::MAX;
+        local_message_size: usize = (64 << 10) + 1, in 4096..=usize::MAX;
         /// Bytes of unexpected messages that are buffered; beyond that the senders are held back,
         /// those of this library only after 64 MiB more, since they announce their messages by
         /// then. An endpoint reuses up to 8 MiB of that memory and does not free it
