@@ -1,16 +1,15 @@
-//! Messages between two processes through a segment that they share: a ring of
-//! slots each way.
+//! Messages between two processes through a shared segment: an SPSC ring of slots in each
+//! direction.
 //!
-//! A short message is all in its slot, and the shortest in one cache line. The
-//! bytes of a longer one are in an area beside the ring, where their room is
-//! free again when their slot is. What one side
-//! writes is in cache lines of its own: besides the slots, how far it has read, and whether it sleeps. How far it
-//! has read stands in its longer messages, too: where these go to and fro, each
-//! side has all of the area again without a look at another cache line.
+//! A short message is contained in its slot, and the shortest messages in one cache line. The
+//! payload of a longer message is in an area beside the ring, whose space becomes free together
+//! with the slot. Each side writes to cache lines of its own: besides the slots, its read position
+//! and whether it sleeps. A long message also carries the sender's read position of the other
+//! direction: where long messages go back and forth, each side learns that all of the area is free
+//! without reading another cache line.
 //!
-//! Everything that the other process could change is read once, checked, and
-//! then used. The bytes of a message may change while they are read; where they
-//! are and how many never do.
+//! Every value that the other process can change is read once, checked, and then used. The contents
+//! of a message may change while they are read; its location and length, once read, do not.
 
 mod area;
 mod flight_words;
@@ -34,113 +33,117 @@ use crate::parts::{Inflow, Outflow, RECORD, SPACE};
 use crate::ring::{Broken, Free, Producer, lap};
 use crate::segment::Segment;
 
-/// What the first word of a segment says: that it is one, and which version.
+/// Value of the first word of a segment: its identification and version.
 const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x06\x00");
-/// Slots each way.
+/// Number of slots of a ring. A power of two ([`Words::SLOTS`]).
 const SLOTS: usize = 256;
-/// Bytes of a slot.
+/// Size of a slot in bytes: two cache lines.
 const SLOT: usize = 128;
-/// Bytes of a slot before a message.
+/// Number of bytes of a slot before the message: the word that publishes the slot and three words
+/// of the message's head.
 const HEAD: usize = 32;
-/// Longest message that is in its slot.
+/// Length in bytes of the longest message that is contained in its slot.
 pub const INLINE: usize = SLOT - HEAD;
-/// Bytes of the area for longer ones, of each direction: as many as a second-level cache has, so
-/// that the lines that are filled again are not in the receiver's any more.
+/// Size in bytes of the area for longer messages in one direction: the capacity of a second-level
+/// cache, so that a line has left the receiver's cache by the time the sender fills it again.
 const AREA: usize = 1 << 20;
-/// How many of them have memory from the start.
+/// Number of bytes of an area that have memory from the start.
 const NEAR: usize = 64 << 10;
-/// Longest message that goes through any area: 16 KiB of data, and what a provider says of
-/// them. Three of them have space in [`NEAR`] at a time: one that is filled, one that is taken,
-/// and one between them.
+/// Length in bytes of the longest message that every area takes: 16 KiB of data and a provider's
+/// header. [`NEAR`] has space for three such messages: one that the sender fills, one that the
+/// receiver reads, and one between them.
 pub const MODERATE: usize = (16 << 10) + 256;
-/// Longest message that goes through one that has all of its memory.
+/// Length in bytes of the longest message that an area with all of its memory takes: 64 KiB of data
+/// and a provider's header.
 pub const LONGEST: usize = (64 << 10) + 256;
-/// Messages that are so long are fetched in part before they have come.
+/// Length in bytes from which the receiver prefetches the first part of a message before it is
+/// published.
 const LONG: usize = 3 << 10;
-/// How many of their bytes: about as many lines as a processor asks for at a time.
+/// Number of bytes that are prefetched in this way: about as many cache lines as a processor has
+/// outstanding requests for.
 const AHEAD: usize = 2 << 10;
 
-/// How many slots ahead of the next one the lines of a slot are fetched, to be filled: each
-/// is in the receiver's cache, and to have it from there takes longer than to fill a few.
+/// Number of slots by which prefetching for writing runs ahead of the next slot: the lines are in
+/// the receiver's cache, and the transfer takes longer than filling a few slots.
 const SOON: u64 = 4;
 
-/// What a side writes, beside slots, is from here on.
+/// Offset in bytes of the words that the sides write besides slots.
 const CONTROL: usize = 1024;
-/// Bytes for each side.
+/// Number of bytes of these words for each side.
 const CONTROL_SIZE: usize = 512;
-/// And whether it sleeps.
+/// Offset in a side's words of its sleep word ([`ASLEEP`], [`STARVED`], [`NAP`]).
 const SLEEP: usize = 256;
-/// Its flight word ([`onesided`](crate::onesided)), in a cache line of its own.
+/// Offset of a side's flight word ([`onesided`](crate::onesided)), in a cache line of its own.
 const FLIGHT: usize = 320;
-/// And its revoked word, for the other side's flights.
+/// Offset of a side's revoked word, which ends the flights of the other side.
 const REVOKED: usize = 384;
-/// How much it has acted upon of what the other side sends ([`Receiver::settle`]), in a cache
-/// line that nobody else looks at but who has to know.
+/// Offset of the number of messages of the other side that a side has processed
+/// ([`Receiver::settle`]). The cache line is read only by callers that need the number.
 const SETTLED: usize = 448;
-/// The records of payloads in parts, of both directions, are from here on.
+/// Offset in bytes of the records of payloads in parts, for both directions.
 const PARTS: usize = 2048;
-/// Where the slots begin.
+/// Offset in bytes of the first slot.
 const RINGS: usize = 4096;
-/// Bytes of the slots of each direction.
+/// Number of bytes of the slots of one direction.
 const RING: usize = SLOTS * SLOT;
-/// Bytes before the areas, in which all stands but bytes of longer messages.
+/// Number of bytes before the areas: everything but the payloads of longer messages.
 pub const TABLES: usize = RINGS + 2 * RING;
-/// Where the slots for parts begin, which have no memory from the start.
+/// Offset in bytes of the slots for parts, which have no memory from the start.
 const PART_SLOTS: usize = TABLES + 2 * AREA;
-/// Bytes of a segment.
+/// Size of a segment in bytes.
 pub const SEGMENT: usize = PART_SLOTS + 2 * SPACE;
-/// What of a segment has memory from the start.
+/// Byte ranges of a segment that have memory from the start.
 const BACKED: [Range<usize>; 3] = [0..TABLES, near(0), near(1)];
 
-/// The beginning of the area for what a side sends.
+/// Returns the range of the beginning of the area in which a side sends.
 const fn near(side: usize) -> Range<usize> {
     let area = TABLES + side * AREA;
     area..area + NEAR
 }
 
-/// The other side sleeps.
+/// Flag of a sleep word: the side sleeps.
 const ASLEEP: u64 = 1;
-/// It sleeps until there is room for what it has to send.
+/// Flag of a sleep word: the side also sleeps until there is space for its next message.
 const STARVED: u64 = 2;
-/// Added each time that a side goes to sleep.
+/// Increment of a sleep word each time that the side goes to sleep.
 const NAP: u64 = 4;
 
-/// The end of a channel that sends.
+/// The sending end of a channel.
 pub struct Sender {
     way: Direction,
     ring: Producer,
     area: Area,
-    /// How many bytes of the area had been given out when each slot was filled, of those that are
-    /// `noted`. Since then, none have been given out.
+    /// For each slot, the number of bytes of the area that had been allocated when it was filled.
+    /// The entries of slots before `noted` are valid; no bytes have been allocated since.
     given_by: Box<[u64; SLOTS]>,
-    /// Slots of all times.
+    /// Total number of slots that are accounted for in `given_by`.
     noted: u64,
-    /// What the other side's word said when it was last woken.
+    /// Value of the other side's sleep word when it was last woken.
     woken: u64,
     asymmetric: bool,
-    /// The length of the last message, if there was no room for it.
+    /// Length of the last message, if there was no space for it.
     lacking: Option<usize>,
-    /// Slots of all times up to which all were taken or are notices.
+    /// Position in the ring up to which all messages have been received or are notices.
     clear: u64,
 }
 
-/// Room for a message, until it is published.
+/// Space for one message, until it is published.
 pub struct Space<'a> {
     sender: &'a mut Sender,
     slot: Free,
     len: usize,
-    /// Where in the area, unless it is in the slot.
+    /// Location in the area, unless the message is contained in its slot.
     place: Place,
-    /// What is told of the other direction.
+    /// Number of messages of the other direction that this message reports as received.
     taken: u64,
 }
 
-/// How far each side is with what the other one sends, of all times.
+/// Total number of messages that each side has received from the other.
 #[derive(Clone, Copy)]
 struct Taken {
-    /// This one.
+    /// By this side.
     here: u64,
-    /// The other one, as far as it has said so in a message.
+    /// By the other side, as far as its messages have reported it.
     there: u64,
 }
 
@@ -159,14 +162,14 @@ impl Sender {
         }
     }
 
-    /// Whether all that was sent is known to be taken, or is notices.
+    /// Whether all messages that were sent are known to have been received, or are notices.
     fn is_clear(&self) -> bool {
         self.ring.filled() == self.ring.done().max(self.clear)
     }
 
-    /// Sends a message that fits into a slot, whose `len` bytes `fill` puts in
-    /// place, and has `wake` wake the other side if it sleeps. `false`, and nothing
-    /// has happened, if it is for [`Channel::space`].
+    /// Sends a message of `len` bytes that fits into a slot. `fill` writes its bytes, and `wake`
+    /// wakes the other side if it sleeps. Returns `false`, without any effect, if the message has
+    /// to be sent through [`Channel::space`].
     #[inline(always)]
     pub fn send_short(
         &mut self,
@@ -187,8 +190,8 @@ impl Sender {
         )
     }
 
-    /// [`Sender::send_short`] of bytes with a head that says nothing, and has any
-    /// words.
+    /// As [`Sender::send_short`], for bytes with a head of kind and flags only, whose words may
+    /// have any value.
     #[inline(always)]
     pub fn send_bytes(
         &mut self,
@@ -226,8 +229,7 @@ impl Sender {
         true
     }
 
-    /// Publishes what is in a slot. Whether the other side sleeps and is to be
-    /// woken.
+    /// Publishes the contents of a slot. Returns whether the other side sleeps and must be woken.
     #[inline(always)]
     fn publish(&mut self, free: Free, half: u32, len: usize) -> bool {
         self.ring
@@ -239,7 +241,7 @@ impl Sender {
         self.finds_sleeper()
     }
 
-    /// Whether the other side sleeps, and was not woken since it said so.
+    /// Whether the other side sleeps and has not been woken since it announced that.
     #[inline(always)]
     fn finds_sleeper(&mut self) -> bool {
         barrier::light(self.asymmetric);
@@ -247,20 +249,20 @@ impl Sender {
         sleep & ASLEEP != 0 && self.is_news(sleep)
     }
 
-    /// Whether the other side was not woken since it said so.
+    /// Whether the other side has not been woken since it wrote this sleep word.
     #[cold]
     #[inline(never)]
     fn is_news(&mut self, sleep: u64) -> bool {
         std::mem::replace(&mut self.woken, sleep) != sleep
     }
 
-    /// Whether the receiver has acted upon all that was sent, which is something.
+    /// Whether the receiver has processed all messages that were sent; `false` if none was sent.
     fn is_settled(&self) -> bool {
         let settled = control(&self.way.taking, SETTLED).load(Ordering::Acquire);
         settled == self.ring.filled() && settled != 0
     }
 
-    /// [`Channel::send_long`].
+    /// See [`Channel::send_long`].
     #[inline(always)]
     fn send_far(
         &mut self,
@@ -313,7 +315,7 @@ impl Sender {
         self.publish(slot, half_of(&head), FAR)
     }
 
-    /// [`Channel::space`].
+    /// See [`Channel::space`].
     #[inline(always)]
     fn space(
         &mut self,
@@ -356,7 +358,7 @@ impl Sender {
         }))
     }
 
-    /// A slot and room for a message, if there are such now.
+    /// Returns a slot and space for a message, if both are free.
     fn find(
         &mut self,
         len: usize,
@@ -381,20 +383,20 @@ impl Sender {
     /// See [`Channel::takes`].
     #[cold]
     fn extend_area(&mut self, len: usize) -> bool {
-        // What is wrong with the channel shows when something is sent.
+        // An error of the channel is reported by the next send.
         let _ = self.look();
         self.area.extend(&self.way);
         self.area.takes(len)
     }
 
-    /// Looks how far the receiver is.
+    /// Reads the receiver's position.
     fn look(&mut self) -> std::result::Result<(), Broken> {
         let done = self.ring.look(&self.way)?;
         self.are_done(done);
         Ok(())
     }
 
-    /// The receiver has said how far it is.
+    /// Handles the receiver's report of its position.
     #[inline(always)]
     fn hear(&mut self, done: u64) -> std::result::Result<(), Broken> {
         if done > self.ring.done() {
@@ -408,13 +410,14 @@ impl Sender {
         Ok(())
     }
 
-    /// So many slots of all times are done, and what they had of the area is free.
+    /// Notes that the receiver has freed all slots before this position, and frees their space in
+    /// the area.
     #[inline(never)]
     #[allow(clippy::indexing_slicing, reason = "an array of SLOTS")]
     fn are_done(&mut self, done: u64) {
         self.note();
-        // The slot that was done last may be filled again, where all are filled:
-        // then what is noted of it is of the new message.
+        // If all slots are filled, the slot that was freed last has been filled again, and its
+        // entry belongs to the new message.
         if self.ring.filled_since_look() < SLOTS as u64
             && let Some(last) = done.checked_sub(1)
         {
@@ -422,8 +425,8 @@ impl Sender {
         }
     }
 
-    /// Notes for the slots that were filled since the last time how many bytes of
-    /// the area had been given out.
+    /// Records the number of allocated bytes of the area for the slots that were filled since the
+    /// last call.
     #[inline(always)]
     #[allow(clippy::indexing_slicing, reason = "an array of SLOTS")]
     fn note(&mut self) {
@@ -437,8 +440,8 @@ impl Sender {
 }
 
 impl Space<'_> {
-    /// Where its bytes go, until it is published: from then on they are the other
-    /// side's.
+    /// Returns the memory for the message's bytes. Once the message is published, the memory
+    /// belongs to the other side.
     ///
     /// ```compile_fail,E0505
     /// # use prov_local::channel::{Channel, Head};
@@ -459,8 +462,8 @@ impl Space<'_> {
         bytes.map_or(Iov::EMPTY, Iov::from)
     }
 
-    /// [`Space::publish`] of a notice: what does not have to wait for the messages before
-    /// it does not wait for this, either.
+    /// As [`Space::publish`], for a notice: a message that operations which wait for earlier
+    /// messages do not wait for.
     #[must_use]
     pub fn publish_notice(self, head: Head) -> bool {
         if self.sender.is_clear() {
@@ -469,8 +472,8 @@ impl Space<'_> {
         self.publish(head)
     }
 
-    /// Publishes the message, whose bytes are in place. Whether the other side
-    /// sleeps and is to be woken.
+    /// Publishes the message, whose bytes have been written. Returns whether the other side sleeps
+    /// and must be woken.
     #[inline(always)]
     #[must_use]
     pub fn publish(self, head: Head) -> bool {
@@ -493,16 +496,16 @@ impl Space<'_> {
 pub struct Channel {
     pub sender: Sender,
     pub receiver: Receiver,
-    /// What this side has written about its sleep.
+    /// The value of this side's sleep word.
     sleep: u64,
-    /// 0 of who has made the segment, or 1.
+    /// 0 for the side that created the segment, 1 for the other one.
     side: usize,
 }
 
 const _: () = assert!(CONTROL + 2 * CONTROL_SIZE <= PARTS && PARTS + 2 * RECORD <= RINGS);
 
 impl Channel {
-    /// A new one, and the descriptor for the other side.
+    /// Creates a channel. Returns this side and the segment's descriptor for the other side.
     ///
     /// # Errors
     /// Those of [`Segment::create`].
@@ -513,10 +516,10 @@ impl Channel {
         Ok((Channel::new(&segment, 0), fd))
     }
 
-    /// The other side of one that another process has made.
+    /// Attaches to a channel that another process has created.
     ///
     /// # Errors
-    /// `-FI_EPROTO` if it is none of this version.
+    /// `-FI_EPROTO` if the segment is not a channel of this version.
     pub fn attach(fd: std::os::fd::BorrowedFd<'_>) -> Result<Channel> {
         let segment = Arc::new(Segment::attach(fd, SEGMENT)?);
         match magic(&segment).load(Ordering::Relaxed) {
@@ -542,36 +545,38 @@ impl Channel {
         }
     }
 
-    /// Whether messages of so many bytes, no more than [`LONGEST`], can be sent when there is
-    /// room: those of [`MODERATE`] bytes on every channel.
+    /// Whether messages of this length, at most [`LONGEST`] bytes, can be sent once there is space.
+    /// Messages of up to [`MODERATE`] bytes can be sent on every channel.
     #[inline]
     pub fn takes(&mut self, len: usize) -> bool {
         self.sender.area.takes(len) || self.sender.extend_area(len)
     }
 
-    /// Room for a message of a length that [`Channel::takes`]; `None` if there is none now.
+    /// Returns space for a message of a length that [`Channel::takes`]; `None` if there is none at
+    /// present.
     ///
     /// # Errors
-    /// The other side has broken the channel.
+    /// The other side has written an invalid value to the channel.
     #[inline(always)]
     pub fn space(&mut self, len: usize) -> std::result::Result<Option<Space<'_>>, Broken> {
         let taken = self.taken();
         self.sender.space(len, taken)
     }
 
-    /// Whether [`Channel::space`] has room. Where not, this side waits for it.
+    /// Whether [`Channel::space`] would return space. If not, this side waits for it when it
+    /// sleeps.
     ///
     /// # Errors
-    /// As above.
+    /// As [`Channel::space`].
     pub fn has_room(&mut self, len: usize) -> std::result::Result<bool, Broken> {
         let taken = self.taken();
         Ok(self.sender.find(len, taken)?.is_some())
     }
 
-    /// Whether there is room for the last message, and was none.
+    /// Whether the last message found no space, and there is space for it by this time.
     ///
     /// # Errors
-    /// As above.
+    /// As [`Channel::space`].
     pub fn has_room_again(&mut self) -> std::result::Result<bool, Broken> {
         match self.sender.lacking {
             Some(len) => self.has_room(len),
@@ -579,11 +584,11 @@ impl Channel {
         }
     }
 
-    /// Whether the other side is known to have taken all that was sent, but for notices
+    /// Whether the other side is known to have received all messages that were sent, notices apart
     /// ([`Space::publish_notice`]).
     ///
     /// # Errors
-    /// As above.
+    /// As [`Channel::space`].
     pub fn is_clear(&mut self) -> std::result::Result<bool, Broken> {
         if !self.sender.is_clear() {
             let taken = self.taken();
@@ -593,10 +598,11 @@ impl Channel {
         Ok(self.sender.is_clear())
     }
 
-    /// Sends a message that does not fit into a slot, of a length that [`Channel::takes`], which
-    /// `fill` puts in place from one of them on, and has `wake` wake the other
-    /// side if it sleeps. The other side may fetch the first ones while the rest is
-    /// put in place. `false`, and nothing has happened, if it is for [`Channel::space`].
+    /// Sends a message that does not fit into a slot and has a length that [`Channel::takes`].
+    /// `fill` is called with the offset and the memory of each part of the payload, and `wake`
+    /// wakes the other side if it sleeps. The other side may prefetch the first part while the rest
+    /// is written. Returns `false`, without any effect, if the message has to be sent through
+    /// [`Channel::space`].
     #[inline(always)]
     pub fn send_long(
         &mut self,
@@ -610,23 +616,24 @@ impl Channel {
         self.sender.send_far(head, len, taken, fill, wake)
     }
 
-    /// Whether the other side has said so of all that this one has sent
-    /// ([`Receiver::settle`]): not where nothing was.
+    /// Whether the other side has reported that it has processed all messages that this side sent
+    /// ([`Receiver::settle`]); `false` if none was sent.
     pub fn is_settled(&self) -> bool {
         self.sender.is_settled()
     }
 
-    /// How many messages the other side had taken at the last look, of all times.
+    /// Returns the total number of messages that the other side had received when that was last
+    /// read.
     pub fn taken_there(&self) -> u64 {
         self.sender.ring.done()
     }
 
-    /// Slots that this side has filled, of all times.
+    /// Returns the total number of slots that this side has filled.
     pub fn filled(&self) -> u64 {
         self.sender.ring.filled()
     }
 
-    /// Payloads in parts that this side receives. For one user.
+    /// Returns the receiving end of payloads in parts. A channel has one user of it at a time.
     pub fn inflow(&self) -> Inflow {
         let segment = &self.sender.way.segment;
         Inflow::new(
@@ -636,47 +643,48 @@ impl Channel {
         )
     }
 
-    /// Payloads in parts that this side sends. For one user.
+    /// Returns the sending end of payloads in parts. A channel has one user of it at a time.
     pub fn outflow(&self) -> Outflow {
         let (segment, other) = (&self.sender.way.segment, 1 - self.side);
         Outflow::new(segment, PARTS + other * RECORD, PART_SLOTS + other * SPACE)
     }
 
-    /// What was written to the segment besides messages is to be seen: whether the other side
-    /// sleeps and is to be woken.
+    /// Called after a write to the segment besides messages. Returns whether the other side sleeps
+    /// and must be woken.
     #[must_use]
     pub fn must_wake(&mut self) -> bool {
         self.sender.finds_sleeper()
     }
 
-    /// The words of what this side copies to and from the other one's memory.
+    /// Returns the words of this side's one-sided accesses to the other side's memory.
     pub fn flights(&self) -> FlightWords {
         FlightWords::new(&self.sender.way.segment, self.side)
     }
 
-    /// The words of what the other side copies to and from this one's.
+    /// Returns the words of the other side's one-sided accesses to this side's memory.
     pub fn flights_of_peer(&self) -> FlightWords {
         FlightWords::new(&self.sender.way.segment, 1 - self.side)
     }
 
-    /// Puts a number into the segment for who attaches to it.
+    /// Writes a number into the segment, for the process that attaches to it.
     pub fn set_secret(&self, secret: u64) {
         secret_of(&self.sender.way.segment).store(secret, Ordering::Relaxed);
     }
 
-    /// The number that the segment has.
+    /// Returns the number that [`Channel::set_secret`] has written.
     pub fn secret(&self) -> u64 {
         secret_of(&self.sender.way.segment).load(Ordering::Relaxed)
     }
 
-    /// Both processes take part in [`barrier`].
+    /// Sets whether both processes participate in the barriers of [`barrier`].
     pub fn is_asymmetric(&mut self, asymmetric: bool) {
         self.sender.asymmetric = asymmetric;
         self.receiver.asymmetric = asymmetric;
     }
 
-    /// This side may sleep from now on: after [`barrier::heavy`], what has come
-    /// before is seen, and what comes first then wakes it.
+    /// Announces that this side may sleep. The caller then executes [`barrier::heavy`] and looks
+    /// for messages: it sees those that were sent before, and the first one that is sent later
+    /// wakes it.
     pub fn sleep(&mut self) {
         let starved = match self.sender.lacking.is_some() {
             true => STARVED,
@@ -687,22 +695,26 @@ impl Channel {
         control(&self.sender.way.filling, SLEEP).store(self.sleep, Ordering::Relaxed);
     }
 
-    /// Whether the other side would not wake this one, unless it did so already.
+    /// Whether the other side would not wake this one: it has not announced that it sleeps, or not
+    /// that it waits for space.
     pub fn is_awake(&self) -> bool {
         let is_starved = self.sender.lacking.is_some();
         self.sleep & ASLEEP == 0 || is_starved && self.sleep & STARVED == 0
     }
 }
 
-/// The first word of a segment.
+/// Returns the first word of a segment.
 fn magic(segment: &Segment) -> &AtomicU64 {
-    // SAFETY: the first word, aligned, mapped as long as the segment.
+    // SAFETY: the word is the first one of the mapping, hence inside it and aligned as pages are;
+    // the mapping lives as long as the returned reference, and both processes access the word
+    // atomically.
     unsafe { AtomicU64::from_ptr(segment.base().cast().as_ptr()) }
 }
 
-/// The second word.
+/// Returns the second word of a segment.
 fn secret_of(segment: &Segment) -> &AtomicU64 {
-    // SAFETY: inside the segment's first page, and otherwise as above.
+    // SAFETY: the word is inside the segment's first page, at an offset that is a multiple of 8;
+    // the rest is as in `magic`.
     unsafe { AtomicU64::from_ptr(segment.base().add(8).cast().as_ptr()) }
 }
 

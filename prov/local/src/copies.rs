@@ -1,15 +1,15 @@
 //! Payloads of announced messages (rendezvous), which the receiver fetches.
 //!
-//! While sender and receiver both make progress, a payload of more than one part goes in
-//! [`parts`](crate::parts) through memory that they share. The receiver copies the first part
-//! from the sender's memory by itself (process_vm_readv(2)). If the sender has begun by then,
-//! the others are taken as they come; if it has not, or lets the receiver wait, the receiver
-//! copies the rest with one call. Where the system does not let it read the sender's memory,
-//! all goes in parts.
+//! While sender and receiver both make progress, a payload longer than one part goes in
+//! [`parts`](crate::parts) through shared memory. The receiver copies the first part directly from
+//! the sender's memory (process_vm_readv(2)). If the sender has begun to fill slots by then, the
+//! receiver takes the other parts as they arrive; if the sender has not begun, or falls silent, the
+//! receiver copies the rest with one call. Where the system does not permit reading the sender's
+//! memory, all of the payload goes in parts.
 //!
-//! A copy by the receiver is an [`Errand`](prov_message::Errand), done without the lane's
-//! lock, since a page of the sender's memory may be anywhere. Parts are copied under the lock,
-//! one of each link in a turn.
+//! A direct copy is an [`Errand`](prov_message::Errand), made without the lane's lock, since it may
+//! wait for a page of the sender's memory that is not resident. Parts are copied under the lock,
+//! one for each link in a turn.
 
 mod copying;
 mod lane;
@@ -27,30 +27,32 @@ pub use self::queue::Transfers;
 pub use self::transfer::{Goal, Transfer};
 use crate::parts::Outflow;
 
-/// Longest copy, in bytes, after which the same thread may make another one before it looks
-/// for messages.
+/// Length in bytes of the longest copy after which the same thread may make another one before it
+/// polls for messages.
 const SHORT: usize = 64 << 10;
-/// Turns in which no peer asks for parts, before the links without offers are sorted out.
+/// Number of consecutive turns in which no peer asks for parts, after which the links without
+/// offers are no longer polled.
 const VAIN_TURNS: u32 = 64;
 
-/// The transfers of a lane: whose turn it is, and what its peers may ask for.
+/// The transfers of a lane, the order in which they are made, and the links whose peers may ask for
+/// parts.
 pub struct Copier<T: Transport> {
-    /// Links with a transfer that is to begin.
+    /// Links with a transfer that has not begun.
     turns: VecDeque<T::Link>,
-    /// Links with one of which the receiver copies the rest by itself.
+    /// Links with a transfer of which the receiver copies the rest directly.
     rests: VecDeque<T::Link>,
-    /// Links with one that comes in parts.
+    /// Links with a transfer that arrives in parts.
     open: Vec<T::Link>,
-    /// Links whose peers may ask for parts of what they were offered.
+    /// Links whose peers may ask for parts of a payload that they were offered.
     offering: Vec<Offering<T>>,
-    /// Links that have offered something before.
+    /// Links whose peers have no offers at present, and had some before.
     parked: Vec<Offering<T>>,
     vain_turns: u32,
-    /// Whether there is nothing to be done.
+    /// Whether there is no work: all lists but `parked` are empty.
     is_idle: bool,
-    /// Registered memory; `None` while an errand has it.
+    /// Access to registered memory; `None` while an errand uses it.
     target: Option<RmaTarget>,
-    /// The endpoint that the errand under way is for.
+    /// The endpoint for which an errand is in progress.
     ep: Option<EpKey>,
 }
 
@@ -61,8 +63,8 @@ struct Offering<T: Transport> {
 }
 
 impl<T: Transport> Copier<T> {
-    /// For places in memory that is registered in this table, and any of the application's.
-    /// Without a table, nothing is ever transferred.
+    /// Creates the state of a lane whose transfers go to memory registered in this table, or to any
+    /// of the application's memory. Without a table, transfers are never started.
     pub fn new(memory: Option<&MrTable>) -> Self {
         Copier {
             turns: VecDeque::new(),
@@ -77,13 +79,13 @@ impl<T: Transport> Copier<T> {
         }
     }
 
-    /// Whether no transfer waits or is under way, and no peer may ask for parts.
+    /// Whether no transfer waits or is in progress, and no peer may ask for parts.
     #[inline(always)]
     pub fn is_idle(&self) -> bool {
         self.is_idle
     }
 
-    /// Whether the receiver has to copy something by itself.
+    /// Whether the receiver has a direct copy to make.
     pub fn has_turns(&self) -> bool {
         !self.turns.is_empty() || !self.rests.is_empty()
     }
@@ -95,7 +97,7 @@ impl<T: Transport> Copier<T> {
             && self.offering.is_empty();
     }
 
-    /// A link has a transfer that is to begin. It has one turn, however often it is added.
+    /// Queues a link that has a transfer to begin. A link is in the queue at most once.
     pub fn add(&mut self, link: T::Link) {
         if !self.turns.contains(&link) {
             self.turns.push_back(link);
@@ -103,8 +105,8 @@ impl<T: Transport> Copier<T> {
         self.note();
     }
 
-    /// The peer of a link is offered something, and may ask for parts of it. `outflow` makes
-    /// the link's end of these, once.
+    /// Notes that the peer of a link is offered a payload and may ask for parts of it. `outflow`
+    /// creates the link's sending end on the first call.
     pub fn offers(&mut self, link: T::Link, outflow: impl FnOnce() -> Option<Outflow>) {
         if self.offering.iter().any(|one| one.link == link) {
             return;
@@ -121,7 +123,7 @@ impl<T: Transport> Copier<T> {
         self.note();
     }
 
-    /// A link has ended, and with it all of its transfers.
+    /// Removes a link that has ended, and its turns. Its transfers end with the link.
     pub fn link_ended(&mut self, link: T::Link) {
         self.turns.retain(|other| *other != link);
         self.rests.retain(|other| *other != link);
@@ -131,12 +133,12 @@ impl<T: Transport> Copier<T> {
         self.note();
     }
 
-    /// Whether an errand is at memory of an endpoint's operations.
+    /// Whether an errand uses memory of an endpoint's operations.
     pub fn is_at_work_for(&self, ep: EpKey) -> bool {
         self.ep == Some(ep)
     }
 
-    /// Whether a peer has asked for a part and there is a slot for it.
+    /// Whether a peer has asked for a part and a slot for it is free.
     pub fn is_asked(&self, link: T::Link) -> bool {
         let mut offering = self.offering.iter();
         offering.any(|one| one.link == link && one.outflow.is_asked())

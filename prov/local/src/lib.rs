@@ -1,7 +1,8 @@
-//! What providers have in common between two processes of one host: memory that both map
-//! ([`segment`]), queues in it ([`channel`]), long payloads through it ([`parts`]), access to each other's memory ([`process`],
-//! [`copies`], [`onesided`]), and the order in which channels are polled ([`rota`]). How the
-//! two meet and make sure of one another is the provider's matter.
+//! What providers share for communication between two processes of one host: memory that both map
+//! ([`segment`]), queues in it ([`channel`]), long payloads through it ([`parts`]), access to the
+//! memory of the other process ([`process`], [`copies`], [`onesided`]), and the order in which
+//! channels are polled ([`rota`]). How the two processes find and authenticate each other is up to
+//! the provider.
 
 #![deny(clippy::indexing_slicing)]
 #[cfg(not(loom))]

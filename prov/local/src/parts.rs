@@ -1,22 +1,22 @@
-//! A long payload in parts, through slots of memory that sender and receiver share: both
-//! copy at the same time, the sender into one slot, the receiver out of another.
+//! A long payload in parts, through slots of memory that sender and receiver share: both copy at
+//! the same time, the sender into one slot, the receiver out of another.
 //!
-//! The receiver asks for the bytes of one payload at a time ([`Request`]), and may stop at
-//! any time, to copy the rest in another way or not at all. The sender fills the slots in
-//! turn. Each side writes words of its own in the [`Record`]:
+//! The receiver requests the bytes of one payload at a time ([`Request`]), and may withdraw the
+//! request at any time, to copy the rest by other means or not at all. The sender fills the slots
+//! in order. Each side writes words of its own in the [`Record`]:
 //!
-//! - the receiver the request, under a *generation* that is odd while the request stands and
-//!   raised with each change, and how many parts of this generation it has taken;
-//! - the sender how many parts of a generation it has put into slots.
+//! - the receiver writes the request, under a *generation* that is odd while the request is open
+//!   and is raised with each change, and the number of parts of this generation that it has read;
+//! - the sender writes the number of parts of a generation that it has put into slots.
 //!
-//! What belongs to another generation is ignored, so that a sender that comes late with a part
-//! does no harm. Slots are reused by the next generation without a handshake: the sender is
-//! one thread at a time, which publishes under a new generation only when it has finished
-//! with the old one, and the receiver reads published slots only.
+//! Values of another generation are ignored, so that a late part of a withdrawn request does no
+//! harm. The next generation reuses the slots without a handshake: one thread at a time acts as the
+//! sender, and it publishes under a new generation only when it has finished with the previous one;
+//! the receiver reads published slots only.
 //!
-//! Either side takes the other one's words for what they are: the receiver accepts no more
-//! parts than there are and than there are slots, the sender no request that its own record
-//! of the payload does not cover.
+//! Neither side trusts the other one's words: the receiver accepts no more parts than were
+//! requested and than there are slots; the sender accepts no request beyond the payload that its
+//! own record describes.
 
 #[cfg(not(loom))]
 mod flow;
@@ -37,37 +37,37 @@ pub use self::flow::{Inflow, Outflow, PATIENCE};
 pub(crate) use self::flow::{RECORD, SPACE};
 use crate::ring::Broken;
 
-/// Bytes of a part. The handshake costs a few cache lines, less than a tenth of the time to
-/// copy so many bytes, and one part does not delay other messages for long.
+/// Size of a part in bytes. The handshake costs a few cache lines, less than a tenth of the time to
+/// copy this many bytes, and one part does not delay other messages for long.
 pub const PART: usize = 64 << 10;
-/// Slots of a direction: 1 MiB, so that the lines of a slot that is filled again are not in
-/// the receiver's second-level cache any more, which would have to give them up one by one.
-/// With 4 slots, a stream of long messages took more than twice as long. Models of the protocol
-/// have fewer states with two.
+/// Number of slots of a direction, 1 MiB together: by the time a slot is filled again, its lines
+/// have left the receiver's second-level cache, from which each would have to be fetched. With 4
+/// slots, a stream of long messages took more than twice the time. Two slots keep the number of
+/// states of the loom models small.
 pub const SLOTS: u64 = if cfg!(loom) { 2 } else { 16 };
 
-/// In the sender's word, for a number of parts: it cannot deliver the payload in parts.
+/// Number of parts in the sender's word that means: the payload cannot be sent in parts.
 const REFUSED: u32 = u32::MAX;
 
-/// What the receiver asks for.
+/// A request of the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The sender's name for the payload.
     pub name: u64,
-    /// The first byte that is asked for.
+    /// The offset of the first byte that is requested.
     pub at: u64,
-    /// Bytes from there on.
+    /// The number of bytes from there on.
     pub len: u64,
 }
 
 impl Request {
-    /// Parts of so many bytes; `None` if they cannot be counted.
+    /// Returns the number of parts of the request; `None` if it does not fit into a word's half.
     fn parts(&self) -> Option<u32> {
         let parts = u32::try_from(self.len.div_ceil(PART as u64)).ok()?;
         (parts < REFUSED).then_some(parts)
     }
 
-    /// The part of this number.
+    /// Returns the part with this number.
     fn part(&self, number: u32) -> Part {
         let done = u64::from(number) * PART as u64;
         Part {
@@ -85,45 +85,45 @@ pub struct Part {
     pub slot: u64,
     /// The offset of its first byte in the payload.
     pub at: u64,
-    /// Bytes.
+    /// Its length in bytes.
     pub len: usize,
 }
 
-/// Two cache lines, since processors fetch them in pairs.
+/// A value in a pair of cache lines of its own: processors prefetch lines in pairs.
 #[repr(C, align(128))]
 struct Line<T>(T);
 
-/// The words of one direction. Zero is a valid record without a request.
+/// The words of one direction. All bytes zero are a valid record without a request.
 #[repr(C)]
 pub struct Record {
     /// Written by the receiver: the generation, and name, offset and length of the request.
     request: Line<[AtomicU64; 4]>,
-    /// Written by the receiver: the generation, and how many parts of it were taken.
+    /// Written by the receiver: the generation, and the number of its parts that were read.
     taken: Line<AtomicU64>,
-    /// Written by the sender: the generation, and how many parts of it were filled.
+    /// Written by the sender: the generation, and the number of its parts that were filled.
     filled: Line<AtomicU64>,
 }
 
-/// A number of parts under a generation, in one word.
+/// Returns a word that contains a generation and a number of parts.
 fn pack(generation: u32, parts: u32) -> u64 {
     u64::from(generation) << 32 | u64::from(parts)
 }
 
-/// The number of parts, if it is of this generation.
+/// Returns the number of parts in a word; `None` if it has another generation.
 fn parts_of(word: u64, generation: u32) -> Option<u32> {
     ((word >> 32) as u32 == generation).then_some(word as u32)
 }
 
-/// How the receiver finds its request.
+/// The state of a request, as the receiver sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrived {
     /// The next part is in its slot.
     Part(Part),
-    /// The sender is at it, and the next part has not come.
+    /// The sender has begun, and the next part has not arrived.
     NotYet,
     /// The sender has not begun.
     NotBegun,
-    /// The sender cannot deliver parts.
+    /// The sender cannot send the payload in parts.
     Refused,
 }
 
@@ -136,12 +136,12 @@ pub struct Receiving {
 }
 
 impl Receiving {
-    /// Whether a request stands.
+    /// Whether a request is open.
     pub fn is_open(&self) -> bool {
         self.request.is_some()
     }
 
-    /// Asks for bytes; `false` if they are too many, or a request stands.
+    /// Requests bytes. Returns `false` if they are too many, or a request is open.
     pub fn open(&mut self, record: &Record, request: Request) -> bool {
         let Some(parts) = request.parts() else {
             return false;
@@ -151,8 +151,8 @@ impl Receiving {
         }
         self.generation = self.generation.wrapping_add(1) | 1;
         (self.request, self.taken) = (Some((request, parts)), 0);
-        // A sender that reads one of these words finds a generation that is not the one
-        // before.
+        // A sender that reads one of the following words does not find the previous generation
+        // afterwards.
         fence(Ordering::Release);
         let [generation, words @ ..] = &record.request.0;
         for (place, word) in words.iter().zip([request.name, request.at, request.len]) {
@@ -162,10 +162,10 @@ impl Receiving {
         true
     }
 
-    /// What has become of the request.
+    /// Returns the state of the request.
     ///
     /// # Errors
-    /// The sender has broken the record.
+    /// The sender has written an invalid value to the record.
     pub fn look(&self, record: &Record) -> Result<Arrived, Broken> {
         let Some((request, parts)) = &self.request else {
             return Ok(Arrived::NotBegun);
@@ -184,14 +184,14 @@ impl Receiving {
         }
     }
 
-    /// The part that [`Receiving::look`] has found is copied, and its slot free again.
+    /// Frees the slot of the part that [`Receiving::look`] has found, once it is copied.
     pub fn took(&mut self, record: &Record) {
         self.taken = self.taken.saturating_add(1);
         let word = pack(self.generation, self.taken);
         record.taken.0.store(word, Ordering::Release);
     }
 
-    /// Withdraws the request: no more parts are wanted.
+    /// Withdraws the request.
     pub fn close(&mut self, record: &Record) {
         if self.request.take().is_some() {
             self.generation = self.generation.wrapping_add(1);
@@ -204,14 +204,14 @@ impl Receiving {
 /// The sender's side of a record.
 #[derive(Debug, Default)]
 pub struct Sending {
-    /// The request that parts were last put into slots for, and how many.
+    /// The generation and request for which slots were last filled.
     current: Option<(u32, Request)>,
     filled: u32,
 }
 
 impl Sending {
-    /// The request that stands and is not the last one. [`Sending::begin`] or
-    /// [`Sending::refuse`] answers it.
+    /// Returns the open request, unless it is the current one. The caller answers with
+    /// [`Sending::begin`] or [`Sending::refuse`].
     #[inline]
     pub fn find(&self, record: &Record) -> Option<(u32, Request)> {
         let [generation, name, at, len] = &record.request.0;
@@ -221,7 +221,7 @@ impl Sending {
             return None;
         }
         let [name, at, len] = [name, at, len].map(|word| word.load(Ordering::Relaxed));
-        // Another request may have been written meanwhile.
+        // Another request may have been written since the words were read.
         fence(Ordering::Acquire);
         let is_same = generation.load(Ordering::Relaxed) == seen;
         is_same.then_some((number, Request { name, at, len }))
@@ -231,7 +231,7 @@ impl Sending {
         matches!(self.current, Some((current, _)) if current == generation)
     }
 
-    /// Tells the receiver that parts will come.
+    /// Tells the receiver that parts follow.
     pub fn begin(&mut self, record: &Record, (generation, request): (u32, Request)) {
         (self.current, self.filled) = (Some((generation, request)), 0);
         record
@@ -240,15 +240,15 @@ impl Sending {
             .store(pack(generation, 0), Ordering::Release);
     }
 
-    /// Tells the receiver that no parts will come, or no more.
+    /// Tells the receiver that no further parts follow.
     pub fn refuse(&mut self, record: &Record, generation: u32, request: Request) {
         self.current = Some((generation, Request { len: 0, ..request }));
         let word = pack(generation, REFUSED);
         record.filled.0.store(word, Ordering::Release);
     }
 
-    /// The part that is to be filled next, of the payload of this name; `None` while no slot
-    /// is free, and when the request is withdrawn or complete.
+    /// Returns the next part to fill and the name of its payload; `None` while no slot is free, and
+    /// when the request is withdrawn or complete.
     pub fn next_part(&self, record: &Record) -> Option<(u64, Part)> {
         let (generation, request) = self.current?;
         if self.filled >= request.parts()? || self.is_withdrawn(record, generation) {
@@ -265,7 +265,7 @@ impl Sending {
         now.load(Ordering::Relaxed) != u64::from(generation)
     }
 
-    /// The part that [`Sending::next_part`] named is in its slot.
+    /// Publishes the part that [`Sending::next_part`] has named, whose bytes are in its slot.
     pub fn publish(&mut self, record: &Record) {
         if let Some((generation, _)) = self.current {
             self.filled = self.filled.saturating_add(1);
@@ -274,7 +274,7 @@ impl Sending {
         }
     }
 
-    /// No more parts of the current request can be had.
+    /// Ends the current request, whose payload has no further parts.
     pub fn give_up(&mut self, record: &Record) {
         if let Some((generation, request)) = self.current {
             self.refuse(record, generation, request);

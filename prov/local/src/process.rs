@@ -1,4 +1,4 @@
-//! Another process of this host whose memory this one may read, and write to.
+//! Another process of this host, whose memory this process may read and write.
 
 #[cfg(test)]
 pub(crate) mod child;
@@ -22,26 +22,25 @@ pub(crate) use self::itself::Itself;
 pub(crate) use self::memory::Memory;
 use self::memory::Way;
 
-/// Where a [`Seal`](prov_base::process_memory::Seal) is, for who may look at the files of this process; nobody else
-/// is told where anything is in it.
+/// A file with the location of a [`Seal`](prov_base::process_memory::Seal) in this process. Only
+/// processes that may open this process's files can read it; the location is not told otherwise.
 #[derive(Debug)]
 pub struct Card(File);
 
-/// What stands on another process's [`Card`].
+/// The contents of another process's [`Card`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// The socket that it is for, by its number in the system.
+    /// The inode number of the socket that the card is for.
     pub inode: u64,
     /// The seal.
     pub seal: Token,
 }
 
-/// Bytes of one of the three numbers on a card.
+/// Size in bytes of each of the three numbers on a card.
 const FIELD: usize = 8;
 
 impl Card {
-    /// A card for a socket, with a seal; an error of memfd_create(2) or
-    /// write(2).
+    /// Creates a card for a socket, with a seal. Returns the error of memfd_create(2) or write(2).
     pub fn new(inode: u64, seal: Token) -> Result<Card> {
         let mut file = Card::blank()?;
         let fields = [inode, seal.addr, seal.value].map(u64::to_ne_bytes);
@@ -54,13 +53,13 @@ impl Card {
         Ok(file.into())
     }
 
-    /// Where to find it among the files of this process.
+    /// Returns the number of its descriptor, which locates it among the files of this process.
     pub fn number(&self) -> u32 {
         self.0.as_raw_fd().unsigned_abs()
     }
 
-    /// Reads the card that a process has as file `number`. `-FI_EPERM` if that
-    /// is no card, an error of open(2) or read(2).
+    /// Reads the card that a process has as its descriptor `number`. Returns `-FI_EPERM` if the
+    /// file is not a card, or the error of open(2) or read(2).
     pub fn read(pid: u32, number: u32) -> Result<Reading> {
         let mut card = open_memory(pid, number, false)?;
         let mut bytes = [0; 3 * FIELD];
@@ -79,22 +78,20 @@ impl Card {
     }
 }
 
-/// Opens the [`Segment`](crate::segment::Segment) that a process has as file
-/// `number`, for who attaches to it. `-FI_EPERM` if that is no memory, or an error
-/// of open(2).
+/// Opens the [`Segment`](crate::segment::Segment) that a process has as its descriptor `number`, to
+/// attach to it. Returns `-FI_EPERM` if the file is not a memory file, or the error of open(2).
 pub fn open_segment(pid: u32, number: u32) -> Result<OwnedFd> {
     Ok(open_memory(pid, number, true)?.into())
 }
 
-/// [`open_segment`] of a segment that its owner alone writes to.
+/// As [`open_segment`], for a segment that only its owner writes to.
 pub fn open_to_read(pid: u32, number: u32) -> Result<OwnedFd> {
     Ok(open_memory(pid, number, false)?.into())
 }
 
-/// Opens the memory (memfd_create(2)) that a process has as file `number`.
+/// Opens the memory file (memfd_create(2)) that a process has as its descriptor `number`.
 fn open_memory(pid: u32, number: u32, writes: bool) -> Result<File> {
-    // To open a file of another kind could do something, or take for ever: this
-    // only points to it.
+    // Opening a file of another type could have an effect, or block: O_PATH only refers to it.
     let path = format!("/proc/{pid}/fd/{number}");
     let pointer = File::options()
         .read(true)
@@ -107,7 +104,7 @@ fn open_memory(pid: u32, number: u32, writes: bool) -> Result<File> {
         let device = (stat.stx_dev_major, stat.stx_dev_minor);
         Ok::<_, Errno>((kind, device))
     };
-    // All such files are in one place, where there are no others.
+    // All memory files are on one internal file system, which has no other files.
     if device(&pointer)? != device(&Card::blank()?)? {
         return Err(Errno::EPERM);
     }
@@ -120,23 +117,25 @@ fn open_memory(pid: u32, number: u32, writes: bool) -> Result<File> {
 pub struct OtherProcess {
     pid: libc::pid_t,
     seal: Token,
-    /// None where the system does not say when it ends: then nothing is written to it.
+    /// `None` if the system cannot report the end of the process, in which case nothing is written
+    /// to it.
     itself: Option<Itself>,
-    /// Through which short pieces are copied. None where the system has no such file.
+    /// The file for short copies; `None` if the system has no such file.
     memory: Option<Memory>,
 }
 
 impl OtherProcess {
-    /// The process `pid` if this one may read its memory and finds the seal
-    /// there, and the secret beside that. `-FI_EPERM` where the system does not
-    /// let it (ptrace(2), "Ptrace access mode checking"), `-FI_ESHUTDOWN` if it
-    /// is another process or none.
+    /// Returns the process `pid`, and the secret beside the seal, if this process may read its
+    /// memory and finds the seal there. Returns `-FI_EPERM` if the system does not permit that
+    /// (ptrace(2), "Ptrace access mode checking"), and `-FI_ESHUTDOWN` if the id belongs to another
+    /// process or to none.
     pub fn find(pid: u32, seal: Token) -> Result<(OtherProcess, u64)> {
         let pid = libc::pid_t::try_from(pid).map_err(|_| Errno::EINVAL)?;
         if pid == 0 {
             return Err(Errno::EINVAL);
         }
-        // Before the seal: what has that has the number, and so had it.
+        // This precedes the check of the seal: a process that has the seal after this has had the
+        // id all the time.
         let itself = Itself::of(pid).ok();
         let mut found = [0u64; 2];
         let len = size_of_val(&found);
@@ -148,7 +147,8 @@ impl OtherProcess {
             iov_base: std::ptr::without_provenance_mut(seal.addr as usize),
             iov_len: len,
         };
-        // SAFETY: `near` describes `found`.
+        // SAFETY: `near` describes `found`, which is writable for `len` bytes and in which every
+        // bit pattern is valid.
         if unsafe { read(pid, &[near], &[far]) }? < len {
             return Err(Errno::EFAULT);
         }
@@ -166,19 +166,19 @@ impl OtherProcess {
         Ok((process, secret))
     }
 
-    /// Whether this process may write there: the system says when the other one ends.
+    /// Whether this process may write there: it can detect the end of the other one.
     pub(crate) fn can_be_written(&self) -> bool {
         self.itself.is_some()
     }
 
-    /// Copies `from` to pieces of the process's memory. `socket` has its other end there,
-    /// which closes when another program begins in the process: nothing is written to that.
-    /// `ends` is for this process and this socket alone.
+    /// Copies `from` to segments of the process's memory. `socket` is connected to a socket of the
+    /// process, which closes when another program is executed in it; nothing is written to that
+    /// program. `ends` belongs to this process and this socket.
     ///
     /// # Errors
-    /// The pieces have been written in part after one. `-FI_EINVAL` for different lengths,
-    /// `-FI_EFAULT` where memory is not mapped, `-FI_ESHUTDOWN` if the process or its end of
-    /// the socket has ended, `-FI_EPERM` where the system does not let this one.
+    /// After an error, a part may have been written. `-FI_EINVAL` if the lengths differ,
+    /// `-FI_EFAULT` if memory is not mapped, `-FI_ESHUTDOWN` if the process or its end of the
+    /// socket has ended, `-FI_EPERM` if the system does not permit the copy.
     pub fn write(
         &self,
         from: &Iov<'_>,
@@ -193,8 +193,8 @@ impl OtherProcess {
         if let Some(copied) = memory.and_then(|memory| memory.copy(Way::There, from, to)) {
             return copied;
         }
-        // The number has to be the process's, and the program in it the one that has the
-        // socket, right before: such a copy cannot find that out.
+        // Immediately before the copy, the id must belong to the process, and the process must
+        // execute the program that has the socket: process_vm_writev(2) cannot check that.
         let itself = self.itself.as_ref().ok_or(Errno::EPERM)?;
         if itself.has_left(socket, ends)? {
             return Err(Errno::ESHUTDOWN);
@@ -208,7 +208,8 @@ impl OtherProcess {
                 *slot = piece.iov();
             }
             let pieces = pieces.get(..far.pieces().len()).unwrap_or_default();
-            // SAFETY: `near` is memory of an operation in flight, valid for its length.
+            // SAFETY: `near` describes memory of an operation in progress, which is valid for its
+            // length and only read.
             match unsafe { write(self.pid, near.pieces(), pieces) }? {
                 0 => return Err(Errno::EFAULT),
                 copied => done += copied,
@@ -217,10 +218,10 @@ impl OtherProcess {
         Ok(())
     }
 
-    /// [`OtherProcess::write`] of bytes of this process's own.
+    /// As [`OtherProcess::write`], for bytes of the library's own.
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`OtherProcess::write`].
     pub fn write_bytes(
         &self,
         from: &[u8],
@@ -228,12 +229,12 @@ impl OtherProcess {
         socket: BorrowedFd<'_>,
         ends: &Ends,
     ) -> Result {
-        // SAFETY: `from` is borrowed until the copy is made, which only reads it.
+        // SAFETY: `from` is borrowed until the copy is made, and a write only reads it.
         let from = unsafe { AppIov::from_raw(from.as_ptr().cast_mut(), from.len()) };
         self.write(&from, to, socket, ends)
     }
 
-    /// Copies pieces of the process's memory, however long, to `to`.
+    /// Copies segments of the process's memory to `to`, without a limit of the length.
     ///
     /// # Errors
     /// Those of [`OtherProcess::copy`].
@@ -251,23 +252,23 @@ impl OtherProcess {
         Ok(())
     }
 
-    /// [`OtherProcess::copy`] to bytes of this process's own.
+    /// As [`OtherProcess::copy`], to bytes of the library's own.
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`OtherProcess::copy`].
     pub fn copy_out(&self, from: &OtherIov, to: &mut [u8]) -> Result {
-        // SAFETY: `to` is borrowed until the copy is made.
+        // SAFETY: `to` is borrowed mutably until the copy is made.
         self.copy(from, &unsafe {
             AppIov::from_raw(to.as_mut_ptr(), to.len())
         })
     }
 
-    /// Copies all of `from` to `to`, in one call into the system.
+    /// Copies all of `from` to `to`, with one system call.
     ///
     /// # Errors
-    /// `to` has been filled in part, or with anything, after one. `-FI_EINVAL` for different
-    /// lengths, `-FI_EFAULT` where memory is not mapped, `-FI_ESHUTDOWN` if the process has
-    /// ended, or its seal or that of a piece did not hold until the end.
+    /// After an error, a part of `to` may have been filled, with arbitrary data. `-FI_EINVAL` if
+    /// the lengths differ, `-FI_EFAULT` if memory is not mapped, `-FI_ESHUTDOWN` if the process has
+    /// ended, or if its seal or that of a segment was not valid at the end.
     pub fn copy(&self, from: &OtherIov, to: &Iov<'_>) -> Result {
         if from.len() != to.len() as u64 {
             return Err(Errno::EINVAL);
@@ -276,8 +277,8 @@ impl OtherProcess {
         near.extend(to.pieces().iter().copied())?;
         far.extend(from.pieces().iter().map(OtherPiece::iov))?;
         let mut expected = to.len();
-        // The seals are copied behind the bytes: the system makes all of the copies in order,
-        // and in one and the same address space.
+        // The seals are copied after the bytes: the system copies in order, and within one address
+        // space.
         let seals = from.pieces().iter().filter_map(|piece| piece.seal);
         let seals = seals.chain([self.seal]);
         let mut numbers = [0u64; 1 + IOV_LIMIT];
@@ -293,8 +294,8 @@ impl OtherProcess {
             }])?;
             expected += len;
         }
-        // SAFETY: `near` describes memory of an operation in flight and `numbers`, all valid
-        // for their lengths.
+        // SAFETY: `near` describes memory of an operation in progress and elements of `numbers`,
+        // all writable for their lengths.
         if unsafe { read(self.pid, near.pieces(), far.pieces()) }? < expected {
             return Err(Errno::EFAULT);
         }
@@ -306,14 +307,14 @@ impl OtherProcess {
     }
 }
 
-/// Bytes that one call copies: the system takes about twice as many.
+/// Number of bytes that one call copies, 1 GiB: the system copies at most about twice as many.
 const MOST: usize = 1 << 30;
 const NOTHING: iovec = iovec {
     iov_base: std::ptr::null_mut(),
     iov_len: 0,
 };
 
-/// Pieces of a copy, with their seals.
+/// The segments of a copy, with their seals.
 struct List {
     pieces: [iovec; 2 * IOV_LIMIT + 1],
     count: usize,
@@ -353,7 +354,7 @@ mod tests {
     use super::*;
 
     fn memory(bytes: &mut [u8]) -> AppIov {
-        // SAFETY: the tests keep the bytes while they use the result.
+        // SAFETY: the tests keep the bytes alive and unborrowed while they use the result.
         unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) }
     }
 
@@ -373,7 +374,7 @@ mod tests {
         }
     }
 
-    /// This process, as long as the seal holds.
+    /// Returns this process as another one. It can be copied from as long as the seal lives.
     fn this_process() -> (OtherProcess, Seal) {
         let seal = Seal::new().unwrap();
         let process = OtherProcess::find(std::process::id(), seal.token());
@@ -405,7 +406,7 @@ mod tests {
             let options = options.read(true).custom_flags(libc::O_PATH);
             let other = options.open(path).unwrap();
             let number = other.as_raw_fd().unsigned_abs();
-            // To open the fifo would wait for a writer.
+            // Opening a FIFO would wait for a writer.
             let read = Card::read(std::process::id(), number);
             assert_eq!(read, Err(Errno::EPERM), "{path:?}");
         }

@@ -28,9 +28,10 @@ pub struct Segment {
     len: usize,
 }
 
-// SAFETY: it is memory that any thread may use; who accesses it answers for how.
+// SAFETY: the mapping is bound to no thread; whoever accesses it through the pointer answers for
+// how.
 unsafe impl Send for Segment {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives the address and the length only, which do not change.
 unsafe impl Sync for Segment {}
 
 impl Segment {
@@ -96,7 +97,7 @@ impl Segment {
     }
 
     fn map(fd: BorrowedFd<'_>, len: usize, access: ProtFlags) -> Result<Segment> {
-        // SAFETY: a new mapping, at an address of the system's choice.
+        // SAFETY: the mapping is new, at an address that the system chooses, so it replaces none.
         let base = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, fd, 0) }?;
         let base = NonNull::new(base.cast()).ok_or(Errno::EFAULT)?;
         Ok(Segment { base, len })
@@ -112,7 +113,8 @@ impl Segment {
             return Err(Errno::EINVAL);
         }
         let first = part.start - part.start % rustix::param::page_size();
-        // SAFETY: inside the mapping, which this keeps; no byte is changed.
+        // SAFETY: the range is inside the mapping, which `self` owns, and populating it changes no
+        // byte.
         unsafe {
             let start = self.base.as_ptr().add(first).cast();
             madvise(start, part.end - first, Advice::LinuxPopulateWrite)?;
@@ -139,7 +141,8 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map`, and nobody uses it any more.
+        // SAFETY: the mapping was made by `map` with this length, and `self`, which owned it, is
+        // gone.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -153,7 +156,7 @@ mod tests {
         let (here, fd) = Segment::create(8192, &[]).unwrap();
         let there = Segment::attach(fd.as_fd(), 8192).unwrap();
         drop(fd);
-        // SAFETY: both are mapped, and nobody else writes there.
+        // SAFETY: both mappings have the byte, and no other thread accesses it.
         unsafe {
             here.base().add(8191).write(7);
             assert_eq!(there.base().add(8191).read(), 7);
@@ -181,7 +184,7 @@ mod tests {
             "a mapping to write"
         );
         assert!(rustix::io::pwrite(&fd, &[7], 0).is_err());
-        // SAFETY: both are mapped, and nobody else writes there.
+        // SAFETY: both mappings have the byte, and no other thread accesses it.
         unsafe {
             here.base().add(8191).write(7);
             assert_eq!(there.base().add(8191).read(), 7);

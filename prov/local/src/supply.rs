@@ -1,12 +1,13 @@
 //! Memory for long messages, which only some channels of a process have: on a host with many
-//! processes, all channels together would take too much.
+//! processes, the memory of all channels together would be too much.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Channels of a process with such memory, of each kind.
+/// Largest number of channels of a process with memory of one kind: bounds what a process with many
+/// peers uses.
 const MOST: usize = 16;
 
-/// How many channels have memory of one kind.
+/// Number of channels that have memory of one kind.
 pub struct Count(AtomicUsize);
 
 impl Count {
@@ -15,11 +16,11 @@ impl Count {
     }
 }
 
-/// One of [`MOST`], until it is dropped.
+/// One of at most [`MOST`] shares, until it is dropped.
 pub struct Supply(&'static Count);
 
 impl Supply {
-    /// One more, if there may be.
+    /// Takes a share; `None` if there are [`MOST`].
     pub fn new(count: &'static Count) -> Option<Supply> {
         let one_more = |count: usize| (count < MOST).then_some(count + 1);
         let counted = count

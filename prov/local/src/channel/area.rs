@@ -1,41 +1,41 @@
 //! Allocation in the area beside the ring, for messages that do not fit into a slot.
 //!
-//! The area is a circular buffer: space is handed out in order, and becomes free in the same
-//! order when the receiver has taken the messages. At first the area has little memory. It gets
-//! all of it with the first message that is longer than [`MODERATE`], unless too many other
-//! channels of the process have so much.
+//! The area is a circular buffer: space is allocated in order, and becomes free in the same order
+//! when the receiver has read the messages. At first only the beginning of the area has memory. The
+//! rest is provided with the first message that is longer than [`MODERATE`], unless too many other
+//! channels of the process have all of theirs.
 
 use super::slot::Direction;
 use super::{AREA, INLINE, LONGEST, MODERATE, NEAR};
 use crate::supply::{Count, Supply};
 
-/// Longest message, in bytes, that reuses the place of the message before it once that is
-/// taken: so few cache lines are sooner had from the receiver's cache than from the last-level
-/// cache, where the rest of the area is.
+/// Length in bytes of the longest message that reuses the space of the message before it once that
+/// is free: the few cache lines of such a message arrive sooner from the receiver's cache than from
+/// the last-level cache, where the rest of the area is.
 const SHORT: u64 = 1 << 10;
 
-/// Space in the area.
+/// An allocation in the area.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) offset: u64,
-    /// Value of [`Area::given`] once the space is used.
+    /// Value of [`Area::given`] after the allocation.
     pub(super) given: u64,
 }
 
-/// Channels with all of their area.
+/// Number of channels of the process with all of their area.
 static SUPPLIED: Count = Count::new();
 
 /// The sender's view of the area. Counters are in bytes and never wrap around.
 pub(super) struct Area {
-    /// Bytes handed out since the beginning, and how many of them are free again.
+    /// Total number of bytes allocated, and total number of these that are free again.
     pub(super) given: u64,
     pub(super) free: u64,
-    /// Value of `given` at which the area's first byte was last handed out.
+    /// Value of `given` at which the area's first byte was last allocated.
     origin: u64,
-    /// Bytes of the area that are used.
+    /// Number of bytes of the area that are in use.
     len: u64,
     supply: Option<Supply>,
-    /// The area stays as it is.
+    /// Whether an extension was tried already, so that `len` stays as it is.
     is_settled: bool,
 }
 
@@ -53,15 +53,15 @@ impl Default for Area {
 }
 
 impl Area {
-    /// Whether messages of so many bytes can be sent when there is space.
+    /// Whether messages of this length can be sent once there is space.
     #[inline]
     pub(super) fn takes(&self, len: usize) -> bool {
         len <= MODERATE || len <= LONGEST && self.len == AREA as u64
     }
 
-    /// Uses all of the area, if that has not been tried before.
+    /// Extends the area to its full size, unless that has been tried before.
     pub(super) fn extend(&mut self, way: &Direction) {
-        // What is handed out stays where it is.
+        // Allocations do not move, so there must not be any.
         if self.is_settled || self.given != self.free {
             return;
         }
@@ -72,8 +72,8 @@ impl Area {
         }
     }
 
-    /// Contiguous space for `len` bytes; `None` while there is none. A message that fits into
-    /// its slot needs none.
+    /// Returns contiguous space for `len` bytes; `None` if there is none at present. A message that
+    /// fits into its slot needs no space.
     #[inline(always)]
     pub(super) fn find(&mut self, len: usize) -> Option<Place> {
         if len <= INLINE {
@@ -133,7 +133,7 @@ mod tests {
         assert!(area.takes(MODERATE) && !area.takes(MODERATE + 1));
         area.free = area.given;
         area.extend(way);
-        // Not if other tests have many such channels.
+        // The extension is refused if other tests have many extended channels.
         let is_extended = area.takes(LONGEST);
         assert_eq!(is_extended, area.len == AREA as u64);
         assert!(!area.takes(LONGEST + 1));

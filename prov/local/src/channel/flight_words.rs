@@ -8,10 +8,10 @@ use std::sync::atomic::AtomicU64;
 use super::{CONTROL, CONTROL_SIZE, FLIGHT, REVOKED, control};
 use crate::segment::Segment;
 
-/// The words shared by one side of a channel, the initiator of one-sided accesses, and the other,
-/// the owner of the memory.
+/// The words that the two sides of a channel share for one-sided accesses: one side is the
+/// initiator of the accesses, the other one the owner of the memory.
 pub struct FlightWords {
-    /// Keeps the memory.
+    /// Keeps the memory mapped.
     _segment: Arc<Segment>,
     /// The initiator's control words.
     initiator: NonNull<u8>,
@@ -19,15 +19,17 @@ pub struct FlightWords {
     owner: NonNull<u8>,
 }
 
-// SAFETY: the memory is used through atomic words, from any thread.
+// SAFETY: the pointers refer to the segment, which the value keeps mapped and which is bound to no
+// thread; its words are accessed atomically only.
 unsafe impl Send for FlightWords {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives access to atomic words only, as above.
 unsafe impl Sync for FlightWords {}
 
 impl FlightWords {
     pub(super) fn new(segment: &Arc<Segment>, initiator: usize) -> Self {
         let at = |side: usize| {
-            // SAFETY: in the first page of the segment.
+            // SAFETY: the offset is below `CONTROL + 2 * CONTROL_SIZE`, which is inside the
+            // segment's first page.
             unsafe { segment.base().add(CONTROL + side % 2 * CONTROL_SIZE) }
         };
         FlightWords {

@@ -1,4 +1,4 @@
-//! The end of a channel that receives.
+//! The receiving end of a channel.
 
 use std::sync::atomic::Ordering;
 
@@ -9,26 +9,27 @@ use super::{AHEAD, INLINE, LONGEST, NEAR, SETTLED, SLEEP, SLOTS, STARVED};
 use crate::barrier;
 use crate::ring::{Broken, Consumer, lap};
 
-/// Slots after which the other side is told that they were taken.
+/// Number of slots after which the other side is told that they were received: a quarter of the
+/// ring.
 const TELL_EVERY: u64 = SLOTS as u64 / 4;
-/// A message that has come, without its bytes: [`Receiver::bytes`] gives these.
+/// A message that has arrived, without its bytes, which [`Receiver::bytes`] returns.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
     pub head: Head,
     bytes: Whereabouts,
 }
 
-/// Where the bytes of a message are.
+/// The location of a message's bytes.
 #[derive(Clone, Copy, Debug)]
 enum Whereabouts {
-    /// In its slot; no more than [`INLINE`].
+    /// In its slot; at most [`INLINE`] bytes.
     Near { slot: usize, len: usize },
     /// In the area.
     Far { offset: u64, len: usize },
 }
 
 impl Record {
-    /// How many bytes it has.
+    /// Returns the length of the message in bytes.
     #[inline]
     #[expect(
         clippy::len_without_is_empty,
@@ -41,19 +42,19 @@ impl Record {
     }
 }
 
-/// The end of a channel that receives.
+/// The receiving end of a channel.
 pub struct Receiver {
     pub(super) way: Direction,
     pub(super) ring: Consumer,
-    /// How many slots had been taken when the other side was last told.
+    /// Number of messages received when the other side was last told.
     told: u64,
-    /// How many there are when it is told again: a quarter more, or fewer by a slot for each
-    /// slot's share of what is mostly used of the area, if that was taken, too.
+    /// Number of messages received at which it is told again: a quarter of the ring more, less one
+    /// slot for each slot's share of the commonly used part of the area that the messages took.
     due: u64,
-    /// How many messages of this side the other one has taken, as the last long one
-    /// of it has said.
+    /// Number of messages of this side that the other one has received, as its last long message
+    /// reported.
     pub(super) heard: u64,
-    /// The last message of which a part was fetched before it had come.
+    /// Position of the last message of which a part was prefetched before it was published.
     pub(super) fetched: Option<u64>,
     woken: u64,
     pub(super) asymmetric: bool,
@@ -73,17 +74,17 @@ impl Receiver {
         }
     }
 
-    /// The next message, without a look at what may be wrong with it.
+    /// Returns the next message, without checking the location of its bytes.
     #[inline(always)]
     pub fn peek(&self) -> Option<Next<'_>> {
         let (slot, half) = self.ring.next(&self.way)?;
         Some(Next::new(self.way.slot(slot), half))
     }
 
-    /// The next message, if it has come.
+    /// Returns the next message, if one has arrived.
     ///
     /// # Errors
-    /// The other side has broken the channel.
+    /// The other side has written an invalid value to the channel.
     pub fn next(&self) -> std::result::Result<Option<Record>, Broken> {
         let Some(next) = self.peek() else {
             return Ok(None);
@@ -94,7 +95,7 @@ impl Receiver {
                 len: bytes.len(),
             },
             None => {
-                // What the other side has written there is read once.
+                // The values that the other side has written are read once.
                 let (offset, len) = next.place();
                 let bytes = self.far(offset, len);
                 Iov::from(bytes.ok_or(Broken("place of a message"))?).prefetch();
@@ -107,8 +108,9 @@ impl Receiver {
         }))
     }
 
-    /// The bytes of a message, which are there until it is taken, and can be copied but
-    /// not trusted to stay as they are. Of one that was taken, what has come since.
+    /// Returns the bytes of a message. They are valid until the message is taken; since the other
+    /// process can change them, they are copied and then checked. For a message that was taken
+    /// already, they are whatever has arrived since.
     ///
     /// ```
     /// # use std::os::fd::AsFd as _;
@@ -127,7 +129,7 @@ impl Receiver {
     /// assert_eq!(&copy, b"abc");
     /// ```
     ///
-    /// They are in the channel's segment, and cannot be used when that is gone:
+    /// The bytes are in the channel's segment, and cannot be used once the channel is dropped:
     ///
     /// ```compile_fail,E0505
     /// # use std::os::fd::AsFd as _;
@@ -142,7 +144,8 @@ impl Receiver {
     /// bytes.read_at(0, &mut copy);
     /// ```
     ///
-    /// nor when the message was taken, and its place may be another one's:
+    /// Nor can they be used once the message is taken, when their space may belong to another
+    /// message:
     ///
     /// ```compile_fail,E0502
     /// # use std::os::fd::AsFd as _;
@@ -165,8 +168,8 @@ impl Receiver {
         bytes.unwrap_or(Piece::EMPTY)
     }
 
-    /// The bytes of the next message where they are not in its slot; `None` if they
-    /// are nowhere, for [`Receiver::next`].
+    /// Returns the bytes of the next message if they are not in its slot; `None` if the slot refers
+    /// to no place in the area, which [`Receiver::next`] reports.
     #[inline(always)]
     pub fn far_bytes(&self, next: &Next<'_>) -> Option<Piece<'_>> {
         let (offset, len) = next.place();
@@ -178,7 +181,7 @@ impl Receiver {
         self.way.area(offset, len)
     }
 
-    /// Bytes of all messages that have come.
+    /// Returns the total length of the messages that have arrived, in bytes.
     pub fn waiting(&self) -> usize {
         let next = |ahead| {
             let half = self.ring.ahead(&self.way, ahead)?;
@@ -188,14 +191,13 @@ impl Receiver {
         (0..SLOTS as u64).map_while(next).sum()
     }
 
-    /// Whether a message has come.
+    /// Whether a message has arrived.
     #[inline(always)]
     pub fn has_next(&self) -> bool {
         self.ring.next(&self.way).is_some()
     }
 
-    /// Has the processor fetch what is in place of a long message while its sender
-    /// is at the rest, once.
+    /// Prefetches the first bytes of a long message, once, while its sender writes the rest.
     #[inline(always)]
     pub fn fetch_ahead(&mut self) {
         let next = self.ring.taken();
@@ -209,8 +211,8 @@ impl Receiver {
         }
     }
 
-    /// The next message, of `len` bytes, is taken. Whether the other side waits
-    /// for room and is to be woken.
+    /// Takes the next message, of `len` bytes. Returns whether the other side waits for space and
+    /// must be woken.
     #[inline(always)]
     #[must_use]
     pub fn take(&mut self, len: usize) -> bool {
@@ -220,7 +222,7 @@ impl Receiver {
         self.take_short()
     }
 
-    /// [`Receiver::take`] for a message that is in its slot.
+    /// As [`Receiver::take`], for a message that is contained in its slot.
     #[inline(always)]
     #[must_use]
     pub fn take_short(&mut self) -> bool {
@@ -228,27 +230,28 @@ impl Receiver {
         self.ring.taken() >= self.due && self.tell()
     }
 
-    /// The next message, which is in the area, is about to be taken.
+    /// Reads what the next message, whose bytes are in the area and which is about to be taken,
+    /// reports.
     fn hear(&mut self, len: usize) {
         self.due = self.due.saturating_sub((len / (NEAR / SLOTS)) as u64);
         let slot = self.ring.taken() as usize % SLOTS;
         self.heard = self.way.slot(slot).taken();
     }
 
-    /// Says that this side has acted upon all messages that it has taken, for which the
-    /// other side may look ([`Channel::is_settled`](super::Channel::is_settled)).
+    /// Reports that this side has processed all messages that it has taken, for
+    /// [`Channel::is_settled`](super::Channel::is_settled) of the other side.
     #[inline(always)]
     pub fn settle(&self) {
         control(&self.way.taking, SETTLED).store(self.ring.taken(), Ordering::Release);
     }
 
-    /// Whether the other side was not told of all that was taken.
+    /// Whether messages were taken that the other side was not told of.
     #[inline(always)]
     pub fn has_untold(&self) -> bool {
         self.told != self.ring.taken()
     }
 
-    /// Tells the other side what was taken. Whether it waits for room and is to
+    /// Tells the other side which messages were taken. Returns whether it waits for space and must
     /// be woken.
     #[inline(never)]
     #[must_use]

@@ -1,4 +1,4 @@
-//! One way through a segment: its slots, what is in them, and the area behind.
+//! One direction of a segment: its slots, their contents, and the area.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -14,21 +14,21 @@ use super::{
 use crate::ring::Words;
 use crate::segment::Segment;
 
-/// What a slot says for the length of a message whose bytes are in the area.
+/// Length in the word of a slot of a message whose bytes are in the area.
 pub(super) const FAR: usize = u16::MAX as usize;
-/// The word of a slot that says where those are, and how many.
+/// Index of the word of a slot that contains their offset in the area and their number.
 const OFFSET: usize = HEAD / 8;
-/// The word behind that, which says how many messages of the other direction the
-/// sender has taken, of all times.
+/// Index of the next word: the total number of messages of the other direction that the sender has
+/// received.
 const TAKEN: usize = OFFSET + 1;
-/// The word behind that, which says in which lap of the ring, and for which place
-/// in the area, the first bytes are there before the message is.
+/// Index of the word after that: the lap of the ring and the offset in the area of a message whose
+/// first bytes are written and which is not published yet.
 const BEGUN: usize = OFFSET + 2;
 
-/// Bytes of a cache line.
+/// Size of a cache line in bytes.
 const LINE: usize = 64;
 
-/// What stands before a message's bytes.
+/// The head of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     pub kind: u8,
@@ -36,8 +36,7 @@ pub struct Head {
     pub words: [u64; 3],
 }
 
-/// A message that has come, as it stands in its slot. What is read here is read
-/// once for each call.
+/// A message that has arrived, in its slot. Each call reads the words in question once.
 #[derive(Clone, Copy)]
 pub struct Next<'a> {
     slot: Slot<'a>,
@@ -45,38 +44,38 @@ pub struct Next<'a> {
 }
 
 impl<'a> Next<'a> {
-    /// In this slot, which says this half of a word.
+    /// Wraps a slot whose publishing word has this half.
     #[inline(always)]
     pub(super) fn new(slot: Slot<'a>, half: u32) -> Self {
         Next { slot, half }
     }
 
-    /// Whether it is of this kind, and has none but these flags.
+    /// Whether the message is of this kind, and has none but these flags.
     #[inline(always)]
     pub fn is(&self, kind: u8, flags: u8) -> bool {
         self.half as u16 & !(u16::from(flags) << 8) == u16::from(kind)
     }
 
-    /// Whether it has this flag.
+    /// Whether the message has this flag.
     #[inline(always)]
     pub fn has(&self, flag: u8) -> bool {
         (self.half >> 8) as u8 & flag != 0
     }
 
-    /// One of [`Head::words`].
+    /// Returns one of [`Head::words`].
     #[inline(always)]
     pub fn word(&self, number: usize) -> u64 {
         debug_assert!(number < 3);
         self.slot.word(1 + number).load(Ordering::Relaxed)
     }
 
-    /// What the slot says of its length.
+    /// Returns the length that the slot contains; [`FAR`] for bytes in the area.
     #[inline(always)]
     fn near_len(&self) -> usize {
         (self.half >> 16) as usize
     }
 
-    /// How many bytes it has.
+    /// Returns the length of the message in bytes.
     pub(super) fn len(&self) -> usize {
         match self.near_len() {
             len if len <= INLINE => len,
@@ -84,16 +83,15 @@ impl<'a> Next<'a> {
         }
     }
 
-    /// Its bytes, as of [`Receiver::bytes`]; `None` where they are not in the
-    /// slot, for [`Receiver::far_bytes`].
+    /// Returns its bytes, as [`Receiver::bytes`]; `None` if they are not in the slot, see
+    /// [`Receiver::far_bytes`].
     #[inline(always)]
     pub fn bytes(&self) -> Option<Piece<'a>> {
         let len = self.near_len();
         (len <= INLINE).then(|| self.slot.inline(len))
     }
 
-    /// Eight of the bytes that are in its slot, by their number; `None` where there
-    /// are not so many.
+    /// Returns eight of the bytes in the slot as a number, by their index; `None` beyond the end.
     #[inline(always)]
     pub fn eight(&self, number: usize) -> Option<u64> {
         let len = self.near_len();
@@ -101,14 +99,14 @@ impl<'a> Next<'a> {
         has_them.then(|| self.slot.word(HEAD / 8 + number).load(Ordering::Relaxed))
     }
 
-    /// Where in the area its bytes are that are not in its slot, and how many.
+    /// Returns the offset in the area and the number of bytes that are not in the slot.
     #[inline(always)]
     pub(super) fn place(&self) -> (u64, usize) {
         let word = self.slot.word(OFFSET).load(Ordering::Relaxed);
         (word & u64::from(u32::MAX), (word >> 32) as usize)
     }
 
-    /// What stands before its bytes.
+    /// Returns the head.
     pub(super) fn head(&self) -> Head {
         Head {
             kind: self.half as u8,
@@ -118,31 +116,33 @@ impl<'a> Next<'a> {
     }
 }
 
-/// One way through a segment.
+/// One direction of a segment.
 pub(super) struct Direction {
-    /// Keeps what the pointers point to.
+    /// Keeps the memory mapped.
     pub(super) segment: Arc<Segment>,
     /// The first slot.
     slots: NonNull<u8>,
     /// The area for long messages.
     area: NonNull<u8>,
-    /// What the side that fills the slots writes elsewhere.
+    /// The other words of the side that fills the slots.
     pub(super) filling: NonNull<u8>,
-    /// What the side that takes them writes.
+    /// The other words of the side that reads the slots.
     pub(super) taking: NonNull<u8>,
 }
 
-// SAFETY: the memory is used through atomic words and copies, from any thread.
+// SAFETY: the pointers refer to the segment, which the value keeps mapped and which is bound to no
+// thread; the memory is accessed by atomic words and by copies that tolerate concurrent changes.
 unsafe impl Send for Direction {}
-// SAFETY: as above.
+// SAFETY: the same accesses are possible through a shared reference, and sound from any thread, as
+// above.
 unsafe impl Sync for Direction {}
 
 impl Direction {
     pub(super) fn new(segment: &Arc<Segment>, filler: usize) -> Self {
         let at = |offset: usize| {
             debug_assert!(offset < SEGMENT);
-            // SAFETY: all offsets are below `SEGMENT`, as many bytes as every
-            // segment here has.
+            // SAFETY: all offsets are below `SEGMENT`, and every segment of a channel is mapped
+            // with this length.
             unsafe { segment.base().add(offset) }
         };
         Direction {
@@ -154,10 +154,11 @@ impl Direction {
         }
     }
 
-    /// A slot, by its place in the ring.
+    /// Returns a slot, by its index in the ring.
     #[inline(always)]
     pub(super) fn slot(&self, slot: usize) -> Slot<'_> {
-        // SAFETY: the slots of this direction are so many.
+        // SAFETY: the index is below `SLOTS`, the number of slots of the direction, so the offset
+        // is inside the segment.
         let base = unsafe { self.slots.add(slot % SLOTS * SLOT) };
         Slot {
             base,
@@ -165,19 +166,20 @@ impl Direction {
         }
     }
 
-    /// Bytes of the area for a long message; `None` beyond its end, and for more than
-    /// any has.
+    /// Returns bytes of the area; `None` if they reach beyond its end.
     #[inline(always)]
     pub(super) fn area(&self, offset: u64, len: usize) -> Option<Piece<'_>> {
         let end = usize::try_from(offset).ok()?.checked_add(len)?;
         if end > AREA || len > LONGEST {
             return None;
         }
-        // SAFETY: inside the area, and otherwise as in `Slot::inline`.
+        // SAFETY: the range ends inside the area, which was checked above, and the segment is
+        // mapped as long as `self` is borrowed; the other process can only spoil the bytes, as in
+        // `Slot::inline`.
         Some(unsafe { Piece::from_raw(self.area.as_ptr().add(end - len), len) })
     }
 
-    /// Has the system provide memory for a part of the area; whether there is some.
+    /// Has the system provide memory for a part of the area. Returns whether it did.
     pub(super) fn back_area(&self, part: Range<usize>) -> bool {
         let start = self.area.addr().get() - self.segment.base().addr().get();
         part.end <= AREA && {
@@ -191,23 +193,24 @@ impl Direction {
 #[derive(Clone, Copy)]
 pub(super) struct Slot<'a> {
     base: NonNull<u8>,
-    /// Keeps the memory.
+    /// Keeps the memory mapped.
     way: PhantomData<&'a Direction>,
 }
 
 impl<'a> Slot<'a> {
-    /// One of its words.
+    /// Returns one of its words.
     #[inline(always)]
     fn word(self, number: usize) -> &'a AtomicU64 {
         let at = number % (SLOT / 8) * 8;
-        // SAFETY: inside the slot, and aligned; mapped as long as the direction,
-        // and used as atomic words only, but for what comes behind the head,
-        // which is copied, too.
+        // SAFETY: the offset is inside the slot and a multiple of 8, and the segment is mapped as
+        // long as the direction is borrowed. The words of the head are accessed atomically only;
+        // the words behind it may also be copied as bytes, where a race with the other process can
+        // only spoil the value.
         unsafe { AtomicU64::from_ptr(self.base.add(at).cast().as_ptr()) }
     }
 
-    /// Says where in the area the bytes are that do not fit into it, how many they
-    /// are, and how many messages of the other direction were taken.
+    /// Writes the offset in the area and the number of the bytes that do not fit into the slot, and
+    /// the number of messages of the other direction that were received.
     #[inline(always)]
     pub(super) fn put_place(self, offset: u64, len: usize, taken: u64) {
         let word = offset | (len as u64) << 32;
@@ -215,28 +218,28 @@ impl<'a> Slot<'a> {
         self.word(TAKEN).store(taken, Ordering::Relaxed);
     }
 
-    /// What [`Slot::put_place`] says of the other direction.
+    /// Returns the number of received messages that [`Slot::put_place`] has written.
     #[inline(always)]
     pub(super) fn taken(self) -> u64 {
         self.word(TAKEN).load(Ordering::Relaxed)
     }
 
-    /// Says that the first bytes of this lap's message are in place. That is no more
-    /// than advice: nothing of it is used before the message is published.
+    /// Writes that the first bytes of this lap's message are in place. This is advice only: nothing
+    /// of the message is used before it is published.
     #[inline(always)]
     pub(super) fn put_begun(self, lap: u32, offset: u64) {
         let word = u64::from(lap) << 32 | offset;
         self.word(BEGUN).store(word, Ordering::Relaxed);
     }
 
-    /// Where this lap's message begins, if [`Slot::put_begun`] has said so.
+    /// Returns the offset of this lap's message in the area, if [`Slot::put_begun`] has written it.
     #[inline(always)]
     pub(super) fn begun(self, lap: u32) -> Option<u64> {
         let word = self.word(BEGUN).load(Ordering::Relaxed);
         ((word >> 32) as u32 == lap).then_some(word & u64::from(u32::MAX))
     }
 
-    /// Has the processor fetch its lines, to be changed, as for a message of so many bytes.
+    /// Prefetches for writing the cache lines that a message of this length needs.
     #[inline(always)]
     pub(super) fn fetch_to_fill(self, len: usize) {
         prefetch_to_write(self.base.as_ptr());
@@ -245,21 +248,23 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// The bytes behind its head.
+    /// Returns the bytes behind its head.
     #[inline(always)]
     pub(super) fn inline(self, len: usize) -> Piece<'a> {
         debug_assert!(len <= INLINE);
-        // SAFETY: inside the slot. The ring says whose it is; that the other
-        // process breaks that can spoil the bytes only.
+        // SAFETY: `len` is at most `INLINE`, so the bytes are inside the slot. The ring decides
+        // which side uses the slot; if the other process violates that, it can only spoil the
+        // bytes.
         unsafe { Piece::from_raw(self.base.add(HEAD).as_ptr(), len) }
     }
 }
 
-/// A word of what a side writes.
+/// Returns one of the words that a side writes.
 #[inline(always)]
 pub(super) fn control(side: &NonNull<u8>, at: usize) -> &AtomicU64 {
-    // SAFETY: one of the words of a side, aligned, and mapped as long as
-    // the direction from which the pointer is.
+    // SAFETY: `at` is one of the constant offsets below `CONTROL_SIZE`, all multiples of 8, so the
+    // word is aligned and inside the side's words, which are mapped as long as the pointer's owner
+    // is borrowed.
     unsafe { AtomicU64::from_ptr(side.add(at).cast().as_ptr()) }
 }
 
@@ -277,7 +282,7 @@ impl Words for Direction {
     }
 }
 
-/// What the word that publishes a message says of its head.
+/// Returns the half of the publishing word that contains the kind and flags of a head.
 #[inline(always)]
 pub(super) fn half_of(head: &Head) -> u32 {
     u32::from(head.kind) | u32::from(head.flags) << 8

@@ -22,8 +22,8 @@ fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (seed * 31 + at) as u8).collect()
 }
 
-/// Sends, every other message at once where that is possible; whether there was
-/// room.
+/// Sends a message, every other one by the fast path where that is possible. Returns whether there
+/// was space.
 fn send(from: &mut Channel, tag: u64, bytes: &[u8]) -> bool {
     let (len, head) = (bytes.len(), head(tag));
     let fill = |space: Piece| assert_eq!(space.write(bytes), len);
@@ -43,7 +43,7 @@ fn send(from: &mut Channel, tag: u64, bytes: &[u8]) -> bool {
     true
 }
 
-/// Puts what belongs there of a message into a part of its room.
+/// Writes the bytes of a message that belong into a part of its space.
 fn part(at: usize, space: Piece<'_>, bytes: &[u8]) {
     let bytes = &bytes[at..at + space.len()];
     assert_eq!(space.write(bytes), bytes.len());
@@ -83,7 +83,7 @@ fn messages_of_any_length_come_as_they_were_sent() {
             sent += 1;
             continue;
         }
-        // There is no room, or nothing left: whatever is there comes.
+        // There is no space, or nothing left to send: the messages that have arrived are received.
         let before = received;
         while let Some((tag, bytes)) = receive(&mut there) {
             let len = lengths[received * 7 % lengths.len()];
@@ -145,7 +145,7 @@ fn who_sends_bytes_at_once_wakes_who_sleeps() {
 #[test]
 fn a_quarter_of_the_room_is_told_of_without_being_asked() {
     for len in [8, INLINE + 1, MODERATE / 2, MODERATE] {
-        // Slots, and what a message takes of the area in slots' shares of that.
+        // Number of slots' shares that a message takes, of the slots and of the area.
         let each = match len <= INLINE {
             true => 1,
             false => 1 + len * SLOTS / NEAR,
@@ -168,7 +168,7 @@ fn a_quarter_of_the_room_is_told_of_without_being_asked() {
 #[test]
 fn what_the_other_side_has_taken_stands_in_its_long_messages() {
     let (mut here, mut there) = pair();
-    // Whether all is free when the message is sent.
+    // Returns whether all of the area was free when the message was sent.
     let sends = |at: &mut Channel, tag: u64| {
         assert!(at.space(4096).unwrap().is_some());
         let is_free = at.sender.area.given == at.sender.area.free;
@@ -185,7 +185,7 @@ fn what_the_other_side_has_taken_stands_in_its_long_messages() {
         assert!(receive(&mut here).is_some());
         assert!(sends(&mut here, tag + 1), "{tag}");
     }
-    // An answer to another message says nothing of this one.
+    // A reply to another message reports nothing about this one.
     assert!(send(&mut there, 1, &pattern(1, 4096)));
     assert!(receive(&mut here).is_some());
     assert!(!sends(&mut here, 11));
@@ -199,14 +199,15 @@ fn the_first_bytes_of_a_long_message_are_fetched_before_it_has_come() {
         .enumerate()
     {
         let bytes = pattern(round, len);
-        // Looks what is free.
+        // Reads which space is free.
         assert!(here.space(len).unwrap().is_some());
         let watched = std::cell::RefCell::new(&mut there.receiver);
         let is_sent = here.send_long(
             head(0),
             len,
             |at, space| {
-                // Before any of it, and behind its first bytes.
+                // The first call is before any byte is written, the second one after the first
+                // bytes.
                 let mut watched = watched.borrow_mut();
                 assert!(!watched.has_next());
                 watched.fetch_ahead();
@@ -244,7 +245,7 @@ fn a_full_ring_keeps_what_was_not_taken() {
             while send(&mut here, sent as u64, &pattern(sent, len)) {
                 sent += 1;
             }
-            // Whoever waits looks again and again.
+            // A caller that waits tries again and again.
             assert!(here.space(len).unwrap().is_none());
             for _ in 0..SLOTS / 4 {
                 let (tag, bytes) = receive(&mut there).unwrap();
@@ -295,14 +296,14 @@ fn who_waits_for_room_is_woken_when_there_is_some() {
     let woken = there.receiver.take(len) || there.receiver.tell();
     assert!(woken);
     assert!(send(&mut here, 0, &pattern(0, MODERATE)));
-    // Who has nothing to send is not disturbed.
+    // A side that has nothing to send is not woken for space.
     assert!(!here.is_awake());
     here.sleep();
     let _ = there.receiver.take(len);
     assert!(!there.receiver.tell());
 }
 
-/// Sends messages of the longest kind until there is no room; how many.
+/// Sends messages of the longest kind until there is no space. Returns their number.
 fn fill(from: &mut Channel, sent: &mut u64) -> usize {
     let first = *sent;
     while send(from, *sent, &pattern(*sent as usize, MODERATE)) {
@@ -360,7 +361,7 @@ fn whatever_the_other_side_writes_is_an_error_or_bytes() {
     };
     let (mut errors, mut records, mut taken) = (0, 0, 0);
     for round in 0..20_000u64 {
-        // Anything anywhere, or what looks like the next message.
+        // An arbitrary value anywhere, or a value like that of the next message.
         let (at, word) = match round % 3 {
             0 => (
                 CONTROL + (next() as usize % (TABLES - CONTROL)) / 8 * 8,
@@ -377,7 +378,8 @@ fn whatever_the_other_side_writes_is_an_error_or_bytes() {
                 (RINGS + RING + taken % SLOTS * SLOT, lap << 32 | half)
             }
         };
-        // SAFETY: inside the segment, and aligned.
+        // SAFETY: `at` is below `TABLES` and a multiple of 8, so the word is inside the segment and
+        // aligned; both sides access it atomically.
         unsafe { AtomicU64::from_ptr(far.base().add(at).cast().as_ptr()) }
             .store(word, Ordering::Relaxed);
         if let Some(next) = here.receiver.peek() {

@@ -1,4 +1,4 @@
-//! A copy by the receiver, without the lane's lock.
+//! A direct copy by the receiver, made without the lane's lock.
 
 use prov_base::buffer::Iov;
 use prov_base::errno::Result;
@@ -8,12 +8,12 @@ use super::SHORT;
 use super::transfer::{Goal, Transfer};
 use crate::process::OtherProcess;
 
-/// A copy from a peer's memory, of the next bytes of a transfer.
+/// A copy of the next bytes of a transfer from a peer's memory.
 pub struct Copying<T: Transport> {
     pub(super) link: T::Link,
     pub(super) ep: EpKey,
     pub(super) transfer: Transfer<T>,
-    /// Bytes to copy.
+    /// Number of bytes to copy.
     pub(super) len: u64,
     pub(super) memory: OtherProcess,
     pub(super) target: Option<RmaTarget>,
@@ -38,7 +38,7 @@ impl<T: Transport> Errand for Copying<T> {
                     };
                     let place = &placing.place;
                     let room = place.part(&mut self.target, done as usize + at, left, &mut copy);
-                    // What there is no room for stays where it is.
+                    // Bytes beyond the end of the buffer are not copied.
                     at += if room == 0 { left } else { room };
                 }
                 placing.done += if outcome.is_ok() { len as usize } else { 0 };

@@ -1,4 +1,4 @@
-//! What a lane does for transfers, whichever provider it is of.
+//! What a lane does for transfers, independent of the provider.
 
 use prov_base::buffer::Iov;
 use prov_base::errno::{Errno, Result};
@@ -8,54 +8,53 @@ use super::queue::{FIRST, Step, Transfers};
 use super::{Copier, Copying, Transfer, VAIN_TURNS};
 use crate::process::OtherProcess;
 
-/// A link's transfers.
+/// The state of a link that its transfers need.
 pub struct Pulls<'a, T: Transport> {
     pub ep: EpKey,
-    /// The peer's memory, where this process can read it.
+    /// The peer's memory, if this process can read it.
     pub memory: Option<&'a OtherProcess>,
     pub transfers: &'a mut Transfers<T>,
     pub endpoints: &'a mut Endpoints<T>,
 }
 
-/// A lane that fetches payloads from its peers, and delivers parts of its own.
+/// A lane that fetches payloads from its peers, and sends parts of its own.
 pub trait Copies: Core {
-    /// The transfers of the lane.
+    /// Returns the transfers of the lane.
     fn copier(&mut self) -> &mut Copier<Self::Transport>;
 
-    /// The transfers of a link; `None` if it has ended.
+    /// Returns the transfers of a link; `None` if it has ended.
     fn pulls(&mut self, link: LinkOf<Self>) -> Option<Pulls<'_, Self::Transport>>;
 
-    /// Copies bytes of what the peer of a link was offered as `name`, from the offset `at` on,
-    /// as many as `to` has; `false` if there is no such offer, or it has not so many.
+    /// Fills `to` with bytes of the payload that the peer of a link was offered as `name`, from the
+    /// offset `at` on. Returns `false` if there is no such offer, or it has fewer bytes.
     fn copy_offered(&mut self, link: LinkOf<Self>, name: u64, at: u64, to: &Iov<'_>) -> bool;
 
-    /// Whether the peer of a link has offers that it may ask for.
+    /// Whether the peer of a link has offers of which it may ask for parts.
     fn has_offers(&self, link: LinkOf<Self>) -> bool;
 
-    /// A link's peer is to see what was written to shared memory, beside messages: wakes it if
-    /// it sleeps.
+    /// Wakes the peer of a link if it sleeps, after a write to shared memory that is not a message.
     fn wake_peer(&mut self, link: LinkOf<Self>);
 
-    /// Sees to it that a thread that sleeps does what there is to be copied.
+    /// Makes a sleeping thread wake up and do the copies that are due.
     fn wake_for_copies(&mut self);
 
-    /// There was something to do: the processor need not be given to others.
+    /// Notes that there was work, so that the processor is not yielded.
     fn note_work(&mut self);
 
-    /// A transfer of a link is whole, or has failed; the link may have ended. It still counts
-    /// ([`Transfers::ended`]).
+    /// Handles the end of a transfer, which is complete or has failed; its link may have ended. The
+    /// transfer is counted until [`Transfers::ended`] is called.
     fn copied(&mut self, link: LinkOf<Self>, transfer: Transfer<Self::Transport>, outcome: Result);
 
-    /// Has a link's next transfer made in its turn, which comes even if nothing comes for a
-    /// thread that sleeps.
+    /// Queues a link for its next transfer, and wakes a sleeping thread, for which no message may
+    /// arrive.
     fn copy_in_turn(&mut self, link: LinkOf<Self>) {
         self.copier().add(link);
         self.wake_for_copies();
     }
 
-    /// Moves parts in both directions, and returns the next copy that is to be made without
-    /// the lane's lock ([`Core::next_errand`]). While the owner of receives is away, no
-    /// transfer begins: when one is over, its link goes on.
+    /// Moves parts in both directions, and returns the next direct copy, which is made without the
+    /// lane's lock ([`Core::next_errand`]). While the application that owns the receives is not in
+    /// a call, no transfer begins; each link continues with its next transfer when one is complete.
     #[inline]
     fn next_work(&mut self) -> Option<Copying<Self::Transport>> {
         match self.copier().is_idle() {
@@ -74,8 +73,8 @@ pub trait Copies: Core {
         next
     }
 
-    /// Whether a thread that is about to sleep has something to do first. It does not wait for
-    /// parts where it can copy.
+    /// Whether a thread that is about to sleep has work to do first. Transfers in parts that can be
+    /// copied directly are, so that it does not wait for them.
     fn is_needed_for_copies(&mut self) -> bool {
         let open = self.copier().open.clone();
         for link in open {
@@ -94,7 +93,7 @@ pub trait Copies: Core {
         !copier.rests.is_empty() || !copier.turns.is_empty() && !is_deaf
     }
 
-    /// The next copy by this side.
+    /// Returns the next direct copy.
     fn next_copy(&mut self) -> Option<Copying<Self::Transport>> {
         let is_deaf = self.endpoints().is_deaf();
         let target = self.copier().target.take()?;
@@ -125,7 +124,7 @@ pub trait Copies: Core {
         }
     }
 
-    /// Begins with the next transfer of a link, or goes on with its rest.
+    /// Begins the next transfer of a link, or continues one with the rest of it.
     fn begin(&mut self, link: LinkOf<Self>, is_rest: bool) -> Option<Begun<Self::Transport>> {
         let Pulls {
             ep,
@@ -133,7 +132,7 @@ pub trait Copies: Core {
             transfers,
             endpoints,
         } = self.pulls(link)?;
-        // A link has one transfer under way. When that is over, it gets another turn.
+        // A link has one transfer in progress. It gets another turn when that is over.
         if transfers.is_open() && !is_rest {
             return None;
         }
@@ -169,7 +168,7 @@ pub trait Copies: Core {
         copier.note();
     }
 
-    /// A copy was made ([`Core::errand_done`]).
+    /// Handles the end of a direct copy ([`Core::errand_done`]).
     fn worked(&mut self, work: Copying<Self::Transport>) {
         let Copying {
             link,
@@ -187,10 +186,10 @@ pub trait Copies: Core {
             Ok(()) if transfers.has_asked() => {
                 transfers.await_parts(transfer);
                 self.await_parts(link);
-                // Whoever sleeps has found it under way.
+                // A thread that went to sleep meanwhile has found the copy in progress.
                 self.wake_for_copies();
             }
-            // Not all memory can be read by others, but its owner can send it all.
+            // Some memory cannot be read by another process, but its owner can send it.
             Err(Errno::EFAULT | Errno::EPERM) if transfer.can_restart() => {
                 transfers.withdraw();
                 transfer.is_unreadable = true;
@@ -204,8 +203,8 @@ pub trait Copies: Core {
         }
     }
 
-    /// Takes the next part of each link that has a transfer in parts; whether anything has
-    /// changed.
+    /// Copies the next part of each link whose transfer arrives in parts. Returns whether there was
+    /// progress, or may be soon.
     fn receive_parts(&mut self) -> bool {
         let mut any = false;
         let open = std::mem::take(&mut self.copier().open);
@@ -218,8 +217,8 @@ pub trait Copies: Core {
             };
             let (is_readable, must_wake) = (memory.is_some(), memory.is_none());
             let step = transfers.step(is_readable);
-            // Who can copy by itself waits for a short time only, in which the processor is not
-            // to be given away.
+            // A receiver that can copy the rest directly waits for a short time only, during which
+            // it does not yield the processor.
             any |= is_readable || !matches!(step, Step::Nothing);
             match step {
                 Step::Part | Step::Nothing => {
@@ -237,7 +236,8 @@ pub trait Copies: Core {
         any
     }
 
-    /// Fills the next slot of each link whose peer has asked for parts; whether there was one.
+    /// Fills the next slot of each link whose peer has asked for parts. Returns whether there was
+    /// one.
     fn send_parts(&mut self) -> bool {
         let mut any = false;
         let mut offering = std::mem::take(&mut self.copier().offering);
@@ -258,7 +258,7 @@ pub trait Copies: Core {
         any
     }
 
-    /// Sorts out the links that have no offers any more, now and then.
+    /// Stops polling the links without offers, every [`VAIN_TURNS`] turns without a request.
     fn park_if_due(&mut self, any: bool) {
         let copier = self.copier();
         copier.vain_turns = if any { 0 } else { copier.vain_turns + 1 };
@@ -277,9 +277,9 @@ pub trait Copies: Core {
     }
 }
 
-/// What becomes of a transfer whose turn it is.
+/// How a transfer begins.
 pub enum Begun<T: Transport> {
-    /// This side copies.
+    /// The receiver copies directly.
     Copy(Box<Copying<T>>),
     /// The sender was asked for parts.
     Parts,

@@ -1,4 +1,4 @@
-//! The transfers of a link, one after the other.
+//! The transfers of one link, in order.
 
 use std::collections::VecDeque;
 
@@ -8,17 +8,17 @@ use prov_message::{PayloadBuffer, Transport};
 use super::transfer::{Goal, Transfer};
 use crate::parts::{Arrived, Inflow, PART, Request};
 
-/// What is fetched from one peer, in the order in which it was announced.
+/// The payloads to fetch from one peer, in the order in which they were announced.
 pub struct Transfers<T: Transport> {
-    /// Those that wait.
+    /// The transfers that have not begun, or wait for a direct copy of their rest.
     waiting: VecDeque<Transfer<T>>,
-    /// The one that comes in parts.
+    /// The transfer that arrives in parts.
     open: Option<Transfer<T>>,
-    /// How many there are, with the one that an errand has.
+    /// Number of transfers, including the one of an errand.
     count: usize,
-    /// Those that nothing may overtake.
+    /// Number of transfers that nothing may overtake.
     first: usize,
-    /// The link's end of payloads in parts.
+    /// The receiving end of payloads in parts.
     inflow: Option<Box<Inflow>>,
 }
 
@@ -34,47 +34,48 @@ impl<T: Transport> Default for Transfers<T> {
     }
 }
 
-/// What a look for the next part has come to.
+/// Outcome of polling for the next part.
 pub(super) enum Step<T: Transport> {
-    /// A part was copied, and there are more to come.
+    /// A part was copied, and more are due.
     Part,
-    /// None has come.
+    /// No part has arrived.
     Nothing,
-    /// The receiver is to copy the rest by itself: the transfer is the next one.
+    /// The receiver has to copy the rest directly: the transfer is the next one of the queue.
     Rest,
-    /// The transfer is over.
+    /// The transfer is complete, or has failed.
     Over(Transfer<T>, Result),
 }
 
 impl<T: Transport> Transfers<T> {
-    /// Payloads may come in parts from now on.
+    /// Sets the receiving end: payloads may arrive in parts from this call on.
     pub fn meet(&mut self, inflow: Inflow) {
         self.inflow = Some(Box::new(inflow));
     }
 
-    /// Whether there are none.
+    /// Whether there are no transfers.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// How many wait for their turn.
+    /// Returns the number of transfers in the queue.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether there are some that nothing may overtake.
+    /// Whether there are transfers that nothing may overtake.
     #[inline(always)]
     pub fn go_first(&self) -> bool {
         self.first != 0
     }
 
-    /// Whether one comes in parts.
+    /// Whether a transfer arrives in parts.
     pub fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Adds one; whether the link has to be given a turn ([`Copier::add`](super::Copier::add)).
+    /// Adds a transfer. Returns whether the link has to be queued
+    /// ([`Copier::add`](super::Copier::add)).
     #[must_use]
     pub fn push(&mut self, transfer: Transfer<T>) -> bool {
         self.first += usize::from(transfer.goes_first);
@@ -83,18 +84,18 @@ impl<T: Transport> Transfers<T> {
         self.count == 1
     }
 
-    /// The oldest one that waits.
+    /// Takes the oldest transfer of the queue.
     pub(super) fn take(&mut self) -> Option<Transfer<T>> {
         self.waiting.pop_front()
     }
 
-    /// One is back, and not over.
+    /// Puts back a transfer that is not complete.
     pub fn put_back(&mut self, transfer: Transfer<T>) {
         self.waiting.push_front(transfer);
     }
 
-    /// Asks the sender for the rest of a transfer in parts, from this offset on; `false` if it
-    /// cannot be had so.
+    /// Asks the sender for the rest of a transfer in parts, from this offset on. Returns `false` if
+    /// the payload cannot arrive in parts.
     pub(super) fn ask(&mut self, transfer: &Transfer<T>, at: u64) -> bool {
         let (Some(inflow), Some(name)) = (&mut self.inflow, transfer.offer) else {
             return false;
@@ -106,7 +107,7 @@ impl<T: Transport> Transfers<T> {
         fits && len != 0 && inflow.open(Request { name, at, len })
     }
 
-    /// The rest of this one comes in parts, for which the sender was asked.
+    /// Makes this transfer, for which the sender was asked, the one that arrives in parts.
     pub(super) fn await_parts(&mut self, transfer: Transfer<T>) {
         self.open = Some(transfer);
     }
@@ -116,19 +117,19 @@ impl<T: Transport> Transfers<T> {
         self.inflow.as_ref().is_some_and(|inflow| inflow.is_open())
     }
 
-    /// No parts are wanted any more.
+    /// Withdraws the request for parts.
     pub(super) fn withdraw(&mut self) {
         if let Some(inflow) = &mut self.inflow {
             inflow.close();
         }
     }
 
-    /// Whether the transfer that comes in parts cannot come in another way.
+    /// Whether the transfer in parts cannot be copied directly.
     pub fn needs_parts(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.is_unreadable)
     }
 
-    /// Whether something has come of the transfer that comes in parts.
+    /// Whether polling for a part of the transfer in parts would have an outcome.
     pub fn has_part(&self) -> bool {
         let looked = self.inflow.as_ref().map(|inflow| inflow.look());
         match looked {
@@ -137,7 +138,7 @@ impl<T: Transport> Transfers<T> {
         }
     }
 
-    /// Looks for the next part. `is_readable`: the receiver can copy the rest by itself.
+    /// Polls for the next part. `is_readable` says that the receiver can read the peer's memory.
     pub(super) fn step(&mut self, is_readable: bool) -> Step<T> {
         let (Some(inflow), Some(transfer)) = (&mut self.inflow, &mut self.open) else {
             return Step::Nothing;
@@ -178,7 +179,7 @@ impl<T: Transport> Transfers<T> {
         }
     }
 
-    /// The rest of the transfer that comes in parts is to be copied by the receiver.
+    /// Moves the transfer in parts to the front of the queue, for a direct copy of the rest.
     pub(super) fn copy_rest(&mut self) {
         self.withdraw();
         if let Some(transfer) = self.open.take() {
@@ -186,13 +187,13 @@ impl<T: Transport> Transfers<T> {
         }
     }
 
-    /// That one is over.
+    /// Removes a transfer that is over from the counts.
     pub fn ended(&mut self, transfer: &Transfer<T>) {
         self.count -= 1;
         self.first -= usize::from(transfer.goes_first);
     }
 
-    /// Takes all but the one that an errand has: they are given up.
+    /// Takes all transfers but the one of an errand. The caller gives them up.
     pub fn drain(&mut self) -> impl Iterator<Item = Transfer<T>> {
         self.copy_rest();
         let waiting = std::mem::take(&mut self.waiting);
@@ -203,6 +204,6 @@ impl<T: Transport> Transfers<T> {
     }
 }
 
-/// Bytes that the receiver copies at first of a payload that goes in parts: as long as that
-/// takes, the sender has time to begin.
+/// Number of bytes that the receiver copies directly at the beginning of a payload in parts: the
+/// sender has the duration of this copy to begin with the next parts.
 pub(super) const FIRST: u64 = PART as u64;

@@ -1,5 +1,5 @@
-//! One transfer: the payload of a message that stays with its sender until it is fetched,
-//! where it goes, and how far it is.
+//! One transfer: a rendezvous payload that stays with its sender until it is fetched, its
+//! destination, and its progress.
 
 use prov_base::buffer::AppIov;
 use prov_base::process_memory::OtherIov;
@@ -7,37 +7,37 @@ use prov_message::{
     Course, Endpoints, PayloadBuffer, Placing, RmaTarget, Transport, UnexpectedHandle,
 };
 
-/// A payload that is fetched from a peer.
+/// A payload to fetch from a peer.
 pub struct Transfer<T: Transport> {
     pub to: Goal<T>,
-    /// Where it is in the peer's memory.
+    /// Location in the peer's memory.
     pub from: Box<OtherIov>,
-    /// The peer's name for it, if it is to be told of the end by that.
+    /// The peer's name for the transfer, if it has to be told that the transfer is over.
     pub name: Option<u64>,
-    /// The peer's name for the offer, if it delivers parts by that.
+    /// The peer's name for the offer, if it can send the payload in parts.
     pub offer: Option<u64>,
-    /// Whether nothing that the peer does later may overtake it.
+    /// Whether nothing that the peer does later may overtake the transfer.
     pub goes_first: bool,
-    /// Whether it turned out that this process cannot read it.
+    /// Whether the system has refused to let this process read the payload.
     pub is_unreadable: bool,
 }
 
-/// Where they go.
+/// The destination of a payload.
 pub enum Goal<T: Transport> {
-    /// To their place in memory, which may be too small for a message.
+    /// A buffer, which may be shorter than the message.
     Place(Box<Placing<T>>),
-    /// Into the queue of unexpected messages.
+    /// The queue of unexpected messages.
     Keep {
         kept: UnexpectedHandle,
-        /// Bytes that are there.
+        /// Number of bytes that the queue has.
         done: usize,
-        /// Where those behind them are copied to. There may be more of it, in which
-        /// anything stands: it may have been used before.
+        /// Buffer for the next bytes. Its length and contents before the copy are arbitrary, since
+        /// buffers are reused.
         next: Vec<u8>,
-        /// How many of these have been.
+        /// Number of bytes of the buffer that were copied.
         copied: usize,
     },
-    /// Nobody wants them.
+    /// The payload is not wanted.
     Discard,
 }
 
@@ -63,7 +63,7 @@ impl<T: Transport> From<Course<T>> for Goal<T> {
 }
 
 impl<T: Transport> Goal<T> {
-    /// What will not come to its place any more.
+    /// Returns the buffer of a transfer that will not be completed.
     pub fn abandon(self) -> Option<Placing<T>> {
         match self {
             Goal::Place(placing) => Some(*placing),
@@ -73,7 +73,7 @@ impl<T: Transport> Goal<T> {
 }
 
 impl<T: Transport> Transfer<T> {
-    /// The bytes that are copied.
+    /// Returns the number of bytes that were copied.
     pub(super) fn done(&self) -> u64 {
         match &self.to {
             Goal::Place(placing) => placing.done as u64,
@@ -82,7 +82,7 @@ impl<T: Transport> Transfer<T> {
         }
     }
 
-    /// Where it goes, if that is memory of the application's.
+    /// Returns the destination, if it is memory of the application.
     pub(super) fn memory(&self) -> Option<AppIov> {
         match &self.to {
             Goal::Place(placing) => match &placing.place {
@@ -93,7 +93,7 @@ impl<T: Transport> Transfer<T> {
         }
     }
 
-    /// Whether it can be fetched again from the beginning, in parts.
+    /// Whether the payload can be fetched again from the beginning, in parts.
     pub(super) fn can_restart(&mut self) -> bool {
         match &mut self.to {
             Goal::Place(placing) if self.offer.is_some() && !self.is_unreadable => {
@@ -104,7 +104,7 @@ impl<T: Transport> Transfer<T> {
         }
     }
 
-    /// Takes memory for bytes that will be kept from where there is some to spare.
+    /// Reserves a buffer for the rest of an unexpected message, reusing a spare one.
     pub fn make_room(&mut self, endpoints: &mut Endpoints<T>) {
         let left = (self.from.len() - self.done()) as usize;
         if let Goal::Keep { next, .. } = &mut self.to
@@ -114,13 +114,13 @@ impl<T: Transport> Transfer<T> {
         }
     }
 
-    /// Whether all of them are.
+    /// Whether all bytes were copied.
     pub fn is_whole(&self) -> bool {
         self.done() >= self.from.len()
     }
 
-    /// Gives bytes that were copied to the message that is kept, or to what it has
-    /// become meanwhile: this `course`, if any.
+    /// Appends the copied bytes to the unexpected message, or writes them to the destination that
+    /// it has got meanwhile, `course`.
     pub fn keep(
         &mut self,
         course: Option<Course<T>>,

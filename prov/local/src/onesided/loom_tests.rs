@@ -51,7 +51,8 @@ fn write(ends: &Ends, flights: &mut Flights<Ends>, key: u64) -> Option<u64> {
     let flight = flights.begin()?;
     let found = ends.0.entry.find(key);
     if let Some(found) = &found {
-        // SAFETY: the model says if the owner uses the memory at the same time.
+        // SAFETY: the flight in progress makes the owner wait before it uses the memory; loom
+        // reports any concurrent access.
         ends.0.memory[found.addr as usize].with_mut(|memory| unsafe { *memory += 1 });
     }
     drop(flight);
@@ -67,7 +68,8 @@ fn wait(watched: &Watched<Ends>) {
 
 /// The owner may use its memory again when it has withdrawn the region.
 fn take_back(ends: &Ends, piece: usize) {
-    // SAFETY: as above.
+    // SAFETY: the region is withdrawn and no flight is in progress; loom reports any concurrent
+    // access.
     ends.0.memory[piece].with_mut(|memory| unsafe { *memory = 7 });
 }
 
@@ -167,7 +169,8 @@ fn a_dead_initiator_is_not_waited_for() {
             let flight = flights.begin();
             let found = there.0.entry.find(1);
             if found.is_some() {
-                // SAFETY: as above.
+                // SAFETY: the flight in progress makes the owner wait, which loom checks, as in
+                // `write`.
                 there.0.memory[0].with_mut(|memory| unsafe { *memory += 1 });
             }
             // Its word stays odd.

@@ -52,8 +52,9 @@ impl Sheet {
 
     fn word(&self, number: usize) -> &AtomicU64 {
         debug_assert!(number < ENTRIES_AT / size_of::<u64>());
-        // SAFETY: one of the words before the entries, aligned, and mapped as long as the
-        // segment.
+        // SAFETY: the word is one of those before the entries, so it is inside the segment and
+        // aligned; the segment lives as long as the returned reference, and all processes access
+        // the word atomically.
         unsafe { AtomicU64::from_ptr(self.segment.base().add(number * 8).cast().as_ptr()) }
     }
 
@@ -74,10 +75,11 @@ impl Sheet {
 
     fn entries(&self) -> &[Entry] {
         let first: NonNull<Entry> =
-            // SAFETY: inside the segment, and aligned as pages are.
+            // SAFETY: the segment has `TABLE` bytes, so the offset is inside it.
             unsafe { self.segment.base().add(ENTRIES_AT) }.cast();
-        // SAFETY: so many entries are in the segment, and mapped as long as it. All their
-        // fields are atomic words, in which any bits are a value.
+        // SAFETY: the pointer is aligned, since the mapping and `ENTRIES_AT` are aligned as pages
+        // are; `ENTRIES` entries follow it inside the segment, which lives as long as the returned
+        // reference. All fields of an entry are atomic words, for which every bit pattern is valid.
         unsafe { std::slice::from_raw_parts(first.as_ptr(), ENTRIES) }
     }
 

@@ -109,7 +109,7 @@ fn what_is_published_is_written_and_read_by_its_key_and_nothing_else_is() {
         key: 2,
     });
     let mut to = [0; 12];
-    // SAFETY: `to` is there until the copy is made.
+    // SAFETY: `to` is borrowed by nothing else, and lives until the copy is made.
     let place = unsafe { AppIov::from_raw(to.as_mut_ptr(), 12) };
     match window.find(Access::Read, &both, false) {
         Found::Granted(granted) => granted.read(&place).unwrap(),
@@ -202,7 +202,8 @@ fn a_link_that_has_ended_begins_no_flights() {
 /// Returns the contents of another process's memory at the address of this process's `bytes`.
 fn bytes_of(process: &OtherProcess, bytes: &mut [u8]) -> Vec<u8> {
     let mut copy = vec![0; bytes.len()];
-    // SAFETY: nothing is done with the memory but to name it.
+    // SAFETY: `bytes` is valid for its length; the value is used only to describe the memory's
+    // location.
     let place = unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) };
     let mut from = OtherIov::default();
     assert!(from.push_own(&place, None));
@@ -261,7 +262,8 @@ fn nothing_long_is_written_to_who_has_closed_the_socket() {
 fn shared_word() -> &'static AtomicU64 {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping, for as long as the test runs.
+    // SAFETY: the system chooses the address of the new mapping, which is never unmapped, has 4096
+    // zero bytes and is aligned as pages are; it is accessed atomically only.
     unsafe {
         let page = mmap_anonymous(std::ptr::null_mut(), 4096, access, MapFlags::SHARED).unwrap();
         AtomicU64::from_ptr(page.cast())
@@ -320,7 +322,8 @@ fn closing_a_region_does_not_wait_for_another_program_in_the_process_of_who_was_
             std::thread::yield_now();
         }
         let arguments = [c"sleep".as_ptr(), c"1000".as_ptr(), std::ptr::null()];
-        // SAFETY: a call that may be made behind fork(2), with texts that are there.
+        // SAFETY: execvp(3) may be called after fork(2) here, since the child allocates nothing;
+        // the arguments are terminated strings in a terminated array.
         unsafe { libc::execvp(arguments[0], arguments.as_ptr()) };
     });
     drop(ends);
@@ -381,7 +384,8 @@ fn memory_may_be_unmapped_when_its_region_is_closed_while_others_copy() {
         });
         let access = ProtFlags::READ | ProtFlags::WRITE;
         for round in 0..300u64 {
-            // SAFETY: a new mapping, which only the copies use until it is unmapped.
+            // SAFETY: the mapping is new, `LEN` bytes long and used by this loop and by the copies
+            // only; it is unmapped after its last use.
             unsafe {
                 let null = std::ptr::null_mut();
                 let base = mmap_anonymous(null, LEN, access, MapFlags::PRIVATE).unwrap();
@@ -392,8 +396,8 @@ fn memory_may_be_unmapped_when_its_region_is_closed_while_others_copy() {
                     std::thread::yield_now();
                 }
                 owner.table.withdraw(place);
-                // From here on this is other memory, which is not written to. A copy in progress
-                // would fail, and be an error above.
+                // From this line on the memory is not registered, and must not be written to. A
+                // copy in progress would be an error of the check below.
                 base.write_bytes(round as u8, LEN);
                 let mut same = (0..LEN).map(|at| base.cast::<u8>().add(at).read_volatile());
                 assert!(same.all(|byte| byte == round as u8));

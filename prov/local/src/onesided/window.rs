@@ -1,5 +1,4 @@
-//! The initiator's side: another process's registered memory, as far as its owner has
-//! published it.
+//! The initiator's side: the registered memory of another process, as published by its owner.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,58 +24,58 @@ pub struct Window {
     owner: Owner,
 }
 
-/// Whose memory it is.
+/// The owner of the memory.
 struct Owner {
     process: OtherProcess,
-    /// Of the process, and of the link's socket there.
+    /// Detects the end of the process, and of the link's socket there.
     ends: Ends,
 }
 
-/// What has become of an access.
+/// The outcome of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is carried out.
+    /// The access is complete.
     Done {
-        /// Whether the owner is to be told, in a message behind it.
+        /// Whether the owner has to be told, in a message that follows.
         is_told: bool,
     },
-    /// It is refused (`-FI_ENOKEY`, `-FI_EACCES`), or the owner is gone
+    /// The access is refused (`-FI_ENOKEY`, `-FI_EACCES`), or the owner has ended
     /// (`-FI_ESHUTDOWN`).
     Failed(Errno),
-    /// There is no room for that message. Nothing has been copied.
+    /// There is no space for that message. Nothing has been copied.
     NoRoom,
-    /// The owner has to carry it out.
+    /// The owner has to carry out the access.
     Ask,
-    /// The same of all: the system does not let this process copy.
+    /// The owner has to carry out all accesses: the system does not permit this process to copy.
     Forbidden(Errno),
 }
 
-/// What comes of a search.
+/// The outcome of looking up an access.
 pub(super) enum Found<'w> {
-    /// It is permitted.
+    /// The access is permitted.
     Granted(Granted<'w>),
-    /// It is not: `-FI_ENOKEY`, `-FI_EACCES`.
+    /// The access is refused: `-FI_ENOKEY`, `-FI_EACCES`.
     Refused(Errno),
-    /// The owner has to be asked.
+    /// The table does not tell: the owner has to be asked.
     Unknown,
 }
 
-/// An access that is permitted. The owner keeps the memory as long as this lives.
+/// A permitted access. The owner keeps the memory registered as long as this lives.
 pub(super) struct Granted<'w> {
     _flight: Flight<'w, FlightWords>,
     owner: &'w Owner,
     memory: OtherIov,
-    /// Whether the owner wants to hear of it.
+    /// Whether the owner counts this access, and has to be told.
     pub(super) is_counted: bool,
 }
 
 impl Window {
-    /// That of a process which has sent this descriptor of its
-    /// [`RegionTable`](super::table::RegionTable), at a link with these words.
+    /// Maps the table of a process that has sent the descriptor of its
+    /// [`RegionTable`](super::table::RegionTable), for a link with these words.
     ///
     /// # Errors
-    /// `-FI_EPROTO` if it is none of this version, `-FI_EPERM` where the system does not
-    /// say when the process ends, others of mmap(2).
+    /// `-FI_EPROTO` if the descriptor is not a table of this version, `-FI_EPERM` if the system
+    /// cannot report the end of the process, and others of mmap(2).
     pub fn attach(fd: BorrowedFd<'_>, words: FlightWords, owner: OtherProcess) -> Result<Window> {
         if !owner.can_be_written() {
             return Err(Errno::EPERM);
@@ -95,18 +94,19 @@ impl Window {
         }
     }
 
-    /// [`Window::attach`] for a process that has the table as this file.
+    /// As [`Window::attach`], for a process that has the table as its descriptor `number`.
     ///
     /// # Errors
-    /// The same, and those of [`open_to_read`].
+    /// Those of [`Window::attach`] and [`open_to_read`].
     pub fn open(pid: u32, number: u64, words: FlightWords, owner: OtherProcess) -> Result<Window> {
         let number = u32::try_from(number).map_err(|_| Errno::EINVAL)?;
         let fd = open_to_read(pid, number)?;
         Window::attach(fd.as_fd(), words, owner)
     }
 
-    /// Carries out an access, with these bytes if it is a write. `socket` is the link's, which
-    /// shows its end, and `has_room` says whether there is room for a message to the owner.
+    /// Carries out an access; for a write, with these bytes. `socket` is the link's, which shows
+    /// whether its other end is open, and `has_room` tells whether there is space for a message to
+    /// the owner.
     pub fn access(
         &mut self,
         access: &RemoteAccess,
@@ -114,7 +114,7 @@ impl Window {
         socket: BorrowedFd<'_>,
         has_room: impl FnOnce() -> bool,
     ) -> Outcome {
-        // What is copied may be in no more than this processor's caches.
+        // A copy may be in this processor's caches only, so the owner has to commit it.
         if access.flags & FI_COMMIT_COMPLETE != 0 {
             return Outcome::Ask;
         }
@@ -136,14 +136,14 @@ impl Window {
         match copied {
             Ok(()) => Outcome::Done { is_told },
             Err(Errno::ESHUTDOWN) => Outcome::Failed(Errno::ESHUTDOWN),
-            // Not all memory can be copied by others, but its owner can.
+            // Some memory cannot be copied by another process, but its owner can copy it.
             Err(Errno::EFAULT) => Outcome::Ask,
             Err(error) => Outcome::Forbidden(error),
         }
     }
 
-    /// The memory that an access means. One of no bytes and without immediate data
-    /// succeeds whatever its keys, and is told nobody where these are not valid.
+    /// Looks up the memory of an access. An access to no bytes without immediate data succeeds
+    /// whatever its keys are, and is not reported to the owner if they are invalid.
     pub(super) fn find(&mut self, access: Access, remote: &RemoteIov, has_data: bool) -> Found<'_> {
         let Window {
             sheet,
@@ -198,7 +198,7 @@ impl Window {
     }
 }
 
-/// Where the part of a region that an access means is in the owner's memory.
+/// Returns the address in the owner's memory of the part of a region that an access refers to.
 fn grant(region: &Published, kind: u64, piece: &RemotePiece) -> Option<u64> {
     let offset = piece.addr.checked_sub(region.base)?;
     let is_within = offset.checked_add(piece.len)? <= region.len;
@@ -208,29 +208,30 @@ fn grant(region: &Published, kind: u64, piece: &RemotePiece) -> Option<u64> {
 }
 
 impl Granted<'_> {
-    /// Copies `from` there. `socket` is the link's, which shows its end.
+    /// Copies `from` to the memory. `socket` is the link's, which shows whether its other end is
+    /// open.
     ///
     /// # Errors
-    /// Those of [`OtherProcess::write`]. The memory has been written in part after one.
+    /// Those of [`OtherProcess::write`]. After an error, a part may have been written.
     pub(super) fn write(&self, from: &Iov<'_>, socket: BorrowedFd<'_>) -> Result {
         let Owner { process, ends } = self.owner;
         process.write(from, &self.memory, socket, ends)
     }
 
-    /// [`Granted::write`] of bytes of this process's own.
+    /// As [`Granted::write`], for bytes of the library's own.
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`Granted::write`].
     pub(super) fn write_bytes(&self, from: &[u8], socket: BorrowedFd<'_>) -> Result {
         let Owner { process, ends } = self.owner;
         process.write_bytes(from, &self.memory, socket, ends)
     }
 
-    /// Copies what is there to `to`.
+    /// Copies the memory to `to`.
     ///
     /// # Errors
-    /// Those of [`OtherProcess::copy`]. `to` has been filled in part, or with
-    /// anything, after one.
+    /// Those of [`OtherProcess::copy`]. After an error, a part of `to` may have been filled, with
+    /// arbitrary data.
     pub(super) fn read(&self, to: &Iov<'_>) -> Result {
         self.owner.process.read(&self.memory, to)
     }

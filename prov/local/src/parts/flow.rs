@@ -12,44 +12,47 @@ use crate::ring::Broken;
 use crate::segment::Segment;
 use crate::supply::{Count, Supply};
 
-/// Bytes of a record.
+/// Size of a record in bytes.
 pub(crate) const RECORD: usize = size_of::<Record>();
-/// Bytes of the slots of one direction.
+/// Size in bytes of the slots of one direction.
 pub(crate) const SPACE: usize = SLOTS as usize * PART;
 
-/// How long, after the last part, the receiver waits for another one of a sender that has
-/// begun. A sender that goes on making progress takes 5 to 30 microseconds for a part, with
-/// whatever else it has to do; with 20 microseconds, most transfers on a busy machine were
-/// given up in the middle. One that is at other work is not worth more than the receiver's
-/// own copy of a few parts takes.
+/// Time that the receiver waits for the next part of a sender that has begun. A sender that makes
+/// progress takes 5 to 30 microseconds for a part, including its other work; with a limit of 20
+/// microseconds, most transfers on a busy machine were given up in the middle. The limit is about
+/// the duration of a direct copy of a few parts: a sender that does other work is not worth waiting
+/// for longer.
 pub const PATIENCE: Duration = Duration::from_micros(100);
-/// Looks in vain of which one reads the clock.
+/// Number of unsuccessful polls for each reading of the clock.
 const LOOKS: u32 = 8;
 
-/// Channels with memory for slots, which is [`SPACE`] bytes.
+/// Number of channels of the process whose slots have memory ([`SPACE`] bytes each).
 static SUPPLIED: Count = Count::new();
 
-/// Record and slots of one direction.
+/// The record and the slots of one direction.
 struct Place {
     record: NonNull<Record>,
     slots: NonNull<u8>,
-    /// Offset of the slots in the segment.
+    /// Offset of the slots in the segment, in bytes.
     offset: usize,
     segment: Arc<Segment>,
 }
 
-// SAFETY: a record consists of atomic words, and slots are used through copies, from any
-// thread.
+// SAFETY: the pointers refer to the segment, which the value keeps mapped and which is bound to no
+// thread; the record consists of atomic words, and slots are accessed by copies that tolerate
+// concurrent changes.
 unsafe impl Send for Place {}
-// SAFETY: as above.
+// SAFETY: the same accesses are possible through a shared reference, and sound from any thread, as
+// above.
 unsafe impl Sync for Place {}
 
 impl Place {
-    /// The record at an offset that is a multiple of its alignment, and the slots at another.
+    /// Locates the record and the slots at these offsets; that of the record is a multiple of its
+    /// alignment.
     fn new(segment: &Arc<Segment>, record: usize, slots: usize) -> Place {
         assert!(record.is_multiple_of(align_of::<Record>()));
         assert!(record + RECORD <= segment.len() && slots + SPACE <= segment.len());
-        // SAFETY: both are inside the segment.
+        // SAFETY: both offsets are inside the segment, which was asserted.
         let (place, space) = unsafe { (segment.base().add(record), segment.base().add(slots)) };
         Place {
             record: place.cast(),
@@ -60,26 +63,27 @@ impl Place {
     }
 
     fn record(&self) -> &Record {
-        // SAFETY: inside the segment, which lives as long as this, aligned (`new`), and made
-        // of atomic words, for which any bytes are a value.
+        // SAFETY: `new` has asserted that the record is inside the segment, which `self` keeps
+        // mapped, and aligned; it consists of atomic words, for which every bit pattern is valid.
         unsafe { self.record.as_ref() }
     }
 
     fn slot(&self, part: Part) -> Piece<'_> {
         let at = (part.slot % SLOTS) as usize * PART;
-        // SAFETY: inside the slots, which are in the segment that this keeps. The record says
-        // whose a slot is; that the other process breaks that can spoil the bytes only.
+        // SAFETY: the slot's number is reduced to one of the slots, and its length to `PART`, so
+        // the bytes are inside the segment, which `self` keeps mapped. The record decides which
+        // side uses the slot; if the other process violates that, it can only spoil the bytes.
         unsafe { Piece::from_raw(self.slots.as_ptr().add(at), part.len.min(PART)) }
     }
 }
 
-/// The end that receives parts.
+/// The receiving end of parts.
 pub struct Inflow {
     place: Place,
     state: Receiving,
-    /// Looks since the last part.
+    /// Number of polls since the last part.
     looks: u32,
-    /// When the first of them that has read the clock was.
+    /// Time of the first of these polls that has read the clock.
     quiet_since: Option<Instant>,
 }
 
@@ -93,37 +97,37 @@ impl Inflow {
         }
     }
 
-    /// [`Receiving::open`].
+    /// See [`Receiving::open`].
     pub fn open(&mut self, request: Request) -> bool {
         (self.looks, self.quiet_since) = (0, None);
         self.state.open(self.place.record(), request)
     }
 
-    /// [`Receiving::is_open`].
+    /// See [`Receiving::is_open`].
     pub fn is_open(&self) -> bool {
         self.state.is_open()
     }
 
-    /// [`Receiving::look`].
+    /// See [`Receiving::look`].
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`Receiving::look`].
     pub fn look(&self) -> Result<Arrived, Broken> {
         self.state.look(self.place.record())
     }
 
-    /// The bytes of a part that has come.
+    /// Returns the bytes of a part that has arrived.
     pub fn bytes(&self, part: Part) -> Piece<'_> {
         self.place.slot(part)
     }
 
-    /// [`Receiving::took`].
+    /// See [`Receiving::took`].
     pub fn took(&mut self) {
         (self.looks, self.quiet_since) = (0, None);
         self.state.took(self.place.record());
     }
 
-    /// After a look in vain: whether no part has come for [`PATIENCE`].
+    /// Called after an unsuccessful poll. Returns whether no part has arrived for [`PATIENCE`].
     pub fn is_late(&mut self) -> bool {
         self.looks = self.looks.wrapping_add(1);
         if !self.looks.is_multiple_of(LOOKS) {
@@ -134,18 +138,18 @@ impl Inflow {
         now.duration_since(since) >= PATIENCE
     }
 
-    /// [`Receiving::close`].
+    /// See [`Receiving::close`].
     pub fn close(&mut self) {
         self.state.close(self.place.record());
     }
 }
 
-/// The end that sends parts.
+/// The sending end of parts.
 pub struct Outflow {
     place: Place,
     state: Sending,
     supply: Option<Supply>,
-    /// The slots have memory.
+    /// Whether the slots have memory.
     is_backed: bool,
 }
 
@@ -159,12 +163,12 @@ impl Outflow {
         }
     }
 
-    /// The next part to be filled, of the payload of this name, if there is one: answers a new
-    /// request.
+    /// Answers a new request, and returns the next part to fill and the name of its payload, if
+    /// there is one.
     pub fn next_part(&mut self) -> Option<(u64, Part)> {
         let record = self.place.record();
         if let Some((generation, request)) = self.state.find(record) {
-            // A receiver that can copy by itself has taken the first part.
+            // A receiver that can copy directly has copied the first part already.
             let is_needed = request.at == 0;
             match self.is_backed || self.back(is_needed) {
                 true => self.state.begin(self.place.record(), (generation, request)),
@@ -174,30 +178,30 @@ impl Outflow {
         self.state.next_part(self.place.record())
     }
 
-    /// Whether there is something to do ([`Outflow::next_part`]).
+    /// Whether [`Outflow::next_part`] has something to do.
     pub fn is_asked(&self) -> bool {
         let record = self.place.record();
         self.state.find(record).is_some() || self.state.next_part(record).is_some()
     }
 
-    /// Where the bytes of a part go.
+    /// Returns the memory for the bytes of a part.
     pub fn slot(&self, part: Part) -> Piece<'_> {
         self.place.slot(part)
     }
 
-    /// [`Sending::publish`].
+    /// See [`Sending::publish`].
     pub fn publish(&mut self) {
         self.state.publish(self.place.record());
     }
 
-    /// [`Sending::give_up`].
+    /// See [`Sending::give_up`].
     pub fn give_up(&mut self) {
         self.state.give_up(self.place.record());
     }
 
-    /// Has the system provide memory for the slots; whether there is some. Where it is needed,
-    /// the channel gets it however many others have some, and from a system before Linux 5.14
-    /// when the slots are used first.
+    /// Has the system provide memory for the slots. Returns whether there is some. If `is_needed`,
+    /// the number of other channels with memory does not matter, and a system before Linux 5.14,
+    /// which does not support this, provides it when the slots are used first.
     #[cold]
     fn back(&mut self, is_needed: bool) -> bool {
         let supply = Supply::new(&SUPPLIED);

@@ -6,15 +6,15 @@ use loom::thread;
 
 use super::*;
 
-/// A record, and slots of one number each.
+/// A record, and slots that contain one number each.
 struct Shared {
     record: Record,
     slots: [UnsafeCell<u64>; SLOTS as usize],
 }
 
-// SAFETY: loom finds out whether the slots are used by one thread at a time.
+// SAFETY: the protocol gives each slot to one thread at a time; loom reports a violation.
 unsafe impl Sync for Shared {}
-// SAFETY: as above.
+// SAFETY: all parts of the value may be used by any thread.
 unsafe impl Send for Shared {}
 
 fn shared() -> Arc<Shared> {
@@ -30,27 +30,28 @@ fn shared() -> Arc<Shared> {
 }
 
 impl Shared {
-    /// Does for the sender what there is to do now. A slot gets the name of the payload and
-    /// the offset of its part.
+    /// Acts once as the sender. A slot gets the name of the payload and the offset of the part.
     fn send(&self, sending: &mut Sending) {
         if let Some(found) = sending.find(&self.record) {
             sending.begin(&self.record, found);
         }
         if let Some((name, part)) = sending.next_part(&self.record) {
             let slot = &self.slots[part.slot as usize];
-            // SAFETY: the record says that the slot is the sender's, which loom checks.
+            // SAFETY: the record says that the slot is the sender's; loom reports a concurrent
+            // access.
             slot.with_mut(|slot| unsafe { *slot = name << 32 | part.at });
             sending.publish(&self.record);
         }
     }
 
-    /// The next part, if it has come, and what it is.
+    /// Receives the next part, if it has arrived. Returns its name and offset.
     fn receive(&self, receiving: &mut Receiving) -> Option<(u64, u64)> {
         let Ok(Arrived::Part(part)) = receiving.look(&self.record) else {
             return None;
         };
         let slot = &self.slots[part.slot as usize];
-        // SAFETY: the record says that the slot is the receiver's, which loom checks.
+        // SAFETY: the record says that the slot is the receiver's; loom reports a concurrent
+        // access.
         let found = slot.with(|slot| unsafe { *slot });
         receiving.took(&self.record);
         Some((found >> 32, found & u64::from(u32::MAX)))
@@ -70,7 +71,7 @@ fn a_slot_is_filled_again_only_when_it_was_read() {
         let here = shared();
         let there = here.clone();
         let mut receiving = Receiving::default();
-        // One more than there are slots, so that one is used twice.
+        // The number is one more than there are slots, so that one slot is used twice.
         assert!(receiving.open(&here.record, request(3, SLOTS + 1)));
         let sender = thread::spawn(move || {
             let mut sending = Sending::default();

@@ -35,7 +35,7 @@ fn parts_come_in_order_no_further_ahead_than_there_are_slots() {
     assert_eq!(here.look(&record), Ok(Arrived::NotYet));
     let mut at = 100;
     for number in 0..11 {
-        // As far ahead as possible.
+        // The sender fills as many slots as are free.
         while let Some((name, part)) = there.next_part(&record) {
             assert_eq!(name, 7);
             assert!(part.slot < SLOTS && part.len <= PART);
@@ -65,7 +65,7 @@ fn what_comes_late_for_a_withdrawn_request_is_ignored() {
     here.close(&record);
     assert_eq!(there.next_part(&record), None);
     assert!(here.open(&record, request(PART as u64)));
-    // The sender was at this part when the request was withdrawn.
+    // The sender has filled this part of a request that was withdrawn meanwhile.
     there.publish(&record);
     assert_eq!(here.look(&record), Ok(Arrived::NotBegun));
     assert_eq!(there.next_part(&record), None, "of the old request");
@@ -108,7 +108,7 @@ fn whatever_the_sender_writes_is_an_error_or_a_part_of_the_request() {
         record.filled.0.store(word, Ordering::Relaxed);
         assert!(here.look(&record).is_err(), "{filled}");
     }
-    // Fewer than were taken.
+    // The sender writes a smaller number than the receiver has read.
     record
         .filled
         .0
@@ -153,7 +153,7 @@ fn whatever_the_receiver_writes_is_no_request_or_one_with_parts_in_slots() {
         if let Some((_, part)) = there.next_part(&record) {
             assert!(part.slot < SLOTS && part.len <= PART);
         }
-        // More taken than filled.
+        // The receiver writes a larger number than the sender has filled.
         record.taken.0.store(pack(found.0, 1), Ordering::Relaxed);
         assert_eq!(there.next_part(&record), None);
     }

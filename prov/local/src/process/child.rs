@@ -2,13 +2,14 @@
 
 use std::ffi::{c_int, c_void};
 
-/// A process with a copy of this one's memory.
+/// A process with a copy of this process's memory.
 pub(crate) struct Child(libc::pid_t);
 
 impl Child {
-    /// `begin` may only call functions that are permitted after fork(2).
+    /// Creates a process. `begin` may only call functions that are permitted after fork(2).
     pub(crate) fn new(begin: impl FnOnce()) -> Child {
-        // SAFETY: as `begin` promises.
+        // SAFETY: the child calls `begin`, which only calls functions that are permitted after
+        // fork(2), and functions of that kind.
         match unsafe { libc::fork() } {
             0 => {
                 begin();
@@ -26,10 +27,10 @@ impl Child {
         self.0
     }
 
-    /// Kills it, without waiting for it.
+    /// Kills the process, without reaping it.
     pub(crate) fn end(&self) {
-        // SAFETY: a child that nobody has waited for, and zeros are a place for what is
-        // said of it.
+        // SAFETY: the child has not been reaped, so the id is its own; zeros are a valid
+        // `siginfo_t`, which is writable.
         unsafe {
             libc::kill(self.0, libc::SIGKILL);
             let mut how = std::mem::zeroed();
@@ -42,7 +43,8 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // SAFETY: a child that nobody has waited for; no status is asked for.
+        // SAFETY: the child has not been reaped, so the id is its own; waitpid(2) accepts a null
+        // pointer for the status.
         unsafe {
             libc::kill(self.0, libc::SIGKILL);
             libc::waitpid(self.0, std::ptr::null_mut(), 0);
@@ -52,7 +54,7 @@ impl Drop for Child {
 
 pub(crate) extern "C" fn pauses(_: *mut c_void) -> c_int {
     loop {
-        // SAFETY: it takes no arguments.
+        // SAFETY: pause(2) takes no arguments and accesses no memory.
         unsafe { libc::pause() };
     }
 }

@@ -83,8 +83,8 @@ impl Memory {
             iov_base: std::ptr::from_mut(&mut byte).cast(),
             iov_len: 1,
         };
-        // If there is memory, but not at this address, that is an error.
-        // SAFETY: `near` describes `byte`.
+        // If there is memory, but not at this address, read_at returns an error.
+        // SAFETY: `near` describes `byte`, which is writable for one byte.
         unsafe { read_at(self.0.as_fd(), near, 0) == Ok(0) }
     }
 
@@ -94,7 +94,8 @@ impl Memory {
             iov_base: std::ptr::from_mut(&mut found).cast(),
             iov_len: size_of::<u64>(),
         };
-        // SAFETY: `near` describes `found`.
+        // SAFETY: `near` describes `found`, which is writable for its 8 bytes and in which every
+        // bit pattern is valid.
         let read = unsafe { read_at(self.0.as_fd(), near, seal.addr) };
         read == Ok(near.iov_len) && found == seal.value
     }
@@ -112,7 +113,8 @@ impl Memory {
         if near.iov_len > SHORT || near.iov_len as u64 != far.len || far.seal.is_some() {
             return None;
         }
-        // SAFETY: `near` is memory of an operation in flight, valid for its length.
+        // SAFETY: `near` describes memory of an operation in progress, valid for its length; a read
+        // may write to it.
         let copied = unsafe {
             match way {
                 Way::Here => read_at(self.0.as_fd(), near, far.addr),
@@ -141,7 +143,7 @@ mod tests {
     use super::*;
 
     fn memory(bytes: &mut [u8]) -> AppIov {
-        // SAFETY: the tests keep the bytes while they use the result.
+        // SAFETY: the tests keep the bytes alive and unborrowed while they use the result.
         unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) }
     }
 
@@ -198,7 +200,9 @@ mod tests {
         let child = Child::new(|| {
             let arguments = [c"sleep".as_ptr(), c"1000".as_ptr(), std::ptr::null()];
             let mut byte = 0u8;
-            // SAFETY: calls that may be made behind fork(2), with what is there.
+            // SAFETY: close(2) and execvp(3) may be called after fork(2) here, since the child
+            // allocates nothing; the descriptor is open, and the arguments are terminated strings
+            // in a terminated array.
             unsafe {
                 libc::close(end.as_raw_fd());
                 libc::read(go.as_raw_fd(), std::ptr::from_mut(&mut byte).cast(), 1);

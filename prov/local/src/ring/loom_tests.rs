@@ -30,7 +30,7 @@ impl Shared {
             producer.look(self).unwrap();
             return false;
         };
-        // SAFETY: the slot is free; the model says if anybody looks at it.
+        // SAFETY: the slot is free, so the consumer does not access it; loom reports a violation.
         self.payloads[free.slot()].with_mut(|payload| unsafe { *payload = value });
         producer.publish(self, free, value);
         true
@@ -38,7 +38,8 @@ impl Shared {
 
     fn take(&self, consumer: &mut Consumer) -> Option<u32> {
         let (slot, half) = consumer.next(self)?;
-        // SAFETY: the slot is published; the model says if anybody writes to it.
+        // SAFETY: the slot is published, so the producer does not write to it; loom reports a
+        // violation.
         let value = self.payloads[slot].with(|payload| unsafe { *payload });
         assert_eq!(value, half);
         consumer.take();
@@ -97,7 +98,8 @@ fn what_an_answer_says_is_taken_can_be_written_over() {
                 while consumer.next(&*far_there).is_none() {
                     thread::yield_now();
                 }
-                // SAFETY: the model says if it is written meanwhile.
+                // SAFETY: the payload is published, so the other side does not write to it; loom
+                // reports a violation.
                 let value = far_area.with(|value| unsafe { *value });
                 assert_eq!(value, expected);
                 consumer.take();
@@ -106,7 +108,8 @@ fn what_an_answer_says_is_taken_can_be_written_over() {
         });
         let (mut producer, mut consumer) = (Producer::default(), Consumer::default());
         for value in 1..=2 {
-            // SAFETY: as above; the other side has taken what was here.
+            // SAFETY: the other side has taken the previous payload; loom reports a concurrent
+            // access.
             area.with_mut(|place| unsafe { *place = value });
             assert!(there.put(&mut producer, value));
             let taken = loop {
