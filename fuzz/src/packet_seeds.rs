@@ -16,6 +16,13 @@ pub fn packets() -> Vec<Vec<u8>> {
         eager_limit: 16384,
         receives: 4096,
         name,
+        to: 0,
+        from: 0,
+    };
+    let to_context = Request {
+        to: 1,
+        from: 2,
+        ..request
     };
     let acceptance = Acceptance {
         name,
@@ -23,7 +30,8 @@ pub fn packets() -> Vec<Vec<u8>> {
         flow_control,
     };
     let mut seeds = vec![
-        request.encode().to_vec(),
+        request.encode(),
+        to_context.encode(),
         acceptance.encode().to_vec(),
         Refusal::Already.encode().to_vec(),
     ];

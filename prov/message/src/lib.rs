@@ -35,7 +35,7 @@ pub use importing::{Importing, OwnerDrives};
 pub use inbox::{Action, Course, Fetch, Inbox, NoLink, Placing, Then, Transport, UnexpectedHandle};
 pub use keeping::Limits;
 pub use keeping::strangers::{StrangersKept, StrangersLimits};
-pub use lane::linked::Linked;
+pub use lane::linked::{Linked, Sided};
 pub use lane::wakeups::{Wakeups, Woken};
 pub use lane::{Core, Errand, Lane, NoErrand};
 pub use lane::{reaching, sources};

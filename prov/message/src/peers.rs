@@ -28,6 +28,7 @@ mod following;
 mod leaving;
 mod linking;
 mod peer;
+mod rdm_address;
 mod routes;
 
 use std::collections::{HashMap, HashSet};
@@ -48,6 +49,7 @@ pub use self::address_vector::AddressVector;
 pub use self::answer::{ConnectStep, ConnectTarget, Declined, Destination, Ended, GivenUp, Opened};
 pub use self::attempt::{Failure, Patience};
 pub use self::deferred::{Bytes, Deferred, Replay, Request};
+pub use self::rdm_address::{RdmAddress, RdmVector};
 
 new_key_type! {
     /// The key of a peer of an endpoint.

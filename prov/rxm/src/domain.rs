@@ -23,6 +23,7 @@ use crate::engine::Core;
 use crate::engine::below::{Below, Setting};
 use crate::engine::buffered::{Bounds, Buffered};
 use crate::engine::endpoint::Rdm;
+use crate::listening::Listening;
 use crate::memory;
 use crate::offer;
 use crate::params::{ATOMIC_LIMIT, ATOMICS, Params};
@@ -61,6 +62,8 @@ pub struct Setup {
     bounds: Bounds,
     /// The messages that the application reads in place, until the endpoint is enabled.
     buffered: Option<Box<Buffered>>,
+    /// Which context of a scalable endpoint it is; 0 where it is none.
+    context: u8,
 }
 
 impl objects::Layered for Layered {
@@ -98,6 +101,31 @@ impl objects::Layered for Layered {
     }
 }
 
+impl Layered {
+    /// The endpoint below for an endpoint with these attributes.
+    fn core(&self, info: &Info) -> Result<Info> {
+        let provider = self.provider.as_deref();
+        offer::below(self.api_version, info, provider, &self.params)
+    }
+
+    fn setup(&self, info: &Info, core: Info, listening: Listening) -> Setup {
+        Setup {
+            core,
+            eq: listening.eq,
+            passive: Arc::new(listening.passive),
+            is_enabled: false,
+            has_sleepers: self.is_auto,
+            is_buffered: info.mode & MODE_BUFFERED_RECV != 0,
+            bounds: Bounds {
+                least: FIRST_BYTES.min(self.params.longest_front()),
+                most: self.params.buffer_size,
+            },
+            buffered: None,
+            context: 0,
+        }
+    }
+}
+
 /// Returns whether the provider below requires the memory of operations to be registered.
 fn is_local(core: &Info) -> bool {
     core.domain.mr_mode & FI_MR_LOCAL != 0 || core.mode & MODE_LOCAL_MR != 0
@@ -123,31 +151,28 @@ impl Provider for Layered {
     }
 
     fn open(domain: &Domain<Self>, info: &Info) -> Result<Setup> {
-        let own = &domain.own;
-        let provider = own.provider.as_deref();
-        let core = offer::below(own.api_version, info, provider, &own.params)?;
-        let eq = Eq::open(&own.fabric)?;
-        let passive = PassiveEndpoint::open(&own.fabric, &core, &eq)?;
-        if passive.data_limit()? < REQUEST {
+        let core = domain.own.core(info)?;
+        let listening = Listening::open(&domain.own.fabric, &core)?;
+        listening.takes(REQUEST)?;
+        Ok(domain.own.setup(info, core, listening))
+    }
+
+    fn open_contexts(domain: &Domain<Self>, info: &Info, pairs: usize) -> Result<Vec<Setup>> {
+        if info.mode & MODE_BUFFERED_RECV != 0 {
             log::warn!(
                 target: LOG.ep_ctrl,
-                "the provider below takes less connection data than {REQUEST} bytes"
+                "fi_scalable_ep: contexts have no messages in the provider's buffers \
+                 (FI_BUFFERED_RECV)"
             );
-            return Err(Errno::EOTHER);
+            return Err(Errno::EINVAL);
         }
-        Ok(Setup {
-            core,
-            eq,
-            passive: Arc::new(passive),
-            is_enabled: false,
-            has_sleepers: own.is_auto,
-            is_buffered: info.mode & MODE_BUFFERED_RECV != 0,
-            bounds: Bounds {
-                least: FIRST_BYTES.min(own.params.longest_front()),
-                most: own.params.buffer_size,
-            },
-            buffered: None,
-        })
+        let core = domain.own.core(info)?;
+        let row = Listening::open_in_row(&domain.own.fabric, &core, pairs)?;
+        let setup = |(context, listening)| Setup {
+            context,
+            ..domain.own.setup(info, core.clone(), listening)
+        };
+        Ok((0..=u8::MAX).zip(row).map(setup).collect())
     }
 
     fn usual_tx_size(&self, _: &Info) -> usize {
@@ -173,7 +198,7 @@ impl Provider for Layered {
         let endpoint = enabling.endpoint;
         let buffered = || Box::new(Buffered::new(endpoint, setup.bounds));
         setup.buffered = setup.is_buffered.then(buffered);
-        Ok(Box::new(Rdm::new(av, &self.params)))
+        Ok(Box::new(Rdm::new(av, setup.context, &self.params)))
     }
 
     fn enabled(&self, setup: &mut Setup, ep: &SoftEndpoint<Self>) -> Result {

@@ -29,9 +29,11 @@ use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
 use prov_message::strangers::Strangers;
 use prov_message::{
-    EpKey, Idling, Limits, Linked as _, NoErrand, RmaTarget, Signals, StrangersLimits, Wakeups,
+    EpKey, Idling, Limits, Linked as _, NoErrand, RmaTarget, Sided as _, Signals, StrangersLimits,
+    Wakeups,
 };
 use prov_util::below::Batch;
+use prov_util::endpoint::Side;
 use prov_util::mr::MrTable;
 use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
 use slotmap::SlotMap;
@@ -221,6 +223,12 @@ impl prov_message::Core for Core {
 
     fn close(&mut self, ep: EpKey) {
         self.close_with_links(ep);
+    }
+
+    fn close_side(&mut self, ep: EpKey, side: Side) {
+        // What is complete already is no reason for ending a link.
+        self.take_in_all();
+        self.end_side(ep, side);
     }
 
     fn send_last(&mut self, ep: EpKey) -> Option<Pause> {

@@ -14,6 +14,7 @@ extern crate self as prov_rxm;
 mod address;
 mod domain;
 mod engine;
+mod listening;
 mod memory;
 mod offer;
 mod params;

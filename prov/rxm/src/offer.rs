@@ -170,7 +170,8 @@ pub fn sizes(core: &Info, params: &Params) -> Sizes {
 /// Returns the attributes of an endpoint over this one below, with atomic operations or with an
 /// order between all others.
 fn base(core: &Info, has_atomics: bool, params: &Params) -> Base {
-    let mut info = attributes::rdm(LAYER.0, VERSION, sizes(core, params));
+    let info = attributes::rdm(LAYER.0, VERSION, sizes(core, params));
+    let mut info = attributes::with_contexts(info);
     let gone = FI_RMA_EVENT | if has_atomics { 0 } else { FI_ATOMIC };
     info.caps &= !gone;
     info.caps |= REACH;

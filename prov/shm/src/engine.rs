@@ -27,7 +27,8 @@ use prov_local::rota::Rota;
 use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
 use prov_message::{
-    EpKey, Idling, Limits, Linked as _, RmaTarget, Signals, Sleeper, StrangersLimits, Wakeups,
+    EpKey, Idling, Limits, Linked as _, RmaTarget, Sided as _, Signals, Sleeper, StrangersLimits,
+    Wakeups,
 };
 use prov_util::endpoint::Side;
 use prov_util::mr::MrTable;

@@ -151,6 +151,19 @@ pub fn bound_in_row(
     Err(Errno::EADDRINUSE)
 }
 
+/// Returns whether nobody's socket is bound to an address, not even one that does not listen yet.
+///
+/// # Errors
+/// Those of socket(2) and bind(2) other than `-FI_EADDRINUSE`.
+pub fn is_free(addr: &SocketAddr) -> Result<bool> {
+    let socket = open(addr)?;
+    match rustix::net::bind(&socket, addr) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::ADDRINUSE) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Replaces a socket by one that `bind` creates for `addr`; keeps the old one if that fails.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! How the links of an endpoint end, whatever the kind of link.
 
 use prov_base::errno::Errno;
+use prov_util::endpoint::Side;
 
 use crate::endpoints::inbox::Transport;
 use crate::lane::reaching::Reaching;
@@ -90,5 +91,29 @@ pub trait Linked: Reaching + Woken {
         let links = self.links_of(ep);
         let any = links.into_iter().any(|link| is_due(self, link));
         any.then(short_pause)
+    }
+}
+
+/// A core whose endpoints may be the contexts of scalable endpoints, each of which has one side.
+pub trait Sided: Linked {
+    /// Returns whether operations of this side of the endpoint are under way on a link, so that
+    /// their memory may be accessed.
+    fn has_memory_of(&self, link: Link<Self>, side: Side) -> bool;
+
+    /// Ends a link and all operations on it with this error.
+    fn break_off(&mut self, link: Link<Self>, error: Errno);
+
+    /// [`Core::close_side`]: a link that has memory of the side's operations ends with them.
+    fn end_side(&mut self, ep: EpKey, side: Side) {
+        match side {
+            Side::Receive => self.endpoints().cancel_receives(ep, Errno::ECANCELED),
+            Side::Transmit => self.give_up_waiting(ep),
+        }
+        for link in self.links_of(ep) {
+            if self.has_memory_of(link, side) {
+                self.break_off(link, Errno::ECANCELED);
+            }
+        }
+        self.follow_up();
     }
 }

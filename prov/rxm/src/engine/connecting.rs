@@ -4,18 +4,15 @@
 //! If two endpoints request a connection from each other at the same time, the request of the
 //! larger address wins, as the protocol defines.
 
-use std::net::SocketAddr;
 use std::time::Instant;
 
 use prov_base::errno::{Errno, Result};
-use prov_base::{sockaddr, warn_again};
-use prov_message::peers::{ConnectTarget, UNKNOWN_SOURCE};
+use prov_base::warn_again;
+use prov_message::peers::{ConnectTarget, RdmAddress, RdmVector, UNKNOWN_SOURCE};
 use prov_message::reaching::PeersOf;
 use prov_message::strangers::Hosting as _;
 use prov_message::{Core as _, Linked as _, Reaching};
-use prov_util::av::Av;
 use prov_util::below::{Asking, Event};
-use prov_util::ffi::Use;
 
 use super::Core;
 use super::endpoint::Rdm;
@@ -32,7 +29,7 @@ fn own_pid() -> u32 {
 }
 
 impl Reaching for Core {
-    type Vector = Use<Av>;
+    type Vector = RdmVector;
 
     const LOG_TARGET: &'static str = LOG.ep_ctrl;
 
@@ -44,7 +41,7 @@ impl Reaching for Core {
         &mut self,
         ep: EpKey,
         peer: PeerKey,
-        target: &ConnectTarget<SocketAddr>,
+        target: &ConnectTarget<RdmAddress>,
     ) -> Result<LinkKey> {
         let addr = target.addr;
         let key = self
@@ -74,9 +71,9 @@ impl Core {
     }
 
     /// Requests a connection from a peer.
-    fn ask_at(&mut self, ep: EpKey, peer: PeerKey, addr: SocketAddr, src: u64) -> Result<LinkKey> {
+    fn ask_at(&mut self, ep: EpKey, peer: PeerKey, addr: RdmAddress, src: u64) -> Result<LinkKey> {
         let below = self.below.as_mut().ok_or(Errno::EOPBADSTATE)?;
-        let endpoint = below.endpoint_to(&addr)?;
+        let endpoint = below.endpoint_to(&addr.at)?;
         let receives = below.receives();
         let mut link = Link::new(ep, addr, (endpoint, receives), Stage::Asking);
         link.peer = Some(peer);
@@ -86,7 +83,9 @@ impl Core {
         asked.map(|()| key).inspect_err(|_| self.remove_link(key))
     }
 
-    fn ask_on(&mut self, key: LinkKey, addr: &SocketAddr) -> Result {
+    fn ask_on(&mut self, key: LinkKey, addr: &RdmAddress) -> Result {
+        let ep = self.links.get(key).ok_or(Errno::EOPBADSTATE)?.ep;
+        let from = self.rdm(ep).ok_or(Errno::EOPBADSTATE)?.context;
         let (Some(link), Some(below)) = (self.links.get(key), &mut self.below) else {
             return Err(Errno::EOPBADSTATE);
         };
@@ -101,8 +100,11 @@ impl Core {
                 pid: own_pid(),
                 id: link.id,
             },
+            to: addr.context,
+            from,
         };
-        link.below.connect(&address::bytes(addr), &request.encode())
+        link.below
+            .connect(&address::bytes(&addr.at), &request.encode())
     }
 
     fn add_link(&mut self, link: Link) -> Result<LinkKey> {
@@ -206,13 +208,17 @@ impl Core {
         &mut self,
         asking: &Asking,
         request: &Request,
-    ) -> std::result::Result<(SocketAddr, Request, bool), Refusal> {
+    ) -> std::result::Result<(RdmAddress, Request, bool), Refusal> {
         let Some(below) = &self.below else {
             return Err(Refusal::Refused);
         };
         let (ep, own) = (below.ep, below.addr);
         let from = address::read(&asking.address()).map_err(|_| Refusal::Refused)?;
-        let addr = address::at_port(from, request.port);
+        let at = address::at_port(from, request.port);
+        let Some(addr) = RdmAddress::new(at, request.from) else {
+            warn_again!(target: LOG.ep_ctrl, "{at} cannot be the context {}", request.from);
+            return Err(Refusal::Refused);
+        };
         if request.eager_limit as usize != self.params.buffer_size {
             warn_again!(
                 target: LOG.ep_ctrl,
@@ -225,6 +231,9 @@ impl Core {
         if request.number != 0 {
             // One connection is enough.
             return Err(Refusal::Refused);
+        }
+        if self.rdm(ep).is_some_and(|rdm| rdm.context != request.to) {
+            return Err(Refusal::NoContext);
         }
         if request.name.pid == own_pid()
             && request.port == own.port()
@@ -239,14 +248,14 @@ impl Core {
         let Some(rdm) = self.rdm(ep) else {
             return Err(Refusal::Refused);
         };
-        let addr = rdm.peers.known_as(&addr, sockaddr::without_scope);
+        let addr = rdm.peers.known_as(&addr, RdmAddress::without_scope);
         let known = rdm.peers.find(&addr).and_then(|peer| rdm.peers.link(peer));
         let Some((known, link)) = known.and_then(|known| Some((known, self.links.get(known)?)))
         else {
             return Ok((addr, *request, false));
         };
         match link.stage {
-            Stage::Asking if (addr.ip(), addr.port()) < (own.ip(), own.port()) => {
+            Stage::Asking if (addr.at.ip(), addr.at.port()) < (own.ip(), own.port()) => {
                 Err(Refusal::Already)
             }
             // This side's request is given up when the peer's is accepted.
@@ -266,7 +275,7 @@ impl Core {
     fn accept(
         &mut self,
         asking: &Asking,
-        addr: SocketAddr,
+        addr: RdmAddress,
         request: &Request,
         is_itself: bool,
     ) -> Result {
@@ -309,7 +318,7 @@ impl Core {
     }
 
     /// Returns whether this peer is in no address vector.
-    fn is_stranger(&mut self, ep: EpKey, addr: &SocketAddr) -> bool {
+    fn is_stranger(&mut self, ep: EpKey, addr: &RdmAddress) -> bool {
         self.rdm(ep).is_none_or(|rdm| {
             let peer = rdm.peers.find(addr);
             peer.is_none_or(|peer| rdm.peers.source(peer) == UNKNOWN_SOURCE)
@@ -317,7 +326,7 @@ impl Core {
     }
 
     /// Returns whether there is room for a link of this peer, or the address vector knows it.
-    fn may_come_in(&mut self, ep: EpKey, addr: &SocketAddr) -> bool {
+    fn may_come_in(&mut self, ep: EpKey, addr: &RdmAddress) -> bool {
         let Some(rdm) = self.rdm(ep) else {
             return false;
         };
@@ -387,6 +396,7 @@ impl Core {
                 // The peer's own request is on its way, or was accepted.
                 Refusal::Already => Fault::Ended(Errno::EALREADY),
                 Refusal::Refused => Fault::Refused,
+                Refusal::NoContext => Fault::NoContext,
             },
             _ => Fault::Ended(error),
         };

@@ -6,7 +6,8 @@ use prov_base::errno::Errno;
 use prov_base::warn_again;
 use prov_message::lane::Pause;
 use prov_message::peers::Failure;
-use prov_message::{Course, EpKey, Linked, Then, Ticket};
+use prov_message::{Course, EpKey, Linked, Sided, Then, Ticket};
+use prov_util::endpoint::Side;
 
 use super::Core;
 use super::below::{QueueSide, What};
@@ -67,6 +68,10 @@ impl Core {
         let error = match fault {
             Fault::Ended(error) => error,
             Fault::Refused => Errno::ECONNREFUSED,
+            Fault::NoContext => {
+                warn_again!(target: LOG.ep_ctrl, "{addr} has no such receive context");
+                Errno::ECONNREFUSED
+            }
             Fault::Protocol(what) => {
                 warn_again!(
                     target: LOG.ep_ctrl,
@@ -82,10 +87,11 @@ impl Core {
                 Errno::ENOBUFS
             }
         };
-        let failure = match error {
+        let failure = match (fault, error) {
             // The peer's own request is on its way.
-            Errno::EALREADY => Failure::Unreached(Errno::ECONNREFUSED),
-            error => Failure::of(error),
+            (_, Errno::EALREADY) => Failure::Unreached(Errno::ECONNREFUSED),
+            (Fault::NoContext, error) => Failure::Hopeless(error),
+            (_, error) => Failure::of(error),
         };
         self.fail_link_to((ep, peer), key, error, failure);
     }
@@ -198,5 +204,20 @@ impl Linked for Core {
 
     fn closed(&mut self, own: Box<Rdm>) {
         own.peers.abandon();
+    }
+}
+
+impl Sided for Core {
+    fn has_memory_of(&self, key: LinkKey, side: Side) -> bool {
+        let (Some(link), Some(below)) = (self.links.get(key), &self.below) else {
+            return false;
+        };
+        let mut under_way = link.below.outstanding(&below.slots);
+        link.has_memory_of(side)
+            || side == Side::Transmit && under_way.any(|what| matches!(what, What::Op(..)))
+    }
+
+    fn break_off(&mut self, key: LinkKey, error: Errno) {
+        self.break_link(key, Fault::Ended(error));
     }
 }

@@ -1,14 +1,14 @@
 //! The state of a link, a connection between two endpoints.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::time::Instant;
 
 use prov_base::buffer::AppIov;
 use prov_base::errno::Errno;
-use prov_message::peers::{Bytes as Payload, Deferred, UNKNOWN_SOURCE};
+use prov_message::peers::{Bytes as Payload, Deferred, RdmAddress, UNKNOWN_SOURCE};
 use prov_message::{Receipt, Ticket, Transport};
 use prov_util::below::{Endpoint, Local, Region, Slot};
+use prov_util::endpoint::Side;
 use prov_util::request::RemoteIov;
 use slotmap::SlotMap;
 
@@ -53,7 +53,7 @@ pub struct Link {
     /// The approximate time of the last packet, if its peer is a stranger.
     pub used: Instant,
     /// The address at which the peer listens.
-    pub addr: SocketAddr,
+    pub addr: RdmAddress,
     /// The peer's number in the address vector: see [`Link::has_source`].
     pub src: u64,
     /// Whether plain messages use the fast path: the source is known, and no packet waits.
@@ -134,6 +134,14 @@ impl Out {
         match self {
             Out::Packet(_, behind) => HEAD + behind.len(),
             _ => 0,
+        }
+    }
+
+    /// Returns whether it is of an operation of the application.
+    fn is_of_an_operation(&self) -> bool {
+        match self {
+            Out::Packet(..) | Out::Fetch(_) => false,
+            Out::Segments(_) | Out::Push(_) | Out::Again(..) => true,
         }
     }
 }
@@ -218,6 +226,8 @@ pub enum Fault {
     Ended(Errno),
     /// The peer has refused it.
     Refused,
+    /// The peer has no such context of a scalable endpoint.
+    NoContext,
     /// The peer violates the protocol.
     Protocol(&'static str),
     /// There is no room for what the peer sends.
@@ -234,7 +244,7 @@ impl Link {
     /// Creates a link in its first state.
     pub fn new(
         ep: EpKey,
-        addr: SocketAddr,
+        addr: RdmAddress,
         (below, receives): (Endpoint, Receives),
         stage: Stage,
     ) -> Self {
@@ -291,6 +301,18 @@ impl Link {
         let nothing_out = self.queue.is_empty() && self.lent == 0 && self.pending.is_empty();
         let nothing_in = self.fetches.is_empty() && self.assembly.is_none() && self.hold.is_none();
         self.is_open() && nothing_out && nothing_in && self.ending.is_none()
+    }
+
+    /// Returns whether memory of this side's operations is in use, apart from operations below.
+    pub fn has_memory_of(&self, side: Side) -> bool {
+        match side {
+            Side::Receive => {
+                !self.fetches.is_empty() || self.assembly.is_some() || self.resumed.is_some()
+            }
+            Side::Transmit => {
+                !self.pending.is_empty() || self.queue.iter().any(Out::is_of_an_operation)
+            }
+        }
     }
 
     /// Sets the peer's source, or none.

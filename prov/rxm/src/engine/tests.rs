@@ -1,5 +1,6 @@
 //! Tests with two endpoints in one process, over the tcp provider.
 
+mod contexts;
 mod framework;
 mod hostile;
 mod in_place;
@@ -72,6 +73,16 @@ fn buffered_side(params: Params, least: usize) -> Side {
 
 /// A side that reads messages in place if there are limits; with or without sleeping threads.
 fn side_of(params: Params, bounds: Option<Bounds>, has_sleepers: bool) -> Side {
+    let config = prov_util::av::Config {
+        format: prov_util::av::format::Format::IN,
+        ..prov_util::av::Config::default()
+    };
+    let av = open(Av::open(&config).unwrap());
+    side_with(av, params, bounds, has_sleepers)
+}
+
+/// The same with this address vector.
+fn side_with(av: Use<Av>, params: Params, bounds: Option<Bounds>, has_sleepers: bool) -> Side {
     let params = Arc::new(params);
     let mut info = Info {
         src_addr: address::bytes(&"127.0.0.1:0".parse().unwrap()),
@@ -103,11 +114,6 @@ fn side_of(params: Params, bounds: Option<Bounds>, has_sleepers: bool) -> Side {
         Core::new(params.clone(), &table, signals.clone())
     })
     .unwrap();
-    let config = prov_util::av::Config {
-        format: prov_util::av::format::Format::IN,
-        ..prov_util::av::Config::default()
-    };
-    let av = open(Av::open(&config).unwrap());
     let handle = Handle::new(
         Cq::new(CqConfig::default()).unwrap(),
         std::ptr::null_mut(),
@@ -123,7 +129,7 @@ fn side_of(params: Params, bounds: Option<Bounds>, has_sleepers: bool) -> Side {
         directed: false,
         job: Job::NONE,
     };
-    let part = Box::new(Rdm::new(av.clone(), &params));
+    let part = Box::new(Rdm::new(av.clone(), 0, &params));
     let ep = core.endpoints().add(attributes, part);
     let endpoint = core.endpoints().get_mut(ep).unwrap();
     endpoint.meets_strangers = true;

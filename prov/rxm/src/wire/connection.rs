@@ -4,6 +4,9 @@ use super::{Malformed, Reader, Result};
 
 /// Version of the connection data.
 const VERSION: u8 = 1;
+/// *Extension*: version of the data of a request to a context of a scalable endpoint other than the
+/// first. The C library refuses it.
+const CONTEXT_VERSION: u8 = 0x81;
 /// Version of the first half of packet headers.
 pub const CONTROL_VERSION: u8 = 4;
 /// Version of the second half of packet headers.
@@ -11,8 +14,14 @@ const OPERATION_VERSION: u8 = 3;
 /// This host's byte order.
 const BYTE_ORDER: u8 = if cfg!(target_endian = "little") { 2 } else { 1 };
 
-/// Length of a request in bytes.
+/// Length in bytes of a request between endpoints that are no contexts of a scalable endpoint, or
+/// the first ones.
 pub const REQUEST: usize = 24;
+/// Length of a request from or to another context.
+pub const CONTEXT_REQUEST: usize = REQUEST + 4;
+/// *Extension*: the bytes in front of the contexts, which follow a request. The provider below may
+/// add others to it.
+const CONTEXTS_FOLLOW: [u8; 2] = *b"rc";
 /// Length of an acceptance in bytes.
 pub const ACCEPTANCE: usize = 16;
 /// Length of a refusal in bytes.
@@ -82,19 +91,32 @@ pub struct Request {
     /// Number of posted packet buffers.
     pub receives: u32,
     pub name: Name,
+    /// The contexts of scalable endpoints that it is for and that it comes from; 0 for the first
+    /// ones, and for other endpoints.
+    pub to: u8,
+    pub from: u8,
 }
 
 impl Request {
-    /// Returns the encoded form.
-    pub fn encode(&self) -> [u8; REQUEST] {
-        let mut bytes = [0; REQUEST];
-        bytes[..4].copy_from_slice(&[VERSION, BYTE_ORDER, CONTROL_VERSION, OPERATION_VERSION]);
+    /// Returns the encoded form: *extension*, the contexts follow what the C library sends and
+    /// reads, unless both are 0.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; REQUEST];
+        let version = match self.to {
+            0 => VERSION,
+            _ => CONTEXT_VERSION,
+        };
+        bytes[..4].copy_from_slice(&[version, BYTE_ORDER, CONTROL_VERSION, OPERATION_VERSION]);
         bytes[4..6].copy_from_slice(&self.port.to_ne_bytes());
         bytes[6] = self.flow_control.byte();
         bytes[7] = self.number;
         bytes[8..12].copy_from_slice(&self.eager_limit.to_ne_bytes());
         bytes[12..16].copy_from_slice(&self.receives.to_ne_bytes());
         bytes[16..].copy_from_slice(&self.name.word().to_ne_bytes());
+        if (self.to, self.from) != (0, 0) {
+            bytes.extend(CONTEXTS_FOLLOW);
+            bytes.extend([self.to, self.from]);
+        }
         bytes
     }
 
@@ -105,7 +127,8 @@ impl Request {
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader(bytes);
         let versions: [u8; 4] = reader.take().ok_or(SHORT)?;
-        if versions[0] != VERSION {
+        let is_to_context = versions[0] == CONTEXT_VERSION;
+        if versions[0] != VERSION && !is_to_context {
             return Err(Malformed("version of connection data"));
         }
         if versions[1] != BYTE_ORDER {
@@ -122,9 +145,20 @@ impl Request {
                 eager_limit: reader.u32()?,
                 receives: reader.u32()?,
                 name: Name::of_word(reader.u64()?),
+                to: 0,
+                from: 0,
             })
         };
-        read().ok_or(SHORT)
+        let mut request = read().ok_or(SHORT)?;
+        if reader.take() == Some(CONTEXTS_FOLLOW)
+            && let Some([to, from]) = reader.take()
+        {
+            (request.to, request.from) = (to, from);
+        }
+        if is_to_context != (request.to != 0) {
+            return Err(Malformed("context"));
+        }
+        Ok(request)
     }
 }
 
@@ -173,6 +207,8 @@ pub enum Refusal {
     Refused,
     /// There is a connection, or the peer's own request has priority.
     Already,
+    /// *Extension*: the endpoint is another context of a scalable endpoint, or none.
+    NoContext,
 }
 
 impl Refusal {
@@ -181,6 +217,7 @@ impl Refusal {
         let reason = match self {
             Refusal::Refused => 1,
             Refusal::Already => 2,
+            Refusal::NoContext => 3,
         };
         [VERSION, reason]
     }
@@ -189,6 +226,7 @@ impl Refusal {
     pub fn decode(bytes: &[u8]) -> Self {
         match bytes {
             [VERSION, 2, ..] => Refusal::Already,
+            [VERSION, 3, ..] => Refusal::NoContext,
             _ => Refusal::Refused,
         }
     }
@@ -208,6 +246,8 @@ mod tests {
             eager_limit: 16384,
             receives: 4096,
             name: Name { pid: 7, id: 9 },
+            to: 0,
+            from: 0,
         }
     }
 
@@ -218,6 +258,48 @@ mod tests {
             1, 2, 4, 3, 0x34, 0x12, 2, 0, 0, 0x40, 0, 0, 0, 0x10, 0, 0, 9, 0, 0, 0, 7, 0, 0, 0,
         ];
         assert_eq!(request().encode(), expected);
+    }
+
+    #[test]
+    fn a_request_from_a_context_begins_as_any_and_one_to_a_context_does_not() {
+        let plain = request().encode();
+        let from = Request {
+            from: 5,
+            ..request()
+        };
+        assert_eq!(from.encode()[..REQUEST], plain);
+        let to = Request { to: 1, ..request() };
+        // Where the C library looks for version 1.
+        assert_eq!(to.encode()[0], 0x81);
+        assert_eq!(to.encode()[1..REQUEST], plain[1..]);
+        for one in [from, to] {
+            let mut bytes = one.encode();
+            assert_eq!(
+                (bytes.len(), Request::decode(&bytes)),
+                (CONTEXT_REQUEST, Ok(one))
+            );
+            // The provider below fills up the space.
+            bytes.extend([0; 30]);
+            assert_eq!(Request::decode(&bytes), Ok(one));
+        }
+        let filled = [plain, vec![0; 32]].concat();
+        assert_eq!(Request::decode(&filled), Ok(request()));
+    }
+
+    #[test]
+    fn a_request_to_a_context_that_names_none_is_malformed() {
+        let to = Request { to: 1, ..request() };
+        let bytes = to.encode();
+        assert!(Request::decode(&bytes[..REQUEST]).is_err());
+        for at in REQUEST..CONTEXT_REQUEST {
+            let mut bytes = bytes.clone();
+            bytes[at] = 0;
+            assert_eq!(Request::decode(&bytes).is_ok(), at == CONTEXT_REQUEST - 1);
+        }
+        // Nor can one of the first version be for a context.
+        let mut bytes = bytes;
+        bytes[0] = VERSION;
+        assert!(Request::decode(&bytes).is_err());
     }
 
     #[cfg(target_endian = "little")]
@@ -245,7 +327,7 @@ mod tests {
     fn a_refusal_that_says_nothing_is_one() {
         assert_eq!(Refusal::decode(&[]), Refusal::Refused);
         assert_eq!(Refusal::decode(&[2, 2]), Refusal::Refused);
-        for refusal in [Refusal::Refused, Refusal::Already] {
+        for refusal in [Refusal::Refused, Refusal::Already, Refusal::NoContext] {
             assert_eq!(Refusal::decode(&refusal.encode()), refusal);
         }
     }
@@ -254,9 +336,11 @@ mod tests {
         #[test]
         fn requests_and_answers_are_read_as_they_were_written(
             port: u16, number: u8, eager_limit: u32, receives: u32, pid: u32, id: u32, flow in 0_u8..3,
+            to: u8, from: u8,
         ) {
             let (name, flow_control) = (Name { pid, id }, FlowControl::of_byte(flow));
-            let request = Request { port, flow_control, number, eager_limit, receives, name };
+            let request =
+                Request { port, flow_control, number, eager_limit, receives, name, to, from };
             prop_assert_eq!(Request::decode(&request.encode()), Ok(request));
             let acceptance = Acceptance { name, receives, flow_control };
             prop_assert_eq!(Acceptance::decode(&acceptance.encode()), Ok(acceptance));

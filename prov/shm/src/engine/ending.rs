@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use prov_base::errno::Errno;
 use prov_message::lane::Pause;
 use prov_message::peers::Failure;
-use prov_message::{Core as _, EpKey, Linked, Reaching as _, Ticket};
+use prov_message::{EpKey, Linked, Sided, Ticket};
 use prov_util::endpoint::Side;
 
 use super::Core;
@@ -100,20 +100,13 @@ impl Linked for Core {
     }
 }
 
-impl Core {
-    /// Ends the operations of one side of an endpoint (`fi_close` of a context). A link that has
-    /// memory of theirs ends with them.
-    pub(super) fn end_side(&mut self, ep: EpKey, side: Side) {
-        match side {
-            Side::Receive => self.endpoints.cancel_receives(ep, Errno::ECANCELED),
-            Side::Transmit => self.give_up_waiting(ep),
-        }
-        for key in self.links_of(ep) {
-            let link = self.links.get(key);
-            if link.is_some_and(|link| link.has_memory_of(side)) {
-                self.break_link(key, Fault::Ended(Errno::ECANCELED));
-            }
-        }
-        self.follow_up();
+impl Sided for Core {
+    fn has_memory_of(&self, key: LinkKey, side: Side) -> bool {
+        let link = self.links.get(key);
+        link.is_some_and(|link| link.has_memory_of(side))
+    }
+
+    fn break_off(&mut self, key: LinkKey, error: Errno) {
+        self.break_link(key, Fault::Ended(error));
     }
 }

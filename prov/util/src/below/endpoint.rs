@@ -294,6 +294,15 @@ impl Endpoint {
         slots.orphan(owner)
     }
 
+    /// Returns the data of its operations that have not completed, or whose completion was not
+    /// read.
+    pub fn outstanding<'a, T>(
+        &self,
+        slots: &'a Slots<T>,
+    ) -> impl Iterator<Item = &'a T> + use<'a, T> {
+        slots.lent_to(self.owner)
+    }
+
     /// Connects to the peer at an address, with connection data.
     ///
     /// # Errors

@@ -377,6 +377,13 @@ impl<T> Slots<T> {
         }
     }
 
+    /// Returns the data of the operations of the endpoint `owner` that are outstanding.
+    pub(super) fn lent_to(&self, owner: u32) -> impl Iterator<Item = &T> {
+        let of_it = move |entry: &&SlotRecord<T>| entry.state == State::Lent(owner);
+        let lent = self.entries.iter().filter(of_it);
+        lent.filter_map(|entry| entry.what.as_ref())
+    }
+
     /// Handles the closing of an endpoint. Returns the data of its operations that have not
     /// completed.
     pub(super) fn orphan(&mut self, owner: u32) -> Vec<T> {

@@ -7,7 +7,7 @@ use prov_local::rota::Rounds as _;
 use prov_message::Woken as _;
 use prov_message::lane::{Pause, short_pause};
 use prov_message::peers::Failure;
-use prov_message::{Core as _, Linked, Reaching as _, Ticket};
+use prov_message::{Core as _, Linked, Sided, Ticket};
 use prov_util::endpoint::Side;
 use prov_util::eq::ConnectionEvents;
 
@@ -323,20 +323,13 @@ pub fn shut_down(lane: &Lane, ep: EpKey) {
     lane.core().shut_down(ep);
 }
 
-impl Core {
-    /// Ends the operations of one side of an endpoint (`fi_close` of a context). A connection
-    /// that has memory of theirs ends with them.
-    pub(crate) fn end_side(&mut self, ep: EpKey, side: Side) {
-        match side {
-            Side::Receive => self.endpoints.cancel_receives(ep, Errno::ECANCELED),
-            Side::Transmit => self.give_up_waiting(ep),
-        }
-        for key in self.links_of(ep) {
-            let conn = self.conns.get(key);
-            if conn.is_some_and(|conn| conn.has_memory_of(side)) {
-                self.break_connection(key, Errno::ECANCELED);
-            }
-        }
-        self.follow_up();
+impl Sided for Core {
+    fn has_memory_of(&self, key: ConnKey, side: Side) -> bool {
+        let conn = self.conns.get(key);
+        conn.is_some_and(|conn| conn.has_memory_of(side))
+    }
+
+    fn break_off(&mut self, key: ConnKey, error: Errno) {
+        self.break_connection(key, error);
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use prov_base::errno::{Errno, Result};
-use prov_message::peers::{ConnectTarget, Deferred, Failure, Request};
+use prov_message::peers::{ConnectTarget, Deferred, Failure, RdmAddress, RdmVector, Request};
 use prov_message::reaching::PeersOf;
 use prov_message::{Op, Reaching};
 
@@ -13,14 +13,14 @@ use crate::engine::link::connection::{Connection, Owner, Stage};
 use crate::engine::link::endpoint::Kind;
 use crate::engine::link::keys::Due;
 use crate::engine::link::keys::{ConnKey, EpKey, PeerKey};
-use crate::engine::link::rdm::{Rdm, RdmAddress, Vector};
+use crate::engine::link::rdm::Rdm;
 use crate::engine::link::socket;
 use crate::local::host;
 use crate::wire::handshake::{Kind as MessageKind, Message};
 use crate::wire::rdm::{self, Identity};
 
 impl Reaching for Core {
-    type Vector = Vector;
+    type Vector = RdmVector;
 
     const LOG_TARGET: &'static str = crate::LOG.ep_ctrl;
 

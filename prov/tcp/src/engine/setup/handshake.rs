@@ -5,8 +5,7 @@ use std::time::Instant;
 
 use prov_base::errno::Errno;
 use prov_base::random;
-use prov_base::sockaddr;
-use prov_message::peers::UNKNOWN_SOURCE;
+use prov_message::peers::{RdmAddress, UNKNOWN_SOURCE};
 use prov_message::strangers::Hosting as _;
 
 use crate::engine::Core;
@@ -15,7 +14,7 @@ use crate::engine::link::fault::Fault;
 use crate::engine::link::keys::Event;
 use crate::engine::link::keys::{ConnKey, EpKey, ListenerKey, PeerKey};
 use crate::engine::link::listener::{Incomer, ListenerKind};
-use crate::engine::link::rdm::{Rdm, RdmAddress};
+use crate::engine::link::rdm::Rdm;
 use crate::engine::link::socket;
 use crate::local::host;
 use crate::wire::WireError;
@@ -261,10 +260,7 @@ impl Core {
             self.remove_connection(key);
             return;
         };
-        let addr = rdm.peers.known_as(&addr, |place| {
-            let at = sockaddr::without_scope(&place.at)?;
-            Some(RdmAddress { at, ..*place })
-        });
+        let addr = rdm.peers.known_as(&addr, RdmAddress::without_scope);
         let own = rdm.addr;
         let connection_to = |rdm: &Rdm| rdm.peers.link(rdm.peers.find(&addr)?);
         let mut existing = connection_to(rdm);
