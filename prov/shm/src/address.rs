@@ -33,12 +33,12 @@ pub fn of_name(name: &str) -> Vec<u8> {
     [NOT_UNIQUE, name].concat().into_bytes()
 }
 
-/// Between the name of a scalable endpoint and the number of a context. No name that an
-/// application gives has it.
+/// Separates the name of a scalable endpoint and the index of a context. Names that an application
+/// gives do not contain this character.
 const CONTEXT: char = '\u{1}';
 
-/// The name of a context of the scalable endpoint with this name, whose first one has that name
-/// itself; `None` where there is none.
+/// Returns the name of a context of the scalable endpoint with this name; the first context has the
+/// endpoint's own name. `None` if there is no such name.
 pub fn context_name(name: &str, context: usize) -> Option<String> {
     match context {
         0 => Some(name.to_owned()),
@@ -47,8 +47,8 @@ pub fn context_name(name: &str, context: usize) -> Option<String> {
     }
 }
 
-/// The name of the scalable endpoint whose context has this name; the name itself where it is
-/// another endpoint's.
+/// Returns the name of the scalable endpoint to whose context this name belongs; for another
+/// endpoint, the name itself.
 pub fn base_name(name: &str) -> &str {
     name.split_once(CONTEXT).map_or(name, |(base, _)| base)
 }

@@ -24,7 +24,7 @@ use crate::{LOG, address};
 #[derive(Clone)]
 pub struct Local {
     params: Arc<Params>,
-    /// The table of regions that peers access by themselves, if that is enabled.
+    /// The table of regions that peers access directly, if that is enabled.
     regions: Option<Arc<RegionTable>>,
 }
 
@@ -35,7 +35,7 @@ pub struct Setup {
     msg_order: u64,
     /// Reserves the name.
     listener: Option<Listener>,
-    /// Whether peers find it: it may be a transmit context alone.
+    /// Whether peers can find the endpoint: not if it is a transmit context alone.
     is_receiver: bool,
 }
 
@@ -50,7 +50,7 @@ impl Local {
 }
 
 impl Setup {
-    /// Takes a name: `-FI_EADDRINUSE` where another endpoint has it.
+    /// Reserves a name. Returns `-FI_EADDRINUSE` if another endpoint has it.
     fn new(name: String, info: &Info, is_receiver: bool) -> Result<Self> {
         Ok(Setup {
             listener: Some(Listener::new(SERVICE, &name)?),
@@ -61,7 +61,7 @@ impl Setup {
     }
 }
 
-/// What can be opened with the first of the names of an endpoint that nobody has.
+/// Calls `open` with each of an endpoint's candidate names, until one is free.
 fn first_free<T>(info: &Info, open: impl Fn(String) -> Result<T>) -> Result<T> {
     let names = address::candidates(&info.src_addr).ok_or(Errno::EINVAL)?;
     let mut opened = names.map(open);

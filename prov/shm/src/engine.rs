@@ -1,5 +1,4 @@
-//! What moves data: the links of a lane, driven from the calls that read its
-//! queues.
+//! The data path: the links of a lane, which make progress in the calls that read its queues.
 
 mod arrival;
 mod ending;
@@ -39,7 +38,7 @@ use self::keys::{Due, LinkKey, Source};
 use self::link::{Action, Endpoints, Link, Shm};
 use crate::params::Params;
 
-/// What names are taken for.
+/// The service under which names are reserved.
 pub const SERVICE: &str = "fi_shm";
 
 /// See the [module](self) description.
@@ -48,36 +47,36 @@ pub struct Core {
     signals: Arc<Signals>,
     endpoints: Endpoints,
     links: SlotMap<LinkKey, Link>,
-    /// Links that are open.
+    /// The open links, and the order in which they are polled.
     open: Rota<LinkKey>,
-    /// Links that have something to send for which there was no room.
+    /// Links with data to send for which there was no space.
     busy: Vec<LinkKey>,
-    /// Links that wait until the application has read completions, the one whose turn
-    /// it is first. The others report nothing meanwhile.
+    /// Links that wait until the application has read completions, in the order of their turns.
+    /// They report nothing meanwhile.
     unreported: VecDeque<LinkKey>,
-    /// The domain's registered memory.
+    /// Access to the domain's registered memory.
     target: Option<RmaTarget>,
-    /// What of it peers access by themselves.
+    /// The table of regions that peers access directly.
     regions: Option<Arc<RegionTable>>,
-    /// Payloads of announced messages.
+    /// Rendezvous payloads in both directions.
     copier: Copier<Shm>,
     poller: Wakeups<Source, Due>,
-    /// Progress calls since the last one in which something came.
+    /// Number of progress calls since the last one in which a message arrived.
     idle_calls: u32,
-    /// The result of an atomic operation.
+    /// Buffer for the result of an atomic operation.
     result: Vec<u8>,
-    /// A peer's operands.
+    /// Buffer for a peer's operands.
     operands: Vec<u8>,
 }
 
-/// Announcements that are kept of all peers.
+/// Largest number of announcements of all peers together that are kept.
 const ANNOUNCEMENTS: usize = 1 << 21;
 
 impl Core {
-    /// Without endpoints. Peers may access the `regions` of `memory` by themselves.
+    /// Creates the state without endpoints. Peers may access the `regions` of `memory` directly.
     ///
     /// # Errors
-    /// What the system says to a poller.
+    /// Those of creating a poller.
     pub fn new(
         params: Arc<Params>,
         memory: &Arc<MrTable>,

@@ -19,8 +19,8 @@ use crate::{LOG, address};
 const VERSION: u32 = version(207, 0);
 
 /// Orders that are not offered to a caller that supports virtual addresses and requests only the
-/// order of messages: it is to access memory without the peer's help, which receives messages at
-/// another time. The C library gives such callers no order of remote accesses at all.
+/// order of messages: its accesses are to be carried out without the peer, which receives messages
+/// at another time. The C library offers such callers no order of remote accesses at all.
 const BEFORE_MESSAGES: u64 = FI_ORDER_RAS | FI_ORDER_WAS;
 /// The order of messages.
 const MESSAGES: u64 = FI_ORDER_SAS;

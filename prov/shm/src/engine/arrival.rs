@@ -1,4 +1,4 @@
-//! What comes through a channel.
+//! Messages that arrive through a channel.
 
 use prov_base::buffer::Iov;
 use prov_base::errno::Errno;
@@ -11,35 +11,36 @@ use super::keys::{LinkKey, from_peer};
 use super::link::{Ack, Action, Arrival, Fault, Link, Offered, Pending, Placing, wake};
 use super::records::*;
 
-/// Messages that are taken in from one link before it is the others' turn.
+/// Number of messages that are received from one link before the other links have their turn.
 pub const TURN: usize = 64;
-/// Bytes of them after which it is, too, and the time to send.
+/// Number of bytes after which the turn of a link ends as well, so that this side can send.
 const TURN_BYTES: usize = 512 << 10;
-/// Answers that wait for room in the channel, of one link.
+/// Largest number of replies of one link that wait for space in the channel.
 const ANSWERS: usize = 1 << 20;
-/// Bytes in them: more than all that this library's peers ask for at once.
+/// Largest number of bytes in these replies: more than peers with this library have requested at a
+/// time.
 const ANSWER_BYTES: usize = 128 << 20;
 
 impl Core {
-    /// Takes in what has come on a link; whether there was anything. After a turn in vain
-    /// that is the next message alone: the application waits for it, and to look at the
-    /// slot behind it, which is not filled yet, takes as long as a message takes to cross.
+    /// Receives the messages that have arrived on a link. Returns whether there were any. After an
+    /// unsuccessful turn it receives one message only: the application waits for it, and polling
+    /// the next slot, which is not filled yet, takes as long as a message takes to arrive.
     #[inline(always)]
     pub(super) fn take_in(&mut self, key: LinkKey) -> bool {
         let most = if self.idle_calls == 0 { TURN } else { 1 };
         self.take_in_plain::<false>(key, most)
     }
 
-    /// [`Core::take_in`] that has code of its own for messages that are not in their
-    /// slots.
+    /// As [`Core::take_in`]: a separate copy of the code for messages that are not contained in
+    /// their slots.
     #[inline(never)]
     fn take_in_long(&mut self, key: LinkKey) -> bool {
         self.take_in_plain::<true>(key, TURN)
     }
 
-    /// Takes in messages that have nothing special about them, and leaves what comes
-    /// behind them to others. `LONG` says whether it takes those that are not in
-    /// their slots.
+    /// The fast path: receives messages that need no special handling, and leaves the first one
+    /// that does to the slow path. `LONG` says whether it receives messages that are not contained
+    /// in their slots.
     #[inline(always)]
     fn take_in_plain<const LONG: bool>(&mut self, key: LinkKey, most: usize) -> bool {
         let Core {
@@ -56,7 +57,7 @@ impl Core {
             if most == 1 {
                 receiver.fetch_ahead();
             }
-            // What was taken is told when there is time for that.
+            // The sender is told what was received when the receiver is otherwise idle.
             if receiver.has_untold() && receiver.tell() {
                 wake(&link.wire);
             }
@@ -71,7 +72,7 @@ impl Core {
         };
         let mut turns = most;
         loop {
-            // One that is to be acknowledged has something special about it.
+            // A message to acknowledge needs special handling.
             let is_plain = next.is(MESSAGE, TAGGED) && next.word(2) == 0;
             let bytes = match next.bytes() {
                 Some(bytes) if is_plain => bytes,
@@ -100,7 +101,7 @@ impl Core {
         }
     }
 
-    /// Takes in messages of any kind.
+    /// The slow path: receives messages of any kind.
     #[inline(never)]
     pub(super) fn take_in_slowly(&mut self, key: LinkKey) -> bool {
         let (mut any, mut bytes) = (false, 0);
@@ -163,7 +164,8 @@ impl Core {
         any
     }
 
-    /// Handles a message; `false` if there is no room for it, and it stays.
+    /// Handles a message. Returns `false` if there is no space for it, in which case it stays in
+    /// the channel.
     fn handle(&mut self, key: LinkKey, record: &Record) -> Result<bool, Fault> {
         let Head { kind, words, flags } = record.head;
         let is_reported = match kind {
@@ -194,9 +196,9 @@ impl Core {
         }
     }
 
-    /// Whether what the peer does may be reported without a receive for it. If not, it
-    /// waits until the application has read completions, and those that wait already
-    /// have had their turns.
+    /// Whether an operation of the peer that consumes no receive may be reported. If not, the link
+    /// waits until the application has read completions, and the links before it have had their
+    /// turns.
     #[cold]
     fn has_room_unasked(&mut self, key: LinkKey) -> bool {
         while let Some(&first) = self.unreported.front()
@@ -220,7 +222,7 @@ impl Core {
         false
     }
 
-    /// The first of the links that wait so has had its turn, if it has brought anything.
+    /// Ends the turn of the first waiting link, if it has reported something.
     #[cold]
     fn has_had_turn(&mut self, key: LinkKey, any: bool) {
         if self.unreported.front() != Some(&key) {
@@ -243,7 +245,7 @@ impl Core {
         self.links.get_mut(key).ok_or(Fault::Ended(Errno::ENOTCONN))
     }
 
-    /// Looks for the source of a link whose peer the address vector did not know.
+    /// Looks up the source of a link whose peer was not in the address vector.
     #[inline]
     pub(super) fn find_source(&mut self, key: LinkKey) {
         let Some(link) = self
@@ -299,7 +301,7 @@ impl Core {
         let from = read_offered_list(&self.link_mut(key)?.bytes(record).into());
         let from = from.ok_or(Fault::Protocol("place of a message"))?;
         let mut head = record.head;
-        // Its end is told when it has been copied.
+        // The end of the transfer is reported when the payload is copied.
         let name = std::mem::take(&mut head.words[2]);
         let Some(arrival) = self.arrival(key, head, from.len() as usize) else {
             return Ok(true);
@@ -307,7 +309,7 @@ impl Core {
         Ok(self.endpoints.announced(&arrival, Offered { name, from }))
     }
 
-    /// Does for a link what a receive, or the lack of one, has led to.
+    /// Carries out what a receive, or the lack of one, requires of a link.
     pub(super) fn act_on(&mut self, action: Action) {
         match action {
             Action::Acknowledge(key, Ack(name)) => self.done(key, name, Ok(())),
@@ -331,13 +333,13 @@ impl Core {
                 };
                 self.answer(key, head, &[]);
             }
-            // Messages come whole, or are offered.
+            // All messages arrive whole, or are offered.
             Action::Redirect(..) | Action::Resume(..) => {}
         }
     }
 
-    /// The peer is done with an operation or an offer. Of one that is over, it may say
-    /// what it likes.
+    /// Handles the peer's report that an operation or an offer is complete. Reports about one that
+    /// is over are ignored.
     pub(super) fn is_done(&mut self, key: LinkKey, words: [u64; 3]) {
         let Some(link) = self.links.get_mut(key) else {
             return;
@@ -355,7 +357,7 @@ impl Core {
                     ..
                 },
             ) => self.endpoints.finish(ticket, outcome),
-            // It ends well with its bytes only.
+            // The operation succeeds only with its result.
             Some(Pending::Result { ticket, .. }) => {
                 let outcome = outcome.and(Err(Errno::EPROTO));
                 self.endpoints.finish(ticket, outcome);
@@ -367,7 +369,7 @@ impl Core {
         }
     }
 
-    /// What was read, or the result of an atomic operation.
+    /// Handles the data of a read, or the result of an atomic operation.
     fn result(&mut self, key: LinkKey, record: &Record) -> Result<(), Fault> {
         let name = from_peer(record.head.words[0]);
         let link = self.link_mut(key)?;

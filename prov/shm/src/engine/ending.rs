@@ -15,7 +15,7 @@ use super::link::{Fault, Link, Pending, Stage};
 use crate::LOG;
 
 impl Core {
-    /// Ends a link, and with it all operations on it.
+    /// Ends a link, and all operations on it.
     #[cold]
     pub(super) fn break_link(&mut self, key: LinkKey, fault: Fault) {
         let Some(link) = self.links.get(key) else {
@@ -36,7 +36,7 @@ impl Core {
         self.fail_link_to((ep, peer), key, error, Failure::Unreached(error));
     }
 
-    /// Removes a link without a word: it was never open.
+    /// Removes a link that was never open, without a report.
     pub(super) fn remove_link(&mut self, key: LinkKey) {
         if let Some(link) = self.links.remove(key) {
             self.poller.forget(link.wire.as_fd());
@@ -44,7 +44,7 @@ impl Core {
         }
     }
 
-    /// Sends what is due for an endpoint.
+    /// Sends the acknowledgements and replies that are due for an endpoint.
     pub(super) fn flush_last(&mut self, ep: EpKey) -> Option<Pause> {
         self.send_by_driving(ep, |core, link| {
             let link = core.links.get(link);

@@ -20,7 +20,7 @@ pub struct Rdm {
     /// The order of its operations at the target (`fi_tx_attr::msg_order`), which decides whether
     /// remote accesses are ordered after messages. All other orders are kept in any case.
     pub msg_order: u64,
-    /// The socket at which peers find it, once that is open.
+    /// The socket at which peers find the endpoint, once it is open.
     pub listener: Option<Listener>,
     /// Peers that have connected there and not requested a link, oldest first.
     pub entered: VecDeque<LinkKey>,
@@ -31,7 +31,7 @@ impl Rdm {
     /// Creates the state without peers, and without an order of accesses and messages.
     pub fn new(av: Use<Av>, name: String, params: &Params) -> Self {
         let mut peers = Peers::new(Patience {
-            // An attempt disturbs nobody.
+            // An attempt to connect is cheap, and disturbs no other process.
             longest_pause: std::time::Duration::from_millis(50),
             ..Patience::within(params.connect_timeout())
         });
@@ -46,8 +46,8 @@ impl Rdm {
     }
 }
 
-/// An address vector, of names without their prefixes. Its numbers name contexts, too
-/// (`fi_rx_addr`).
+/// An address vector of names without prefixes. Its addresses can also name contexts
+/// (`fi_rx_addr(3)`).
 pub struct Vector(Names);
 
 impl AddressVector for Vector {

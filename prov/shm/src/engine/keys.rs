@@ -1,5 +1,5 @@
-//! Names of the engine's things. A name is never used twice, so that an event
-//! for something that is gone finds nothing.
+//! Keys of the engine's objects. A key is never reused, so that an event for an object that is gone
+//! finds nothing.
 
 pub use prov_message::EpKey;
 pub use prov_message::keys::{from_peer, to_peer};
@@ -7,23 +7,22 @@ pub use prov_message::peers::PeerKey;
 use slotmap::new_key_type;
 
 new_key_type! {
-    /// What connects two endpoints, from the first word to the end.
+    /// The connection between two endpoints, from the first packet to the end.
     pub struct LinkKey;
-    /// An operation or an offer that the peer is to answer.
+    /// An operation or an offer that the peer will answer.
     pub struct PendingKey;
 }
 
-/// What a descriptor in the poller belongs to: the socket of a link, or where an
-/// endpoint is found.
+/// The owner of a descriptor in the poller: a link's socket, or an endpoint's listener.
 pub type Source = prov_message::keys::Source<LinkKey, EpKey>;
 
-/// What is looked at again when its time has come.
+/// An action at a point in time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Due {
-    /// A peer without a link.
+    /// Retries a peer without a link.
     Peer(EpKey, PeerKey),
-    /// Who has come and may not have asked for a link.
+    /// Checks a connection that may not have requested a link.
     Entered(LinkKey),
-    /// A listener that is not polled for a while.
+    /// Resumes polling a listener.
     Listener(EpKey),
 }

@@ -1,4 +1,4 @@
-//! A link: what connects two endpoints, without the engine.
+//! A link: the connection between two endpoints, independent of the engine.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -27,9 +27,10 @@ use super::keys::{EpKey, LinkKey, PeerKey, PendingKey};
 use super::records::{HAS_DATA, REMOTE_LIST, WAS_READ, WAS_WRITTEN, remote_list};
 use super::sending::{EAGER, WIDE};
 
-/// Requests that the peer has yet to answer.
+/// Largest number of requests of one link that the peer has not answered: bounds the replies that
+/// it must hold.
 pub const REQUESTS: usize = 4096;
-/// What tells the messages of this provider from those of others.
+/// The transport of this provider, by which its messages differ from those of others.
 pub enum Shm {}
 
 impl Transport for Shm {
@@ -38,20 +39,20 @@ impl Transport for Shm {
     type Name = Offered;
     type Endpoint = Box<Rdm>;
 
-    /// That of the C library's shm.
+    /// The value of the C library's shm.
     const MIN_MULTI_RECV: usize = 4096;
 }
 
-/// The sender's name for a message that it wants acknowledged; 0 for none.
+/// The sender's name for a message to be acknowledged; 0 if it need not be.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Ack(pub u64);
 
-/// A message that its sender has kept.
+/// A rendezvous message, whose payload the sender has kept.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Offered {
-    /// The sender's name for it.
+    /// The sender's name for the message.
     pub name: u64,
-    /// Where it is in the sender's memory.
+    /// Location of the payload in the sender's memory.
     pub from: OtherIov,
 }
 
@@ -64,77 +65,77 @@ pub type Then = prov_message::Then<Shm>;
 /// See the [module](self) description.
 pub struct Link {
     pub ep: EpKey,
-    /// Whose it is; none for the far end of an endpoint's link to itself, and
-    /// before it is known.
+    /// The peer; `None` for the far end of an endpoint's link to itself, and until the peer is
+    /// known.
     pub peer: Option<PeerKey>,
-    /// The peer's source, as the address vector has it.
+    /// The peer's source address, as in the address vector.
     pub src: u64,
     pub stage: Stage,
     pub wire: Wire,
-    /// There is one once the link is open, or asked for by this side.
+    /// Present once the link is open, or was requested by this side.
     pub channel: Option<Channel>,
-    /// What vouches for this process's memory towards the peer.
+    /// Proves to the peer that this process's memory is the one that it knows.
     pub seal: Seal,
-    /// The peer's memory, where this process can read it.
+    /// The peer's memory, if this process can read it.
     pub memory: Option<OtherProcess>,
-    /// What of it this process accesses by itself.
+    /// The peer's registered memory that this process accesses directly.
     pub window: Option<Window>,
-    /// The peer may do so with this one's registered memory.
+    /// Registration as the owner of memory that the peer may access directly.
     pub watching: Option<Watching>,
     pub pending: Unanswered,
-    /// Answers for which there was no room in the channel.
+    /// Replies for which there was no space in the channel.
     pub answers: VecDeque<Answer>,
-    /// Bytes in them.
+    /// Number of bytes in the replies.
     pub answer_bytes: usize,
-    /// What the peer reads, which is sent in parts.
+    /// Data that the peer reads, sent in parts.
     pub streams: VecDeque<Stream>,
-    /// Writes that go out in parts, one after the other.
+    /// Writes that are sent in parts, one after the other.
     pub writings: VecDeque<Writing>,
-    /// Operations that were posted behind such writes, or behind reads whose results come in
-    /// parts: they may not overtake them. Changed by [`Link::wait_behind`] and
-    /// [`Link::next_behind`].
+    /// Operations that were posted after such writes, or after reads whose results arrive in parts,
+    /// and must not overtake them. Modified by [`Link::wait_behind`] and [`Link::next_behind`]
+    /// only.
     behind: VecDeque<(Deferred, Ticket)>,
-    /// The peer's write that comes in parts.
+    /// The peer's write that arrives in parts.
     pub parts: Option<Parts>,
-    /// How many messages the peer had taken, and when, as there was last no room for a long
-    /// eager message and it had taken some since the time before.
+    /// Number of messages that the peer had received when there was no space for a long eager
+    /// message, and the time at which that number was first seen.
     full_since: Option<(u64, Instant)>,
-    /// Payloads that the peer has announced, as far as they are being fetched.
+    /// Rendezvous payloads that the peer has announced and that are being fetched.
     pub pulls: Transfers<Shm>,
-    /// Whether the next message of the peer has to wait for room.
+    /// Whether the peer's next message waits for space.
     pub is_stalled: bool,
-    /// Whether it is among those that wait until the application has read completions.
+    /// Whether the link waits until the application has read completions.
     pub is_unreported: bool,
-    /// Whether it is among the links that have something to send.
+    /// Whether the link is in the list of those with data to send.
     pub is_busy: bool,
-    /// What the peer has done to the channel that it never would.
+    /// The violation of the channel's protocol that the peer has committed.
     pub broken: Option<Broken>,
-    /// Whether the peer has ended: what it has sent before is taken in still.
+    /// Whether the peer has ended. The messages that it has sent before are still received.
     pub has_ended: bool,
 }
 
-/// What has been said.
+/// The state of setting up a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
-    /// This side has asked.
+    /// This side has requested the link.
     Asking,
-    /// Somebody is there who has not asked yet.
+    /// The peer has connected, and not requested a link.
     Entered,
     Open,
 }
 
-/// What the peer is to answer.
+/// An operation or offer that the peer will answer.
 pub enum Pending {
-    /// The end of an operation.
+    /// An operation whose completion the peer reports.
     Op(Ticket),
-    /// A read, or an atomic operation with a result, where that goes, and how many bytes
-    /// are there.
+    /// A read, or an atomic operation with a result: the destination, and the number of bytes that
+    /// have arrived.
     Result {
         ticket: Ticket,
         to: AppIov,
         done: usize,
     },
-    /// What was offered, and the operation that is done with it.
+    /// An offer, and the operation that is complete when the peer has fetched it.
     Offer {
         ticket: Option<Ticket>,
         bytes: Bytes,
@@ -142,7 +143,7 @@ pub enum Pending {
 }
 
 impl Pending {
-    /// Whether the peer answers it as soon as it comes.
+    /// Whether the peer answers it as soon as it receives it.
     fn is_request(&self) -> bool {
         match self {
             Pending::Op(ticket)
@@ -158,7 +159,7 @@ impl Pending {
         }
     }
 
-    /// Whether the peer does not send it with its answer.
+    /// Whether the result is too long for the peer's reply.
     fn is_long_result(&self) -> bool {
         matches!(self, Pending::Result { to, .. } if to.len() > EAGER)
     }
@@ -169,13 +170,13 @@ impl Pending {
     }
 }
 
-/// All that the peer is to answer.
+/// All operations and offers that the peer will answer.
 #[derive(Default)]
 pub struct Unanswered {
     all: SlotMap<PendingKey, Pending>,
-    /// How many of them the peer answers as soon as they come.
+    /// Number of these that the peer answers as soon as it receives them.
     requests: usize,
-    /// And how many are what it reads.
+    /// Number of these that the peer reads.
     reads: usize,
     /// Why messages may not take the fast path: [`OFFERS_ONLY`] for a peer that wants messages
     /// to be announced, [`HAS_BEHIND`] while operations wait behind long ones, and
@@ -183,7 +184,7 @@ pub struct Unanswered {
     detours: usize,
 }
 
-/// See [`Unanswered::has_detours`].
+/// Flag in [`Unanswered::detours`]: the peer wants messages to be offered.
 const OFFERS_ONLY: usize = 1;
 const HAS_BEHIND: usize = 2;
 const LONG_RESULT: usize = 4;
@@ -214,17 +215,17 @@ impl Unanswered {
         self.detours != 0
     }
 
-    /// Whether the peer wants messages to be offered.
+    /// Whether the peer wants messages to be offered, not sent eagerly.
     pub fn offers_only(&self) -> bool {
         self.detours & OFFERS_ONLY != 0
     }
 
-    /// The peer wants so, or not.
+    /// Sets whether the peer wants messages to be offered.
     pub fn offer_only(&mut self, only: bool) {
         self.detours = self.detours & !OFFERS_ONLY | if only { OFFERS_ONLY } else { 0 };
     }
 
-    /// Whether operations wait behind long ones.
+    /// Whether operations wait for long ones to complete.
     fn has_behind(&self) -> bool {
         self.detours & HAS_BEHIND != 0
     }
@@ -233,19 +234,19 @@ impl Unanswered {
         self.detours = self.detours & !HAS_BEHIND | if are_any { HAS_BEHIND } else { 0 };
     }
 
-    /// Whether long results are to come. The peer reads its memory for them when there is
-    /// room, so that nothing may follow that changes it, or leads the peer to change it.
+    /// Whether long results are outstanding. The peer reads its memory for them when there is
+    /// space, so no operation may follow that changes this memory, or makes the peer change it.
     pub fn has_long_results(&self) -> bool {
         self.detours >= LONG_RESULT
     }
 
-    /// Whether the peer reads more than it would ever have under way, with those of which
-    /// it has yet to say that they are done.
+    /// Whether the peer has more reads outstanding than it ever has, including those that it has
+    /// not acknowledged.
     pub fn has_too_many_reads(&self) -> bool {
         self.reads > 2 * REQUESTS
     }
 
-    /// Where a result goes, and how many bytes of it are there.
+    /// Returns the destination of a result, and the number of bytes that have arrived.
     pub fn result(&mut self, name: PendingKey) -> Option<(AppIov, &mut usize)> {
         match self.all.get_mut(name)? {
             Pending::Result { to, done, .. } => Some((*to, done)),
@@ -266,9 +267,9 @@ impl Deref for Unanswered {
     }
 }
 
-/// Bytes that are sent when they are asked for.
+/// Bytes that are sent on request.
 pub enum Bytes {
-    /// Of an operation in flight.
+    /// Memory of an operation in progress.
     App(AppIov),
     /// A copy.
     Own(Box<[u8]>),
@@ -277,7 +278,7 @@ pub enum Bytes {
 }
 
 impl Bytes {
-    /// How many.
+    /// Returns their number.
     pub fn len(&self) -> usize {
         match self {
             Bytes::App(memory) => memory.len(),
@@ -287,22 +288,22 @@ impl Bytes {
     }
 }
 
-/// An answer with its bytes.
+/// A reply with its bytes.
 pub struct Answer {
     pub head: Head,
     pub bytes: Vec<u8>,
 }
 
-/// What a peer reads, on its way in parts.
+/// Data that a peer reads and that is sent in parts.
 pub struct Stream {
     pub offer: PendingKey,
-    /// The peer's name for it.
+    /// The peer's name for the read.
     pub to: u64,
     pub done: usize,
     pub len: usize,
 }
 
-/// A write on its way.
+/// A write that is sent in parts.
 pub struct Writing {
     pub name: PendingKey,
     pub bytes: Bytes,
@@ -312,24 +313,24 @@ pub struct Writing {
     pub len: usize,
 }
 
-/// What has come of a peer's write in parts.
+/// The part of a peer's write that has arrived.
 pub struct Parts {
-    /// The peer's name for it.
+    /// The peer's name for the write.
     pub name: u64,
-    /// Bytes of the parts.
+    /// Total length of the parts in bytes.
     pub len: usize,
-    /// Where all of them go; `None` if that was refused.
+    /// The destination of all parts; `None` if the write was refused.
     pub to: Option<Grants>,
 }
 
-/// Why a link ends.
+/// The reason for which a link ends.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
     /// The peer has ended, or cannot be reached.
     Ended(Errno),
-    /// The peer does not want it: another one is being made.
+    /// The peer rejects the link, since another one is being set up.
     Refused,
-    /// The peer does what it never would.
+    /// The peer violates the protocol.
     Protocol(&'static str),
 }
 
@@ -339,11 +340,11 @@ impl From<Broken> for Fault {
     }
 }
 
-/// What waking a sleeper sends.
+/// The packet that wakes a sleeping peer.
 pub const WAKE: &[u8] = b"\0";
 
 impl Link {
-    /// Without a channel.
+    /// Creates a link without a channel.
     pub fn new(ep: EpKey, wire: Wire, seal: Seal, stage: Stage) -> Self {
         Link {
             ep,
@@ -378,21 +379,21 @@ impl Link {
         self.stage == Stage::Open
     }
 
-    /// Whether the next message of the peer can be taken in when it comes.
+    /// Whether the peer's next message can be received when it arrives.
     #[inline(always)]
     pub fn can_take(&self) -> bool {
         !self.is_stalled
     }
 
-    /// The bytes of the peer's message that is next.
+    /// Returns the bytes of the peer's next message.
     #[inline]
     pub fn bytes(&self, record: &Record) -> Piece<'_> {
         let channel = self.channel.as_ref();
         channel.map_or(Piece::EMPTY, |channel| channel.receiver.bytes(record))
     }
 
-    /// Sends a message whose `len` bytes `fill` puts in place; `false` if there
-    /// is no room now.
+    /// Sends a message of `len` bytes, which `fill` writes. Returns `false` if there is no space at
+    /// present.
     pub fn post(
         &mut self,
         head: Head,
@@ -414,7 +415,7 @@ impl Link {
         Ok(true)
     }
 
-    /// [`Link::post`] for a short message, where that is possible at once.
+    /// As [`Link::post`], for a short message on the fast path.
     #[inline(always)]
     pub fn post_short(&mut self, head: Head, len: usize, fill: impl FnOnce(Piece<'_>)) -> bool {
         let Link { channel, wire, .. } = self;
@@ -430,7 +431,7 @@ impl Link {
         )
     }
 
-    /// [`Link::post`] for a longer message, where that is possible at once.
+    /// As [`Link::post`], for a longer message on the fast path.
     #[inline(always)]
     pub fn post_long(&mut self, head: Head, len: usize, fill: impl Fn(usize, Piece<'_>)) -> bool {
         let Link { channel, wire, .. } = self;
@@ -446,8 +447,8 @@ impl Link {
         )
     }
 
-    /// Tells the peer of an access that this process has carried out. There is room for
-    /// that, unless the channel is broken, and the link ends.
+    /// Notifies the peer of an access that this process has carried out. There is space for the
+    /// notification, unless the channel is broken, in which case the link ends.
     pub fn tell_of(&mut self, access: &RemoteAccess) {
         let list = remote_list(&access.remote);
         let data = access.immediate();
@@ -474,34 +475,34 @@ impl Link {
         }
     }
 
-    /// Whether the peer has yet to take messages, as far as this side knows: where it does
-    /// not, there are some.
+    /// Whether the peer has messages that it has not received, as far as this side knows; if it
+    /// cannot tell, the result is `true`.
     pub fn has_untaken(&mut self) -> bool {
         !self.ask(Channel::is_clear)
     }
 
-    /// Whether another request can be sent, where there is room for it.
+    /// Whether the protocol permits another request, provided that there is space.
     pub fn may_request(&self) -> bool {
         self.may_read() && self.may_write()
     }
 
-    /// The same of a read, which changes nothing.
+    /// Whether it permits a read, which changes nothing.
     pub fn may_read(&self) -> bool {
         self.writings.is_empty() && self.pending.requests < REQUESTS
     }
 
-    /// The same of a write, which may wait behind others, but not behind reads.
+    /// Whether it permits a write, which may be queued after other writes, but not after reads.
     pub fn may_write(&self) -> bool {
         self.pending.requests < REQUESTS && !self.pending.has_long_results()
     }
 
-    /// Whether the peer has yet to answer requests, or to be sent them.
+    /// Whether requests are queued, or the peer has not answered some.
     pub fn has_requests(&self) -> bool {
         self.pending.requests != 0 || !self.writings.is_empty()
     }
 
-    /// Whether there is room for what goes next of what there is to send. Where not, this
-    /// side waits for it.
+    /// Whether there is space for the next data to send. If not, this side waits for it when it
+    /// sleeps.
     pub fn has_room_for_next(&mut self) -> bool {
         let part = |left: usize| left.min(EAGER);
         let answer = self.answers.front().map(|answer| answer.bytes.len());
@@ -513,17 +514,17 @@ impl Link {
         next.is_some_and(|len| self.has_space(len))
     }
 
-    /// Whether there is room for a message, or an offer of one.
+    /// Whether there is space for a message, or an offer of one.
     pub fn has_room(&mut self) -> bool {
         self.has_space(MODERATE)
     }
 
-    /// Whether a message of so many bytes is sent eagerly, and not announced.
+    /// Whether a message of this length is sent eagerly, and not announced (rendezvous).
     ///
-    /// # Errors
-    /// `-FI_EAGAIN` where it is as soon as there is room, while the receiver makes some. From a
-    /// receiver that has not for [`PATIENCE`] it is announced: that takes little room, so that
-    /// the sender gets far ahead of a receiver that waits for a processor.
+    /// `-FI_EAGAIN` if it will be sent eagerly once there is space, as long as the receiver frees
+    /// some. If the receiver has not done so for [`PATIENCE`], the message is announced: an
+    /// announcement takes little space, so that the sender gets far ahead of a receiver that waits
+    /// for a processor.
     #[inline]
     pub fn is_eager(&mut self, len: usize) -> Result<bool, Errno> {
         match len {
@@ -553,42 +554,42 @@ impl Link {
         }
     }
 
-    /// Whether a message has to wait for what was posted before it.
+    /// Whether a message has to wait for operations that were posted before it.
     pub fn holds_messages(&self) -> bool {
         self.pending.has_behind() || !self.writings.is_empty() || self.pending.has_long_results()
     }
 
-    /// The same of a read or a write.
+    /// Whether a read or a write has to wait for operations that were posted before it.
     pub fn holds_access(&self, access: Access) -> bool {
         self.pending.has_behind()
             || match access {
-                // It changes nothing that other reads would find.
+                // Earlier reads do not see its effect, since it has none.
                 Access::Read => !self.writings.is_empty(),
-                // Writes have an order of their own.
+                // Writes are queued in order.
                 Access::Write => self.pending.has_long_results(),
             }
     }
 
-    /// Keeps an operation until what was posted before it is over.
+    /// Keeps an operation until the operations that were posted before it are complete.
     pub fn wait_behind(&mut self, request: Deferred, ticket: Ticket) {
         self.behind.push_back((request, ticket));
         self.pending.note_behind(true);
     }
 
-    /// Whether the next operation that waits so is a message.
+    /// Whether the next operation that waits in this way is a message.
     pub fn is_message_behind(&self) -> Option<bool> {
         let (next, _) = self.behind.front()?;
         Some(next.message_len().is_some())
     }
 
-    /// Takes the next one of them.
+    /// Removes the next operation that waits in this way.
     pub fn next_behind(&mut self) -> Option<(Deferred, Ticket)> {
         let next = self.behind.pop_front();
         self.pending.note_behind(!self.behind.is_empty());
         next
     }
 
-    /// Whether there is room for what there was none for.
+    /// Whether there is space for the last message that found none.
     pub fn has_room_again(&mut self) -> bool {
         self.ask(Channel::has_room_again)
     }
@@ -597,7 +598,7 @@ impl Link {
         self.ask(|channel| channel.has_room(len))
     }
 
-    /// What the channel says, unless it is broken.
+    /// Returns an answer of the channel; `false`, noting the error, if it is broken.
     fn ask(&mut self, question: impl FnOnce(&mut Channel) -> Result<bool, Broken>) -> bool {
         let Some(channel) = &mut self.channel else {
             return false;
@@ -612,7 +613,7 @@ impl Link {
         wake(&self.wire);
     }
 
-    /// Whether the peer has been offered messages that it may fetch.
+    /// Whether the peer has offers of messages that it may fetch.
     pub fn has_offers(&self) -> bool {
         let mut pending = self.pending.values();
         pending.any(|pending| {
@@ -626,14 +627,14 @@ impl Link {
         })
     }
 
-    /// Whether there is something to be sent that waits for room only.
+    /// Whether the link has data to send that waits for space only.
     pub fn has_something_to_send(&self) -> bool {
         let is_answering = !self.answers.is_empty() || !self.streams.is_empty();
         is_answering || !self.writings.is_empty() || !self.behind.is_empty()
     }
 
-    /// Whether operations of this side of the endpoint are under way here, and their memory is
-    /// read or written to.
+    /// Whether operations of this side of the endpoint are in progress on this link, so that their
+    /// memory is read or written.
     pub fn has_memory_of(&self, side: Side) -> bool {
         match side {
             Side::Receive => !self.pulls.is_empty(),
@@ -647,10 +648,10 @@ impl Link {
     }
 }
 
-/// Wakes who sleeps at the other end.
+/// Wakes the threads of the peer that sleep.
 #[cold]
 pub fn wake(wire: &Wire) {
-    // A socket that takes no more has something to wake the peer already, and one
-    // that has ended ends the link.
+    // If the socket's buffer is full, the peer is woken by the packets in it; if the socket has
+    // ended, so does the link.
     let _ = wire.send(WAKE, None);
 }

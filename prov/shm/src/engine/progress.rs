@@ -1,11 +1,10 @@
-//! What is ready is done: what has come through the channels, what the poller
-//! says, and what has waited for room.
+//! Progress: messages that arrive through the channels, events of the poller, and data that has
+//! waited for space.
 //!
-//! A thread that sleeps does so at the poller. Peers see in their channels that
-//! there may be one, and send a packet over the socket with the first message
-//! after that; once it was taken, they are told again. So a lane in which no
-//! thread has ever slept costs its peers no system call, and one that is driven
-//! all the time hardly any.
+//! A thread sleeps in the poller. Peers see in their channels that a thread may sleep, and send a
+//! packet over the socket with the next message; once that packet is received, the channels
+//! announce sleep again. So a lane in which no thread has ever slept costs its peers no system
+//! calls, and one that makes progress all the time hardly any.
 
 use std::time::Instant;
 
@@ -40,8 +39,8 @@ impl Core {
         self.signals.in_vain(self.idle_calls)
     }
 
-    /// Asks the poller, does what it says, and sees to it that who may sleep can
-    /// be woken. Whether it had something to say.
+    /// Calls the poller, handles its events, and makes sure that threads that may sleep can be
+    /// woken. Returns whether there were events.
     #[inline(never)]
     fn ask_poller(&mut self) -> bool {
         self.open.polled(1);
@@ -65,8 +64,8 @@ impl Core {
         polled.had_events
     }
 
-    /// Does what is ready before a thread goes to sleep; `false` if there was
-    /// something, as there may be more.
+    /// Makes progress before a thread goes to sleep. Returns `false` if there was any, since there
+    /// may be more.
     pub(super) fn may_sleep(&mut self, sleeper: Sleeper) -> bool {
         let mut any = self.take_in_some() | self.take_in_quiet(self.open.len());
         if !self.busy.is_empty() {

@@ -1,5 +1,5 @@
-//! Payloads of announced messages ([`prov_local::copies`]): this side fetches those of its
-//! peers, and delivers parts of its own.
+//! Rendezvous payloads ([`prov_local::copies`]): this side fetches those of its peers, and sends
+//! parts of its own.
 
 use std::time::Instant;
 
@@ -14,11 +14,12 @@ use super::keys::{LinkKey, from_peer};
 use super::link::{Fault, Link, Pending, Placing, Shm, Then};
 use super::replaying::copy_part;
 
-/// Turns for what a peer has left in its channel: that holds fewer messages.
+/// Largest number of turns in which the messages left in a peer's channel are received: the channel
+/// has fewer messages.
 const LAST_TURNS: usize = 4096 / TURN;
 
 impl Core {
-    /// Fetches a payload that a peer has announced as `name`, in turn.
+    /// Queues the payload that a peer has announced as `name`, to be fetched.
     pub(super) fn pull(&mut self, key: LinkKey, placing: Placing, from: &OtherIov, name: u64) {
         let Some(link) = self.links.get_mut(key) else {
             return self.placed(key, placing, name, Err(Errno::ENOTCONN));
@@ -39,13 +40,13 @@ impl Core {
         }
     }
 
-    /// A message was announced to a peer, which may ask for parts of it.
+    /// Notes that a message was announced to a peer, which may ask for parts of it.
     pub(super) fn has_offered(&mut self, key: LinkKey) {
         let channel = self.links.get(key).and_then(|link| link.channel.as_ref());
         self.copier.offers(key, || Some(channel?.outflow()));
     }
 
-    /// Bytes are in their place, or not: what the peer has announced as `name`.
+    /// Handles the end of the transfer of a payload that the peer has announced as `name`.
     pub(super) fn placed(&mut self, key: LinkKey, placing: Placing, name: u64, outcome: Result) {
         if placing.has_data() {
             self.find_source(key);
@@ -61,7 +62,7 @@ impl Core {
         self.done(key, name, told);
     }
 
-    /// Handles the last messages of a peer that has ended, and ends the link when there are no
+    /// Receives the last messages of a peer that has ended, and ends the link when there are no
     /// more.
     pub(super) fn drain(&mut self, key: LinkKey) {
         for _ in 0..LAST_TURNS {
@@ -78,7 +79,7 @@ impl Core {
         };
         let receiver = link.channel.as_ref().map(|channel| &channel.receiver);
         let waits = receiver.is_some_and(|receiver| receiver.has_next());
-        // Parts that nobody delivers any more are not waited for.
+        // Parts that the peer will not send are not waited for.
         let copies = !link.pulls.is_empty() && link.memory.is_some() && !link.pulls.needs_parts();
         if !waits && !copies {
             self.break_link(key, Fault::Ended(Errno::ESHUTDOWN));

@@ -1,5 +1,4 @@
-//! Remote memory (fi_rma(3)) and atomic operations (fi_atomic(3)), on both
-//! sides.
+//! Remote memory access (fi_rma(3)) and atomic operations (fi_atomic(3)), on both sides.
 
 use std::os::fd::AsFd as _;
 
@@ -60,7 +59,7 @@ impl Core {
         }
     }
 
-    /// Whether another request can be posted on a link.
+    /// Returns a link on which another request can be posted.
     fn may_request(&mut self, key: LinkKey) -> Result<&mut Link> {
         let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
         match link.may_request() {
@@ -69,10 +68,10 @@ impl Core {
         }
     }
 
-    /// Begins a read or a write: copies, where that is possible, or asks the peer.
+    /// Begins a read or a write: copies, if that is possible, or sends a request to the peer.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where there is no room.
+    /// `-FI_EAGAIN` if there is no space.
     pub(super) fn start_access(
         &mut self,
         key: LinkKey,
@@ -88,13 +87,13 @@ impl Core {
         }
     }
 
-    /// Copies what is written or read, without the peer; `None` where it has to be asked.
-    /// It is asked, too, while it has yet to answer earlier requests: that keeps the order
-    /// of the two ways. So it is while it has yet to take messages behind which an access
-    /// comes for this application (`FI_ORDER_WAS`, `FI_ORDER_RAS`).
+    /// Copies the data of a read or a write, without the peer. Returns `None` if the peer has to
+    /// carry out the access. That is also so while the peer has not answered earlier requests,
+    /// which keeps the order of both methods; and, for an application that has requested that order
+    /// (`FI_ORDER_WAS`, `FI_ORDER_RAS`), while the peer has not received earlier messages.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where there is no room for the message that the peer is to have of it.
+    /// `-FI_EAGAIN` if there is no space for the notification of the peer.
     fn copy(
         &mut self,
         key: LinkKey,
@@ -154,10 +153,10 @@ impl Core {
         Ok(Some((Op::of_access(link.ep, access), outcome)))
     }
 
-    /// Has the peer carry out a read or a write.
+    /// Sends a request for a read or a write to the peer.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where there is no room.
+    /// `-FI_EAGAIN` if there is no space.
     fn ask_to_access(&mut self, key: LinkKey, access: &RemoteAccess, bytes: Payload<'_>) -> Result {
         let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
         let is_read = access.access == Access::Read;
@@ -215,9 +214,9 @@ impl Core {
             });
             self.is_busy(key);
             if !waits {
-                // The link knows if the channel is broken, and ends in its turn.
+                // The link records that the channel is broken, and ends in its turn.
                 let _ = self.send_parts(key);
-                // Whoever sleeps does not know that there is something to send.
+                // A sleeping thread does not know that there is data to send.
                 self.wake_for_copies();
             }
             return Ok(());
@@ -225,10 +224,10 @@ impl Core {
         self.posted(key, name, sent == Ok(true))
     }
 
-    /// Keeps an operation until what was posted before it on a link is over.
+    /// Keeps an operation until the operations that were posted before it on a link are complete.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where the endpoint has too many operations under way.
+    /// `-FI_EAGAIN` if the endpoint has too many operations in progress.
     pub(super) fn wait_behind(
         &mut self,
         key: LinkKey,
@@ -242,7 +241,7 @@ impl Core {
         Ok(())
     }
 
-    /// Takes a request back that has not left.
+    /// Withdraws a request that was not sent.
     fn posted(&mut self, key: LinkKey, name: super::keys::PendingKey, sent: bool) -> Result {
         if sent {
             return Ok(());
@@ -268,7 +267,7 @@ impl Core {
     /// Begins an atomic operation.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where there is no room.
+    /// `-FI_EAGAIN` if there is no space.
     pub(super) fn start_atomic(
         &mut self,
         key: LinkKey,
@@ -311,14 +310,14 @@ impl Core {
         self.posted(key, name, sent == Ok(true))
     }
 
-    /// The memory of this process as a link's peer finds it.
+    /// Returns the registered memory of this process, the rights of a link's peer, and the link.
     fn visited(&mut self, key: LinkKey) -> Option<(&mut RmaTarget, Visitor<'_>, &Link)> {
         let link = self.links.get(key)?;
         let (_, visitor) = self.endpoints.get_mut(link.ep)?.visited(link.src);
         Some((self.target.as_mut()?, visitor, link))
     }
 
-    /// A peer writes.
+    /// Handles a peer's write.
     pub(super) fn written(
         &mut self,
         key: LinkKey,
@@ -332,7 +331,7 @@ impl Core {
         let (list, len) = list.ok_or(Fault::Protocol("list of a write"))?;
         let is_last = flags & MORE == 0;
         let name = words[1];
-        // The last part of one that was refused may never come.
+        // The last part of a write that was refused may never arrive.
         let before = link.parts.take().filter(|parts| parts.name == name);
         let (done, to) = match before {
             Some(Parts { to: None, .. }) => {
@@ -380,7 +379,7 @@ impl Core {
         Ok(())
     }
 
-    /// A peer has written to memory of this process, or read it, by itself.
+    /// Handles the notification of an access that the peer has carried out.
     pub(super) fn was_accessed(
         &mut self,
         key: LinkKey,
@@ -405,7 +404,7 @@ impl Core {
         Ok(())
     }
 
-    /// A peer reads.
+    /// Handles a peer's read.
     pub(super) fn read(&mut self, key: LinkKey, record: &Record) -> std::result::Result<(), Fault> {
         let [len, name, count] = record.head.words;
         let Some(link) = self.links.get_mut(key) else {
@@ -416,7 +415,7 @@ impl Core {
         if list.len() != len {
             return Err(Fault::Protocol("bytes of a read"));
         }
-        // Short ones may overtake others.
+        // Short reads may overtake long ones.
         let is_at_once = len <= EAGER as u64;
         if link.pending.has_too_many_reads() {
             return Err(Fault::Protocol("more reads than may be under way"));
@@ -470,7 +469,7 @@ impl Core {
         Ok(())
     }
 
-    /// A peer has copied what it reads.
+    /// Notes that a peer has received the data of its read.
     pub(super) fn was_read(&mut self, key: LinkKey, bytes: &Bytes) {
         if let Bytes::Registered(grants) = bytes
             && let Some((target, visitor, _)) = self.visited(key)
@@ -479,7 +478,7 @@ impl Core {
         }
     }
 
-    /// A peer's atomic operation.
+    /// Handles a peer's atomic operation.
     pub(super) fn atomic_requested(
         &mut self,
         key: LinkKey,

@@ -1,5 +1,5 @@
-//! Operations that have waited for a link, and what is sent in parts: both go
-//! on as there is room.
+//! Operations that have waited for a link, and data that is sent in parts: both continue when there
+//! is space.
 
 use prov_base::buffer::Iov;
 use prov_base::errno::Errno;
@@ -14,11 +14,11 @@ use super::link::{Bytes, Fault, Pending, Stream, Writing};
 use super::records::{self, HAS_DATA, MORE, RESULT, WRITE, remote_list};
 use super::sending::EAGER;
 
-/// Bytes that are sent in parts in one turn: meanwhile, the peer may send others.
+/// Number of bytes that are sent in parts in one turn, after which other links can send.
 const TURN_BYTES: usize = 256 << 10;
 
 impl Core {
-    /// A link has something to send as soon as there is room.
+    /// Notes that a link has data to send when there is space.
     pub(super) fn is_busy(&mut self, key: LinkKey) {
         if let Some(link) = self.links.get_mut(key)
             && !link.is_busy
@@ -28,21 +28,21 @@ impl Core {
         }
     }
 
-    /// Posts what has waited for a link, or for what was posted before it, as far as there is
-    /// room.
+    /// Posts the operations that have waited for a link or for earlier operations, as long as there
+    /// is space.
     pub(super) fn replay(&mut self, key: LinkKey) {
         while let Some((request, ticket)) = self.next_to_replay(key) {
             let Some(ep) = self.links.get(key).map(|link| link.ep) else {
                 return;
             };
-            // Posting counts it again if it is not done at once.
+            // Posting counts the operation again, unless it completes immediately.
             self.endpoints.settle(ticket);
             let replay = request.replay();
             let (op, posted) = match &replay.request {
                 Request::Transmit(message) => {
                     let payload = replay.payload();
                     let link = self.links.get_mut(key);
-                    // Nobody could be told to try again.
+                    // The caller of the operation has returned, so it cannot get -FI_EAGAIN.
                     let is_eager =
                         link.is_some_and(|link| link.is_eager(payload.len()) == Ok(true));
                     let sent = self.send(key, message, payload, is_eager);
@@ -63,7 +63,7 @@ impl Core {
         }
     }
 
-    /// The next operation that has waited on a link, if it may be posted now.
+    /// Returns the next operation that has waited on a link, if it may be posted.
     fn next_to_replay(&mut self, key: LinkKey) -> Option<(Deferred, Ticket)> {
         let link = self.links.get(key).filter(|link| link.is_open())?;
         let (ep, peer) = (link.ep, link.peer);
@@ -90,7 +90,7 @@ impl Core {
         }
     }
 
-    /// Sends what links have to send, as far as there is room; whether there was some.
+    /// Sends the data of links, as long as there is space. Returns whether there was progress.
     #[inline(never)]
     pub(super) fn send_more(&mut self) -> bool {
         let mut any = false;
@@ -110,7 +110,8 @@ impl Core {
             if let Some(link) = self.links.get_mut(key)
                 && link.has_something_to_send()
             {
-                // What was sent meanwhile does not count: who sleeps waits for room for this.
+                // Progress alone does not count: a thread may sleep while the next data waits for
+                // space.
                 any |= link.has_room_for_next();
                 self.is_busy(key);
             }
@@ -138,7 +139,8 @@ impl Core {
         Ok(any | self.send_parts(key)?)
     }
 
-    /// Sends parts of writes, and of what the peer reads, as far as there is room; whether there was some.
+    /// Sends parts of writes, and of data that the peer reads, as long as there is space. Returns
+    /// whether there was progress.
     pub(super) fn send_parts(&mut self, key: LinkKey) -> Result<bool, Fault> {
         let (mut any, mut bytes) = (false, 0);
         while bytes < TURN_BYTES {
@@ -155,12 +157,12 @@ impl Core {
         Ok(any)
     }
 
-    /// Sends the next part of a write; how many bytes, if there was one, and room for it.
+    /// Sends the next part of a write. Returns its length, if there was a part and space for it.
     fn send_part_of_write(&mut self, key: LinkKey) -> Result<Option<usize>, Fault> {
         let Some(link) = self.links.get_mut(key) else {
             return Ok(None);
         };
-        // Of one of which the peer has refused a part, the rest is of no use.
+        // The rest of a write of which the peer has refused a part is dropped.
         while let Some(next) = link.writings.front()
             && !link.pending.contains_key(next.name)
         {
@@ -174,7 +176,7 @@ impl Core {
         } = writing;
         let part = (len - done).min(EAGER);
         let is_last = done + part == len;
-        // The first part says where all of them go.
+        // The first part has the list of the whole write.
         let remote = match done {
             0 => writing.remote,
             _ => RemoteIov::default(),
@@ -208,8 +210,8 @@ impl Core {
         Ok(sent)
     }
 
-    /// Sends the next part of what the peer reads; how many bytes, if there
-    /// was one, and room for it.
+    /// Sends the next part of data that the peer reads. Returns its length, if there was a part and
+    /// space for it.
     fn send_part_of_stream(&mut self, key: LinkKey) -> Result<Option<usize>, Fault> {
         let Some(link) = self.links.get_mut(key) else {
             return Ok(None);
@@ -255,7 +257,7 @@ impl Core {
         Ok(Some(part))
     }
 
-    /// Answers the peer, at once or as soon as there is room.
+    /// Sends a reply, immediately or as soon as there is space.
     #[inline]
     pub(super) fn answer(&mut self, key: LinkKey, head: Head, bytes: &[u8]) {
         let Some(link) = self.links.get_mut(key) else {
@@ -275,7 +277,7 @@ impl Core {
         }
     }
 
-    /// Tells the peer that what it calls `name` is done.
+    /// Reports to the peer that the operation or offer that it calls `name` is complete.
     #[inline]
     pub(super) fn done(&mut self, key: LinkKey, name: u64, outcome: Result<(), Errno>) {
         let status = outcome.err().map_or(0, |error| error.number() as u64);
@@ -288,7 +290,7 @@ impl Core {
     }
 }
 
-/// Copies bytes from an offset on, as many as `to` has.
+/// Copies bytes from an offset on, filling `to`.
 pub fn copy_part(
     bytes: &Bytes,
     target: &mut Option<prov_message::RmaTarget>,

@@ -1,5 +1,4 @@
-//! Messages go out: short ones at once, long ones when the receiver asks for
-//! them.
+//! Sending messages: short ones eagerly, long ones by rendezvous.
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_PEER_TRANSFER, FI_REMOTE_CQ_DATA};
 use prov_base::buffer::Iov;
@@ -24,12 +23,12 @@ pub const EAGER: usize = 16 << 10;
 /// channel take no longer than what a rendezvous costs.
 pub const WIDE: usize = 64 << 10;
 
-/// Flags of messages that do not take the short way.
+/// Flags of messages that do not take the fast path.
 const SPECIAL: u64 =
     FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE | FI_PEER_TRANSFER;
-// What takes it need not be checked for its length.
+// The fast path does not check the length of messages that fit into a slot.
 const _: () = assert!(INLINE <= SIZES.inject);
-// A write has its list behind its bytes.
+// A write has its remote list after its data.
 const _: () = assert!(REMOTE_LIST + EAGER <= MODERATE && WIDE <= LONGEST);
 
 impl Core {
@@ -41,7 +40,7 @@ impl Core {
         }
     }
 
-    /// The fast path for an eager message with nothing special about it, on an open link.
+    /// The fast path: sends an eager message without special flags on an open link.
     #[inline(always)]
     fn post_at_once(&mut self, ep: EpKey, message: &Transmit) -> Option<()> {
         let len = message.buffers.len();
@@ -54,7 +53,7 @@ impl Core {
         self.post_whole::<false>(ep, message)
     }
 
-    /// [`Core::post_at_once`] for what does not fit into a slot.
+    /// As [`Core::post_at_once`], for a message that does not fit into a slot.
     #[inline(never)]
     fn post_long(&mut self, ep: EpKey, message: &Transmit) -> Option<()> {
         if message.buffers.len() > EAGER || SIZES.check_message(message).is_err() {
@@ -119,10 +118,11 @@ impl Core {
         }
     }
 
-    /// Sends a message on a link, if it `is_eager` and the peer takes such, or announces it.
+    /// Sends a message on a link: eagerly if `is_eager` and the peer takes such messages, otherwise
+    /// by an announcement.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where there is no room.
+    /// `-FI_EAGAIN` if there is no space.
     #[inline(never)]
     pub(super) fn send(
         &mut self,
@@ -185,7 +185,7 @@ impl Core {
     }
 }
 
-/// The head of a message with this immediate data, or none.
+/// Returns the head of a message, with this immediate data or none.
 #[inline(always)]
 fn head_of(message: &Transmit, data: Option<u64>) -> Head {
     let (tagged, tag) = match message.tag {
@@ -207,8 +207,8 @@ pub fn copy(bytes: &Payload<'_>, to: &Iov<'_>) {
     };
 }
 
-/// Bytes that the peer is to ask for or to copy, and where they are; a copy of
-/// them where the application has them back.
+/// Prepares bytes for the peer to request or copy: returns them and their location. They are copied
+/// if the application may reuse its buffer.
 pub fn offer(bytes: &Payload<'_>, is_kept: bool) -> (Bytes, OtherIov) {
     let mut from = OtherIov::default();
     let bytes = match bytes {

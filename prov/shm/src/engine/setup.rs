@@ -1,8 +1,9 @@
-//! Links: made on first use, one per peer. What is to be done about them,
-//! [`Peers`](prov_message::peers::Peers) says, and [`Reaching`] does.
+//! Setting up links: on first use, one for each peer. [`Peers`](prov_message::peers::Peers) decides
+//! what has to be done about a peer, and [`Reaching`] does it.
 //!
-//! Who asks makes the channel and sends it along with its name. Where two ask
-//! each other at the same time, the link is made by whose name is the smaller.
+//! The side that requests a link creates the channel, and sends it along with its name. If both
+//! sides request one at the same time, the request of the endpoint with the smaller name is
+//! granted.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -26,29 +27,29 @@ use super::link::{Fault, Link, Stage};
 use super::{Core, SERVICE};
 use crate::LOG;
 
-/// What a first packet says that this understands, and which version.
+/// First word of a first packet: identification and version of the protocol.
 pub const HELLO: u64 = u64::from_le_bytes(*b"fi_shm\x05\x00");
-/// The sender's process takes part in [`barrier`].
+/// Flag: the sender's process participates in [`barrier`].
 const HAS_BARRIER: u64 = 1;
-/// The sender wants the link.
+/// Flag: the sender wants the link.
 const WANTS: u64 = 4;
 
-/// Words before the name.
+/// Number of words before the name.
 const WORDS: usize = 4;
-/// Bytes of a packet at most.
+/// Largest size of a packet in bytes.
 const PACKET: usize = WORDS * 8 + LONGEST_NAME;
 
-/// Peers that are let in before the other links have their turn.
+/// Number of connections that are accepted before the links have their turn.
 const ADMISSIONS: u32 = 16;
-/// How long who has come may take to ask for a link.
+/// Time within which a peer has to request a link after it has connected.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
-/// Peers at one endpoint that have come and not asked for a link; the oldest has to go
-/// for one more.
+/// Largest number of peers of one endpoint that have connected and not requested a link; beyond
+/// that the oldest connection is closed.
 const ENTERED_LIMIT: usize = 128;
-/// Packets of a link that are taken before that.
+/// Number of packets that are received from one link before the others have their turn.
 const HEARINGS: u32 = 16;
 
-/// What both sides say of themselves.
+/// The contents of the first packet of either side.
 struct Introduction<'a> {
     flags: u64,
     seal: Token,
@@ -88,7 +89,7 @@ impl<'a> Introduction<'a> {
     }
 }
 
-/// Asks the endpoint with this name for a link.
+/// Creates a link, and requests it from the endpoint with this name.
 fn new_link(ep: EpKey, own: &str, name: &str, regions: Option<&Arc<RegionTable>>) -> Result<Link> {
     let wire = Wire::reach(SERVICE, name)?;
     let (channel, fd) = Channel::create().inspect_err(|error| {
@@ -108,8 +109,8 @@ fn new_link(ep: EpKey, own: &str, name: &str, regions: Option<&Arc<RegionTable>>
     Ok(link)
 }
 
-/// Lets the peer access registered memory by itself, if that is possible: what it needs for
-/// that.
+/// Permits the peer to access registered memory directly, if that is possible. Returns the
+/// descriptor that the peer needs for that.
 fn lend<'a>(link: &mut Link, regions: Option<&'a Arc<RegionTable>>) -> Option<BorrowedFd<'a>> {
     let (channel, regions) = (link.channel.as_ref()?, regions?);
     match regions.watch(channel.flights_of_peer(), link.wire.pid) {
@@ -127,8 +128,8 @@ fn lend<'a>(link: &mut Link, regions: Option<&'a Arc<RegionTable>>) -> Option<Bo
     }
 }
 
-/// What of the peer's memory this process may access by itself: the peer has sent what is
-/// needed for that, if it can.
+/// Sets up direct access to the peer's registered memory, if the peer has sent the descriptor that
+/// this needs.
 fn look(link: &mut Link, regions: Option<OwnedFd>) {
     let (Some(channel), Some(memory), Some(fd)) = (&link.channel, &link.memory, regions) else {
         return;
@@ -167,8 +168,8 @@ impl Reaching for Core {
     }
 
     fn not_asked(&mut self, ep: EpKey, peer: PeerKey, error: Errno) -> Failure {
-        // One that was there comes back soon, if at all; another one may have yet to
-        // start.
+        // A peer that was connected before returns soon or never; another one may not have started
+        // yet.
         match self.rdm(ep).is_some_and(|rdm| rdm.peers.is_lost(peer)) {
             true => Failure::of(error),
             false => Failure::Unreached(error),
@@ -191,10 +192,10 @@ impl Core {
         Some(&mut *self.endpoints.get_mut(ep)?.own)
     }
 
-    /// Lets peers find an endpoint from now on.
+    /// Opens an endpoint's listener, so that peers can find the endpoint.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Those of listen(2) and of the poller.
     pub fn open_listener(&mut self, ep: EpKey, listener: Listener) -> Result {
         listener.listen()?;
         self.poller
@@ -211,7 +212,7 @@ impl Core {
     )]
     fn add_link(&mut self, link: Link) -> Result<LinkKey> {
         let key = self.links.insert(link);
-        // The next turn looks whether there is an answer.
+        // The next turn polls for an answer.
         self.open.poll_soon();
         match self
             .poller
@@ -225,8 +226,8 @@ impl Core {
         }
     }
 
-    /// Somebody connects to an endpoint's listener. The poller says so again where there are
-    /// more.
+    /// Accepts the connections of an endpoint's listener. If there are more, the poller reports
+    /// them again.
     pub(super) fn admit(&mut self, ep: EpKey) {
         for _ in 0..ADMISSIONS {
             let Some(listener) = self.rdm(ep).and_then(|rdm| rdm.listener.as_ref()) else {
@@ -236,7 +237,7 @@ impl Core {
                 Ok(None) => return,
                 Ok(Some(wire)) => Seal::new()
                     .and_then(|seal| self.add_link(Link::new(ep, wire, seal, Stage::Entered))),
-                // They went away, or are another user's: the next one.
+                // The peer has gone, or is another user's: the next one is accepted.
                 Err(Errno::ECONNABORTED | Errno::EPERM) => continue,
                 Err(error) => Err(error),
             };
@@ -255,7 +256,7 @@ impl Core {
         self.open.poll_soon();
     }
 
-    /// Somebody has come who has to ask for a link soon.
+    /// Notes a connection whose peer has to request a link within [`REQUEST_TIME`].
     fn entered(&mut self, ep: EpKey, key: LinkKey) {
         let deadline = Instant::now() + REQUEST_TIME;
         self.poller.call_at(deadline, Due::Entered(key));
@@ -274,14 +275,14 @@ impl Core {
         }
     }
 
-    /// Who has come has asked for a link, or has gone.
+    /// Handles that a peer which has connected requests a link, or has gone.
     pub(super) fn no_longer_entered(&mut self, ep: EpKey, key: LinkKey) {
         if let Some(rdm) = self.rdm(ep) {
             rdm.entered.retain(|other| *other != key);
         }
     }
 
-    /// Who came has had the time to ask for a link.
+    /// Ends a connection whose peer has not requested a link in time.
     pub(super) fn check_entered(&mut self, key: LinkKey) {
         let link = self.links.get(key);
         if link.is_some_and(|link| link.stage == Stage::Entered) {
@@ -289,7 +290,7 @@ impl Core {
         }
     }
 
-    /// Stops polling a listener for a while. Peers wait in the kernel meanwhile.
+    /// Pauses polling a listener. Connections wait in the kernel meanwhile.
     pub(super) fn rest(&mut self, ep: EpKey) {
         let Some(rdm) = self.endpoints.get(ep).map(|ep| &ep.own) else {
             return;
@@ -299,7 +300,7 @@ impl Core {
         }
     }
 
-    /// Polls an endpoint's listener again.
+    /// Resumes polling an endpoint's listener.
     pub(super) fn resume_listener(&mut self, ep: EpKey) {
         let Some(rdm) = self.endpoints.get(ep).map(|ep| &ep.own) else {
             return;
@@ -310,8 +311,7 @@ impl Core {
         }
     }
 
-    /// Takes what has come over the socket of a link. A peer that calls more often
-    /// than it ever would gets another turn.
+    /// Receives the packets of a link's socket, at most [`HEARINGS`] in a turn.
     #[allow(
         clippy::indexing_slicing,
         reason = "the link was just added; the system returns no more than there was room for"
@@ -331,7 +331,7 @@ impl Core {
                 Err(Errno::EAGAIN) => return,
                 Err(Errno::EINTR) => continue,
                 Err(_) if link.is_open() => {
-                    // It went without having heard every call to wake.
+                    // The peer ended without having received all packets that wake it.
                     link.has_ended = true;
                     return self.drain(key);
                 }
@@ -356,7 +356,7 @@ impl Core {
             return Ok(());
         };
         if link.is_open() {
-            // To wake this side was all.
+            // The packet was sent to wake this side.
             self.open.woken();
             return Ok(());
         }
@@ -377,7 +377,7 @@ impl Core {
         }
     }
 
-    /// The memory of the other end's process, if it can be read.
+    /// Returns the memory of the process at the other end, if it can be read.
     fn find_memory(&self, link: &Link, seal: Token) -> Option<OtherProcess> {
         if self.params.disable_cma {
             return None;
@@ -392,7 +392,7 @@ impl Core {
         found.ok().map(|(memory, _)| memory)
     }
 
-    /// A peer asks for a link.
+    /// Handles a peer's request for a link.
     fn asked(
         &mut self,
         key: LinkKey,
@@ -426,8 +426,8 @@ impl Core {
         link.memory = memory;
         link.channel = Some(channel);
         look(link, regions);
-        // Should the answer not leave, the peer's attempt has failed, and with
-        // it ours that has made way.
+        // If the answer cannot be sent, the peer's attempt has failed, and this side's has given
+        // way to it.
         link.peer = (!is_itself && !is_refused).then_some(peer);
         let mut answer = Introduction {
             flags: own_flags(),
@@ -455,18 +455,18 @@ impl Core {
         Ok(())
     }
 
-    /// Gives up what there is to a peer for a link that it asks for; `true` if
-    /// that has to give way instead.
+    /// Gives up this side's attempt, or link, to a peer for a link that the peer requests. Returns
+    /// `true` if the peer's request has to give way.
     fn make_way(&mut self, ep: EpKey, peer: PeerKey, key: LinkKey, is_first: bool) -> bool {
         let known = self.rdm(ep).and_then(|rdm| rdm.peers.link(peer));
         if let Some(known) = known
             && let Some(is_open) = self.links.get(known).map(Link::is_open)
         {
             if is_open && self.has_left(key) {
-                // It has made way for that one.
+                // The peer has withdrawn its request in favour of that link.
                 return true;
             } else if is_open {
-                // It would not ask if that was not over.
+                // The peer requests a link only when the previous one is over.
                 if let Some(link) = self.links.get_mut(known) {
                     link.has_ended = true;
                 }
@@ -485,13 +485,13 @@ impl Core {
         false
     }
 
-    /// Whether somebody who has asked for a link has gone since.
+    /// Whether a peer that requested a link has gone since.
     fn has_left(&self, key: LinkKey) -> bool {
         let link = self.links.get(key);
         link.is_none_or(|link| !matches!(link.wire.receive(&mut [0]), Err(Errno::EAGAIN)))
     }
 
-    /// A peer has answered.
+    /// Handles a peer's answer.
     fn answered(
         &mut self,
         key: LinkKey,
@@ -517,7 +517,7 @@ impl Core {
         Ok(())
     }
 
-    /// A link is open: what has waited leaves.
+    /// Handles that a link is open: operations that have waited for it are posted.
     fn opened(&mut self, key: LinkKey) {
         let Some(link) = self.links.get_mut(key) else {
             return;

@@ -1,4 +1,4 @@
-//! Endpoints in lanes of their own, without the C interface.
+//! Endpoints in lanes of their own, tested without the C interface.
 
 mod contexts;
 mod faults;
@@ -43,10 +43,10 @@ use crate::domain::Local;
 
 prov_base::stand_in!();
 
-/// How long something may take on a busy machine.
+/// Time that an operation may take on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Upper bits of a number that name a context.
+/// Number of upper bits of an address that select a context.
 const RX_CTX_BITS: u32 = 4;
 
 struct Side {
@@ -62,7 +62,7 @@ fn open<T: Class>(object: T) -> Use<T> {
     Use::of(&Handle::new(object, null_mut(), Vec::new()))
 }
 
-/// A name that no other test has.
+/// Returns a name that no other test has.
 fn fresh_name() -> String {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -128,13 +128,13 @@ impl Side {
         number.unwrap()
     }
 
-    /// Has the owners of memory carry out reads and writes from now on.
+    /// Makes the owners of memory carry out this side's reads and writes.
     fn asks(&mut self) {
         let links = self.core.links.values_mut();
         links.for_each(|link| link.window = None);
     }
 
-    /// What the application's reads do.
+    /// Makes progress, as the application's reads of queues do.
     fn drive(&mut self) {
         self.core.progress();
         while let Some(mut errand) = self.core.next_errand() {
@@ -163,14 +163,14 @@ impl Side {
     }
 
     fn register_memory(&self, key: u64, bytes: &AppIov) -> Arc<Region> {
-        // SAFETY: the tests keep the bytes as long as the table.
+        // SAFETY: the tests keep the bytes as long as the table that refers to them.
         let memory = unsafe { Memory::new(bytes.pieces()) }.unwrap();
         let request = mr::Request::new(memory, FI_REMOTE_READ | FI_REMOTE_WRITE, key);
         self.table.register(request).unwrap()
     }
 }
 
-/// Drives sides until a condition holds.
+/// Makes progress on all sides until a condition holds.
 fn until(sides: &mut [&mut Side], mut holds: impl FnMut(&mut [&mut Side]) -> bool) {
     let deadline = std::time::Instant::now() + LONG;
     while !holds(sides) {
@@ -180,7 +180,7 @@ fn until(sides: &mut [&mut Side], mut holds: impl FnMut(&mut [&mut Side]) -> boo
     }
 }
 
-/// The next `count` completions of a side.
+/// Returns the next `count` completions of a side.
 fn completed(sides: &mut [&mut Side], of: usize, count: usize) -> Vec<usize> {
     let mut all = Vec::new();
     until(sides, |sides| {
@@ -192,7 +192,8 @@ fn completed(sides: &mut [&mut Side], of: usize, count: usize) -> Vec<usize> {
 }
 
 fn memory(bytes: &mut [u8]) -> AppIov {
-    // SAFETY: the tests keep the bytes until the operation is done.
+    // SAFETY: the tests keep the bytes, and access them otherwise only when the operation is
+    // complete.
     unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) }
 }
 
@@ -256,8 +257,8 @@ const LENGTHS: [usize; 11] = [
     300_000,
 ];
 
-/// Messages of all lengths from one to the other, before and after their
-/// receives, with every way to complete.
+/// Sends messages of all lengths from one side to the other, before and after their receives, with
+/// every way to complete.
 fn exchange(params: impl Fn() -> Params) {
     let (mut a, mut b) = (Side::new(params()), Side::new(params()));
     let to = a.insert(&b.name);
@@ -283,7 +284,7 @@ fn exchange(params: impl Fn() -> Params) {
     }
 }
 
-/// Reads and writes of all lengths.
+/// Makes reads and writes of all lengths.
 fn reach(params: impl Fn() -> Params) {
     let (mut a, mut b) = (Side::new(params()), Side::new(params()));
     let to = a.insert(&b.name);
@@ -315,7 +316,7 @@ fn reach(params: impl Fn() -> Params) {
             );
         }
     }
-    // And the link goes on.
+    // The link can still be used.
     let (mut out, mut into) = (*b"after", [0; 5]);
     b.core.receive(b.ep, &buffer(9, &mut into, 1)).unwrap();
     a.core.transmit(a.ep, &message(to, 9, &mut out, 0)).unwrap();
@@ -431,7 +432,7 @@ fn an_endpoint_reaches_itself() {
     }
 }
 
-/// One sends and ends, with so many calls to wake that it has not heard.
+/// One side sends and ends; it has not received this number of packets that wake it.
 fn last_words(calls: usize) {
     let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
     let to = a.insert(&b.name);
@@ -478,7 +479,7 @@ fn is_readable(side: &Side) -> bool {
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: one descriptor, and a timeout of 0.
+    // SAFETY: `polled` is one valid pollfd, and the timeout of 0 makes the call return at once.
     unsafe { libc::poll(&mut polled, 1, 0) == 1 }
 }
 
@@ -503,7 +504,7 @@ fn who_helps_is_not_woken_for_what_the_application_takes() {
     assert!(exchange(&mut a, &mut b, 1));
     until(&mut [&mut b], |sides| !is_readable(sides[0]));
     assert!(!exchange(&mut a, &mut b, 2));
-    // It comes back when the application does not.
+    // It watches again when the application does not make progress.
     until(&mut [&mut b], |sides| {
         sides[0].core.prepare_wait(Sleeper::Helper)
     });
@@ -553,7 +554,7 @@ fn one_hears_all_of_many_whoever_is_loud() {
     for round in 0..30 {
         for (number, side) in many.iter_mut().enumerate() {
             let to = side.insert(&one.name);
-            // The first few say more than the others.
+            // The first few sides send more messages than the others.
             let times = if number < 10 { 5 } else { 1 };
             for _ in 0..times {
                 let posted = buffer(number as u64, &mut into, number);

@@ -1,13 +1,13 @@
-//! Contexts of scalable endpoints, which peers find by a name that follows from their index.
+//! Contexts of scalable endpoints, which peers find by a name derived from their index.
 
 use super::*;
 
-/// The number that `fi_rx_addr` makes of a number.
+/// Returns the address that `fi_rx_addr` makes of an address and an index.
 fn of_context(number: u64, index: usize) -> u64 {
     number | (index as u64) << (u64::BITS - RX_CTX_BITS)
 }
 
-/// The contexts of a scalable endpoint, and its name.
+/// Creates the contexts of a scalable endpoint. Returns its name and these.
 fn scalable(contexts: usize) -> (String, Vec<Side>) {
     let base = fresh_name();
     let name = |index| address::context_name(&base, index).unwrap();
@@ -16,7 +16,7 @@ fn scalable(contexts: usize) -> (String, Vec<Side>) {
     (base, sides)
 }
 
-/// The source of the next completion.
+/// Returns the source of the next completion.
 fn source(sides: &mut [&mut Side], of: usize) -> u64 {
     let mut found = None;
     until(sides, |sides| {
@@ -32,7 +32,7 @@ fn source(sides: &mut [&mut Side], of: usize) -> u64 {
 fn all_contexts_reach_one_another_and_have_the_number_of_their_endpoint() {
     let ((name_a, mut all_a), (name_b, mut all_b)) = (scalable(2), scalable(3));
     let inserted = all_b.iter().map(|b| {
-        // A plain endpoint that is inserted first has another number.
+        // Another endpoint is inserted first, so that the addresses differ.
         b.insert(&fresh_name());
         b.insert(&name_a)
     });

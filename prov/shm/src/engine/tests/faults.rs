@@ -1,5 +1,4 @@
-//! Memory whose pages are not there yet, and come when somebody brings them
-//! (userfaultfd(2)).
+//! Memory whose pages are missing until a thread provides them (userfaultfd(2)).
 
 use std::os::fd::{AsRawFd as _, FromRawFd as _};
 
@@ -8,7 +7,7 @@ use super::*;
 const PAGE: usize = 4096;
 const LEN: usize = 16 * PAGE;
 
-/// Two sides with a link, over which the first one announces its messages, whatever their
+/// Creates two sides with a link, over which the first one announces all messages, whatever their
 /// length.
 fn announcing() -> (Side, Side, u64) {
     let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
@@ -31,22 +30,22 @@ const API: libc::c_ulong = 0xc018_aa3f;
 const REGISTER: libc::c_ulong = 0xc020_aa00;
 const COPY: libc::c_ulong = 0xc028_aa03;
 
-/// Memory that nobody has touched yet.
+/// Memory that was never touched.
 struct Absent {
     fd: c_int,
     base: *mut u8,
 }
 
-// SAFETY: a mapping and a descriptor, which any thread may use.
+// SAFETY: the value is a mapping and a descriptor, neither of which is bound to a thread.
 unsafe impl Send for Absent {}
 
 impl Absent {
-    /// `None` where the system has no such memory for this process.
+    /// Returns `None` if the system does not permit this process to use userfaultfd(2).
     fn new() -> Option<Self> {
-        // SAFETY: the call takes no memory.
+        // SAFETY: the call takes flags only, and accesses no memory.
         let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
         let fd = c_int::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-        // SAFETY: a new mapping, at an address of the system's choice.
+        // SAFETY: the mapping is new, at an address that the system chooses, so it replaces none.
         let base = unsafe {
             let access = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -63,33 +62,33 @@ impl Absent {
     }
 
     fn control(&self, request: libc::c_ulong, words: &mut [u64]) {
-        // SAFETY: each request takes as many words as its callers give.
+        // SAFETY: each caller passes an array of the size that its request reads and writes.
         let done = unsafe { libc::ioctl(self.fd, request, words.as_mut_ptr()) };
         assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
     }
 
-    /// Brings all pages, with these bytes.
+    /// Provides all pages, with these bytes.
     fn bring(&self, bytes: &[u8]) {
         let (to, from) = (self.base.addr() as u64, bytes.as_ptr().addr() as u64);
         assert_eq!(bytes.len(), LEN);
         self.control(COPY, &mut [to, from, LEN as u64, 0, 0]);
     }
 
-    /// Whether somebody waits for a page.
+    /// Whether a thread waits for a page.
     fn is_missed(&self) -> bool {
         let mut polled = libc::pollfd {
             fd: self.fd,
             events: libc::POLLIN,
             revents: 0,
         };
-        // SAFETY: one descriptor, and a timeout of 0.
+        // SAFETY: `polled` is one valid pollfd, and the timeout of 0 makes the call return at once.
         unsafe { libc::poll(&mut polled, 1, 0) == 1 }
     }
 }
 
 impl Drop for Absent {
     fn drop(&mut self) {
-        // SAFETY: what `new` has made; nobody uses it any more.
+        // SAFETY: `new` has made the mapping and the descriptor, which nothing uses after the drop.
         unsafe {
             libc::munmap(self.base.cast(), LEN);
             libc::close(self.fd);
@@ -103,7 +102,7 @@ fn memory_that_cannot_be_had_delays_its_own_transfer_only() {
         return;
     };
     let (mut a, mut b, to) = announcing();
-    // SAFETY: the memory outlives the operation.
+    // SAFETY: `absent` lives until the operation is complete.
     let buffers = unsafe { AppIov::from_raw(absent.base, LEN) };
     let sent = Transmit {
         buffers,
@@ -118,7 +117,7 @@ fn memory_that_cannot_be_had_delays_its_own_transfer_only() {
         errand = errand.take().or_else(|| b.core.next_errand());
         errand.is_some()
     });
-    // Whoever drives the lane copies without its lock.
+    // The thread that makes progress copies without the lane's lock.
     let mut errand = errand.unwrap();
     let copier = std::thread::spawn(move || {
         errand.run();
@@ -148,7 +147,7 @@ fn memory_that_cannot_be_had_delays_its_own_transfer_only() {
     assert!(into == bytes);
 }
 
-/// A file that ends before the memory that it is mapped to.
+/// A file that is shorter than its mapping.
 struct Short {
     file: std::fs::File,
     base: *mut u8,
@@ -156,12 +155,12 @@ struct Short {
 
 impl Short {
     fn new() -> Self {
-        // SAFETY: the name is a string, and who gets the descriptor owns it.
+        // SAFETY: the name is a terminated string, and the new descriptor has no other owner.
         let file = unsafe {
             let fd = libc::memfd_create(c"short".as_ptr(), libc::MFD_CLOEXEC);
             std::fs::File::from_raw_fd(fd)
         };
-        // SAFETY: a new mapping, at an address of the system's choice.
+        // SAFETY: the mapping is new, at an address that the system chooses, so it replaces none.
         let base = unsafe {
             let access = libc::PROT_READ | libc::PROT_WRITE;
             libc::mmap(
@@ -183,7 +182,7 @@ impl Short {
 
 impl Drop for Short {
     fn drop(&mut self) {
-        // SAFETY: its own mapping, which nothing uses any more.
+        // SAFETY: `new` has made the mapping, which nothing uses after the drop.
         unsafe { libc::munmap(self.base.cast(), LEN) };
     }
 }
@@ -195,7 +194,7 @@ fn memory_that_others_cannot_read_comes_from_its_owner() {
     let (out, mut into) = (pattern(2, LEN), vec![0; LEN]);
     b.core.receive(b.ep, &buffer(1, &mut into, 10)).unwrap();
     let mut sent = message(to, 1, &mut [], 0);
-    // SAFETY: the memory outlives the operation.
+    // SAFETY: `short` lives until the operation is complete.
     sent.buffers = unsafe { AppIov::from_raw(short.base, LEN) };
     a.core.transmit(a.ep, &sent).unwrap();
     let mut errand = None;
@@ -208,7 +207,7 @@ fn memory_that_others_cannot_read_comes_from_its_owner() {
     errand.run();
     b.core.errand_done(errand);
     assert_eq!(b.completions(), []);
-    // From now on its owner can.
+    // With the file extended, the owner can read its memory.
     std::os::unix::fs::FileExt::write_all_at(&short.file, &out, 0).unwrap();
     assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [10]);
     assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);

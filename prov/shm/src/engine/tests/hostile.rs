@@ -1,4 +1,4 @@
-//! A peer that says and writes whatever it likes.
+//! A peer that sends and writes arbitrary data.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ impl Random {
     }
 }
 
-/// A first packet: version, flags, seal, name.
+/// Returns a first packet: version, flags, seal, name.
 fn hello(name: &str, seal: [u64; 2]) -> Vec<u8> {
     let words = [HELLO, 4, seal[0], seal[1]];
     let mut bytes = words.map(u64::to_ne_bytes).concat();
@@ -37,7 +37,7 @@ fn hello(name: &str, seal: [u64; 2]) -> Vec<u8> {
     bytes
 }
 
-/// A link as a stranger makes it, when the victim has taken it.
+/// Connects as a stranger, and returns its end of the link once the victim has accepted it.
 fn intrude(victim: &mut Side) -> (Wire, Channel, Segment) {
     let wire = Wire::reach(SERVICE, &victim.name).unwrap();
     let (channel, fd) = Channel::create().unwrap();
@@ -52,13 +52,13 @@ fn intrude(victim: &mut Side) -> (Wire, Channel, Segment) {
     (wire, channel, segment)
 }
 
-/// A victim with a friend, and what shows that the two are well.
+/// A victim with a well-behaved peer, and the means to check that the two still communicate.
 struct Scene {
     victim: Side,
     friend: Side,
     to: u64,
     round: u64,
-    /// Registered with the victim.
+    /// The memory that is registered with the victim.
     _memory: Vec<u8>,
 }
 
@@ -123,7 +123,7 @@ fn a_first_packet_of_any_kind_does_no_harm() {
             scene.victim.drive();
         }
     }
-    // Some ask as they should, and are gone before they are answered.
+    // Some peers send a correct request, and are gone before it is answered.
     for _ in 0..20 {
         let wire = Wire::reach(SERVICE, &scene.victim.name).unwrap();
         let (_channel, fd) = Channel::create().unwrap();
@@ -131,7 +131,7 @@ fn a_first_packet_of_any_kind_does_no_harm() {
             .unwrap();
     }
     scene.is_well();
-    // Nothing is left of them.
+    // Nothing is left of these peers.
     let ep = scene.victim.ep;
     until(&mut [&mut scene.victim], |sides| {
         let core = &mut sides[0].core;
@@ -152,7 +152,7 @@ fn messages_that_make_no_sense_end_their_own_link_only() {
                 break;
             };
             let mut bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
-            // A list that may be right, before what else there is or behind it.
+            // The list may be valid, at the beginning or at the end.
             let at = [0, len.saturating_sub(24)][random.below(2)];
             for (word, value) in bytes[at..].chunks_exact_mut(8).zip([0u64, 8, 1]) {
                 if random.below(2) == 0 {
@@ -176,7 +176,7 @@ fn messages_that_make_no_sense_end_their_own_link_only() {
     }
 }
 
-/// Takes what a link has sent, in turns, and counts those.
+/// Receives what a link has sent, in turns, and returns their number.
 fn turns_until_unread(victim: &mut Side, key: LinkKey) -> usize {
     let has_more = |victim: &Side| {
         let mut polled = [PollFd::new(&victim.core.links[key].wire, PollFlags::IN)];
@@ -224,7 +224,7 @@ fn who_asks_again_and_again_is_let_in_in_turns() {
     scene.is_well();
 }
 
-/// The words of a segment.
+/// Returns the words of a segment.
 fn words(segment: &Segment) -> Vec<u64> {
     let words = 0..SEGMENT / 8;
     words
@@ -232,10 +232,11 @@ fn words(segment: &Segment) -> Vec<u64> {
         .collect()
 }
 
-/// One of them.
+/// Returns one of the words of a segment.
 fn word(segment: &Segment, at: usize) -> &AtomicU64 {
     assert!(at < SEGMENT / 8);
-    // SAFETY: inside the segment, and aligned.
+    // SAFETY: the index was checked, so the word is inside the segment, and the offset is a
+    // multiple of 8; the segment lives as long as the returned reference.
     unsafe { AtomicU64::from_ptr(segment.base().add(at * 8).cast().as_ptr()) }
 }
 
@@ -244,9 +245,8 @@ fn a_peer_that_goes_on_after_its_end_keeps_nobody_waiting() {
     let mut scene = Scene::new();
     scene.is_well();
     let (wire, mut channel, segment) = intrude(&mut scene.victim);
-    // The victim itself publishes each message again, for the next lap of the
-    // ring, as it takes it in.
-    // SAFETY: the segment is there as long as the victim is driven.
+    // The victim's own atomic operation publishes each message again, for the next lap of the ring.
+    // SAFETY: the segment is mapped as long as the victim makes progress.
     let shared = unsafe { AppIov::from_raw(segment.base().as_ptr(), SEGMENT) };
     scene.victim.register_memory(2, &shared);
     let operation = AtomicWord {
@@ -267,7 +267,7 @@ fn a_peer_that_goes_on_after_its_end_keeps_nobody_waiting() {
         let after = words(&segment);
         let is_lap = |at: &usize| before[*at] != after[*at] && after[*at] >> 32 == 1;
         let at = (0..before.len()).find(is_lap).unwrap();
-        // The bytes of the message are behind the four words of its head.
+        // The bytes of the message are after the four words of its head.
         for (number, value) in [at as u64 * 8, 8, 2, 1 << 32].into_iter().enumerate() {
             word(&segment, at + 4 + number).store(value, Ordering::Relaxed);
         }
@@ -297,9 +297,10 @@ fn a_segment_that_is_scribbled_over_ends_its_own_link_only() {
                 2 => (2 << 32) | (random.next() % (1 << 24)),
                 _ => random.next() % 100_000,
             };
-            // Mostly where the first slots are.
+            // Most positions are those of the first slots.
             let at = if round % 2 == 0 { at } else { 4096 + at % 4096 };
-            // SAFETY: inside the segment, and aligned.
+            // SAFETY: `at` is inside the segment and a multiple of 8; both sides access the word
+            // atomically.
             unsafe { AtomicU64::from_ptr(segment.base().add(at).cast().as_ptr()) }
                 .store(word, Ordering::Relaxed);
             if round % 16 == 0 {
@@ -310,8 +311,8 @@ fn a_segment_that_is_scribbled_over_ends_its_own_link_only() {
     }
 }
 
-/// A victim that reads `len` bytes, of which these parts come, with [`MORE`] or not; what
-/// has become of the read.
+/// Has a victim read `len` bytes, of which these parts arrive, with [`MORE`] or not. Returns the
+/// outcome of the read.
 fn read_from_a_liar(len: usize, parts: &[(usize, u8)]) -> Errno {
     let mut scene = Scene::new();
     let liar = Side::new(Params::default());
@@ -370,7 +371,7 @@ fn what_is_read_has_so_many_bytes_in_all() {
     }
 }
 
-/// Whether the victim has closed a socket on which it has said nothing.
+/// Whether the victim has closed a socket without having sent anything on it.
 fn has_ended(wire: &Wire) -> bool {
     matches!(wire.receive(&mut [0]), Ok((0, _)) | Err(Errno::ECONNRESET))
 }
@@ -413,7 +414,7 @@ fn a_door_that_was_left_alone_lets_peers_in_later() {
     scene.is_well();
 }
 
-/// The bytes of a remote list of one part.
+/// Encodes a remote list of one piece.
 fn part(key: u64, len: u64) -> Vec<u8> {
     [0, len, key].map(u64::to_ne_bytes).concat()
 }
@@ -485,8 +486,9 @@ fn a_name_that_another_user_has_taken_keeps_no_caller_waiting() {
     let socket = listener.as_fd().try_clone_to_owned().unwrap();
     let mut other = std::process::Command::new("true");
     other.uid(65534);
-    // SAFETY: the new process makes one system call. Who listens is who has the name, as
-    // far as the system tells those who connect.
+    // SAFETY: the closure runs in the child after fork(2) and makes one system call only, which is
+    // permitted there. The process that calls listen(2) is the one that the kernel reports to those
+    // who connect.
     unsafe { other.pre_exec(move || Ok(rustix::net::listen(&socket, 8)?)) };
     let status = other.status();
     if !rustix::process::geteuid().is_root() {
@@ -499,7 +501,7 @@ fn a_name_that_another_user_has_taken_keeps_no_caller_waiting() {
         ..Params::default()
     });
     let to = caller.insert(&name);
-    // More than the other lets wait, none of whom it takes.
+    // The number of requests is larger than the listener's queue, and none is accepted.
     for number in 0..4 {
         let mut out = [0; 8];
         let sent = message(to, number, &mut out, 0);
@@ -509,7 +511,7 @@ fn a_name_that_another_user_has_taken_keeps_no_caller_waiting() {
             error = sides[0].error();
             error.is_some()
         });
-        // The latter is for want of room to wait there.
+        // -FI_EAGAIN is for lack of space in the listener's queue.
         let expected = [Errno::EPERM, Errno::EAGAIN];
         assert!(expected.contains(&error.unwrap()), "{error:?}");
     }

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Two sides with a link, and how the first one names the second. The second is not driven
-/// from then on, unless a test does.
+/// Creates two sides with a link. Returns the first side's address of the second, too. The second
+/// makes no progress from then on, unless a test makes it do so.
 fn pair() -> (Side, Side, u64) {
     let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
     let to = a.insert(&b.name);
@@ -19,7 +19,7 @@ fn pair() -> (Side, Side, u64) {
     (a, b, to)
 }
 
-/// A write with other flags besides, and immediate data.
+/// Returns a write with additional flags, and immediate data.
 fn with(flags: u64, data: u64, access: RemoteAccess) -> RemoteAccess {
     RemoteAccess {
         flags: access.flags | flags,
@@ -28,7 +28,7 @@ fn with(flags: u64, data: u64, access: RemoteAccess) -> RemoteAccess {
     }
 }
 
-/// What a side was told of remote writes: lengths and data.
+/// Returns the remote writes that were reported to a side: lengths and data.
 fn told(side: &Side) -> Vec<(usize, u64)> {
     let mut all = Vec::new();
     let note = |one: &Completion| {
@@ -61,7 +61,7 @@ fn any_number_of_writes_and_reads_of_any_length_need_nobody_at_the_other_side() 
 fn a_refusal_needs_nobody_either() {
     let (mut a, b, to) = pair();
     let mut region = vec![0; 64];
-    // SAFETY: the region is kept until the test ends.
+    // SAFETY: `region` lives until the test ends.
     let piece = unsafe { Memory::new(memory(&mut region).pieces()) }.unwrap();
     let request = mr::Request::new(piece, FI_REMOTE_READ, 3);
     let closed = b.register(4, &mut [0; 64]);
@@ -80,7 +80,7 @@ fn a_refusal_needs_nobody_either() {
         a.core.access(a.ep, &wrong).unwrap();
         assert_eq!(a.error(), Some(error), "{kind:?} of {key} at {addr}");
     }
-    // One of no bytes does nothing, and one with data would lose it.
+    // A write of no bytes does nothing; with data, the data would be lost.
     for (data, flags) in [(None, 0), (Some(5), FI_REMOTE_CQ_DATA)] {
         let write = access(Access::Write, to, 5, &mut [], 9);
         let write = with(flags, data.unwrap_or(0), write);
@@ -148,7 +148,7 @@ fn what_finds_no_room_for_its_data_is_not_copied() {
     assert_eq!(refused, Errno::EAGAIN);
     assert_eq!(u64::from_ne_bytes(region), last - 1);
     assert_eq!(a.completions().len() as u64, last - 1);
-    // Without data, there is nothing to be told.
+    // Without data, the owner is not notified.
     let mut bytes = [1; 8];
     let write = access(Access::Write, to, 3, &mut bytes, 1);
     a.core.access(a.ep, &write).unwrap();
@@ -206,7 +206,7 @@ fn a_counter_of_an_endpoint_counts_what_peers_do_by_themselves() {
     a.core.access(a.ep, &write).unwrap();
     assert_eq!((a.completions(), counter.read()), (vec![1], 0));
     until(&mut [&mut b], |_| counter.read() == 1);
-    // Reads are not counted, and tell nobody.
+    // Reads are not counted, and the owner is not notified.
     let mut back = [0; 8];
     let read = access(Access::Read, to, 3, &mut back, 2);
     a.core.access(a.ep, &read).unwrap();
@@ -222,10 +222,10 @@ fn nothing_is_copied_ahead_of_a_request_that_the_owner_has_to_carry_out() {
     b.register(3, &mut whole);
     let [first, second] = &mut halves;
     let parts = [memory(first), memory(second)].map(|part| part.pieces()[0]);
-    // SAFETY: the parts are kept until the test ends.
+    // SAFETY: `parts` describes memory that lives until the test ends.
     let parts = unsafe { AppIov::from_iov(parts.as_ptr(), 2) }.unwrap();
     b.register_memory(4, &parts);
-    // Memory in pieces is its owner's to write to.
+    // Only the owner can write to memory in several pieces.
     let mut bytes = [1; 8];
     let asked = access(Access::Write, to, 4, &mut bytes, 1);
     a.core.access(a.ep, &asked).unwrap();
@@ -239,7 +239,7 @@ fn nothing_is_copied_ahead_of_a_request_that_the_owner_has_to_carry_out() {
     assert_eq!((a.completions(), whole), (vec![], [0; 8]));
     assert_eq!(completed(&mut [&mut a, &mut b], 0, 3), [1, 2, 3]);
     assert_eq!((halves, whole, back), ([[1; 4]; 2], [2; 8], [2; 8]));
-    // Then they are copied again.
+    // Then the initiator copies again.
     let mut later = [4; 8];
     a.core
         .access(a.ep, &access(Access::Write, to, 3, &mut later, 4))
@@ -280,7 +280,7 @@ fn a_key_that_is_used_again_leads_to_the_new_region() {
 
 #[test]
 fn regions_that_find_no_place_in_the_table_are_reached_through_their_owner() {
-    // More than the table has places.
+    // The number is larger than that of the table's entries.
     const MANY: u64 = 6000;
     let (mut a, mut b, to) = pair();
     let mut memory = vec![0u8; MANY as usize];
@@ -364,7 +364,7 @@ fn a_key_means_the_region_of_the_domain_that_the_peer_is_in() {
             let mut bytes = [10 * number + value; 8];
             let write = access(Access::Write, to, 3, &mut bytes, 1);
             a.core.access(a.ep, &write).unwrap();
-            // The first one of a link may wait until that is open.
+            // The first access of a link may wait until the link is open.
             assert_eq!(completed(&mut [&mut a, &mut b, &mut c], 0, 1), [1]);
             let mut back = [0; 8];
             let read = access(Access::Read, to, 3, &mut back, 2);

@@ -13,7 +13,7 @@ fn read_and_change(params: fn() -> Params, len: usize, by_message: bool) {
     b.register(3, &mut region);
     let (mut word, mut received) = (*b"changed!", [0; 8]);
     b.core.receive(b.ep, &buffer(2, &mut received, 9)).unwrap();
-    // The link is open.
+    // The first access opens the link.
     let mut first = [0; 8];
     let read = access(Access::Read, to, 3, &mut first, 1);
     a.core.access(a.ep, &read).unwrap();

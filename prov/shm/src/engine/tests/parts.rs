@@ -1,4 +1,4 @@
-//! Long messages in parts, and the copies that the receiver makes by itself.
+//! Long messages in parts, and direct copies by the receiver.
 
 use prov_local::copies::{Copies as _, Copying};
 use prov_local::parts::{Arrived, PART, Request};
@@ -8,17 +8,17 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::super::keys::to_peer;
 use super::*;
 
-/// Bytes of a message: three parts behind the first one, and some.
+/// Length of a message in bytes: the first part, three others, and a rest.
 const LEN: usize = 4 * PART + 100;
 
-/// Two sides, of which the first has sent a message that the second has a receive for, and
-/// has begun to fetch.
+/// Two sides. The first has sent a message for which the second has a receive, and the second has
+/// begun to fetch it.
 struct Scene {
     sender: Side,
     receiver: Side,
     out: Vec<u8>,
     into: Vec<u8>,
-    /// The receiver's copy of the first part, where it makes one.
+    /// The receiver's direct copy of the first part, if it makes one.
     first: Option<Copying<Shm>>,
 }
 
@@ -54,18 +54,18 @@ impl Scene {
         }
     }
 
-    /// The receiver has copied the first part.
+    /// Finishes the receiver's copy of the first part.
     fn has_first(&mut self) {
         let first = self.first.take().unwrap();
         self.receiver.finish(first);
     }
 
-    /// How many bytes are in their place, if all before them are.
+    /// Whether this number of bytes has arrived.
     fn is_there(&self, len: usize) -> bool {
         self.into[..len] == self.out[..len]
     }
 
-    /// The message is received, and was sent.
+    /// Checks that the message is received and its send completes.
     fn ends_well(mut self) {
         let Scene {
             sender, receiver, ..
@@ -82,13 +82,13 @@ impl Side {
         self.core.errand_done(errand);
     }
 
-    /// One look for parts in either direction; the copy that this side is to make by itself.
+    /// Polls for parts in both directions. Returns the direct copy that this side has to make.
     fn turn(&mut self) -> Option<Copying<Shm>> {
         self.core.progress();
         self.core.next_errand()
     }
 
-    /// What a thread does that will sleep.
+    /// Does what a thread does before it sleeps.
     pub(super) fn sleeps(&mut self) {
         until(&mut [], |_| {
             let may_sleep = self.core.prepare_wait(Sleeper::Thread);
@@ -157,7 +157,7 @@ fn the_receiver_copies_the_rest_if_the_sender_stops_in_the_middle() {
         rest.is_some()
     });
     assert!(scene.is_there(2 * PART) && !scene.is_there(2 * PART + 1));
-    // The sender is back, and delivers a part that nobody wants.
+    // The sender makes progress again, and sends a part that is not wanted.
     assert!(scene.sender.turn().is_none());
     scene.receiver.finish(rest.unwrap());
     assert!(scene.is_there(LEN));
@@ -215,7 +215,7 @@ fn all_of_a_message_comes_in_parts_where_memory_cannot_be_read_and_sleepers_are_
     } = &mut scene;
     let mut done = Vec::new();
     for _ in 0..20 {
-        // Each sleeps until the other one has done something.
+        // Each side sleeps until the other one has done something.
         sender.sleeps();
         until(&mut [], |_| {
             receiver.drive();
@@ -271,12 +271,12 @@ fn what_was_offered_is_not_read_when_its_link_has_ended() {
     let (mut sender, mut receiver) = (Side::new(without_cma()), Side::new(without_cma()));
     let to = sender.insert(&receiver.name);
     let mut into = vec![0; LEN];
-    // SAFETY: a new mapping.
+    // SAFETY: the mapping is new, at an address that the system chooses, so it replaces none.
     let out = unsafe {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
         mmap_anonymous(null_mut(), LEN, ProtFlags::READ, MapFlags::PRIVATE).unwrap()
     };
-    // SAFETY: nothing is written there.
+    // SAFETY: the memory is mapped until the operation is complete, and a send only reads it.
     let bytes = unsafe { AppIov::from_raw(out.cast(), LEN) };
     receiver
         .core
@@ -299,7 +299,7 @@ fn what_was_offered_is_not_read_when_its_link_has_ended() {
     let fault = super::super::link::Fault::Ended(Errno::ESHUTDOWN);
     sender.core.break_link(key, fault);
     assert_eq!(sender.error(), Some(Errno::ESHUTDOWN));
-    // SAFETY: the operation is over: nobody needs the memory.
+    // SAFETY: the operation is complete, so that nothing uses the memory.
     unsafe { rustix::mm::munmap(out, LEN).unwrap() };
     for _ in 0..100 {
         assert!(sender.turn().is_none());
@@ -338,11 +338,11 @@ fn a_peer_that_asks_for_what_it_was_not_offered_gets_nothing() {
     .into_iter()
     .enumerate()
     {
-        // A second end of the record, which takes the place of the first one.
+        // A second receiving end of the record replaces the first one.
         assert!(inflow.open(Request { name, at, len }));
         for _ in 0..8 {
             assert!(scene.sender.turn().is_none());
-            // Within what was offered there are parts, and then no more.
+            // Parts within the offer arrive, and none beyond it.
             if let Ok(Arrived::Part(part)) = inflow.look() {
                 assert!(part.at + part.len as u64 <= LEN as u64);
                 inflow.took();
@@ -351,7 +351,7 @@ fn a_peer_that_asks_for_what_it_was_not_offered_gets_nothing() {
         assert_eq!(inflow.look(), Ok(Arrived::Refused), "{number}");
         inflow.close();
     }
-    // The victim is well.
+    // The victim still works.
     let Scene {
         sender, receiver, ..
     } = &mut scene;
@@ -394,7 +394,7 @@ fn peers_have_their_turns_with_parts() {
         one.drive();
         are_open(&one)
     });
-    // With each turn, one part comes from each.
+    // With each turn, one part of each sender arrives.
     for part in 1..=5 {
         many.iter_mut().for_each(Side::drive);
         one.drive();
@@ -414,7 +414,7 @@ fn peers_have_their_turns_with_parts() {
 fn who_sleeps_goes_on_with_a_copy_that_another_thread_leaves() {
     let mut scene = Scene::new(Params::default);
     let first = scene.first.take().unwrap();
-    // It is under way: there is nothing to do for another thread.
+    // The copy is in progress: another thread has nothing to do.
     scene.receiver.sleeps();
     scene.receiver.finish(first);
     assert_eq!(scene.receiver.completions(), []);
@@ -435,7 +435,7 @@ fn who_sleeps_makes_the_copy_that_another_thread_posts_a_receive_for() {
         let mut links = sender.core.links.values();
         links.any(|link| link.has_offers() && !link.has_something_to_send())
     });
-    // It is taken in.
+    // The message is received into the unexpected queue.
     receiver.sleeps();
     let receive = buffer(1, &mut into, 10);
     receiver.core.receive(receiver.ep, &receive).unwrap();

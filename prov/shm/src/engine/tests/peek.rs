@@ -10,7 +10,7 @@ fn the_read_after_a_look_in_vain_drives_though_it_finds_an_entry() {
     b.core.receive(b.ep, &buffer(1, &mut into, 1)).unwrap();
     a.core.transmit(a.ep, &message(to, 1, &mut out, 0)).unwrap();
     assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [1]);
-    // On this link the next message is in the channel when this returns.
+    // On this link the next message is in the channel when the call returns.
     a.core.transmit(a.ep, &message(to, 2, &mut out, 0)).unwrap();
 
     let Side {

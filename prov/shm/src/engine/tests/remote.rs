@@ -8,7 +8,7 @@ use prov_util::mr::RemoteEvents;
 
 use super::*;
 
-/// Parts of a write in remote memory, by their keys and lengths.
+/// Returns the pieces of remote memory with these keys and lengths.
 fn pieces(parts: &[(u64, u64)]) -> RemoteIov {
     let mut remote = RemoteIov::default();
     for &(key, len) in parts {
@@ -26,7 +26,7 @@ fn with_data(remote: RemoteIov, access: RemoteAccess) -> RemoteAccess {
     }
 }
 
-/// A write of which the first part is refused, and one behind it: only that is told.
+/// Makes a write of which the first part is refused, and then another write: only that is reported.
 fn refused_and_then_written(refused: &[(u64, u64)]) {
     let (mut a, mut b) = (Side::new(without_cma()), Side::new(without_cma()));
     let to = a.insert(&b.name);
@@ -67,7 +67,7 @@ fn a_write_that_ends_when_it_is_refused_adds_nothing_to_the_next() {
     refused_and_then_written(&[(4, 1 << 20)]);
 }
 
-/// How many bytes each access to a region had.
+/// Records the length of each access to a region.
 #[derive(Default)]
 struct Accesses(Mutex<Vec<usize>>);
 
@@ -102,7 +102,7 @@ fn a_write_in_parts_is_one_access_to_each_region() {
     }
 }
 
-/// More than a link has requests unanswered.
+/// Number of requests that is larger than a link can have outstanding.
 const MANY: usize = super::super::link::REQUESTS + 100;
 
 #[test]
@@ -127,7 +127,7 @@ fn writes_do_not_wait_for_the_receives_of_messages() {
     b.register(3, &mut region);
     assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [MANY]);
     assert_eq!(region, out);
-    // And on a link that is open.
+    // The same on a link that is open.
     let mut out = *b"at once!";
     let write = access(Access::Write, to, 3, &mut out, MANY + 1);
     a.core.access(a.ep, &write).unwrap();
@@ -148,7 +148,7 @@ fn requests_beyond_those_that_a_peer_has_to_answer_wait() {
     let mut b = Side::named(late, without_cma());
     let mut region = [0; 8];
     b.register(3, &mut region);
-    // It sends, and takes no answer.
+    // The first side sends, and receives no answers.
     a.core.endpoints().owner_leaves();
     until(&mut [&mut a, &mut b], |sides| {
         let mut links = sides[0].core.links.values();
@@ -167,15 +167,15 @@ struct Secret(*mut u8);
 const SECRET: usize = 64 << 10;
 
 impl Secret {
-    /// `None` where the system has none.
+    /// Returns `None` if the system does not support it.
     fn new() -> Option<Secret> {
-        // SAFETY: the call takes no memory.
+        // SAFETY: the call takes flags only, and accesses no memory.
         let fd = unsafe { libc::syscall(libc::SYS_memfd_secret, libc::O_CLOEXEC) };
         let fd = c_int::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-        // SAFETY: nobody else has it.
+        // SAFETY: the descriptor is new, and has no other owner.
         let file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
         file.set_len(SECRET as u64).unwrap();
-        // SAFETY: a new mapping, at an address of the system's choice.
+        // SAFETY: the mapping is new, at an address that the system chooses, so it replaces none.
         let base = unsafe {
             let access = libc::PROT_READ | libc::PROT_WRITE;
             let fd = file.as_raw_fd();
@@ -187,7 +187,7 @@ impl Secret {
 
 impl Drop for Secret {
     fn drop(&mut self) {
-        // SAFETY: its own mapping, which nothing uses any more.
+        // SAFETY: `new` has made the mapping, which nothing uses after the drop.
         unsafe { libc::munmap(self.0.cast(), SECRET) };
     }
 }
@@ -201,13 +201,13 @@ fn memory_that_nobody_else_can_read_is_written_and_sent_and_read() {
     let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
     let (to, back) = (a.insert(&b.name), b.insert(&a.name));
     let bytes = pattern(6, SECRET);
-    // SAFETY: the memory outlives the operations.
+    // SAFETY: `secret` lives until the operations are complete.
     let local = unsafe { AppIov::from_raw(secret.0, SECRET) };
     local.write_at(0, &bytes);
     a.register_memory(4, &local);
     let mut region = vec![0; SECRET];
     b.register(3, &mut region);
-    // From the second on, the peer is known to copy.
+    // In the second round, it is known that the peer has to copy.
     for context in 1..3 {
         region.fill(0);
         let write = access(Access::Write, to, 3, &mut [], context);

@@ -1,10 +1,10 @@
-//! Long writes and reads that go through the ring, in parts, where the initiator cannot copy
-//! by itself, and what is posted behind them.
+//! Long writes and reads that go through the ring in parts, where the initiator cannot copy
+//! directly, and the operations that are posted after them.
 
 use super::super::link::{Link, Pending};
 use super::*;
 
-/// Two sides with a link, whose owners of memory carry out writes and reads.
+/// Creates two sides with a link, on which the owner of memory carries out writes and reads.
 fn pair() -> (Side, Side, u64) {
     let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
     let to = a.insert(&b.name);
@@ -32,7 +32,7 @@ fn who_breaks_the_channel_is_not_waited_for() {
     let key = a.core.links.keys().next().unwrap();
     let link = b.core.links.values_mut().next().unwrap();
     let receiver = &mut link.channel.as_mut().unwrap().receiver;
-    // What was never sent.
+    // The receiver takes messages that were never sent.
     for _ in 0..10_000 {
         let _ = receiver.take_short();
     }
@@ -47,11 +47,11 @@ fn who_breaks_the_channel_is_not_waited_for() {
     });
 }
 
-/// Bytes that go in parts.
+/// Length in bytes of data that is sent in parts.
 const LONG: usize = (1 << 20) + 100;
 
-/// The next completions of the first side, for which nothing was offered, to be copied by
-/// the side that is to have it.
+/// Returns the next completions of the first side; checks that no offer was made, from which the
+/// other side would have copied.
 fn completed_without_copies(a: &mut Side, b: &mut Side, count: usize) -> Vec<usize> {
     let mut done = Vec::new();
     until(&mut [], |_| {
@@ -75,7 +75,7 @@ fn long_writes_go_in_parts_one_after_the_other_and_nothing_overtakes_them() {
         let write = access(Access::Write, to, 3, out, context);
         a.core.access(a.ep, &write).unwrap();
     }
-    // What is posted behind them is taken, and waits.
+    // Operations that are posted after them are accepted, and wait.
     let (mut short, mut back, mut other) = (*b"the last", [0; 8], *b"a letter");
     let mut at_b = [0; 8];
     let write = access(Access::Write, to, 3, &mut short, 5);
@@ -110,7 +110,7 @@ fn any_number_of_operations_may_be_posted_behind_a_long_write_or_read() {
             b.core
                 .receive(b.ep, &buffer(tag as u64, into, tag))
                 .unwrap();
-            // Injected messages are the application's again at once.
+            // The application may reuse the buffers of injected messages when the call returns.
             let flags = [0, FI_INJECT, FI_DELIVERY_COMPLETE][tag % 3];
             let sent = message(to, tag as u64, short, flags);
             a.core.transmit(a.ep, &sent).unwrap();
@@ -164,13 +164,13 @@ fn what_is_read_comes_in_parts() {
         assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [round]);
         assert!(back == region);
     }
-    // The way back has grown by now.
+    // The area of the other direction has its full size by this time.
     let mut backs: Vec<_> = (0..5).map(|_| vec![0; LONG]).collect();
     for (context, back) in backs.iter_mut().enumerate() {
         let read = access(Access::Read, to, 3, back, context);
         a.core.access(a.ep, &read).unwrap();
     }
-    // One that is short need not wait for them.
+    // A short read need not wait for them.
     let mut short = [0; 8];
     let read = access(Access::Read, to, 3, &mut short, 5);
     a.core.access(a.ep, &read).unwrap();
@@ -216,7 +216,7 @@ fn a_queued_write_of_no_bytes_is_told_of_once() {
     }
     let (mut told, mut done) = (Vec::new(), Vec::new());
     until(&mut [], |_| {
-        // The peer is in no hurry to answer.
+        // The peer answers late.
         (0..20).for_each(|_| _ = a.core.progress());
         b.core.progress();
         let _ = b.cq.read(1000, |one| told.push((one.len, one.data)));
@@ -267,7 +267,7 @@ fn who_sleeps_sends_the_rest_of_a_write_that_another_thread_posts() {
 #[test]
 fn who_sleeps_sends_the_rest_of_what_a_peer_reads_when_there_is_room() {
     let (mut a, mut b, to) = pair();
-    // Which room is left differs.
+    // The space that is left differs in each round.
     for number in 0..12 {
         let (key, len) = (3 + number, LONG + number as usize * 4000);
         let (mut region, mut back) = (pattern(4, len), vec![0; len]);

@@ -1,17 +1,17 @@
-//! Completions for which no receive was posted: who may cause them, and how many.
+//! Completions of operations that consume no receive: which peers may cause them, and how many.
 
 use prov_util::mr::Region;
 
 use super::*;
 
-/// Entries from which on peers are held back.
+/// Number of entries of a queue from which on peers are held back.
 const ROOM: usize = 8;
-/// Writes of one peer.
+/// Number of writes of one peer.
 const WRITES: u64 = 200;
 /// The key of the memory that is written to.
 const KEY: u64 = 3;
 
-/// A side whose queue has little room.
+/// Creates a side with a small queue.
 fn limited(place: &mut [u8]) -> (Side, Arc<Region>) {
     let mut side = Side::new(Params::default());
     side.cq = open(
@@ -28,7 +28,7 @@ fn limited(place: &mut [u8]) -> (Side, Arc<Region>) {
     (side, region)
 }
 
-/// A writer whose link with `b` is open.
+/// Creates a writer whose link with `b` is open.
 fn writer(b: &mut Side) -> (Side, u64) {
     let mut a = Side::new(Params::default());
     let to = a.insert(&b.name);
@@ -39,7 +39,7 @@ fn writer(b: &mut Side) -> (Side, u64) {
     (a, to)
 }
 
-/// Posts writes of 8 bytes whose data counts up from `first`.
+/// Posts writes of 8 bytes with immediate data that counts up from `first`.
 fn write_many(a: &mut Side, to: u64, out: &mut [u8], first: u64) {
     for data in first..first + WRITES {
         let write = access(Access::Write, to, KEY, out, data as usize);
@@ -53,14 +53,14 @@ fn write_many(a: &mut Side, to: u64, out: &mut [u8], first: u64) {
     a.drive();
 }
 
-/// What is in a side's queue now: the data of remote writes.
+/// Returns the data of the remote writes that are in a side's queue.
 fn taken(side: &Side) -> Vec<u64> {
     let mut all = Vec::new();
     let _ = side.cq.take(1000, |one| all.push(one.data));
     all
 }
 
-/// Goes on with a writer and a side with little room that has not read what was written.
+/// Calls `then` with a writer, and a side with a small queue that has not read the completions.
 fn after_writes(then: impl FnOnce(&mut Side, &mut Side)) {
     let mut place = [0; 8];
     let (mut b, region) = limited(&mut place);
@@ -102,10 +102,10 @@ fn who_writes_with_data_is_held_back_until_the_queue_is_read_and_nothing_is_lost
 #[test]
 fn who_sleeps_while_a_peer_is_held_back_goes_on_when_the_queue_was_read_elsewhere() {
     after_writes(|a, b| {
-        // There is nothing to do, so it sleeps.
+        // There is nothing to do, so the thread may sleep.
         until(&mut [], |_| b.core.prepare_wait(Sleeper::Thread));
         let mut all = taken(b);
-        // The next one that is about to sleep finds room.
+        // The next thread that is about to sleep finds space.
         while all.len() < WRITES as usize {
             let may_sleep = b.core.prepare_wait(Sleeper::Thread);
             let more = taken(b);
@@ -135,7 +135,7 @@ fn peers_that_are_held_back_share_the_room_in_turn() {
         writers.iter_mut().for_each(|(a, _)| a.drive());
     }
     assert!(counts.into_iter().min() >= Some(9 * ROOM), "{counts:?}");
-    // One that ends takes nobody's turn.
+    // A link that ends takes no other link's turn.
     let [(a, _), (c, _), (d, _)] = &mut writers;
     a.core.close(a.ep);
     let mut count = counts.iter().sum::<usize>();

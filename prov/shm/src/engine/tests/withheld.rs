@@ -22,7 +22,7 @@ fn messages_that_nobody_receives_stay_with_their_sender() {
     let mut sent = 0;
     until(&mut [&mut a, &mut b], |sides| {
         while sent < COUNT {
-            // Injected ones have to be copied then.
+            // Injected messages have to be copied then.
             let flags = if sent % 2 == 0 { 0 } else { FI_INJECT };
             let posted = message(to, sent, &mut out, flags);
             match sides[0].core.transmit(sides[0].ep, &posted) {
