@@ -106,7 +106,7 @@ pub struct Setup {
     incomer: Option<Claimed<Incomer>>,
     /// Which context of a scalable endpoint it is; 0 where it is none.
     context: u8,
-    /// Whether peers find it: it may be a transmit context alone.
+    /// Whether peers can find the endpoint: not if it is a transmit context alone.
     is_receiver: bool,
 }
 

@@ -83,8 +83,8 @@ pub struct Core {
     sent: Vec<ConnKey>,
     /// Whether there may be anything in `ready`, `held` or `sent`.
     has_chores: bool,
-    /// Connections of connected endpoints whose stream has ended, until what others have received
-    /// is handled.
+    /// Connections of connected endpoints whose stream has ended. They end when the messages that
+    /// other endpoints have received are handled.
     ended: Vec<ConnKey>,
     /// Connections with copies that ended while the owner of the receives did not drive the lane.
     behind_copies: Vec<ConnKey>,

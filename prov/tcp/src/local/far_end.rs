@@ -60,7 +60,7 @@ pub fn inode(socket: BorrowedFd<'_>) -> Result<u64> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct End {
     inode: u32,
-    /// The user who opened it.
+    /// The user that opened the socket.
     user: u32,
 }
 
@@ -217,7 +217,8 @@ mod tests {
         let addr = listener.local_addr().unwrap();
         let opened = std::thread::spawn(move || {
             let nobody: libc::uid_t = 65534;
-            // SAFETY: the call is about this thread alone, unlike setresuid(3).
+            // SAFETY: the system call changes the user of this thread only, unlike setresuid(3),
+            // and accesses no memory.
             let done = unsafe { libc::syscall(libc::SYS_setresuid, nobody, nobody, nobody) };
             assert_eq!(done, 0);
             TcpStream::connect(addr).unwrap()

@@ -42,15 +42,15 @@ pub enum Subject {
     /// The sender has read the card, next to whose seal it found the secret `id`, and can read the
     /// peer's memory.
     Ready,
-    /// Memory to share: `id` is the number of a file of the sender. `word` is 1 if it participates
-    /// in [`barrier`](prov_local::barrier), here as below.
+    /// Memory to share: `id` is the number of a file of the sender. `word` is 1 if the sender
+    /// participates in [`barrier`](prov_local::barrier), here and in [`Subject::Moved`].
     Memory,
     /// The sender's next bytes come through that memory. From the side to which it was offered,
     /// `id` is the number that the memory contains.
     Moved,
     /// The sender cannot share it.
     Stays,
-    /// The peer may access the sender's registered memory by itself
+    /// The peer may access the sender's registered memory directly
     /// ([`onesided`](prov_local::onesided)): `id` is the number of a file of the sender that
     /// contains its regions.
     Regions,

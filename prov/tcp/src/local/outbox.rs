@@ -351,8 +351,8 @@ impl Outbox {
     }
 }
 
-/// Sends memory without a copy; returns the number of bytes that the kernel accepted, 0 if none
-/// now. `None` if it cannot do that at the moment.
+/// Sends memory without a copy. Returns the number of bytes that the kernel accepted, which may be
+/// 0; `None` if it cannot send without a copy at the moment.
 fn send_uncopied(memory: &Iov<'_>, socket: std::os::fd::BorrowedFd<'_>) -> Option<Result<usize>> {
     let mut out = Outgoing::default();
     out.push_app(memory);
@@ -388,7 +388,7 @@ mod tests {
         for (i, byte) in large.iter_mut().enumerate() {
             *byte = (i * 7 / 3) as u8;
         }
-        // SAFETY: `large` outlives the queue.
+        // SAFETY: `large` outlives the queue, and is not accessed otherwise.
         let memory = unsafe { AppIov::from_raw(large.as_mut_ptr(), large.len()) };
         let mut outbox = Outbox::default();
         outbox.push(b"head");

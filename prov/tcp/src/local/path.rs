@@ -1,13 +1,13 @@
-//! Which way the bytes of a connection take: through its socket, or, between two
-//! processes of one host, through memory that they share. They change from the
-//! one to the other at a message that says so, each direction by itself.
+//! The path that the bytes of a connection take: through its socket, or, between two processes of
+//! one host, through shared memory. Each direction changes from the one to the other by itself, at
+//! a message that announces the change.
 //!
-//! The side that asked for the connection makes the memory, puts a number into
-//! it and says which of its files it is; the other side has made sure which
-//! process that is ([`neighbour`](crate::local::neighbour)), opens the file, which only
-//! who has rights over that process can, and tells the number back. Each side's
-//! answer is the last that it sends through the socket, which stays to wake who
-//! sleeps and to tell of the peer's end.
+//! The side that requested the connection creates the memory, writes a number into it, and sends
+//! the number of the memory's descriptor. The other side has identified that process
+//! ([`neighbour`](crate::local::neighbour)), opens the file, for which it needs access rights to
+//! the process, and returns the number in the memory. The answer of each side is the last data that
+//! it sends through the socket. The socket stays open, to wake sleeping threads and to report the
+//! peer's end.
 
 mod place;
 
@@ -30,52 +30,51 @@ use prov_local::ring::Broken;
 pub struct Shortcut {
     stream: Stream,
     out: Out,
-    /// Whether the peer sends through it.
+    /// Whether the peer sends through the memory.
     is_in: bool,
-    /// The number to be told to the peer when this side sends through it, as
-    /// soon as what is queued has left.
+    /// The number to return to the peer when this side begins to send through the memory, once the
+    /// queued data is sent.
     departs: Option<u64>,
-    /// Whether it is in the list of those that wait for room.
+    /// Whether the connection is in the list of those that wait for space.
     pub is_starved: bool,
-    /// How the socket has ended, after which nothing is added to the memory.
+    /// How the socket has ended. Nothing is added to the memory after that.
     end: Option<Result<usize>>,
-    /// What the peer attaches to, until it has.
+    /// The offer to the peer, until it has attached.
     offered: Option<Offered>,
-    /// Where to log.
+    /// The log target.
     target: &'static str,
 }
 
-/// What a peer is asked to attach to.
+/// Memory that a peer is asked to attach to.
 struct Offered {
-    /// Open as long as this.
+    /// Kept open for the peer.
     _fd: OwnedFd,
-    /// What it finds there.
+    /// The number that the peer finds there.
     secret: u64,
 }
 
-/// Where what is sent goes.
+/// The destination of outgoing data.
 enum Out {
     Socket,
-    /// To the memory, when these bytes have left through the socket, which are
-    /// the last.
+    /// The memory, once these last bytes are sent through the socket.
     Leaving(Vec<u8>),
     Memory,
 }
 
-/// What has come through the socket of a connection that goes through memory.
+/// What has arrived through the socket of a connection that uses memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heard {
     Nothing,
-    /// Calls to wake.
+    /// Packets to wake this side.
     Calls,
-    /// So many that there may be more.
+    /// So many packets that there may be more.
     More,
 }
 
-/// Reads of the socket before others have their turn.
+/// Number of reads of one socket before the others have their turn.
 const HEARINGS: u32 = 16;
 
-/// What wakes the peer.
+/// The data that wakes the peer.
 const WAKE: &[u8] = b"\0";
 
 impl Shortcut {
@@ -92,10 +91,11 @@ impl Shortcut {
         }
     }
 
-    /// New memory, and what to tell the peer of it. `target` is where to log.
+    /// Creates memory. Returns it, and the remark that offers it to the peer. `target` is the log
+    /// target.
     ///
     /// # Errors
-    /// Those of [`Stream::create`], `-FI_EIO` without random numbers.
+    /// Those of [`Stream::create`], `-FI_EIO` if there are no random numbers.
     pub fn offer(target: &'static str) -> Result<(Self, Remark)> {
         let secret = random::secret()?;
         let (stream, fd) = Stream::create(secret)?;
@@ -108,7 +108,7 @@ impl Shortcut {
         Ok((Shortcut::new(stream, Some(offered), target), remark))
     }
 
-    /// The memory that a process has offered with this remark; this side is to
+    /// Attaches to the memory that a process has offered with this remark. This side then has to
     /// send through it ([`Shortcut::departure`]).
     ///
     /// # Errors
@@ -123,18 +123,17 @@ impl Shortcut {
         Ok(shortcut)
     }
 
-    /// Whether the peer has been offered it and has not answered.
+    /// Whether the memory was offered to the peer, which has not answered.
     pub fn is_offered(&self) -> bool {
         self.offered.is_some()
     }
 
-    /// The peer says that it sends through the memory from now on. Whether this
-    /// is its answer to the offer, after which this side is to do the same. The
-    /// end of the socket may have shown already, and shows once: it is for
-    /// [`Shortcut::hear`].
+    /// Handles that the peer sends through the memory from this point on. Returns whether this is
+    /// its answer to the offer, after which this side has to do the same. If the end of the socket
+    /// has been reported in the meantime, [`Shortcut::hear`] has kept it.
     ///
     /// # Errors
-    /// It has said so before, or does not know the number.
+    /// The peer has announced this before, or does not know the number.
     pub fn comes_in(&mut self, remark: &Remark) -> std::result::Result<bool, OutOfTurn> {
         if self.is_in {
             return Err(OutOfTurn);
@@ -151,9 +150,8 @@ impl Shortcut {
         Ok(offered.is_some())
     }
 
-    /// What is to be sent through the socket as the last, by
-    /// [`Shortcut::depart`], if this side is to send through the memory from now
-    /// on.
+    /// Returns the last data to send through the socket, by [`Shortcut::depart`], if this side has
+    /// to change to the memory.
     pub fn departure(&mut self) -> Option<Remark> {
         self.departs.take().map(|id| Remark {
             subject: Subject::Moved,
@@ -162,28 +160,28 @@ impl Shortcut {
         })
     }
 
-    /// Whether what is sent goes through the memory.
+    /// Whether outgoing data goes through the memory.
     #[inline(always)]
     pub fn is_out(&self) -> bool {
         !matches!(self.out, Out::Socket)
     }
 
-    /// Whether the last bytes have not all left the socket.
+    /// Whether some of the last bytes have not been sent through the socket.
     pub fn is_leaving(&self) -> bool {
         matches!(self.out, Out::Leaving(_))
     }
 
-    /// Whether what comes does.
+    /// Whether incoming data comes through the memory.
     #[inline(always)]
     pub fn is_in(&self) -> bool {
         self.is_in
     }
 
-    /// Sends these bytes through the socket, as the last, and everything else
-    /// through the memory from now on. Nothing else is queued.
+    /// Sends these bytes as the last ones through the socket; all later data goes through the
+    /// memory. The queue must be empty.
     ///
     /// # Errors
-    /// The socket's.
+    /// Those of the socket.
     pub fn depart(&mut self, socket: BorrowedFd<'_>, last: &[u8]) -> Result {
         self.out = Out::Leaving(last.to_vec());
         match self.leave(socket) {
@@ -192,10 +190,10 @@ impl Shortcut {
         }
     }
 
-    /// Sends what is left of the last bytes.
+    /// Sends the rest of the last bytes.
     ///
     /// # Errors
-    /// The socket's; `-FI_EAGAIN` where it does not take all.
+    /// Those of the socket; `-FI_EAGAIN` if it does not accept all bytes.
     pub fn leave(&mut self, socket: BorrowedFd<'_>) -> Result {
         if let Out::Leaving(last) = &mut self.out {
             let sent = socket::send(socket, last)?;
@@ -208,8 +206,8 @@ impl Shortcut {
         Ok(())
     }
 
-    /// Takes what has come through the socket besides: calls to wake, and its
-    /// end. A peer that has more of them than it ever would gets another turn.
+    /// Reads the packets that wake this side, and the end of the socket. A peer that sends more of
+    /// them than it ever needs is read again in another turn.
     pub fn hear(&mut self, socket: BorrowedFd<'_>) -> Heard {
         let mut calls = [0; 1024];
         let mut heard = Heard::Nothing;
@@ -233,8 +231,8 @@ impl Shortcut {
         self.end.is_some()
     }
 
-    /// Sends bytes that `fill` puts in place, if they are few and there is room
-    /// known for them; whether it has.
+    /// Sends bytes, which `fill` writes, if they fit into a slot that is known to be free. Returns
+    /// whether they were sent.
     #[inline(always)]
     pub fn send_short(&mut self, socket: &OwnedFd, len: usize, fill: impl FnOnce(Piece)) -> bool {
         matches!(self.out, Out::Memory)
@@ -246,7 +244,7 @@ impl Shortcut {
             )
     }
 
-    /// [`Stream::peek`].
+    /// See [`Stream::peek`].
     #[inline(always)]
     pub fn peek(&self) -> Option<Next<'_>> {
         match self.is_in {
@@ -255,14 +253,14 @@ impl Shortcut {
         }
     }
 
-    /// Whether there is something that [`Shortcut::peek`] does not show: what is left
-    /// of bytes that were received in part, or the end.
+    /// Whether there is data that [`Shortcut::peek`] does not return: the rest of a message that
+    /// was received in part, or the end.
     #[inline(always)]
     pub fn has_rest(&self) -> bool {
         self.is_in && (self.end.is_some() || self.stream.has_rest())
     }
 
-    /// [`Stream::take_short`].
+    /// See [`Stream::take_short`].
     #[inline(always)]
     pub fn take_short(&mut self, socket: &OwnedFd) {
         if self.stream.take_short() {
@@ -270,83 +268,82 @@ impl Shortcut {
         }
     }
 
-    /// Whether something has come through the memory, or it has ended.
+    /// Whether data has arrived through the memory, or the connection has ended.
     #[inline(always)]
     pub fn has_next(&self) -> bool {
         self.is_in && (self.stream.has_next() || self.end.is_some())
     }
 
-    /// [`Stream::waiting`].
+    /// See [`Stream::waiting`].
     pub fn waiting(&self) -> usize {
         self.stream.waiting()
     }
 
-    /// Whether what found no room may be tried again.
+    /// Whether a send that found no space may be retried.
     pub fn has_room(&mut self) -> bool {
         match self.out {
-            // The next attempt reports what is wrong.
+            // The next attempt reports the error.
             Out::Memory => self.stream.has_room().unwrap_or(true),
             Out::Leaving(_) => true,
             Out::Socket => false,
         }
     }
 
-    /// Says that this side has acted upon all that has come through the memory, and
-    /// through the socket before.
+    /// Reports that this side has processed all data that has arrived through the memory, and
+    /// before that through the socket.
     #[inline(always)]
     pub fn settle(&self) {
         self.stream.settle();
     }
 
-    /// Whether the peer has said so of all that was sent.
+    /// Whether the peer has reported this about all data that was sent.
     pub fn is_settled(&self) -> bool {
         matches!(self.out, Out::Memory) && self.stream.is_settled()
     }
 
-    /// [`Stream::filled`].
+    /// See [`Stream::filled`].
     pub fn filled(&self) -> u64 {
         self.stream.filled()
     }
 
-    /// [`Stream::flights`].
+    /// See [`Stream::flights`].
     pub fn flights(&self) -> FlightWords {
         self.stream.flights()
     }
 
-    /// [`Stream::flights_of_peer`].
+    /// See [`Stream::flights_of_peer`].
     pub fn flights_of_peer(&self) -> FlightWords {
         self.stream.flights_of_peer()
     }
 
-    /// [`Stream::inflow`].
+    /// See [`Stream::inflow`].
     pub fn inflow(&self) -> Inflow {
         self.stream.inflow()
     }
 
-    /// [`Stream::outflow`].
+    /// See [`Stream::outflow`].
     pub fn outflow(&self) -> Outflow {
         self.stream.outflow()
     }
 
-    /// Wakes the peer if it sleeps, since something that is no message was written to the
-    /// memory.
+    /// Wakes the peer if it sleeps, after a write to the memory that is not a message.
     pub fn wake_sleeper(&mut self, socket: BorrowedFd<'_>) {
         if self.stream.must_wake() {
             self.wake(socket);
         }
     }
 
-    /// [`Stream::sleep`].
+    /// See [`Stream::sleep`].
     pub fn sleep(&mut self) {
         self.stream.sleep();
     }
 
-    /// [`Stream::is_awake`].
+    /// See [`Stream::is_awake`].
     pub fn is_awake(&self) -> bool {
         self.stream.is_awake()
     }
 
-    /// The bytes that a call has moved, `-FI_EAGAIN` for none.
+    /// Returns the number of bytes that a call has transferred, `-FI_EAGAIN` if none.
     #[inline(always)]
     fn moved(
         &self,
@@ -392,7 +389,7 @@ impl Shortcut {
         self.moved(socket, moved)
     }
 
-    /// Nothing has come: whether nothing will.
+    /// Replaces the result of a receive without data by the end of the socket, if it has ended.
     #[inline(always)]
     fn or_end(&self, received: Result<usize>) -> Result<usize> {
         match (received, self.end) {
@@ -401,8 +398,8 @@ impl Shortcut {
         }
     }
 
-    /// Wakes the peer. What this side still sends through the socket does that
-    /// besides, and a call would stand in the middle of it.
+    /// Wakes the peer. As long as this side still sends through the socket, that data wakes the
+    /// peer, and a packet to wake it would be mixed with it.
     #[cold]
     fn wake(&self, socket: BorrowedFd<'_>) {
         if let Out::Memory = self.out {
@@ -423,8 +420,8 @@ impl Shortcut {
 
 #[cold]
 fn call(socket: BorrowedFd<'_>) {
-    // A socket that takes no more has something to wake the peer already, and
-    // one that is broken tells by itself.
+    // If the socket's buffer is full, the data in it wakes the peer; a broken socket is detected
+    // otherwise.
     let _ = socket::send(socket, WAKE);
 }
 
@@ -432,14 +429,14 @@ fn has_barrier() -> u64 {
     barrier::is_available().into()
 }
 
-/// The way that a connection's bytes take now.
+/// The current path of a connection.
 pub struct Path<'a> {
     socket: BorrowedFd<'a>,
     shortcut: Option<&'a mut Shortcut>,
 }
 
 impl<'a> Path<'a> {
-    /// Of a connection with this socket, and perhaps a shortcut.
+    /// The path of a connection with this socket, and with a shortcut or without.
     #[inline(always)]
     pub fn of(socket: &'a OwnedFd, shortcut: &'a mut Option<Box<Shortcut>>) -> Self {
         Path {
@@ -448,7 +445,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// Through a socket.
+    /// The path through a socket.
     pub fn through(socket: BorrowedFd<'a>) -> Self {
         Path {
             socket,
@@ -456,24 +453,23 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// Whether what is sent goes through memory.
+    /// Whether outgoing data goes through memory.
     pub fn is_short(&self) -> bool {
         self.shortcut
             .as_ref()
             .is_some_and(|shortcut| shortcut.is_out())
     }
 
-    /// The socket, for what the kernel alone can do.
+    /// Returns the socket, for operations of the kernel.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket
     }
 
-    /// Sends from one buffer; the bytes that left, `-FI_EAGAIN` where there is no
-    /// room.
+    /// Sends from one buffer. Returns the number of bytes sent, `-FI_EAGAIN` if there is no space.
     ///
     /// # Errors
-    /// The socket's, and `-FI_EPROTO` where the peer has broken the memory; here
-    /// as below.
+    /// Those of the socket, and `-FI_EPROTO` if the peer has written an invalid value to the
+    /// memory.
     #[inline(always)]
     pub fn send(&mut self, bytes: &[u8]) -> Result<usize> {
         match &mut self.shortcut {
@@ -482,10 +478,10 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// [`Outgoing::send`].
+    /// See [`Outgoing::send`].
     ///
     /// # Errors
-    /// As above.
+    /// Those of [`Path::send`].
     pub fn send_out(&mut self, out: Outgoing<'_>, flags: i32) -> Result<usize> {
         match &mut self.shortcut {
             None => out.send(self.socket, flags),
@@ -493,10 +489,10 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// Receives into one buffer; 0 at the end.
+    /// Receives into one buffer. Returns 0 at the end.
     ///
     /// # Errors
-    /// As above; `-FI_EAGAIN` for nothing yet.
+    /// Those of [`Path::send`]; `-FI_EAGAIN` if nothing has arrived.
     #[inline(always)]
     pub fn receive(&mut self, to: &mut [u8]) -> Result<usize> {
         match &mut self.shortcut {
@@ -508,10 +504,10 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// [`Incoming::receive`].
+    /// See [`Incoming::receive`].
     ///
     /// # Errors
-    /// As above.
+    /// Those of [`Path::receive`].
     pub fn receive_in(&mut self, mut to: Incoming<'_>) -> Result<usize> {
         match &mut self.shortcut {
             Some(shortcut) if shortcut.is_in => {
@@ -522,7 +518,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// Bytes that have come and were not received.
+    /// Returns the number of bytes that have arrived and were not received.
     pub fn waiting(&self) -> usize {
         match &self.shortcut {
             Some(shortcut) if shortcut.is_in => shortcut.waiting(),
@@ -548,7 +544,7 @@ mod tests {
             end.set_nonblocking(true).unwrap();
         }
         let fill = |from: &mut Shortcut| {
-            // There may be more of it in time.
+            // The area may get more memory in the course of this.
             while from.has_room() {
                 while from.send(far.as_fd(), &[1; 4096]).is_ok() {}
             }
@@ -561,8 +557,7 @@ mod tests {
         };
         let mut calls = [0; 8];
 
-        // The peer waits for room and sleeps, and this side has something to send
-        // through the socket.
+        // The peer sleeps and waits for space, and this side has data to send through the socket.
         there.out = Out::Memory;
         here.is_in = true;
         fill(&mut there);

@@ -1,6 +1,6 @@
-//! A stream of bytes each way through a [`channel`](prov_local::channel), for those
-//! who had a socket before: it takes and gives as many bytes as there is room
-//! for, and where messages begin is for its users to know.
+//! A byte stream in each direction through a [`channel`](prov_local::channel), for code that
+//! otherwise uses a socket: it accepts and returns as many bytes as there is space for, and does
+//! not preserve the boundaries of messages.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -14,19 +14,19 @@ use prov_local::ring::Broken;
 /// See the [module](self) description.
 pub struct Stream {
     channel: Channel,
-    /// Bytes of the next message in the channel that were received.
+    /// Number of bytes of the channel's next message that were received.
     received: usize,
 }
 
-/// What a call has moved.
+/// The outcome of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moved {
     pub bytes: usize,
-    /// Whether the other side sleeps and is to be woken.
+    /// Whether the other side sleeps and must be woken.
     pub wakes: bool,
 }
 
-/// What stands before the bytes says nothing.
+/// The head of all messages, which carries no information.
 const HEAD: Head = Head {
     kind: 0,
     flags: 0,
@@ -34,8 +34,8 @@ const HEAD: Head = Head {
 };
 
 impl Stream {
-    /// A new one with a number that who attaches to it finds there, and the
-    /// descriptor for the other side.
+    /// Creates a stream with a number for the process that attaches to it. Returns this side and
+    /// the descriptor for the other one.
     ///
     /// # Errors
     /// Those of [`Channel::create`].
@@ -45,7 +45,7 @@ impl Stream {
         Ok((Stream::over(channel), fd))
     }
 
-    /// The other side of one that another process has made, and the number.
+    /// Attaches to a stream that another process has created. Returns it and the number.
     ///
     /// # Errors
     /// Those of [`Channel::attach`].
@@ -62,15 +62,15 @@ impl Stream {
         }
     }
 
-    /// [`Channel::is_asymmetric`].
+    /// See [`Channel::is_asymmetric`].
     pub fn is_asymmetric(&mut self, asymmetric: bool) {
         self.channel.is_asymmetric(asymmetric);
     }
 
-    /// Sends as many of the bytes as there is room for.
+    /// Sends as many of the bytes as there is space for.
     ///
     /// # Errors
-    /// The other side has broken the channel, here as below.
+    /// The other side has written an invalid value to the channel.
     #[inline(always)]
     #[allow(
         clippy::indexing_slicing,
@@ -96,10 +96,10 @@ impl Stream {
         }
     }
 
-    /// Sends as many of the bytes as there is room for.
+    /// Sends as many of the bytes as there is space for.
     ///
     /// # Errors
-    /// As above.
+    /// As [`Stream::send`].
     pub fn send_out(&mut self, out: &Outgoing<'_>) -> std::result::Result<Moved, Broken> {
         self.send_parts(out.len(), |at, space| _ = out.copy_to(at, space))
     }
@@ -115,7 +115,7 @@ impl Stream {
             wakes: false,
         };
         if len > MODERATE {
-            // Has all of the area's memory, if it may.
+            // Extends the area to its full size, if that is permitted.
             self.channel.takes(LONGEST);
         }
         while moved.bytes < len {
@@ -130,9 +130,9 @@ impl Stream {
         Ok(moved)
     }
 
-    /// Sends bytes that `fill` puts in place, at least one, and has `wake` wake the
-    /// other side if it sleeps. `false`, and nothing has happened, if they are more
-    /// than [`INLINE`](prov_local::channel::INLINE) or there is no room known.
+    /// Sends at least one byte; `fill` writes the bytes, and `wake` wakes the other side if it
+    /// sleeps. Returns `false`, without any effect, if they are more than
+    /// [`INLINE`](prov_local::channel::INLINE) or no slot is known to be free.
     #[inline(always)]
     pub fn send_short(
         &mut self,
@@ -143,8 +143,7 @@ impl Stream {
         self.channel.sender.send_bytes(len, fill, wake)
     }
 
-    /// The bytes that are next where they were sent at once and have not been
-    /// received in part.
+    /// Returns the next message, if it is in one slot and no part of it was received.
     #[inline(always)]
     pub fn peek(&self) -> Option<Next<'_>> {
         match self.received {
@@ -153,14 +152,14 @@ impl Stream {
         }
     }
 
-    /// Whether bytes were received in part, and the rest is next.
+    /// Whether the next message was received in part.
     #[inline(always)]
     pub fn has_rest(&self) -> bool {
         self.received != 0
     }
 
-    /// The bytes of a message in one slot are taken, and this side has acted upon them, as
-    /// upon all before ([`Stream::settle`]). Whether the other side is to be woken.
+    /// Takes a message in one slot. This side has processed it and all data before it
+    /// ([`Stream::settle`]). Returns whether the other side must be woken.
     #[inline(always)]
     pub fn take_short(&mut self) -> bool {
         let wakes = self.channel.receiver.take_short();
@@ -168,10 +167,10 @@ impl Stream {
         wakes
     }
 
-    /// Receives what has come, as far as there is room for it.
+    /// Receives the data that has arrived, as far as there is space for it.
     ///
     /// # Errors
-    /// As above.
+    /// As [`Stream::send`].
     #[inline]
     #[allow(
         clippy::indexing_slicing,
@@ -183,10 +182,10 @@ impl Stream {
         })
     }
 
-    /// Receives what has come, as far as there is room for it.
+    /// Receives the data that has arrived, as far as there is space for it.
     ///
     /// # Errors
-    /// As above.
+    /// As [`Stream::send`].
     pub fn receive_in(&mut self, to: &mut Incoming<'_>) -> std::result::Result<Moved, Broken> {
         self.receive_parts(to.len(), |at, part| _ = to.copy_from(at, part))
     }
@@ -212,7 +211,7 @@ impl Stream {
                 false => bytes.slice(self.received, room - moved.bytes),
             };
             if part.is_empty() {
-                // It has none, or fewer than it had.
+                // The message is empty, or shorter than it was.
                 return Err(Broken("length of a message"));
             }
             take(moved.bytes, &part);
@@ -226,75 +225,75 @@ impl Stream {
         Ok(moved)
     }
 
-    /// Whether something has come.
+    /// Whether data has arrived.
     #[inline(always)]
     pub fn has_next(&self) -> bool {
         self.channel.receiver.has_next()
     }
 
-    /// Bytes that have come and were not received.
+    /// Returns the number of bytes that have arrived and were not received.
     pub fn waiting(&self) -> usize {
         let waiting = self.channel.receiver.waiting();
         waiting.saturating_sub(self.received)
     }
 
-    /// Whether a send would find room. Where not, [`Stream::sleep`] says that this
-    /// side waits for it.
+    /// Whether a send would find space. If not, this side waits for it when it sleeps
+    /// ([`Stream::sleep`]).
     ///
     /// # Errors
-    /// As above.
+    /// As [`Stream::send`].
     pub fn has_room(&mut self) -> std::result::Result<bool, Broken> {
         self.channel.has_room(MODERATE)
     }
 
-    /// Says that this side has acted upon all that it has received
+    /// Reports that this side has processed all data that it has received
     /// ([`Receiver::settle`](prov_local::channel::Receiver::settle)).
     #[inline(always)]
     pub fn settle(&self) {
         self.channel.receiver.settle();
     }
 
-    /// [`Channel::is_settled`].
+    /// See [`Channel::is_settled`].
     pub fn is_settled(&self) -> bool {
         self.channel.is_settled()
     }
 
-    /// [`Channel::filled`].
+    /// See [`Channel::filled`].
     pub fn filled(&self) -> u64 {
         self.channel.filled()
     }
 
-    /// [`Channel::flights`].
+    /// See [`Channel::flights`].
     pub fn flights(&self) -> FlightWords {
         self.channel.flights()
     }
 
-    /// [`Channel::flights_of_peer`].
+    /// See [`Channel::flights_of_peer`].
     pub fn flights_of_peer(&self) -> FlightWords {
         self.channel.flights_of_peer()
     }
 
-    /// [`Channel::inflow`].
+    /// See [`Channel::inflow`].
     pub fn inflow(&self) -> Inflow {
         self.channel.inflow()
     }
 
-    /// [`Channel::outflow`].
+    /// See [`Channel::outflow`].
     pub fn outflow(&self) -> Outflow {
         self.channel.outflow()
     }
 
-    /// [`Channel::must_wake`].
+    /// See [`Channel::must_wake`].
     pub fn must_wake(&mut self) -> bool {
         self.channel.must_wake()
     }
 
-    /// [`Channel::sleep`].
+    /// See [`Channel::sleep`].
     pub fn sleep(&mut self) {
         self.channel.sleep();
     }
 
-    /// [`Channel::is_awake`].
+    /// See [`Channel::is_awake`].
     pub fn is_awake(&self) -> bool {
         self.channel.is_awake()
     }
@@ -363,7 +362,7 @@ mod tests {
         let (out, mut into) = ([1; 5000], [0; 5000]);
         assert_eq!(here.send(&out).unwrap().bytes, out.len());
         assert!(!here.is_settled());
-        // What was received in part is not acted upon.
+        // Data that was received in part is not processed yet.
         there.receive(&mut into[..4000]).unwrap();
         there.settle();
         assert!(!here.is_settled());

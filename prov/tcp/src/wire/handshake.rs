@@ -74,8 +74,8 @@ impl Features {
     /// the receiver's demand.
     pub const RENDEZVOUS: Features = Features(1 << 2);
 
-    /// Two processes of one host may access one another's memory. Bit 3 stands for a protocol
-    /// with other messages for that.
+    /// Two processes of one host may access each other's memory. Bit 3 belongs to a protocol with
+    /// different messages for that.
     pub const DIRECT: Features = Features(1 << 7);
 
     /// Data between two processes of one host goes through shared memory.

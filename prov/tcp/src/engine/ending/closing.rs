@@ -41,9 +41,9 @@ impl Core {
         self.read_later(key);
     }
 
-    /// Handles the end of the stream. Receives that a connected endpoint has posted are cancelled
-    /// only after the messages that other endpoints of the lane have received by now: the
-    /// application reads both from one queue, and may stop at the first error.
+    /// Handles the end of the stream. The receives that a connected endpoint has posted are
+    /// cancelled only after the messages that other endpoints of the lane have received up to this
+    /// point: the application reads both from one queue, and may stop at the first error.
     pub(crate) fn end_of_stream(&mut self, key: ConnKey) {
         let is_alone = self.conns.len() <= 1;
         match self.conns.get(key) {
@@ -57,7 +57,7 @@ impl Core {
         }
     }
 
-    /// Ends the connections whose stream has ended, after what others have received.
+    /// Ends the connections whose stream has ended, after the messages of other endpoints.
     #[cold]
     #[inline(never)]
     pub(crate) fn end_streams(&mut self) {
@@ -66,7 +66,7 @@ impl Core {
             self.has_chores = true;
             return;
         }
-        // Handles what other sockets have, which may end more streams.
+        // Handles the data of other sockets, which may end more streams.
         self.poll_once();
         let _ = self.read_nearby() | self.take_in_quiet(self.rota.len());
         for key in std::mem::take(&mut self.ended) {

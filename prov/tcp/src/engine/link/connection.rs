@@ -310,8 +310,8 @@ impl Connection {
         between_messages && sent && !waits && !later
     }
 
-    /// Whether operations of this side of the endpoint are under way here, and their memory is
-    /// read or written to.
+    /// Whether operations of this side of the endpoint are in progress on this connection, so that
+    /// their memory is read or written.
     pub fn has_memory_of(&self, side: Side) -> bool {
         match side {
             Side::Receive => {

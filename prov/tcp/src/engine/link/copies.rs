@@ -47,9 +47,9 @@ impl Held {
 }
 
 impl Copies {
-    /// Whether what comes has to wait until the messages before it are fetched. Other messages
-    /// pass them, but for one that is to be kept, of which a connection has one at a time; what
-    /// reads or changes memory does not.
+    /// Whether a message has to wait until the payloads of earlier ones are fetched. Messages may
+    /// pass them, except that a connection buffers one unexpected message at a time; operations
+    /// that read or change memory may not.
     pub fn must_wait(&self, header: &Header) -> bool {
         if self.transfers.is_empty() {
             return false;

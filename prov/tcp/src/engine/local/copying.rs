@@ -1,8 +1,8 @@
-//! Long messages between two processes of one host: the sender says where the payload is, and
-//! the receiver fetches it ([`prov_local::copies`]). What goes through a socket is copied
-//! twice.
+//! Rendezvous between two processes of one host: the sender announces the location of the payload,
+//! and the receiver fetches it ([`prov_local::copies`]). That avoids the two copies through a
+//! socket.
 //!
-//! [`neighbour`](crate::local::neighbour) finds out who may.
+//! [`neighbour`](crate::local::neighbour) determines whether the two processes may do so.
 
 use std::os::fd::AsFd as _;
 use std::time::Instant;
@@ -34,7 +34,7 @@ use prov_message::peers::Bytes;
 pub type Goal = copies::Goal<Tcp>;
 
 impl Core {
-    /// Tells the peer where a message is, which fetches it and says when it has.
+    /// Offers a message to the peer, which fetches the payload and reports that.
     pub(crate) fn offer_message(
         &mut self,
         key: ConnKey,

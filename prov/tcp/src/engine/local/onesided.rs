@@ -26,7 +26,7 @@ use crate::wire::handshake::Features;
 use crate::wire::header::{self, Header};
 
 impl Core {
-    /// Permits the peer to access registered memory by itself, if that is possible.
+    /// Permits the peer to access registered memory directly, if that is possible.
     pub(super) fn lend_regions(&mut self, key: ConnKey) {
         let (Some(regions), Some(conn)) = (&self.regions, self.conns.get_mut(key)) else {
             return;
@@ -145,8 +145,7 @@ impl Core {
         }
     }
 
-    /// Handles the notification that the peer has written to memory of this process, or read it, by
-    /// itself.
+    /// Handles the notification that the peer has accessed memory of this process directly.
     pub(crate) fn was_accessed(&mut self, key: ConnKey, header: &Header) -> LinkResult {
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         if conn.onesided.watching.is_none() {
@@ -170,7 +169,7 @@ impl Core {
 /// Maps the peer's file with its regions.
 fn open(conn: &mut Connection, number: u64) {
     let (Some(holder), Some(memory)) = (conn.neighbour.holder(), conn.neighbour.memory()) else {
-        // It is not known yet whether its memory can be read.
+        // Whether its memory can be read is not determined yet.
         return;
     };
     let Some(shortcut) = &conn.shortcut else {

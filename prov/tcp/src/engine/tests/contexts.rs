@@ -1,4 +1,5 @@
-//! Contexts of scalable endpoints: who is reached by an index, and as whom a context appears.
+//! Contexts of scalable endpoints: the context that an index reaches, and the source address of a
+//! context's messages.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -34,7 +35,8 @@ fn side_of_context(index: u8) -> Side {
     side
 }
 
-/// The address of the scalable endpoint whose context of this index the side is.
+/// Returns the address of the scalable endpoint to which this side, its context of this index,
+/// belongs.
 fn base(side: &Side, index: u16) -> SocketAddr {
     let mut addr = side.addr;
     addr.set_port(addr.port() - index);
@@ -125,7 +127,7 @@ fn an_index_without_a_context_is_an_error_of_the_call() {
     assert!(a.engine.core().rdm(a.ep).unwrap().peers.is_empty());
 }
 
-/// The request that comes to a peer which is the test.
+/// Accepts the request that a peer, which the test plays, receives.
 fn request(side: &Side, listener: &TcpListener) -> (TcpStream, Vec<u8>) {
     let (mut stream, _) = listener.accept().unwrap();
     stream.set_nonblocking(true).unwrap();
@@ -151,7 +153,7 @@ fn a_peer_of_the_c_library_gets_no_request_that_it_would_accept_for_a_context() 
     let mut out = [7; 8];
     send_to(&a, &mut out, 1, context(1));
     let (stream, bytes) = request(&a, &listener);
-    // It knows the type 0 alone, and closes for any other.
+    // The peer supports type 0 only, and closes the connection for any other.
     assert_eq!((bytes[1], bytes[3], bytes[40]), (0x23, 9, 1));
     drop((stream, listener));
     until([&a, &a], || !a.failed.borrow().is_empty());

@@ -155,7 +155,7 @@ impl Stranger {
     }
 }
 
-/// Does what is ready at a side, without the copies, until something holds.
+/// Makes progress on a side, without the copies, until a condition holds.
 fn by_hand(side: &Side, mut holds: impl FnMut(&mut Core) -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -168,7 +168,7 @@ fn by_hand(side: &Side, mut holds: impl FnMut(&mut Core) -> bool) {
     }
 }
 
-/// The header of a tagged message of so many bytes, which stay with the sender.
+/// Returns the header of a tagged message of this length, whose payload stays with the sender.
 fn direct(id: u64, len: usize) -> Header {
     let mut header = Header::new(Op::DirectMsg);
     header.flags = crate::wire::header::TAGGED;
@@ -386,7 +386,7 @@ fn what_reads_or_changes_memory_comes_behind_messages_before_it_and_messages_pas
     write.flags = crate::wire::header::DELIVERY_COMPLETE | crate::wire::header::NAMED;
     write.id = 42;
     peer.say(&write, &[remote(0, 4)], b"last");
-    // The copy is under way, and what is behind it is read.
+    // The copy is in progress, and the data after it is read.
     let mut copying = None;
     by_hand(&a, |core| {
         copying = copying.take().or_else(|| core.next_errand());
@@ -479,8 +479,8 @@ fn a_thread_that_sleeps_is_woken_for_what_is_to_be_copied() {
     }
 }
 
-/// Another thread than the one that sleeps finds the message, and makes no further call. The
-/// socket may take no more answers, so that it has nothing to tell.
+/// Another thread than the one that sleeps receives the message, and makes no further call. The
+/// socket may accept no replies, so that the other side is not told.
 fn sleep_over_a_copy(is_blocked: bool) {
     let b = side();
     let mut exposed = vec![0; 1 << 14];

@@ -288,7 +288,7 @@ fn a_receive_takes_a_message_over_while_that_is_being_copied() {
         let mut place = vec![0; LEN];
         send(&a, &mut out, 1);
         for _ in 0..after {
-            // The copy, and what comes behind it.
+            // The copy is made, and the data after it arrives.
             let core = &mut b.engine.core();
             core.progress();
             if let Some(mut errand) = core.next_errand() {
@@ -565,8 +565,8 @@ fn who_scribbles_over_the_memory_loses_the_connection_at_worst() {
     }
 }
 
-/// The second of two sides begins to copy a message of the first one's, which has sent another
-/// one behind it: the copy.
+/// Makes the second of two sides begin to copy a message of the first one, which has sent another
+/// one after it. Returns the copy.
 fn with_a_copy_under_way(sides: &(Side, Side), out: &mut [u8], next: &mut [u8]) -> Copying<Tcp> {
     let (a, b) = sides;
     send(a, out, 1);

@@ -101,8 +101,8 @@ fn pair(local: bool) -> (Side, Side) {
     (a, b)
 }
 
-/// Goes on with a writer and a side with little room that has not read what was written, once
-/// through a socket and once through memory.
+/// Calls `then` with a writer, and a side with a small queue that has not read the completions:
+/// once through a socket and once through memory.
 fn after_writes(then: impl Fn(&Side, &Side)) {
     for local in [false, true] {
         let (a, b) = pair(local);

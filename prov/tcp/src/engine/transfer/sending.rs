@@ -300,7 +300,7 @@ impl Core {
         }
     }
 
-    /// Sends a message on an open connection, in whatever way.
+    /// Sends a message on an open connection, by the method that suits it.
     pub(crate) fn send(&mut self, ep: EpKey, key: ConnKey, message: &Transmit, payload: Bytes<'_>) {
         let way = self.way(key, message, &payload);
         self.send_by(way, ep, key, message, payload);
@@ -339,7 +339,8 @@ impl Core {
             SendPath::AnnouncedToC(name) => {
                 return self.announce(key, Some(name), post, message.flags, op);
             }
-            // What has waited for the connection cannot wait for a name.
+            // A message that has waited for the connection does not wait again for the peer to be
+            // identified.
             SendPath::Eager | SendPath::Later => {}
         }
         post.op = self.ask_for_ack(key, &mut post.header, message.flags, op);

@@ -20,7 +20,7 @@ const WORTH_ANNOUNCING: usize = COPY_LIMIT;
 /// Bytes of a message beyond which it is always announced, since the peer could not keep many of
 /// them.
 pub(crate) const ALWAYS_ANNOUNCED: usize = 2 << 20;
-/// Features of a peer that copies from this process's memory by itself.
+/// The features of a peer that copies from this process's memory directly.
 const COPIES: Features = Features::LOCAL.or(Features::DIRECT);
 
 /// How a message leaves.
@@ -38,8 +38,8 @@ pub(crate) enum SendPath {
 }
 
 impl Core {
-    /// Decides how a message leaves. The first one that is long enough to be offered begins the
-    /// acquaintance of two processes of one host.
+    /// Chooses the method by which a message is sent. The first message that is long enough to be
+    /// offered starts the mutual identification of two processes of one host.
     #[inline]
     pub(crate) fn way(
         &mut self,

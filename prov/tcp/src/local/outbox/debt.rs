@@ -29,7 +29,7 @@ pub struct Span {
 }
 
 impl Debt {
-    /// Counts queued answers of so many bytes; returns `false` if reading has to stop.
+    /// Counts queued answers of this many bytes. Returns `false` if reading has to stop.
     #[inline]
     pub fn add(&mut self, bytes: usize, awaits: bool, span: Span) -> bool {
         self.newer += bytes;

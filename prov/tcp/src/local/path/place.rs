@@ -33,7 +33,8 @@ impl Path<'_> {
         }
         let mut received = None;
         let part = to.part(registered, at, len, |memory| {
-            // Another part may follow this one, so this one's end is the limit.
+            // The destination may have another segment, which precedes `behind`: so `behind` is
+            // used with the last one only.
             let behind = match memory.len() == len {
                 true => &mut *behind,
                 false => &mut [],
