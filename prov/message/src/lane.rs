@@ -49,8 +49,8 @@ impl Errand for NoErrand {
     }
 }
 
-/// The bits of a `fi_addr_t` that number an address. Those above them name a receive context of
-/// the peer (`fi_rx_addr`), which is no part of who sends.
+/// The bits of a `fi_addr_t` that contain the index of an address. The bits above them select a
+/// receive context of the peer (`fi_rx_addr(3)`), which is not part of a message's source.
 const NUMBER: u64 = u32::MAX as u64;
 
 /// Whether a receive names a context of the peer that it is for.
@@ -156,8 +156,8 @@ pub trait Core: Send + Sized + 'static {
     /// Implements fi_close(3) for an endpoint: its operations end without completions.
     fn close(&mut self, ep: EpKey);
 
-    /// Ends the operations of one side of an endpoint, whose other side goes on. Nobody hears
-    /// of them: nothing of the side is bound any more.
+    /// Ends the operations of one side of an endpoint; the other side continues. The operations are
+    /// not reported, since the side has no queues or counters any more.
     fn close_side(&mut self, ep: EpKey, side: Side) {
         let _ = (ep, side);
     }
@@ -406,8 +406,8 @@ impl<C: Core> Lane<C> {
         self.when_unlent(ep, |core| core.close(ep));
     }
 
-    /// The same for one side of an endpoint. What completes from now on is reported to
-    /// `reports`.
+    /// As [`Lane::close`], for one side of an endpoint. Operations that complete later are reported
+    /// to `reports`.
     pub fn close_side(&self, ep: EpKey, side: Side, reports: Reports) {
         if let Some(state) = self.core().endpoints().get_mut(ep) {
             state.reports = reports;

@@ -204,7 +204,7 @@ fn each_request_is_reported() {
     assert!(setting.told() && setting.told() && !setting.told());
 }
 
-/// Sends requests until the reporter has no room.
+/// Sends requests until the queue of the reporter is full.
 fn ask_often(setting: &Setting) -> usize {
     let mut asked = 0;
     while setting.has_room() {

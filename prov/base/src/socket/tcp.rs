@@ -102,11 +102,10 @@ pub fn bound(
 /// Attempts to find ports that follow each other.
 const ROW_ATTEMPTS: u32 = 256;
 
-/// Sockets that are bound to as many ports in a row, the first as [`bound`] has it.
+/// Returns sockets that are bound to consecutive ports, of which the first is as for [`bound`].
 ///
-/// # Errors
-/// Those of [`bound`]; `-FI_EADDRINUSE` where one of the ports behind a given one is in use, or
-/// no row was found.
+/// # Errors Those of [`bound`]; `-FI_EADDRINUSE` if one of the ports after a given one is in use,
+/// or no consecutive free ports were found.
 pub fn bound_in_row(
     addr: &SocketAddr,
     count: usize,
@@ -129,8 +128,8 @@ pub fn bound_in_row(
             let mut at = at;
             at.set_port(port);
             let socket = open(&at)?;
-            // Who has a port of one's own choice may choose another one: nobody's is taken
-            // that is bound, and not listening yet.
+            // SO_REUSEADDR permits binding to a port at which another socket is bound and does not
+            // listen yet. It is set only for a given port: otherwise another port can be chosen.
             sockopt::set_socket_reuseaddr(&socket, is_given)?;
             followed = rustix::net::bind(&socket, &at);
             if followed.is_err() {
@@ -151,10 +150,9 @@ pub fn bound_in_row(
     Err(Errno::EADDRINUSE)
 }
 
-/// Returns whether nobody's socket is bound to an address, not even one that does not listen yet.
+/// Whether no socket is bound to an address, not even one that does not listen yet.
 ///
-/// # Errors
-/// Those of socket(2) and bind(2) other than `-FI_EADDRINUSE`.
+/// # Errors Those of socket(2) and bind(2) other than `-FI_EADDRINUSE`.
 pub fn is_free(addr: &SocketAddr) -> Result<bool> {
     let socket = open(addr)?;
     match rustix::net::bind(&socket, addr) {

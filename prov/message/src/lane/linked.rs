@@ -96,8 +96,8 @@ pub trait Linked: Reaching + Woken {
 
 /// A core whose endpoints may be the contexts of scalable endpoints, each of which has one side.
 pub trait Sided: Linked {
-    /// Returns whether operations of this side of the endpoint are under way on a link, so that
-    /// their memory may be accessed.
+    /// Whether operations of this side of the endpoint are in progress on a link, so that their
+    /// memory may be accessed.
     fn has_memory_of(&self, link: Link<Self>, side: Side) -> bool;
 
     /// Ends a link and all operations on it with this error.

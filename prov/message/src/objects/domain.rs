@@ -235,7 +235,8 @@ pub trait Provider: Send + Sync + Sized + 'static {
     /// The supported atomic operations.
     const ATOMICS: Offered = Offered::up_to(Self::ATOMIC_LIMIT);
 
-    /// The atomic operations that this domain supports, if they depend on what it is layered over.
+    /// Returns the atomic operations that this domain supports, if they depend on the provider
+    /// below.
     fn atomics(&self) -> Offered {
         Self::ATOMICS
     }
@@ -255,8 +256,8 @@ pub struct Domain<P: Provider> {
     /// Whether the progress thread drives the lanes while the application does not.
     is_auto: bool,
     lane_lock: LockKind,
-    /// That of a lane whose two sides threads of their own may have; none where queues are not
-    /// ready for that.
+    /// The lock of a lane whose two sides may be used by threads of their own; `None` if the queues
+    /// do not permit that.
     pair_lock: Option<LockKind>,
     queue_lock: LockKind,
     /// The process that opened it: a forked child cannot enable endpoints.
@@ -309,7 +310,7 @@ impl<P: Provider> Domain<P> {
         // A counter of a region drives all lanes, and an event queue drives those whose connections
         // it reports.
         let is_connected = info.ep.ep_type == FI_EP_MSG;
-        // What completes for one context moves on with another one of its index.
+        // Progress for one context is progress for the other context of its index, too.
         let has_contexts = [info.ep.tx_ctx_cnt, info.ep.rx_ctx_cnt]
             .into_iter()
             .any(|count| (2..FI_SHARED_CONTEXT).contains(&count));

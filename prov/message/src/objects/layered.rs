@@ -1,5 +1,5 @@
-//! fi_fabric(3) for a provider that is layered over another one: the fabric below, and what may be
-//! opened over it.
+//! fi_fabric(3) for a provider that is layered over another one: the fabric below, and the
+//! endpoints that can be opened over it.
 
 use std::sync::Arc;
 

@@ -22,8 +22,8 @@ pub struct RdmAddress {
 }
 
 impl RdmAddress {
-    /// An endpoint at this address that says that it is this context; `None` where none
-    /// can be there.
+    /// Returns the address of an endpoint that announces itself as this context at this address;
+    /// `None` if there can be no such context.
     pub fn new(at: SocketAddr, context: u8) -> Option<Self> {
         let place = RdmAddress { at, context };
         let is_context = usize::from(context) < MOST_CONTEXTS && place.base().is_some();
@@ -69,7 +69,7 @@ impl fmt::Display for RdmAddress {
     }
 }
 
-/// An address vector of such addresses, whose numbers name contexts, too (`fi_rx_addr`).
+/// An address vector of such addresses, whose indexes may include a context (`fi_rx_addr(3)`).
 pub struct RdmVector(pub Use<Av>);
 
 impl AddressVector for RdmVector {

@@ -45,7 +45,7 @@ impl Addresses {
     /// # Errors
     /// `-FI_EINVAL` for an address that the provider refuses, and what it returns.
     pub fn insert(&self, address: &[u8]) -> Result<fi_addr_t> {
-        // Whatever the bytes claim to be, the provider finds memory behind them.
+        // The provider may read more bytes than the address has, depending on its contents.
         let mut padded = [0_u8; LONGEST_ADDRESS];
         let place = padded.get_mut(..address.len()).ok_or(Errno::EINVAL)?;
         place.copy_from_slice(address);

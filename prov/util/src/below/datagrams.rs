@@ -20,12 +20,12 @@ use prov_base::errno::{Errno, Result};
 pub struct DatagramEndpoint {
     object: Object<fid_ep>,
     owner: u32,
-    // Declared after the endpoint, so that what it is bound to is closed after it.
+    // Declared after the endpoint, so that the bound objects are closed after it.
     bound: Option<Bound>,
     _domain: Arc<Domain>,
 }
 
-/// What an enabled endpoint uses.
+/// The objects that an enabled endpoint uses.
 struct Bound {
     _memory: Arc<Memory>,
     _cqs: [Arc<Cq>; 2],

@@ -1,4 +1,4 @@
-//! What a layered provider offers over the providers below (fi_getinfo(3)).
+//! The attributes that a layered provider offers over the providers below (fi_getinfo(3)).
 
 use fabric_abi::{FI_FORMAT_UNSPEC, FI_LOCAL_COMM, FI_REMOTE_COMM, FI_SOURCE};
 use prov_base::errno::{Errno, Result};
@@ -16,9 +16,9 @@ pub const REACH: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 pub struct Layer(pub &'static str);
 
 impl Layer {
-    /// Returns the endpoints that match a request, over those below that match the hints `wanted`:
-    /// `base` returns what the provider makes of one of them, `within` the hints without values that
-    /// exclude nothing, given that.
+    /// Returns the endpoints that match a request, over those below that match the hints `wanted`.
+    /// `base` makes the provider's attributes from those of an endpoint below; `within` removes
+    /// from the hints the values that exclude nothing, given these attributes.
     ///
     /// # Errors
     /// `-FI_ENODATA` if none does, and those of the providers below.

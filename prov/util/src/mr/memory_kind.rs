@@ -4,7 +4,7 @@ use fabric_abi::*;
 
 use prov_base::errno::Errno;
 
-/// The kind of memory, and what can access it.
+/// The kind of memory, and the processors that can access it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryKind {
     /// The interface that it belongs to.
@@ -33,7 +33,7 @@ pub enum Interface {
     Synapseai(i32),
 }
 
-/// What can access memory of a device interface.
+/// The processors that can access memory of a device interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Allocation {
     /// Unspecified.

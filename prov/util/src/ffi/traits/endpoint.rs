@@ -181,12 +181,12 @@ pub struct Multicast<'a> {
     pub receives: bool,
 }
 
-/// One of the two sides of an endpoint, which is what a context of a scalable endpoint has.
+/// One of the two sides of an endpoint. A context of a scalable endpoint is one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// What the endpoint sends, reads and writes.
+    /// Sends, reads and writes of the endpoint.
     Transmit,
-    /// What it receives, and what its peers do to its memory.
+    /// Receives of the endpoint, and its peers' accesses to its memory.
     Receive,
 }
 
@@ -234,8 +234,8 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
     ) -> Result;
 
     /// `fi_close` of a context of a scalable endpoint: the operations of this side end without
-    /// a word, their memory is not touched any more when this returns, and what completes from
-    /// now on is reported to these. The other side goes on.
+    /// being reported, their memory is not accessed after the return, and operations that complete
+    /// later are reported to `bindings`. The other side continues.
     fn close_side(
         this: &Handle<EndpointObject<Self>>,
         _side: Side,
