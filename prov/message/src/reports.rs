@@ -455,9 +455,15 @@ impl Reports {
     }
 
     fn immediate(&self, flags: u64, len: usize, data: Option<u64>, src: u64) {
-        if let Some(data) = data
-            && let Some(cq) = &self.rx_cq
-        {
+        if let Some(data) = data {
+            self.immediate_data(flags, len, data, src);
+        }
+    }
+
+    /// Reports immediate data that has come with a peer's operation; `flags` are those of the
+    /// completion. The counters know of the operation.
+    pub fn immediate_data(&self, flags: u64, len: usize, data: u64, src: u64) {
+        if let Some(cq) = &self.rx_cq {
             cq.write(&Completion {
                 len,
                 data,

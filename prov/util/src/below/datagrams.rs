@@ -27,7 +27,7 @@ pub struct DatagramEndpoint {
 
 /// The objects that an enabled endpoint uses.
 struct Bound {
-    _memory: Arc<Memory>,
+    _memory: [Arc<Memory>; 2],
     _cqs: [Arc<Cq>; 2],
     _addresses: Arc<Addresses>,
 }
@@ -54,8 +54,8 @@ impl DatagramEndpoint {
         })
     }
 
-    /// Binds the endpoint to its queues, for sends and for receives, and to its address vector, and
-    /// enables it, for operations with these slots.
+    /// Binds the endpoint to its queues and to its address vector, and enables it. Queues and slots
+    /// are those of sends and of receives.
     ///
     /// # Errors
     /// What the provider returns.
@@ -63,14 +63,14 @@ impl DatagramEndpoint {
         &mut self,
         [tx_cq, rx_cq]: [&Arc<Cq>; 2],
         addresses: &Arc<Addresses>,
-        slots: &Slots<T>,
+        slots: [&Slots<T>; 2],
     ) -> Result {
         self.object.bind(addresses.fid(), 0)?;
         self.object.bind(tx_cq.fid(), FI_TRANSMIT)?;
         self.object.bind(rx_cq.fid(), FI_RECV)?;
         self.object.control(FI_ENABLE, null_mut())?;
         self.bound = Some(Bound {
-            _memory: slots.memory(),
+            _memory: slots.map(Slots::memory),
             _cqs: [tx_cq.clone(), rx_cq.clone()],
             _addresses: addresses.clone(),
         });

@@ -1,0 +1,5 @@
+//! See `prov-external`.
+
+fn main() {
+    prov_external::link("rxd");
+}

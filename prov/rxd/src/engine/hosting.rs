@@ -1,0 +1,165 @@
+//! What the protocol asks of the engine.
+
+use prov_base::errno::Errno;
+use prov_util::request::RemoteIov;
+
+use super::Core;
+use super::accessed::Served;
+use super::below::{Load, NOWHERE, Path};
+use super::link::{OpKey, ServedKey};
+use super::posting::Payload as Bytes;
+use crate::LOG;
+use crate::address::Address;
+use crate::protocol::{
+    Admission, AtomicArrival, Datagram, Failure, Host, MAX_MTU, MessageArrival, Name, Payload,
+    PeerId, WriteArrival,
+};
+
+impl Host for Core {
+    type Op = OpKey;
+    type Response = ServedKey;
+    type Path = Path;
+
+    #[inline]
+    fn transmit(&mut self, datagram: &Datagram<'_, Path, OpKey, ServedKey>) -> bool {
+        let Some(below) = &mut self.below else {
+            return true;
+        };
+        let (header, to) = (datagram.header, datagram.path);
+        match datagram.payload {
+            Payload::None => below.send(header, &Load::Own(&[]), to),
+            Payload::Op { op, offset, len } => match self.operations.get(op) {
+                Some(operation) => match &operation.payload {
+                    Bytes::App(memory) => {
+                        below.send(header, &Load::App(&memory.slice(offset, len)), to)
+                    }
+                    copied => {
+                        let bytes = copied.copied().unwrap_or_default();
+                        let part = bytes.get(offset..offset + len).unwrap_or_default();
+                        below.send(header, &Load::Own(part), to)
+                    }
+                },
+                None => true,
+            },
+            Payload::Response {
+                response,
+                offset,
+                len,
+            } => match self.served.get(response) {
+                Some(Served::Memory(_, grants)) => {
+                    let mut bytes = [0; MAX_MTU];
+                    let part = bytes.get_mut(..len).unwrap_or_default();
+                    if let Some(target) = &mut self.target {
+                        grants.read_at(&mut target.memory, offset, part);
+                    }
+                    below.send(header, &Load::Own(part), to)
+                }
+                Some(Served::Values(values)) => {
+                    let part = values.get(offset..offset + len).unwrap_or_default();
+                    below.send(header, &Load::Own(part), to)
+                }
+                None => true,
+            },
+        }
+    }
+
+    fn resolve(&mut self, name: &Name) -> Option<Path> {
+        self.path_of_stranger(&Address(*name))
+    }
+
+    fn appeared(&mut self, peer: PeerId, name: &Name, _path: Path) {
+        self.peers.add(peer, Address(*name));
+        self.link_of(peer);
+    }
+
+    fn disappeared(&mut self, peer: PeerId, path: Path) {
+        if let Some(key) = self.peers.remove(peer) {
+            self.ended.push((key, Errno::ECONNRESET));
+        }
+        if path != NOWHERE
+            && let Some(below) = &self.below
+        {
+            // It was inserted for this peer.
+            if let Err(error) = below.addresses.remove(path) {
+                log::debug!(target: LOG.av, "an address below cannot be removed: {error}");
+            }
+        }
+    }
+
+    #[inline]
+    fn message(&mut self, peer: PeerId, message: &MessageArrival, payload: &[u8]) -> Admission {
+        self.message_begins(peer, message, payload)
+    }
+
+    fn write(&mut self, peer: PeerId, write: &WriteArrival, payload: &[u8]) -> Result<(), Errno> {
+        self.write_begins(peer, write, payload)
+    }
+
+    fn segment(&mut self, peer: PeerId, offset: usize, bytes: &[u8], in_order: bool) -> bool {
+        self.part(peer, offset, bytes, in_order)
+    }
+
+    fn finished(&mut self, peer: PeerId) {
+        self.parts_end(peer);
+    }
+
+    fn interrupted(&mut self, peer: PeerId, reason: Failure) {
+        if let Some(key) = self.peers.link(peer) {
+            self.ended.push((key, error_of(reason)));
+        }
+    }
+
+    fn read(&mut self, peer: PeerId, remote: &RemoteIov) -> Result<ServedKey, Errno> {
+        self.read_begins(peer, remote)
+    }
+
+    fn atomic(
+        &mut self,
+        peer: PeerId,
+        atomic: &AtomicArrival<'_>,
+    ) -> Result<Option<ServedKey>, Errno> {
+        self.atomic_arrives(peer, atomic)
+    }
+
+    fn responded(&mut self, _peer: PeerId, response: ServedKey, delivered: bool) {
+        self.was_served(response, delivered);
+    }
+
+    fn result(&mut self, op: OpKey, offset: usize, bytes: &[u8]) {
+        if let Some(operation) = self.operations.get(op) {
+            operation.result.write_at(offset, bytes);
+        }
+    }
+
+    #[inline]
+    fn done(&mut self, op: OpKey, outcome: Result<(), Failure>) {
+        let Some(operation) = self.operations.remove(op) else {
+            return;
+        };
+        match outcome {
+            Ok(()) => self.endpoints.finish(operation.ticket, Ok(())),
+            Err(failure) => {
+                let error = error_of(failure);
+                if matches!(failure, Failure::Silent | Failure::Restarted)
+                    && self
+                        .ended
+                        .last()
+                        .is_none_or(|(key, _)| *key != operation.link)
+                {
+                    self.ended.push((operation.link, error));
+                }
+                self.endpoints.finish(operation.ticket, Err(error));
+            }
+        }
+    }
+}
+
+/// The error with which operations fail.
+fn error_of(failure: Failure) -> Errno {
+    match failure {
+        Failure::Silent => Errno::ETIMEDOUT,
+        Failure::Restarted => Errno::ECONNRESET,
+        Failure::Refused(error) => error,
+        Failure::Abandoned => Errno::ECANCELED,
+    }
+}

@@ -1,0 +1,196 @@
+//! Operations that the application posts: messages, remote accesses and atomic operations.
+
+use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
+use prov_base::lately::nanoseconds;
+use prov_message::{Op, Ticket};
+use prov_util::request::{Access, Atomic, RemoteAccess, Transmit};
+
+use super::Core;
+use super::link::{EpKey, LinkKey};
+use crate::offer;
+use crate::protocol::{Form, Request};
+
+/// An operation that its peer has not acknowledged.
+pub struct Operation {
+    pub ticket: Ticket,
+    pub link: LinkKey,
+    /// What the peer gets of it.
+    pub payload: Payload,
+    /// Where its result goes.
+    pub result: AppIov,
+}
+
+/// The bytes that a peer gets of an operation.
+pub enum Payload {
+    /// In the application's memory, which it leaves alone until the operation is complete.
+    App(AppIov),
+    /// Copied: the application may reuse its memory.
+    Short(u8, [u8; SHORT]),
+    /// The same, for more bytes.
+    Long(Box<[u8]>),
+}
+
+/// Limit in bytes of the payloads that are copied without an allocation.
+const SHORT: usize = 55;
+
+impl Payload {
+    #[inline]
+    fn of(memory: &AppIov, is_copied: bool) -> Self {
+        match is_copied {
+            false => Payload::App(*memory),
+            true => Payload::copy(memory),
+        }
+    }
+
+    fn copy(memory: &AppIov) -> Self {
+        let mut short = [0; SHORT];
+        match short.get_mut(..memory.len()) {
+            Some(place) => {
+                memory.read_at(0, place);
+                Payload::Short(memory.len() as u8, short)
+            }
+            None => {
+                let mut bytes = Vec::with_capacity(memory.len());
+                memory.append_to(&mut bytes);
+                Payload::Long(bytes.into())
+            }
+        }
+    }
+
+    /// The operands of an atomic operation and the values that it compares with, in one.
+    fn of_both(operand: &AppIov, compare: &AppIov) -> Self {
+        let mut bytes = Vec::with_capacity(operand.len() + compare.len());
+        operand.append_to(&mut bytes);
+        compare.append_to(&mut bytes);
+        Payload::Long(bytes.into())
+    }
+
+    /// Returns the bytes that were copied; `None` if they are the application's.
+    pub fn copied(&self) -> Option<&[u8]> {
+        match self {
+            Payload::App(_) => None,
+            Payload::Short(len, bytes) => bytes.get(..usize::from(*len)),
+            Payload::Long(bytes) => Some(bytes),
+        }
+    }
+}
+
+impl Core {
+    pub(super) fn post_message(&mut self, ep: EpKey, message: &Transmit) -> Result {
+        let core = &self.below.as_ref().ok_or(Errno::EOPBADSTATE)?.setting.core;
+        offer::sizes(core).check_message(message)?;
+        let key = self.link_to(ep, message.peer)?;
+        let request = Request::Message {
+            tag: message.tag.value(),
+            data: message.immediate(),
+            len: message.buffers.len(),
+        };
+        let payload = Payload::of(&message.buffers, message.is_inject());
+        let op = Op::of_transmit(ep, message);
+        self.submit(key, op, payload, AppIov::EMPTY, &request)
+    }
+
+    pub(super) fn post_access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
+        let core = &self.below.as_ref().ok_or(Errno::EOPBADSTATE)?.setting.core;
+        offer::sizes(core).check_access(access)?;
+        let key = self.link_to(ep, access.peer)?;
+        let remote = access.remote;
+        let op = Op::of_access(ep, access);
+        match access.access {
+            Access::Read => {
+                let (payload, request) = (Payload::App(AppIov::EMPTY), Request::Read { remote });
+                self.submit(key, op, payload, access.local, &request)
+            }
+            Access::Write => {
+                let data = access.immediate();
+                let payload = Payload::of(&access.local, access.is_inject());
+                let request = Request::Write { data, remote };
+                self.submit(key, op, payload, AppIov::EMPTY, &request)
+            }
+        }
+    }
+
+    pub(super) fn post_atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
+        let core = &self.below.as_ref().ok_or(Errno::EOPBADSTATE)?.setting.core;
+        offer::sizes(core).check_atomic(atomic)?;
+        let form = atomic.kind.form();
+        let compare = atomic.kind.compare();
+        let len = atomic.operand.len() + compare.len();
+        if form == Form::Compare && len > offer::atomic(core) {
+            return Err(Errno::EMSGSIZE);
+        }
+        let key = self.link_to(ep, atomic.peer)?;
+        let payload = match form {
+            Form::Compare => Payload::of_both(&atomic.operand, &compare),
+            _ => Payload::of(&atomic.operand, atomic.is_inject()),
+        };
+        let request = Request::Atomic {
+            form,
+            op: atomic.op,
+            datatype: atomic.datatype,
+            data: atomic.immediate(),
+            len,
+            remote: atomic.remote,
+        };
+        let result = atomic.kind.result().unwrap_or(AppIov::EMPTY);
+        let op = Op::of_atomic(ep, atomic);
+        self.submit(key, op, payload, result, &request)
+    }
+
+    /// Returns the link to a peer.
+    ///
+    /// # Errors
+    /// `-FI_EINVAL` if there is no such address, `-FI_EOPBADSTATE` in a forked child.
+    #[inline]
+    fn link_to(&mut self, ep: EpKey, peer: u64) -> Result<LinkKey> {
+        if !self.process.is_noted() {
+            return Err(Errno::EOPBADSTATE);
+        }
+        let state = self.endpoints.get(ep).ok_or(Errno::EOPBADSTATE)?;
+        match state.own.peers.open_link(peer) {
+            Some(key) if self.links.contains_key(key) => Ok(key),
+            _ => self.reach_slowly(ep, peer),
+        }
+    }
+
+    /// Begins an operation and sends what may be sent of it.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` if too many operations are outstanding.
+    #[inline]
+    fn submit(
+        &mut self,
+        link: LinkKey,
+        op: Op,
+        payload: Payload,
+        result: AppIov,
+        request: &Request,
+    ) -> Result {
+        let peer = self.links.get(link).ok_or(Errno::EAGAIN)?.id;
+        let ticket = self.endpoints.begin(op)?;
+        let key = self.operations.insert(Operation {
+            ticket,
+            link,
+            payload,
+            result,
+        });
+        let now = nanoseconds();
+        let outcome = self.with_protocol(|protocol, core| {
+            let submitted = protocol.submit(now, peer, key, request);
+            if submitted.is_ok() {
+                core.is_stalled |= !protocol.transmit(now, core);
+            }
+            submitted
+        });
+        let error = match outcome {
+            Some(Ok(())) => return Ok(()),
+            Some(Err(rejected)) => rejected.into(),
+            None => Errno::EOPBADSTATE,
+        };
+        if let Some(operation) = self.operations.remove(key) {
+            self.endpoints.settle(operation.ticket);
+        }
+        Err(error)
+    }
+}

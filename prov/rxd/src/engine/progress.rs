@@ -1,0 +1,179 @@
+//! Progress: datagrams that have arrived, what is due by the time, and sleeping.
+
+use std::time::{Duration, Instant};
+
+use prov_base::errno::{Errno, Result};
+use prov_base::lately::nanoseconds;
+use prov_base::poller::Event;
+use prov_base::random;
+use prov_message::lane::{Pause, short_pause};
+use prov_message::{Core as _, EpKey, Idling, Reaching as _, Wakeups, Woken};
+
+use super::Core;
+use super::below::{Arrivals, Below};
+use super::link::{Due, Source};
+use crate::address::Address;
+use crate::offer;
+use crate::protocol::{Config, Endpoint};
+
+/// Number of times that the last acknowledgements are sent before an endpoint is closed: if one is
+/// lost, the peer does not get another one.
+const FAREWELLS: u32 = 3;
+/// Most strangers with an incomplete set-up.
+const MOST_INCOMPLETE: usize = 256;
+/// Most bytes of datagrams that have arrived too early.
+const MOST_BUFFERED: usize = 64 << 20;
+
+impl Core {
+    /// Starts the endpoint: peers reach it, and it reaches peers.
+    ///
+    /// # Errors
+    /// Those of the system, `-FI_EBUSY` for a second endpoint, `-FI_EINVAL` over an endpoint whose
+    /// address is too long for the protocol.
+    pub fn start(&mut self, _ep: EpKey, mut below: Below) -> Result {
+        if self.below.is_some() {
+            return Err(Errno::EBUSY);
+        }
+        if below.setting.has_sleepers {
+            self.poller
+                .watch_listener(below.wait_fd()?, Source::Completions)?;
+        }
+        let name = Address::of(&below.name).ok_or(Errno::EINVAL)?;
+        self.protocol = Some(Box::new(Endpoint::new(Config {
+            name: name.0,
+            mtu: offer::mtu(&below.setting.core),
+            max_unacked: self.params.max_unacked as u16,
+            retry: self.params.retry,
+            extended: self.params.extended,
+            give_up: self.params.timeout().as_nanos() as u64,
+            max_strangers: MOST_INCOMPLETE,
+            max_buffered: MOST_BUFFERED,
+            secret: [random::secret()?, random::secret()?],
+        })));
+        self.arrivals = below.take_arrivals();
+        self.below = Some(below);
+        Ok(())
+    }
+
+    #[inline(always)]
+    pub(super) fn do_what_is_ready(&mut self) -> Idling {
+        let now = nanoseconds();
+        if self.take_in(now) {
+            self.signals.brought();
+            self.idle_turns = 0;
+            return Idling::No;
+        }
+        self.idle_turns = self.idle_turns.wrapping_add(1);
+        self.signals.in_vain(self.idle_turns)
+    }
+
+    /// Handles what has arrived, and sends what is to be sent. Returns whether anything has arrived.
+    #[inline(always)]
+    fn take_in(&mut self, now: u64) -> bool {
+        if !self.unreported.is_empty() {
+            self.report_written_before();
+        }
+        let Some(mut arrivals) = self.arrivals.take() else {
+            return false;
+        };
+        let any = self.take_in_from(&mut arrivals, now);
+        self.arrivals = Some(arrivals);
+        self.follow_up();
+        any
+    }
+
+    #[inline(always)]
+    fn take_in_from(&mut self, arrivals: &mut Arrivals, now: u64) -> bool {
+        let most = match self.params.spin_count {
+            0 => usize::MAX,
+            most => most.unsigned_abs() as usize,
+        };
+        let is_full = self.is_full();
+        let any = self.with_protocol(|protocol, core| {
+            let mut count = 0;
+            while count < most && !is_full && arrivals.read() {
+                while let Some(arrived) = arrivals.next() {
+                    protocol.receive(now, arrived.from, arrivals.bytes(&arrived), core);
+                    arrivals.handled(arrived);
+                    count += 1;
+                }
+            }
+            core.send_what_is_due(protocol, now);
+            count != 0
+        });
+        any.unwrap_or(false)
+    }
+
+    #[inline(always)]
+    fn send_what_is_due(&mut self, protocol: &mut Endpoint<Core>, now: u64) {
+        if let Some(below) = self.below.as_mut().filter(|_| self.is_stalled) {
+            below.take_back();
+        }
+        self.is_stalled = !protocol.transmit(now, self);
+    }
+
+    /// Sends what waits, for an application that makes no calls. Reports nothing.
+    pub(super) fn send_for_application(&mut self) -> bool {
+        self.holds = false;
+        self.signals.burst_ends();
+        let now = nanoseconds();
+        self.with_protocol(|protocol, core| protocol.acknowledge_all(now, core));
+        true
+    }
+
+    /// Makes progress before a thread sleeps. Returns `false` if there was something to do, as there
+    /// may be more, and if nothing below would wake the thread.
+    pub(super) fn may_sleep(&mut self) -> bool {
+        self.poll_once();
+        let now = nanoseconds();
+        if self.take_in(now) {
+            self.idle_turns = 0;
+            return false;
+        }
+        self.run_timers(Instant::now());
+        if self.is_stalled {
+            return false;
+        }
+        self.below.as_ref().is_none_or(Below::may_sleep)
+    }
+
+    /// Sends what is queued for an endpoint that is about to be closed, and waits for the peers to
+    /// acknowledge it.
+    pub(super) fn say_goodbye(&mut self) -> Option<Pause> {
+        if !self.process.is_current() {
+            return None;
+        }
+        self.progress();
+        let protocol = self.protocol.as_ref()?;
+        if protocol.unfinished() != 0 {
+            return Some(short_pause());
+        }
+        let now = nanoseconds();
+        self.with_protocol(|protocol, core| protocol.acknowledge_all(now, core));
+        self.farewells += 1;
+        (self.farewells < FAREWELLS).then(short_pause)
+    }
+}
+
+impl Woken for Core {
+    type Source = Source;
+    type Due = Due;
+
+    fn wakeups(&mut self) -> &mut Wakeups<Source, Due> {
+        &mut self.poller
+    }
+
+    /// What is below is asked in any case.
+    fn is_ready(&mut self, _: Event<Source>) -> bool {
+        true
+    }
+
+    fn fall_due(&mut self, (ep, peer): Due, now: Instant) {
+        self.due(ep, peer, now);
+    }
+
+    fn other_times(&mut self, now: Instant) -> Option<Instant> {
+        let due = self.protocol.as_ref()?.next_timeout()?;
+        Some(now + Duration::from_nanos(due.saturating_sub(nanoseconds())))
+    }
+}
