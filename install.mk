@@ -16,7 +16,7 @@ INSTALL ?= install
 # so that ldconfig prefers it.
 LIBRARY_FILE = libfabric.so.1.32.0
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-TOOLS = fi_info fi_pingpong fi_strerror
+TOOLS = fi_info fi_mon_sampler fi_pingpong fi_strerror
 
 # Where libfabric, this one and others, looks for providers without being told.
 PROVIDER_DIR ?= $(LIBDIR)/libfabric

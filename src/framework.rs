@@ -37,7 +37,7 @@ pub fn existing() -> Option<&'static Framework> {
     FRAMEWORK.get()
 }
 
-const PARAMETERS: [Definition; 11] = [
+const PARAMETERS: [Definition; 12] = [
     Definition {
         name: "provider",
         kind: Kind::Text,
@@ -64,6 +64,12 @@ const PARAMETERS: [Definition; 11] = [
         kind: Kind::Text,
         help: "Semicolon separated list of the hooking providers to install over the provider \
                that an application uses (default: none)",
+    },
+    Definition {
+        name: "perf_cntr",
+        kind: Kind::Text,
+        help: "What the perf hook counts for each call: cpu_instr, cpu_cycles, or time, which it \
+               also counts where the processor's counters cannot be read (default: cpu_instr)",
     },
     Definition {
         name: "mr_cache_max_count",
@@ -136,7 +142,10 @@ fn set_up() -> Framework {
         Ok(candidate) => registry.register(candidate),
         Err(useless) => registry.reject(useless),
     });
-    for built_in in built_in_providers() {
+    for built_in in built_in_providers()
+        .into_iter()
+        .chain(prov_hook::providers())
+    {
         // SAFETY: a built-in provider is a static structure of this library.
         if let Some(provider) = unsafe { Provider::from_raw(built_in) } {
             registry.register(Candidate {

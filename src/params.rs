@@ -197,10 +197,11 @@ pub fn core_int(name: &str) -> Option<i32> {
 }
 
 /// Variables that name files to load, to write, or to read a secret from.
-const FILES: [&str; 3] = [
+const FILES: [&str; 4] = [
     "FI_PROVIDER_PATH",
     "FI_LOG_LOCATION",
     "FI_TCP_AUTH_KEY_FILE",
+    "FI_OFI_HOOK_MONITOR_BASEPATH",
 ];
 
 struct Parameter {

@@ -29,6 +29,7 @@ pub mod fi_rma;
 pub mod fi_tagged;
 pub mod fi_trigger;
 pub mod fi_xpu;
+pub mod monitor;
 pub mod providers;
 pub mod symbols;
 

@@ -1,0 +1,96 @@
+//! Which objects are wrapped, by their addresses: for objects that do not come through a table, in
+//! events and in structures whose pointers may be stale.
+
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+#[derive(Default)]
+struct Registry {
+    /// The wrapped object over an object.
+    over: HashMap<usize, usize>,
+    /// The object below a wrapped object.
+    below: HashMap<usize, usize>,
+}
+
+static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
+
+fn registry() -> MutexGuard<'static, Registry> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Enters a wrapped object.
+pub(super) fn add(below: usize, wrapped: usize) {
+    let mut registry = registry();
+    registry.over.insert(below, wrapped);
+    registry.below.insert(wrapped, below);
+}
+
+/// Removes a wrapped object. The object below is closed already, so that its address may belong to
+/// another one, which stays.
+pub(super) fn remove(below: usize, wrapped: usize) {
+    let mut registry = registry();
+    if registry.over.get(&below) == Some(&wrapped) {
+        registry.over.remove(&below);
+    }
+    registry.below.remove(&wrapped);
+}
+
+/// Returns the wrapped object over an object.
+pub(super) fn over(below: usize) -> Option<usize> {
+    registry().over.get(&below).copied()
+}
+
+/// Returns the object below a wrapped object.
+pub(super) fn below(wrapped: usize) -> Option<usize> {
+    registry().below.get(&wrapped).copied()
+}
+
+/// Returns the object over all layers, or the object itself.
+pub(super) fn uppermost(object: usize) -> usize {
+    follow(&registry().over, object)
+}
+
+/// Returns the object below all layers, or the object itself.
+pub(super) fn lowest(object: usize) -> usize {
+    follow(&registry().below, object)
+}
+
+fn follow(map: &HashMap<usize, usize>, mut object: usize) -> usize {
+    // A bound, should an address have been used again in a way that makes a circle.
+    for _ in 0..64 {
+        match map.get(&object) {
+            Some(next) => object = *next,
+            None => break,
+        }
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_a_closed_object_may_belong_to_another_one() {
+        let (object, first, second) = (0x10, 0x20, 0x30);
+        add(object, first);
+        // The provider has closed the object, and opened another one there, before the first
+        // wrapped object is removed.
+        add(object, second);
+        remove(object, first);
+        assert_eq!(over(object), Some(second));
+        assert_eq!(below(first), None);
+        remove(object, second);
+        assert_eq!(over(object), None);
+    }
+
+    #[test]
+    fn layers_are_followed_to_either_end() {
+        add(0x1000, 0x2000);
+        add(0x2000, 0x3000);
+        assert_eq!((uppermost(0x1000), lowest(0x3000)), (0x3000, 0x1000));
+        assert_eq!((uppermost(0x4000), lowest(0x4000)), (0x4000, 0x4000));
+        remove(0x2000, 0x3000);
+        remove(0x1000, 0x2000);
+    }
+}
