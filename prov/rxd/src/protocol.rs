@@ -35,8 +35,17 @@
 //! A host that is dropped or closed calls [`Endpoint::transmit`] until [`Endpoint::unfinished`] is 0,
 //! or as long as it is willing to wait for peers, then [`Endpoint::acknowledge_all`].
 
+mod congestion;
 mod endpoint;
 mod host;
+mod jobs;
+mod peer;
+mod receiving;
+mod recovery;
+mod secret;
+mod sending;
+mod setup;
+mod wire;
 
 /// Bytes of the longest datagram that the protocol uses, whatever the provider below can send.
 pub const MAX_MTU: usize = 4096;
@@ -45,7 +54,7 @@ pub const MAX_MTU: usize = 4096;
 /// payload.
 pub const MIN_MTU: usize = 256;
 
-pub use endpoint::{Config, Endpoint, Rejected};
+pub use endpoint::{Config, Endpoint, GIVE_UP, Rejected};
 pub use host::{
     Admission, AtomicArrival, Datagram, Failure, Form, Host, MessageArrival, NAME_LEN, Name,
     Payload, PeerId, Request, Time, WriteArrival,

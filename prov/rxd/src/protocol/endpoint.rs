@@ -1,25 +1,33 @@
-//! All that an endpoint knows of its peers.
+//! All that an endpoint knows of its peers, and the calls of its host.
 
-use std::marker::PhantomData;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 use prov_base::errno::Errno;
+use prov_util::request::RemoteIov;
 
-use super::host::{Host, Name, PeerId, Request, Time};
+use super::host::{Failure, Form, Host, Name, PeerId, Request, Time};
+use super::jobs::{Job, Jobs, What};
+use super::peer::{AckDue, Peer, Setup, Terms};
+use super::secret::{MAX_PEERS, Secret};
+use super::sending::Turn;
+use super::wire::{self, Base, Operation, kind};
+use super::{MAX_MTU, MIN_MTU};
 
 /// Settings of an [`Endpoint`].
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The endpoint's own name, sent to peers.
     pub name: Name,
-    /// Bytes of the longest datagram: the lower provider's `max_msg_size`, at most
-    /// [`MAX_MTU`](super::MAX_MTU), less its `msg_prefix_size`. Both sides must have the same to
-    /// understand each other, where one is of the C library. At least [`MIN_MTU`](super::MIN_MTU).
+    /// Bytes of the longest datagram: the lower provider's `max_msg_size`, at most [`MAX_MTU`], less
+    /// its `msg_prefix_size`. Both sides must have the same to understand each other, where one is
+    /// of the C library. At least [`MIN_MTU`].
     pub mtu: usize,
     /// `FI_OFI_RXD_MAX_UNACKED`: most datagrams that a peer of the C library may send without an
     /// acknowledgement.
     pub max_unacked: u16,
     /// `FI_OFI_RXD_RETRY`: whether anything is sent again. Without, the provider below must not lose
-    /// datagrams.
+    /// datagrams, and silent peers are waited for.
     pub retry: bool,
     /// Whether selective acknowledgements, larger windows and so on are offered to peers.
     pub extended: bool,
@@ -34,12 +42,17 @@ pub struct Config {
     pub secret: [u64; 2],
 }
 
+/// Default of [`Config::give_up`]: as long as the C library tries, so that a peer may compute for
+/// this long without calling the library.
+pub const GIVE_UP: Time = 120_000_000_000;
+
 /// Why an operation was not taken: nothing has happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejected {
     /// As many operations as possible are outstanding: `-FI_EAGAIN`.
     Busy,
-    /// The operands of an atomic operation do not fit into a datagram: `-FI_EINVAL`.
+    /// The operands of an atomic operation or its result do not fit into a datagram, or a message has
+    /// more than 2^32 packets: `-FI_EMSGSIZE`.
     TooLong,
     /// The peer does not exist (any longer).
     NoPeer,
@@ -49,40 +62,172 @@ impl From<Rejected> for Errno {
     fn from(rejected: Rejected) -> Errno {
         match rejected {
             Rejected::Busy => Errno::EAGAIN,
-            Rejected::TooLong | Rejected::NoPeer => Errno::EINVAL,
+            Rejected::TooLong => Errno::EMSGSIZE,
+            Rejected::NoPeer => Errno::EINVAL,
+        }
+    }
+}
+
+/// What the peers of an endpoint share.
+pub(super) struct Shared<H: Host> {
+    pub config: Config,
+    pub jobs: Jobs<H>,
+    pub secret: Secret,
+    /// Peers to be served, by index.
+    pub ready: VecDeque<u32>,
+    /// Peers by the time at which something is due.
+    timers: BinaryHeap<Reverse<(Time, u32)>>,
+    /// Bytes of packets that are kept.
+    pub buffered: usize,
+    /// Strangers, in the order in which they came, and some that are none any longer.
+    pub strangers: VecDeque<PeerId>,
+}
+
+impl<H: Host> Shared<H> {
+    /// Has the peer served by the next [`Endpoint::transmit`].
+    #[inline(always)]
+    pub fn serve(&mut self, peer: &mut Peer<H>) {
+        if !peer.is_ready {
+            peer.is_ready = true;
+            self.ready.push_back(peer.id.index);
+        }
+    }
+
+    /// Has the peer woken at what is due next.
+    #[inline]
+    pub fn schedule(&mut self, peer: &mut Peer<H>) {
+        let due = peer.due();
+        if due < peer.wakes_at {
+            peer.wakes_at = due;
+            self.timers.push(Reverse((due, peer.id.index)));
+        }
+    }
+}
+
+impl<H: Host> Peer<H> {
+    /// The time at which something is to be done for it.
+    fn due(&self) -> Time {
+        let ack = match self.receiving.ack {
+            AckDue::At(when) => when,
+            AckDue::No | AckDue::Now => Time::MAX,
+        };
+        match self.setup {
+            Setup::Idle => Time::MAX,
+            Setup::Asking { next, .. } => next,
+            Setup::Open => {
+                let sending = &self.sending;
+                let first = sending.timer.min(sending.reorder_at);
+                first.min(sending.paced_until).min(ack)
+            }
         }
     }
 }
 
 /// See the [module](super) description.
 pub struct Endpoint<H: Host> {
-    config: Config,
-    host: PhantomData<H>,
+    pub(super) peers: Vec<Option<Box<Peer<H>>>>,
+    free: Vec<u32>,
+    pub(super) names: HashMap<Name, u32>,
+    pub(super) shared: Shared<H>,
+    generation: u32,
 }
 
 impl<H: Host> Endpoint<H> {
     /// Without peers.
     pub fn new(config: Config) -> Self {
+        let config = Config {
+            mtu: config.mtu.clamp(MIN_MTU, MAX_MTU),
+            ..config
+        };
         Endpoint {
-            config,
-            host: PhantomData,
-        }
-    }
-
-    /// Returns the peer with this name, a new one if there is none. Nothing is sent until there is an
-    /// operation for it.
-    pub fn peer(&mut self, name: &Name, path: H::Path) -> PeerId {
-        let _ = (name, path);
-        PeerId {
-            index: 0,
+            peers: Vec::new(),
+            free: Vec::new(),
+            names: HashMap::new(),
+            shared: Shared {
+                secret: Secret::new(config.secret),
+                config,
+                jobs: Jobs::default(),
+                ready: VecDeque::new(),
+                timers: BinaryHeap::new(),
+                buffered: 0,
+                strangers: VecDeque::new(),
+            },
             generation: 0,
         }
     }
 
+    /// Returns the peer with this name, a new one if there is none. Nothing is sent until there is an
+    /// operation for it. `None` if there are too many peers (2^20).
+    pub fn peer(&mut self, name: &Name, path: H::Path) -> Option<PeerId> {
+        let id = match self.find(name) {
+            Some(id) => id,
+            None => self.add(name, path)?,
+        };
+        if let Some((peer, _)) = self.at(id) {
+            // The host wants it.
+            peer.is_stranger = false;
+        }
+        Some(id)
+    }
+
     /// Returns the peer with this name, if there is one.
     pub fn find(&self, name: &Name) -> Option<PeerId> {
-        let _ = name;
-        None
+        let index = *self.names.get(name)?;
+        let peer = self.peers.get(index as usize)?.as_ref()?;
+        Some(peer.id)
+    }
+
+    /// Adds a peer, which has no connection.
+    pub(super) fn add(&mut self, name: &Name, path: H::Path) -> Option<PeerId> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.peers.len() >= MAX_PEERS => return None,
+            None => {
+                self.peers.push(None);
+                (self.peers.len() - 1) as u32
+            }
+        };
+        self.generation = self.generation.wrapping_add(1);
+        let generation = self.generation;
+        let id = PeerId { index, generation };
+        let terms = Terms {
+            local: self.shared.secret.address_of(index),
+            remote: 0,
+            first_seq: self.shared.secret.next(),
+            hello: None,
+        };
+        let peer = Peer::new(id, *name, path, terms, self.shared.config.mtu);
+        if let Some(place) = self.peers.get_mut(index as usize) {
+            *place = Some(Box::new(peer));
+        }
+        self.names.insert(*name, index);
+        Some(id)
+    }
+
+    /// Removes a peer to which nothing refers.
+    pub(super) fn remove(&mut self, id: PeerId) -> Option<Box<Peer<H>>> {
+        let place = self.peers.get_mut(id.index())?;
+        let peer = place.take_if(|peer| peer.id == id)?;
+        self.names.remove(&peer.name);
+        self.free.push(id.index);
+        if let Some(early) = &peer.receiving.early {
+            self.shared.buffered -= early.bytes;
+        }
+        Some(peer)
+    }
+
+    /// The peer, and what it shares.
+    #[inline(always)]
+    pub(super) fn at(&mut self, id: PeerId) -> Option<(&mut Peer<H>, &mut Shared<H>)> {
+        let peer = self.peers.get_mut(id.index())?.as_deref_mut()?;
+        (peer.id == id).then_some((peer, &mut self.shared))
+    }
+
+    /// The peer with this index, and what it shares.
+    #[inline(always)]
+    pub(super) fn at_index(&mut self, index: u32) -> Option<(&mut Peer<H>, &mut Shared<H>)> {
+        let peer = self.peers.get_mut(index as usize)?.as_deref_mut()?;
+        Some((peer, &mut self.shared))
     }
 
     /// Queues an operation. Operations to one peer begin in the order in which they are submitted.
@@ -96,59 +241,224 @@ impl<H: Host> Endpoint<H> {
         op: H::Op,
         request: &Request,
     ) -> Result<(), Rejected> {
-        let _ = (now, peer, op, request);
-        Err(Rejected::NoPeer)
+        let (peer, shared) = self.at(peer).ok_or(Rejected::NoPeer)?;
+        let job = job_of(peer.id.index, op, request);
+        let head = wire::head_len(&job.operation) + EXTENT_LEN;
+        // What has to fit into one datagram, and what is sent in packets without end.
+        let (whole, packets) = match *request {
+            Request::Message { len, .. } => (0, len),
+            Request::Write { .. } => (0, job.len),
+            Request::Read { remote } => (0, usize::try_from(remote.len()).unwrap_or(usize::MAX)),
+            Request::Atomic { len, remote, .. } => {
+                let result = usize::try_from(remote.len()).unwrap_or(usize::MAX);
+                (len.max(result), 0)
+            }
+        };
+        let mtu = shared.config.mtu;
+        if whole > mtu.saturating_sub(head) || packets / mtu > (u32::MAX / 2) as usize {
+            return Err(Rejected::TooLong);
+        }
+        let number = shared.jobs.add(job).ok_or(Rejected::Busy)?;
+        if !peer.owes() {
+            peer.silent_since = now;
+        }
+        peer.sending.queue.push_back(number);
+        if peer.setup == Setup::Idle {
+            peer.ask(now);
+        }
+        shared.serve(peer);
+        Ok(())
     }
 
     /// Handles a datagram from `from`, `None` if the provider below does not tell. With it, datagrams
     /// of a peer that come by another path than its own are ignored.
+    #[inline]
     pub fn receive(&mut self, now: Time, from: Option<H::Path>, datagram: &[u8], host: &mut H) {
-        let _ = (now, from, datagram, host);
+        let Some((base, rest)) = Base::read(datagram) else {
+            return;
+        };
+        match base.kind {
+            kind::REQUEST => self.requested(now, from, rest, host),
+            kind::ANSWER => self.answered(now, from, rest),
+            _ => {
+                let index = self.shared.secret.index_of(base.number);
+                let Some((peer, shared)) = self.at_index(index as u32) else {
+                    return;
+                };
+                if peer.setup != Setup::Open || from.is_some_and(|from| from != peer.path) {
+                    return;
+                }
+                if !shared.recognises(now, peer, &base, host) {
+                    return;
+                }
+                shared.packet(now, peer, &base, rest, datagram, host);
+                shared.schedule(peer);
+            }
+        }
     }
 
     /// Sends what may be sent, and does what is due by the time. Returns whether the host had room for
     /// all datagrams; if not, it is to be called again when there is room.
     pub fn transmit(&mut self, now: Time, host: &mut H) -> bool {
-        let _ = (now, host);
+        self.wake(now, host);
+        let mut turns = self.shared.ready.len();
+        while let Some(index) = self.shared.ready.pop_front() {
+            let Some((peer, shared)) = self.at_index(index) else {
+                continue;
+            };
+            let turn = shared.turn(now, peer, host);
+            match turn {
+                Turn::Done => peer.is_ready = false,
+                Turn::More => shared.ready.push_back(index),
+                Turn::NoRoom => shared.ready.push_front(index),
+            }
+            shared.schedule(peer);
+            if turn == Turn::NoRoom {
+                return false;
+            }
+            turns = turns.saturating_sub(1);
+        }
         true
+    }
+
+    /// Does what is due by the time.
+    fn wake(&mut self, now: Time, host: &mut H) {
+        while let Some(&Reverse((when, index))) = self.shared.timers.peek() {
+            if when > now {
+                break;
+            }
+            self.shared.timers.pop();
+            let Some((peer, shared)) = self.at_index(index) else {
+                continue;
+            };
+            // Otherwise there is an entry for an earlier time, or this one is of another peer.
+            if peer.wakes_at == when {
+                peer.wakes_at = Time::MAX;
+                if peer.due() <= now {
+                    shared.timed(now, peer, host);
+                }
+                // What is to be sent is sent in the peer's turn, after which it is known what is due.
+                if !peer.is_ready {
+                    shared.schedule(peer);
+                }
+            }
+        }
     }
 
     /// The time at which [`Endpoint::transmit`] has something to do, if nothing arrives before. It may
     /// be early.
     pub fn next_timeout(&self) -> Option<Time> {
-        None
+        self.shared.timers.peek().map(|&Reverse((when, _))| when)
     }
 
     /// Continues with a peer that was held back ([`Admission::Held`](super::Admission::Held)).
     pub fn resume(&mut self, now: Time, peer: PeerId, host: &mut H) {
-        let _ = (now, peer, host);
+        if let Some((peer, shared)) = self.at(peer) {
+            shared.resume(now, peer, host);
+            shared.schedule(peer);
+        }
     }
 
     /// Takes back an operation of which nothing was sent; returns whether that is so. It is not
     /// reported as done.
     pub fn cancel(&mut self, peer: PeerId, op: H::Op) -> bool {
-        let _ = (peer, op);
-        false
+        let Some((peer, shared)) = self.at(peer) else {
+            return false;
+        };
+        let place = peer.sending.queue.iter().position(|&number| {
+            let job = shared.jobs.get(number);
+            job.is_some_and(|job| {
+                !job.has_begun() && matches!(job.what, What::Own(own) if own == op)
+            })
+        });
+        let number = place.and_then(|place| peer.sending.queue.remove(place));
+        number
+            .and_then(|number| shared.jobs.remove(number))
+            .is_some()
     }
 
-    /// Fails all operations to a peer with [`Failure::Abandoned`](super::Failure::Abandoned), and
-    /// interrupts what arrives from it. The next operation sets up a new connection.
+    /// Fails all operations to a peer with [`Failure::Abandoned`], and interrupts what arrives from
+    /// it. The next operation sets up a new connection.
     pub fn abandon(&mut self, now: Time, peer: PeerId, host: &mut H) {
-        let _ = (now, peer, host);
+        if let Some((peer, shared)) = self.at(peer) {
+            shared.disconnect(now, peer, Failure::Abandoned, host);
+        }
     }
 
     /// Number of operations and responses of which peers have not acknowledged everything.
     pub fn unfinished(&self) -> usize {
-        0
+        self.shared.jobs.len()
     }
 
     /// Sends all acknowledgements that wait for company, as before the endpoint is closed.
     pub fn acknowledge_all(&mut self, now: Time, host: &mut H) {
-        let _ = (now, host);
+        for index in 0..self.peers.len() {
+            let Some((peer, shared)) = self.at_index(index as u32) else {
+                continue;
+            };
+            if matches!(peer.receiving.ack, AckDue::At(_)) {
+                peer.receiving.ack = AckDue::Now;
+                shared.serve(peer);
+            }
+        }
+        self.transmit(now, host);
     }
 
     /// The settings.
     pub fn config(&self) -> &Config {
-        &self.config
+        &self.shared.config
     }
+}
+
+/// Bytes of [`wire::Extent`].
+const EXTENT_LEN: usize = 24;
+
+/// The job of an operation.
+fn job_of<H: Host>(peer: u32, op: H::Op, request: &Request) -> Job<H> {
+    let mut operation = Operation {
+        tag: None,
+        data: None,
+        extent: None,
+        remote: RemoteIov::default(),
+        atomic: None,
+    };
+    let (kind, len) = match *request {
+        Request::Message { tag, data, len } => {
+            operation.tag = tag;
+            operation.data = data;
+            let kind = match tag {
+                None => kind::MESSAGE,
+                Some(_) => kind::TAGGED,
+            };
+            (kind, len)
+        }
+        Request::Write { data, remote } => {
+            operation.data = data;
+            operation.remote = remote;
+            (kind::WRITE, remote.len() as usize)
+        }
+        Request::Read { remote } => {
+            operation.remote = remote;
+            (kind::READ, 0)
+        }
+        Request::Atomic {
+            form,
+            op,
+            datatype,
+            data,
+            len,
+            remote,
+        } => {
+            operation.data = data;
+            operation.remote = remote;
+            operation.atomic = Some((datatype, op));
+            let kind = match form {
+                Form::Base => kind::ATOMIC,
+                Form::Fetch => kind::FETCH,
+                Form::Compare => kind::COMPARE,
+            };
+            (kind, len)
+        }
+    };
+    Job::new(peer, What::Own(op), kind, operation, len)
 }

@@ -212,15 +212,16 @@ pub trait Host {
     /// is not acknowledged, and presented again.
     fn write(&mut self, peer: PeerId, write: &WriteArrival, payload: &[u8]) -> Result<(), Errno>;
 
-    /// A part of the message or of the write that has begun. With `in_order`, `offset` is the number of
-    /// bytes presented so far, and the host takes the bytes. Otherwise earlier bytes are missing; the
-    /// host may return `false`, and the bytes are presented again in order.
+    /// A part of the message or of the write that has begun. With `in_order`, all bytes before
+    /// `offset` have been presented, and the host takes these. Otherwise earlier bytes are missing;
+    /// the host may return `false`, and the bytes are presented again in order.
     fn segment(&mut self, peer: PeerId, offset: usize, bytes: &[u8], in_order: bool) -> bool;
 
     /// All parts of the message or the write have been presented.
     fn finished(&mut self, peer: PeerId);
 
-    /// The rest of the message or the write will not come, for this reason.
+    /// The rest of the message or the write will not come, for this reason; or a message that was
+    /// answered [`Admission::Held`] will not be presented again.
     fn interrupted(&mut self, peer: PeerId, reason: Failure);
 
     /// A peer reads memory, whose total length is at most `isize::MAX`. The response is held until

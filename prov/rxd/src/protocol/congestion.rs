@@ -1,0 +1,313 @@
+//! How many packets may be on the way to a peer, how fast they leave, and when they are taken for
+//! lost: pure arithmetic of one direction of one connection.
+
+use super::host::Time;
+
+/// One microsecond.
+const US: Time = 1_000;
+/// One millisecond.
+const MS: Time = 1_000_000;
+
+/// Shortest retransmission timeout: several turns of a peer's progress engine, also on a busy
+/// machine.
+const RTO_MIN: Time = 4 * MS;
+/// Longest timeout, also after back-off: after a partition, packets flow again within this time.
+const RTO_MAX: Time = 2_000 * MS;
+/// Timeout before the first sample (RFC 6298 has a second, for the Internet).
+const RTO_FIRST: Time = 50 * MS;
+/// Part of the probe timeout that allows for the peer's delayed acknowledgement and scheduling.
+const PROBE_SLACK: Time = MS / 2;
+/// A minimum of the round trip older than this is replaced.
+const MIN_RTT_AGE: Time = 10_000 * MS;
+
+/// The round trip to a peer (RFC 6298).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RoundTrip {
+    /// Smoothed; 0 before the first sample.
+    pub smoothed: Time,
+    variation: Time,
+    /// The shortest one of late.
+    pub least: Time,
+    least_at: Time,
+    /// Doublings of the timeout since the last sign of progress.
+    backoff: u32,
+}
+
+impl RoundTrip {
+    /// Takes in a sample of a packet that was sent once (Karn's algorithm).
+    pub fn sample(&mut self, now: Time, took: Time) {
+        let took = took.max(1);
+        if self.smoothed == 0 {
+            self.smoothed = took;
+            self.variation = took / 2;
+            self.least = took;
+            self.least_at = now;
+            return;
+        }
+        let error = self.smoothed.abs_diff(took);
+        self.variation = (3 * self.variation + error) / 4;
+        self.smoothed = (7 * self.smoothed + took) / 8;
+        if took <= self.least || now.saturating_sub(self.least_at) > MIN_RTT_AGE {
+            self.least = took;
+            self.least_at = now;
+        }
+    }
+
+    /// The retransmission timeout.
+    pub fn timeout(&self) -> Time {
+        let plain = match self.smoothed {
+            0 => RTO_FIRST,
+            smoothed => (smoothed + (4 * self.variation).max(US)).max(RTO_MIN),
+        };
+        (plain << self.backoff.min(16)).min(RTO_MAX)
+    }
+
+    /// Time after which the last packet is repeated as a probe (the tail loss probe of RFC 8985), or
+    /// the retransmission timeout if that is earlier.
+    pub fn probe_timeout(&self) -> Time {
+        match self.smoothed {
+            0 => self.timeout(),
+            smoothed => (2 * smoothed + (4 * self.variation).max(PROBE_SLACK)).min(self.timeout()),
+        }
+    }
+
+    /// Doubles the timeout.
+    pub fn back_off(&mut self) {
+        self.backoff = (self.backoff + 1).min(16);
+    }
+
+    /// There was progress.
+    pub fn progressed(&mut self) {
+        self.backoff = 0;
+    }
+
+    /// Whether packets wait in queues on the way: the round trip is clearly longer than the least.
+    fn has_queue(&self) -> bool {
+        self.smoothed > self.least + (self.least / 4).max(100 * US)
+    }
+}
+
+/// Packets of the first window (RFC 6928).
+const FIRST_WINDOW: u32 = 10;
+/// Losses that are recovered without a timeout do not make the window smaller than this.
+const LEAST_WINDOW: u32 = 32;
+/// Window after a timeout.
+const RESTART_WINDOW: u32 = 2;
+/// Losses without a queue on the way are a sign of congestion if they are more than one in so many.
+const TOLERATED_LOSS: u32 = 8;
+/// Packets that may leave at once in spite of pacing.
+const BURST: Time = 16;
+/// Round trips below this are not paced: a flight is shorter than what a timer can tell apart.
+const PACED_FROM: Time = MS;
+
+/// The congestion window: NewReno (RFC 5681, RFC 6582), apart from what a loss means; see
+/// [`Congestion::lost`].
+#[derive(Clone, Copy, Debug)]
+pub struct Congestion {
+    /// In packets.
+    pub window: u32,
+    threshold: u32,
+    /// Packets acknowledged towards the next step of congestion avoidance.
+    steps: u32,
+    /// Whether the window, and nothing else, has held packets back since the last acknowledgement.
+    pub limits: bool,
+    /// Packets acknowledged and lost in this round and the one before.
+    delivered: u32,
+    lost: u32,
+    /// Window and threshold before the last reduction, to undo it.
+    before: Option<(u32, u32)>,
+    /// Time at which the next packet may leave.
+    leaves_at: Time,
+}
+
+impl Default for Congestion {
+    fn default() -> Self {
+        Congestion {
+            window: FIRST_WINDOW,
+            threshold: u32::MAX,
+            steps: 0,
+            limits: false,
+            delivered: 0,
+            lost: 0,
+            before: None,
+            leaves_at: 0,
+        }
+    }
+}
+
+impl Congestion {
+    /// So many packets have arrived; the window does not grow beyond `most`.
+    pub fn delivered(&mut self, packets: u32, most: u32) {
+        self.delivered = self.delivered.saturating_add(packets);
+        if !self.limits || self.window >= most {
+            return;
+        }
+        if self.window < self.threshold {
+            self.window = (self.window + packets).min(most);
+            return;
+        }
+        self.steps += packets;
+        if self.steps >= self.window {
+            self.steps -= self.window;
+            self.window += 1;
+        }
+    }
+
+    /// A round trip has passed.
+    pub fn round(&mut self) {
+        self.delivered /= 2;
+        self.lost /= 2;
+        self.limits = false;
+    }
+
+    /// One more packet is lost.
+    pub fn count_loss(&mut self) {
+        self.lost = self.lost.saturating_add(1);
+    }
+
+    /// Packets of the flight were lost, for the first time since the last such call's flight has
+    /// arrived. The window is halved if there is a queue on the way, or if more than one packet in
+    /// [`TOLERATED_LOSS`] is lost. Other losses are taken for noise.
+    pub fn lost(&mut self, round_trip: &RoundTrip) {
+        let many = self.lost * TOLERATED_LOSS > self.delivered + self.lost;
+        if !many && !round_trip.has_queue() {
+            return;
+        }
+        self.before = Some((self.window, self.threshold));
+        self.threshold = (self.window / 2).max(LEAST_WINDOW);
+        self.window = self.window.min(self.threshold);
+        self.steps = 0;
+    }
+
+    /// Nothing has arrived for the timeout.
+    pub fn timed_out(&mut self) {
+        if self.window > RESTART_WINDOW {
+            self.before = Some((self.window, self.threshold));
+        }
+        self.threshold = (self.window / 2).max(LEAST_WINDOW);
+        self.window = RESTART_WINDOW;
+        self.steps = 0;
+    }
+
+    /// What was taken for lost has arrived after all.
+    pub fn undo(&mut self) {
+        if let Some((window, threshold)) = self.before.take() {
+            self.window = self.window.max(window);
+            self.threshold = self.threshold.max(threshold);
+        }
+    }
+
+    /// The reduction was right.
+    pub fn confirm(&mut self) {
+        self.before = None;
+    }
+
+    /// Time at which the next packet may leave: now or later.
+    pub fn next_departure(&self, round_trip: &RoundTrip) -> Time {
+        match round_trip.smoothed < PACED_FROM {
+            true => 0,
+            false => self.leaves_at,
+        }
+    }
+
+    /// A packet leaves. The pace is 1.25 windows per round trip, and two in slow start.
+    pub fn departs(&mut self, now: Time, round_trip: &RoundTrip) {
+        if round_trip.smoothed < PACED_FROM {
+            return;
+        }
+        let window = Time::from(self.window.max(1));
+        let interval = match self.window < self.threshold {
+            true => round_trip.smoothed / (2 * window),
+            false => round_trip.smoothed * 4 / (5 * window),
+        };
+        let earliest = now.saturating_sub(BURST * interval);
+        self.leaves_at = self.leaves_at.max(earliest) + interval;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_timeout_follows_the_round_trip_and_doubles() {
+        let mut trip = RoundTrip::default();
+        assert_eq!(trip.timeout(), RTO_FIRST);
+        for _ in 0..100 {
+            trip.sample(0, 20 * MS);
+        }
+        assert!((20 * MS..22 * MS).contains(&trip.timeout()));
+        trip.back_off();
+        assert!((40 * MS..44 * MS).contains(&trip.timeout()));
+        for _ in 0..100 {
+            trip.back_off();
+        }
+        assert_eq!(trip.timeout(), RTO_MAX);
+        trip.progressed();
+        assert!(trip.timeout() < 22 * MS);
+    }
+
+    #[test]
+    fn the_window_doubles_each_round_and_is_halved_when_there_is_a_queue() {
+        let mut trip = RoundTrip::default();
+        trip.sample(0, MS);
+        let mut congestion = Congestion::default();
+        for _ in 0..5 {
+            congestion.limits = true;
+            congestion.delivered(congestion.window, 1024);
+        }
+        assert_eq!(congestion.window, 320);
+        congestion.count_loss();
+        congestion.lost(&trip);
+        assert_eq!(congestion.window, 320, "no queue: noise");
+        for _ in 0..100 {
+            trip.sample(0, 4 * MS);
+        }
+        congestion.lost(&trip);
+        assert_eq!(congestion.window, 160);
+        congestion.limits = true;
+        congestion.delivered(160, 1024);
+        assert_eq!(congestion.window, 161);
+        congestion.timed_out();
+        assert_eq!(congestion.window, RESTART_WINDOW);
+        congestion.undo();
+        assert_eq!(congestion.window, 161);
+    }
+
+    #[test]
+    fn many_losses_are_congestion_even_without_a_queue() {
+        let mut trip = RoundTrip::default();
+        trip.sample(0, MS);
+        let mut congestion = Congestion {
+            window: 400,
+            ..Congestion::default()
+        };
+        congestion.delivered(60, 1024);
+        for _ in 0..20 {
+            congestion.count_loss();
+        }
+        congestion.lost(&trip);
+        assert_eq!(congestion.window, 200);
+    }
+
+    #[test]
+    fn packets_are_spread_over_the_round_trip() {
+        let mut trip = RoundTrip::default();
+        trip.sample(0, 100 * MS);
+        let mut congestion = Congestion {
+            window: 100,
+            threshold: 0,
+            ..Congestion::default()
+        };
+        let (mut now, mut sent) = (1_000 * MS, 0);
+        let end = now + 100 * MS;
+        while now < end {
+            while congestion.next_departure(&trip) <= now {
+                congestion.departs(now, &trip);
+                sent += 1;
+            }
+            now += 100 * US;
+        }
+        assert!((125..=125 + 17).contains(&sent), "{sent}");
+    }
+}

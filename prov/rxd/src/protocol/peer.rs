@@ -1,0 +1,383 @@
+//! What an endpoint knows of one peer.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::congestion::{Congestion, RoundTrip};
+use super::host::{Host, Name, PeerId, Time};
+use super::wire::{EXTENDED_LEN, Hello, SetupAnswer};
+
+/// A time that does not come.
+pub const NEVER: Time = Time::MAX;
+
+/// Packets beyond the first missing one that are taken in, and most packets on the way to a peer of
+/// this library.
+pub const WINDOW: u32 = 1024;
+
+/// How far the set-up of a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setup {
+    /// There is no connection.
+    Idle,
+    /// Requests have been sent, or are to be sent.
+    Asking {
+        /// Since when.
+        since: Time,
+        /// Number of requests sent.
+        times: u32,
+        /// Time of the next one.
+        next: Time,
+    },
+    /// The peer's address is known.
+    Open,
+}
+
+/// Both ends' parameters of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// What the peer's packets carry, with the proof of who answers.
+    pub local: u64,
+    /// The same of the peer; 0 if not known.
+    pub remote: u64,
+    /// Sequence number of this side's first packet to a peer of this library.
+    pub first_seq: u64,
+    /// What the peer has said of itself; `None` for one of the C library.
+    pub hello: Option<Hello>,
+}
+
+/// The part of a message or of a write that is still to come.
+#[derive(Clone, Copy, Debug)]
+pub struct Inbound {
+    /// Whether it is not wanted, since it was refused.
+    pub is_discarded: bool,
+    /// Sequence number of its first packet.
+    pub start: u64,
+    /// Number of packets, with the first.
+    pub parts: u64,
+    /// Bytes in the first packet.
+    pub first: usize,
+    /// Bytes of all.
+    pub len: usize,
+    /// Packets behind the first that are here.
+    pub got: u64,
+}
+
+/// Packets that came before others that are missing.
+#[derive(Default)]
+pub struct Early {
+    /// Which packets of the window are here: the bit is the sequence number modulo [`WINDOW`].
+    bits: [u64; WINDOW as usize / 64],
+    /// Number of bits.
+    pub count: u32,
+    /// One behind the highest sequence number that is here.
+    pub end: u64,
+    /// Those that wait for their turn. The others have reached their destination.
+    pub packets: BTreeMap<u64, Box<[u8]>>,
+    /// Bytes of them.
+    pub bytes: usize,
+}
+
+impl Early {
+    fn at(seq: u64) -> (usize, u64) {
+        let place = (seq % u64::from(WINDOW)) as usize;
+        (place / 64, 1 << (place % 64))
+    }
+
+    /// Whether the packet is here.
+    #[inline]
+    pub fn has(&self, seq: u64) -> bool {
+        let (word, bit) = Self::at(seq);
+        self.bits.get(word).is_some_and(|word| word & bit != 0)
+    }
+
+    /// Notes a packet that was not here.
+    pub fn note(&mut self, seq: u64) {
+        let (word, bit) = Self::at(seq);
+        if let Some(word) = self.bits.get_mut(word) {
+            *word |= bit;
+        }
+        if self.count == 0 || (seq.wrapping_sub(self.end) as i64) >= 0 {
+            self.end = seq.wrapping_add(1);
+        }
+        self.count += 1;
+    }
+
+    /// Forgets a packet, whose turn has come; returns whether it was here.
+    #[inline]
+    pub fn forget(&mut self, seq: u64) -> bool {
+        let (word, bit) = Self::at(seq);
+        match self.bits.get_mut(word) {
+            Some(word) if *word & bit != 0 => {
+                *word &= !bit;
+                self.count -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether the peer is due an acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AckDue {
+    No,
+    /// At this time, if no packet takes it along before.
+    At(Time),
+    Now,
+}
+
+/// What comes from a peer.
+pub struct Receiving {
+    /// Sequence number of the next packet.
+    pub next: u64,
+    pub early: Option<Box<Early>>,
+    pub inbound: Option<Inbound>,
+    /// Whether the packet `next` is a message for which there is no room.
+    pub is_held: bool,
+    /// Whether an operation of a peer of the C library was refused last.
+    pub is_refusing: bool,
+    /// Number of refusals that are sent or queued.
+    pub refusals: u16,
+    pub ack: AckDue,
+    /// Packets that have arrived in order since the last acknowledgement.
+    pub unacked: u32,
+    /// When an acknowledgement was last sent on its own.
+    pub acked_at: Time,
+    /// Whether packets to the peer tend to follow those from it, so that acknowledgements wait for
+    /// them.
+    pub is_interactive: bool,
+    /// Packets that had come before.
+    pub duplicates: u32,
+}
+
+/// A packet on the way.
+#[derive(Clone, Copy, Debug)]
+pub struct Flight {
+    pub sent_at: Time,
+    /// The job and the part of it.
+    pub job: u32,
+    pub part: u32,
+    pub state: Stage,
+    /// Whether it was sent more than once.
+    pub is_repeated: bool,
+}
+
+/// What is known of a packet that has not been acknowledged with all before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// On the way.
+    Flying,
+    /// Selectively acknowledged.
+    Arrived,
+    /// Taken for lost, and to be sent again.
+    Lost,
+}
+
+/// What goes to a peer.
+pub struct Sending {
+    /// Sequence number of the first packet that is not acknowledged.
+    pub una: u64,
+    /// The packets from there on.
+    pub flights: VecDeque<Flight>,
+    /// Jobs of which packets are still to be sent for the first time.
+    pub queue: VecDeque<u32>,
+    /// Jobs that have begun and are not acknowledged, in order.
+    pub begun: VecDeque<u32>,
+    /// Jobs that are acknowledged and wait for their result.
+    pub awaiting: u32,
+    /// Responses and refusals.
+    pub foreign: u32,
+    /// Number of refusals that the peer says it has sent, and of those that are here. While there are
+    /// more of the former, it is not known which operation was refused, and none is complete.
+    pub refusals_told: u16,
+    pub refusals_known: u16,
+    /// Packets for which the peer has room.
+    pub window: u32,
+    /// Packets in each [`Stage`].
+    pub flying: u32,
+    pub arrived: u32,
+    pub lost: u32,
+    /// No packet before this sequence number is lost.
+    pub lost_from: u64,
+    /// Flying packets that were sent more than once.
+    pub repeated: u32,
+    pub congestion: Congestion,
+    pub round_trip: RoundTrip,
+    /// Losses of packets before this one belong to the episode that is known.
+    pub recover: u64,
+    /// End of the round in which losses are counted.
+    pub round_end: u64,
+    /// Time and sequence number of the latest packet sent that has arrived, and its round trip (RACK,
+    /// RFC 8985).
+    pub newest: (Time, u64),
+    pub newest_took: Time,
+    /// Whether packets were seen to overtake others, and how many quarters of a round trip that is
+    /// allowed for.
+    pub reorders: u32,
+    /// Duplicates that the peer had reported.
+    pub duplicates: u32,
+    /// When a packet may be taken for lost.
+    pub reorder_at: Time,
+    /// When the peer is probed, or everything is taken for lost.
+    pub timer: Time,
+    /// Whether the probe for this silence has been sent.
+    pub is_probed: bool,
+    /// Whether a probe is to be sent.
+    pub probe_due: bool,
+    /// Time at which the pace lets a packet leave that could leave otherwise.
+    pub paced_until: Time,
+    /// For a peer of the C library: one behind the last packet that it acknowledges at once.
+    pub elicits: u64,
+    /// For one: up to where acknowledgements were asked for.
+    pub asked_to: u64,
+    /// For one: acknowledgements without progress, and when everything was last sent again.
+    pub repeats: u32,
+    pub went_back_at: Time,
+}
+
+impl Sending {
+    /// Sequence number of the next new packet.
+    #[inline(always)]
+    pub fn next(&self) -> u64 {
+        self.una.wrapping_add(self.flights.len() as u64)
+    }
+}
+
+/// See the [module](self) description.
+pub struct Peer<H: Host> {
+    pub id: PeerId,
+    pub name: Name,
+    pub path: H::Path,
+    pub setup: Setup,
+    pub terms: Terms,
+    /// Terms for the peer after a restart, of which it is not known whether it has happened.
+    pub candidate: Option<Box<Terms>>,
+    /// Bytes of the longest datagram to and from it.
+    pub mtu: usize,
+    /// Whether it has proved to receive at its path.
+    pub is_confirmed: bool,
+    /// Whether it may be removed: it has come by itself, and is not confirmed.
+    pub is_stranger: bool,
+    /// When it was added.
+    pub since: Time,
+    /// An answer that is to be sent.
+    pub answer: Option<SetupAnswer>,
+    pub sending: Sending,
+    pub receiving: Receiving,
+    /// Since when the peer has been silent although it should answer.
+    pub silent_since: Time,
+    /// Whether it is in the list of peers to be served.
+    pub is_ready: bool,
+    /// The time for which it is in the timers.
+    pub wakes_at: Time,
+}
+
+impl<H: Host> Peer<H> {
+    /// A peer without a connection.
+    pub fn new(id: PeerId, name: Name, path: H::Path, terms: Terms, mtu: usize) -> Self {
+        Peer {
+            id,
+            name,
+            path,
+            setup: Setup::Idle,
+            terms,
+            candidate: None,
+            mtu,
+            is_confirmed: false,
+            is_stranger: false,
+            since: 0,
+            answer: None,
+            sending: Sending::new(0),
+            receiving: Receiving::new(0),
+            silent_since: 0,
+            is_ready: false,
+            wakes_at: NEVER,
+        }
+    }
+
+    /// Whether it is of this library and extensions are in use.
+    #[inline(always)]
+    pub fn is_extended(&self) -> bool {
+        self.terms.hello.is_some()
+    }
+
+    /// Bytes of payload of a packet behind the first.
+    #[inline(always)]
+    pub fn segment(&self) -> usize {
+        self.mtu - EXTENDED_LEN
+    }
+
+    /// Whether the peer should answer something, so that its silence means something.
+    pub fn owes(&self) -> bool {
+        let sending = &self.sending;
+        let receiving = &self.receiving;
+        !sending.begun.is_empty()
+            || !sending.queue.is_empty()
+            || sending.awaiting != 0
+            || (receiving.inbound.is_some() && !receiving.is_held)
+    }
+}
+
+impl Sending {
+    pub fn new(first: u64) -> Self {
+        Sending {
+            una: first,
+            flights: VecDeque::new(),
+            queue: VecDeque::new(),
+            begun: VecDeque::new(),
+            awaiting: 0,
+            foreign: 0,
+            refusals_told: 0,
+            refusals_known: 0,
+            window: 0,
+            flying: 0,
+            arrived: 0,
+            lost: 0,
+            lost_from: first,
+            repeated: 0,
+            congestion: Congestion::default(),
+            round_trip: RoundTrip::default(),
+            recover: first,
+            round_end: first,
+            newest: (0, first),
+            newest_took: 0,
+            reorders: 0,
+            duplicates: 0,
+            reorder_at: NEVER,
+            timer: NEVER,
+            is_probed: false,
+            probe_due: false,
+            paced_until: NEVER,
+            elicits: first,
+            asked_to: first,
+            repeats: 0,
+            went_back_at: 0,
+        }
+    }
+}
+
+impl Receiving {
+    pub fn new(first: u64) -> Self {
+        Receiving {
+            next: first,
+            early: None,
+            inbound: None,
+            is_held: false,
+            is_refusing: false,
+            refusals: 0,
+            ack: AckDue::No,
+            unacked: 0,
+            acked_at: 0,
+            is_interactive: false,
+            duplicates: 0,
+        }
+    }
+
+    /// Packets for which there is room, for a peer that may have `most` on the way.
+    #[inline(always)]
+    pub fn window(&self, most: u32) -> u32 {
+        match self.is_held || self.is_refusing {
+            true => 0,
+            false => most,
+        }
+    }
+}

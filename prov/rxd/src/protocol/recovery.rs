@@ -1,0 +1,470 @@
+//! Acknowledgements come, or do not: what has arrived is complete, what is lost is sent again, and who
+//! stays silent is given up.
+
+use super::endpoint::Shared;
+use super::host::{Failure, Host, Time};
+use super::jobs::What;
+use super::peer::{AckDue, Flight, NEVER, Peer, Sending, Setup, Stage, WINDOW};
+use super::wire::{Base, Extended};
+
+/// Time between packets to a peer that owes something, but not an acknowledgement.
+const KEEPALIVE: Time = 500_000_000;
+/// Most quarters of a round trip for which packets may overtake others without being taken for lost.
+const MAX_REORDERS: u32 = 8;
+/// Acknowledgements without progress that mean a loss, for a peer of the C library: it drops what it
+/// does not expect, and acknowledges each such packet.
+const REPEATS: u32 = 2;
+/// Selective acknowledgements that mean a loss if no packet was ever seen to overtake another.
+const DUP_THRESHOLD: u32 = 3;
+/// Shortest time between two repetitions of everything.
+const GO_BACK_PAUSE: Time = 200_000;
+
+/// An acknowledgement.
+pub struct Ack<'a> {
+    /// All packets before this one have arrived.
+    pub next: u64,
+    /// Number of packets from there on for which there is room.
+    pub window: u32,
+    /// Number of refusals that have been sent because of packets before `next`.
+    pub refusals: u16,
+    pub selective: Option<Selective<'a>>,
+}
+
+/// What an acknowledgement says beyond all before a number.
+#[derive(Clone, Copy)]
+pub struct Selective<'a> {
+    /// Number of packets that had come before.
+    pub duplicates: u32,
+    /// Words of bits for the packets behind the first missing one.
+    pub words: &'a [u8],
+}
+
+/// What has newly arrived.
+#[derive(Default)]
+struct News {
+    packets: u32,
+    /// Round trip of the latest packet that was sent once.
+    sample: Option<Time>,
+    /// Whether a packet had been taken for lost, and was not sent again.
+    was_spurious: bool,
+    /// Whether a packet was overtaken.
+    was_overtaken: bool,
+}
+
+impl Sending {
+    /// A packet has arrived.
+    #[inline(always)]
+    fn arrival(&mut self, now: Time, seq: u64, flight: &Flight, news: &mut News) {
+        match flight.state {
+            Stage::Arrived => return,
+            Stage::Flying => {
+                self.flying -= 1;
+                if flight.is_repeated {
+                    self.repeated -= 1;
+                }
+            }
+            Stage::Lost => {
+                self.lost -= 1;
+                news.was_spurious = true;
+            }
+        }
+        news.packets += 1;
+        let took = now.saturating_sub(flight.sent_at);
+        if !flight.is_repeated {
+            news.sample = Some(took);
+        } else if took < self.round_trip.least {
+            // It is the first one that has arrived.
+            return;
+        }
+        if (flight.sent_at, seq) > self.newest {
+            self.newest = (flight.sent_at, seq);
+            self.newest_took = took;
+        }
+    }
+
+    /// A refusal is here.
+    pub fn know_refusal(&mut self) {
+        self.refusals_known = self.refusals_known.wrapping_add(1);
+        if (self.refusals_known.wrapping_sub(self.refusals_told) as i16) > 0 {
+            self.refusals_told = self.refusals_known;
+        }
+    }
+
+    /// Takes a flying packet for lost.
+    fn lose(&mut self, index: usize) {
+        if let Some(flight) = self.flights.get_mut(index)
+            && flight.state == Stage::Flying
+        {
+            flight.state = Stage::Lost;
+            self.flying -= 1;
+            self.lost += 1;
+            if flight.is_repeated {
+                self.repeated -= 1;
+            }
+            let seq = self.una.wrapping_add(index as u64);
+            if self.lost == 1 || (seq.wrapping_sub(self.lost_from) as i64) < 0 {
+                self.lost_from = seq;
+            }
+        }
+    }
+}
+
+impl<H: Host> Shared<H> {
+    /// Handles a packet that acknowledges.
+    pub fn ack_packet(
+        &mut self,
+        now: Time,
+        peer: &mut Peer<H>,
+        base: &Base,
+        rest: &[u8],
+        host: &mut H,
+    ) {
+        let Some((extended, words)) = Extended::read(rest) else {
+            return;
+        };
+        let selective = Selective {
+            duplicates: extended.tx_id,
+            words,
+        };
+        let selective = peer.is_extended().then_some(selective);
+        let ack = Ack {
+            next: base.seq,
+            window: extended.rx_id,
+            refusals: if peer.is_extended() {
+                extended.part as u16
+            } else {
+                0
+            },
+            selective,
+        };
+        self.acknowledged(now, peer, &ack, host);
+    }
+
+    /// Handles an acknowledgement.
+    #[inline]
+    pub fn acknowledged(&mut self, now: Time, peer: &mut Peer<H>, ack: &Ack<'_>, host: &mut H) {
+        let sending = &mut peer.sending;
+        let newly = ack.next.wrapping_sub(sending.una);
+        if newly > sending.flights.len() as u64 {
+            // Old, or nonsense.
+            return;
+        }
+        sending.window = ack.window.min(WINDOW);
+        if (ack.refusals.wrapping_sub(sending.refusals_told) as i16) > 0 {
+            sending.refusals_told = ack.refusals;
+        }
+        let mut news = News::default();
+        let had_arrived = sending.arrived != 0;
+        for _ in 0..newly {
+            let Some(flight) = sending.flights.pop_front() else {
+                break;
+            };
+            let seq = sending.una;
+            sending.una = seq.wrapping_add(1);
+            match flight.state {
+                Stage::Arrived => sending.arrived -= 1,
+                Stage::Flying if had_arrived && !flight.is_repeated => news.was_overtaken = true,
+                _ => {}
+            }
+            sending.arrival(now, seq, &flight, &mut news);
+        }
+        if (sending.lost_from.wrapping_sub(sending.una) as i64) < 0 {
+            sending.lost_from = sending.una;
+        }
+        if let Some(selective) = &ack.selective {
+            self.take_selective(now, peer, selective, &mut news);
+        }
+        if newly != 0 {
+            self.complete(peer, host);
+        }
+        let is_extended = peer.is_extended();
+        let sending = &mut peer.sending;
+        if news.packets != 0 {
+            if news.was_overtaken {
+                sending.reorders = sending.reorders.max(1);
+            }
+            sending.round_trip.progressed();
+            if let Some(sample) = news.sample {
+                sending.round_trip.sample(now, sample);
+            }
+            if news.was_spurious {
+                sending.congestion.undo();
+            } else if (sending.una.wrapping_sub(sending.recover) as i64) >= 0 {
+                sending.congestion.confirm();
+            }
+            sending
+                .congestion
+                .delivered(news.packets, WINDOW.min(ack.window.max(1)));
+            if (sending.una.wrapping_sub(sending.round_end) as i64) >= 0 {
+                sending.congestion.round();
+                sending.round_end = sending.next();
+            }
+            sending.is_probed = false;
+            sending.probe_due = false;
+            sending.timer = NEVER;
+            sending.repeats = 0;
+        }
+        if is_extended {
+            if sending.arrived != 0 || sending.repeated != 0 {
+                self.detect(now, peer);
+            }
+        } else if news.packets == 0 && sending.flying != 0 {
+            self.repeated_ack(now, peer);
+        }
+        let sending = &peer.sending;
+        if !sending.queue.is_empty() || sending.lost != 0 {
+            self.serve(peer);
+        }
+        self.arm(now, peer);
+    }
+
+    /// Notes which packets have arrived behind a missing one.
+    #[cold]
+    fn take_selective(
+        &mut self,
+        now: Time,
+        peer: &mut Peer<H>,
+        selective: &Selective<'_>,
+        news: &mut News,
+    ) {
+        let sending = &mut peer.sending;
+        let more = selective.duplicates.wrapping_sub(sending.duplicates);
+        if more != 0 && more < u32::MAX / 2 {
+            sending.duplicates = selective.duplicates;
+            sending.reorders = (sending.reorders + 1).min(MAX_REORDERS);
+        }
+        let words = selective.words.as_chunks::<8>().0;
+        for (place, word) in words.iter().enumerate() {
+            let mut word = u64::from_ne_bytes(*word);
+            while word != 0 {
+                // The first missing packet has no bit.
+                let index = place * 64 + word.trailing_zeros() as usize + 1;
+                word &= word - 1;
+                let Some(&flight) = sending.flights.get(index) else {
+                    return;
+                };
+                if flight.state != Stage::Arrived {
+                    let seq = sending.una.wrapping_add(index as u64);
+                    sending.arrival(now, seq, &flight, news);
+                    if let Some(flight) = sending.flights.get_mut(index) {
+                        flight.state = Stage::Arrived;
+                        sending.arrived += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Completes the jobs of which all packets are acknowledged.
+    #[inline]
+    pub fn complete(&mut self, peer: &mut Peer<H>, host: &mut H) {
+        if peer.sending.refusals_told != peer.sending.refusals_known {
+            return;
+        }
+        while let Some(&number) = peer.sending.begun.front() {
+            if let Some(job) = self.jobs.get(number) {
+                let end = job.start.wrapping_add(u64::from(job.parts));
+                if (peer.sending.una.wrapping_sub(end) as i64) < 0 {
+                    break;
+                }
+            }
+            peer.sending.begun.pop_front();
+            self.complete_job(peer, number, host);
+        }
+    }
+
+    #[inline]
+    fn complete_job(&mut self, peer: &mut Peer<H>, number: u32, host: &mut H) {
+        let Some(job) = self.jobs.get_mut(number) else {
+            return;
+        };
+        job.is_acked = true;
+        if matches!(job.what, What::Own(_)) && !job.is_over() {
+            peer.sending.awaiting += 1;
+            return;
+        }
+        let Some(job) = self.jobs.remove(number) else {
+            return;
+        };
+        match job.what {
+            What::Own(op) => host.done(op, job.failure.map_or(Ok(()), Err)),
+            What::Response(response) => {
+                peer.sending.foreign = peer.sending.foreign.saturating_sub(1);
+                host.responded(peer.id, response, true);
+            }
+            What::Refusal { .. } => {
+                peer.sending.foreign = peer.sending.foreign.saturating_sub(1);
+            }
+        }
+    }
+
+    /// The result of an acknowledged operation is here.
+    pub fn finish_awaiting(&mut self, peer: &mut Peer<H>, number: u32, host: &mut H) {
+        peer.sending.awaiting = peer.sending.awaiting.saturating_sub(1);
+        if let Some(job) = self.jobs.remove(number)
+            && let What::Own(op) = job.what
+        {
+            host.done(op, job.failure.map_or(Ok(()), Err));
+        }
+    }
+
+    /// Finds lost packets: those that were sent before one that has arrived, so long ago that they
+    /// should have arrived, too (RACK, RFC 8985).
+    #[cold]
+    fn detect(&mut self, now: Time, peer: &mut Peer<H>) {
+        let sending = &mut peer.sending;
+        sending.reorder_at = NEVER;
+        if !self.config.retry {
+            return;
+        }
+        let trip = &sending.round_trip;
+        let allowed = match sending.reorders == 0 && sending.arrived >= DUP_THRESHOLD {
+            true => 0,
+            false => {
+                let quarters = Time::from(sending.reorders.max(1));
+                (trip.least / 4 * quarters).min(trip.smoothed)
+            }
+        };
+        let (newest, took) = (sending.newest, sending.newest_took);
+        let mut first_lost = None;
+        for index in 0..sending.flights.len() {
+            let Some(flight) = sending.flights.get(index) else {
+                break;
+            };
+            let seq = sending.una.wrapping_add(index as u64);
+            if flight.state != Stage::Flying || (flight.sent_at, seq) >= newest {
+                continue;
+            }
+            let due = flight.sent_at + took + allowed;
+            if due <= now {
+                sending.lose(index);
+                sending.congestion.count_loss();
+                first_lost = first_lost.or(Some(seq));
+            } else {
+                sending.reorder_at = sending.reorder_at.min(due);
+            }
+        }
+        if let Some(seq) = first_lost {
+            if (seq.wrapping_sub(sending.recover) as i64) >= 0 {
+                sending.recover = sending.next();
+                sending.congestion.lost(&sending.round_trip);
+            }
+            self.serve(peer);
+        }
+    }
+
+    /// A peer of the C library has acknowledged what was acknowledged before.
+    #[cold]
+    fn repeated_ack(&mut self, now: Time, peer: &mut Peer<H>) {
+        let sending = &mut peer.sending;
+        sending.repeats += 1;
+        let trip = sending.round_trip.smoothed;
+        let Some(oldest) = sending.flights.front() else {
+            return;
+        };
+        let age = now.saturating_sub(oldest.sent_at);
+        let is_lost = age >= trip && (sending.repeats >= REPEATS || age > 2 * trip);
+        let pause = trip.max(GO_BACK_PAUSE);
+        if !self.config.retry || !is_lost || now.saturating_sub(sending.went_back_at) < pause {
+            return;
+        }
+        sending.went_back_at = now;
+        sending.congestion.count_loss();
+        if (sending.una.wrapping_sub(sending.recover) as i64) >= 0 {
+            sending.recover = sending.next();
+            sending.congestion.lost(&sending.round_trip);
+        }
+        self.go_back(peer);
+    }
+
+    /// Takes all packets on the way for lost.
+    fn go_back(&mut self, peer: &mut Peer<H>) {
+        for index in 0..peer.sending.flights.len() {
+            peer.sending.lose(index);
+        }
+        peer.sending.asked_to = peer.sending.una;
+        peer.sending.repeats = 0;
+        self.serve(peer);
+    }
+
+    /// Starts the timer for what the peer owes, unless it runs.
+    #[inline]
+    pub fn arm(&mut self, now: Time, peer: &mut Peer<H>) {
+        if peer.sending.timer != NEVER || !self.config.retry || peer.setup != Setup::Open {
+            return;
+        }
+        let sending = &peer.sending;
+        peer.sending.timer = match sending.flights.is_empty() {
+            false => now + sending.round_trip.probe_timeout(),
+            true if !sending.queue.is_empty() => now + sending.round_trip.timeout(),
+            true if peer.owes() => now + KEEPALIVE,
+            true => NEVER,
+        };
+    }
+
+    /// Does what is due for a peer.
+    #[cold]
+    pub fn timed(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) {
+        match peer.setup {
+            Setup::Idle => return,
+            Setup::Asking { since, .. } => {
+                if self.config.retry && now.saturating_sub(since) >= self.config.give_up {
+                    self.disconnect(now, peer, Failure::Silent, host);
+                } else {
+                    self.serve(peer);
+                }
+                return;
+            }
+            Setup::Open => {}
+        }
+        if matches!(peer.receiving.ack, AckDue::At(when) if when <= now) {
+            peer.receiving.is_interactive = false;
+            peer.receiving.ack = AckDue::Now;
+            self.serve(peer);
+        }
+        if peer.sending.reorder_at <= now {
+            self.detect(now, peer);
+        }
+        if peer.sending.paced_until <= now {
+            peer.sending.paced_until = NEVER;
+            self.serve(peer);
+        }
+        if peer.sending.timer <= now {
+            self.silence(now, peer, host);
+        }
+    }
+
+    /// The peer has not answered in time.
+    fn silence(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) {
+        if !peer.owes() {
+            peer.sending.timer = NEVER;
+            return;
+        }
+        if now.saturating_sub(peer.silent_since) >= self.config.give_up {
+            self.disconnect(now, peer, Failure::Silent, host);
+            return;
+        }
+        let sending = &mut peer.sending;
+        if sending.flights.is_empty() {
+            sending.probe_due = true;
+            sending.round_trip.back_off();
+            let wait = match sending.queue.is_empty() {
+                true => KEEPALIVE,
+                false => 0,
+            };
+            sending.timer = now + sending.round_trip.timeout().max(wait);
+        } else if !sending.is_probed && sending.round_trip.smoothed != 0 {
+            sending.is_probed = true;
+            sending.probe_due = true;
+            sending.timer = now + sending.round_trip.timeout();
+        } else {
+            sending.is_probed = true;
+            sending.congestion.timed_out();
+            sending.round_trip.back_off();
+            sending.recover = sending.next();
+            sending.timer = now + sending.round_trip.timeout();
+            self.go_back(peer);
+        }
+        self.serve(peer);
+    }
+}

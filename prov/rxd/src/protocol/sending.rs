@@ -1,0 +1,487 @@
+//! Packets leave: answers and requests, what is repeated, what is new, and acknowledgements.
+
+use super::endpoint::Shared;
+use super::host::{Datagram, Failure, Host, Payload, Time};
+use super::jobs::{Job, What};
+use super::peer::{AckDue, Flight, NEVER, Peer, Setup, Stage, WINDOW};
+use super::wire::{
+    ACK_FIELD_LEN, AckField, BASE_LEN, EXTENDED_LEN, Extended, Extent, Head, SetupRequest, flag,
+    head_len, kind,
+};
+use prov_base::errno::Errno;
+
+/// Packets that a peer may send in its turn, while others wait.
+const QUANTUM: u32 = 32;
+/// Bytes of [`Extent`].
+const EXTENT_LEN: usize = 24;
+/// A packet this soon after an acknowledgement could have taken it along.
+const SOON: Time = 100_000;
+
+/// How a peer's turn has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// There is nothing more to send for the time being.
+    Done,
+    /// It is the others' turn.
+    More,
+    /// The host has no room.
+    NoRoom,
+}
+
+/// The host has no room.
+struct NoRoom;
+
+impl<H: Host> Shared<H> {
+    /// Sends what may be sent to a peer.
+    pub fn turn(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Turn {
+        match self.try_turn(now, peer, host) {
+            Ok(turn) => turn,
+            Err(NoRoom) => Turn::NoRoom,
+        }
+    }
+
+    fn try_turn(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<Turn, NoRoom> {
+        if peer.answer.is_some() || matches!(peer.setup, Setup::Asking { .. }) {
+            self.set_up(now, peer, host)?;
+        }
+        if peer.setup != Setup::Open {
+            return Ok(Turn::Done);
+        }
+        if peer.sending.probe_due {
+            self.probe(now, peer, host)?;
+        }
+        peer.sending.paced_until = NEVER;
+        let mut budget = QUANTUM;
+        while peer.sending.lost != 0 && self.may_send(now, peer) {
+            if budget == 0 {
+                return Ok(Turn::More);
+            }
+            budget -= 1;
+            self.repeat(now, peer, host)?;
+        }
+        while peer.sending.lost == 0
+            && let Some(&number) = peer.sending.queue.front()
+        {
+            if peer.sending.flights.len() >= peer.sending.window as usize
+                || !self.may_send(now, peer)
+            {
+                break;
+            }
+            if budget == 0 {
+                return Ok(Turn::More);
+            }
+            budget -= 1;
+            self.send_next(now, peer, number, host)?;
+        }
+        if !peer.is_extended() {
+            self.ask_for_ack(peer, host)?;
+        }
+        if peer.receiving.ack == AckDue::Now {
+            self.send_ack(now, peer, host)?;
+        }
+        self.arm(now, peer);
+        Ok(Turn::Done)
+    }
+
+    /// Whether the congestion window and the pace let a packet leave.
+    #[inline]
+    fn may_send(&mut self, now: Time, peer: &mut Peer<H>) -> bool {
+        let sending = &mut peer.sending;
+        if sending.flying >= sending.congestion.window {
+            sending.congestion.limits = true;
+            return false;
+        }
+        let departure = sending.congestion.next_departure(&sending.round_trip);
+        if departure > now {
+            sending.paced_until = departure;
+            sending.congestion.limits = true;
+            return false;
+        }
+        true
+    }
+
+    /// Sends an answer and a request, if they are due.
+    #[cold]
+    fn set_up(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
+        if let Some(answer) = peer.answer {
+            self.send(peer, &answer.write(), Payload::None, host)?;
+            peer.answer = None;
+        }
+        let own = SetupRequest {
+            address: 0,
+            name: self.config.name,
+            hello: self.hello(),
+        };
+        if let Some(request) = peer.request(now, &own) {
+            // If there is no room, it is as if it was lost.
+            self.send(peer, &request, Payload::None, host)?;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn send(
+        &mut self,
+        peer: &Peer<H>,
+        head: &Head,
+        payload: Payload<H::Op, H::Response>,
+        host: &mut H,
+    ) -> Result<(), NoRoom> {
+        let datagram = Datagram {
+            peer: peer.id,
+            path: peer.path,
+            header: head.bytes(),
+            payload,
+        };
+        match host.transmit(&datagram) {
+            true => Ok(()),
+            false => Err(NoRoom),
+        }
+    }
+
+    /// Makes the peer acknowledge, so that it is known what has arrived: with the last packet, or with
+    /// a packet that has come long ago.
+    #[cold]
+    fn probe(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
+        let last = peer.sending.flights.back();
+        if peer.is_extended() && last.is_some_and(|flight| flight.state == Stage::Flying) {
+            let index = peer.sending.flights.len() - 1;
+            self.send_flight(now, peer, index, host)?;
+        } else {
+            self.send_probe(peer, host)?;
+        }
+        peer.sending.probe_due = false;
+        Ok(())
+    }
+
+    fn send_probe(&mut self, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
+        let seq = peer.sending.una.wrapping_sub(1);
+        let mut head = Head::new(kind::DATA, flag::PROBE, peer.terms.remote as u32, seq);
+        head.extended(&Extended {
+            tx_id: 0,
+            rx_id: 0,
+            part: 0,
+        });
+        self.send(peer, &head, Payload::None, host)
+    }
+
+    /// Asks a peer of the C library for an acknowledgement, if it sends none for what is on the way:
+    /// it acknowledges the packets at the ends of messages, and one in each of its windows.
+    fn ask_for_ack(&mut self, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
+        let sending = &peer.sending;
+        let next = sending.next();
+        let elicits = (sending.elicits.wrapping_sub(sending.una) as i64) > 0;
+        if sending.flying == 0 || elicits || sending.asked_to == next {
+            return Ok(());
+        }
+        self.send_probe(peer, host)?;
+        peer.sending.asked_to = next;
+        Ok(())
+    }
+
+    /// Sends the first lost packet again.
+    fn repeat(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
+        let sending = &mut peer.sending;
+        let from = sending.lost_from.wrapping_sub(sending.una) as usize;
+        let mut flights = sending.flights.iter().enumerate().skip(from);
+        let lost = flights.find(|(_, flight)| flight.state == Stage::Lost);
+        let Some((index, _)) = lost else {
+            sending.lost = 0;
+            return Ok(());
+        };
+        sending.lost_from = sending.una.wrapping_add(index as u64);
+        self.send_flight(now, peer, index, host)
+    }
+
+    /// Sends a packet again.
+    fn send_flight(
+        &mut self,
+        now: Time,
+        peer: &mut Peer<H>,
+        index: usize,
+        host: &mut H,
+    ) -> Result<(), NoRoom> {
+        let seq = peer.sending.una.wrapping_add(index as u64);
+        let Some(&flight) = peer.sending.flights.get(index) else {
+            return Ok(());
+        };
+        self.send_part(now, peer, flight.job, flight.part, seq, host)?;
+        let sending = &mut peer.sending;
+        if let Some(flight) = sending.flights.get_mut(index) {
+            if flight.state == Stage::Lost {
+                flight.state = Stage::Flying;
+                sending.lost -= 1;
+                sending.flying += 1;
+                sending.repeated += 1;
+            } else if !flight.is_repeated {
+                sending.repeated += 1;
+            }
+            flight.is_repeated = true;
+            flight.sent_at = now;
+        }
+        sending.congestion.departs(now, &sending.round_trip);
+        Ok(())
+    }
+
+    /// Sends the next packet of the first job that has some.
+    #[inline]
+    fn send_next(
+        &mut self,
+        now: Time,
+        peer: &mut Peer<H>,
+        number: u32,
+        host: &mut H,
+    ) -> Result<(), NoRoom> {
+        let Some(job) = self.jobs.get_mut(number) else {
+            peer.sending.queue.pop_front();
+            return Ok(());
+        };
+        if !job.has_begun() && !begin(job, peer) {
+            self.too_long(peer, number, host);
+            return Ok(());
+        }
+        let (part, parts) = (job.sent, job.parts);
+        let seq = peer.sending.next();
+        self.send_part(now, peer, number, part, seq, host)?;
+        if part == 0 {
+            peer.sending.begun.push_back(number);
+        }
+        if let Some(job) = self.jobs.get_mut(number) {
+            job.sent = part + 1;
+        }
+        let sending = &mut peer.sending;
+        if part + 1 == parts {
+            sending.queue.pop_front();
+        }
+        sending.flights.push_back(Flight {
+            sent_at: now,
+            job: number,
+            part,
+            state: Stage::Flying,
+            is_repeated: false,
+        });
+        sending.flying += 1;
+        sending.congestion.departs(now, &sending.round_trip);
+        let window = u64::from(sending.window.max(1));
+        if part == 0 || part + 1 == parts || seq.wrapping_add(1) % window == 0 {
+            sending.elicits = seq.wrapping_add(1);
+        }
+        Ok(())
+    }
+
+    /// The job does not fit into a datagram of this peer, which has shorter ones than this side.
+    #[cold]
+    fn too_long(&mut self, peer: &mut Peer<H>, number: u32, host: &mut H) {
+        peer.sending.queue.pop_front();
+        if let Some(job) = self.jobs.remove(number)
+            && let What::Own(op) = job.what
+        {
+            host.done(op, Err(Failure::Refused(Errno::EMSGSIZE)));
+        }
+    }
+
+    /// Sends a packet of a job.
+    #[inline]
+    fn send_part(
+        &mut self,
+        now: Time,
+        peer: &mut Peer<H>,
+        number: u32,
+        part: u32,
+        seq: u64,
+        host: &mut H,
+    ) -> Result<(), NoRoom> {
+        let Some(job) = self.jobs.get(number) else {
+            return Ok(());
+        };
+        let (offset, len) = span(job, part, peer.segment());
+        let has_extended_head = part != 0 || matches!(job.what, What::Response(_));
+        let head = match (&job.what, has_extended_head) {
+            (_, true) => EXTENDED_LEN,
+            (What::Refusal { .. }, _) => BASE_LEN + 16,
+            (..) => head_len(&job.operation),
+        };
+        let receiving = &peer.receiving;
+        let ack = receiving.ack != AckDue::No
+            && peer.is_extended()
+            && head + len + ACK_FIELD_LEN <= peer.mtu;
+        let flags = match ack {
+            true => flag::ACK,
+            false => 0,
+        };
+        let (kind, flags) = match (&job.what, part) {
+            (What::Own(_), 0) => (job.kind, flags | flags_of(job)),
+            (What::Own(_), _) => (kind::DATA, flags),
+            (What::Response(_), _) => (kind::RESULT, flags),
+            (What::Refusal { .. }, _) => (kind::REFUSAL, flags),
+        };
+        let mut head = Head::new(kind, flags, peer.terms.remote as u32, seq);
+        if ack {
+            head.ack(&AckField {
+                next: receiving.next as u32,
+                window: receiving.window(WINDOW) as u16,
+                refusals: receiving.refusals,
+            });
+        }
+        let payload = match job.what {
+            What::Own(op) if len != 0 => Payload::Op { op, offset, len },
+            What::Response(response) if len != 0 => Payload::Response {
+                response,
+                offset,
+                len,
+            },
+            _ => Payload::None,
+        };
+        match (&job.what, has_extended_head) {
+            (What::Own(_), true) => head.extended(&Extended {
+                tx_id: job.id,
+                rx_id: 0,
+                part: u64::from(part - 1),
+            }),
+            (_, true) => head.extended(&Extended {
+                tx_id: job.id,
+                rx_id: 0,
+                part: u64::from(part),
+            }),
+            (&What::Refusal { of, errno }, _) => {
+                head.u64(of);
+                head.u32(errno);
+                head.u32(0);
+            }
+            (..) => head.operation(&job.operation),
+        }
+        self.send(peer, &head, payload, host)?;
+        let receiving = &mut peer.receiving;
+        if ack {
+            receiving.is_interactive = true;
+            receiving.unacked = 0;
+            // Which packets have come behind a missing one is still to be told.
+            if receiving
+                .early
+                .as_ref()
+                .is_none_or(|early| early.count == 0)
+            {
+                receiving.ack = AckDue::No;
+            }
+        } else if now.saturating_sub(receiving.acked_at) < SOON && receiving.acked_at != 0 {
+            receiving.is_interactive = true;
+        }
+        Ok(())
+    }
+
+    /// Sends an acknowledgement.
+    fn send_ack(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
+        let is_extended = peer.is_extended();
+        let receiving = &peer.receiving;
+        let most = match is_extended {
+            true => WINDOW,
+            false => u32::from(self.config.max_unacked),
+        };
+        let number = peer.terms.remote as u32;
+        let mut head = Head::new(kind::ACK, 0, number, receiving.next);
+        head.extended(&Extended {
+            tx_id: if is_extended { receiving.duplicates } else { 0 },
+            rx_id: receiving.window(most),
+            part: u64::from(receiving.refusals),
+        });
+        if is_extended
+            && let Some(early) = &receiving.early
+            && early.count != 0
+        {
+            let first = receiving.next.wrapping_add(1);
+            let count = early.end.wrapping_sub(first).min(u64::from(WINDOW));
+            for word in 0..count.div_ceil(64) {
+                let bits = (0..64).filter(|bit| {
+                    let ahead = word * 64 + bit;
+                    ahead < count && early.has(first.wrapping_add(ahead))
+                });
+                head.u64(bits.fold(0, |word, bit| word | 1 << bit));
+            }
+        }
+        self.send(peer, &head, Payload::None, host)?;
+        let receiving = &mut peer.receiving;
+        receiving.ack = AckDue::No;
+        receiving.unacked = 0;
+        receiving.acked_at = now;
+        Ok(())
+    }
+}
+
+/// The payload of a packet of a job: offset and length.
+#[inline(always)]
+fn span<H: Host>(job: &Job<H>, part: u32, segment: usize) -> (usize, usize) {
+    let offset = match (&job.what, part) {
+        (_, 0) => return (0, job.first),
+        (What::Own(_), part) => job.first + (part as usize - 1) * segment,
+        (_, part) => part as usize * segment,
+    };
+    (offset, segment.min(job.len.saturating_sub(offset)))
+}
+
+/// Flags of the first packet of an operation.
+#[inline(always)]
+fn flags_of<H: Host>(job: &Job<H>) -> u16 {
+    let operation = &job.operation;
+    let mut flags = 0;
+    if operation.tag.is_some() {
+        flags |= flag::TAG;
+    }
+    if operation.data.is_some() {
+        flags |= flag::DATA;
+    }
+    if operation.extent.is_none() {
+        flags |= flag::INLINE;
+    }
+    flags
+}
+
+/// Divides a job into packets, now that it is known who the peer is; `false` if that is not possible.
+#[inline]
+fn begin<H: Host>(job: &mut Job<H>, peer: &Peer<H>) -> bool {
+    let (segment, mtu) = (peer.segment(), peer.mtu);
+    job.start = peer.sending.next();
+    let (first, parts) = match job.what {
+        What::Refusal { .. } => (0, 1),
+        What::Response(_) => (job.len.min(segment), job.len.div_ceil(segment)),
+        What::Own(_) => {
+            let pieces = job.operation.remote.pieces().len();
+            let has_result = matches!(job.kind, kind::READ | kind::FETCH | kind::COMPARE);
+            let is_remote = has_result || matches!(job.kind, kind::WRITE | kind::ATOMIC);
+            let head = head_len(&job.operation);
+            let result = job.operation.remote.len();
+            let mut extent = Extent {
+                size: job.len as u64,
+                parts: 1,
+                id: job.id,
+                pieces: pieces as u8,
+            };
+            if has_result {
+                let parts = result.div_ceil(segment as u64);
+                extent.size = result;
+                if job.kind == kind::READ {
+                    extent.parts = parts;
+                }
+                job.result_parts = u32::try_from(parts).unwrap_or(u32::MAX);
+                job.operation.extent = Some(extent);
+                if head + EXTENT_LEN + job.len > mtu {
+                    return false;
+                }
+                (job.len, 1)
+            } else if head + job.len <= mtu && (!is_remote || pieces == 1) {
+                (job.len, 1)
+            } else {
+                let first = job.len.min(mtu - head - EXTENT_LEN);
+                let parts = 1 + (job.len - first).div_ceil(segment);
+                if job.kind == kind::ATOMIC && parts != 1 {
+                    return false;
+                }
+                extent.parts = parts as u64;
+                job.operation.extent = Some(extent);
+                (first, parts)
+            }
+        }
+    };
+    job.first = first;
+    job.parts = u32::try_from(parts).unwrap_or(u32::MAX);
+    true
+}

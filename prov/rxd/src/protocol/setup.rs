@@ -1,0 +1,388 @@
+//! Connections are set up, and end.
+//!
+//! A request and its answer tell both sides the other's address: what packets to it carry as a
+//! number. A request alone changes nothing that exists, since anybody can send one: where there is a
+//! connection already, its terms stay a candidate until a packet proves that the peer has received the
+//! answer.
+
+use super::endpoint::{Endpoint, Shared};
+use super::host::{Failure, Host, PeerId, Time};
+use super::jobs::What;
+use super::peer::{NEVER, Peer, Receiving, Sending, Setup, Terms, WINDOW};
+use super::wire::{Base, Head, Hello, SetupAnswer, SetupRequest, kind};
+use super::{MAX_MTU, MIN_MTU};
+
+/// Time after which a request is repeated; doubled each time.
+const FIRST_REPEAT: Time = 10_000_000;
+/// Longest time between requests.
+const LAST_REPEAT: Time = 1_000_000_000;
+/// Age at which a stranger gives way to another one.
+const STRANGER_AGE: Time = 1_000_000_000;
+/// Sequence numbers behind those that are expected that may belong to old duplicates. What is
+/// further away is not from this connection.
+const OLD: u64 = 1 << 20;
+
+/// Time between a request and the next one.
+fn repeat_after(times: u32) -> Time {
+    (FIRST_REPEAT << times.saturating_sub(1).min(16)).min(LAST_REPEAT)
+}
+
+impl<H: Host> Peer<H> {
+    /// A connection is wanted.
+    pub fn ask(&mut self, now: Time) {
+        self.silent_since = now;
+        self.setup = Setup::Asking {
+            since: now,
+            times: 0,
+            next: now,
+        };
+    }
+
+    /// The request that is due, if one is.
+    pub fn request(&mut self, now: Time, own: &SetupRequest) -> Option<Head> {
+        let Setup::Asking { times, next, .. } = &mut self.setup else {
+            return None;
+        };
+        if *next > now {
+            return None;
+        }
+        *times += 1;
+        *next = now + repeat_after(*times);
+        let request = SetupRequest {
+            address: self.terms.local,
+            hello: own.hello.map(|hello| Hello {
+                first_seq: self.terms.first_seq,
+                ..hello
+            }),
+            ..*own
+        };
+        Some(request.write())
+    }
+
+    /// The peer's address is known.
+    fn open(
+        &mut self,
+        now: Time,
+        remote: u64,
+        hello: Option<Hello>,
+        most_unacked: u16,
+        mtu: usize,
+    ) {
+        self.terms.remote = remote;
+        self.terms.hello = hello;
+        self.setup = Setup::Open;
+        self.is_confirmed = false;
+        self.silent_since = now;
+        let (first, expected, window) = match hello {
+            Some(hello) => (self.terms.first_seq, hello.first_seq, hello.window),
+            None => (0, 0, u32::from(most_unacked)),
+        };
+        self.mtu = match hello {
+            Some(hello) => mtu.min(hello.mtu as usize),
+            None => mtu,
+        };
+        let queue = std::mem::take(&mut self.sending.queue);
+        self.sending = Sending::new(first);
+        self.sending.queue = queue;
+        self.sending.window = window.min(WINDOW);
+        self.receiving = Receiving::new(expected);
+    }
+
+    /// The answer to a request with this address.
+    fn answer_to(&mut self, to: u64, terms: &Terms, own: Option<Hello>) {
+        self.answer = Some(SetupAnswer {
+            to,
+            address: terms.local,
+            hello: own.map(|hello| Hello {
+                first_seq: terms.first_seq,
+                ..hello
+            }),
+        });
+    }
+}
+
+impl<H: Host> Shared<H> {
+    /// What this side says of itself, apart from the sequence number.
+    pub fn hello(&self) -> Option<Hello> {
+        self.config.extended.then_some(Hello {
+            mtu: self.config.mtu as u32,
+            window: WINDOW,
+            first_seq: 0,
+        })
+    }
+
+    /// What the peer says of itself, if it makes sense and is wanted.
+    fn accepted(&self, hello: Option<Hello>) -> Option<Hello> {
+        let makes_sense = |hello: &Hello| {
+            (MIN_MTU..=MAX_MTU).contains(&(hello.mtu as usize)) && hello.window != 0
+        };
+        hello.filter(makes_sense).filter(|_| self.config.extended)
+    }
+
+    fn open(&mut self, now: Time, peer: &mut Peer<H>, remote: u64, hello: Option<Hello>) {
+        let (most, mtu) = (self.config.max_unacked, self.config.mtu);
+        self.forget_early(peer);
+        peer.open(now, remote, hello, most, mtu);
+        self.serve(peer);
+    }
+
+    /// Takes back what is kept of the peer's packets.
+    fn forget_early(&mut self, peer: &mut Peer<H>) {
+        if let Some(early) = peer.receiving.early.take() {
+            self.buffered -= early.bytes;
+        }
+    }
+
+    /// Whether a packet is one of the connection, as its number and its sequence number say.
+    #[inline]
+    pub fn recognises(&mut self, now: Time, peer: &mut Peer<H>, base: &Base, host: &mut H) -> bool {
+        if peer.terms.local as u32 != base.number && !self.recognises_new(now, peer, base, host) {
+            return false;
+        }
+        let (expected, most) = match base.kind {
+            kind::ACK => (peer.sending.una, peer.sending.flights.len() as u64 + 1),
+            _ => (peer.receiving.next, u64::from(WINDOW)),
+        };
+        if base.seq.wrapping_sub(expected).wrapping_add(OLD) >= OLD + most {
+            return false;
+        }
+        peer.is_confirmed = true;
+        peer.is_stranger = false;
+        peer.silent_since = now;
+        true
+    }
+
+    /// Handles a packet with another number than that of the connection: maybe the peer was restarted,
+    /// and this is the first packet that proves it.
+    #[cold]
+    fn recognises_new(&mut self, now: Time, peer: &mut Peer<H>, base: &Base, host: &mut H) -> bool {
+        let number = base.number;
+        let candidate = peer.candidate.as_deref();
+        let Some(&terms) = candidate.filter(|terms| terms.local as u32 == number) else {
+            return false;
+        };
+        let first = terms.hello.map_or(0, |hello| hello.first_seq);
+        let is_new = base.kind != kind::ACK
+            && base.seq.wrapping_sub(first) < u64::from(self.config.max_unacked.max(1));
+        if terms.hello.is_none() && terms.remote == peer.terms.remote {
+            // The C library repeats requests, and takes the last answer's number.
+            if !is_new || base.seq != 0 || peer.receiving.next == 0 {
+                return true;
+            }
+        }
+        if !is_new {
+            return false;
+        }
+        self.fail(peer, Failure::Restarted, true, host);
+        peer.candidate = None;
+        peer.terms = terms;
+        self.open(now, peer, terms.remote, terms.hello);
+        true
+    }
+
+    /// Fails the jobs of a peer, apart from those that have not begun if they are kept, and interrupts
+    /// what arrives from it.
+    fn fail(&mut self, peer: &mut Peer<H>, failure: Failure, keep: bool, host: &mut H) {
+        let receiving = &mut peer.receiving;
+        let inbound = receiving.inbound.take();
+        let is_wanted = inbound.is_some_and(|inbound| !inbound.is_discarded);
+        if std::mem::take(&mut receiving.is_held) || is_wanted {
+            host.interrupted(peer.id, failure);
+        }
+        self.forget_early(peer);
+        let sending = &mut peer.sending;
+        let mut queue = std::mem::take(&mut sending.queue);
+        let mut failed = Vec::new();
+        if sending.awaiting != 0 {
+            let of_peer = self.jobs.of_peer(peer.id.index);
+            let is_acked = |number: &u32| self.jobs.get(*number).is_some_and(|job| job.is_acked);
+            failed.extend(of_peer.into_iter().filter(is_acked));
+        }
+        failed.extend(sending.begun.drain(..));
+        let jobs = &self.jobs;
+        let stays = |number: &u32| {
+            let job = jobs.get(*number);
+            job.is_some_and(|job| keep && !job.has_begun() && matches!(job.what, What::Own(_)))
+        };
+        // Those that have begun are in both lists.
+        failed.extend(queue.iter().filter(|number| {
+            let begun = jobs.get(**number).is_none_or(|job| job.has_begun());
+            !begun && !stays(number)
+        }));
+        queue.retain(stays);
+        sending.queue = queue;
+        sending.awaiting = 0;
+        for number in failed {
+            let Some(job) = self.jobs.remove(number) else {
+                continue;
+            };
+            match job.what {
+                What::Own(op) => host.done(op, Err(job.failure.unwrap_or(failure))),
+                What::Response(response) => host.responded(peer.id, response, false),
+                What::Refusal { .. } => {}
+            }
+        }
+    }
+
+    /// Ends the connection: everything that concerns it fails.
+    pub fn disconnect(&mut self, now: Time, peer: &mut Peer<H>, failure: Failure, host: &mut H) {
+        self.fail(peer, failure, false, host);
+        peer.setup = Setup::Idle;
+        peer.candidate = None;
+        peer.answer = None;
+        peer.is_confirmed = false;
+        peer.silent_since = now;
+        peer.terms = Terms {
+            local: self.secret.address_of(peer.id.index),
+            remote: 0,
+            first_seq: self.secret.next(),
+            hello: None,
+        };
+        peer.sending = Sending::new(0);
+        peer.sending.timer = NEVER;
+        peer.receiving = Receiving::new(0);
+    }
+}
+
+impl<H: Host> Endpoint<H> {
+    /// Handles a request.
+    #[cold]
+    pub(super) fn requested(
+        &mut self,
+        now: Time,
+        from: Option<H::Path>,
+        rest: &[u8],
+        host: &mut H,
+    ) {
+        let Some(request) = SetupRequest::read(rest).filter(|request| request.address as u32 != 0)
+        else {
+            return;
+        };
+        let id = match self.find(&request.name) {
+            Some(id) => id,
+            None => match self.admit(now, from, &request, host) {
+                Some(id) => id,
+                None => return,
+            },
+        };
+        let Some((peer, shared)) = self.at(id) else {
+            return;
+        };
+        if from.is_some_and(|from| from != peer.path) {
+            return;
+        }
+        let (hello, own) = (shared.accepted(request.hello), shared.hello());
+        if peer.setup != Setup::Open {
+            shared.open(now, peer, request.address, hello);
+            let terms = peer.terms;
+            peer.answer_to(request.address, &terms, own);
+            return;
+        }
+        let is_same = peer.terms.remote == request.address;
+        if is_same && (peer.is_extended() || !peer.is_confirmed) {
+            let terms = peer.terms;
+            peer.answer_to(request.address, &terms, own);
+        } else {
+            let candidate = peer.candidate.as_deref().copied();
+            let known = candidate.filter(|terms| terms.remote == request.address);
+            let terms = known.unwrap_or_else(|| Terms {
+                local: shared.secret.address_of(peer.id.index),
+                remote: request.address,
+                first_seq: shared.secret.next(),
+                hello,
+            });
+            peer.candidate = Some(Box::new(terms));
+            peer.answer_to(request.address, &terms, own);
+        }
+        shared.serve(peer);
+    }
+
+    /// Makes a stranger a peer, if there is room for one.
+    fn admit(
+        &mut self,
+        now: Time,
+        from: Option<H::Path>,
+        request: &SetupRequest,
+        host: &mut H,
+    ) -> Option<PeerId> {
+        if !self.has_room_for_stranger(now, host) {
+            return None;
+        }
+        let path = host.resolve(&request.name)?;
+        if from.is_some_and(|from| from != path) {
+            return None;
+        }
+        let id = self.add(&request.name, path)?;
+        self.shared.strangers.push_back(id);
+        if let Some((peer, _)) = self.at(id) {
+            peer.is_stranger = true;
+            peer.since = now;
+        }
+        host.appeared(id, &request.name, path);
+        Some(id)
+    }
+
+    /// Whether one more stranger may come; the oldest one that has been there for some time gives way.
+    fn has_room_for_stranger(&mut self, now: Time, host: &mut H) -> bool {
+        let most = self.shared.config.max_strangers;
+        if self.shared.strangers.len() < most {
+            return true;
+        }
+        let strangers = std::mem::take(&mut self.shared.strangers);
+        let is_stranger = |id: &PeerId| {
+            let peer = self.peers.get(id.index()).and_then(Option::as_deref);
+            peer.is_some_and(|peer| peer.id == *id && peer.is_stranger)
+        };
+        self.shared.strangers = strangers.into_iter().filter(is_stranger).collect();
+        if self.shared.strangers.len() < most {
+            return true;
+        }
+        let Some(&oldest) = self.shared.strangers.front() else {
+            return false;
+        };
+        match self.at(oldest) {
+            Some((peer, _)) if now.saturating_sub(peer.since) < STRANGER_AGE => return false,
+            _ => {}
+        }
+        self.shared.strangers.pop_front();
+        if let Some(peer) = self.remove(oldest) {
+            host.disappeared(oldest, peer.path);
+        }
+        true
+    }
+
+    /// Handles an answer.
+    #[cold]
+    pub(super) fn answered(&mut self, now: Time, from: Option<H::Path>, rest: &[u8]) {
+        let Some(answer) = SetupAnswer::read(rest).filter(|answer| answer.address as u32 != 0)
+        else {
+            return;
+        };
+        let index = self.shared.secret.index_of(answer.to as u32);
+        let Some((peer, shared)) = self.at_index(index as u32) else {
+            return;
+        };
+        if peer.terms.local != answer.to || from.is_some_and(|from| from != peer.path) {
+            return;
+        }
+        let hello = shared.accepted(answer.hello);
+        match peer.setup {
+            Setup::Idle => {}
+            Setup::Asking { times, next, .. } => {
+                shared.open(now, peer, answer.address, hello);
+                if times == 1 {
+                    let sent_at = next.saturating_sub(repeat_after(times));
+                    let took = now.saturating_sub(sent_at);
+                    peer.sending.round_trip.sample(now, took);
+                }
+            }
+            Setup::Open if peer.is_confirmed || peer.terms.remote == answer.address => {}
+            // The one that answered first has been restarted since then.
+            Setup::Open if peer.sending.flights.is_empty() => {
+                shared.open(now, peer, answer.address, hello);
+            }
+            Setup::Open => {}
+        }
+        shared.schedule(peer);
+    }
+}

@@ -1,0 +1,115 @@
+//! A network that loses, repeats, delays and reorders datagrams, has a bandwidth, and falls apart.
+
+use std::collections::HashMap;
+
+use prov_rxd::protocol::Time;
+
+use crate::random::Random;
+
+pub const US: Time = 1_000;
+pub const MS: Time = 1_000_000;
+
+/// How bad it is. Probabilities are parts of a million.
+#[derive(Clone, Copy, Debug)]
+pub struct Faults {
+    pub loss: u64,
+    pub duplication: u64,
+    pub reordering: u64,
+    /// How long a datagram is underway, and how long at most one that others overtake is late.
+    pub delay: Time,
+    pub late: Time,
+    /// Nanoseconds for a byte, and the longest queue; 0 for no limit.
+    pub per_byte: Time,
+    pub queue: Time,
+}
+
+impl Faults {
+    pub const NONE: Faults = Faults {
+        loss: 0,
+        duplication: 0,
+        reordering: 0,
+        delay: 20 * US,
+        late: 0,
+        per_byte: 0,
+        queue: 0,
+    };
+
+    /// Some faults.
+    pub fn random(random: &mut Random) -> Faults {
+        let delay = match random.below(4) {
+            0 => 10 * US,
+            1 => 100 * US,
+            2 => 2 * MS,
+            _ => 20 * MS,
+        };
+        Faults {
+            loss: [0, 1_000, 10_000, 50_000, 200_000][random.below(5) as usize],
+            duplication: [0, 20_000, 100_000][random.below(3) as usize],
+            reordering: [0, 100_000, 300_000][random.below(3) as usize],
+            delay,
+            late: delay * (1 + random.below(4)),
+            per_byte: [0, 0, 8, 80][random.below(4) as usize],
+            queue: 2 * MS + delay,
+        }
+    }
+}
+
+pub struct Network {
+    pub faults: Faults,
+    /// Until when each link is busy.
+    busy: HashMap<(u32, u32), Time>,
+    /// The side of each node while the network is divided.
+    pub sides: Option<Vec<bool>>,
+    pub sent: u64,
+}
+
+impl Network {
+    pub fn new(faults: Faults) -> Self {
+        Network {
+            faults,
+            busy: HashMap::new(),
+            sides: None,
+            sent: 0,
+        }
+    }
+
+    /// A datagram is sent: calls `arrives` with the time of each arrival.
+    pub fn send(
+        &mut self,
+        now: Time,
+        random: &mut Random,
+        from: u32,
+        to: u32,
+        len: usize,
+        mut arrives: impl FnMut(Time),
+    ) {
+        self.sent += 1;
+        let faults = self.faults;
+        if let Some(sides) = &self.sides
+            && sides[from as usize] != sides[to as usize]
+        {
+            return;
+        }
+        let mut leaves = now;
+        if faults.per_byte != 0 {
+            let busy = self.busy.entry((from, to)).or_insert(0);
+            let begin = now.max(*busy);
+            if begin - now > faults.queue {
+                return;
+            }
+            leaves = begin + len as u64 * faults.per_byte;
+            *busy = leaves;
+        }
+        let copies = 1 + u64::from(random.happens(faults.duplication));
+        for _ in 0..copies {
+            if random.happens(faults.loss) {
+                continue;
+            }
+            let mut at = leaves + faults.delay;
+            if random.happens(faults.reordering) {
+                at += random.below(faults.late.max(1));
+            }
+            arrives(at);
+        }
+    }
+}

@@ -1,0 +1,455 @@
+//! The endpoints, the time, and what is true in the end.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
+
+use prov_rxd::protocol::{Config, Endpoint, Failure, PeerId, Time};
+
+use crate::host::{Kind, Op, Outcome, SimHost, name_of, request_of};
+use crate::network::{Faults, MS, Network, US};
+use crate::random::Random;
+
+/// What is simulated.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    pub nodes: u32,
+    /// Operations of each node.
+    pub operations: u64,
+    pub faults: Faults,
+    pub extended: bool,
+    /// Number of times that the network is divided, or a node is restarted.
+    pub partitions: u64,
+    pub restarts: u64,
+    /// Longest message.
+    pub longest: usize,
+    /// Parts of a million of messages that find no room.
+    pub holds: u64,
+    /// Time after which peers are given up.
+    pub give_up: Time,
+}
+
+impl Plan {
+    /// Without partitions and restarts.
+    pub fn quiet(seed: u64) -> Plan {
+        let mut random = Random::new(seed);
+        Plan {
+            seed,
+            nodes: 2 + random.below(4) as u32,
+            operations: 300,
+            faults: Faults::NONE,
+            extended: true,
+            partitions: 0,
+            restarts: 0,
+            longest: 100_000,
+            holds: 20_000,
+            give_up: 60_000 * MS,
+        }
+    }
+
+    /// Everything that can happen.
+    pub fn of_seed(seed: u64) -> Plan {
+        let mut random = Random::new(seed);
+        let disturbed = random.below(2) == 0;
+        let count = |random: &mut Random| match disturbed {
+            true => random.below(4),
+            false => 0,
+        };
+        let extended = random.below(4) != 0;
+        Plan {
+            seed,
+            nodes: 2 + random.below(7) as u32,
+            operations: 2_000,
+            faults: Faults::random(&mut random),
+            extended,
+            partitions: count(&mut random),
+            // A peer of the C library does not notice that the other one is new.
+            restarts: if extended { count(&mut random) } else { 0 },
+            longest: [64, 5_000, 50_000][random.below(3) as usize],
+            holds: [0, 10_000][random.below(2) as usize],
+            give_up: if extended { 8_000 * MS } else { 600_000 * MS },
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Arrival { to: u32, from: u32, bytes: Vec<u8> },
+    Poll { node: u32 },
+    Divide,
+    Heal,
+    Restart,
+}
+
+struct Node {
+    endpoint: Endpoint<SimHost>,
+    host: SimHost,
+    incarnation: u64,
+    inbox: Vec<(u32, Vec<u8>)>,
+    polls_at: Time,
+    /// Operations that are still to be submitted.
+    left: u64,
+    count: u64,
+    is_alive: bool,
+}
+
+/// What a sender knows of what it has sent.
+#[derive(Default)]
+struct Ledger {
+    /// Operations by number, and whether they have succeeded.
+    sent: HashMap<u64, Option<bool>>,
+    /// How often each has been delivered or performed.
+    delivered: HashSet<u64>,
+    /// The last one that arrived, for each sender incarnation and receiver.
+    last: HashMap<(u64, u32), u64>,
+}
+
+pub struct World {
+    plan: Plan,
+    random: Random,
+    now: Time,
+    nodes: Vec<Node>,
+    network: Network,
+    events: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    order: u64,
+    ledger: Ledger,
+    /// A node that everybody sends to, and nobody has heard of.
+    ghost: Option<u32>,
+}
+
+/// Most operations of a node that are outstanding.
+const OUTSTANDING: usize = 64;
+
+impl World {
+    pub fn new(plan: Plan) -> Self {
+        let mut world = World {
+            random: Random::new(plan.seed ^ 0x5eed),
+            now: 1_000 * MS,
+            nodes: Vec::new(),
+            network: Network::new(plan.faults),
+            events: BinaryHeap::new(),
+            order: 0,
+            ledger: Ledger::default(),
+            ghost: None,
+            plan,
+        };
+        for node in 0..plan.nodes {
+            let made = world.node(node, 0, plan.operations);
+            world.nodes.push(made);
+            world.poll_at(node, world.now);
+        }
+        for _ in 0..plan.partitions {
+            let at = world.now + world.random.below(2_000) * MS;
+            world.push(at, Event::Divide);
+        }
+        for _ in 0..plan.restarts {
+            let at = world.now + world.random.below(2_000) * MS;
+            world.push(at, Event::Restart);
+        }
+        world
+    }
+
+    fn node(&mut self, number: u32, incarnation: u64, left: u64) -> Node {
+        let config = Config {
+            name: name_of(number),
+            mtu: 1472,
+            max_unacked: 128,
+            retry: true,
+            extended: self.plan.extended,
+            give_up: self.plan.give_up,
+            max_strangers: 64,
+            max_buffered: 1 << 24,
+            secret: [self.random.next(), self.random.next()],
+        };
+        let mut host = SimHost::new(Random::new(self.random.next()));
+        host.holds = self.plan.holds;
+        host.takes_early = self.random.below(2) == 0;
+        Node {
+            endpoint: Endpoint::new(config),
+            host,
+            incarnation,
+            inbox: Vec::new(),
+            polls_at: Time::MAX,
+            left,
+            count: 0,
+            is_alive: true,
+        }
+    }
+
+    /// Adds a node that does not exist, to which all others send one message.
+    pub fn kill_one_more(&mut self) {
+        let number = self.nodes.len() as u32;
+        let mut ghost = self.node(number, 0, 0);
+        ghost.is_alive = false;
+        self.nodes.push(ghost);
+        self.ghost = Some(number);
+        for node in 0..number {
+            for _ in 0..10 {
+                self.submit(node, number, Kind::Message, 5_000, false);
+            }
+        }
+    }
+
+    fn push(&mut self, at: Time, event: Event) {
+        self.order += 1;
+        self.events.push(Reverse((at, self.order, event)));
+    }
+
+    fn poll_at(&mut self, number: u32, at: Time) {
+        let node = &mut self.nodes[number as usize];
+        if node.is_alive && at < node.polls_at {
+            node.polls_at = at;
+            self.push(at, Event::Poll { node: number });
+        }
+    }
+
+    /// Runs until everything is done; returns the number of operations.
+    pub fn run(mut self) -> u64 {
+        self.run_to_end();
+        self.check()
+    }
+
+    /// Runs until everything is done; returns the time it took.
+    pub fn run_timed(mut self) -> Time {
+        let begin = self.now;
+        self.run_to_end();
+        self.now - begin
+    }
+
+    fn run_to_end(&mut self) {
+        let limit = self.now + 3_600_000 * MS;
+        while !self.is_done() {
+            let Some(Reverse((at, _, event))) = self.events.pop() else {
+                panic!("nothing happens any more, and not everything is done");
+            };
+            assert!(at >= self.now);
+            assert!(at < limit, "it takes too long: {}", self.left());
+            self.now = at;
+            self.happens(event);
+        }
+    }
+
+    fn left(&self) -> String {
+        let nodes = self.nodes.iter().enumerate();
+        let text = nodes.map(|(number, node)| {
+            let ops = node
+                .host
+                .ops
+                .iter()
+                .map(|(id, op)| format!("{id:x} {:?}", op.kind));
+            let ops: Vec<_> = ops.take(5).collect();
+            format!("{number}: {} left, {ops:?}; ", node.left)
+        });
+        text.collect()
+    }
+
+    fn is_done(&self) -> bool {
+        let to_ghost = |op: &Op, node: &Node| {
+            let path = node.host.peers.get(&op.peer);
+            self.ghost.is_some() && path.copied() == self.ghost
+        };
+        self.nodes.iter().all(|node| {
+            let ops = &node.host.ops;
+            node.left == 0 && ops.values().all(|op| to_ghost(op, node))
+        })
+    }
+
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::Arrival { to, from, bytes } => {
+                let node = &mut self.nodes[to as usize];
+                if node.is_alive {
+                    node.inbox.push((from, bytes));
+                    let at = self.now + self.random.below(20 * US);
+                    self.poll_at(to, at);
+                }
+            }
+            Event::Poll { node } => {
+                if self.nodes[node as usize].polls_at == self.now {
+                    self.poll(node);
+                }
+            }
+            Event::Divide => {
+                let sides = self.nodes.iter().map(|_| self.random.below(2) == 0);
+                self.network.sides = Some(sides.collect());
+                // Sometimes so long that peers are given up.
+                let long = self.random.below(3) == 0;
+                let time = match long && self.plan.extended {
+                    true => 2 * self.plan.give_up,
+                    false => self.random.below(3_000) * MS,
+                };
+                self.push(self.now + time, Event::Heal);
+            }
+            Event::Heal => self.network.sides = None,
+            Event::Restart => self.restart(),
+        }
+    }
+
+    fn restart(&mut self) {
+        let number = self.random.below(u64::from(self.plan.nodes)) as u32;
+        let old = &self.nodes[number as usize];
+        let (incarnation, left) = (old.incarnation + 1, old.left);
+        let fresh = self.node(number, incarnation, left);
+        let old = std::mem::replace(&mut self.nodes[number as usize], fresh);
+        // Nobody is told of its operations.
+        for id in old.host.ops.keys() {
+            self.ledger.sent.insert(*id, Some(false));
+        }
+        let at = self.now + self.random.below(100) * MS;
+        self.poll_at(number, at);
+    }
+
+    fn poll(&mut self, number: u32) {
+        let now = self.now;
+        let node = &mut self.nodes[number as usize];
+        node.polls_at = Time::MAX;
+        for (from, bytes) in std::mem::take(&mut node.inbox) {
+            let from = (from % 2 == 0).then_some(from);
+            node.endpoint.receive(now, from, &bytes, &mut node.host);
+        }
+        for peer in std::mem::take(&mut node.host.held) {
+            match self.random.below(2) {
+                0 => node.host.held.push(peer),
+                _ => node.endpoint.resume(now, peer, &mut node.host),
+            }
+        }
+        self.act(number);
+        let node = &mut self.nodes[number as usize];
+        node.host.room = match self.random.below(8) {
+            0 => self.random.below(4) as usize,
+            _ => usize::MAX,
+        };
+        let had_room = node.endpoint.transmit(now, &mut node.host);
+        let next = node.endpoint.next_timeout();
+        let outbox = std::mem::take(&mut node.host.outbox);
+        for (to, bytes) in outbox {
+            let mut times = [0; 2];
+            let mut count = 0;
+            let len = bytes.len();
+            self.network
+                .send(now, &mut self.random, number, to, len, |at| {
+                    times[count] = at;
+                    count += 1;
+                });
+            for at in &times[..count] {
+                let bytes = bytes.clone();
+                let from = number;
+                self.push(*at, Event::Arrival { to, from, bytes });
+            }
+        }
+        self.note(number);
+        let node = &self.nodes[number as usize];
+        let is_waiting = !node.host.held.is_empty() || node.left != 0;
+        if !had_room {
+            self.poll_at(number, now + 10 * US);
+        }
+        if is_waiting {
+            let pause = self.random.below(2 * MS);
+            self.poll_at(number, now + 10 * US + pause);
+        }
+        if let Some(next) = next {
+            self.poll_at(number, next.max(now + 1));
+        }
+    }
+
+    /// The application of a node submits operations.
+    fn act(&mut self, number: u32) {
+        let burst = self.random.below(16);
+        for _ in 0..burst {
+            let node = &self.nodes[number as usize];
+            if node.left == 0 || node.host.ops.len() >= OUTSTANDING {
+                break;
+            }
+            let to = self.random.below(u64::from(self.plan.nodes)) as u32;
+            let kind = match self.random.below(16) {
+                0 => Kind::Read,
+                1 => Kind::Write,
+                2 => Kind::Add,
+                3 => Kind::FetchAdd,
+                _ => Kind::Message,
+            };
+            let len = match (kind, self.random.below(8)) {
+                (Kind::Add | Kind::FetchAdd, _) => 8,
+                (_, 0) => self.random.below(self.plan.longest as u64) as usize,
+                (_, 1) => self.random.below(1_500) as usize,
+                (Kind::Read, _) => 1 + self.random.below(64) as usize,
+                _ => self.random.below(64) as usize,
+            };
+            // Without extensions there is no refusal.
+            let is_wrong = kind != Kind::Message
+                && self.plan.extended
+                && len != 0
+                && self.random.below(8) == 0;
+            self.submit(number, to, kind, len, is_wrong);
+            self.nodes[number as usize].left -= 1;
+        }
+    }
+
+    fn submit(&mut self, number: u32, to: u32, kind: Kind, len: usize, is_wrong: bool) {
+        let node = &mut self.nodes[number as usize];
+        let peer = node
+            .endpoint
+            .peer(&name_of(to), to)
+            .expect("room for a peer");
+        node.host.peers.insert(peer, to);
+        node.count += 1;
+        let id = u64::from(number) << 48 | node.incarnation << 32 | node.count;
+        let op = Op {
+            peer,
+            kind,
+            len,
+            is_wrong,
+            got: 0,
+        };
+        let request = request_of(&op, id, &mut self.random);
+        node.host.ops.insert(id, op);
+        let taken = node.endpoint.submit(self.now, peer, id, &request);
+        assert_eq!(taken, Ok(()));
+        self.ledger.sent.insert(id, None);
+    }
+
+    /// Compares what a node was told with what is known.
+    fn note(&mut self, number: u32) {
+        let node = &mut self.nodes[number as usize];
+        let ledger = &mut self.ledger;
+        for id in node.host.delivered.drain(..) {
+            assert!(ledger.sent.contains_key(&id), "{id:x} was never sent");
+            assert!(ledger.delivered.insert(id), "{id:x} came twice");
+            let last = ledger.last.entry((id >> 32, number)).or_insert(0);
+            assert!(*last < id, "{id:x} came after {last:x}");
+            *last = id;
+        }
+        for Outcome { id, kind, result } in node.host.done.drain(..) {
+            let sent = ledger.sent.insert(id, Some(result.is_ok()));
+            assert_eq!(sent, Some(None), "{id:x} is done twice");
+            match result {
+                Ok(()) if kind != Kind::Read => {
+                    assert!(ledger.delivered.contains(&id), "{id:x} has not arrived");
+                }
+                Ok(()) => {}
+                Err(Failure::Refused(_)) => assert_ne!(kind, Kind::Message),
+                Err(failure) => assert!(
+                    self.plan.restarts + self.plan.partitions != 0,
+                    "{id:x} has failed: {failure:?}"
+                ),
+            }
+        }
+    }
+
+    /// What is true in the end.
+    fn check(&mut self) -> u64 {
+        for (id, outcome) in &self.ledger.sent {
+            assert!(outcome.is_some(), "nobody knows of {id:x}");
+        }
+        for node in &mut self.nodes {
+            // Once a peer is silent for good, what it has read is not needed any more either.
+            let peers: Vec<PeerId> = node.host.peers.keys().copied().collect();
+            for peer in peers {
+                node.endpoint.abandon(self.now, peer, &mut node.host);
+            }
+            assert_eq!(node.endpoint.unfinished(), 0);
+            assert_eq!(node.host.responses, 0);
+        }
+        self.ledger.sent.len() as u64
+    }
+}
