@@ -164,7 +164,7 @@ impl Core {
             return Ok(id);
         }
         let path = self.below.as_ref().ok_or(Errno::EOPBADSTATE)?.path(addr)?;
-        let id = protocol.peer(&addr.0, path);
+        let id = protocol.peer(&addr.0, path).ok_or(Errno::ENOMEM)?;
         self.peers.put(KnownPeer {
             id,
             addr: *addr,

@@ -259,6 +259,7 @@ impl<H: Host> Endpoint<H> {
             return Err(Rejected::TooLong);
         }
         let number = shared.jobs.add(job).ok_or(Rejected::Busy)?;
+        peer.is_stranger = false;
         if !peer.owes() {
             peer.silent_since = now;
         }
