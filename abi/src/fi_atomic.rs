@@ -9,8 +9,8 @@ use libc::ssize_t;
 pub const FI_FETCH_ATOMIC: u64 = 1 << 58;
 pub const FI_COMPARE_ATOMIC: u64 = 1 << 59;
 
-/// What fi_query_atomic answers: elements per operation at most, and bytes per element,
-/// fi_atomic(3).
+/// Result of fi_query_atomic: largest number of elements of an operation, and size of an element in
+/// bytes, fi_atomic(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_atomic_attr {
@@ -18,7 +18,7 @@ pub struct fi_atomic_attr {
     pub size: usize,
 }
 
-/// An atomic operation, described in full, fi_atomic(3).
+/// All arguments of an atomic operation, fi_atomic(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_msg_atomic {
@@ -45,7 +45,7 @@ pub struct fi_msg_compare {
     pub iov_count: usize,
 }
 
-/// Where the prior values of a fetching operation go, fi_atomic(3).
+/// Destination of the previous values of a fetching operation, fi_atomic(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_msg_fetch {

@@ -4,7 +4,7 @@ use crate::*;
 use core::ffi::{c_int, c_void};
 use libc::ssize_t;
 
-/// Argument of fi_join_collective: the members and the address of the group they join from,
+/// Argument of fi_join_collective: the members, and the address of the group from which they join,
 /// fi_collective(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +13,7 @@ pub struct fi_collective_addr {
     pub coll_addr: fi_addr_t,
 }
 
-/// What fi_query_collective asks and answers, fi_collective(3).
+/// Argument and result of fi_query_collective, fi_collective(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_collective_attr {
@@ -24,7 +24,7 @@ pub struct fi_collective_attr {
     pub mode: u64,
 }
 
-/// A collective operation, described in full, fi_collective(3).
+/// All arguments of a collective operation, fi_collective(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_msg_collective {

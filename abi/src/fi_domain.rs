@@ -27,7 +27,7 @@ pub const FI_REDUCE_SET: u64 = 1 << 46;
 pub const FI_SCATTER_SET: u64 = 1 << 47;
 pub const FI_GATHER_SET: u64 = 1 << 48;
 
-// First value of data types and operations that only collectives have.
+// First value of the data types and operations of collectives only.
 
 pub const FI_COLLECTIVE_OFFSET: c_int = 256;
 
@@ -113,16 +113,16 @@ c_enum! {
     }
 }
 
-/// What an address vector shall be, fi_av(3).
+/// Attributes of an address vector, fi_av(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_av_attr {
     pub type_: fi_av_type,
-    /// Upper bits of an address that name a receive context of a scalable endpoint.
+    /// Number of upper bits of an address that select a receive context of a scalable endpoint.
     pub rx_ctx_bits: c_int,
-    /// Addresses that will be inserted, about.
+    /// Expected number of insertions.
     pub count: usize,
-    /// Endpoints at one network address, about; 0: unknown.
+    /// Expected number of endpoints at one network address; 0: unknown.
     pub ep_per_node: usize,
     /// Name under which processes share the vector, or null.
     pub name: *const c_char,
@@ -131,7 +131,7 @@ pub struct fi_av_attr {
     pub flags: u64,
 }
 
-/// What an address vector set shall hold, fi_av_set(3).
+/// Attributes of an address vector set, fi_av_set(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_av_set_attr {
@@ -144,7 +144,7 @@ pub struct fi_av_set_attr {
     pub flags: u64,
 }
 
-/// Copies from and to device memory that the application supplies in the provider's place,
+/// Functions of the application that copy from and to device memory, instead of the provider's,
 /// fi_mr(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -174,7 +174,7 @@ pub struct fi_hmem_override_ops {
     >,
 }
 
-/// The device that memory belongs to, by `iface`.
+/// Identifies the device whose memory it is, by `iface`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union fi_mr_attr_device {
@@ -193,9 +193,9 @@ pub struct fi_mr_attr {
     /// With flag `FI_MR_DMABUF` this points to an `fi_mr_dmabuf` array instead.
     pub mr_iov: *const iovec,
     pub iov_count: usize,
-    /// What it is registered for: `FI_SEND`, `FI_REMOTE_WRITE`...
+    /// Operations for which the memory is registered: `FI_SEND`, `FI_REMOTE_WRITE`...
     pub access: u64,
-    /// First offset by which peers name the region, without `FI_MR_VIRT_ADDR`.
+    /// Offset of the region's first byte for peers, without `FI_MR_VIRT_ADDR`.
     pub offset: u64,
     /// The key, unless the provider chooses it (`FI_MR_PROV_KEY`).
     pub requested_key: u64,
@@ -205,15 +205,15 @@ pub struct fi_mr_attr {
     pub iface: fi_hmem_iface,
     pub device: fi_mr_attr_device,
     pub hmem_data: *mut c_void,
-    /// Bytes of a page of the memory; 0: unknown.
+    /// Size of a page of the memory in bytes; 0: unknown.
     pub page_size: usize,
     /// A registration that this one is part of, or null.
     pub base_mr: *const fid_mr,
-    /// Registrations that will be made of parts of this one.
+    /// Expected number of registrations of parts of this one.
     pub sub_mr_cnt: usize,
 }
 
-/// An authorization key by the address vector entry that holds it, fi_mr(3).
+/// An authorization key, by the address vector entry that contains it, fi_mr(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_mr_auth_key {

@@ -48,12 +48,12 @@ c_enum! {
     }
 }
 
-/// A message, described in full, fi_msg(3).
+/// All arguments of a message transfer, fi_msg(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_msg {
     pub msg_iov: *const iovec,
-    /// Descriptors of the buffers, one each, or null.
+    /// Descriptors of the buffers, one for each, or null.
     pub desc: *mut *mut c_void,
     pub iov_count: usize,
     /// The peer.
@@ -202,7 +202,8 @@ pub struct fid_ep {
     pub rma: *mut fi_ops_rma,
     pub tagged: *mut fi_ops_tagged,
     pub atomic: *mut fi_ops_atomic,
-    /// Tables that the endpoint has no capability for hold functions that fail.
+    /// An operation table for which the endpoint has no capability contains functions that return
+    /// an error.
     pub collective: *mut fi_ops_collective,
 }
 

@@ -18,7 +18,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What a counter counts, fi_cntr(3).
+    /// Events that a counter counts, fi_cntr(3).
     pub enum fi_cntr_events: c_uint {
         FI_CNTR_EVENTS_COMP,
         FI_CNTR_EVENTS_BYTES,
@@ -48,7 +48,7 @@ c_enum! {
     /// Wait objects, fi_cq(3).
     pub enum fi_wait_obj: c_uint {
         FI_WAIT_NONE,
-        /// The provider's choice; waiting is by calls of the library only.
+        /// The provider chooses; only calls of the library can wait.
         FI_WAIT_UNSPEC,
         FI_WAIT_SET,
         /// A descriptor that `FI_GETWAIT` returns.
@@ -60,7 +60,7 @@ c_enum! {
     }
 }
 
-/// What a counter shall count and how to wait for it, fi_cntr(3).
+/// Attributes of a counter: its events and its wait object, fi_cntr(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cntr_attr {
@@ -72,11 +72,11 @@ pub struct fi_cntr_attr {
     pub xpu_ctx: *mut fid_xpu_ctx,
 }
 
-/// What a completion queue shall be, fi_cq(3).
+/// Attributes of a completion queue, fi_cq(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cq_attr {
-    /// Completions at least; 0: the provider's choice.
+    /// Smallest number of completions; 0: the provider chooses.
     pub size: usize,
     pub flags: u64,
     pub format: fi_cq_format,
@@ -93,13 +93,13 @@ pub struct fi_cq_attr {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cq_data_entry {
-    /// What the operation was given as its context.
+    /// Context of the operation.
     pub op_context: *mut c_void,
-    /// What completed, and how: `FI_SEND`, `FI_REMOTE_CQ_DATA`...
+    /// Kind of the operation and its properties: `FI_SEND`, `FI_REMOTE_CQ_DATA`...
     pub flags: u64,
-    /// Bytes received.
+    /// Number of bytes received.
     pub len: usize,
-    /// Where the data is, of a multi-receive buffer.
+    /// Location of the data, in a multi-receive buffer.
     pub buf: *mut c_void,
     /// Immediate data, with `FI_REMOTE_CQ_DATA`.
     pub data: u64,
@@ -109,7 +109,7 @@ pub struct fi_cq_data_entry {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cq_entry {
-    /// What the operation was given as its context.
+    /// Context of the operation.
     pub op_context: *mut c_void,
 }
 
@@ -117,22 +117,23 @@ pub struct fi_cq_entry {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cq_err_entry {
-    /// What the operation was given as its context.
+    /// Context of the operation.
     pub op_context: *mut c_void,
     pub flags: u64,
     pub len: usize,
     pub buf: *mut c_void,
     pub data: u64,
     pub tag: u64,
-    /// Bytes that did not fit, of a truncated message.
+    /// Number of bytes that did not fit, of a truncated message.
     pub olen: usize,
-    /// What went wrong: a positive error number.
+    /// The error: a positive error number.
     pub err: c_int,
-    /// The provider's own number, for fi_cq_strerror.
+    /// The provider's error number, for fi_cq_strerror.
     pub prov_errno: c_int,
-    /// More of the provider; valid until the queue is read again, unless the caller gave room.
+    /// Additional data of the provider; valid until the queue is read again, unless the caller
+    /// provides a buffer.
     pub err_data: *mut c_void,
-    /// Bytes of `err_data`; of the caller's room, before the call.
+    /// Size of `err_data` in bytes; before the call, size of the caller's buffer.
     pub err_data_size: usize,
     /// The peer, with `FI_SOURCE_ERR`.
     pub src_addr: fi_addr_t,
@@ -142,11 +143,11 @@ pub struct fi_cq_err_entry {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cq_msg_entry {
-    /// What the operation was given as its context.
+    /// Context of the operation.
     pub op_context: *mut c_void,
-    /// What completed, and how: `FI_SEND`, `FI_REMOTE_CQ_DATA`...
+    /// Kind of the operation and its properties: `FI_SEND`, `FI_REMOTE_CQ_DATA`...
     pub flags: u64,
-    /// Bytes received.
+    /// Number of bytes received.
     pub len: usize,
 }
 
@@ -154,25 +155,25 @@ pub struct fi_cq_msg_entry {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cq_tagged_entry {
-    /// What the operation was given as its context.
+    /// Context of the operation.
     pub op_context: *mut c_void,
-    /// What completed, and how: `FI_SEND`, `FI_REMOTE_CQ_DATA`...
+    /// Kind of the operation and its properties: `FI_SEND`, `FI_REMOTE_CQ_DATA`...
     pub flags: u64,
-    /// Bytes received.
+    /// Number of bytes received.
     pub len: usize,
-    /// Where the data is, of a multi-receive buffer.
+    /// Location of the data, in a multi-receive buffer.
     pub buf: *mut c_void,
     /// Immediate data, with `FI_REMOTE_CQ_DATA`.
     pub data: u64,
-    /// Tag that the sender gave.
+    /// Tag of the message.
     pub tag: u64,
 }
 
-/// What an event queue shall be, fi_eq(3).
+/// Attributes of an event queue, fi_eq(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_eq_attr {
-    /// Events at least; 0: the provider's choice.
+    /// Smallest number of events; 0: the provider chooses.
     pub size: usize,
     pub flags: u64,
     pub wait_obj: fi_wait_obj,
@@ -181,17 +182,17 @@ pub struct fi_eq_attr {
     pub wait_set: *mut fid_wait,
 }
 
-/// A connection event; the peer's connection data follows it, fi_eq(3).
+/// A connection event, followed by the peer's connection data, fi_eq(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_eq_cm_entry {
     pub fid: fid_t,
-    /// How to answer a request; the reader frees it.
+    /// Attributes with which to answer a connection request; the reader frees them.
     pub info: *mut fi_info,
     pub data: [u8; 0],
 }
 
-/// The event of a control operation that finished, fi_eq(3).
+/// The completion of a control operation, fi_eq(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_eq_entry {
@@ -207,15 +208,15 @@ pub struct fi_eq_err_entry {
     pub fid: fid_t,
     pub context: *mut c_void,
     pub data: u64,
-    /// What went wrong: a positive error number.
+    /// The error: a positive error number.
     pub err: c_int,
-    /// The provider's own number, for fi_eq_strerror.
+    /// The provider's error number, for fi_eq_strerror.
     pub prov_errno: c_int,
     pub err_data: *mut c_void,
     pub err_data_size: usize,
 }
 
-/// What `FI_GETWAIT` returns for `FI_WAIT_MUTEX_COND`, fi_cq(3).
+/// Result of `FI_GETWAIT` for `FI_WAIT_MUTEX_COND`, fi_cq(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_mutex_cond {
@@ -223,14 +224,14 @@ pub struct fi_mutex_cond {
     pub cond: *mut pthread_cond_t,
 }
 
-/// What a poll set shall be, fi_poll(3).
+/// Attributes of a poll set, fi_poll(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_poll_attr {
     pub flags: u64,
 }
 
-/// What a wait set shall be, fi_poll(3).
+/// Attributes of a wait set, fi_poll(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_wait_attr {
@@ -238,7 +239,7 @@ pub struct fi_wait_attr {
     pub flags: u64,
 }
 
-/// What `FI_GETWAIT` returns for `FI_WAIT_POLLFD`, fi_cq(3).
+/// Result of `FI_GETWAIT` for `FI_WAIT_POLLFD`, fi_cq(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_wait_pollfd {

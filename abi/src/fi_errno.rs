@@ -51,7 +51,7 @@ pub const FI_EREMOTEIO: c_int = libc::EREMOTEIO;
 pub const FI_ECANCELED: c_int = libc::ECANCELED;
 pub const FI_EKEYREJECTED: c_int = libc::EKEYREJECTED;
 
-/// First of the numbers that no system has.
+/// First error number that no operating system uses.
 pub const FI_ERRNO_OFFSET: c_int = 256;
 
 c_enum! {

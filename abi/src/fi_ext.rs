@@ -3,7 +3,7 @@
 use crate::*;
 use core::ffi::{c_char, c_int, c_void};
 
-// Keep log lines of providers that the user filtered out away from an imported log.
+// Flag: log lines of providers that the user has filtered out are not passed to an imported log.
 
 pub const FI_LOG_PROV_FILTERED: u64 = 1;
 
@@ -27,7 +27,7 @@ c_enum! {
     }
 }
 
-/// Argument of `FI_EXPORT_FID`: where the shareable object goes.
+/// Argument of `FI_EXPORT_FID`: location of the object to share.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_fid_export {
@@ -36,7 +36,7 @@ pub struct fi_fid_export {
     pub context: *mut c_void,
 }
 
-/// Where log lines go when an application takes logging over, fi_provider(3).
+/// Functions of an application that receives all log lines, fi_provider(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_log {
@@ -70,7 +70,7 @@ pub struct fi_ops_log {
     >,
 }
 
-/// What a memory monitor does for the library that imports it.
+/// Functions of a memory monitor that the library imports.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_mem_monitor {
@@ -96,7 +96,7 @@ pub struct fi_ops_mem_monitor {
     >,
 }
 
-/// How a memory monitor tells the library that a range went away.
+/// Functions of the library that a memory monitor calls when a range is unmapped.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_mem_notify {

@@ -4,12 +4,12 @@ use crate::*;
 use core::ffi::c_void;
 use libc::{iovec, ssize_t};
 
-/// A remote read or write, described in full, fi_rma(3).
+/// All arguments of a remote read or write, fi_rma(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_msg_rma {
     pub msg_iov: *const iovec,
-    /// Descriptors of the buffers, one each, or null.
+    /// Descriptors of the buffers, one for each, or null.
     pub desc: *mut *mut c_void,
     pub iov_count: usize,
     /// The peer.
@@ -21,21 +21,21 @@ pub struct fi_msg_rma {
     pub data: u64,
 }
 
-/// A remote range in elements, with the key that opens it, fi_atomic(3).
+/// A remote range in elements, with its key, fi_atomic(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_rma_ioc {
-    /// Address or offset, as `FI_MR_VIRT_ADDR` says.
+    /// Virtual address with `FI_MR_VIRT_ADDR`, otherwise an offset.
     pub addr: u64,
     pub count: usize,
     pub key: u64,
 }
 
-/// A remote range in bytes, with the key that opens it, fi_rma(3).
+/// A remote range in bytes, with its key, fi_rma(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_rma_iov {
-    /// Address or offset, as `FI_MR_VIRT_ADDR` says.
+    /// Virtual address with `FI_MR_VIRT_ADDR`, otherwise an offset.
     pub addr: u64,
     pub len: usize,
     pub key: u64,

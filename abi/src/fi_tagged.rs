@@ -9,18 +9,18 @@ use libc::{iovec, ssize_t};
 pub const FI_MPI_IGNORE_TAG: u64 = 0xffffffff;
 pub const FI_MPI_IGNORE_PAYLOAD: u64 = 0xff00000000;
 
-/// A tagged message, described in full, fi_tagged(3).
+/// All arguments of a tagged message transfer, fi_tagged(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_msg_tagged {
     pub msg_iov: *const iovec,
-    /// Descriptors of the buffers, one each, or null.
+    /// Descriptors of the buffers, one for each, or null.
     pub desc: *mut *mut c_void,
     pub iov_count: usize,
     /// The peer.
     pub addr: fi_addr_t,
     pub tag: u64,
-    /// Bits of the tag that need not match, of a receive.
+    /// Mask of the tag bits that a receive ignores.
     pub ignore: u64,
     pub context: *mut c_void,
     /// Immediate data, with `FI_REMOTE_CQ_DATA`.

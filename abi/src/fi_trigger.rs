@@ -21,7 +21,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What triggers an operation, fi_trigger(3).
+    /// Events that trigger an operation, fi_trigger(3).
     pub enum fi_trigger_event: c_uint {
         FI_TRIGGER_THRESHOLD,
         FI_TRIGGER_XPU,
@@ -126,7 +126,7 @@ pub struct fi_trigger_threshold {
     pub threshold: usize,
 }
 
-/// A value of the width that `datatype` says.
+/// A value of the type `datatype`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union fi_trigger_var_value {
@@ -147,7 +147,7 @@ pub struct fi_trigger_var {
     pub value: fi_trigger_var_value,
 }
 
-/// The device that triggers, by `iface`.
+/// The device that triggers an operation, by `iface`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union fi_trigger_xpu_device {
@@ -156,7 +156,7 @@ pub union fi_trigger_xpu_device {
     pub ze: c_int,
 }
 
-/// What an accelerator writes to trigger an operation, fi_trigger(3).
+/// The memory writes by which an accelerator triggers an operation, fi_trigger(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_trigger_xpu {
@@ -166,7 +166,7 @@ pub struct fi_trigger_xpu {
     pub var: *mut fi_trigger_var,
 }
 
-/// What triggers the operation, by `event_type`.
+/// The condition that triggers the operation, by `event_type`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union fi_triggered_context_trigger {
@@ -183,7 +183,7 @@ pub struct fi_triggered_context {
     pub trigger: fi_triggered_context_trigger,
 }
 
-/// What triggers the operation, by `event_type`.
+/// The condition that triggers the operation, by `event_type`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union fi_triggered_context2_trigger {

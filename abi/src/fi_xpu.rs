@@ -7,12 +7,13 @@ use core::ffi::{c_int, c_uint, c_void};
 
 pub const FI_XPU_ALLOC_DMABUF: u64 = 1;
 
-// Flags of `fi_xpu_ops::import`: the address is device registers; the result is for device code.
+// Flags of `fi_xpu_ops::import`: the address is that of device registers; the result is for device
+// code.
 
 pub const FI_XPU_IMPORT_IOMEMORY: u64 = 1;
 pub const FI_XPU_IMPORT_DEVICEMAP: u64 = 2;
 
-// What an accelerator context can export.
+// Objects that an accelerator context can export.
 
 pub const FI_XPU_CAP_EP: u64 = 1;
 pub const FI_XPU_CAP_CQ: u64 = 2;
@@ -35,7 +36,7 @@ c_enum! {
     }
 }
 
-/// The accelerator that a context is for, fi_xpu(3).
+/// The accelerator of a context, fi_xpu(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_xpu_attr {
@@ -44,7 +45,7 @@ pub struct fi_xpu_attr {
     pub ops: *mut fi_xpu_ops,
 }
 
-/// What an accelerator context can export, sizes in bytes, fi_xpu(3).
+/// Objects that an accelerator context can export, and their sizes in bytes, fi_xpu(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_xpu_ctx_attr {
@@ -53,7 +54,8 @@ pub struct fi_xpu_ctx_attr {
     pub mr_desc_size: usize,
 }
 
-/// How a provider gets accelerator memory and maps host memory into the accelerator, fi_xpu(3).
+/// Functions by which a provider allocates accelerator memory and maps host memory into the
+/// accelerator, fi_xpu(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_xpu_ops {
@@ -90,7 +92,7 @@ pub struct fi_ops_xpu_ctx {
         Option<unsafe extern "C" fn(ctx: *mut fid_xpu_ctx, attr: *mut fi_xpu_ctx_attr) -> c_int>,
 }
 
-/// What every object in accelerator memory starts with, fi_xpu(3).
+/// The first member of every object in accelerator memory, fi_xpu(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_xpu {

@@ -1,4 +1,4 @@
-//! What all declared types have in common: zero is a value of each.
+//! Traits that all declared types have: all-zero bytes are a valid value.
 
 /// Gives each struct or union a `Default` whose bytes are all zero: null pointers, absent
 /// functions, the `UNSPEC` enumerators.
@@ -8,8 +8,8 @@ macro_rules! zero_is_valid {
             impl Default for $name {
                 fn default() -> Self {
                     // SAFETY: the type consists of integers, raw pointers, optional function
-                    // pointers and arrays, structs and unions of those; all-zero bytes are a
-                    // value of each.
+                    // pointers, and arrays, structures and unions of those; all-zero bytes are a
+                    // valid value of each.
                     unsafe { ::core::mem::MaybeUninit::zeroed().assume_init() }
                 }
             }
@@ -17,7 +17,7 @@ macro_rules! zero_is_valid {
     };
 }
 
-/// A `Debug` that names a union and shows nothing of it: which member is live is not known here.
+/// Implements a `Debug` that prints the name of a union only, since the active member is unknown.
 macro_rules! opaque_debug {
     ($($name:ident),* $(,)?) => {
         $(

@@ -3,8 +3,8 @@
 //! One module per C header, all re-exported flat, every item under its C name.
 //! Enumerations are plain integers with constants ([`c_enum`]): a C caller can pass any value,
 //! and a Rust enum that holds a value it does not list is undefined behaviour.
-//! Objects that libfabric hands out start with a [`fid`]; tables of operations are structs whose
-//! slots are optional function pointers.
+//! Objects that libfabric returns begin with a [`fid`]; operation tables are structures of optional
+//! function pointers.
 
 #![no_std]
 #![allow(non_camel_case_types, non_upper_case_globals)]

@@ -1,4 +1,4 @@
-//! Headers that only providers need.
+//! Headers for providers only.
 
 pub mod fi_log;
 pub mod fi_peer;

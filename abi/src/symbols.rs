@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_int, c_void};
 use crate::*;
 
 unsafe extern "C" {
-    /// A deep copy of one entry of a list, or an empty entry for NULL; fi_getinfo(3).
+    /// Returns a deep copy of one element of a list, or an empty element for NULL; fi_getinfo(3).
     pub fn fi_dupinfo(info: *const fi_info) -> *mut fi_info;
 
     /// Opens a fabric, fi_fabric(3).
@@ -26,10 +26,10 @@ unsafe extern "C" {
     /// Frees a list that fi_getinfo or fi_dupinfo returned, fi_getinfo(3).
     pub fn fi_freeinfo(info: *mut fi_info);
 
-    /// Frees what fi_getparams returned, fi_provider(3).
+    /// Frees the result of fi_getparams, fi_provider(3).
     pub fn fi_freeparams(params: *mut fi_param);
 
-    /// Lists the ways to communicate that match the hints, fi_getinfo(3).
+    /// Lists the endpoints that match the hints, fi_getinfo(3).
     pub fn fi_getinfo(
         version: u32,
         node: *const c_char,
@@ -53,14 +53,15 @@ unsafe extern "C" {
         ...
     );
 
-    /// Whether a log line would be written, fi_provider(3).
+    /// Returns whether a log line would be written, fi_provider(3).
     pub fn fi_log_enabled(
         prov: *const fi_provider,
         level: fi_log_level,
         subsys: fi_log_subsys,
     ) -> c_int;
 
-    /// As fi_log_enabled, but at most once an interval that `showtime` keeps, fi_provider(3).
+    /// As fi_log_enabled, but true at most once in an interval, whose state `showtime` points to,
+    /// fi_provider(3).
     pub fn fi_log_ready(
         prov: *const fi_provider,
         level: fi_log_level,
@@ -88,20 +89,21 @@ unsafe extern "C" {
         ...
     ) -> c_int;
 
-    /// The value that the user gave a parameter, or -FI_ENODATA, fi_provider(3).
+    /// Returns the value that the user has set, or -FI_ENODATA, fi_provider(3).
     pub fn fi_param_get(
         provider: *mut fi_provider,
         param_name: *const c_char,
         value: *mut c_void,
     ) -> c_int;
 
-    /// Text for an error number, fi_errno(3).
+    /// Returns the text of an error number, fi_errno(3).
     pub fn fi_strerror(errnum: c_int) -> *const c_char;
 
-    /// Text for a structure or value, valid until the calling thread asks again, fi_getinfo(3).
+    /// Returns a text for a structure or value in a buffer of the process, valid until the next
+    /// call, fi_getinfo(3).
     pub fn fi_tostr(data: *const c_void, datatype: fi_type) -> *mut c_char;
 
-    /// Text for a structure or value in the caller's buffer, fi_getinfo(3).
+    /// Formats a structure or value into the caller's buffer, fi_getinfo(3).
     pub fn fi_tostr_r(
         buf: *mut c_char,
         len: usize,
@@ -109,6 +111,6 @@ unsafe extern "C" {
         datatype: fi_type,
     ) -> *mut c_char;
 
-    /// The newest version of the interface that the library offers, fi_version(3).
+    /// Returns the newest version of the interface that the library supports, fi_version(3).
     pub fn fi_version() -> u32;
 }

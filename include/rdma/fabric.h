@@ -144,7 +144,10 @@ struct fid_xpu_ctx;
 #define FI_MR_COLLECTIVE	(1 << 11)
 #define FI_MR_XPU_DESC		(1 << 12)
 
-/* Message and completion order, fi_endpoint(3): of `RAW`, a read stays behind earlier writes. */
+/*
+ * Message and completion order, fi_endpoint(3). `FI_ORDER_RAW`: a read after a write is processed
+ * after it.
+ */
 #define FI_ORDER_NONE		0ULL
 #define FI_ORDER_RAR		(1ULL << 0)
 #define FI_ORDER_RAW		(1ULL << 1)
@@ -166,14 +169,17 @@ struct fid_xpu_ctx;
 #define FI_ORDER_ATOMIC_WAW	(1ULL << 39)
 #define FI_ORDER_DATA		(1ULL << 16)
 
-/* No address, no key, a context shared with others, a key taken from the address vector. */
+/*
+ * Special values: no address, no key, a context that is shared, a key that is taken from the
+ * address vector.
+ */
 #define FI_ADDR_UNSPEC		UINT64_MAX
 #define FI_ADDR_NOTAVAIL	UINT64_MAX
 #define FI_KEY_NOTAVAIL		UINT64_MAX
 #define FI_SHARED_CONTEXT	SIZE_MAX
 #define FI_AV_AUTH_KEY		SIZE_MAX
 
-/* Left from the 1.x interface; they ask for nothing. */
+/* Names of the 1.x interface that have no effect. */
 #define FI_VARIABLE_MSG		0ULL
 #define FI_NOTIFY_FLAGS_ONLY	0ULL
 #define FI_RESTRICTED_COMP	0ULL
@@ -182,55 +188,55 @@ struct fid_xpu_ctx;
 /* Endpoint types, fi_endpoint(3). */
 enum fi_ep_type {
 	FI_EP_UNSPEC,
-	/* Connected; messages arrive, in order. */
+	/* Connected; reliable, in order. */
 	FI_EP_MSG,
-	/* Without connection; messages may be lost. */
+	/* Connectionless; messages may be lost. */
 	FI_EP_DGRAM,
-	/* Without connection; messages arrive. */
+	/* Connectionless; reliable. */
 	FI_EP_RDM,
 };
 
-/* How an address vector names its entries, fi_av(3). */
+/* How the addresses of an address vector are chosen, fi_av(3). */
 enum fi_av_type {
 	FI_AV_UNSPEC,
-	/* Entries have names of the provider's choice. */
+	/* The provider chooses the addresses. */
 	FI_AV_MAP,
-	/* Entries are numbered in the order of their insertion. */
+	/* Addresses are indexes, in the order of insertion. */
 	FI_AV_TABLE,
 };
 
-/* How an application's threads share objects, fi_domain(3). */
+/* How an application's threads may use objects, fi_domain(3). */
 enum fi_threading {
 	FI_THREAD_UNSPEC,
 	/* Any thread may use any object at any time. */
 	FI_THREAD_SAFE,
 	/* One thread at a time uses an object. */
 	FI_THREAD_FID,
-	/* One thread at a time uses a domain and all that opened from it. */
+	/* One thread at a time uses a domain and the objects that were opened from it. */
 	FI_THREAD_DOMAIN,
-	/* One thread at a time uses an endpoint and the queues it completes to. */
+	/* One thread at a time uses an endpoint and the queues to which it reports completions. */
 	FI_THREAD_COMPLETION,
-	/* One thread at a time uses an endpoint; any thread a queue. */
+	/* One thread at a time uses an endpoint; any thread may use a queue. */
 	FI_THREAD_ENDPOINT,
 };
 
-/* Who drives an operation on, fi_domain(3). */
+/* Who makes progress for operations, fi_domain(3). */
 enum fi_progress {
 	FI_PROGRESS_UNSPEC,
-	/* Operations go on without calls by the application. */
+	/* Operations make progress without calls by the application. */
 	FI_PROGRESS_AUTO,
-	/* Operations go on while the application is in a call. */
+	/* Operations make progress while the application is in a call. */
 	FI_PROGRESS_MANUAL,
-	/* Control operations go on with transfers. */
+	/* Control operations make progress with data transfers. */
 	FI_PROGRESS_CONTROL_UNIFIED,
 };
 
 /* Whether the provider protects its queues from overrun, fi_domain(3). */
 enum fi_resource_mgmt {
 	FI_RM_UNSPEC,
-	/* The application takes care that no queue overruns. */
+	/* The application makes sure that no queue overruns. */
 	FI_RM_DISABLED,
-	/* The provider says `-FI_EAGAIN` rather than overrun a queue. */
+	/* The provider returns `-FI_EAGAIN` before a queue overruns. */
 	FI_RM_ENABLED,
 };
 
@@ -256,7 +262,7 @@ enum fi_param_type {
 	FI_PARAM_SIZE_T,
 };
 
-/* What fi_tostr turns into text, fi_getinfo(3). */
+/* Types that fi_tostr formats, fi_getinfo(3). */
 enum fi_type {
 	FI_TYPE_INFO,
 	FI_TYPE_EP_TYPE,
@@ -437,7 +443,7 @@ enum {
 	FI_GET_MR_XPU_DESC,
 };
 
-/* Limits kept from the 1.x interface. */
+/* Limits of the 1.x interface. */
 enum {
 	FI_DATATYPE_LAST = 14,
 	FI_ATOMIC_OP_LAST = 19,
@@ -457,13 +463,13 @@ struct fi_ops {
 };
 
 /*
- * What every object starts with: its class, the application's context and the operations that
+ * The first member of every object: its class, the application's context and the operations that
  * all objects have.
  */
 struct fid {
-	/* What the object is: `FI_CLASS_*`. */
+	/* Class of the object: `FI_CLASS_*`. */
 	size_t fclass;
-	/* What the application gave when it opened the object. */
+	/* The application's context of the object, an argument of the call that opened it. */
 	void *context;
 	struct fi_ops *ops;
 };
@@ -471,73 +477,73 @@ struct fid {
 /* A reference to any object. */
 typedef struct fid *fid_t;
 
-/* What the transmit side of an endpoint is or shall be, fi_endpoint(3). */
+/* Attributes of the transmit side of an endpoint, fi_endpoint(3). */
 struct fi_tx_attr {
 	uint64_t caps;
 	uint64_t mode;
-	/* Flags of operations that are given none. */
+	/* Default flags of operations. */
 	uint64_t op_flags;
 	/* Order in which the peer processes messages: `FI_ORDER_*`. */
 	uint64_t msg_order;
 	/* Order of completions: `FI_ORDER_*`. */
 	uint64_t comp_order;
-	/* Largest message that inject calls take, in bytes. */
+	/* Size in bytes of the largest message of the inject calls. */
 	size_t inject_size;
-	/* Operations in flight at most, each of the largest kind. */
+	/* Largest number of outstanding operations, each of the largest kind. */
 	size_t size;
-	/* Local buffers of one operation at most. */
+	/* Largest number of local buffers of one operation. */
 	size_t iov_limit;
-	/* Remote buffers of one operation at most. */
+	/* Largest number of remote buffers of one operation. */
 	size_t rma_iov_limit;
 	/* Traffic class, `FI_TC_*`. */
 	uint32_t tclass;
 };
 
-/* What the receive side of an endpoint is or shall be, fi_endpoint(3). */
+/* Attributes of the receive side of an endpoint, fi_endpoint(3). */
 struct fi_rx_attr {
 	uint64_t caps;
 	uint64_t mode;
-	/* Flags of operations that are given none. */
+	/* Default flags of operations. */
 	uint64_t op_flags;
 	/* Order in which messages are processed: `FI_ORDER_*`. */
 	uint64_t msg_order;
 	/* Order of completions: `FI_ORDER_*`. */
 	uint64_t comp_order;
-	/* Bytes of messages kept that nothing was posted for; of the 1.x interface. */
+	/* Number of bytes of unexpected messages that are buffered; of the 1.x interface. */
 	size_t total_buffered_recv;
-	/* Receives posted at most. */
+	/* Largest number of posted receives. */
 	size_t size;
-	/* Buffers of one receive at most. */
+	/* Largest number of buffers of one receive. */
 	size_t iov_limit;
 };
 
-/* What an endpoint is or shall be: type, protocol and size limits in bytes, fi_endpoint(3). */
+/* Attributes of an endpoint: type, protocol and size limits in bytes, fi_endpoint(3). */
 struct fi_ep_attr {
 	enum fi_ep_type type;
-	/* One of `FI_PROTO_*`; peers need the same. */
+	/* The wire protocol, one of `FI_PROTO_*`; peers need the same one. */
 	uint32_t protocol;
-	/* Version of the protocol, provider's choice. */
+	/* Version of the protocol, which the provider defines. */
 	uint32_t protocol_version;
-	/* Largest message, in bytes. */
+	/* Size of the largest message in bytes. */
 	size_t max_msg_size;
-	/* Bytes that the provider needs in front of a message, in mode `FI_MSG_PREFIX`. */
+	/* Number of bytes that the provider needs before a message, in mode `FI_MSG_PREFIX`. */
 	size_t msg_prefix_size;
-	/* Largest transfer that keeps read-after-write order, in bytes. */
+	/* Size in bytes of the largest transfer that keeps read-after-write order. */
 	size_t max_order_raw_size;
-	/* Largest transfer that keeps write-after-read order, in bytes. */
+	/* Size in bytes of the largest transfer that keeps write-after-read order. */
 	size_t max_order_war_size;
-	/* Largest transfer that keeps write-after-write order, in bytes. */
+	/* Size in bytes of the largest transfer that keeps write-after-write order. */
 	size_t max_order_waw_size;
-	/* Which bits of a tag matter, or one of `FI_TAG_*`. */
+	/* Mask of the significant bits of a tag, or one of `FI_TAG_*`. */
 	uint64_t mem_tag_format;
-	/* Transmit contexts, or `FI_SHARED_CONTEXT`. */
+	/* Number of transmit contexts, or `FI_SHARED_CONTEXT`. */
 	size_t tx_ctx_cnt;
-	/* Receive contexts, or `FI_SHARED_CONTEXT`. */
+	/* Number of receive contexts, or `FI_SHARED_CONTEXT`. */
 	size_t rx_ctx_cnt;
-	/* Bytes of `auth_key`, or `FI_AV_AUTH_KEY`. */
+	/* Size of `auth_key` in bytes, or `FI_AV_AUTH_KEY`. */
 	size_t auth_key_size;
 	uint8_t *auth_key;
-	/* Accelerator context that the endpoint belongs to, or null. */
+	/* Accelerator context of the endpoint, or null. */
 	struct fid_xpu_ctx *xpu_ctx;
 };
 
@@ -545,70 +551,70 @@ struct fi_ep_attr {
 typedef uint64_t fi_addr_t;
 
 /*
- * A local vector element of atomic and collective operations; counts elements, not bytes,
- * fi_atomic(3).
+ * An element of the local vector of atomic and collective operations, whose length counts
+ * elements, not bytes, fi_atomic(3).
  */
 struct fi_ioc {
 	void *addr;
 	size_t count;
 };
 
-/* What a domain is or shall be: progress, threading, limits and capabilities, fi_domain(3). */
+/* Attributes of a domain: progress, threading, limits and capabilities, fi_domain(3). */
 struct fi_domain_attr {
 	/* An open domain to use, or null. */
 	struct fid_domain *domain;
 	char *name;
-	/* How the application's threads share objects of the domain. */
+	/* How the application's threads may use objects of the domain. */
 	enum fi_threading threading;
-	/* Who drives connection management and other control operations on. */
+	/* Who makes progress for connection management and other control operations. */
 	enum fi_progress control_progress;
-	/* Who drives transfers on; also called `data_progress`. */
+	/* Who makes progress for data transfers; also called `data_progress`. */
 	union {
 		enum fi_progress data_progress;
 		enum fi_progress progress;
 	};
 	enum fi_resource_mgmt resource_mgmt;
 	enum fi_av_type av_type;
-	/* What registered memory needs: `FI_MR_*` bits. */
+	/* Requirements of memory registration: `FI_MR_*` bits. */
 	int mr_mode;
-	/* Bytes of a registration key. */
+	/* Size of a registration key in bytes. */
 	size_t mr_key_size;
-	/* Bytes of immediate data that a message carries; 0: none. */
+	/* Size of a message's immediate data in bytes; 0: none. */
 	size_t cq_data_size;
-	/* Completion queues that perform best at most; more may be possible. */
+	/* Number of completion queues up to which performance is best; more may be possible. */
 	size_t cq_cnt;
-	/* Endpoints that perform best at most; more may be possible. */
+	/* Number of endpoints up to which performance is best; more may be possible. */
 	size_t ep_cnt;
-	/* Transmit contexts that perform best at most; more may be possible. */
+	/* Number of transmit contexts up to which performance is best; more may be possible. */
 	size_t tx_ctx_cnt;
-	/* Receive contexts that perform best at most; more may be possible. */
+	/* Number of receive contexts up to which performance is best; more may be possible. */
 	size_t rx_ctx_cnt;
-	/* Transmit contexts of one scalable endpoint at most. */
+	/* Largest number of transmit contexts of one scalable endpoint. */
 	size_t max_ep_tx_ctx;
-	/* Receive contexts of one scalable endpoint at most. */
+	/* Largest number of receive contexts of one scalable endpoint. */
 	size_t max_ep_rx_ctx;
-	/* Endpoints that may share a transmit context at most; 0: no sharing. */
+	/* Largest number of endpoints that share a transmit context; 0: sharing is not supported. */
 	size_t max_ep_stx_ctx;
-	/* Endpoints that may share a receive context at most; 0: no sharing. */
+	/* Largest number of endpoints that share a receive context; 0: sharing is not supported. */
 	size_t max_ep_srx_ctx;
-	/* Counters that perform best at most; more may be possible. */
+	/* Number of counters up to which performance is best; more may be possible. */
 	size_t cntr_cnt;
-	/* Buffers of one registration at most. */
+	/* Largest number of buffers of one registration. */
 	size_t mr_iov_limit;
-	/* Capabilities that belong to the domain, such as `FI_LOCAL_COMM`. */
+	/* Capabilities of the domain, such as `FI_LOCAL_COMM`. */
 	uint64_t caps;
-	/* Modes that belong to the domain. */
+	/* Mode bits of the domain. */
 	uint64_t mode;
-	/* Authorization key of all objects that name none; `auth_key_size` bytes. */
+	/* Default authorization key of the domain's objects; `auth_key_size` bytes. */
 	uint8_t *auth_key;
 	size_t auth_key_size;
-	/* Bytes of `err_data` that completion errors come with at most. */
+	/* Largest size in bytes of the `err_data` of a completion error. */
 	size_t max_err_data;
-	/* Registrations that perform best at most. */
+	/* Number of registrations up to which performance is best. */
 	size_t mr_cnt;
-	/* Traffic class of endpoints that name none. */
+	/* Default traffic class of the domain's endpoints. */
 	uint32_t tclass;
-	/* Authorization keys of one endpoint at most. */
+	/* Largest number of authorization keys of one endpoint. */
 	size_t max_ep_auth_key;
 	/* Highest group number of `fi_group_addr`. */
 	uint32_t max_group_id;
@@ -616,7 +622,7 @@ struct fi_domain_attr {
 	uint64_t max_cntr_value;
 	/* Value after which an error count wraps to 0. */
 	uint64_t max_err_cntr_value;
-	/* Accelerator contexts at most. */
+	/* Largest number of accelerator contexts. */
 	size_t max_xpu_ctx_cnt;
 };
 
@@ -643,16 +649,16 @@ struct fid_fabric {
 	uint32_t api_version;
 };
 
-/* Which fabric, of which provider, fi_fabric(3). */
+/* Attributes of a fabric: its name and its provider, fi_fabric(3). */
 struct fi_fabric_attr {
 	/* An open fabric to use, or null. */
 	struct fid_fabric *fabric;
 	char *name;
-	/* Provider, or layers of providers with semicolons between. */
+	/* Name of the provider, or names of layered providers separated by semicolons. */
 	char *prov_name;
-	/* The provider's own version, as `FI_VERSION` packs it. */
+	/* The provider's own version, packed as by `FI_VERSION`. */
 	uint32_t prov_version;
-	/* Interface version that the application asked for. */
+	/* Interface version that the application requested. */
 	uint32_t api_version;
 };
 
@@ -685,18 +691,18 @@ struct fi_bus_attr {
 	union fi_bus_attr_detail attr;
 };
 
-/* State of a network device's link: MTU in bytes, speed in bits per second, fi_nic(3). */
+/* State of a network device's link, fi_nic(3). */
 struct fi_link_attr {
 	char *address;
-	/* Bytes of a packet at most. */
+	/* Size of the largest packet in bytes. */
 	size_t mtu;
-	/* Bits per second. */
+	/* Speed in bits per second. */
 	size_t speed;
 	enum fi_link_state state;
 	char *network_type;
 };
 
-/* A network device as a result of fi_getinfo describes it, fi_nic(3). */
+/* A network device in a result of fi_getinfo, fi_nic(3). */
 struct fid_nic {
 	struct fid fid;
 	struct fi_device_attr *device_attr;
@@ -706,15 +712,15 @@ struct fid_nic {
 };
 
 /*
- * One way to communicate, as a list: given to fi_getinfo as hints and returned by it as results,
- * fi_getinfo(3).
+ * Attributes of an endpoint and its objects, an element of a list: an argument of fi_getinfo as
+ * hints, and its result, fi_getinfo(3).
  */
 struct fi_info {
-	/* The next best way, or null. */
+	/* The next element, which is less preferred, or null. */
 	struct fi_info *next;
-	/* What the endpoint can do: capabilities. */
+	/* Capabilities of the endpoint. */
 	uint64_t caps;
-	/* What the application must do: mode bits. */
+	/* Mode bits: requirements that the application has to meet. */
 	uint64_t mode;
 	/* Format of all addresses. */
 	uint32_t addr_format;
@@ -724,7 +730,7 @@ struct fi_info {
 	void *src_addr;
 	/* Address of the peer, `dest_addrlen` bytes, or null. */
 	void *dest_addr;
-	/* A connection request that the endpoint shall answer, or another object it opens from. */
+	/* A connection request to answer, or another object from which to open the endpoint. */
 	fid_t handle;
 	struct fi_tx_attr *tx_attr;
 	struct fi_rx_attr *rx_attr;
@@ -744,23 +750,23 @@ struct fi_param {
 };
 
 /*
- * Scratch space that an operation lends to its provider in mode `FI_CONTEXT`; the application
- * does not read it, fi_getinfo(3).
+ * Memory that the application provides with an operation in mode `FI_CONTEXT`, for the provider's
+ * use only, fi_getinfo(3).
  */
 struct fi_context {
 	void *internal[4];
 };
 
 /*
- * Argument of the `FI_ALIAS` command: where the second handle goes and the operation flags that
- * it defaults to, fi_endpoint(3).
+ * Argument of the `FI_ALIAS` command: location of the second handle, and its default operation
+ * flags, fi_endpoint(3).
  */
 struct fi_alias {
 	struct fid **fid;
 	uint64_t flags;
 };
 
-/* The larger scratch space of mode `FI_CONTEXT2`, fi_getinfo(3). */
+/* The larger memory of mode `FI_CONTEXT2`, fi_getinfo(3). */
 struct fi_context2 {
 	void *internal[8];
 };
@@ -774,7 +780,7 @@ struct fi_fid_var {
 	void *val;
 };
 
-/* Argument of `FI_MAP_RAW_MR`: a raw key in, a 64-bit key out, fi_mr(3). */
+/* Argument of `FI_MAP_RAW_MR`: a raw key, and the 64-bit key that it is mapped to, fi_mr(3). */
 struct fi_mr_map_raw {
 	uint64_t flags;
 	uint64_t base_addr;
@@ -783,7 +789,7 @@ struct fi_mr_map_raw {
 	uint64_t *key;
 };
 
-/* Argument of `FI_GET_RAW_MR`: where a region's base address and raw key go, fi_mr(3). */
+/* Argument of `FI_GET_RAW_MR`: location of a region's base address and raw key, fi_mr(3). */
 struct fi_mr_raw_attr {
 	uint64_t flags;
 	uint64_t *base_addr;
@@ -792,7 +798,7 @@ struct fi_mr_raw_attr {
 };
 
 /*
- * Argument of `FI_GET_MR_XPU_DESC`: where a region's descriptor for accelerator code goes,
+ * Argument of `FI_GET_MR_XPU_DESC`: location of a region's descriptor for accelerator code,
  * fi_xpu(3).
  */
 struct fi_mr_xpu_desc {
@@ -802,24 +808,21 @@ struct fi_mr_xpu_desc {
 	struct fid_xpu_ctx *ctx;
 };
 
-/*
- * What a provider stores in a receive's `fi_context` in mode `FI_BUFFERED_RECV` of the 1.x
- * interface.
- */
+/* Contents of a receive's `fi_context` in mode `FI_BUFFERED_RECV` of the 1.x interface. */
 struct fi_recv_context {
 	struct fid_ep *ep;
 	void *context;
 };
 
 /* Entry points, fi_getinfo(3), fi_fabric(3), fi_version(3). */
-/* The newest version of the interface that the library offers, fi_version(3). */
+/* Returns the newest version of the interface that the library supports, fi_version(3). */
 extern uint32_t fi_version(void);
-/* Lists the ways to communicate that match the hints, fi_getinfo(3). */
+/* Lists the endpoints that match the hints, fi_getinfo(3). */
 extern int fi_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
 		      const struct fi_info *hints, struct fi_info **info);
 /* Frees a list that fi_getinfo or fi_dupinfo returned, fi_getinfo(3). */
 extern void fi_freeinfo(struct fi_info *info);
-/* A deep copy of one entry of a list, or an empty entry for NULL; fi_getinfo(3). */
+/* Returns a deep copy of one element of a list, or an empty element for NULL; fi_getinfo(3). */
 extern struct fi_info *fi_dupinfo(const struct fi_info *info);
 /* Opens a fabric, fi_fabric(3). */
 extern int fi_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
@@ -831,15 +834,18 @@ extern int fi_open(uint32_t version, const char *name, void *attr, size_t attr_l
 		   struct fid **fid, void *context);
 
 /* Text for structures and values, fi_getinfo(3). */
-/* Text for a structure or value, valid until the calling thread asks again, fi_getinfo(3). */
+/*
+ * Returns a text for a structure or value in a buffer of the process, valid until the next
+ * call, fi_getinfo(3).
+ */
 extern char *fi_tostr(const void *data, enum fi_type datatype);
-/* Text for a structure or value in the caller's buffer, fi_getinfo(3). */
+/* Formats a structure or value into the caller's buffer, fi_getinfo(3). */
 extern char *fi_tostr_r(char *buf, size_t len, const void *data, enum fi_type datatype);
 
 /* Parameters that a user can set, fi_provider(3). */
 /* Lists the parameters that a user can set, fi_provider(3). */
 extern int fi_getparams(struct fi_param **params, int *count);
-/* Frees what fi_getparams returned, fi_provider(3). */
+/* Frees the result of fi_getparams, fi_provider(3). */
 extern void fi_freeparams(struct fi_param *params);
 
 /* An empty fi_info with all attribute structures, for hints; free it with fi_freeinfo. */

@@ -23,7 +23,7 @@ struct fid_ep;
 #define FI_FETCH_ATOMIC		(1ULL << 58)
 #define FI_COMPARE_ATOMIC	(1ULL << 59)
 
-/* An atomic operation, described in full, fi_atomic(3). */
+/* All arguments of an atomic operation, fi_atomic(3). */
 struct fi_msg_atomic {
 	const struct fi_ioc *msg_iov;
 	void **desc;
@@ -83,8 +83,8 @@ struct fi_ops_atomic {
 };
 
 /*
- * What fi_query_atomic answers: elements per operation at most, and bytes per element,
- * fi_atomic(3).
+ * Result of fi_query_atomic: largest number of elements of an operation, and size of an element in
+ * bytes, fi_atomic(3).
  */
 struct fi_atomic_attr {
 	size_t count;
@@ -98,7 +98,7 @@ struct fi_msg_compare {
 	size_t iov_count;
 };
 
-/* Where the prior values of a fetching operation go, fi_atomic(3). */
+/* Destination of the previous values of a fetching operation, fi_atomic(3). */
 struct fi_msg_fetch {
 	struct fi_ioc *msg_iov;
 	void **desc;

@@ -36,7 +36,7 @@ struct fid_av_set {
 	struct fi_ops_av_set *ops;
 };
 
-/* A collective operation, described in full, fi_collective(3). */
+/* All arguments of a collective operation, fi_collective(3). */
 struct fi_msg_collective {
 	const struct fi_ioc *msg_iov;
 	void **desc;
@@ -86,7 +86,7 @@ struct fi_ops_collective {
 	ssize_t (*barrier2)(struct fid_ep *ep, fi_addr_t coll_addr, uint64_t flags, void *context);
 };
 
-/* What fi_query_collective asks and answers, fi_collective(3). */
+/* Argument and result of fi_query_collective, fi_collective(3). */
 struct fi_collective_attr {
 	enum fi_op op;
 	enum fi_datatype datatype;
@@ -96,7 +96,7 @@ struct fi_collective_attr {
 };
 
 /*
- * Argument of fi_join_collective: the members and the address of the group they join from,
+ * Argument of fi_join_collective: the members, and the address of the group from which they join,
  * fi_collective(3).
  */
 struct fi_collective_addr {

@@ -57,7 +57,7 @@ struct iovec;
 #define FI_SCATTER_SET		(1ULL << 47)
 #define FI_GATHER_SET		(1ULL << 48)
 
-/* First value of data types and operations that only collectives have. */
+/* First value of the data types and operations of collectives only. */
 #define FI_COLLECTIVE_OFFSET	256
 
 /* Element types of atomic and collective operations, fi_atomic(3). */
@@ -134,14 +134,14 @@ enum fi_hmem_iface {
 	FI_HMEM_SYNAPSEAI,
 };
 
-/* What an address vector shall be, fi_av(3). */
+/* Attributes of an address vector, fi_av(3). */
 struct fi_av_attr {
 	enum fi_av_type type;
-	/* Upper bits of an address that name a receive context of a scalable endpoint. */
+	/* Number of upper bits of an address that select a receive context of a scalable endpoint. */
 	int rx_ctx_bits;
-	/* Addresses that will be inserted, about. */
+	/* Expected number of insertions. */
 	size_t count;
-	/* Endpoints at one network address, about; 0: unknown. */
+	/* Expected number of endpoints at one network address; 0: unknown. */
 	size_t ep_per_node;
 	/* Name under which processes share the vector, or null. */
 	const char *name;
@@ -150,7 +150,7 @@ struct fi_av_attr {
 	uint64_t flags;
 };
 
-/* What an address vector set shall hold, fi_av_set(3). */
+/* Attributes of an address vector set, fi_av_set(3). */
 struct fi_av_set_attr {
 	size_t count;
 	fi_addr_t start_addr;
@@ -226,7 +226,7 @@ struct fid_mr {
 	uint64_t key;
 };
 
-/* The device that memory belongs to, by `iface`. */
+/* Identifies the device whose memory it is, by `iface`. */
 union fi_mr_attr_device {
 	uint64_t reserved;
 	int cuda;
@@ -244,9 +244,9 @@ struct fi_mr_attr {
 		const struct fi_mr_dmabuf *dmabuf;
 	};
 	size_t iov_count;
-	/* What it is registered for: `FI_SEND`, `FI_REMOTE_WRITE`... */
+	/* Operations for which the memory is registered: `FI_SEND`, `FI_REMOTE_WRITE`... */
 	uint64_t access;
-	/* First offset by which peers name the region, without `FI_MR_VIRT_ADDR`. */
+	/* Offset of the region's first byte for peers, without `FI_MR_VIRT_ADDR`. */
 	uint64_t offset;
 	/* The key, unless the provider chooses it (`FI_MR_PROV_KEY`). */
 	uint64_t requested_key;
@@ -256,11 +256,11 @@ struct fi_mr_attr {
 	enum fi_hmem_iface iface;
 	union fi_mr_attr_device device;
 	void *hmem_data;
-	/* Bytes of a page of the memory; 0: unknown. */
+	/* Size of a page of the memory in bytes; 0: unknown. */
 	size_t page_size;
 	/* A registration that this one is part of, or null. */
 	const struct fid_mr *base_mr;
-	/* Registrations that will be made of parts of this one. */
+	/* Expected number of registrations of parts of this one. */
 	size_t sub_mr_cnt;
 };
 
@@ -284,7 +284,7 @@ struct fid_domain {
 };
 
 /*
- * Copies from and to device memory that the application supplies in the provider's place,
+ * Functions of the application that copy from and to device memory, instead of the provider's,
  * fi_mr(3).
  */
 struct fi_hmem_override_ops {
@@ -297,7 +297,7 @@ struct fi_hmem_override_ops {
 				    uint64_t hmem_iov_offset, const void *src, size_t size);
 };
 
-/* An authorization key by the address vector entry that holds it, fi_mr(3). */
+/* An authorization key, by the address vector entry that contains it, fi_mr(3). */
 struct fi_mr_auth_key {
 	struct fid_av *av;
 	fi_addr_t src_addr;

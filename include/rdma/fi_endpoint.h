@@ -85,10 +85,10 @@ struct fid_pep {
 	struct fi_ops_cm *cm;
 };
 
-/* A message, described in full, fi_msg(3). */
+/* All arguments of a message transfer, fi_msg(3). */
 struct fi_msg {
 	const struct iovec *msg_iov;
-	/* Descriptors of the buffers, one each, or null. */
+	/* Descriptors of the buffers, one for each, or null. */
 	void **desc;
 	size_t iov_count;
 	/* The peer. */
@@ -130,7 +130,7 @@ struct fid_ep {
 	struct fi_ops_rma *rma;
 	struct fi_ops_tagged *tagged;
 	struct fi_ops_atomic *atomic;
-	/* Tables that the endpoint has no capability for hold functions that fail. */
+	/* An operation table for which the endpoint has no capability contains functions that return an error. */
 	struct fi_ops_collective *collective;
 };
 

@@ -39,7 +39,7 @@ enum fi_cq_format {
 /* Wait objects, fi_cq(3). */
 enum fi_wait_obj {
 	FI_WAIT_NONE,
-	/* The provider's choice; waiting is by calls of the library only. */
+	/* The provider chooses; only calls of the library can wait. */
 	FI_WAIT_UNSPEC,
 	FI_WAIT_SET,
 	/* A descriptor that `FI_GETWAIT` returns. */
@@ -56,7 +56,7 @@ enum fi_cq_wait_cond {
 	FI_CQ_COND_THRESHOLD,
 };
 
-/* What a counter counts, fi_cntr(3). */
+/* Events that a counter counts, fi_cntr(3). */
 enum fi_cntr_events {
 	FI_CNTR_EVENTS_COMP,
 	FI_CNTR_EVENTS_BYTES,
@@ -85,9 +85,9 @@ struct fid_wait {
 	struct fi_ops_wait *ops;
 };
 
-/* What a completion queue shall be, fi_cq(3). */
+/* Attributes of a completion queue, fi_cq(3). */
 struct fi_cq_attr {
-	/* Completions at least; 0: the provider's choice. */
+	/* Smallest number of completions; 0: the provider chooses. */
 	size_t size;
 	uint64_t flags;
 	enum fi_cq_format format;
@@ -102,22 +102,22 @@ struct fi_cq_attr {
 
 /* An operation that failed, fi_cq(3). */
 struct fi_cq_err_entry {
-	/* What the operation was given as its context. */
+	/* Context of the operation. */
 	void *op_context;
 	uint64_t flags;
 	size_t len;
 	void *buf;
 	uint64_t data;
 	uint64_t tag;
-	/* Bytes that did not fit, of a truncated message. */
+	/* Number of bytes that did not fit, of a truncated message. */
 	size_t olen;
-	/* What went wrong: a positive error number. */
+	/* The error: a positive error number. */
 	int err;
-	/* The provider's own number, for fi_cq_strerror. */
+	/* The provider's error number, for fi_cq_strerror. */
 	int prov_errno;
-	/* More of the provider; valid until the queue is read again, unless the caller gave room. */
+	/* Additional data of the provider; valid until the queue is read again, unless the caller provides a buffer. */
 	void *err_data;
-	/* Bytes of `err_data`; of the caller's room, before the call. */
+	/* Size of `err_data` in bytes; before the call, size of the caller's buffer. */
 	size_t err_data_size;
 	/* The peer, with `FI_SOURCE_ERR`. */
 	fi_addr_t src_addr;
@@ -144,7 +144,7 @@ struct fid_cq {
 	struct fi_ops_cq *ops;
 };
 
-/* What a counter shall count and how to wait for it, fi_cntr(3). */
+/* Attributes of a counter: its events and its wait object, fi_cntr(3). */
 struct fi_cntr_attr {
 	enum fi_cntr_events events;
 	enum fi_wait_obj wait_obj;
@@ -173,7 +173,7 @@ struct fid_cntr {
 	struct fi_ops_cntr *ops;
 };
 
-/* What a poll set shall be, fi_poll(3). */
+/* Attributes of a poll set, fi_poll(3). */
 struct fi_poll_attr {
 	uint64_t flags;
 };
@@ -192,9 +192,9 @@ struct fid_poll {
 	struct fi_ops_poll *ops;
 };
 
-/* What an event queue shall be, fi_eq(3). */
+/* Attributes of an event queue, fi_eq(3). */
 struct fi_eq_attr {
-	/* Events at least; 0: the provider's choice. */
+	/* Smallest number of events; 0: the provider chooses. */
 	size_t size;
 	uint64_t flags;
 	enum fi_wait_obj wait_obj;
@@ -208,9 +208,9 @@ struct fi_eq_err_entry {
 	fid_t fid;
 	void *context;
 	uint64_t data;
-	/* What went wrong: a positive error number. */
+	/* The error: a positive error number. */
 	int err;
-	/* The provider's own number, for fi_eq_strerror. */
+	/* The provider's error number, for fi_eq_strerror. */
 	int prov_errno;
 	void *err_data;
 	size_t err_data_size;
@@ -235,7 +235,7 @@ struct fid_eq {
 	struct fi_ops_eq *ops;
 };
 
-/* What a wait set shall be, fi_poll(3). */
+/* Attributes of a wait set, fi_poll(3). */
 struct fi_wait_attr {
 	enum fi_wait_obj wait_obj;
 	uint64_t flags;
@@ -243,13 +243,13 @@ struct fi_wait_attr {
 
 /* A completion in `FI_CQ_FORMAT_DATA`, fi_cq(3). */
 struct fi_cq_data_entry {
-	/* What the operation was given as its context. */
+	/* Context of the operation. */
 	void *op_context;
-	/* What completed, and how: `FI_SEND`, `FI_REMOTE_CQ_DATA`... */
+	/* Kind of the operation and its properties: `FI_SEND`, `FI_REMOTE_CQ_DATA`... */
 	uint64_t flags;
-	/* Bytes received. */
+	/* Number of bytes received. */
 	size_t len;
-	/* Where the data is, of a multi-receive buffer. */
+	/* Location of the data, in a multi-receive buffer. */
 	void *buf;
 	/* Immediate data, with `FI_REMOTE_CQ_DATA`. */
 	uint64_t data;
@@ -257,58 +257,58 @@ struct fi_cq_data_entry {
 
 /* A completion in `FI_CQ_FORMAT_CONTEXT`, fi_cq(3). */
 struct fi_cq_entry {
-	/* What the operation was given as its context. */
+	/* Context of the operation. */
 	void *op_context;
 };
 
 /* A completion in `FI_CQ_FORMAT_MSG`, fi_cq(3). */
 struct fi_cq_msg_entry {
-	/* What the operation was given as its context. */
+	/* Context of the operation. */
 	void *op_context;
-	/* What completed, and how: `FI_SEND`, `FI_REMOTE_CQ_DATA`... */
+	/* Kind of the operation and its properties: `FI_SEND`, `FI_REMOTE_CQ_DATA`... */
 	uint64_t flags;
-	/* Bytes received. */
+	/* Number of bytes received. */
 	size_t len;
 };
 
 /* A completion in `FI_CQ_FORMAT_TAGGED`, fi_cq(3). */
 struct fi_cq_tagged_entry {
-	/* What the operation was given as its context. */
+	/* Context of the operation. */
 	void *op_context;
-	/* What completed, and how: `FI_SEND`, `FI_REMOTE_CQ_DATA`... */
+	/* Kind of the operation and its properties: `FI_SEND`, `FI_REMOTE_CQ_DATA`... */
 	uint64_t flags;
-	/* Bytes received. */
+	/* Number of bytes received. */
 	size_t len;
-	/* Where the data is, of a multi-receive buffer. */
+	/* Location of the data, in a multi-receive buffer. */
 	void *buf;
 	/* Immediate data, with `FI_REMOTE_CQ_DATA`. */
 	uint64_t data;
-	/* Tag that the sender gave. */
+	/* Tag of the message. */
 	uint64_t tag;
 };
 
-/* A connection event; the peer's connection data follows it, fi_eq(3). */
+/* A connection event, followed by the peer's connection data, fi_eq(3). */
 struct fi_eq_cm_entry {
 	fid_t fid;
-	/* How to answer a request; the reader frees it. */
+	/* Attributes with which to answer a connection request; the reader frees them. */
 	struct fi_info *info;
 	uint8_t data[];
 };
 
-/* The event of a control operation that finished, fi_eq(3). */
+/* The completion of a control operation, fi_eq(3). */
 struct fi_eq_entry {
 	fid_t fid;
 	void *context;
 	uint64_t data;
 };
 
-/* What `FI_GETWAIT` returns for `FI_WAIT_MUTEX_COND`, fi_cq(3). */
+/* Result of `FI_GETWAIT` for `FI_WAIT_MUTEX_COND`, fi_cq(3). */
 struct fi_mutex_cond {
 	pthread_mutex_t *mutex;
 	pthread_cond_t *cond;
 };
 
-/* What `FI_GETWAIT` returns for `FI_WAIT_POLLFD`, fi_cq(3). */
+/* Result of `FI_GETWAIT` for `FI_WAIT_POLLFD`, fi_cq(3). */
 struct fi_wait_pollfd {
 	uint64_t change_index;
 	size_t nfds;

@@ -60,7 +60,7 @@ extern "C" {
 #define FI_ECANCELED		ECANCELED
 #define FI_EKEYREJECTED		EKEYREJECTED
 
-/* First of the numbers that no system has. */
+/* First error number that no operating system uses. */
 #define FI_ERRNO_OFFSET		256
 
 /* Error numbers beyond those of the system, fi_errno(3). */
@@ -84,7 +84,7 @@ enum {
 	FI_ERRNO_MAX,
 };
 
-/* Text for an error number, fi_errno(3). */
+/* Returns the text of an error number, fi_errno(3). */
 extern const char *fi_strerror(int errnum);
 
 #ifdef __cplusplus

@@ -20,7 +20,7 @@ struct fi_provider;
 struct fid;
 struct fid_mem_monitor;
 
-/* Keep log lines of providers that the user filtered out away from an imported log. */
+/* Flag: log lines of providers that the user has filtered out are not passed to an imported log. */
 #define FI_LOG_PROV_FILTERED	1ULL
 
 /* Ranges of option and command values that belong to one provider. */
@@ -40,14 +40,14 @@ enum {
 	FI_OPT_EFA_USE_UNSOLICITED_WRITE_RECV,
 };
 
-/* Argument of `FI_EXPORT_FID`: where the shareable object goes. */
+/* Argument of `FI_EXPORT_FID`: location of the object to share. */
 struct fi_fid_export {
 	struct fid **fid;
 	uint64_t flags;
 	void *context;
 };
 
-/* Where log lines go when an application takes logging over, fi_provider(3). */
+/* Functions of an application that receives all log lines, fi_provider(3). */
 struct fi_ops_log {
 	size_t size;
 	int (*enabled)(const struct fi_provider *prov, enum fi_log_level level,
@@ -58,7 +58,7 @@ struct fi_ops_log {
 		    enum fi_log_subsys subsys, const char *func, int line, const char *msg);
 };
 
-/* How a memory monitor tells the library that a range went away. */
+/* Functions of the library that a memory monitor calls when a range is unmapped. */
 struct fi_ops_mem_notify {
 	size_t size;
 	void (*notify)(struct fid_mem_monitor *monitor, const void *addr, size_t len);
@@ -71,7 +71,7 @@ struct fid_mem_monitor {
 	struct fi_ops_mem_notify *import_ops;
 };
 
-/* What a memory monitor does for the library that imports it. */
+/* Functions of a memory monitor that the library imports. */
 struct fi_ops_mem_monitor {
 	size_t size;
 	int (*start)(struct fid_mem_monitor *monitor);

@@ -16,18 +16,18 @@ extern "C" {
 struct fid_ep;
 struct iovec;
 
-/* A remote range in bytes, with the key that opens it, fi_rma(3). */
+/* A remote range in bytes, with its key, fi_rma(3). */
 struct fi_rma_iov {
-	/* Address or offset, as `FI_MR_VIRT_ADDR` says. */
+	/* Virtual address with `FI_MR_VIRT_ADDR`, otherwise an offset. */
 	uint64_t addr;
 	size_t len;
 	uint64_t key;
 };
 
-/* A remote read or write, described in full, fi_rma(3). */
+/* All arguments of a remote read or write, fi_rma(3). */
 struct fi_msg_rma {
 	const struct iovec *msg_iov;
-	/* Descriptors of the buffers, one each, or null. */
+	/* Descriptors of the buffers, one for each, or null. */
 	void **desc;
 	size_t iov_count;
 	/* The peer. */
@@ -61,9 +61,9 @@ struct fi_ops_rma {
 			      fi_addr_t dest_addr, uint64_t addr, uint64_t key);
 };
 
-/* A remote range in elements, with the key that opens it, fi_atomic(3). */
+/* A remote range in elements, with its key, fi_atomic(3). */
 struct fi_rma_ioc {
-	/* Address or offset, as `FI_MR_VIRT_ADDR` says. */
+	/* Virtual address with `FI_MR_VIRT_ADDR`, otherwise an offset. */
 	uint64_t addr;
 	size_t count;
 	uint64_t key;

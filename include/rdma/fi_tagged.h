@@ -20,16 +20,16 @@ struct iovec;
 #define FI_MPI_IGNORE_TAG	0xffffffffULL
 #define FI_MPI_IGNORE_PAYLOAD	0xff00000000ULL
 
-/* A tagged message, described in full, fi_tagged(3). */
+/* All arguments of a tagged message transfer, fi_tagged(3). */
 struct fi_msg_tagged {
 	const struct iovec *msg_iov;
-	/* Descriptors of the buffers, one each, or null. */
+	/* Descriptors of the buffers, one for each, or null. */
 	void **desc;
 	size_t iov_count;
 	/* The peer. */
 	fi_addr_t addr;
 	uint64_t tag;
-	/* Bits of the tag that need not match, of a receive. */
+	/* Mask of the tag bits that a receive ignores. */
 	uint64_t ignore;
 	void *context;
 	/* Immediate data, with `FI_REMOTE_CQ_DATA`. */

@@ -41,7 +41,7 @@ enum fi_op_type {
 	FI_OP_CNTR_ADD,
 };
 
-/* What triggers an operation, fi_trigger(3). */
+/* Events that trigger an operation, fi_trigger(3). */
 enum fi_trigger_event {
 	FI_TRIGGER_THRESHOLD,
 	FI_TRIGGER_XPU,
@@ -125,7 +125,7 @@ struct fi_trigger_threshold {
 	size_t threshold;
 };
 
-/* A value of the width that `datatype` says. */
+/* A value of the type `datatype`. */
 union fi_trigger_var_value {
 	uint8_t val8;
 	uint16_t val16;
@@ -142,14 +142,14 @@ struct fi_trigger_var {
 	union fi_trigger_var_value value;
 };
 
-/* The device that triggers, by `iface`. */
+/* The device that triggers an operation, by `iface`. */
 union fi_trigger_xpu_device {
 	uint64_t reserved;
 	int cuda;
 	int ze;
 };
 
-/* What an accelerator writes to trigger an operation, fi_trigger(3). */
+/* The memory writes by which an accelerator triggers an operation, fi_trigger(3). */
 struct fi_trigger_xpu {
 	int count;
 	enum fi_hmem_iface iface;
@@ -157,7 +157,7 @@ struct fi_trigger_xpu {
 	struct fi_trigger_var *var;
 };
 
-/* What triggers the operation, by `event_type`. */
+/* The condition that triggers the operation, by `event_type`. */
 union fi_triggered_context_trigger {
 	struct fi_trigger_threshold threshold;
 	struct fi_trigger_xpu xpu;
@@ -170,7 +170,7 @@ struct fi_triggered_context {
 	union fi_triggered_context_trigger trigger;
 };
 
-/* What triggers the operation, by `event_type`. */
+/* The condition that triggers the operation, by `event_type`. */
 union fi_triggered_context2_trigger {
 	struct fi_trigger_threshold threshold;
 	struct fi_trigger_xpu xpu;

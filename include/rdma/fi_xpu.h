@@ -19,11 +19,14 @@ struct fid_xpu_ctx;
 /* Flag of `fi_xpu_ops::alloc`: the memory can be exported as a dma-buf. */
 #define FI_XPU_ALLOC_DMABUF	1ULL
 
-/* Flags of `fi_xpu_ops::import`: the address is device registers; the result is for device code. */
+/*
+ * Flags of `fi_xpu_ops::import`: the address is that of device registers; the result is for device
+ * code.
+ */
 #define FI_XPU_IMPORT_IOMEMORY	1ULL
 #define FI_XPU_IMPORT_DEVICEMAP	2ULL
 
-/* What an accelerator context can export. */
+/* Objects that an accelerator context can export. */
 #define FI_XPU_CAP_EP		1ULL
 #define FI_XPU_CAP_CQ		2ULL
 #define FI_XPU_CAP_CNTR		4ULL
@@ -41,7 +44,7 @@ enum fi_xpu_provider {
 	FI_XPU_PROV_EFA = 1,
 };
 
-/* What an accelerator context can export, sizes in bytes, fi_xpu(3). */
+/* Objects that an accelerator context can export, and their sizes in bytes, fi_xpu(3). */
 struct fi_xpu_ctx_attr {
 	uint64_t caps;
 	size_t av_addr_size;
@@ -60,7 +63,7 @@ struct fid_xpu_ctx {
 	struct fi_ops_xpu_ctx *ops;
 };
 
-/* What every object in accelerator memory starts with, fi_xpu(3). */
+/* The first member of every object in accelerator memory, fi_xpu(3). */
 struct fid_xpu {
 	uint32_t fclass;
 	uint32_t prov_id;
@@ -82,7 +85,10 @@ struct fid_xpu_cntr {
 	struct fid_xpu fid;
 };
 
-/* How a provider gets accelerator memory and maps host memory into the accelerator, fi_xpu(3). */
+/*
+ * Functions by which a provider allocates accelerator memory and maps host memory into the
+ * accelerator, fi_xpu(3).
+ */
 struct fi_xpu_ops {
 	size_t size;
 	int (*alloc)(uint64_t device, uint64_t size, uint64_t align, uint64_t flags, void **addr,
@@ -92,7 +98,7 @@ struct fi_xpu_ops {
 	void (*free)(uint64_t device, void *addr);
 };
 
-/* The accelerator that a context is for, fi_xpu(3). */
+/* The accelerator of a context, fi_xpu(3). */
 struct fi_xpu_attr {
 	enum fi_hmem_iface iface;
 	uint64_t device;

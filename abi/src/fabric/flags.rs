@@ -107,7 +107,8 @@ pub const FI_MR_HMEM: c_int = 1 << 10;
 pub const FI_MR_COLLECTIVE: c_int = 1 << 11;
 pub const FI_MR_XPU_DESC: c_int = 1 << 12;
 
-// Message and completion order, fi_endpoint(3): of `RAW`, a read stays behind earlier writes.
+// Message and completion order, fi_endpoint(3). `FI_ORDER_RAW`: a read after a write is processed
+// after it.
 
 pub const FI_ORDER_NONE: u64 = 0;
 pub const FI_ORDER_RAR: u64 = 1 << 0;
@@ -130,7 +131,8 @@ pub const FI_ORDER_ATOMIC_WAR: u64 = 1 << 38;
 pub const FI_ORDER_ATOMIC_WAW: u64 = 1 << 39;
 pub const FI_ORDER_DATA: u64 = 1 << 16;
 
-// No address, no key, a context shared with others, a key taken from the address vector.
+// Special values: no address, no key, a context that is shared, a key that is taken from the
+// address vector.
 
 pub const FI_ADDR_UNSPEC: fi_addr_t = u64::MAX;
 pub const FI_ADDR_NOTAVAIL: fi_addr_t = u64::MAX;
@@ -138,7 +140,7 @@ pub const FI_KEY_NOTAVAIL: u64 = u64::MAX;
 pub const FI_SHARED_CONTEXT: usize = usize::MAX;
 pub const FI_AV_AUTH_KEY: usize = usize::MAX;
 
-// Left from the 1.x interface; they ask for nothing.
+// Names of the 1.x interface that have no effect.
 
 pub const FI_VARIABLE_MSG: u64 = 0;
 pub const FI_NOTIFY_FLAGS_ONLY: u64 = 0;

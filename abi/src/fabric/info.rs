@@ -30,61 +30,61 @@ pub struct fi_device_attr {
     pub firmware: *mut c_char,
 }
 
-/// What a domain is or shall be: progress, threading, limits and capabilities, fi_domain(3).
+/// Attributes of a domain: progress, threading, limits and capabilities, fi_domain(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_domain_attr {
     /// An open domain to use, or null.
     pub domain: *mut fid_domain,
     pub name: *mut c_char,
-    /// How the application's threads share objects of the domain.
+    /// How the application's threads may use objects of the domain.
     pub threading: fi_threading,
-    /// Who drives connection management and other control operations on.
+    /// Who makes progress for connection management and other control operations.
     pub control_progress: fi_progress,
-    /// Who drives transfers on; also called `data_progress`.
+    /// Who makes progress for data transfers; also called `data_progress`.
     pub progress: fi_progress,
     pub resource_mgmt: fi_resource_mgmt,
     pub av_type: fi_av_type,
-    /// What registered memory needs: `FI_MR_*` bits.
+    /// Requirements of memory registration: `FI_MR_*` bits.
     pub mr_mode: c_int,
-    /// Bytes of a registration key.
+    /// Size of a registration key in bytes.
     pub mr_key_size: usize,
-    /// Bytes of immediate data that a message carries; 0: none.
+    /// Size of a message's immediate data in bytes; 0: none.
     pub cq_data_size: usize,
-    /// Completion queues that perform best at most; more may be possible.
+    /// Number of completion queues up to which performance is best; more may be possible.
     pub cq_cnt: usize,
-    /// Endpoints that perform best at most; more may be possible.
+    /// Number of endpoints up to which performance is best; more may be possible.
     pub ep_cnt: usize,
-    /// Transmit contexts that perform best at most; more may be possible.
+    /// Number of transmit contexts up to which performance is best; more may be possible.
     pub tx_ctx_cnt: usize,
-    /// Receive contexts that perform best at most; more may be possible.
+    /// Number of receive contexts up to which performance is best; more may be possible.
     pub rx_ctx_cnt: usize,
-    /// Transmit contexts of one scalable endpoint at most.
+    /// Largest number of transmit contexts of one scalable endpoint.
     pub max_ep_tx_ctx: usize,
-    /// Receive contexts of one scalable endpoint at most.
+    /// Largest number of receive contexts of one scalable endpoint.
     pub max_ep_rx_ctx: usize,
-    /// Endpoints that may share a transmit context at most; 0: no sharing.
+    /// Largest number of endpoints that share a transmit context; 0: sharing is not supported.
     pub max_ep_stx_ctx: usize,
-    /// Endpoints that may share a receive context at most; 0: no sharing.
+    /// Largest number of endpoints that share a receive context; 0: sharing is not supported.
     pub max_ep_srx_ctx: usize,
-    /// Counters that perform best at most; more may be possible.
+    /// Number of counters up to which performance is best; more may be possible.
     pub cntr_cnt: usize,
-    /// Buffers of one registration at most.
+    /// Largest number of buffers of one registration.
     pub mr_iov_limit: usize,
-    /// Capabilities that belong to the domain, such as `FI_LOCAL_COMM`.
+    /// Capabilities of the domain, such as `FI_LOCAL_COMM`.
     pub caps: u64,
-    /// Modes that belong to the domain.
+    /// Mode bits of the domain.
     pub mode: u64,
-    /// Authorization key of all objects that name none; `auth_key_size` bytes.
+    /// Default authorization key of the domain's objects; `auth_key_size` bytes.
     pub auth_key: *mut u8,
     pub auth_key_size: usize,
-    /// Bytes of `err_data` that completion errors come with at most.
+    /// Largest size in bytes of the `err_data` of a completion error.
     pub max_err_data: usize,
-    /// Registrations that perform best at most.
+    /// Number of registrations up to which performance is best.
     pub mr_cnt: usize,
-    /// Traffic class of endpoints that name none.
+    /// Default traffic class of the domain's endpoints.
     pub tclass: u32,
-    /// Authorization keys of one endpoint at most.
+    /// Largest number of authorization keys of one endpoint.
     pub max_ep_auth_key: usize,
     /// Highest group number of `fi_group_addr`.
     pub max_group_id: u32,
@@ -92,67 +92,67 @@ pub struct fi_domain_attr {
     pub max_cntr_value: u64,
     /// Value after which an error count wraps to 0.
     pub max_err_cntr_value: u64,
-    /// Accelerator contexts at most.
+    /// Largest number of accelerator contexts.
     pub max_xpu_ctx_cnt: usize,
 }
 
-/// What an endpoint is or shall be: type, protocol and size limits in bytes, fi_endpoint(3).
+/// Attributes of an endpoint: type, protocol and size limits in bytes, fi_endpoint(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ep_attr {
     pub type_: fi_ep_type,
-    /// One of `FI_PROTO_*`; peers need the same.
+    /// The wire protocol, one of `FI_PROTO_*`; peers need the same one.
     pub protocol: u32,
-    /// Version of the protocol, provider's choice.
+    /// Version of the protocol, which the provider defines.
     pub protocol_version: u32,
-    /// Largest message, in bytes.
+    /// Size of the largest message in bytes.
     pub max_msg_size: usize,
-    /// Bytes that the provider needs in front of a message, in mode `FI_MSG_PREFIX`.
+    /// Number of bytes that the provider needs before a message, in mode `FI_MSG_PREFIX`.
     pub msg_prefix_size: usize,
-    /// Largest transfer that keeps read-after-write order, in bytes.
+    /// Size in bytes of the largest transfer that keeps read-after-write order.
     pub max_order_raw_size: usize,
-    /// Largest transfer that keeps write-after-read order, in bytes.
+    /// Size in bytes of the largest transfer that keeps write-after-read order.
     pub max_order_war_size: usize,
-    /// Largest transfer that keeps write-after-write order, in bytes.
+    /// Size in bytes of the largest transfer that keeps write-after-write order.
     pub max_order_waw_size: usize,
-    /// Which bits of a tag matter, or one of `FI_TAG_*`.
+    /// Mask of the significant bits of a tag, or one of `FI_TAG_*`.
     pub mem_tag_format: u64,
-    /// Transmit contexts, or `FI_SHARED_CONTEXT`.
+    /// Number of transmit contexts, or `FI_SHARED_CONTEXT`.
     pub tx_ctx_cnt: usize,
-    /// Receive contexts, or `FI_SHARED_CONTEXT`.
+    /// Number of receive contexts, or `FI_SHARED_CONTEXT`.
     pub rx_ctx_cnt: usize,
-    /// Bytes of `auth_key`, or `FI_AV_AUTH_KEY`.
+    /// Size of `auth_key` in bytes, or `FI_AV_AUTH_KEY`.
     pub auth_key_size: usize,
     pub auth_key: *mut u8,
-    /// Accelerator context that the endpoint belongs to, or null.
+    /// Accelerator context of the endpoint, or null.
     pub xpu_ctx: *mut fid_xpu_ctx,
 }
 
-/// Which fabric, of which provider, fi_fabric(3).
+/// Attributes of a fabric: its name and its provider, fi_fabric(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_fabric_attr {
     /// An open fabric to use, or null.
     pub fabric: *mut fid_fabric,
     pub name: *mut c_char,
-    /// Provider, or layers of providers with semicolons between.
+    /// Name of the provider, or names of layered providers separated by semicolons.
     pub prov_name: *mut c_char,
-    /// The provider's own version, as `FI_VERSION` packs it.
+    /// The provider's own version, packed as by `FI_VERSION`.
     pub prov_version: u32,
-    /// Interface version that the application asked for.
+    /// Interface version that the application requested.
     pub api_version: u32,
 }
 
-/// One way to communicate, as a list: given to fi_getinfo as hints and returned by it as results,
-/// fi_getinfo(3).
+/// Attributes of an endpoint and its objects, an element of a list: an argument of fi_getinfo as
+/// hints, and its result, fi_getinfo(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_info {
-    /// The next best way, or null.
+    /// The next element, which is less preferred, or null.
     pub next: *mut fi_info,
-    /// What the endpoint can do: capabilities.
+    /// Capabilities of the endpoint.
     pub caps: u64,
-    /// What the application must do: mode bits.
+    /// Mode bits: requirements that the application has to meet.
     pub mode: u64,
     /// Format of all addresses.
     pub addr_format: u32,
@@ -162,7 +162,7 @@ pub struct fi_info {
     pub src_addr: *mut c_void,
     /// Address of the peer, `dest_addrlen` bytes, or null.
     pub dest_addr: *mut c_void,
-    /// A connection request that the endpoint shall answer, or another object it opens from.
+    /// A connection request to answer, or another object from which to open the endpoint.
     pub handle: fid_t,
     pub tx_attr: *mut fi_tx_attr,
     pub rx_attr: *mut fi_rx_attr,
@@ -173,14 +173,14 @@ pub struct fi_info {
     pub nic: *mut fid_nic,
 }
 
-/// State of a network device's link: MTU in bytes, speed in bits per second, fi_nic(3).
+/// State of a network device's link, fi_nic(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_link_attr {
     pub address: *mut c_char,
-    /// Bytes of a packet at most.
+    /// Size of the largest packet in bytes.
     pub mtu: usize,
-    /// Bits per second.
+    /// Speed in bits per second.
     pub speed: usize,
     pub state: fi_link_state,
     pub network_type: *mut c_char,
@@ -196,51 +196,51 @@ pub struct fi_pci_attr {
     pub function_id: u8,
 }
 
-/// What the receive side of an endpoint is or shall be, fi_endpoint(3).
+/// Attributes of the receive side of an endpoint, fi_endpoint(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_rx_attr {
     pub caps: u64,
     pub mode: u64,
-    /// Flags of operations that are given none.
+    /// Default flags of operations.
     pub op_flags: u64,
     /// Order in which messages are processed: `FI_ORDER_*`.
     pub msg_order: u64,
     /// Order of completions: `FI_ORDER_*`.
     pub comp_order: u64,
-    /// Bytes of messages kept that nothing was posted for; of the 1.x interface.
+    /// Number of bytes of unexpected messages that are buffered; of the 1.x interface.
     pub total_buffered_recv: usize,
-    /// Receives posted at most.
+    /// Largest number of posted receives.
     pub size: usize,
-    /// Buffers of one receive at most.
+    /// Largest number of buffers of one receive.
     pub iov_limit: usize,
 }
 
-/// What the transmit side of an endpoint is or shall be, fi_endpoint(3).
+/// Attributes of the transmit side of an endpoint, fi_endpoint(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_tx_attr {
     pub caps: u64,
     pub mode: u64,
-    /// Flags of operations that are given none.
+    /// Default flags of operations.
     pub op_flags: u64,
     /// Order in which the peer processes messages: `FI_ORDER_*`.
     pub msg_order: u64,
     /// Order of completions: `FI_ORDER_*`.
     pub comp_order: u64,
-    /// Largest message that inject calls take, in bytes.
+    /// Size in bytes of the largest message of the inject calls.
     pub inject_size: usize,
-    /// Operations in flight at most, each of the largest kind.
+    /// Largest number of outstanding operations, each of the largest kind.
     pub size: usize,
-    /// Local buffers of one operation at most.
+    /// Largest number of local buffers of one operation.
     pub iov_limit: usize,
-    /// Remote buffers of one operation at most.
+    /// Largest number of remote buffers of one operation.
     pub rma_iov_limit: usize,
     /// Traffic class, `FI_TC_*`.
     pub tclass: u32,
 }
 
-/// A network device as a result of fi_getinfo describes it, fi_nic(3).
+/// A network device in a result of fi_getinfo, fi_nic(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_nic {

@@ -156,7 +156,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Limits kept from the 1.x interface.
+    /// Limits of the 1.x interface.
     enum : c_uint {
         FI_DATATYPE_LAST = 14,
         FI_ATOMIC_OP_LAST = 19,
@@ -165,12 +165,12 @@ c_enum! {
 }
 
 c_enum! {
-    /// How an address vector names its entries, fi_av(3).
+    /// How the addresses of an address vector are chosen, fi_av(3).
     pub enum fi_av_type: c_uint {
         FI_AV_UNSPEC,
-        /// Entries have names of the provider's choice.
+        /// The provider chooses the addresses.
         FI_AV_MAP,
-        /// Entries are numbered in the order of their insertion.
+        /// Addresses are indexes, in the order of insertion.
         FI_AV_TABLE,
     }
 }
@@ -188,11 +188,11 @@ c_enum! {
     /// Endpoint types, fi_endpoint(3).
     pub enum fi_ep_type: c_uint {
         FI_EP_UNSPEC,
-        /// Connected; messages arrive, in order.
+        /// Connected; reliable, in order.
         FI_EP_MSG,
-        /// Without connection; messages may be lost.
+        /// Connectionless; messages may be lost.
         FI_EP_DGRAM,
-        /// Without connection; messages arrive.
+        /// Connectionless; reliable.
         FI_EP_RDM,
     }
 }
@@ -217,14 +217,14 @@ c_enum! {
 }
 
 c_enum! {
-    /// Who drives an operation on, fi_domain(3).
+    /// Who makes progress for operations, fi_domain(3).
     pub enum fi_progress: c_uint {
         FI_PROGRESS_UNSPEC,
-        /// Operations go on without calls by the application.
+        /// Operations make progress without calls by the application.
         FI_PROGRESS_AUTO,
-        /// Operations go on while the application is in a call.
+        /// Operations make progress while the application is in a call.
         FI_PROGRESS_MANUAL,
-        /// Control operations go on with transfers.
+        /// Control operations make progress with data transfers.
         FI_PROGRESS_CONTROL_UNIFIED,
     }
 }
@@ -233,32 +233,32 @@ c_enum! {
     /// Whether the provider protects its queues from overrun, fi_domain(3).
     pub enum fi_resource_mgmt: c_uint {
         FI_RM_UNSPEC,
-        /// The application takes care that no queue overruns.
+        /// The application makes sure that no queue overruns.
         FI_RM_DISABLED,
-        /// The provider says `-FI_EAGAIN` rather than overrun a queue.
+        /// The provider returns `-FI_EAGAIN` before a queue overruns.
         FI_RM_ENABLED,
     }
 }
 
 c_enum! {
-    /// How an application's threads share objects, fi_domain(3).
+    /// How an application's threads may use objects, fi_domain(3).
     pub enum fi_threading: c_uint {
         FI_THREAD_UNSPEC,
         /// Any thread may use any object at any time.
         FI_THREAD_SAFE,
         /// One thread at a time uses an object.
         FI_THREAD_FID,
-        /// One thread at a time uses a domain and all that opened from it.
+        /// One thread at a time uses a domain and the objects that were opened from it.
         FI_THREAD_DOMAIN,
-        /// One thread at a time uses an endpoint and the queues it completes to.
+        /// One thread at a time uses an endpoint and the queues to which it reports completions.
         FI_THREAD_COMPLETION,
-        /// One thread at a time uses an endpoint; any thread a queue.
+        /// One thread at a time uses an endpoint; any thread may use a queue.
         FI_THREAD_ENDPOINT,
     }
 }
 
 c_enum! {
-    /// What fi_tostr turns into text, fi_getinfo(3).
+    /// Types that fi_tostr formats, fi_getinfo(3).
     pub enum fi_type: c_uint {
         FI_TYPE_INFO,
         FI_TYPE_EP_TYPE,

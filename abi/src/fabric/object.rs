@@ -1,4 +1,4 @@
-//! What all objects share, and the fabric object, of `<rdma/fabric.h>`.
+//! The common part of all objects, and the fabric object, of `<rdma/fabric.h>`.
 
 use crate::*;
 use core::ffi::{c_char, c_int, c_void};
@@ -9,8 +9,8 @@ pub type fi_addr_t = u64;
 /// A reference to any object.
 pub type fid_t = *mut fid;
 
-/// Argument of the `FI_ALIAS` command: where the second handle goes and the operation flags that
-/// it defaults to, fi_endpoint(3).
+/// Argument of the `FI_ALIAS` command: location of the second handle, and its default operation
+/// flags, fi_endpoint(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_alias {
@@ -18,15 +18,15 @@ pub struct fi_alias {
     pub flags: u64,
 }
 
-/// Scratch space that an operation lends to its provider in mode `FI_CONTEXT`; the application
-/// does not read it, fi_getinfo(3).
+/// Memory that the application provides with an operation in mode `FI_CONTEXT`, for the provider's
+/// use only, fi_getinfo(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_context {
     pub internal: [*mut c_void; 4],
 }
 
-/// The larger scratch space of mode `FI_CONTEXT2`, fi_getinfo(3).
+/// The larger memory of mode `FI_CONTEXT2`, fi_getinfo(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_context2 {
@@ -42,8 +42,8 @@ pub struct fi_fid_var {
     pub val: *mut c_void,
 }
 
-/// A local vector element of atomic and collective operations; counts elements, not bytes,
-/// fi_atomic(3).
+/// An element of the local vector of atomic and collective operations, whose length counts
+/// elements, not bytes, fi_atomic(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ioc {
@@ -51,7 +51,7 @@ pub struct fi_ioc {
     pub count: usize,
 }
 
-/// Argument of `FI_MAP_RAW_MR`: a raw key in, a 64-bit key out, fi_mr(3).
+/// Argument of `FI_MAP_RAW_MR`: a raw key, and the 64-bit key that it is mapped to, fi_mr(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_mr_map_raw {
@@ -62,7 +62,7 @@ pub struct fi_mr_map_raw {
     pub key: *mut u64,
 }
 
-/// Argument of `FI_GET_RAW_MR`: where a region's base address and raw key go, fi_mr(3).
+/// Argument of `FI_GET_RAW_MR`: location of a region's base address and raw key, fi_mr(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_mr_raw_attr {
@@ -72,7 +72,7 @@ pub struct fi_mr_raw_attr {
     pub key_size: *mut usize,
 }
 
-/// Argument of `FI_GET_MR_XPU_DESC`: where a region's descriptor for accelerator code goes,
+/// Argument of `FI_GET_MR_XPU_DESC`: location of a region's descriptor for accelerator code,
 /// fi_xpu(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -93,8 +93,7 @@ pub struct fi_param {
     pub value: *const c_char,
 }
 
-/// What a provider stores in a receive's `fi_context` in mode `FI_BUFFERED_RECV` of the 1.x
-/// interface.
+/// Contents of a receive's `fi_context` in mode `FI_BUFFERED_RECV` of the 1.x interface.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_recv_context {
@@ -182,14 +181,14 @@ pub struct fi_ops_fabric {
     >,
 }
 
-/// What every object starts with: its class, the application's context and the operations that
+/// The first member of every object: its class, the application's context and the operations that
 /// all objects have.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid {
-    /// What the object is: `FI_CLASS_*`.
+    /// Class of the object: `FI_CLASS_*`.
     pub fclass: usize,
-    /// What the application gave when it opened the object.
+    /// The application's context of the object, an argument of the call that opened it.
     pub context: *mut c_void,
     pub ops: *mut fi_ops,
 }

@@ -4,7 +4,7 @@ use crate::*;
 use core::ffi::{c_int, c_void};
 use libc::{iovec, ssize_t};
 
-/// Gives a peer the owner's address vector, fi_peer(3).
+/// Passes the owner's address vector to a peer, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_peer_av_context {
@@ -12,7 +12,7 @@ pub struct fi_peer_av_context {
     pub av: *mut fid_peer_av,
 }
 
-/// Gives a peer the owner's address vector set, fi_peer(3).
+/// Passes the owner's address vector set to a peer, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_peer_av_set_context {
@@ -20,7 +20,7 @@ pub struct fi_peer_av_set_context {
     pub av_set: *mut fi_peer_av_set,
 }
 
-/// Gives a peer the owner's counter, fi_peer(3).
+/// Passes the owner's counter to a peer, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_peer_cntr_context {
@@ -28,7 +28,7 @@ pub struct fi_peer_cntr_context {
     pub cntr: *mut fid_peer_cntr,
 }
 
-/// Gives a peer the owner's completion queue, fi_peer(3).
+/// Passes the owner's completion queue to a peer, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_peer_cq_context {
@@ -36,7 +36,7 @@ pub struct fi_peer_cq_context {
     pub cq: *mut fid_peer_cq,
 }
 
-/// Gives a peer the owner's domain, fi_peer(3).
+/// Passes the owner's domain to a peer, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_peer_domain_context {
@@ -44,7 +44,7 @@ pub struct fi_peer_domain_context {
     pub domain: *mut fid_domain,
 }
 
-/// Gives a peer the owner's event queue, fi_peer(3).
+/// Passes the owner's event queue to a peer, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_peer_eq_context {
@@ -52,7 +52,7 @@ pub struct fi_peer_eq_context {
     pub eq: *mut fid_eq,
 }
 
-/// The message that a peer looks a receive up for, fi_peer(3).
+/// The message for which a peer requests a matching receive, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_peer_match_attr {
@@ -61,7 +61,7 @@ pub struct fi_peer_match_attr {
     pub tag: u64,
 }
 
-/// A receive, or an unexpected message, of a shared receive queue, fi_peer(3).
+/// A receive or an unexpected message of a shared receive context, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_peer_rx_entry {
@@ -79,7 +79,7 @@ pub struct fi_peer_rx_entry {
     pub iov: *mut iovec,
 }
 
-/// Gives a peer the owner's shared receive queue, fi_peer(3).
+/// Passes the owner's shared receive context to a peer, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_peer_srx_context {
@@ -87,7 +87,7 @@ pub struct fi_peer_srx_context {
     pub srx: *mut fid_peer_srx,
 }
 
-/// Gives a peer the endpoint that transfers come from, fi_peer(3).
+/// Passes the endpoint that initiates transfers to a peer, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_peer_transfer_context {
@@ -97,7 +97,7 @@ pub struct fi_peer_transfer_context {
     pub peer_ops: *mut fi_ops_transfer_peer,
 }
 
-/// What the owner of a shared address vector does for its peers, fi_peer(3).
+/// Functions of the owner of a shared address vector, for its peers, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_av_owner {
@@ -106,7 +106,7 @@ pub struct fi_ops_av_owner {
     pub ep_addr: Option<unsafe extern "C" fn(av: *mut fid_peer_av, ep: *mut fid_ep) -> fi_addr_t>,
 }
 
-/// What the owner of a shared address vector set does for its peers, fi_peer(3).
+/// Functions of the owner of a shared address vector set, for its peers, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_av_set_owner {
@@ -120,7 +120,7 @@ pub struct fi_ops_av_set_owner {
     >,
 }
 
-/// What the owner of a shared counter does for its peers, fi_peer(3).
+/// Functions of the owner of a shared counter, for its peers, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_cntr_owner {
@@ -129,7 +129,7 @@ pub struct fi_ops_cntr_owner {
     pub incerr: Option<unsafe extern "C" fn(cntr: *mut fid_peer_cntr)>,
 }
 
-/// What the owner of a shared completion queue does for its peers, fi_peer(3).
+/// Functions of the owner of a shared completion queue, for its peers, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_cq_owner {
@@ -151,7 +151,7 @@ pub struct fi_ops_cq_owner {
     >,
 }
 
-/// What the owner of a shared receive queue does for its peers, fi_peer(3).
+/// Functions of the owner of a shared receive context, for its peers, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_srx_owner {
@@ -181,7 +181,7 @@ pub struct fi_ops_srx_owner {
     pub free_entry: Option<unsafe extern "C" fn(entry: *mut fi_peer_rx_entry)>,
 }
 
-/// What a peer does for the owner of a shared receive queue, fi_peer(3).
+/// Functions of a peer, for the owner of a shared receive context, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_srx_peer {
@@ -192,7 +192,7 @@ pub struct fi_ops_srx_peer {
     pub discard_tag: Option<unsafe extern "C" fn(entry: *mut fi_peer_rx_entry) -> c_int>,
 }
 
-/// Completion of transfers that a provider passed on to a peer, fi_peer(3).
+/// Completion of transfers that a provider has delegated to a peer, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_transfer_peer {
@@ -240,7 +240,7 @@ pub struct fid_peer_cq {
     pub owner_ops: *mut fi_ops_cq_owner,
 }
 
-/// A receive queue shared between providers, fi_peer(3).
+/// A receive context shared between providers, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_peer_srx {

@@ -9,9 +9,9 @@ use core::ffi::{c_char, c_int, c_void};
 pub struct fi_provider {
     /// The provider's own version.
     pub version: u32,
-    /// The interface version that it was written for.
+    /// The interface version that the provider was built for.
     pub fi_version: u32,
-    /// Of the library; the provider leaves it alone.
+    /// Used by the library only.
     pub context: fi_context,
     pub name: *const c_char,
     pub getinfo: Option<

@@ -37,10 +37,13 @@ enum fi_log_subsys {
 	FI_LOG_CNTR,
 };
 
-/* Whether a log line would be written, fi_provider(3). */
+/* Returns whether a log line would be written, fi_provider(3). */
 extern int fi_log_enabled(const struct fi_provider *prov, enum fi_log_level level,
 			  enum fi_log_subsys subsys);
-/* As fi_log_enabled, but at most once an interval that `showtime` keeps, fi_provider(3). */
+/*
+ * As fi_log_enabled, but true at most once in an interval, whose state `showtime` points to,
+ * fi_provider(3).
+ */
 extern int fi_log_ready(const struct fi_provider *prov, enum fi_log_level level,
 			enum fi_log_subsys subsys, uint64_t *showtime);
 /* Writes a log line, fi_provider(3). */

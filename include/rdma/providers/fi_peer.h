@@ -41,7 +41,7 @@ struct iovec;
 /* Named by `fi_peer_av_set_context` only; never defined. */
 struct fi_peer_av_set;
 
-/* What the owner of a shared address vector does for its peers, fi_peer(3). */
+/* Functions of the owner of a shared address vector, for its peers, fi_peer(3). */
 struct fi_ops_av_owner {
 	size_t size;
 	int (*query)(struct fid_peer_av *av, struct fi_av_attr *attr);
@@ -54,19 +54,19 @@ struct fid_peer_av {
 	struct fi_ops_av_owner *owner_ops;
 };
 
-/* Gives a peer the owner's address vector, fi_peer(3). */
+/* Passes the owner's address vector to a peer, fi_peer(3). */
 struct fi_peer_av_context {
 	size_t size;
 	struct fid_peer_av *av;
 };
 
-/* Gives a peer the owner's address vector set, fi_peer(3). */
+/* Passes the owner's address vector set to a peer, fi_peer(3). */
 struct fi_peer_av_set_context {
 	size_t size;
 	struct fi_peer_av_set *av_set;
 };
 
-/* What the owner of a shared counter does for its peers, fi_peer(3). */
+/* Functions of the owner of a shared counter, for its peers, fi_peer(3). */
 struct fi_ops_cntr_owner {
 	size_t size;
 	void (*inc)(struct fid_peer_cntr *cntr);
@@ -79,13 +79,13 @@ struct fid_peer_cntr {
 	struct fi_ops_cntr_owner *owner_ops;
 };
 
-/* Gives a peer the owner's counter, fi_peer(3). */
+/* Passes the owner's counter to a peer, fi_peer(3). */
 struct fi_peer_cntr_context {
 	size_t size;
 	struct fid_peer_cntr *cntr;
 };
 
-/* What the owner of a shared completion queue does for its peers, fi_peer(3). */
+/* Functions of the owner of a shared completion queue, for its peers, fi_peer(3). */
 struct fi_ops_cq_owner {
 	size_t size;
 	ssize_t (*write)(struct fid_peer_cq *cq, void *context, uint64_t flags, size_t len,
@@ -99,32 +99,32 @@ struct fid_peer_cq {
 	struct fi_ops_cq_owner *owner_ops;
 };
 
-/* Gives a peer the owner's completion queue, fi_peer(3). */
+/* Passes the owner's completion queue to a peer, fi_peer(3). */
 struct fi_peer_cq_context {
 	size_t size;
 	struct fid_peer_cq *cq;
 };
 
-/* Gives a peer the owner's domain, fi_peer(3). */
+/* Passes the owner's domain to a peer, fi_peer(3). */
 struct fi_peer_domain_context {
 	size_t size;
 	struct fid_domain *domain;
 };
 
-/* Gives a peer the owner's event queue, fi_peer(3). */
+/* Passes the owner's event queue to a peer, fi_peer(3). */
 struct fi_peer_eq_context {
 	size_t size;
 	struct fid_eq *eq;
 };
 
-/* The message that a peer looks a receive up for, fi_peer(3). */
+/* The message for which a peer requests a matching receive, fi_peer(3). */
 struct fi_peer_match_attr {
 	fi_addr_t addr;
 	size_t msg_size;
 	uint64_t tag;
 };
 
-/* What the owner of a shared receive queue does for its peers, fi_peer(3). */
+/* Functions of the owner of a shared receive context, for its peers, fi_peer(3). */
 struct fi_ops_srx_owner {
 	size_t size;
 	int (*get_msg)(struct fid_peer_srx *srx, struct fi_peer_match_attr *attr,
@@ -138,7 +138,7 @@ struct fi_ops_srx_owner {
 	void (*free_entry)(struct fi_peer_rx_entry *entry);
 };
 
-/* What a peer does for the owner of a shared receive queue, fi_peer(3). */
+/* Functions of a peer, for the owner of a shared receive context, fi_peer(3). */
 struct fi_ops_srx_peer {
 	size_t size;
 	int (*start_msg)(struct fi_peer_rx_entry *entry);
@@ -147,14 +147,14 @@ struct fi_ops_srx_peer {
 	int (*discard_tag)(struct fi_peer_rx_entry *entry);
 };
 
-/* A receive queue shared between providers, fi_peer(3). */
+/* A receive context shared between providers, fi_peer(3). */
 struct fid_peer_srx {
 	struct fid_ep ep_fid;
 	struct fi_ops_srx_owner *owner_ops;
 	struct fi_ops_srx_peer *peer_ops;
 };
 
-/* A receive, or an unexpected message, of a shared receive queue, fi_peer(3). */
+/* A receive or an unexpected message of a shared receive context, fi_peer(3). */
 struct fi_peer_rx_entry {
 	struct fid_peer_srx *srx;
 	fi_addr_t addr;
@@ -170,13 +170,13 @@ struct fi_peer_rx_entry {
 	struct iovec *iov;
 };
 
-/* Gives a peer the owner's shared receive queue, fi_peer(3). */
+/* Passes the owner's shared receive context to a peer, fi_peer(3). */
 struct fi_peer_srx_context {
 	size_t size;
 	struct fid_peer_srx *srx;
 };
 
-/* Completion of transfers that a provider passed on to a peer, fi_peer(3). */
+/* Completion of transfers that a provider has delegated to a peer, fi_peer(3). */
 struct fi_ops_transfer_peer {
 	size_t size;
 	ssize_t (*complete)(struct fid_ep *ep, struct fi_cq_tagged_entry *entry,
@@ -184,7 +184,7 @@ struct fi_ops_transfer_peer {
 	ssize_t (*comperr)(struct fid_ep *ep, struct fi_cq_err_entry *err_entry);
 };
 
-/* Gives a peer the endpoint that transfers come from, fi_peer(3). */
+/* Passes the endpoint that initiates transfers to a peer, fi_peer(3). */
 struct fi_peer_transfer_context {
 	size_t size;
 	struct fi_info *info;
@@ -198,7 +198,7 @@ struct fid_peer_av_set {
 	struct fi_ops_av_set_owner *owner_ops;
 };
 
-/* What the owner of a shared address vector set does for its peers, fi_peer(3). */
+/* Functions of the owner of a shared address vector set, for its peers, fi_peer(3). */
 struct fi_ops_av_set_owner {
 	size_t size;
 	int (*members)(struct fid_peer_av_set *av_set, fi_addr_t *addr, size_t *count);

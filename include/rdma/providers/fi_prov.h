@@ -32,9 +32,9 @@ struct fid_fabric;
 struct fi_provider {
 	/* The provider's own version. */
 	uint32_t version;
-	/* The interface version that it was written for. */
+	/* The interface version that the provider was built for. */
 	uint32_t fi_version;
-	/* Of the library; the provider leaves it alone. */
+	/* Used by the library only. */
 	struct fi_context context;
 	const char *name;
 	int (*getinfo)(uint32_t version, const char *node, const char *service, uint64_t flags,
@@ -49,7 +49,7 @@ struct fi_provider {
 extern int fi_param_define(const struct fi_provider *provider, const char *param_name,
 			   enum fi_param_type type, const char *help_string_fmt, ...)
 	FI_FORMAT_PRINTF(4, 5);
-/* The value that the user gave a parameter, or -FI_ENODATA, fi_provider(3). */
+/* Returns the value that the user has set, or -FI_ENODATA, fi_provider(3). */
 extern int fi_param_get(struct fi_provider *provider, const char *param_name, void *value);
 
 static inline int
