@@ -11,7 +11,7 @@ use crate::version::Version;
 /// The library as a provider. It is in no registry and opens nothing.
 #[allow(clippy::expect_used, reason = "the address of a static is not null")]
 pub fn get() -> Provider {
-    // SAFETY: the structure is static.
+    // SAFETY: the structure is a static, so it is valid as long as the process.
     unsafe { Provider::from_raw(CORE.0.get()) }.expect("a static is never NULL")
 }
 
@@ -20,13 +20,13 @@ pub fn get() -> Provider {
 /// # Safety
 /// `pointer` is NULL or a provider's structure.
 pub unsafe fn unless(pointer: *const fi_provider) -> Provider {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the pointer is NULL or refers to a provider's structure.
     unsafe { Provider::from_raw(pointer.cast_mut()) }.unwrap_or_else(get)
 }
 
 struct Static(UnsafeCell<fi_provider>);
 
-// SAFETY: nobody writes to it.
+// SAFETY: nothing writes to the structure after its initialization.
 unsafe impl Sync for Static {}
 
 static CORE: Static = Static(UnsafeCell::new(fi_provider {

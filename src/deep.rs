@@ -38,7 +38,8 @@ impl<'a, T> Deep<'a, T> {
     /// A pointer that is not NULL points to a `T` which nobody changes during
     /// `'a`, and so does, in turn, each pointer in it that this module reads.
     pub unsafe fn new(pointer: *const T) -> Option<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that a pointer that is not NULL refers to a `T` that does
+        // not change during 'a.
         unsafe { pointer.as_ref() }.map(Deep)
     }
 
@@ -49,20 +50,22 @@ impl<'a, T> Deep<'a, T> {
 
     /// Returns the structure behind one of this one's pointers.
     fn child<U>(self, pointer: *const U) -> Option<Deep<'a, U>> {
-        // SAFETY: `new` was promised that the pointers in this structure are
-        // valid for 'a.
+        // SAFETY: the caller of `new` has guaranteed that the pointers in this structure are NULL
+        // or valid for 'a.
         unsafe { Deep::new(pointer) }
     }
 
     fn text(self, pointer: *const c_char) -> Option<&'a CStr> {
-        // SAFETY: as for `child`; the texts of the interface end with NUL.
+        // SAFETY: as in `child`, the pointer is valid for 'a; the texts of the interface end with
+        // NUL.
         (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) })
     }
 
     fn bytes(self, pointer: *const c_void, length: usize) -> Option<&'a [u8]> {
         // A length that no object can have is a marker, such as FI_AV_AUTH_KEY.
         let present = !pointer.is_null() && isize::try_from(length).is_ok();
-        // SAFETY: as for `child`; the length stands beside the pointer.
+        // SAFETY: as in `child`, the pointer is valid for 'a; the structure gives the length of the
+        // bytes.
         present.then(|| unsafe { std::slice::from_raw_parts(pointer.cast(), length) })
     }
 }
@@ -186,7 +189,8 @@ impl<'a> Deep<'a, fi_av_attr> {
 impl Deep<'_, fi_mr_attr> {
     /// Returns the address of the list of the memory's segments, of either kind.
     pub fn regions(self) -> *const c_void {
-        // SAFETY: the structure begins with a union of two pointers.
+        // SAFETY: the structure begins with a union of two pointers, of which either can be read as
+        // the other.
         unsafe { self.as_ptr().cast::<*const c_void>().read() }
     }
 }
@@ -199,8 +203,8 @@ impl Deep<'_, fid> {
             return None;
         }
         let mut all = MaybeUninit::<fi_ops>::zeroed();
-        // SAFETY: the table is as long as its first member says, the copy is
-        // as long as a fi_ops, and absent functions are zero.
+        // SAFETY: the table has as many bytes as its first member says, and no more than the size
+        // of `fi_ops` are copied; the rest of the copy is zero, which is an absent function.
         unsafe {
             let length = (*self.ops).size.min(size_of::<fi_ops>());
             all.as_mut_ptr()

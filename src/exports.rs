@@ -74,7 +74,7 @@ pub unsafe extern "C" fn fi_getinfo_1_10(
     hints: *const fi_info,
     info: *mut *mut fi_info,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are as fi_getinfo(3) demands.
     unsafe { answer(version, node, service, flags, Deep::new(hints), info) }
 }
 
@@ -85,7 +85,7 @@ export!(default "FABRIC_1.10" fi_dupinfo, fi_dupinfo_1_10);
 /// `info` is NULL or a valid `fi_info`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fi_dupinfo_1_10(info: *const fi_info) -> *mut fi_info {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `info` is NULL or valid.
     let copy = unsafe { Deep::new(info) }.map_or_else(Info::new, Info::duplicate);
     info_or_null(copy)
 }
@@ -97,7 +97,8 @@ export!(default "FABRIC_1.10" fi_freeinfo, fi_freeinfo_1_10);
 /// `info` is NULL or a list that this library allocated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fi_freeinfo_1_10(info: *mut fi_info) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the list is NULL or was allocated by this library, and
+    // gives it up.
     unsafe { free_list(info, Owned::All) }
 }
 
@@ -118,7 +119,8 @@ macro_rules! older_info {
             hints: *const fi_info,
             info: *mut *mut fi_info,
         ) -> c_int {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that the arguments are as fi_getinfo(3) demanded for
+            // this layout.
             unsafe { older_answer(&$layout, version, node, service, flags, hints, info) }
         }
 
@@ -129,7 +131,7 @@ macro_rules! older_info {
         /// `info` is NULL or valid in the layout of the time.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $dupinfo(info: *const fi_info) -> *mut fi_info {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that `info` is NULL or valid in this layout.
             let copy = unsafe { old_abi::import(&$layout, info) };
             info_or_null(copy.and_then(|copy| copy.map_or_else(Info::new, Ok)))
         }
@@ -141,7 +143,8 @@ macro_rules! older_info {
         /// As for the current one.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $freeinfo(info: *mut fi_info) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that the list is NULL or was allocated by this library,
+            // and gives it up.
             unsafe { free_list(info, $owned) }
         }
     };
@@ -164,7 +167,8 @@ unsafe fn older_answer(
     hints: *const fi_info,
     info: *mut *mut fi_info,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the hints are NULL or valid in this layout, and the other
+    // arguments as fi_getinfo(3) demands.
     unsafe {
         match old_abi::import(layout, hints) {
             Ok(hints) => {
@@ -187,8 +191,8 @@ unsafe fn answer(
     if info.is_null() {
         return Errno::EINVAL.to_c();
     }
-    // SAFETY: the texts and the place for the answer are valid, by the
-    // caller's promise.
+    // SAFETY: the caller guarantees that the texts are NULL or terminated, and that the location of
+    // the result is NULL or writable.
     unsafe {
         let request = Request {
             version: Version::new(version),
@@ -225,7 +229,7 @@ pub unsafe extern "C" fn fi_fabric_1_1(
     fabric: *mut *mut fid_fabric,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are as fi_fabric(3) demands.
     unsafe { hand_out(fabric, || fabric::open(framework::get(), attr, context)) }
 }
 
@@ -241,7 +245,8 @@ pub unsafe extern "C" fn fi_fabric_1_0(
     fabric: *mut *mut fid_fabric,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `attr` is NULL or valid in the layout of ABI 1.0, and the
+    // other arguments as fi_fabric(3) demands.
     unsafe {
         match old_abi::import_fabric_attr_1_0(attr) {
             Some(mut attr) => fi_fabric_1_1(&mut attr, fabric, context),
@@ -265,7 +270,7 @@ pub unsafe extern "C" fn fi_fabric2_1_8(
     if info.is_null() || flags != 0 {
         return Errno::EINVAL.to_c();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are as fi_fabric(3) demands.
     unsafe { fi_fabric_1_1((*info).fabric_attr, fabric, context) }
 }
 
@@ -284,7 +289,8 @@ pub unsafe extern "C" fn fi_open_1_5(
     object: *mut *mut fid,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the arguments are as fi_provider(3) demands: the name is
+    // NULL or terminated, and the location of the object NULL or writable.
     unsafe {
         let Some(name) = text(name) else {
             return Errno::EINVAL.to_c();
@@ -319,7 +325,8 @@ unsafe fn hand_out<T>(place: *mut *mut T, open: impl FnOnce() -> Result<*mut T>)
     }
     match open() {
         Ok(object) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that `place` is NULL or writable, and it was compared
+            // with NULL.
             unsafe { *place = object };
             0
         }
@@ -330,21 +337,24 @@ unsafe fn hand_out<T>(place: *mut *mut T, open: impl FnOnce() -> Result<*mut T>)
 // Text
 
 export!(default "FABRIC_1.0" fi_tostr, fi_tostr_1_0);
-/// `fi_tostr`, whose text lasts until the next call.
+/// `fi_tostr`, whose text is in a buffer of the process and is valid until the next call.
 ///
 /// # Safety
-/// `data` is NULL or points to a value of the type.
+/// `data` is NULL or points to a value of the type. No other thread calls this function or uses its
+/// result at the same time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fi_tostr_1_0(data: *const c_void, datatype: fi_type) -> *mut c_char {
     const ROOM: usize = 8192;
     struct Room(*mut c_char);
-    // SAFETY: the interface leaves it to callers not to use it at one time.
+    // SAFETY: the pointer refers to memory that is never freed, and callers of `fi_tostr` guarantee
+    // that they do not use it at the same time.
     unsafe impl Send for Room {}
-    // SAFETY: as above.
+    // SAFETY: a shared reference gives the same pointer, whose use callers serialize, as above.
     unsafe impl Sync for Room {}
     static TEXT: OnceLock<Room> = OnceLock::new();
     let text = TEXT.get_or_init(|| Room(Box::leak(Box::new([0 as c_char; ROOM])).as_mut_ptr()));
-    // SAFETY: the caller's promise; there is as much room as stated.
+    // SAFETY: the buffer has `ROOM` bytes, and the caller guarantees that `data` is valid and that
+    // no other thread uses the buffer.
     unsafe { fi_tostr_r_1_4(text.0, ROOM, data, datatype) }
 }
 
@@ -365,7 +375,8 @@ pub unsafe extern "C" fn fi_tostr_r_1_4(
     if buf.is_null() || len == 0 || missing {
         return std::ptr::null_mut();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `data` is valid for the type and that `buf` has `len`
+    // bytes, of which at most `len` are written.
     unsafe {
         let text = tostr::text(data, datatype);
         let fitting = text.len().min(len - 1);
@@ -394,7 +405,8 @@ pub unsafe extern "C" fn fi_param_define_1_0(
 }
 
 unsafe extern "C" fn param_define(fixed: Fixed, arguments: VaList) -> c_int {
-    // SAFETY: fi_param_define has four fixed arguments of these types.
+    // SAFETY: fi_param_define has four fixed arguments of these types, and its caller guarantees
+    // that the pointers are NULL or valid, and the texts terminated.
     unsafe {
         let provider = fixed.word(0) as *const fi_provider;
         let name = text(fixed.word(1) as *const c_char);
@@ -426,7 +438,8 @@ pub unsafe extern "C" fn fi_param_get_1_0(
     name: *const c_char,
     value: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's promise; the place has the parameter's type.
+    // SAFETY: the caller guarantees that the texts are NULL or terminated, and that `value` is NULL
+    // or refers to a variable of the parameter's type.
     unsafe {
         let (Some(name), false) = (text(name), value.is_null()) else {
             return Errno::EINVAL.to_c();
@@ -471,7 +484,8 @@ pub unsafe extern "C" fn fi_getparams_1_0(params: *mut *mut fi_param, count: *mu
         help_string: std::ptr::null(),
         value: std::ptr::null(),
     });
-    // SAFETY: the caller's promise. fi_freeparams takes the array back.
+    // SAFETY: the caller guarantees that both locations are writable. The array is freed by
+    // fi_freeparams.
     unsafe {
         *params = Box::into_raw(list.into_boxed_slice()).cast();
         *count = length as c_int;
@@ -489,8 +503,8 @@ pub unsafe extern "C" fn fi_freeparams_1_0(params: *mut fi_param) {
     if params.is_null() {
         return;
     }
-    // SAFETY: fi_getparams made the array and its texts in this way, with one
-    // element without a name at the end.
+    // SAFETY: the caller guarantees that the array is from fi_getparams, which has made it and its
+    // texts from a Box and CStrings, with an element without a name at the end.
     unsafe {
         let mut length = 0;
         while !(*params.add(length)).name.is_null() {
@@ -510,7 +524,7 @@ pub unsafe extern "C" fn fi_freeparams_1_0(params: *mut fi_param) {
 /// # Safety
 /// `provider` is NULL, for the library, or a provider's structure.
 unsafe fn owner(provider: *const fi_provider) -> Owner<'static> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the pointer is NULL or refers to a provider's structure.
     match unsafe { Provider::from_raw(provider.cast_mut()) } {
         None => Owner::CORE,
         Some(provider) => Owner {
@@ -552,7 +566,7 @@ pub unsafe extern "C" fn fi_log_enabled_1_0(
     level: fi_log_level,
     subsys: fi_log_subsys,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the pointer is NULL or refers to a provider's structure.
     let origin = unsafe { core_provider::unless(provider) };
     Topic::from_c(level, subsys)
         .is_some_and(|topic| c_log::enabled(origin, topic))
@@ -571,7 +585,8 @@ pub unsafe extern "C" fn fi_log_ready_1_6(
     subsys: fi_log_subsys,
     showtime: *mut u64,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `provider` is NULL or a provider's structure, and that
+    // `showtime` is NULL or writable.
     let (origin, showtime) = unsafe { (core_provider::unless(provider), showtime.as_mut()) };
     let (Some(topic), Some(showtime)) = (Topic::from_c(level, subsys), showtime) else {
         return 0;
@@ -598,7 +613,8 @@ pub unsafe extern "C" fn fi_log_1_0(
 }
 
 unsafe extern "C" fn log(fixed: Fixed, arguments: VaList) {
-    // SAFETY: fi_log has six fixed arguments of these types.
+    // SAFETY: fi_log has six fixed arguments of these types, and its caller guarantees that they
+    // are valid and match the variadic ones.
     unsafe {
         let origin = core_provider::unless(fixed.word(0) as *const fi_provider);
         let topic = Topic::from_c(fixed.word(1) as u32, fixed.word(2) as u32);
@@ -618,7 +634,8 @@ unsafe extern "C" fn log(fixed: Fixed, arguments: VaList) {
 /// # Safety
 /// `pointer` is NULL or a text that stays for `'a`.
 unsafe fn text<'a>(pointer: *const c_char) -> Option<&'a CStr> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the pointer is NULL or refers to a terminated text that
+    // lives for 'a.
     (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) })
 }
 

@@ -27,7 +27,7 @@ pub unsafe fn open(
     attr: *mut fi_fabric_attr,
     context: *mut c_void,
 ) -> Result<*mut fid_fabric> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `attr` is valid during the call.
     let names = unsafe { Deep::new(attr.cast_const()) }.ok_or(Errno::EINVAL)?;
     let api_version = names.api_version;
     let fabric_name = names.name().ok_or(Errno::EINVAL)?.to_string_lossy();
@@ -42,11 +42,11 @@ pub unsafe fn open(
         return Err(Errno::ENODEV);
     };
     let provider = entry.provider;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `attr` is valid during the call; the provider only stores
+    // `context`.
     let fabric = unsafe { provider.open_fabric(attr, context) }?;
     if provider.fi_version() >= HAS_API_VERSION {
-        // SAFETY: the provider has just opened this object, and nobody else
-        // has it yet.
+        // SAFETY: the provider has just opened this object, which no other code refers to yet.
         unsafe { (*fabric).api_version = api_version };
     }
     let path = provider.library_path().unwrap_or_default();
@@ -70,11 +70,11 @@ fn install_hooks(
             log::warn!(target: CORE, "FI_HOOK names {name}, which is no hooking provider");
             continue;
         };
-        // SAFETY: all members of the C structure may be zero.
+        // SAFETY: the structure consists of integers and pointers, for which zero is a valid value.
         let mut attr: fi_fabric_attr = unsafe { std::mem::zeroed() };
         attr.fabric = fabric;
-        // SAFETY: a hook finds the fabric that it is to hook in the attributes,
-        // and the fabric's provider as its context.
+        // SAFETY: the attributes are valid during the call and contain the fabric to hook; the
+        // context is the fabric's provider, as hooks expect.
         match unsafe { hook.open_fabric(&mut attr, provider.as_ptr().cast()) } {
             Ok(hooked) => fabric = hooked,
             Err(error) => log::warn!(target: CORE, "hook {name} fails: {error}"),

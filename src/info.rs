@@ -21,8 +21,8 @@ impl Info {
     pub fn new() -> Result<Self> {
         let info = Info(allocate()?);
         let raw = info.0.as_ptr();
-        // SAFETY: the structure is new and ours; on an early return Drop frees
-        // what is in place so far.
+        // SAFETY: the structure was just allocated and has no other users; on an early return Drop
+        // frees the members that are set.
         unsafe {
             (*raw).tx_attr = allocate()?.as_ptr();
             (*raw).rx_attr = allocate()?.as_ptr();
@@ -49,7 +49,7 @@ impl Info {
             nic: null_mut(),
             ..*source
         })?);
-        // SAFETY: the structure is new and ours.
+        // SAFETY: the structure was just allocated and has no other users.
         let raw = unsafe { &mut *copy.0.as_ptr() };
         raw.src_addr = duplicate_bytes(source.src_addr())?;
         raw.dest_addr = duplicate_bytes(source.dest_addr())?;
@@ -61,7 +61,7 @@ impl Info {
                 ..*attr
             })?;
             raw.ep_attr = ep.as_ptr();
-            // SAFETY: the structure is new and ours.
+            // SAFETY: the structure was just allocated and has no other users.
             unsafe { ep.as_mut() }.auth_key = duplicate_bytes(attr.auth_key())?.cast();
         }
         if let Some(attr) = source.domain_attr() {
@@ -71,7 +71,7 @@ impl Info {
                 ..*attr
             })?;
             raw.domain_attr = domain.as_ptr();
-            // SAFETY: the structure is new and ours.
+            // SAFETY: the structure was just allocated and has no other users.
             let domain = unsafe { domain.as_mut() };
             domain.name = duplicate_text(attr.name())?;
             domain.auth_key = duplicate_bytes(attr.auth_key())?.cast();
@@ -83,7 +83,7 @@ impl Info {
                 ..*attr
             })?;
             raw.fabric_attr = fabric.as_ptr();
-            // SAFETY: the structure is new and ours.
+            // SAFETY: the structure was just allocated and has no other users.
             let fabric = unsafe { fabric.as_mut() };
             fabric.name = duplicate_text(attr.name())?;
             fabric.prov_name = duplicate_text(attr.prov_name())?;
@@ -101,7 +101,7 @@ impl Info {
         let mut list = Vec::new();
         let mut next = NonNull::new(head);
         while let Some(info) = next {
-            // SAFETY: the caller's promise holds for each element.
+            // SAFETY: the caller guarantees that each element is valid and has no other users.
             unsafe {
                 next = NonNull::new((*info.as_ptr()).next);
                 (*info.as_ptr()).next = null_mut();
@@ -115,7 +115,7 @@ impl Info {
     pub fn into_raw_list(list: Vec<Self>) -> *mut fi_info {
         list.into_iter().rfold(null_mut(), |next, info| {
             let raw = info.into_raw();
-            // SAFETY: the element is ours until this function returns.
+            // SAFETY: the element was an `Info`, which has no other users.
             unsafe { (*raw).next = next };
             raw
         })
@@ -129,7 +129,7 @@ impl Info {
     /// Returns the structure for reading.
     #[allow(clippy::expect_used, reason = "the pointer is a NonNull")]
     pub fn view(&self) -> Deep<'_, fi_info> {
-        // SAFETY: an Info owns its structure, and everything in it is valid.
+        // SAFETY: an `Info` owns its structure, whose pointers are all NULL or valid.
         unsafe { Deep::new(self.0.as_ptr()) }.expect("an Info is never NULL")
     }
 
@@ -137,8 +137,8 @@ impl Info {
     /// caller requested.
     pub fn set_provider(&mut self, name: &CStr, version: Version, api: Version) -> Result {
         let raw = self.0.as_ptr();
-        // SAFETY: the structure is ours, and the name that is replaced came
-        // from malloc like everything in it.
+        // SAFETY: the `Info` owns the structure, and the name that is freed was allocated by
+        // malloc, like all of its parts.
         unsafe {
             if (*raw).fabric_attr.is_null() {
                 (*raw).fabric_attr = allocate()?.as_ptr();
@@ -158,15 +158,16 @@ impl Info {
 impl Info {
     /// Sets the type of endpoint.
     pub fn set_endpoint_type(&mut self, endpoint: fi_ep_type) {
-        // SAFETY: the structure is ours.
+        // SAFETY: the `Info` owns the structure, whose attributes `new` and `duplicate` have
+        // allocated.
         unsafe { (*(*self.0.as_ptr()).ep_attr).type_ = endpoint };
     }
 }
 
 impl Drop for Info {
     fn drop(&mut self) {
-        // SAFETY: an Info owns its structure, which came from malloc, as did
-        // everything in it.
+        // SAFETY: the `Info` owns its structure, which was allocated by malloc, like all of its
+        // parts, and is not used after this.
         unsafe { free(self.0.as_ptr(), Owned::All) }
     }
 }
@@ -188,7 +189,8 @@ pub enum Owned {
 /// domain attributes may be as short as those of ABI 1.0.
 pub unsafe fn free_list(mut info: *mut fi_info, owned: Owned) {
     while !info.is_null() {
-        // SAFETY: the caller's promise holds for each element.
+        // SAFETY: the caller guarantees that each element is valid, was allocated by malloc, and
+        // has no other users.
         unsafe {
             let next = (*info).next;
             free(info, owned);
@@ -202,8 +204,8 @@ pub unsafe fn free_list(mut info: *mut fi_info, owned: Owned) {
 /// # Safety
 /// As for [`free_list`].
 unsafe fn free(info: *mut fi_info, owned: Owned) {
-    // SAFETY: the caller's promise: the structure and what it points to came
-    // from malloc, and nobody else uses them. free() takes NULL.
+    // SAFETY: the caller guarantees that the structure and its parts were allocated by malloc and
+    // have no other users; free(3) accepts NULL.
     unsafe {
         libc::free((*info).src_addr);
         libc::free((*info).dest_addr);
@@ -235,14 +237,14 @@ unsafe fn free(info: *mut fi_info, owned: Owned) {
 
 /// A zeroed `T` from malloc. Only for C structures, for which zero is a value.
 fn allocate<T>() -> Result<NonNull<T>> {
-    // SAFETY: calloc may be called with any sizes.
+    // SAFETY: calloc(3) accepts all sizes, and its result is checked.
     NonNull::new(unsafe { libc::calloc(1, size_of::<T>()) }.cast()).ok_or(Errno::ENOMEM)
 }
 
 /// Copies a C structure to memory from malloc.
 fn duplicate<T: Copy>(source: &T) -> Result<NonNull<T>> {
     let copy = allocate::<T>()?;
-    // SAFETY: the copy is new and large enough.
+    // SAFETY: the memory was just allocated with the size of a `T`, and is aligned for all types.
     unsafe { copy.as_ptr().write(*source) };
     Ok(copy)
 }
@@ -259,8 +261,8 @@ fn duplicate_bytes(source: Option<&[u8]>) -> Result<*mut c_void> {
     let Some(source) = source else {
         return Ok(null_mut());
     };
-    // SAFETY: malloc may be called with any size, and what it returns is as
-    // large as asked for and new.
+    // SAFETY: malloc(3) accepts all sizes, its result is checked, and it has the length of the
+    // source.
     unsafe {
         let copy = libc::malloc(source.len().max(1));
         if copy.is_null() {
@@ -287,7 +289,8 @@ fn duplicate_nic(source: Option<Deep<fid>>) -> Result<*mut fid_nic> {
     };
     let mut copy: *mut fid_nic = null_mut();
     let command = FI_DUP as c_int;
-    // SAFETY: the object's own operation is called as fi_nic(3) says.
+    // SAFETY: the function belongs to the object and is called as fi_nic(3) says; `copy` is
+    // writable.
     let result = unsafe { control(source.as_ptr().cast_mut(), command, (&raw mut copy).cast()) };
     match Errno::check(result) {
         Ok(_) => Ok(copy),
@@ -299,12 +302,13 @@ fn duplicate_nic(source: Option<Deep<fid>>) -> Result<*mut fid_nic> {
 /// # Safety
 /// `nic` is NULL or an object that nobody else uses.
 unsafe fn close_nic(nic: *mut fid_nic) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the object is NULL or valid.
     let Some(object) = (unsafe { Deep::new(nic.cast_const().cast::<fid>()) }) else {
         return;
     };
     if let Some(close) = object.operations().and_then(|ops| ops.close) {
-        // SAFETY: the object's own operation; nobody uses the object after.
+        // SAFETY: the function belongs to the object, which the caller guarantees to have no other
+        // users, and which is not used after this.
         unsafe { close(nic.cast()) };
     }
 }
@@ -320,7 +324,8 @@ mod tests {
     /// Returns one with a value in every field that a copy has to follow.
     fn full() -> Info {
         let info = Info::new().unwrap();
-        // SAFETY: the structure and its attributes are new and ours.
+        // SAFETY: the structure and its attributes were just allocated and have no other users; the
+        // tests free them with the `Info`.
         unsafe {
             let raw = &mut *info.0.as_ptr();
             raw.caps = 7;
@@ -380,9 +385,9 @@ mod tests {
 
     #[test]
     fn a_copy_leaves_missing_parts_missing() {
-        // SAFETY: a zeroed fi_info is a valid one, without any attributes.
+        // SAFETY: the structure consists of integers and pointers, for which zero is a valid value.
         let empty: fi_info = unsafe { std::mem::zeroed() };
-        // SAFETY: all its pointers are NULL.
+        // SAFETY: the structure is valid: all its pointers are NULL.
         let copy = Info::duplicate(unsafe { Deep::new(&empty) }.unwrap()).unwrap();
         assert!(copy.view().tx_attr().is_none() && copy.view().domain_attr().is_none());
     }
@@ -390,7 +395,7 @@ mod tests {
     #[test]
     fn the_copy_of_a_text_address_ends_with_its_nul() {
         let source = full();
-        // SAFETY: the structure is ours; its old address is freed.
+        // SAFETY: the `Info` owns the structure; the old address is freed before it is replaced.
         unsafe {
             let raw = &mut *source.0.as_ptr();
             raw.addr_format = FI_ADDR_STR;
@@ -408,12 +413,12 @@ mod tests {
     fn lists_keep_their_order_through_c() {
         let list = (1..=3).map(|caps| {
             let info = full();
-            // SAFETY: the structure is ours.
+            // SAFETY: the `Info` owns the structure.
             unsafe { (*info.0.as_ptr()).caps = caps };
             info
         });
         let head = Info::into_raw_list(list.collect());
-        // SAFETY: the list was made just above.
+        // SAFETY: the list was made by `into_raw_list` and has no other users.
         let list = unsafe { Info::from_raw_list(head) };
         let caps: Vec<u64> = list.iter().map(|info| info.view().caps).collect();
         assert_eq!(caps, [1, 2, 3]);

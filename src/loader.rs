@@ -166,9 +166,9 @@ fn libraries_in(directory: &Path) -> Vec<PathBuf> {
 fn open(file: &OsStr) -> Result<(Provider, Library), String> {
     type EntryPoint = unsafe extern "C" fn() -> *mut fi_provider;
     let _uncancelled = Uncancelled::begin();
-    // SAFETY: a provider is code that the administrator or the user chose to
-    // run in this process; its entry point has this type (fi_provider(3)), and
-    // what it returns is valid as long as the library is loaded.
+    // SAFETY: a provider is code that the administrator or the user has chosen to run in this
+    // process; its entry point has this type (fi_provider(3)), and returns a structure that is
+    // valid as long as the library is loaded.
     unsafe {
         // RTLD_NOW: a provider whose symbols are missing must fail here and
         // not later, inside a transfer.

@@ -47,20 +47,22 @@ static OWN_OPS: fi_ops_log = fi_ops_log {
 };
 
 unsafe extern "C" fn close_object(object: *mut fid) -> c_int {
-    // SAFETY: open_object allocated it, and the caller gives it up.
+    // SAFETY: open_object has allocated the object as a Box, and its closer does not use it after
+    // this.
     drop(unsafe { Box::from_raw(object.cast::<fid_logging>()) });
     0
 }
 
 unsafe extern "C" fn bind_object(_object: *mut fid, imported: *mut fid, flags: u64) -> c_int {
-    // SAFETY: the caller hands over a valid object.
+    // SAFETY: the caller of fi_import guarantees that the object is valid.
     status(unsafe { import(imported, flags) })
 }
 
 /// # Safety
 /// `object` is NULL or valid, and stays so until it is closed.
 unsafe fn import(object: *mut fid, flags: u64) -> Result {
-    // SAFETY: the caller's promise; an object of this class is a fid_logging.
+    // SAFETY: the caller guarantees that the object is NULL or valid; an object of this class is a
+    // fid_logging, and its table has at least the length that was checked.
     unsafe {
         if flags != 0 || object.is_null() || (*object).fclass != FI_CLASS_LOG {
             return Err(Errno::EINVAL);
@@ -86,7 +88,7 @@ unsafe extern "C" fn own_enabled(
     subsystem: fi_log_subsys,
     flags: u64,
 ) -> c_int {
-    // SAFETY: the caller hands over a provider's structure.
+    // SAFETY: the caller guarantees that the pointer is NULL or refers to a provider's structure.
     let provider = unsafe { core_provider::unless(provider) };
     Topic::from_c(level, subsystem)
         .is_some_and(|topic| {
@@ -102,7 +104,8 @@ unsafe extern "C" fn own_ready(
     flags: u64,
     show_time: *mut u64,
 ) -> c_int {
-    // SAFETY: the caller hands over a provider's structure and a place.
+    // SAFETY: the caller guarantees that `provider` is NULL or a provider's structure, and that
+    // `show_time` is NULL or writable.
     let (provider, show_time) = unsafe { (core_provider::unless(provider), show_time.as_mut()) };
     let (Some(topic), Some(show_time)) = (Topic::from_c(level, subsystem), show_time) else {
         return 0;
@@ -121,7 +124,8 @@ unsafe extern "C" fn own_log(
     if function.is_null() || message.is_null() {
         return;
     }
-    // SAFETY: the caller hands over a provider's structure and two texts.
+    // SAFETY: the caller guarantees that `provider` is NULL or a provider's structure, and that
+    // both texts are terminated.
     unsafe {
         if let Some(topic) = Topic::from_c(level, subsystem) {
             c_log::write_here(

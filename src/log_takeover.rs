@@ -37,7 +37,8 @@ impl Imported {
         flags: u64,
     ) -> Option<bool> {
         let enabled = self.0.enabled?;
-        // SAFETY: the application's function, called as fi_ext.h declares it.
+        // SAFETY: the application has imported the function for calls with these arguments, as
+        // fi_ext.h declares it.
         Some(unsafe { enabled(provider.as_ptr(), level as _, subsystem as _, flags) } != 0)
     }
 
@@ -51,7 +52,8 @@ impl Imported {
         show_time: &mut u64,
     ) -> Option<bool> {
         let ready = self.0.ready?;
-        // SAFETY: as for `enabled`.
+        // SAFETY: the application has imported the function for calls with these arguments, as in
+        // `enabled`.
         Some(
             unsafe {
                 ready(
@@ -78,7 +80,8 @@ impl Imported {
         let Some(log) = self.0.log else { return false };
         let text = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
         let (function, message) = (text(function), text(message));
-        // SAFETY: as for `enabled`; both texts outlive the call.
+        // SAFETY: the application has imported the function for calls with these arguments, as in
+        // `enabled`; both texts live until it returns.
         unsafe {
             log(
                 provider.as_ptr(),

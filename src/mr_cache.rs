@@ -40,21 +40,22 @@ static NOTIFY_OPS: fi_ops_mem_notify = fi_ops_mem_notify {
 };
 
 unsafe extern "C" fn close_object(object: *mut fid) -> c_int {
-    // SAFETY: open_object allocated it, and the caller gives it up.
+    // SAFETY: open_object has allocated the object as a Box, and its closer does not use it after
+    // this.
     drop(unsafe { Box::from_raw(object) });
     0
 }
 
 unsafe extern "C" fn bind_object(_object: *mut fid, monitor: *mut fid, flags: u64) -> c_int {
-    // SAFETY: the caller hands over a valid object.
+    // SAFETY: the caller of fi_import guarantees that the object is valid.
     status(unsafe { import(monitor, flags) })
 }
 
 /// # Safety
 /// `object` is NULL or valid, and stays so until it is closed.
 unsafe fn import(object: *mut fid, flags: u64) -> Result {
-    // SAFETY: the caller's promise; an object of this class is a
-    // fid_mem_monitor.
+    // SAFETY: the caller guarantees that the object is NULL or valid; an object of this class is a
+    // fid_mem_monitor, and its table has at least the length that was checked.
     unsafe {
         if flags != 0 || object.is_null() || (*object).fclass != FI_CLASS_MEM_MONITOR {
             return Err(Errno::EINVAL);

@@ -14,7 +14,8 @@ use crate::info::Info;
 /// `info` is NULL or points to an `fi_info` of the given layout, whose
 /// pointers are NULL or valid, the attributes in the given layout as well.
 pub unsafe fn import(layout: &Layout, info: *const fi_info) -> Result<Option<Info>> {
-    // SAFETY: the caller's promise, for this structure and for its attributes.
+    // SAFETY: the caller guarantees that the structure and its attributes are NULL or valid in this
+    // layout.
     unsafe {
         let Some(mut current) = widen(info, layout.info) else {
             return Ok(None);
@@ -37,7 +38,7 @@ pub unsafe fn import(layout: &Layout, info: *const fi_info) -> Result<Option<Inf
 /// # Safety
 /// `attr` is NULL or points to a structure of that layout.
 pub unsafe fn import_fabric_attr_1_0(attr: *const fi_fabric_attr) -> Option<fi_fabric_attr> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `attr` is NULL or valid in the layout of ABI 1.0.
     let mut current = unsafe { widen(attr, layout::ABI_1_0.fabric_attr) }?;
     current.api_version = crate::version::Version::of(1, 0).to_c();
     Some(current)
@@ -57,7 +58,7 @@ mod tests {
     /// valgrind detect any access beyond it.
     fn short<T: Copy>(value: &T, length: usize) -> Box<[u64]> {
         let mut words = vec![0u64; length.div_ceil(8)].into_boxed_slice();
-        // SAFETY: the words hold at least `length` bytes, and a T has them.
+        // SAFETY: the words have at least `length` bytes, and a `T` has no fewer.
         unsafe {
             words
                 .as_mut_ptr()
@@ -76,7 +77,7 @@ mod tests {
             fi_fabric_attr,
             fi_tx_attr,
         );
-        // SAFETY: C structures for which all zeroes is a value.
+        // SAFETY: the structures consist of integers and pointers, for which zero is a valid value.
         let zeroes: Structures = unsafe { std::mem::zeroed() };
         let (mut info, mut ep, mut domain, mut fabric, mut tx) = zeroes;
         ep.max_msg_size = 11;
@@ -97,7 +98,8 @@ mod tests {
         info.fabric_attr = fabric.as_mut_ptr().cast();
         info.tx_attr = tx.as_mut_ptr().cast();
         let info = short(&info, 112);
-        // SAFETY: each structure has the length that ABI 1.0 gives it.
+        // SAFETY: each structure has the length of its layout in ABI 1.0, and its pointers are NULL
+        // or valid.
         let copy = unsafe { import(&layout::ABI_1_0, info.as_ptr().cast()) }
             .unwrap()
             .unwrap();
@@ -116,7 +118,7 @@ mod tests {
 
     #[test]
     fn nothing_stays_nothing() {
-        // SAFETY: NULL is allowed.
+        // SAFETY: `import` accepts NULL.
         let copy = unsafe { import(&layout::ABI_1_3, std::ptr::null()) };
         assert!(copy.unwrap().is_none());
     }

@@ -68,7 +68,8 @@ mod tests {
     #[test]
     fn the_cache_opens_and_closes() {
         let object = open(Version::of(1, 13), c"mr_cache", 0, 0, null_mut()).unwrap();
-        // SAFETY: the object was opened just above.
+        // SAFETY: the object was just opened and has no other users; it is not used after it is
+        // closed.
         unsafe {
             assert_eq!((*object).fclass, FI_CLASS_MR_CACHE);
             assert_eq!((*(*object).ops).close.unwrap()(object), 0);

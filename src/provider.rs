@@ -31,10 +31,10 @@ pub enum Class {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Provider(NonNull<fi_provider>);
 
-// SAFETY: the interface requires that a provider's functions may be called from
-// any thread; the structure changes only while the registry is being built.
+// SAFETY: the interface requires that a provider's functions can be called from any thread; the
+// structure changes only while the registry is built, by one thread.
 unsafe impl Send for Provider {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same calls, as above.
 unsafe impl Sync for Provider {}
 
 impl Provider {
@@ -55,7 +55,7 @@ impl Provider {
     /// Returns its own name; `None` if it has none, in which case it cannot be used.
     pub fn c_name(self) -> Option<&'static CStr> {
         let name = self.raw().name;
-        // SAFETY: a name is a text that lives as long as the provider.
+        // SAFETY: a provider's name is a terminated text that lives as long as the provider.
         (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })
     }
 
@@ -110,8 +110,8 @@ impl Provider {
     /// `int`, then a byte each for silent logging and for a core provider that is not to be layered
     /// over.
     pub fn set_context(self, class: Class, silent: bool, alone: bool) {
-        // SAFETY: the structure is ours to write in this member; it has room
-        // for 32 bytes and is aligned for pointers.
+        // SAFETY: the interface reserves this member for the library; it has 32 bytes and is
+        // aligned for pointers.
         unsafe {
             let context = (&raw mut (*self.as_ptr()).context).cast::<u8>();
             context.cast::<i32>().write(class as i32);
@@ -122,7 +122,7 @@ impl Provider {
 
     /// Whether `FI_LOG_PROV` excludes this provider.
     pub fn is_silent(self) -> bool {
-        // SAFETY: see set_context; before it the member is zero.
+        // SAFETY: the member has 32 bytes; it is zero, or has a value from `set_context`.
         unsafe {
             let context = (&raw const (*self.as_ptr()).context).cast::<u8>();
             context.add(4).read() != 0
@@ -137,7 +137,8 @@ impl Provider {
             .hints
             .map_or(std::ptr::null(), |hints| hints.as_ptr());
         let _uncancelled = Uncancelled::begin();
-        // SAFETY: the arguments are as fi_getinfo(3) wants them.
+        // SAFETY: the arguments are as fi_getinfo(3) demands: the texts are NULL or terminated, and
+        // `head` is writable.
         let result = unsafe {
             getinfo(
                 request.version.to_c(),
@@ -149,7 +150,7 @@ impl Provider {
             )
         };
         outcome(result)?;
-        // SAFETY: the provider hands the list over.
+        // SAFETY: the provider has allocated the list for the caller, and does not use it.
         Ok(unsafe { Info::from_raw_list(head) })
     }
 
@@ -165,7 +166,7 @@ impl Provider {
         let open = self.raw().fabric.ok_or(Errno::ENODEV)?;
         let mut fabric = std::ptr::null_mut();
         let _uncancelled = Uncancelled::begin();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the arguments are valid for the provider's function.
         outcome(unsafe { open(attr, &mut fabric, context) })?;
         Ok(fabric)
     }
@@ -173,7 +174,7 @@ impl Provider {
     /// Lets the provider release its resources. It must not be used afterwards.
     pub fn clean_up(self) {
         if let Some(cleanup) = self.raw().cleanup {
-            // SAFETY: cleanup takes nothing and is called once.
+            // SAFETY: the function takes no arguments, and the registry calls it once.
             unsafe { cleanup() }
         }
     }
@@ -184,7 +185,8 @@ impl Provider {
     }
 
     fn raw(&self) -> &fi_provider {
-        // SAFETY: from_raw was promised a structure that stays.
+        // SAFETY: the caller of `from_raw` has guaranteed that the structure is valid as long as
+        // the process.
         unsafe { self.0.as_ref() }
     }
 }
@@ -236,7 +238,7 @@ pub mod fake {
         info: *mut *mut fi_info,
     ) -> i32 {
         let list = vec![Info::new().expect("memory for one fi_info")];
-        // SAFETY: the registry passes a place for the list.
+        // SAFETY: the registry passes a writable location for the list.
         unsafe { *info = Info::into_raw_list(list) };
         0
     }
@@ -247,14 +249,14 @@ pub mod fake {
         let raw = Box::leak(Box::new(fi_provider {
             version: version.to_c(),
             fi_version: Version::LIBRARY.to_c(),
-            // SAFETY: four NULL pointers.
+            // SAFETY: the member consists of four pointers, for which NULL is a valid value.
             context: unsafe { std::mem::zeroed() },
             name: name.as_ptr(),
             getinfo: answers.then_some(one_info as _),
             fabric: Some(no_fabric),
             cleanup: None,
         }));
-        // SAFETY: the structure was leaked.
+        // SAFETY: the structure was leaked, so it is valid as long as the process.
         unsafe { Provider::from_raw(raw) }.unwrap()
     }
 }

@@ -75,8 +75,8 @@ mod tests {
     #[test]
     fn every_system_number_has_the_text_of_the_c_library() {
         for number in 0..FABRIC_ERRNO_BASE {
-            // SAFETY: strerror returns a NUL-terminated string that lives
-            // until the next call, and this test copies it at once.
+            // SAFETY: strerror(3) returns a terminated string, which is static or in a buffer of
+            // this thread, and which is copied before the next call.
             let expected = unsafe { CStr::from_ptr(libc::strerror(number)) }.to_owned();
             assert_eq!(text(number), expected.as_c_str());
         }

@@ -19,7 +19,8 @@ use structures::Lines;
 /// `data` is not NULL and points to a value of that type, valid with all that
 /// it points to. `FI_TYPE_VERSION` has no value and does not look at it.
 pub unsafe fn text(data: *const c_void, datatype: fi_type) -> String {
-    // SAFETY: the caller's promise, of which each arm uses what its type says.
+    // SAFETY: the caller guarantees that `data` refers to a value of the type, and each arm reads
+    // it as that type.
     unsafe {
         let enumerator = |names| names::enumerator(names, u64::from(*data.cast::<u32>())).into();
         let flags = |names| names::flags(names, *data.cast::<u64>());
@@ -84,7 +85,7 @@ pub fn info(info: Deep<fi_info>) -> String {
 /// As for [`text`]: `data` points to a valid `T`.
 unsafe fn lines<T>(data: *const c_void, print: impl FnOnce(&mut Lines, Deep<T>)) -> String {
     let mut out = Lines::new();
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `data` refers to a valid `T`.
     if let Some(value) = unsafe { Deep::new(data.cast::<T>()) } {
         print(&mut out, value);
     }

@@ -21,8 +21,8 @@ pub unsafe fn format<T>(
     then: impl FnOnce(&CStr) -> T,
 ) -> Option<T> {
     let mut text = std::ptr::null_mut();
-    // SAFETY: the caller's promise; on success the text is ours to free, and
-    // ends with a NUL.
+    // SAFETY: the caller guarantees that the arguments match the format and were not used; on
+    // success vasprintf(3) returns a terminated text that the caller has to free.
     unsafe {
         if vasprintf(&mut text, format, arguments) < 0 {
             return None;
@@ -45,7 +45,7 @@ impl Fixed {
     /// # Safety
     /// The function has that many fixed arguments.
     pub unsafe fn word(self, index: usize) -> u64 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the function has that many fixed arguments.
         unsafe { self.0.add(index).read() }
     }
 }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     unsafe extern "C" fn print_entry(fixed: Fixed, arguments: VaList) {
-        // SAFETY: the test passes a String and a format with its arguments.
+        // SAFETY: the test passes a `String` and a format with matching arguments.
         unsafe {
             let out = fixed.word(0) as *mut String;
             let text = format(fixed.word(1) as *const c_char, arguments, |text| {
@@ -127,8 +127,8 @@ mod tests {
     fn arguments_arrive_from_registers_and_from_the_stack() {
         type Variadic = unsafe extern "C" fn(*mut String, *const c_char, ...);
         let mut out = String::new();
-        // SAFETY: the naked function reads its arguments as a variadic one
-        // does; the arguments are those that the format asks for.
+        // SAFETY: the naked function reads its arguments as a variadic function does, and the
+        // arguments match the format.
         unsafe {
             let print: Variadic = std::mem::transmute(print as *const ());
             print(

@@ -25,8 +25,8 @@ fn functions() -> Vec<ToStr> {
     paths
         .into_iter()
         .map(|path| {
-            // SAFETY: libfabric may be loaded, and the function has this type.
-            // It stays loaded until the process ends.
+            // SAFETY: loading libfabric runs only its own constructors, the function has this type,
+            // and the library stays loaded as long as the process.
             unsafe {
                 let library = Box::leak(Box::new(Library::new(path).unwrap()));
                 *library.get::<ToStr>(b"fi_tostr_r\0").unwrap()
@@ -37,8 +37,7 @@ fn functions() -> Vec<ToStr> {
 
 fn print<T>(to_str: ToStr, room: usize, value: &T, datatype: fi_type) -> String {
     let mut buffer = vec![0x7f as c_char; room.max(1)];
-    // SAFETY: the buffer is as long as stated, and each test passes a value of
-    // the type.
+    // SAFETY: the buffer has the stated length, and each test passes a value of the type.
     unsafe {
         let text = to_str(
             buffer.as_mut_ptr(),
@@ -65,7 +64,8 @@ fn text<T>(value: &T, datatype: fi_type) -> String {
 
 /// A C structure with nothing in it.
 fn empty<T>() -> T {
-    // SAFETY: the tests use it for C structures without references.
+    // SAFETY: the tests use it for C structures of integers and pointers, for which zero is a valid
+    // value.
     unsafe { std::mem::zeroed() }
 }
 
@@ -198,7 +198,7 @@ fn an_info_has_a_line_for_each_field() {
         (info.domain_attr.cast(), FI_TYPE_DOMAIN_ATTR),
         (info.fabric_attr.cast(), FI_TYPE_FABRIC_ATTR),
     ] {
-        // SAFETY: each points to the attributes above, which print as a whole.
+        // SAFETY: each pointer refers to one of the attributes above, which are valid.
         let alone = text(unsafe { &*attr }, datatype);
         let indented: String = alone.lines().map(|line| format!("    {line}\n")).collect();
         assert!(printed.contains(&indented), "{indented}");
@@ -240,7 +240,8 @@ fn a_text_that_does_not_fit_is_cut() {
     let ours = functions()[0];
     assert_eq!(print(ours, 5, &caps, FI_TYPE_CAPS), "FI_M");
     assert_eq!(print(ours, 1, &caps, FI_TYPE_CAPS), "");
-    // SAFETY: nothing is written where there is no room.
+    // SAFETY: the function writes nothing if the buffer is NULL or its length is 0, which this test
+    // checks.
     unsafe {
         assert!(ours(null_mut(), 10, (&raw const caps).cast(), FI_TYPE_CAPS).is_null());
         let mut byte = 7;

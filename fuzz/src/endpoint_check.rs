@@ -135,8 +135,8 @@ impl Default for Room {
 }
 
 fn memory(bytes: &mut [u8]) -> AppIov {
-    // SAFETY: the bytes are the room's, which outlives the endpoint; nobody
-    // looks at them meanwhile.
+    // SAFETY: the bytes are part of the room, which outlives the endpoint, and are not accessed
+    // otherwise while the operation is in progress.
     unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) }
 }
 
@@ -193,7 +193,7 @@ impl Endpoint {
             iov_base: room.registered.as_mut_ptr().cast(),
             iov_len: room.registered.len(),
         };
-        // SAFETY: the room outlives the endpoint.
+        // SAFETY: the memory is part of the room, which outlives the endpoint.
         let memory = unsafe { Memory::new(&[piece]) }.unwrap();
         let access = FI_REMOTE_READ | FI_REMOTE_WRITE;
         table

@@ -110,7 +110,7 @@ fn read(
 ) {
     let mut to = [0xee; 3 * LEN];
     let len = piece.len as usize;
-    // SAFETY: the bytes are there until the access is carried out, which is at once.
+    // SAFETY: `to` lives until the access is carried out, which is before the call returns.
     let local = unsafe { AppIov::from_raw(to[LEN..].as_mut_ptr(), len) };
     let access = RemoteAccess {
         access: Access::Read,

@@ -13,13 +13,13 @@ const ROOM: usize = 4096;
 pub fn text(object: Deep<fid>) -> Option<String> {
     let print = object.operations()?.tostr?;
     let mut room = [0 as c_char; ROOM];
-    // SAFETY: the object's own operation, with a buffer of the stated size
-    // whose last byte it is not told about, so that a NUL follows the text.
+    // SAFETY: the function belongs to the object, and writes at most `ROOM - 1` bytes, so that the
+    // last byte of the buffer stays zero.
     let result = unsafe { print(object.as_ptr(), room.as_mut_ptr(), ROOM - 1) };
     if result < 0 {
         return None;
     }
-    // SAFETY: the last byte is zero.
+    // SAFETY: the buffer is terminated, since its last byte is zero.
     let text = unsafe { CStr::from_ptr(room.as_ptr()) };
     Some(text.to_string_lossy().into_owned())
 }
