@@ -45,10 +45,10 @@ pub struct Iov<'m> {
     memory: PhantomData<&'m ()>,
 }
 
-// SAFETY: the memory belongs to the operation, not to the thread that posted
-// it (see the promise at the top of the file).
+// SAFETY: the memory belongs to the operation, not to the thread that has posted it, as stated at
+// the top of this file.
 unsafe impl Send for AppIov {}
-// SAFETY: as above; shared access only copies the description of the memory.
+// SAFETY: a shared reference permits only to copy the description of the memory.
 unsafe impl Sync for AppIov {}
 
 const NOTHING: iovec = iovec {
@@ -104,7 +104,8 @@ impl<'m> Iov<'m> {
         }
         let mut this = Self::EMPTY;
         for i in 0..count {
-            // SAFETY: `i < count`, and the caller vouches for `count` entries.
+            // SAFETY: `i` is less than `count`, and the caller guarantees that there are `count`
+            // valid entries.
             this.push(unsafe { *iov.add(i) })?;
         }
         Ok(this)
@@ -140,7 +141,7 @@ impl<'m> Iov<'m> {
 
     #[inline]
     fn first(&self) -> iovec {
-        // SAFETY: see `iov`.
+        // SAFETY: the first entry is always initialized, see `iov`.
         unsafe { self.iov[0].assume_init() }
     }
 
@@ -171,14 +172,14 @@ impl<'m> Iov<'m> {
         reason = "the count is at most that of the pieces"
     )]
     pub fn pieces(&self) -> &[iovec] {
-        // SAFETY: see `iov`.
+        // SAFETY: the first `count` entries are initialized, see `iov`.
         unsafe { self.iov[..self.count as usize].assume_init_ref() }
     }
 
     /// Returns the segment, if there is just one.
     #[inline(always)]
     pub fn single(&self) -> Option<&iovec> {
-        // SAFETY: see `iov`.
+        // SAFETY: the first entry is always initialized, see `iov`.
         (self.count == 1).then(|| unsafe { self.iov[0].assume_init_ref() })
     }
 
@@ -291,7 +292,8 @@ impl<'m> Iov<'m> {
     #[inline(always)]
     pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> usize {
         if self.count == 1 && offset == 0 && bytes.len() <= self.len {
-            // SAFETY: as in `write_at`, with the roles exchanged.
+            // SAFETY: the first piece is valid for reads of `len` bytes and belongs to the
+            // operation until it completes.
             unsafe {
                 copy(
                     self.first().iov_base.cast::<u8>().cast_const(),
@@ -316,18 +318,20 @@ impl<'m> Iov<'m> {
             let len = room.len().min(piece.iov_len);
             let (front, rest) = room[..len].split_at_mut(base.align_offset(8).min(len));
             for (at, byte) in front.iter_mut().enumerate() {
-                // SAFETY: memory of operations in flight, valid for these bytes.
+                // SAFETY: the memory belongs to an operation in progress and is valid for this
+                // range; a volatile read of a byte tolerates concurrent changes.
                 *byte = unsafe { base.add(at).read_volatile() };
             }
             let base = base.wrapping_add(front.len());
             let (words, back) = rest.as_chunks_mut::<8>();
             for (at, word) in words.iter_mut().enumerate() {
-                // SAFETY: as above; `align_offset` has brought it to a multiple of 8.
+                // SAFETY: the memory is valid as above, and `align_offset` has made the address a
+                // multiple of 8.
                 *word = unsafe { base.cast::<u64>().add(at).read_volatile() }.to_ne_bytes();
             }
             let base = base.wrapping_add(words.len() * 8);
             for (at, byte) in back.iter_mut().enumerate() {
-                // SAFETY: as above.
+                // SAFETY: the memory is valid as above, and these are its last bytes.
                 *byte = unsafe { base.add(at).read_volatile() };
             }
             done += len;
@@ -340,7 +344,8 @@ impl<'m> Iov<'m> {
         let part = self.slice(offset, bytes.len());
         let mut done = 0;
         for piece in part.pieces() {
-            // SAFETY: as in `write_at`, with the roles exchanged.
+            // SAFETY: the piece is valid for reads of its length and belongs to the operation; the
+            // pieces of a slice have at most `bytes.len()` bytes together.
             unsafe {
                 std::ptr::copy(
                     piece.iov_base.cast::<u8>().cast_const(),
@@ -395,8 +400,8 @@ impl<'m> Iov<'m> {
     pub fn copy_to(&self, target: &Iov<'_>) -> usize {
         if self.count == 1 && target.count == 1 && self.len <= target.len {
             let (from, to) = (self.first().iov_base, target.first().iov_base);
-            // SAFETY: both are memory of operations in flight, and each first
-            // piece is valid for the bytes of all.
+            // SAFETY: both descriptions are of memory of operations in progress, and each has a
+            // single piece, which is valid for `len` bytes.
             unsafe { copy(from.cast(), to.cast(), self.len) };
             return self.len;
         }
@@ -410,8 +415,8 @@ impl<'m> Iov<'m> {
             let room = target.slice(done, piece.iov_len);
             let mut from = piece.iov_base.cast::<u8>().cast_const();
             for place in room.pieces() {
-                // SAFETY: both are memory of operations in flight; `room` is
-                // at most as long as `piece`, so `from` stays inside it.
+                // SAFETY: both descriptions are of memory of operations in progress; the place is
+                // at most as long as the rest of `piece`, so that `from` stays inside it.
                 unsafe {
                     copy(from, place.iov_base.cast(), place.iov_len);
                     from = from.add(place.iov_len);

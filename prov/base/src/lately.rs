@@ -32,8 +32,8 @@ impl Lately {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn now() -> u64 {
-    // SAFETY: the instruction reads a counter into registers. It is allowed to
-    // programs unless prctl(PR_SET_TSC) has forbidden it, and ends the process then.
+    // SAFETY: the instruction reads a counter into registers. Programs may execute it unless
+    // prctl(PR_SET_TSC) forbids it, in which case the process ends.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 

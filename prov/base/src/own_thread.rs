@@ -41,8 +41,8 @@ impl OwnThread {
     /// Whether this is the calling thread. Unlike `std::thread::current()` this works in
     /// destructors of thread-specific data.
     pub fn is_current(&self) -> bool {
-        // SAFETY: neither has conditions; the handle's thread has not been joined, so its
-        // number is no other thread's.
+        // SAFETY: both functions accept all threads of the process; the handle's thread was not
+        // joined, so that its identifier is not reused.
         unsafe { libc::pthread_equal(self.handle.as_pthread_t(), libc::pthread_self()) != 0 }
     }
 
@@ -78,8 +78,8 @@ fn begin(body: &Mutex<Option<Body>>) {
 
 /// Starts a thread in which all signals are blocked.
 pub fn without_signals<R>(start: impl FnOnce() -> R) -> R {
-    // SAFETY: a set of signals is plain data; `sigfillset` fills the one that
-    // `pthread_sigmask` reads, which fills the other.
+    // SAFETY: zero is a valid value of a signal set, `sigfillset` fills the set that
+    // `pthread_sigmask` reads, and `pthread_sigmask` fills the other one.
     let before = unsafe {
         let mut all = std::mem::zeroed();
         let mut before = std::mem::zeroed();
@@ -88,7 +88,7 @@ pub fn without_signals<R>(start: impl FnOnce() -> R) -> R {
         before
     };
     let started = start();
-    // SAFETY: as above; nothing is read back.
+    // SAFETY: `before` is the set that the first call has filled; the last argument may be null.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
     started
 }

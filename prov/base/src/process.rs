@@ -21,9 +21,9 @@ impl Process {
     pub fn current() -> Self {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(|| {
-            // SAFETY: the handler is a function without conditions, and only stores a
-            // number. Without memory for it, children are told apart where the system
-            // is asked alone.
+            // SAFETY: the handler may be called in any child, since it only stores a number. If
+            // there is no memory to register it, children are distinguished by their process id
+            // alone.
             unsafe { libc::pthread_atfork(None, None, Some(note)) };
         });
         Process(note_current())

@@ -117,7 +117,7 @@ impl OtherIov {
             *slot = OtherPiece { len: 1, ..*piece }.iov();
         }
         let pid = libc::pid_t::try_from(std::process::id());
-        // SAFETY: `near` describes `bytes`, of which there is one per piece.
+        // SAFETY: `near` describes `bytes`, which has one writable byte for each piece.
         let copied = pid.map(|pid| unsafe { read(pid, &[near], &far[..self.count]) });
         matches!(copied, Ok(Ok(count)) if count == self.count)
     }
@@ -248,7 +248,7 @@ impl Drop for Seal {
 /// # Safety
 /// `near` describes memory that may be written to.
 pub unsafe fn read(pid: libc::pid_t, near: &[iovec], far: &[iovec]) -> Result<usize> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees that `near` describes writable memory.
     unsafe { copy(libc::process_vm_readv, pid, near, far) }
 }
 
@@ -258,7 +258,7 @@ pub unsafe fn read(pid: libc::pid_t, near: &[iovec], far: &[iovec]) -> Result<us
 /// # Safety
 /// `near` describes memory that may be read.
 pub unsafe fn write(pid: libc::pid_t, near: &[iovec], far: &[iovec]) -> Result<usize> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees that `near` describes readable memory.
     unsafe { copy(libc::process_vm_writev, pid, near, far) }
 }
 
@@ -269,7 +269,8 @@ pub unsafe fn write(pid: libc::pid_t, near: &[iovec], far: &[iovec]) -> Result<u
 /// `near` describes memory that may be written to.
 pub unsafe fn read_at(file: BorrowedFd<'_>, near: iovec, addr: u64) -> Result<usize> {
     let fd = file.as_raw_fd();
-    // SAFETY: as the caller promises; the system checks the address.
+    // SAFETY: the caller guarantees that `near` describes writable memory; the system checks the
+    // address in the other process.
     outcome(unsafe { libc::pread64(fd, near.iov_base, near.iov_len, addr.cast_signed()) })
 }
 
@@ -280,7 +281,8 @@ pub unsafe fn read_at(file: BorrowedFd<'_>, near: iovec, addr: u64) -> Result<us
 /// `near` describes memory that may be read.
 pub unsafe fn write_at(file: BorrowedFd<'_>, near: iovec, addr: u64) -> Result<usize> {
     let fd = file.as_raw_fd();
-    // SAFETY: as the caller promises; the system checks the address.
+    // SAFETY: the caller guarantees that `near` describes readable memory; the system checks the
+    // address in the other process.
     outcome(unsafe { libc::pwrite64(fd, near.iov_base, near.iov_len, addr.cast_signed()) })
 }
 
@@ -299,8 +301,8 @@ type Copy = unsafe extern "C" fn(
 #[inline(always)]
 unsafe fn copy(call: Copy, pid: libc::pid_t, near: &[iovec], far: &[iovec]) -> Result<usize> {
     let (count, far_count) = (near.len() as libc::c_ulong, far.len() as libc::c_ulong);
-    // SAFETY: as the caller promises; the system checks `far` against the
-    // other process's mappings.
+    // SAFETY: the caller guarantees that `call` may access the memory that `near` describes; the
+    // system checks `far` against the mappings of the other process.
     outcome(unsafe { call(pid, near.as_ptr(), count, far.as_ptr(), far_count, 0) })
 }
 

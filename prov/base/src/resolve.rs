@@ -111,7 +111,7 @@ struct AddrInfo(Option<NonNull<libc::addrinfo>>);
 
 impl AddrInfo {
     fn look_up(query: &Query<'_>) -> Result<Self> {
-        // SAFETY: every field of an `addrinfo` may be zero.
+        // SAFETY: the structure consists of integers and pointers, for which zero is a valid value.
         let mut hints: libc::addrinfo = unsafe { std::mem::zeroed() };
         hints.ai_family = query.family;
         hints.ai_socktype = libc::SOCK_STREAM;
@@ -124,8 +124,8 @@ impl AddrInfo {
         let mut list = std::ptr::null_mut();
         let _uncancelled = Uncancelled::begin();
         let as_ptr = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
-        // SAFETY: the strings are C strings or null (not both, see the
-        // caller), `hints` is initialised and `list` is a place to write to.
+        // SAFETY: the names are terminated or null, and the caller passes at least one of them;
+        // `hints` is initialized, and `list` is writable.
         let status = unsafe {
             libc::getaddrinfo(as_ptr(query.node), as_ptr(query.service), &hints, &mut list)
         };
@@ -141,13 +141,14 @@ impl AddrInfo {
     fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         let mut next = self.0;
         std::iter::from_fn(move || {
-            // SAFETY: the list's entries live until `self` is dropped.
+            // SAFETY: the pointer is an entry of the list, which lives until `self` is dropped.
             let entry = unsafe { next?.as_ref() };
             next = NonNull::new(entry.ai_next);
             let bytes = if entry.ai_addr.is_null() {
                 &[][..]
             } else {
-                // SAFETY: `ai_addr` points to `ai_addrlen` bytes.
+                // SAFETY: getaddrinfo(3) returns entries whose `ai_addr` points to `ai_addrlen`
+                // bytes.
                 unsafe {
                     std::slice::from_raw_parts(entry.ai_addr.cast(), entry.ai_addrlen as usize)
                 }
@@ -161,7 +162,7 @@ impl AddrInfo {
 impl Drop for AddrInfo {
     fn drop(&mut self) {
         if let Some(list) = self.0 {
-            // SAFETY: the list came from getaddrinfo and nothing borrows it.
+            // SAFETY: the list is from getaddrinfo(3), is freed once, and has no borrowers left.
             unsafe { libc::freeaddrinfo(list.as_ptr()) };
         }
     }

@@ -14,7 +14,8 @@ pub fn define_param(provider: &fi_provider, name: &CStr, kind: fi_param_type, he
     let Ok(help) = CString::new(help.replace('%', "%%")) else {
         return;
     };
-    // SAFETY: the strings are C strings, and the format asks for no arguments.
+    // SAFETY: the texts are terminated, and the help text, which is a format, contains no
+    // conversions.
     let status = unsafe { fi_param_define(provider, name.as_ptr(), kind, help.as_ptr()) };
     if status != 0 {
         log::warn!(target: UTIL.core, "cannot define parameter {name:?}: {status}");
@@ -27,7 +28,8 @@ pub fn define_param(provider: &fi_provider, name: &CStr, kind: fi_param_type, he
 /// Its type is the one that is stored as a `T`.
 unsafe fn param<T: Default>(provider: &fi_provider, name: &CStr) -> Option<T> {
     let mut value = T::default();
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the parameter's value is stored as a `T`, and `value` is
+    // one.
     let status = unsafe {
         fi_param_get(
             std::ptr::from_ref(provider).cast_mut(),
@@ -40,13 +42,13 @@ unsafe fn param<T: Default>(provider: &fi_provider, name: &CStr) -> Option<T> {
 
 /// Returns an integer parameter, if the user set it.
 pub fn param_int(provider: &fi_provider, name: &CStr) -> Option<i32> {
-    // SAFETY: an integer parameter stores an `int`.
+    // SAFETY: the value of an integer parameter is stored as an `int`.
     unsafe { param::<c_int>(provider, name) }
 }
 
 /// Returns a size, if the user set it.
 pub fn param_size(provider: &fi_provider, name: &CStr) -> Option<usize> {
-    // SAFETY: a size parameter stores a `size_t`.
+    // SAFETY: the value of a size parameter is stored as a `size_t`.
     unsafe { param::<usize>(provider, name) }
 }
 
@@ -59,22 +61,22 @@ pub fn param_bool(provider: &fi_provider, name: &CStr) -> Option<bool> {
 /// Returns a boolean parameter of the framework itself (`FI_<NAME>`), if the user set it.
 pub fn core_bool(name: &CStr) -> Option<bool> {
     let mut value: c_int = 0;
-    // SAFETY: a boolean stores an `int`.
+    // SAFETY: the value of a boolean parameter is stored as an `int`, and `value` is one.
     unsafe { core_param(name, (&raw mut value).cast()) }.then_some(value != 0)
 }
 
 /// Returns a size parameter of the framework itself, if the user set it.
 pub fn core_size(name: &CStr) -> Option<usize> {
     let mut value: usize = 0;
-    // SAFETY: a size stores a `size_t`.
+    // SAFETY: the value of a size parameter is stored as a `size_t`, and `value` is one.
     unsafe { core_param(name, (&raw mut value).cast()) }.then_some(value)
 }
 
 /// Returns a text parameter of the framework itself, if the user set it.
 pub fn core_text(name: &CStr) -> Option<String> {
     let mut value: *const c_char = std::ptr::null();
-    // SAFETY: a text stores a pointer to a C string, which is the framework's and
-    // lives as long as it does.
+    // SAFETY: the value of a text parameter is stored as a pointer to a terminated text, which the
+    // framework owns and does not free.
     unsafe {
         let is_set = core_param(name, (&raw mut value).cast()) && !value.is_null();
         is_set.then(|| CStr::from_ptr(value).to_string_lossy().into_owned())
@@ -86,14 +88,16 @@ pub fn core_text(name: &CStr) -> Option<String> {
 /// # Safety
 /// `value` is a place for a value of the parameter's type.
 unsafe fn core_param(name: &CStr, value: *mut std::ffi::c_void) -> bool {
-    // SAFETY: the caller's; without a provider the framework itself is meant.
+    // SAFETY: the caller guarantees that `value` is writable and has the parameter's type; a NULL
+    // provider selects the parameters of the framework.
     unsafe { fi_param_get(std::ptr::null_mut(), name.as_ptr(), value) == 0 }
 }
 
 /// Returns a text, if the user set it.
 pub fn param_text(provider: &fi_provider, name: &CStr) -> Option<String> {
     let mut value: *const c_char = std::ptr::null();
-    // SAFETY: a text parameter stores a pointer to a C string.
+    // SAFETY: the value of a text parameter is stored as a pointer to a terminated text, and
+    // `value` is one.
     let status = unsafe {
         fi_param_get(
             std::ptr::from_ref(provider).cast_mut(),
@@ -104,14 +108,14 @@ pub fn param_text(provider: &fi_provider, name: &CStr) -> Option<String> {
     if status != 0 || value.is_null() {
         return None;
     }
-    // SAFETY: the string is the framework's and lives as long as it does.
+    // SAFETY: the pointer refers to a terminated text, which the framework owns and does not free.
     let text = unsafe { CStr::from_ptr(value) };
     Some(text.to_string_lossy().into_owned())
 }
 
 /// Returns the text of a positive error number (fi_errno(3)).
 pub fn strerror(number: c_int) -> &'static CStr {
-    // SAFETY: the function takes any number, and its texts are constant.
+    // SAFETY: fi_strerror accepts all numbers, and returns NULL or a constant, terminated text.
     unsafe {
         let text = fi_strerror(number);
         if text.is_null() {

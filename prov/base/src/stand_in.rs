@@ -44,7 +44,7 @@ macro_rules! stand_in {
                 if buf.is_null() || len == 0 {
                     return std::ptr::null_mut();
                 }
-                // SAFETY: the caller gives room for `len` bytes, which is at least one.
+                // SAFETY: the caller passes a buffer of `len` bytes, at least one.
                 unsafe { buf.write(0) };
                 buf
             }

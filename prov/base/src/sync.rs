@@ -76,13 +76,12 @@ pub struct Lock<T: ?Sized, const HELPED: bool = true> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: a real lock gives out the value to one thread at a time, which moves
-// it between threads at most. So do the others, of which one thread of the
-// application is on one side and helpers on the other; that it is one thread
-// is the promise that came with the threading level, on which they rely to the
-// same extent as on the application's pointers.
+// SAFETY: a real lock gives the value to one thread at a time, so that the value is at most moved
+// between threads. The other locks do so, too, provided that one thread of the application is on
+// one side and helpers are on the other; the application guarantees that with the threading level
+// that it requests, as it guarantees that its pointers are valid.
 unsafe impl<T: ?Sized + Send, const HELPED: bool> Sync for Lock<T, HELPED> {}
-// SAFETY: owning the lock is owning the value.
+// SAFETY: the lock owns the value, and contains nothing else that is bound to a thread.
 unsafe impl<T: ?Sized + Send, const HELPED: bool> Send for Lock<T, HELPED> {}
 
 /// A [`Lock`] that helpers cannot enter, so that there are no threads to be biased against.
@@ -151,7 +150,7 @@ impl<T: ?Sized, const HELPED: bool> Lock<T, HELPED> {
                 entered_twice();
             }
         }
-        // SAFETY: this thread has just entered.
+        // SAFETY: this thread has just entered the lock.
         unsafe { Guard::new(self) }
     }
 
@@ -160,7 +159,7 @@ impl<T: ?Sized, const HELPED: bool> Lock<T, HELPED> {
     pub fn try_lock(&self) -> Option<Guard<'_, T, HELPED>> {
         let free =
             self.bias.try_enter::<HELPED>() || self.kind == LockKind::Real && self.raw.try_lock();
-        // SAFETY: if so, this thread has just entered.
+        // SAFETY: if `free`, this thread has just entered the lock.
         free.then(|| unsafe { Guard::new(self) })
     }
 
@@ -176,7 +175,7 @@ impl<T: ?Sized> LoneLock<T> {
     pub fn enter_real(&self) -> Option<RealGuard<'_, T>> {
         (self.kind == LockKind::Real).then(|| {
             self.raw.lock();
-            // SAFETY: this thread has just entered, and the lock is real.
+            // SAFETY: this thread has just entered the lock, which is a real one.
             unsafe { RealGuard::new(self) }
         })
     }
@@ -185,7 +184,7 @@ impl<T: ?Sized> LoneLock<T> {
     #[inline(always)]
     pub fn enter_lone(&self) -> Option<LoneGuard<'_, T>> {
         let entered = self.bias.try_enter::<false>();
-        // SAFETY: if so, this thread has just entered, and the lock is not real.
+        // SAFETY: if `entered`, this thread has just entered the lock, which is not a real one.
         entered.then(|| unsafe { LoneGuard::new(self) })
     }
 }
@@ -205,7 +204,7 @@ impl<T: ?Sized> Lock<T> {
             LockKind::Biased => self.bias.enter_as_helper(),
             LockKind::Elided => not_for_helpers(),
         };
-        // SAFETY: if so, this thread has just entered, as a helper.
+        // SAFETY: if `entered`, this thread has just entered the lock as a helper.
         entered.then(|| unsafe { HelperGuard::new(self) })
     }
 
@@ -219,7 +218,7 @@ impl<T: ?Sized> Lock<T> {
             LockKind::Biased => self.bias.try_enter_as_helper(),
             LockKind::Elided => not_for_helpers(),
         };
-        // SAFETY: if so, this thread has just entered, as a helper.
+        // SAFETY: if `entered`, this thread has just entered the lock as a helper.
         entered.then(|| unsafe { HelperGuard::new(self) })
     }
 }

@@ -93,7 +93,7 @@ unsafe extern "C" fn failed() -> isize {
 }
 
 extern "C" fn set_errno(negative: c_int) -> isize {
-    // SAFETY: the C library gives the place of this thread's `errno`.
+    // SAFETY: the C library returns the address of this thread's `errno`.
     unsafe { *libc::__errno_location() = -negative };
     -1
 }

@@ -14,7 +14,7 @@ impl Uncancelled {
     /// Disables cancellation of the calling thread, until the value is dropped.
     pub fn begin() -> Self {
         let mut before = CANCEL_ENABLE;
-        // SAFETY: the place is valid, and the state is one that the function knows.
+        // SAFETY: `before` is writable, and the state is one that the function defines.
         unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };
         Uncancelled { before }
     }
@@ -22,7 +22,8 @@ impl Uncancelled {
 
 impl Drop for Uncancelled {
     fn drop(&mut self) {
-        // SAFETY: the state is what the function returned; the place may be null.
+        // SAFETY: the state is the one that the function has returned; the second argument may be
+        // null.
         unsafe { pthread_setcancelstate(self.before, std::ptr::null_mut()) };
     }
 }

@@ -17,9 +17,10 @@ macro_rules! arithmetic {
     ($name:ident, $instruction:literal) => {
         fn $name(self, other: Self) -> Self {
             let mut result = 0u128;
-            // SAFETY: reads 10 bytes of each operand and writes 10 to `result`,
-            // all of them 16 bytes long; the x87 stack, empty between Rust
-            // instructions, is empty again, and all of it is declared changed.
+            // SAFETY: the code reads 10 bytes of each operand and writes 10 bytes to `result`, and
+            // all of these values have 16 bytes. The x87 stack, which is empty between Rust
+            // instructions, is empty again at the end, and all of its registers are declared as
+            // clobbered.
             unsafe {
                 asm!(
                     "fld tbyte ptr [{left}]",
@@ -48,8 +49,8 @@ struct Comparison {
 impl LongDouble {
     fn compare(self, other: Self) -> Comparison {
         let (less, unequal, unordered): (u8, u8, u8);
-        // SAFETY: reads 10 bytes of each operand, which are 16 bytes long; the
-        // x87 stack as in the arithmetic above.
+        // SAFETY: the code reads 10 bytes of each operand, which have 16 bytes; it leaves the x87
+        // stack empty, as in the arithmetic above.
         unsafe {
             asm!(
                 "fld tbyte ptr [{left}]",
@@ -112,8 +113,8 @@ impl Value for LongDouble {
 impl From<f64> for LongDouble {
     fn from(value: f64) -> Self {
         let mut result = 0u128;
-        // SAFETY: reads 8 bytes of `value` and writes 10 to `result`; the x87
-        // stack as in the arithmetic above.
+        // SAFETY: the code reads 8 bytes of `value` and writes 10 bytes to `result`, which has 16;
+        // it leaves the x87 stack empty, as in the arithmetic above.
         unsafe {
             asm!(
                 "fld qword ptr [{value}]",
@@ -134,8 +135,8 @@ impl LongDouble {
     /// Returns the nearest `f64`.
     pub fn to_f64(self) -> f64 {
         let mut result = 0f64;
-        // SAFETY: reads 10 bytes of a number of 16 and writes 8 to `result`; the
-        // x87 stack as in the arithmetic above.
+        // SAFETY: the code reads 10 bytes of a number of 16 bytes and writes 8 bytes to `result`;
+        // it leaves the x87 stack empty, as in the arithmetic above.
         unsafe {
             asm!(
                 "fld tbyte ptr [{value}]",

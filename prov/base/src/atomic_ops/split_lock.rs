@@ -13,11 +13,12 @@ use std::sync::OnceLock;
 #[repr(transparent)]
 struct Shared(UnsafeCell<libc::pthread_mutex_t>);
 
-// SAFETY: it is only used through pthread_mutex_lock and _unlock.
+// SAFETY: the mutex is used only through pthread_mutex_lock(3) and pthread_mutex_unlock(3), which
+// any thread may call.
 unsafe impl Sync for Shared {}
 
-// SAFETY: the name means nothing to anybody else. Its type must never change:
-// copies of different releases meet.
+// SAFETY: no other library exports this name. The type of the symbol must never change, since
+// copies of different releases share it.
 #[unsafe(export_name = "fabric_split_updates")]
 static OWN: Shared = Shared(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
 
@@ -32,14 +33,15 @@ pub(super) struct Guard(&'static Shared);
 /// Takes the lock.
 pub(super) fn lock() -> Guard {
     let shared = *FIRST.get().unwrap_or(&&OWN);
-    // SAFETY: the mutex is static and initialized, and updates do not nest.
+    // SAFETY: the mutex is static and initialized, and this thread does not hold it, since updates
+    // do not nest.
     unsafe { libc::pthread_mutex_lock(shared.0.get()) };
     Guard(shared)
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // SAFETY: this thread has taken it.
+        // SAFETY: this thread has locked the mutex, in `lock`.
         unsafe { libc::pthread_mutex_unlock(self.0.0.get()) };
     }
 }
@@ -62,8 +64,8 @@ fn libraries() -> Vec<CString> {
         _size: usize,
         list: *mut c_void,
     ) -> c_int {
-        // SAFETY: the linker passes a valid object, whose name is a C string,
-        // and the list is the caller's.
+        // SAFETY: dl_iterate_phdr(3) passes a valid object, whose name is NULL or terminated, and
+        // the caller's pointer to a list.
         unsafe {
             let name = (*object).dlpi_name;
             if !name.is_null() && *name != 0 {
@@ -73,7 +75,7 @@ fn libraries() -> Vec<CString> {
         0
     }
     let mut list = Vec::new();
-    // SAFETY: `add` gets the list that it expects.
+    // SAFETY: `add` is called with a pointer to `list`, as it expects, and only during the call.
     unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut list).cast()) };
     list
 }
@@ -82,10 +84,10 @@ fn libraries() -> Vec<CString> {
 /// depends on, whose locks are ignored.
 fn exported_by(library: &CStr) -> Option<&'static Shared> {
     let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: the strings are C strings. With RTLD_NOLOAD nothing is loaded,
-    // and no code runs; the handle is given back. dladdr takes any address and
-    // fills in the structure unless it returns zero. What has the name is the
-    // lock of a copy, whose library is never unloaded (`-z nodelete`).
+    // SAFETY: both names are terminated. With RTLD_NOLOAD dlopen(3) loads no library and runs no
+    // code, and the handle is closed again. dladdr(3) accepts any address, and fills in the
+    // structure unless it returns zero. The symbol of this name is the lock of another copy of this
+    // library, which is never unloaded (`-z nodelete`).
     unsafe {
         let handle = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
         if handle.is_null() {
@@ -109,7 +111,8 @@ mod tests {
         share();
         let guard = lock();
         let other = std::thread::spawn(|| {
-            // SAFETY: the mutex is static, and is given back if it was taken.
+            // SAFETY: the mutex is static and initialized, and is unlocked only if this thread has
+            // locked it.
             unsafe {
                 let shared = FIRST.get().unwrap().0.get();
                 let taken = libc::pthread_mutex_trylock(shared) == 0;

@@ -47,15 +47,17 @@ pub(super) fn update_each<R: Raw>(target: &Iov<'_>, mut update: impl FnMut(usize
 /// # Safety
 /// As for [`Cell::update_at`].
 unsafe fn update_element<R: Raw>(address: *mut u8, mut update: impl FnMut(R) -> Option<R>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the element is valid, as for `update_at`.
     if unsafe { R::update_at(address, &mut update) }.is_some() {
         return;
     }
     let _guard = split_lock::lock();
-    // SAFETY: the caller's promise; no alignment is assumed.
+    // SAFETY: the caller guarantees that the element is valid for reads; the access assumes no
+    // alignment.
     let old = unsafe { address.cast::<R>().read_unaligned() };
     if let Some(new) = update(old) {
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees that the element is valid for writes, too; the access
+        // assumes no alignment.
         unsafe { address.cast::<R>().write_unaligned(new) };
     }
 }
@@ -85,7 +87,8 @@ macro_rules! cells {
                 if !address.addr().is_multiple_of(align_of::<$atomic>()) {
                     return None;
                 }
-                // SAFETY: valid by the caller's promise, aligned as just checked.
+                // SAFETY: the caller guarantees that the element is valid, and its alignment was
+                // just checked.
                 let cell = unsafe { <$atomic>::from_ptr(address) };
                 let mut old = cell.load(SeqCst);
                 while let Some(new) = update(old) {
@@ -119,11 +122,12 @@ impl Cell for u128 {
         if !able || !address.addr().is_multiple_of(16) {
             return None;
         }
-        // SAFETY: 16 bytes valid for reads by the caller's promise, and aligned.
+        // SAFETY: the caller guarantees that the 16 bytes are valid for reads, and their alignment
+        // was just checked.
         let mut old = unsafe { load_16(address) };
         while let Some(new) = update(old) {
-            // SAFETY: as above, and valid for writes since `update` wants one;
-            // the processor has the instruction.
+            // SAFETY: the memory is as above, and valid for writes since `update` returns a value
+            // to write; the processor was found to have the instruction.
             let now = unsafe { exchange_16(address, old, new) };
             if now == old {
                 break;
@@ -152,8 +156,8 @@ impl Cell for Wide {
 #[cfg(target_arch = "x86_64")]
 unsafe fn load_16(address: *const u8) -> u128 {
     let value: std::arch::x86_64::__m128i;
-    // SAFETY: an aligned load of valid memory. It is spelt out so that the
-    // compiler cannot split it.
+    // SAFETY: the caller guarantees that the address is aligned and valid for reads of 16 bytes.
+    // The load is written in assembly so that the compiler cannot split it.
     unsafe {
         std::arch::asm!(
             "movdqa {value}, xmmword ptr [{address}]",
@@ -162,7 +166,7 @@ unsafe fn load_16(address: *const u8) -> u128 {
             options(nostack, readonly, preserves_flags),
         );
     }
-    // SAFETY: both are 16 bytes of plain data.
+    // SAFETY: both types have 16 bytes and accept every bit pattern.
     unsafe { std::mem::transmute(value) }
 }
 
@@ -174,8 +178,8 @@ unsafe fn load_16(address: *const u8) -> u128 {
 #[cfg(target_arch = "x86_64")]
 unsafe fn exchange_16(address: *mut u8, old: u128, new: u128) -> u128 {
     let (low, high): (u64, u64);
-    // SAFETY: accesses only the memory that the caller vouches for. RBX, which
-    // the compiler keeps for itself, is put back.
+    // SAFETY: the instruction accesses only the 16 bytes that the caller guarantees to be valid and
+    // aligned. RBX, which the compiler reserves, has its previous value again at the end.
     unsafe {
         std::arch::asm!(
             "xchg rbx, rsi",

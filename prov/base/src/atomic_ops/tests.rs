@@ -17,7 +17,7 @@ impl Room {
 
     fn target(&mut self, offset: usize, len: usize) -> AppIov {
         let bytes = &mut self.0[offset..offset + len];
-        // SAFETY: every test keeps its room until `apply` has returned.
+        // SAFETY: each test keeps the bytes until `apply` has returned.
         unsafe { AppIov::from_raw(bytes.as_mut_ptr(), len) }
     }
 }
@@ -379,7 +379,7 @@ fn elements_spread_over_several_buffers_are_updated_whole() {
     };
     // 24 bytes; the second element lies in three of the segments.
     let pieces = [piece(0, 10), piece(100, 3), piece(200, 4), piece(300, 7)];
-    // SAFETY: `room` outlives the call.
+    // SAFETY: the pieces describe memory in `room`, which outlives the call.
     let target = unsafe { AppIov::from_iov(pieces.as_ptr(), pieces.len()) }.unwrap();
     let operand = bytes_of(&[u64::MAX, 0x0102_0304_0506_0708, 3]);
     apply(Op::Sum, Datatype::Uint64, &target, &operand, &[], &mut []).unwrap();

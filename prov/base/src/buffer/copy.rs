@@ -6,7 +6,8 @@
 /// That of [`std::ptr::copy`].
 #[inline(always)]
 pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees what `std::ptr::copy` requires, and the length is at least that
+    // of the words.
     unsafe {
         match len {
             8..=16 => copy_ends::<u64>(from, to, len),
@@ -27,7 +28,7 @@ const FETCHED: usize = 2 << 10;
 pub(super) fn prefetch(from: *const u8, len: usize) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     for at in (0..len.min(FETCHED)).step_by(LINE) {
-        // SAFETY: a hint, which no address makes wrong.
+        // SAFETY: a prefetch is a hint, which is valid for any address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at).cast()) };
     }
 }
@@ -36,9 +37,9 @@ pub(super) fn prefetch(from: *const u8, len: usize) {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn prefetch_to_write(at: *const u8) {
-    // SAFETY: a hint, which no address makes wrong, and which processors that do not
-    // know it pass over. The intrinsic would fetch it to be read, where the build may not
-    // take for granted that they all do.
+    // SAFETY: the instruction is a hint, which is valid for any address, and which processors
+    // without it ignore. The intrinsic would prefetch for reading unless the build assumes that all
+    // processors have the instruction.
     unsafe {
         std::arch::asm!(
             "prefetchw [{at}]",
@@ -63,8 +64,9 @@ pub(super) fn prefetch(_from: *const u8, _len: usize) {}
 #[inline(always)]
 unsafe fn copy_ends<Word: Copy>(from: *const u8, to: *mut u8, len: usize) {
     let behind = len - size_of::<Word>();
-    // SAFETY: the caller's: both words lie inside, and both are read before one
-    // is written.
+    // SAFETY: the caller guarantees that both ranges are valid and at least as long as a word, so
+    // that both words lie inside; both are read before one is written, so that the ranges may
+    // overlap.
     unsafe {
         let first = from.cast::<Word>().read_unaligned();
         let last = from.add(behind).cast::<Word>().read_unaligned();

@@ -81,7 +81,8 @@ mod x86_64 {
         /// # Safety
         /// The address is of valid memory, and the processor has the instruction.
         pub unsafe fn write_back(self, line: *const u8) {
-            // SAFETY: the caller's. No byte changes.
+            // SAFETY: the caller guarantees that the memory is valid and that the processor has the
+            // instruction, which changes no byte.
             unsafe {
                 match self {
                     Instruction::Clwb => {
@@ -98,7 +99,8 @@ mod x86_64 {
 
     /// Waits until all lines are written back.
     pub fn fence() {
-        // SAFETY: part of every processor of this architecture.
+        // SAFETY: every processor of this architecture has the instruction, which accesses no
+        // memory.
         unsafe { _mm_sfence() };
     }
 }
@@ -117,7 +119,7 @@ mod aarch64 {
     pub fn instruction() -> Option<Instruction> {
         /// `HWCAP_DCPOP`: there is such an instruction.
         const DCPOP: libc::c_ulong = 1 << 16;
-        // SAFETY: the call takes any value.
+        // SAFETY: getauxval(3) accepts all numbers, and accesses no memory of the caller.
         let features = unsafe { libc::getauxval(libc::AT_HWCAP) };
         (features & DCPOP != 0).then_some(Instruction)
     }
@@ -126,8 +128,9 @@ mod aarch64 {
         /// # Safety
         /// The address is of valid memory, and the processor has the instruction.
         pub unsafe fn write_back(self, line: *const u8) {
-            // SAFETY: the caller's. No byte changes. It is `dc cvap`, by its encoding, which
-            // assemblers know without extensions.
+            // SAFETY: the caller guarantees that the memory is valid and that the processor has the
+            // instruction, which changes no byte. It is `dc cvap`, written as an encoding that
+            // assemblers accept without extensions.
             unsafe {
                 asm!("sys #3, c7, c12, #1, {}", in(reg) line, options(nostack, preserves_flags));
             }
@@ -136,7 +139,8 @@ mod aarch64 {
 
     /// Waits until all lines are written back.
     pub fn fence() {
-        // SAFETY: a barrier.
+        // SAFETY: the instruction is a memory barrier, which every processor of this architecture
+        // has.
         unsafe { asm!("dsb sy", options(nostack, preserves_flags)) };
     }
 }
@@ -191,7 +195,7 @@ mod tests {
     fn writing_back_changes_nothing() {
         let mut bytes: Vec<u8> = (0..1000).map(|byte| byte as u8).collect();
         let before = bytes.clone();
-        // SAFETY: the bytes outlive the description.
+        // SAFETY: `bytes` outlives the description.
         let memory = unsafe { AppIov::from_raw(bytes.as_mut_ptr().wrapping_add(1), 990) };
         memory.write_back();
         AppIov::EMPTY.write_back();

@@ -14,9 +14,10 @@ pub struct Piece<'m> {
     memory: PhantomData<&'m ()>,
 }
 
-// SAFETY: as for `AppIov`.
+// SAFETY: the memory belongs to an operation, not to a thread, as for `AppIov`.
 unsafe impl Send for Piece<'static> {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits copies, which tolerate concurrent changes of the memory, as
+// for `AppIov`.
 unsafe impl Sync for Piece<'static> {}
 
 impl<'m> Piece<'m> {
@@ -77,7 +78,8 @@ impl<'m> Piece<'m> {
     #[inline(always)]
     pub fn copy_to(&self, target: &Iov<'_>) -> usize {
         if target.count == 1 && self.len <= target.len {
-            // SAFETY: memory of operations in flight, valid for these bytes.
+            // SAFETY: both describe memory of operations in progress, valid for `len` bytes, which
+            // the target's first piece has.
             unsafe {
                 copy(self.base, target.first().iov_base.cast(), self.len);
             }
@@ -91,7 +93,8 @@ impl<'m> Piece<'m> {
     pub fn copy_from(&self, source: &Iov<'_>) -> usize {
         if source.count == 1 && source.len <= self.len {
             let from = source.first().iov_base.cast::<u8>().cast_const();
-            // SAFETY: as above.
+            // SAFETY: both describe memory of operations in progress, valid for the bytes of the
+            // source, which were found to fit.
             unsafe { copy(from, self.base, source.len) };
             return source.len;
         }
@@ -104,7 +107,8 @@ impl<'m> Piece<'m> {
     pub fn copy_from_at(&self, source: &Iov<'_>, offset: usize) -> usize {
         if source.count == 1 && offset <= source.len && self.len <= source.len - offset {
             let from = source.first().iov_base.cast::<u8>().cast_const();
-            // SAFETY: as above; there are so many bytes behind the offset.
+            // SAFETY: both describe memory of operations in progress, and the source has `len`
+            // bytes after the offset.
             unsafe { copy(from.add(offset), self.base, self.len) };
             return self.len;
         }
@@ -119,7 +123,8 @@ impl<'m> Piece<'m> {
             return None;
         }
         for (at, word) in words.into_iter().enumerate() {
-            // SAFETY: as above; there are so many bytes.
+            // SAFETY: the memory belongs to an operation in progress, and the word is inside it;
+            // the write assumes no alignment.
             unsafe { self.base.cast::<u64>().add(at).write_unaligned(word) };
         }
         Some(self.skip(size_of::<[u64; N]>()))
@@ -129,7 +134,7 @@ impl<'m> Piece<'m> {
     #[inline(always)]
     pub fn write(&self, bytes: &[u8]) -> usize {
         let len = bytes.len().min(self.len);
-        // SAFETY: as above.
+        // SAFETY: the memory belongs to an operation in progress, and is at least `len` bytes long.
         unsafe { copy(bytes.as_ptr(), self.base, len) };
         len
     }
@@ -138,7 +143,8 @@ impl<'m> Piece<'m> {
 impl<'m> From<Piece<'m>> for Iov<'m> {
     #[inline]
     fn from(piece: Piece<'m>) -> Iov<'m> {
-        // SAFETY: whoever made the piece has vouched for the memory.
+        // SAFETY: the creator of the piece has guaranteed that the memory is valid for its
+        // lifetime.
         unsafe { Iov::from_raw(piece.base, piece.len) }
     }
 }
@@ -149,7 +155,8 @@ mod tests {
     use super::*;
 
     fn piece(bytes: &mut [u8]) -> Piece<'static> {
-        // SAFETY: the tests keep the bytes, and look at them when they are done.
+        // SAFETY: the tests keep the bytes, and access them otherwise only when the copies are
+        // made.
         unsafe { Piece::from_raw(bytes.as_mut_ptr(), bytes.len()) }
     }
 
@@ -161,7 +168,8 @@ mod tests {
                 iov_len: part.len(),
             })
             .collect();
-        // SAFETY: as above.
+        // SAFETY: the tests keep the parts, and access them otherwise only when the copies are
+        // made.
         unsafe { AppIov::from_iov(parts.as_ptr(), parts.len()) }.unwrap()
     }
 

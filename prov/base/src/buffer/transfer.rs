@@ -112,9 +112,8 @@ impl<'a, Way> Transfer<'a, Way> {
             if skipped == piece.iov_len {
                 continue;
             }
-            // SAFETY: inside a piece, which is a borrowed buffer of ours or
-            // application memory of an operation in flight; written to only
-            // where it is room for what comes in.
+            // SAFETY: the range is inside a piece, which is a borrowed buffer of the library or
+            // memory of an operation in progress; it is written only if the transfer receives.
             let part = unsafe {
                 let base = piece.iov_base.cast::<u8>().add(skipped);
                 Iov::from_raw(base, piece.iov_len - skipped)
@@ -129,7 +128,7 @@ impl<'a, Way> Transfer<'a, Way> {
     }
 
     fn header(&mut self) -> libc::msghdr {
-        // SAFETY: every field of a `msghdr` may be zero.
+        // SAFETY: the structure consists of integers and pointers, for which zero is a valid value.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_iov = self.iov.as_mut_ptr();
         header.msg_iovlen = self.count as _;
@@ -152,8 +151,8 @@ impl<'a> Outgoing<'a> {
     pub fn send(mut self, socket: BorrowedFd<'_>, flags: i32) -> Result<usize> {
         let sent = if self.count == 1 {
             let piece = self.iov[0];
-            // SAFETY: the piece is a borrowed buffer of ours or application
-            // memory of an operation in flight, valid for its length.
+            // SAFETY: the piece is a borrowed buffer of the library or memory of an operation in
+            // progress, valid for reads of its length.
             unsafe {
                 libc::send(
                     socket.as_raw_fd(),
@@ -164,8 +163,8 @@ impl<'a> Outgoing<'a> {
             }
         } else {
             let header = self.header();
-            // SAFETY: `header` describes pieces as above, and `self` outlives
-            // the call.
+            // SAFETY: `header` describes such pieces, and `self`, which contains their list,
+            // outlives the call.
             unsafe { libc::sendmsg(socket.as_raw_fd(), &header, flags | libc::MSG_NOSIGNAL) }
         };
         usize::try_from(sent).map_err(|_| Errno::last_os_error())
@@ -187,13 +186,13 @@ impl<'a> Incoming<'a> {
     pub fn receive(mut self, socket: BorrowedFd<'_>, flags: i32) -> Result<usize> {
         let received = if self.count == 1 {
             let piece = self.iov[0];
-            // SAFETY: the piece is an exclusively borrowed buffer of ours or
-            // application memory of an operation in flight.
+            // SAFETY: the piece is a mutably borrowed buffer of the library or memory of an
+            // operation in progress, valid for writes of its length.
             unsafe { libc::recv(socket.as_raw_fd(), piece.iov_base, piece.iov_len, flags) }
         } else {
             let mut header = self.header();
-            // SAFETY: `header` describes pieces as above, and `self` outlives
-            // the call.
+            // SAFETY: `header` describes such pieces, and `self`, which contains their list,
+            // outlives the call.
             unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, flags) }
         };
         usize::try_from(received).map_err(|_| Errno::last_os_error())

@@ -31,14 +31,15 @@ fn table() -> MutexGuard<'static, Option<Table>> {
 
 /// Creates a provider with a name of its own, so that tests do not affect one another.
 pub fn provider(name: &str) -> fi_provider {
-    // SAFETY: null pointers and zeros are valid in every field.
+    // SAFETY: the structure consists of integers, pointers and optional functions, for which zero
+    // is a valid value.
     let mut provider: fi_provider = unsafe { std::mem::zeroed() };
     provider.name = CString::new(name).unwrap().into_raw();
     provider
 }
 
 fn key(provider: *const fi_provider, name: *const c_char) -> (String, String) {
-    // SAFETY: the tests' providers and names are valid.
+    // SAFETY: the providers of the tests are valid, and all names are terminated.
     unsafe {
         (
             CStr::from_ptr((*provider).name).to_str().unwrap().into(),
@@ -74,7 +75,7 @@ unsafe extern "C" fn fi_param_define(
     kind: fi_param_type,
     help: *const c_char,
 ) -> c_int {
-    // SAFETY: the help text is a C string.
+    // SAFETY: the tests pass terminated texts.
     let help = unsafe { CStr::from_ptr(help) }.to_str().unwrap().to_owned();
     let key = key(provider, name);
     table()
@@ -100,7 +101,7 @@ unsafe extern "C" fn fi_param_get(
     let Some(text) = table.set.get(&key) else {
         return -libc::ENODATA;
     };
-    // SAFETY: the caller's value is of the parameter's type.
+    // SAFETY: the tests pass a variable of the parameter's type.
     unsafe {
         if param.kind == FI_PARAM_STRING {
             value.cast::<*const c_char>().write(text.as_ptr());
@@ -147,7 +148,8 @@ unsafe extern "C" fn fi_log(
     format: *const c_char,
     message: *const c_char,
 ) {
-    // SAFETY: a provider and C strings; the format asks for one of them.
+    // SAFETY: the tests pass a valid provider and terminated texts; the format has one conversion,
+    // for `message`.
     let [name, function, format, message] = unsafe {
         [(*provider).name, function, format, message]
             .map(|text| CStr::from_ptr(text).to_str().unwrap())

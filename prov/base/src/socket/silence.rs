@@ -62,11 +62,10 @@ pub struct Signs {
 /// # Errors
 /// Those of getsockopt(2).
 pub fn signs(socket: BorrowedFd<'_>) -> Result<Signs> {
-    // SAFETY: every field of a `tcp_info` may be zero.
+    // SAFETY: the structure consists of integers, for which zero is a valid value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: the option writes up to `len` bytes to `info`, which are that
-    // many, and plain numbers.
+    // SAFETY: the kernel writes up to `len` bytes, the size of `info`, which consists of integers.
     let status = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

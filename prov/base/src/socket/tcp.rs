@@ -104,8 +104,9 @@ const ROW_ATTEMPTS: u32 = 256;
 
 /// Returns sockets that are bound to consecutive ports, of which the first is as for [`bound`].
 ///
-/// # Errors Those of [`bound`]; `-FI_EADDRINUSE` if one of the ports after a given one is in use,
-/// or no consecutive free ports were found.
+/// # Errors
+/// Those of [`bound`]; `-FI_EADDRINUSE` if one of the ports after a given one is in use, or no
+/// consecutive free ports were found.
 pub fn bound_in_row(
     addr: &SocketAddr,
     count: usize,
@@ -152,7 +153,8 @@ pub fn bound_in_row(
 
 /// Whether no socket is bound to an address, not even one that does not listen yet.
 ///
-/// # Errors Those of socket(2) and bind(2) other than `-FI_EADDRINUSE`.
+/// # Errors
+/// Those of socket(2) and bind(2) other than `-FI_EADDRINUSE`.
 pub fn is_free(addr: &SocketAddr) -> Result<bool> {
     let socket = open(addr)?;
     match rustix::net::bind(&socket, addr) {

@@ -59,7 +59,8 @@ pub fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) {
 /// (`UDP_GRO`, which [`arrivals`] takes apart), where it can.
 pub fn receive_coalesced(socket: BorrowedFd<'_>) {
     let on: c_int = 1;
-    // SAFETY: the option takes an `int`. A system without it hands over each by itself.
+    // SAFETY: the option's value is an `int`, of the length that is passed. A system without the
+    // option delivers each datagram separately.
     unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -117,7 +118,8 @@ pub fn send(socket: BorrowedFd<'_>, message: &Iov<'_>, to: &Encoded) -> Result {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let name = to.as_bytes();
     let sent = if let [] | [_] = pieces {
-        // SAFETY: the piece is valid for its length; the address is as long as is said.
+        // SAFETY: the piece is valid for reads of its length, and the address has the length that
+        // is passed.
         unsafe {
             libc::syscall(
                 libc::SYS_sendto,
@@ -130,7 +132,7 @@ pub fn send(socket: BorrowedFd<'_>, message: &Iov<'_>, to: &Encoded) -> Result {
             )
         }
     } else {
-        // SAFETY: every field of a `msghdr` may be zero.
+        // SAFETY: the structure consists of integers and pointers, for which zero is a valid value.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_name = name.as_ptr().cast_mut().cast();
         header.msg_namelen = name.len() as _;
@@ -164,7 +166,7 @@ const CONTROL_WORDS: usize = 3;
 type Control = [u64; CONTROL_WORDS];
 
 const _: () = {
-    // SAFETY: the macro computes a size.
+    // SAFETY: the function computes a size, and accesses no memory.
     let room = unsafe { libc::CMSG_SPACE(size_of::<c_int>() as u32) };
     assert!(room as usize <= size_of::<Control>());
 };

@@ -9,7 +9,7 @@ const ORIGIN_ZEROCOPY: u8 = 5;
 /// Enables a socket for `MSG_ZEROCOPY`, for its whole life; `false` if that fails.
 pub fn enable(socket: BorrowedFd<'_>) -> bool {
     let on: libc::c_int = 1;
-    // SAFETY: the option takes an `int`.
+    // SAFETY: the option's value is an `int`, of the length that is passed.
     let status = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -28,12 +28,11 @@ pub fn next_release(socket: BorrowedFd<'_>) -> Option<u32> {
     #[repr(align(8))]
     struct Control([u8; 128]);
     let mut control = Control([0; 128]);
-    // SAFETY: every field of a `msghdr` may be zero.
+    // SAFETY: the structure consists of integers and pointers, for which zero is a valid value.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_control = control.0.as_mut_ptr().cast();
     header.msg_controllen = control.0.len() as _;
-    // SAFETY: the header describes `control`, which outlives the call, and no
-    // other memory.
+    // SAFETY: the header describes `control` only, which outlives the call.
     let received = unsafe {
         libc::recvmsg(
             socket.as_raw_fd(),
@@ -44,9 +43,8 @@ pub fn next_release(socket: BorrowedFd<'_>) -> Option<u32> {
     if received < 0 {
         return None;
     }
-    // SAFETY: the kernel has filled the control buffer that the header
-    // describes; the macros stay within it, and a message of this kind holds a
-    // `sock_extended_err`.
+    // SAFETY: the header describes the control buffer that the kernel has filled; the macros stay
+    // inside it, and an entry of this type contains a `sock_extended_err`.
     unsafe {
         let mut message = libc::CMSG_FIRSTHDR(&header);
         while let Some(entry) = message.as_ref() {

@@ -199,9 +199,9 @@ mod loom_tests {
         value: UnsafeCell<u32>,
     }
 
-    // SAFETY: `bias` guards `value`; that it does is what is tested.
+    // SAFETY: `bias` serializes all accesses to `value`, which is what the model tests.
     unsafe impl Sync for ProtectedValue {}
-    // SAFETY: as above.
+    // SAFETY: the value is an integer, which is bound to no thread.
     unsafe impl Send for ProtectedValue {}
 
     impl ProtectedValue {
@@ -217,7 +217,7 @@ mod loom_tests {
         }
 
         fn add(&self) {
-            // SAFETY: loom checks.
+            // SAFETY: this thread has entered the lock; loom reports a concurrent access.
             self.value.with_mut(|value| unsafe { *value += 1 });
         }
     }
@@ -241,7 +241,7 @@ mod loom_tests {
             }
             helper.join().unwrap();
             assert!(value.enter());
-            // SAFETY: loom checks.
+            // SAFETY: the other threads have ended; loom reports a concurrent access.
             assert_eq!(value.value.with(|value| unsafe { *value }), 3);
         });
     }

@@ -49,7 +49,7 @@ impl Leave for Usual {
     #[inline(always)]
     unsafe fn leave<T: ?Sized, const HELPED: bool>(lock: &Lock<T, HELPED>) {
         if lock.kind == LockKind::Real {
-            // SAFETY: the caller is inside.
+            // SAFETY: the caller guarantees that this thread has entered the lock.
             unsafe { leave_out_of_the_way(lock) }
         } else {
             lock.bias.leave();
@@ -64,7 +64,8 @@ impl Leave for Usual {
 #[cold]
 #[inline(never)]
 unsafe fn leave_out_of_the_way<T: ?Sized, const HELPED: bool>(lock: &Lock<T, HELPED>) {
-    // SAFETY: the caller is inside, and so holds this.
+    // SAFETY: the caller guarantees that this thread has entered the lock, and so holds the raw
+    // one.
     unsafe { lock.raw.unlock() }
 }
 
@@ -72,7 +73,8 @@ impl Leave for Promptly {
     #[inline(always)]
     unsafe fn leave<T: ?Sized, const HELPED: bool>(lock: &Lock<T, HELPED>) {
         if lock.kind == LockKind::Real {
-            // SAFETY: the caller is inside, and so holds this.
+            // SAFETY: the caller guarantees that this thread has entered the lock, and so holds the
+            // raw one.
             unsafe { lock.raw.unlock() }
         } else {
             lock.bias.leave();
@@ -83,7 +85,8 @@ impl Leave for Promptly {
 impl Leave for Real {
     #[inline(always)]
     unsafe fn leave<T: ?Sized, const HELPED: bool>(lock: &Lock<T, HELPED>) {
-        // SAFETY: the caller is inside a lock that is real, and so holds this.
+        // SAFETY: the caller guarantees that this thread has entered the lock, which is a real one,
+        // and so holds the raw one.
         unsafe { lock.raw.unlock() }
     }
 }
@@ -98,7 +101,8 @@ impl Leave for Lone {
 impl Leave for Helper {
     unsafe fn leave<T: ?Sized, const HELPED: bool>(lock: &Lock<T, HELPED>) {
         if lock.kind == LockKind::Real {
-            // SAFETY: the caller is inside, and so holds this.
+            // SAFETY: the caller guarantees that this thread has entered the lock, and so holds the
+            // raw one.
             unsafe { lock.raw.unlock() }
         } else {
             lock.bias.leave_as_helper();
@@ -125,7 +129,8 @@ impl<'a, T: ?Sized, const HELPED: bool> Guard<'a, T, HELPED> {
     pub fn promptly(self) -> PromptGuard<'a, T, HELPED> {
         let lock = self.lock;
         std::mem::forget(self);
-        // SAFETY: this thread is inside, and what would have left is forgotten.
+        // SAFETY: this thread has entered the lock, and the guard that would have left it is
+        // forgotten.
         unsafe { PromptGuard::new(lock) }
     }
 }
@@ -135,7 +140,8 @@ impl<T: ?Sized, L: Leave, const HELPED: bool> Deref for Inside<'_, T, L, HELPED>
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: this exists, so this thread is the one inside.
+        // SAFETY: as long as the guard exists, this thread is the only one that has entered the
+        // lock.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -143,7 +149,8 @@ impl<T: ?Sized, L: Leave, const HELPED: bool> Deref for Inside<'_, T, L, HELPED>
 impl<T: ?Sized, L: Leave, const HELPED: bool> DerefMut for Inside<'_, T, L, HELPED> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and this itself is borrowed mutably.
+        // SAFETY: as long as the guard exists, this thread is the only one that has entered the
+        // lock, and the guard is borrowed mutably.
         unsafe { &mut *self.lock.value.get() }
     }
 }
@@ -151,7 +158,8 @@ impl<T: ?Sized, L: Leave, const HELPED: bool> DerefMut for Inside<'_, T, L, HELP
 impl<T: ?Sized, L: Leave, const HELPED: bool> Drop for Inside<'_, T, L, HELPED> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: this exists, so this thread is inside, and it is dropped once.
+        // SAFETY: as long as the guard exists, this thread has entered the lock, and a guard is
+        // dropped once.
         unsafe { L::leave(self.lock) }
     }
 }

@@ -83,8 +83,8 @@ impl Arrivals {
             iov_len: ROOM,
         };
         let mut header = header(&mut name, &mut vector, &mut control);
-        // SAFETY: the header describes memory of this function's and of `room`, all of which
-        // outlives the call.
+        // SAFETY: the header describes variables of this function and parts of `room`, which
+        // outlive the call.
         let received = unsafe {
             libc::syscall(
                 libc::SYS_recvmsg,
@@ -108,7 +108,7 @@ impl Arrivals {
             iov_base: std::ptr::null_mut(),
             iov_len: ROOM,
         }; PIECES];
-        // SAFETY: every field of a `mmsghdr` may be zero.
+        // SAFETY: the structures consist of integers and pointers, for which zero is a valid value.
         let mut headers: [libc::mmsghdr; PIECES] = unsafe { std::mem::zeroed() };
         let rooms = self.room.chunks_exact_mut(ROOM);
         let places = rooms.zip(&mut vectors).zip(&mut names).zip(&mut controls);
@@ -116,8 +116,8 @@ impl Arrivals {
             vector.iov_base = room.as_mut_ptr().cast();
             slot.msg_hdr = header(name, vector, control);
         }
-        // SAFETY: the headers describe memory of this function's and of `room`, each its own
-        // part, all of which outlives the call. It does not wait, so it takes no time.
+        // SAFETY: the headers describe variables of this function and separate parts of `room`,
+        // which outlive the call. The timeout may be null.
         let received = unsafe {
             libc::syscall(
                 libc::SYS_recvmmsg,
@@ -188,7 +188,7 @@ fn header(
     vector: &mut libc::iovec,
     control: &mut Control,
 ) -> libc::msghdr {
-    // SAFETY: every field of a `msghdr` may be zero.
+    // SAFETY: the structure consists of integers and pointers, for which zero is a valid value.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_name = name.as_mut_ptr().cast();
     header.msg_namelen = name.len() as _;
@@ -205,8 +205,9 @@ fn coalesced(header: &libc::msghdr) -> Option<usize> {
     if header.msg_controllen == 0 {
         return None;
     }
-    // SAFETY: the system has filled the control buffer that the header describes, which the
-    // caller has yet; the macros stay within it, and the length of the message is looked at.
+    // SAFETY: the header describes the control buffer that the system has filled and that the
+    // caller keeps; the macros stay inside it, and the length of an entry is checked before it is
+    // read.
     unsafe {
         let mut message = libc::CMSG_FIRSTHDR(header);
         while let Some(entry) = message.as_ref() {

@@ -148,7 +148,7 @@ impl Outbox {
                 at += size.max(1);
             }
         }
-        // SAFETY: every field of these may be zero.
+        // SAFETY: the structures consist of integers and pointers, for which zero is a valid value.
         let (mut headers, mut vectors): ([libc::mmsghdr; PIECES], [libc::iovec; PIECES]) =
             unsafe { std::mem::zeroed() };
         let mut controls: [Control; PIECES] = [[0; _]; PIECES];
@@ -174,8 +174,8 @@ impl Outbox {
                 piece += 1;
             }
         }
-        // SAFETY: the first `filled` headers describe memory that outlives the call, which
-        // writes to `msg_len` alone.
+        // SAFETY: the first `filled` headers describe memory that outlives the call, which writes
+        // to their `msg_len` only.
         let sent = unsafe {
             libc::syscall(
                 libc::SYS_sendmmsg,
@@ -231,8 +231,8 @@ impl Run {
 /// Has the system take a piece apart into datagrams of this length.
 fn set_segment(header: &mut libc::msghdr, control: &mut Control, segment: u16) {
     header.msg_control = control.as_mut_ptr().cast();
-    // SAFETY: the macros compute sizes, and the place of the first message in the buffer, which
-    // has room for it.
+    // SAFETY: the macros compute sizes and the location of the first entry in the control buffer,
+    // which has space for it.
     unsafe {
         header.msg_controllen = libc::CMSG_SPACE(size_of::<u16>() as u32) as _;
         if let Some(first) = libc::CMSG_FIRSTHDR(header).as_mut() {
