@@ -10,7 +10,7 @@ pub struct Scratch(Box<[UnsafeCell<u8>]>);
 // SAFETY: the memory is accessed through `AppIov` alone, which copies bytes and makes no references to them; its users
 // order their accesses, as they do for the application's memory.
 unsafe impl Send for Scratch {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same accesses, which are sound from any thread, as above.
 unsafe impl Sync for Scratch {}
 
 impl Scratch {

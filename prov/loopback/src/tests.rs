@@ -96,7 +96,7 @@ impl Side {
     }
 
     fn register(&self, key: u64, bytes: &mut [u8], access: u64) {
-        // SAFETY: the tests keep the bytes as long as the table.
+        // SAFETY: the tests keep the bytes as long as the table that refers to them.
         let memory = unsafe { Memory::new(memory(bytes).pieces()) }.unwrap();
         let request = mr::Request::new(memory, access, key);
         self.table.register(request).unwrap();
@@ -113,7 +113,8 @@ fn pair(directed: bool) -> (Network, Side, Side) {
 }
 
 fn memory(bytes: &mut [u8]) -> AppIov {
-    // SAFETY: the tests keep the bytes until the operation is done.
+    // SAFETY: the tests keep the bytes, and access them otherwise only when the operation is
+    // complete.
     unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) }
 }
 

@@ -14,7 +14,7 @@ use prov_util::request::{
 const CONTEXT: *mut c_void = std::ptr::without_provenance_mut(0x77);
 
 fn lend(bytes: &mut [u8]) -> AppIov {
-    // SAFETY: the tests keep the bytes until they are done with the memory.
+    // SAFETY: the tests keep the bytes until the memory is no more used.
     unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) }
 }
 

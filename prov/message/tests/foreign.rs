@@ -174,7 +174,7 @@ fn bench(unexpected: usize) -> Bench {
         size: size_of::<fi_peer_srx_context>(),
         srx: shared.as_c(),
     };
-    // SAFETY: the bench keeps the queue.
+    // SAFETY: the context describes a queue that the bench keeps as long as the imported one.
     let srx = unsafe { ImportedSrx::import((&raw mut context).cast()) }.unwrap();
     let mut links = SlotMap::with_key();
     let link = links.insert(());
@@ -257,7 +257,7 @@ impl Bench {
 
     /// The owner's application posts a receive whose context is its tag.
     fn posts(&mut self, src: u64, tag: u64) {
-        // SAFETY: the bench keeps the place.
+        // SAFETY: `place` is a field of the bench, which outlives the receive, and has this length.
         let buf = unsafe { AppIov::from_raw(self.place.as_mut_ptr(), self.place.len()) };
         let receive = Receive {
             context: tag as usize,

@@ -26,12 +26,13 @@ use prov_util::mr::{Config, Job, Memory, MrTable, Region, Request};
 use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess, RemoteIov, RemotePiece};
 
 fn memory(bytes: &mut [u8]) -> AppIov {
-    // SAFETY: the tests keep the bytes until the operation is done.
+    // SAFETY: the tests keep the bytes, and access them otherwise only when the operation is
+    // complete.
     unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) }
 }
 
 fn register(table: &MrTable, key: u64, bytes: &mut [u8], access: u64) -> Arc<Region> {
-    // SAFETY: the tests keep the bytes as long as the table.
+    // SAFETY: the tests keep the bytes as long as the table that refers to them.
     let memory = unsafe { Memory::new(memory(bytes).pieces()) }.unwrap();
     table.register(Request::new(memory, access, key)).unwrap()
 }

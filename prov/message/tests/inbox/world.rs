@@ -45,7 +45,7 @@ fn queue() -> Use<Cq> {
 }
 
 fn lend(bytes: &mut [u8]) -> AppIov {
-    // SAFETY: the buffers of receives stay where they are as long as the world.
+    // SAFETY: the buffers of receives are not moved or freed as long as the world lives.
     unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) }
 }
 

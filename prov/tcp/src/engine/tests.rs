@@ -255,7 +255,8 @@ fn side_of(
 }
 
 fn memory(bytes: &mut [u8]) -> AppIov {
-    // SAFETY: the tests keep the bytes until the operation is done.
+    // SAFETY: the tests keep the bytes, and access them otherwise only when the operation is
+    // complete.
     unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) }
 }
 

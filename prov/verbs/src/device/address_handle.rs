@@ -32,9 +32,9 @@ pub struct AddressHandle {
     process: Process,
 }
 
-// SAFETY: the library allows several threads to use it.
+// SAFETY: libibverbs and librdmacm permit calls for one object from several threads.
 unsafe impl Send for AddressHandle {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same calls, from several threads.
 unsafe impl Sync for AddressHandle {}
 
 impl AddressHandle {
@@ -59,7 +59,8 @@ impl AddressHandle {
             is_global: to.gid.is_some().into(),
             port_num: to.port,
         };
-        // SAFETY: the protection domain is open, and kept so by the result.
+        // SAFETY: the protection domain is open, and the result keeps it open; `attr` is valid
+        // during the call.
         let ah = unsafe { (pd.context().libraries.verbs().ibv_create_ah)(pd.as_ptr(), &mut attr) };
         Ok(AddressHandle {
             ah: NonNull::new(ah).ok_or_else(Errno::last_os_error)?,
@@ -79,8 +80,8 @@ impl Drop for AddressHandle {
             return;
         }
         let verbs = self.pd.context().libraries.verbs();
-        // SAFETY: the handle is open; requests that name it have left or their
-        // queue pair, which kept it, is gone.
+        // SAFETY: the handle is open, and no request refers to it: all such requests are complete,
+        // or their queue pair, which kept the handle open, is destroyed.
         let outcome = unsafe { (verbs.ibv_destroy_ah)(self.as_ptr()) };
         if let Err(error) = numbered(outcome) {
             log::warn!(target: crate::LOG.av, "ibv_destroy_ah: {error}");
@@ -105,17 +106,17 @@ mod tests {
         };
         let handle = AddressHandle::new(&pd, &to).unwrap();
         assert_eq!(fake::handles(), 1);
-        // SAFETY: the child makes no use of what other threads may have left halfway,
-        // and ends without a word.
+        // SAFETY: the child uses nothing that another thread of the parent may have had locked, and
+        // ends by _exit(2).
         let child = unsafe { libc::fork() };
         if child == 0 {
             drop(handle);
             let left = fake::handles() as i32;
-            // SAFETY: ends the child.
+            // SAFETY: _exit(2) accepts any status, and ends the child only.
             unsafe { libc::_exit(left) };
         }
         let mut status = 0;
-        // SAFETY: the call writes the status.
+        // SAFETY: `status` is writable.
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
         assert_eq!(libc::WEXITSTATUS(status), 1);
         drop(handle);

@@ -33,7 +33,7 @@ fn port(number: c_int) -> u8 {
 impl AsFd for Context {
     /// Readable when [`Context::next_event`] has an event.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the device stays open, and its descriptor with it.
+        // SAFETY: devices are never closed, so that the descriptor stays open.
         unsafe { BorrowedFd::borrow_raw((*self.as_ptr()).async_fd) }
     }
 }
@@ -50,9 +50,9 @@ impl Context {
     pub fn next_event(&self) -> Option<DeviceEvent> {
         let verbs = self.libraries.verbs();
         let mut event = MaybeUninit::<ibv_async_event>::uninit();
-        // SAFETY: the device is open, and the place is written where the function
-        // succeeds. What the event names is there until it is acknowledged, which
-        // happens once, behind the last look at it. Events of a port have its number.
+        // SAFETY: the device is open, and the function fills `event` if it succeeds. The objects of
+        // an event exist until it is acknowledged, which happens once, after their last use. The
+        // union has a port's number for events of ports.
         unsafe {
             if (verbs.ibv_get_async_event)(self.as_ptr(), event.as_mut_ptr()) != 0 {
                 return None;

@@ -46,9 +46,9 @@ pub struct CompletionQueue {
     poll: unsafe extern "C" fn(*mut ibv_cq, i32, *mut ibv_wc) -> i32,
 }
 
-// SAFETY: the library allows several threads to use it.
+// SAFETY: libibverbs and librdmacm permit calls for one object from several threads.
 unsafe impl Send for CompletionQueue {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same calls, from several threads.
 unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
@@ -58,11 +58,11 @@ impl CompletionQueue {
         let verbs = context.libraries.verbs();
         let poll = context.ops().poll_cq.ok_or(Errno::ENOSYS)?;
         let size = i32::try_from(size).map_err(|_| Errno::EINVAL)?;
-        // SAFETY: the device is open.
+        // SAFETY: the device is open, as long as its `Context` exists.
         let channel = unsafe { (verbs.ibv_create_comp_channel)(context.as_ptr()) };
         let channel = NonNull::new(channel).ok_or_else(Errno::last_os_error)?;
         let made = watch(channel, &context, also).and_then(|watch| {
-            // SAFETY: device and channel are open.
+            // SAFETY: the device and the channel are open; the result keeps them open.
             let cq = unsafe {
                 (verbs.ibv_create_cq)(context.as_ptr(), size, null_mut(), channel.as_ptr(), 0)
             };
@@ -79,7 +79,7 @@ impl CompletionQueue {
                 poll,
             })),
             Err(error) => {
-                // SAFETY: the channel is open and nobody has it.
+                // SAFETY: the channel is open, and has no other users.
                 unsafe { (verbs.ibv_destroy_comp_channel)(channel.as_ptr()) };
                 Err(error)
             }
@@ -97,8 +97,8 @@ impl CompletionQueue {
 
     /// Returns the number of completions that the queue can hold.
     pub fn size(&self) -> usize {
-        // SAFETY: the queue is open; its size is changed by `resize` alone,
-        // which the caller has excluded (see there).
+        // SAFETY: the queue is open; only `resize` changes its size, and its callers exclude
+        // concurrent calls.
         let size = unsafe { (*self.cq.as_ptr()).cqe };
         usize::try_from(size).unwrap_or(0)
     }
@@ -107,7 +107,7 @@ impl CompletionQueue {
     /// is in [`Self::size`] or in this function.
     pub fn resize(&self, size: usize) -> Result {
         let size = i32::try_from(size).map_err(|_| Errno::EINVAL)?;
-        // SAFETY: the queue is open.
+        // SAFETY: the queue is open until it is dropped.
         numbered(unsafe { (self.context.libraries.verbs().ibv_resize_cq)(self.as_ptr(), size) })
     }
 
@@ -115,7 +115,7 @@ impl CompletionQueue {
     #[inline(always)]
     pub fn poll<'a>(&self, bunch: &'a mut Bunch) -> Result<&'a [WorkCompletion]> {
         let Bunch { entries, room } = bunch;
-        // SAFETY: the queue is open, and there is room for as many.
+        // SAFETY: the queue is open, and `entries` has space for `room` completions.
         let count = unsafe { (self.poll)(self.cq.as_ptr(), *room, entries.as_mut_ptr()) };
         // An error is negative, and as an unsigned number greater than the number of entries.
         entries.get(..count as u32 as usize).ok_or(Errno::EIO)
@@ -124,7 +124,7 @@ impl CompletionQueue {
     /// Makes the next completion signal [`Self::descriptor`].
     pub fn arm(&self) -> Result {
         let arm = self.context.ops().req_notify_cq.ok_or(Errno::ENOSYS)?;
-        // SAFETY: the queue is open.
+        // SAFETY: the queue is open until it is dropped.
         numbered(unsafe { arm(self.as_ptr(), 0) })
     }
 
@@ -161,8 +161,8 @@ impl CompletionQueue {
         let verbs = self.context.libraries.verbs();
         let (mut cq, mut context) = (null_mut(), null_mut());
         let mut count = 0;
-        // SAFETY: the channel is open and does not block; what it tells of is
-        // this queue, the only one of the channel, and each is acknowledged.
+        // SAFETY: the channel is open and does not block; all of its events are of this queue, the
+        // only one of the channel, and as many are acknowledged as were read.
         unsafe {
             while (verbs.ibv_get_cq_event)(self.channel.as_ptr(), &mut cq, &mut context) == 0 {
                 count += 1;
@@ -182,7 +182,7 @@ impl AsFd for CompletionQueue {
 
 /// Returns the descriptor of a channel that is open as long as the borrow.
 fn descriptor_of(channel: &NonNull<ibv_comp_channel>) -> BorrowedFd<'_> {
-    // SAFETY: the channel is open, and its descriptor with it.
+    // SAFETY: the channel is open until it is dropped, and so is its descriptor.
     unsafe { BorrowedFd::borrow_raw((*channel.as_ptr()).fd) }
 }
 
@@ -211,7 +211,8 @@ impl Drop for CompletionQueue {
         let verbs = self.context.libraries.verbs();
         // Unacknowledged events would prevent its destruction.
         self.silence();
-        // SAFETY: queue pairs that report here held a reference and are gone.
+        // SAFETY: both objects are open, and all queue pairs that report to the queue are
+        // destroyed, since each held a reference.
         let outcome = unsafe {
             numbered((verbs.ibv_destroy_cq)(self.as_ptr()))
                 .and(numbered((verbs.ibv_destroy_comp_channel)(

@@ -30,14 +30,14 @@ pub struct Channel {
 impl AsFd for Channel {
     /// Readable when [`Channel::next_event`] has an event.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel is open, and its descriptor with it.
+        // SAFETY: the channel is open until it is dropped, and so is its descriptor.
         unsafe { BorrowedFd::borrow_raw((*self.channel.as_ptr()).fd) }
     }
 }
 
-// SAFETY: the library allows several threads to use it.
+// SAFETY: libibverbs and librdmacm permit calls for one object from several threads.
 unsafe impl Send for Channel {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same calls, from several threads.
 unsafe impl Sync for Channel {}
 
 /// One end of a connection, or a listener.
@@ -50,10 +50,10 @@ pub struct Id {
     channel: Option<Arc<Channel>>,
 }
 
-// SAFETY: the library allows several threads to use it, one at a time; what
-// changes it takes it mutably.
+// SAFETY: librdmacm permits calls from several threads, one at a time; functions that change the
+// identifier borrow it mutably.
 unsafe impl Send for Id {}
-// SAFETY: as above; shared access reads members that events do not change.
+// SAFETY: a shared reference only permits to read members that events do not change.
 unsafe impl Sync for Id {}
 
 /// The status of [`EventKind::Rejected`] if the peer itself has rejected the connection.
@@ -150,7 +150,7 @@ impl Channel {
     /// Creates a non-blocking channel.
     pub fn new() -> Result<Arc<Self>> {
         let libraries = libraries().ok_or(Errno::ENODEV)?;
-        // SAFETY: the function has no demands on its caller.
+        // SAFETY: the function takes no arguments, and its result is checked.
         let channel = unsafe { (libraries.cm().rdma_create_event_channel)() };
         let channel = NonNull::new(channel).ok_or_else(Errno::last_os_error)?;
         let this = Channel {
@@ -177,13 +177,13 @@ impl Channel {
     /// Returns the next event, if there is one.
     pub fn next_event(self: &Arc<Self>) -> Option<Event> {
         let mut event = null_mut();
-        // SAFETY: the channel is open and does not block.
+        // SAFETY: the channel is open and does not block, and `event` is writable.
         let outcome =
             unsafe { (self.libraries.cm().rdma_get_cm_event)(self.channel.as_ptr(), &mut event) };
         let event = NonNull::new(event).filter(|_| outcome == 0)?;
-        // SAFETY: the event is the library's until it is acknowledged, which
-        // happens once, behind the last look at it. Its identifiers are open:
-        // destroying one waits for that. Private data is as long as it says.
+        // SAFETY: the event is valid until it is acknowledged, which happens once, after its last
+        // use. Its identifiers are open, since destroying one waits for the acknowledgement. The
+        // private data has the length that the event contains.
         unsafe {
             let (seen, is_request) = {
                 let event = event.as_ref();
@@ -253,8 +253,8 @@ impl Drop for Channel {
         if !self.process.is_current() {
             return;
         }
-        // SAFETY: the channel is open, and its identifiers, which hold a reference,
-        // are gone.
+        // SAFETY: the channel is open, and all of its identifiers are destroyed, since each held a
+        // reference.
         unsafe { (self.libraries.cm().rdma_destroy_event_channel)(self.channel.as_ptr()) }
     }
 }
@@ -284,7 +284,7 @@ impl Id {
         };
         let events = channel.map_or(null_mut(), |channel| channel.channel.as_ptr());
         let mut id = null_mut();
-        // SAFETY: the channel is open or null; the context is handed back only.
+        // SAFETY: the channel is open or null, and the library does not dereference the context.
         done(unsafe { (libraries.cm().rdma_create_id)(events, &mut id, key_pointer(key), space) })?;
         let id = NonNull::new(id).ok_or(Errno::ENOMEM)?;
         Ok(Id {
@@ -297,9 +297,9 @@ impl Id {
 
     /// Makes its events arrive with the number `key` on `channel` from now on.
     pub fn move_to(&mut self, channel: &Arc<Channel>, key: u64) -> Result {
-        // SAFETY: identifier and channel are open, and events of the former are
-        // all acknowledged. The context is read by this module alone, where
-        // events are taken, which the caller excludes.
+        // SAFETY: the identifier and the channel are open, and all events of the identifier are
+        // acknowledged. Only this module reads the context, in `next_event`, which the caller does
+        // not call at the same time.
         unsafe {
             if (*self.id.as_ptr()).channel != channel.channel.as_ptr() {
                 done((self.libraries.cm().rdma_migrate_id)(
@@ -315,38 +315,39 @@ impl Id {
 
     /// Returns its device, once it has an address.
     pub fn context(&self) -> Option<Context> {
-        // SAFETY: the identifier is open.
+        // SAFETY: the identifier is open until it is dropped.
         Context::find(unsafe { (*self.id.as_ptr()).verbs })
     }
 
     /// Whether it is on this device.
     pub fn is_on(&self, context: Context) -> bool {
-        // SAFETY: the identifier is open.
+        // SAFETY: the identifier is open until it is dropped.
         unsafe { (*self.id.as_ptr()).verbs == context.as_ptr() }
     }
 
     /// Returns the number of its port on the device, once it has an address.
     pub fn port(&self) -> u8 {
-        // SAFETY: the identifier is open.
+        // SAFETY: the identifier is open until it is dropped.
         unsafe { (*self.id.as_ptr()).port_num }
     }
 
     /// Returns its own address, if it has one.
     pub fn local_address(&self) -> Option<SocketAddress> {
-        // SAFETY: the identifier is open.
+        // SAFETY: the identifier is open until it is dropped.
         SocketAddress::of_storage(unsafe { &(*self.id.as_ptr()).route.addr.src })
     }
 
     /// Returns the peer's address, if it has one.
     pub fn peer_address(&self) -> Option<SocketAddress> {
-        // SAFETY: the identifier is open.
+        // SAFETY: the identifier is open until it is dropped.
         SocketAddress::of_storage(unsafe { &(*self.id.as_ptr()).route.addr.dst })
     }
 
     /// Binds it to an address of this host.
     pub fn bind(&mut self, address: &SocketAddress) -> Result {
         let mut storage = address.to_storage();
-        // SAFETY: the identifier is open, and the address is whole.
+        // SAFETY: the identifier is open until it is dropped, and the address is a complete
+        // sockaddr.
         done(unsafe {
             (self.libraries.cm().rdma_bind_addr)(self.id.as_ptr(), (&raw mut storage).cast())
         })
@@ -362,7 +363,8 @@ impl Id {
         let mut own = own.map(SocketAddress::to_storage);
         let mut peer = peer.to_storage();
         let own = own.as_mut().map_or(null_mut(), std::ptr::from_mut);
-        // SAFETY: the identifier is open, and the addresses are whole.
+        // SAFETY: the identifier is open until it is dropped, and the addresses are null or
+        // complete sockaddrs.
         done(unsafe {
             (self.libraries.cm().rdma_resolve_addr)(
                 self.id.as_ptr(),
@@ -375,34 +377,36 @@ impl Id {
 
     /// Finds the route to the resolved address.
     pub fn resolve_route(&mut self, milliseconds: c_int) -> Result {
-        // SAFETY: the identifier is open.
+        // SAFETY: the identifier is open until it is dropped.
         done(unsafe { (self.libraries.cm().rdma_resolve_route)(self.id.as_ptr(), milliseconds) })
     }
 
     /// Listens for connections.
     pub fn listen(&mut self, backlog: c_int) -> Result {
-        // SAFETY: the identifier is open.
+        // SAFETY: the identifier is open until it is dropped.
         done(unsafe { (self.libraries.cm().rdma_listen)(self.id.as_ptr(), backlog) })
     }
 
     /// Requests a connection.
     pub fn connect(&mut self, param: &ConnectionParam<'_>) -> Result {
         let mut param = param.to_c()?;
-        // SAFETY: the identifier is open, and the parameters last for the call.
+        // SAFETY: the identifier is open until it is dropped, and the parameters are valid during
+        // the call.
         done(unsafe { (self.libraries.cm().rdma_connect)(self.id.as_ptr(), &mut param) })
     }
 
     /// Accepts the request of a peer.
     pub fn accept(&mut self, param: &ConnectionParam<'_>) -> Result {
         let mut param = param.to_c()?;
-        // SAFETY: as in `connect`.
+        // SAFETY: the identifier is open until it is dropped, and the parameters are valid during
+        // the call.
         done(unsafe { (self.libraries.cm().rdma_accept)(self.id.as_ptr(), &mut param) })
     }
 
     /// Rejects the request of a peer.
     pub fn reject(&mut self, data: &[u8]) -> Result {
         let len = u8::try_from(data.len()).map_err(|_| Errno::EINVAL)?;
-        // SAFETY: the identifier is open, and there are `len` bytes.
+        // SAFETY: the identifier is open until it is dropped, and `data` has `len` bytes.
         done(unsafe {
             (self.libraries.cm().rdma_reject)(self.id.as_ptr(), data.as_ptr().cast(), len)
         })
@@ -410,13 +414,13 @@ impl Id {
 
     /// Confirms that the answer was received.
     pub fn establish(&mut self) -> Result {
-        // SAFETY: the identifier is open.
+        // SAFETY: the identifier is open until it is dropped.
         done(unsafe { (self.libraries.cm().rdma_establish)(self.id.as_ptr()) })
     }
 
     /// Ends the connection, or agrees that it ends.
     pub fn disconnect(&mut self) -> Result {
-        // SAFETY: the identifier is open.
+        // SAFETY: the identifier is open until it is dropped.
         done(unsafe { (self.libraries.cm().rdma_disconnect)(self.id.as_ptr()) })
     }
 
@@ -437,7 +441,7 @@ impl Id {
     fn step(&self, pair: &impl States, terms: &Terms, state: u32) -> Result {
         let mut attr = attributes(state);
         let mut mask: c_int = 0;
-        // SAFETY: the identifier is open, and both places may be written.
+        // SAFETY: the identifier is open until it is dropped, and `attr` and `mask` are writable.
         done(unsafe {
             (self.libraries.cm().rdma_init_qp_attr)(self.id.as_ptr(), &mut attr, &mut mask)
         })?;
@@ -464,7 +468,7 @@ impl Drop for Id {
         if !self.process.is_current() {
             return;
         }
-        // SAFETY: the identifier is open, and this is its owner.
+        // SAFETY: the identifier is open, and is destroyed once, by its owner.
         if let Err(error) = done(unsafe { (self.libraries.cm().rdma_destroy_id)(self.id.as_ptr()) })
         {
             log::warn!(target: crate::LOG.ep_ctrl, "rdma_destroy_id: {error}");

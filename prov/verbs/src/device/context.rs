@@ -21,9 +21,10 @@ pub struct Context {
     pub(super) libraries: &'static Libraries,
 }
 
-// SAFETY: the libraries allow several threads to use a device, which stays open.
+// SAFETY: libibverbs and librdmacm permit calls for one device from several threads, and the device
+// is never closed.
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same calls, from several threads.
 unsafe impl Sync for Context {}
 
 impl PartialEq for Context {
@@ -99,8 +100,8 @@ pub fn contexts() -> &'static [Context] {
 
 fn open_all(libraries: &'static Libraries) -> Vec<Context> {
     let mut count: c_int = 0;
-    // SAFETY: the list has `count` devices and ends with a null pointer. It is
-    // not given back, which would allow the library to close them.
+    // SAFETY: the list has `count` devices and ends with a null pointer. It is never freed, since
+    // the library could then close the devices.
     unsafe {
         let list = (libraries.cm().rdma_get_devices)(&mut count);
         if list.is_null() {
@@ -125,8 +126,8 @@ static FORK_UNSAFE: AtomicBool = AtomicBool::new(false);
 /// Makes the library keep memory that is pinned for devices out of child processes
 /// (ibv_fork_init(3)).
 fn fork_init(libraries: &Libraries) {
-    // SAFETY: the function may be called at any time, and this is before the
-    // first memory is registered.
+    // SAFETY: the function takes no arguments, and this call precedes the first registration of
+    // memory, as the function demands.
     if let Err(error) = numbered(unsafe { (libraries.verbs().ibv_fork_init)() }) {
         log::warn!(target: crate::LOG.core, "fork(2) is not safe: {error}");
     }
@@ -145,32 +146,33 @@ impl Context {
 
     /// Returns the functions of its data path.
     pub(super) fn ops(&self) -> &'static ibv_context_ops {
-        // SAFETY: the device stays open, and its table is not changed.
+        // SAFETY: devices are never closed, and the table of functions does not change.
         unsafe { &(*self.context.as_ptr()).ops }
     }
 
     fn device(&self) -> *mut ibv_device {
-        // SAFETY: the device stays open.
+        // SAFETY: devices are never closed, so that the pointer stays valid.
         unsafe { (*self.context.as_ptr()).device }
     }
 
     /// Returns the system's name of the device, such as `mlx5_0`.
     pub fn name(&self) -> String {
-        // SAFETY: the device's name is a C string in its structure.
+        // SAFETY: the device's structure, which is never freed, contains a terminated name.
         let name = unsafe { CStr::from_ptr((&raw const (*self.device()).name).cast()) };
         name.to_string_lossy().into_owned()
     }
 
     /// Whether it uses iWARP.
     pub fn is_iwarp(&self) -> bool {
-        // SAFETY: the device's structure lives as long as the device is open.
+        // SAFETY: devices are never closed, so that the structure stays valid.
         unsafe { (*self.device()).transport_type == IBV_TRANSPORT_IWARP }
     }
 
     /// Queries the library for its attributes.
     pub(super) fn query(&self) -> Result<ibv_device_attr> {
         let mut found = MaybeUninit::<ibv_device_attr>::zeroed();
-        // SAFETY: the place has room for the structure, which is plain data.
+        // SAFETY: `found` has the size of the structure, which consists of integers and which the
+        // function fills if it succeeds.
         unsafe {
             numbered((self.libraries.verbs().ibv_query_device)(
                 self.as_ptr(),
@@ -183,8 +185,8 @@ impl Context {
     /// Queries the library for the attributes of a port.
     pub(super) fn query_port(&self, number: u8) -> Result<ibv_port_attr> {
         let mut found = MaybeUninit::<ibv_port_attr>::zeroed();
-        // SAFETY: the place has room for the structure, of which the function
-        // writes all but the last members.
+        // SAFETY: `found` has the size of the structure, which consists of integers; the function
+        // fills all but the last members, which are zero before.
         unsafe {
             numbered((self.libraries.verbs().ibv_query_port)(
                 self.as_ptr(),
@@ -238,7 +240,7 @@ impl Context {
     /// Returns one of the addresses of a port.
     pub fn gid(&self, port: u8, index: c_int) -> Result<Gid> {
         let mut found = ibv_gid::default();
-        // SAFETY: the place has room for the structure.
+        // SAFETY: `found` is a writable structure of the type that the function fills.
         numbered(unsafe {
             (self.libraries.verbs().ibv_query_gid)(self.as_ptr(), port, index, &mut found)
         })?;
@@ -248,7 +250,7 @@ impl Context {
     /// Returns one of the partition keys of a port.
     pub fn partition_key(&self, port: u8, index: c_int) -> Result<u16> {
         let mut found = 0u16;
-        // SAFETY: as in `gid`.
+        // SAFETY: `found` is a writable number.
         numbered(unsafe {
             (self.libraries.verbs().ibv_query_pkey)(self.as_ptr(), port, index, &mut found)
         })?;
@@ -273,7 +275,7 @@ impl Gid {
 /// Returns the library's text for the status of a work request (ibv_wc_status_str(3)).
 pub fn status_text(status: u32) -> Option<&'static CStr> {
     let libraries = libraries()?;
-    // SAFETY: the function takes any number and returns a string that stays.
+    // SAFETY: the function accepts all numbers, and returns null or a constant, terminated text.
     unsafe {
         let text = (libraries.verbs().ibv_wc_status_str)(status);
         (!text.is_null()).then(|| CStr::from_ptr(text))

@@ -43,7 +43,7 @@ pub fn handle_of(event: &Event) -> Opaque {
         EventBody::Connection {
             info: Some(info), ..
         } => {
-            // SAFETY: the event owns the structure, which is whole.
+            // SAFETY: the event owns the structure, which is valid.
             Opaque(unsafe { (*info.as_ptr()).handle.cast() })
         }
         _ => Opaque::NULL,
@@ -63,7 +63,7 @@ pub fn context(name: &str) -> Context {
 /// Creates an iWARP device with this name.
 pub fn iwarp(name: &str) -> Context {
     device_named(name, |table| {
-        // SAFETY: the device is from `device_named`, and stays.
+        // SAFETY: the device is from `device_named`, which leaks it, and has no other users yet.
         unsafe { (*table.context.device).transport_type = IBV_TRANSPORT_IWARP };
     })
 }
@@ -107,7 +107,8 @@ fn device_named(name: &str, adorn: impl FnOnce(&mut verbs_context)) -> Context {
     let async_fd = context.async_fd;
     adorn(&mut table);
     let table = Box::into_raw(table);
-    // SAFETY: it was just made. The pointer may be led back to the table's beginning.
+    // SAFETY: the table was just allocated, so that the pointer is not null; it is derived from the
+    // whole table, so that a pointer to the table's beginning can be derived from it.
     let context = unsafe { NonNull::new_unchecked(&raw mut (*table).context) };
     let known = (context.as_ptr().addr(), async_fd, far);
     CHANNELS.lock().push(known);
@@ -127,12 +128,13 @@ impl Plain for ibv_srq {}
 impl Plain for ibv_ah {}
 
 fn zeroed<T: Plain>() -> T {
-    // SAFETY: zero is a value of each member, that of no function or object too.
+    // SAFETY: the type is `Plain`: it consists of integers, pointers and optional functions, for
+    // which zero is a valid value.
     unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
 unsafe extern "C" fn query_device(context: *mut ibv_context, found: *mut ibv_device_attr) -> c_int {
-    // SAFETY: it is from `device_named`, and stays.
+    // SAFETY: the device is from `device_named`, which leaks it.
     let has_table = unsafe { (*context).abi_compat }.addr() == EXTENDED;
     let attr = ibv_device_attr {
         phys_port_cnt: 2,
@@ -147,13 +149,13 @@ unsafe extern "C" fn query_device(context: *mut ibv_context, found: *mut ibv_dev
         },
         ..zeroed()
     };
-    // SAFETY: the caller has room for the structure.
+    // SAFETY: the callers pass a writable structure.
     unsafe { found.write(attr) };
     0
 }
 
 unsafe extern "C" fn query_gid(_: *mut ibv_context, _: u8, _: c_int, found: *mut ibv_gid) -> c_int {
-    // SAFETY: the caller has room for the structure.
+    // SAFETY: the callers pass a writable structure.
     unsafe { found.write(ibv_gid::default()) };
     0
 }
@@ -163,7 +165,7 @@ unsafe extern "C" fn alloc_pd(_: *mut ibv_context) -> *mut ibv_pd {
 }
 
 unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
-    // SAFETY: it is from `alloc_pd`, and given back once.
+    // SAFETY: the object is a Box from `alloc_pd`, and is freed once.
     drop(unsafe { Box::from_raw(pd) });
     0
 }
@@ -191,11 +193,11 @@ unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_
 }
 
 unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    // SAFETY: it is from `create_comp_channel`, and given back once, as is its
-    // descriptor.
+    // SAFETY: the channel is a Box from `create_comp_channel`, and was not freed.
     let fd = unsafe { (*channel).fd };
     CHANNELS.lock().retain(|(_, known, _)| *known != fd);
-    // SAFETY: as above.
+    // SAFETY: the channel is a Box from `create_comp_channel` and owns its descriptor; both are
+    // freed once.
     drop(unsafe { OwnedFd::from_raw_fd(Box::from_raw(channel).fd) });
     0
 }
@@ -211,7 +213,7 @@ unsafe extern "C" fn create_cq(
 }
 
 unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
-    // SAFETY: it is from `create_cq`, and given back once.
+    // SAFETY: the object is a Box from `create_cq`, and is freed once.
     drop(unsafe { Box::from_raw(cq) });
     0
 }
@@ -239,7 +241,7 @@ unsafe extern "C" fn create_ah(_: *mut ibv_pd, _: *mut ibv_ah_attr) -> *mut ibv_
 
 unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
     HANDLES.set(HANDLES.get() - 1);
-    // SAFETY: it is from `create_ah`, and given back once.
+    // SAFETY: the object is a Box from `create_ah`, and is freed once.
     drop(unsafe { Box::from_raw(ah) });
     0
 }
@@ -249,7 +251,7 @@ unsafe extern "C" fn create_srq(_: *mut ibv_pd, _: *mut ibv_srq_init_attr) -> *m
 }
 
 unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
-    // SAFETY: it is from `create_srq`, and given back once.
+    // SAFETY: the object is a Box from `create_srq`, and is freed once.
     drop(unsafe { Box::from_raw(srq) });
     0
 }
@@ -263,14 +265,14 @@ unsafe extern "C" fn create_qp(_: *mut ibv_pd, _: *mut ibv_qp_init_attr) -> *mut
 }
 
 unsafe extern "C" fn modify_qp(_: *mut ibv_qp, attr: *mut ibv_qp_attr, _: c_int) -> c_int {
-    // SAFETY: the caller's attributes are whole.
+    // SAFETY: the callers pass a valid structure of attributes.
     let state = unsafe { (*attr).qp_state };
     STATES.with_borrow_mut(|states| states.push(state));
     ANSWER.get()
 }
 
 unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
-    // SAFETY: it is from `create_qp` or `open_qp`, and given back once.
+    // SAFETY: the object is a Box from `create_qp` or `open_qp`, and is freed once.
     let qp = unsafe { Box::from_raw(qp) };
     xrc::destroyed(qp.qp_num);
     0
@@ -281,7 +283,7 @@ unsafe extern "C" fn post_send(
     _: *mut ibv_send_wr,
     refused: *mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: the caller has room for a pointer.
+    // SAFETY: the callers pass a writable location for a pointer.
     unsafe { refused.write(null_mut()) };
     0
 }
@@ -291,7 +293,7 @@ unsafe extern "C" fn post_receive(
     _: *mut ibv_recv_wr,
     refused: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: as in `post_send`.
+    // SAFETY: the callers pass a writable location for a pointer.
     unsafe { refused.write(null_mut()) };
     0
 }
@@ -301,7 +303,7 @@ unsafe extern "C" fn post_shared_receive(
     _: *mut ibv_recv_wr,
     refused: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: as in `post_send`.
+    // SAFETY: the callers pass a writable location for a pointer.
     unsafe { refused.write(null_mut()) };
     0
 }

@@ -20,9 +20,9 @@ pub struct ProtectionDomain {
     process: Process,
 }
 
-// SAFETY: the library allows several threads to use it.
+// SAFETY: libibverbs and librdmacm permit calls for one object from several threads.
 unsafe impl Send for ProtectionDomain {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same accesses, from several threads.
 unsafe impl Sync for ProtectionDomain {}
 
 impl fmt::Debug for ProtectionDomain {
@@ -34,7 +34,7 @@ impl fmt::Debug for ProtectionDomain {
 impl ProtectionDomain {
     /// Creates a protection domain.
     pub fn new(context: Context) -> Result<Arc<Self>> {
-        // SAFETY: the device is open.
+        // SAFETY: the device is open, as long as its `Context` exists.
         let pd = unsafe { (context.libraries.verbs().ibv_alloc_pd)(context.as_ptr()) };
         let pd = NonNull::new(pd).ok_or_else(Errno::last_os_error)?;
         Ok(Arc::new(ProtectionDomain {
@@ -59,7 +59,8 @@ impl Drop for ProtectionDomain {
         if !self.process.is_current() {
             return;
         }
-        // SAFETY: what was made in it held a reference and is gone.
+        // SAFETY: the object is open, and all objects that were created in it are closed, since
+        // each held a reference.
         let outcome = unsafe { (self.context.libraries.verbs().ibv_dealloc_pd)(self.as_ptr()) };
         if let Err(error) = numbered(outcome) {
             log::warn!(target: crate::LOG.domain, "ibv_dealloc_pd: {error}");
@@ -108,17 +109,17 @@ pub struct MemoryRegion {
     process: Process,
 }
 
-// SAFETY: it is only closed, by its one owner.
+// SAFETY: a region is only read and closed, and libibverbs permits that from any thread.
 unsafe impl Send for MemoryRegion {}
-// SAFETY: as above; its keys do not change.
+// SAFETY: a shared reference only permits to read the keys, which do not change.
 unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
     /// Registers the first segment of `memory`.
     pub fn register(pd: &Arc<ProtectionDomain>, memory: &Memory, access: Access) -> Result<Self> {
         let address = std::ptr::with_exposed_provenance_mut(memory.address());
-        // SAFETY: the application answers for the memory (`Memory::new`); of an
-        // address range without memory the function says so.
+        // SAFETY: the application has guaranteed that the memory is valid (`Memory::new`); for a
+        // range without memory the function returns an error.
         let mr = unsafe {
             let verbs = pd.context.libraries.verbs();
             (verbs.ibv_reg_mr)(pd.as_ptr(), address, memory.len(), access.bits())
@@ -135,8 +136,7 @@ impl MemoryRegion {
     ) -> Result<Self> {
         let verbs = pd.context.libraries.verbs();
         let register = verbs.ibv_reg_dmabuf_mr.ok_or(Errno::ENOSYS)?;
-        // SAFETY: the file is open during the call; no memory of this process is
-        // named.
+        // SAFETY: the file is open during the call, which uses no memory of this process.
         let mr = unsafe {
             register(
                 pd.as_ptr(),
@@ -161,13 +161,13 @@ impl MemoryRegion {
 
     /// Returns the key for requests of this process.
     pub fn local_key(&self) -> u32 {
-        // SAFETY: the region is open, and its keys do not change.
+        // SAFETY: the region is open until it is dropped, and its keys do not change.
         unsafe { (*self.mr.as_ptr()).lkey }
     }
 
     /// Returns the key for peers.
     pub fn remote_key(&self) -> u32 {
-        // SAFETY: as above.
+        // SAFETY: a shared reference permits the same accesses, from several threads.
         unsafe { (*self.mr.as_ptr()).rkey }
     }
 }
@@ -179,9 +179,9 @@ pub struct Scratch {
     memory: Box<UnsafeCell<[u64; Scratch::SIZE / size_of::<u64>()]>>,
 }
 
-// SAFETY: the memory is accessed by the device alone.
+// SAFETY: only the device accesses the memory, and libibverbs permits calls from any thread.
 unsafe impl Send for Scratch {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same accesses, from several threads.
 unsafe impl Sync for Scratch {}
 
 impl Scratch {
@@ -195,8 +195,7 @@ impl Scratch {
             local_write: true,
             ..Access::default()
         };
-        // SAFETY: the memory is there as long as the region, and nobody else
-        // accesses it.
+        // SAFETY: the memory is freed after the region is closed, and only the device accesses it.
         let mr = unsafe {
             let verbs = pd.context.libraries.verbs();
             (verbs.ibv_reg_mr)(pd.as_ptr(), memory.get().cast(), Self::SIZE, access.bits())
@@ -220,7 +219,7 @@ impl Drop for MemoryRegion {
         if !self.process.is_current() {
             return;
         }
-        // SAFETY: the region is open, and nobody else closes it.
+        // SAFETY: the region is open, and is closed once, by its owner.
         let outcome = unsafe { (self.pd.context.libraries.verbs().ibv_dereg_mr)(self.mr.as_ptr()) };
         if let Err(error) = numbered(outcome) {
             log::warn!(target: crate::LOG.mr, "ibv_dereg_mr: {error}");

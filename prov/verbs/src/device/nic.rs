@@ -98,7 +98,8 @@ mod tests {
 
     #[test]
     fn the_speed_is_that_of_all_lanes() {
-        // SAFETY: the structure is plain data, for which zero is a value.
+        // SAFETY: the structure consists of integers, unions of these and pointers, for which zero
+        // is a valid value.
         let mut port: ibv_port_attr = unsafe { std::mem::zeroed() };
         assert_eq!(speed_of(&port), 0);
         port.active_width = 2;

@@ -97,7 +97,8 @@ impl States for QueuePair {
             return Err(Errno::EINVAL);
         };
         let verbs = self.pd.context().libraries.verbs();
-        // SAFETY: the pair is open, and the attributes are plain data.
+        // SAFETY: the queue pair is open until it is dropped, and the attributes are a valid
+        // structure, which is used only during the call.
         numbered(unsafe { (verbs.ibv_modify_qp)(self.qp.as_ptr(), attr, mask) })
     }
 
@@ -112,9 +113,9 @@ impl States for QueuePair {
     }
 }
 
-// SAFETY: the library allows several threads to use it.
+// SAFETY: libibverbs and librdmacm permit calls for one object from several threads.
 unsafe impl Send for QueuePair {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same calls, from several threads.
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
@@ -148,12 +149,12 @@ impl QueuePair {
             },
             sq_sig_all: 0,
         };
-        // SAFETY: what the attributes name is open, and kept so by the result.
+        // SAFETY: the objects in the attributes are open, and the result keeps them open.
         let qp = unsafe { (pd.context().libraries.verbs().ibv_create_qp)(pd.as_ptr(), &mut attr) };
         let qp = NonNull::new(qp).ok_or_else(Errno::last_os_error)?;
         Ok(QueuePair {
             qp,
-            // SAFETY: the pair was just made; its number does not change.
+            // SAFETY: the queue pair was just created, and its number does not change.
             number: unsafe { (*qp.as_ptr()).qp_num },
             inline: attr.cap.max_inline_data as usize,
             post_send: ops.post_send.ok_or(Errno::ENOSYS)?,
@@ -188,8 +189,8 @@ impl QueuePair {
     fn as_path(&self) -> Option<&XrcPath> {
         match &self.kind {
             QueuePairKind::Own { .. } => None,
-            // SAFETY: it lives as long as this, and is changed through shared
-            // references alone.
+            // SAFETY: the path is freed by the drop of this queue pair, and is only borrowed as
+            // shared.
             QueuePairKind::Path(path) => Some(unsafe { path.as_ref() }),
         }
     }
@@ -293,8 +294,8 @@ impl QueuePair {
     pub fn post_send(&self, request: &SendRequest<'_>) -> Result {
         let mut request = request.to_c();
         let mut refused = MaybeUninit::uninit();
-        // SAFETY: the pair is open. The request is read during the call; the
-        // memory that it names lasts as long as the operation (`Gather::fill`).
+        // SAFETY: the queue pair is open. The request is read during the call only, and the memory
+        // that it describes is valid until the operation completes (`Gather::fill`).
         let outcome =
             unsafe { (self.post_send)(self.qp.as_ptr(), &mut request, refused.as_mut_ptr()) };
         posted(outcome)
@@ -305,7 +306,8 @@ impl QueuePair {
     pub fn post_receive(&self, request: &ReceiveRequest<'_>) -> Result {
         let mut request = request.to_c();
         let mut refused = MaybeUninit::uninit();
-        // SAFETY: as in `post_send`.
+        // SAFETY: the queue pair is open. The request is read during the call only, and the memory
+        // that it describes is valid until the operation completes.
         let outcome =
             unsafe { (self.post_receive)(self.qp.as_ptr(), &mut request, refused.as_mut_ptr()) };
         posted(outcome)
@@ -318,12 +320,13 @@ unsafe extern "C" fn post_on_path(
     request: *mut ibv_send_wr,
     refused: *mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: this function is called with that of a `QueuePairKind::Path`, whose owner waits.
+    // SAFETY: this function is called only with the path of a `QueuePairKind::Path`, which exists
+    // during the call.
     let path = unsafe { &*path.cast::<XrcPath>() };
     let Some((pair, queue)) = path.to.get() else {
         return libc::ENOTCONN;
     };
-    // SAFETY: the caller's request is whole, and its own until this returns.
+    // SAFETY: the callers pass a valid request, which they do not use until this function returns.
     unsafe {
         (*request).qp_type_xrc_remote_srqn.write(*queue);
         (pair.post_send)(pair.qp.as_ptr(), request, refused)
@@ -359,7 +362,8 @@ fn refusal(outcome: c_int) -> Errno {
 
 /// Returns attributes in which only the state is set.
 pub(super) fn attributes(state: u32) -> ibv_qp_attr {
-    // SAFETY: the structure is plain data, for which zero is a value.
+    // SAFETY: the structure consists of integers, unions of these and pointers, for which zero is a
+    // valid value.
     let mut attr: ibv_qp_attr = unsafe { MaybeUninit::zeroed().assume_init() };
     attr.qp_state = state;
     attr
@@ -368,7 +372,7 @@ pub(super) fn attributes(state: u32) -> ibv_qp_attr {
 impl Drop for QueuePair {
     fn drop(&mut self) {
         if let QueuePairKind::Path(path) = self.kind {
-            // SAFETY: it is from `QueuePair::path`, and given back once.
+            // SAFETY: the path is a Box from `QueuePair::path`, and is freed once.
             drop(unsafe { Box::from_raw(path.as_ptr()) });
             return;
         }
@@ -376,7 +380,7 @@ impl Drop for QueuePair {
             return;
         }
         let verbs = self.pd.context().libraries.verbs();
-        // SAFETY: the pair is open, and this is its last owner.
+        // SAFETY: the queue pair is open, and is destroyed once, by its owner.
         let outcome = unsafe { (verbs.ibv_destroy_qp)(self.qp.as_ptr()) };
         if let Err(error) = numbered(outcome) {
             log::warn!(target: crate::LOG.ep_ctrl, "ibv_destroy_qp: {error}");

@@ -28,9 +28,9 @@ struct OfXrc {
     _queue: Arc<CompletionQueue>,
 }
 
-// SAFETY: the library allows several threads to use it.
+// SAFETY: libibverbs and librdmacm permit calls for one object from several threads.
 unsafe impl Send for SharedQueue {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same calls, from several threads.
 unsafe impl Sync for SharedQueue {}
 
 impl SharedQueue {
@@ -44,7 +44,8 @@ impl SharedQueue {
             srq_limit: 0,
         };
         let context = pd.context();
-        // SAFETY: the protection domain is open, and kept so by the result.
+        // SAFETY: the protection domain is open, and the result keeps it open; `attr` is valid
+        // during the call.
         let srq = unsafe { (context.libraries.verbs().ibv_create_srq)(pd.as_ptr(), &mut attr) };
         Ok(Arc::new(SharedQueue {
             srq: NonNull::new(srq).ok_or_else(Errno::last_os_error)?,
@@ -94,8 +95,8 @@ impl SharedQueue {
     pub fn post(&self, request: &ReceiveRequest<'_>) -> Result {
         let mut request = request.to_c();
         let mut refused = null_mut();
-        // SAFETY: the queue is open. The request is read during the call; the
-        // memory that it names lasts as long as the operation.
+        // SAFETY: the queue is open. The request is read during the call only, and the memory that
+        // it describes is valid until the operation completes.
         posted(unsafe { (self.post)(self.as_ptr(), &mut request, &mut refused) })
     }
 }
@@ -106,7 +107,8 @@ impl Drop for SharedQueue {
             return;
         }
         let verbs = self.pd.context().libraries.verbs();
-        // SAFETY: queue pairs that use it held a reference and are gone.
+        // SAFETY: the queue is open, and all queue pairs that use it are destroyed, since each held
+        // a reference.
         let outcome = unsafe { (verbs.ibv_destroy_srq)(self.as_ptr()) };
         if let Err(error) = numbered(outcome) {
             log::warn!(target: crate::LOG.ep_ctrl, "ibv_destroy_srq: {error}");

@@ -37,7 +37,7 @@ impl Context {
     }
 
     fn xrc_calls(&self) -> Option<Calls> {
-        // SAFETY: the device stays open.
+        // SAFETY: devices are never closed, so that the pointer stays valid.
         if unsafe { (*self.as_ptr()).abi_compat }.addr() != EXTENDED {
             return None;
         }
@@ -45,13 +45,13 @@ impl Context {
             .as_ptr()
             .wrapping_byte_sub(std::mem::offset_of!(verbs_context, context))
             .cast::<verbs_context>();
-        // SAFETY: the library says that the device's structure is the end of this
-        // one, of which it has `sz` bytes; that is no part of what may be missing.
+        // SAFETY: libibverbs specifies that the device's structure is the last member of this one,
+        // whose last `sz` bytes exist; `sz` itself is always among these.
         let sz = unsafe { (*table).sz };
         if sz < size_of::<verbs_context>() {
             return None;
         }
-        // SAFETY: all of it is there, and does not change.
+        // SAFETY: the whole structure exists, as was just checked, and does not change.
         let table = unsafe { &*table };
         Some(Calls {
             open_qp: table.open_qp?,
@@ -75,9 +75,9 @@ pub struct XrcDomain {
     _file: Option<OwnedFd>,
 }
 
-// SAFETY: the library allows several threads to use it.
+// SAFETY: libibverbs and librdmacm permit calls for one object from several threads.
 unsafe impl Send for XrcDomain {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same calls, from several threads.
 unsafe impl Sync for XrcDomain {}
 
 impl XrcDomain {
@@ -93,7 +93,7 @@ impl XrcDomain {
             fd: file.as_ref().map_or(-1, |file| file.as_raw_fd()),
             oflags: libc::O_CREAT,
         };
-        // SAFETY: the device and the file are open.
+        // SAFETY: the device and the file are open, and `attr` is valid during the call.
         let xrcd = unsafe { (calls.open_xrcd)(context.as_ptr(), &mut attr) };
         Ok(Arc::new(XrcDomain {
             xrcd: NonNull::new(xrcd).ok_or_else(Errno::last_os_error)?,
@@ -127,14 +127,14 @@ impl XrcDomain {
             cq: queue.as_ptr(),
             tm_cap: [0; 2],
         };
-        // SAFETY: what the attributes name is open, and the caller keeps it so.
+        // SAFETY: the objects in the attributes are open, and the caller keeps them open.
         let srq = unsafe { (self.calls.create_srq_ex)(self.context.as_ptr(), &mut attr) };
         let srq = NonNull::new(srq).ok_or_else(Errno::last_os_error)?;
         let mut number = 0;
-        // SAFETY: the queue was just made.
+        // SAFETY: the queue was just created, and `number` is writable.
         let told = numbered(unsafe { (self.calls.get_srq_num)(srq.as_ptr(), &mut number) });
         if let Err(error) = told.and(is_number(number)) {
-            // SAFETY: nobody has it.
+            // SAFETY: the queue was just created, and has no other users.
             unsafe { (self.context.libraries.verbs().ibv_destroy_srq)(srq.as_ptr()) };
             return Err(error);
         }
@@ -147,7 +147,8 @@ impl Drop for XrcDomain {
         if !self.process.is_current() {
             return;
         }
-        // SAFETY: what was made in it held a reference and is gone.
+        // SAFETY: the object is open, and all objects that were created in it are closed, since
+        // each held a reference.
         let outcome = unsafe { (self.calls.close_xrcd)(self.xrcd.as_ptr()) };
         if let Err(error) = numbered(outcome) {
             log::warn!(target: crate::LOG.domain, "ibv_close_xrcd: {error}");
@@ -174,21 +175,22 @@ pub struct XrcTarget {
     _pd: Arc<ProtectionDomain>,
 }
 
-// SAFETY: the library allows several threads to use it.
+// SAFETY: libibverbs and librdmacm permit calls for one object from several threads.
 unsafe impl Send for XrcTarget {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same calls, from several threads.
 unsafe impl Sync for XrcTarget {}
 
 impl XrcTarget {
     /// Creates a target in its initial state.
     pub fn new(pd: &Arc<ProtectionDomain>, xrcd: &Arc<XrcDomain>) -> Result<Self> {
-        // SAFETY: the structure is plain data, for which zero is a value.
+        // SAFETY: the structure consists of integers, unions of these and pointers, for which zero
+        // is a valid value.
         let mut attr: ibv_qp_init_attr_ex = unsafe { MaybeUninit::zeroed().assume_init() };
         attr.qp_type = IBV_QPT_XRC_RECV;
         attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD;
         attr.pd = pd.as_ptr();
         attr.xrcd = xrcd.xrcd.as_ptr();
-        // SAFETY: what the attributes name is open, and kept so by the result.
+        // SAFETY: the objects in the attributes are open, and the result keeps them open.
         let qp = unsafe { (xrcd.calls.create_qp_ex)(xrcd.context.as_ptr(), &mut attr) };
         Self::of(qp, pd, xrcd)
     }
@@ -203,7 +205,7 @@ impl XrcTarget {
             qp_context: null_mut(),
             qp_type: IBV_QPT_XRC_RECV,
         };
-        // SAFETY: as in `new`.
+        // SAFETY: the objects in the attributes are open, and the result keeps them open.
         let qp = unsafe { (xrcd.calls.open_qp)(xrcd.context.as_ptr(), &mut attr) };
         Self::of(qp, pd, xrcd)
     }
@@ -212,7 +214,7 @@ impl XrcTarget {
         let qp = NonNull::new(qp).ok_or_else(Errno::last_os_error)?;
         Ok(XrcTarget {
             qp,
-            // SAFETY: it was just opened; its number does not change.
+            // SAFETY: the queue pair was just opened, and its number does not change.
             number: unsafe { (*qp.as_ptr()).qp_num },
             process: Process::current(),
             xrcd: xrcd.clone(),
@@ -229,7 +231,8 @@ impl XrcTarget {
 impl States for XrcTarget {
     fn modify(&self, attr: &mut ibv_qp_attr, mask: c_int) -> Result {
         let verbs = self.xrcd.context.libraries.verbs();
-        // SAFETY: the pair is open, and the attributes are plain data.
+        // SAFETY: the queue pair is open until it is dropped, and the attributes are a valid
+        // structure, which is used only during the call.
         numbered(unsafe { (verbs.ibv_modify_qp)(self.qp.as_ptr(), attr, mask) })
     }
 
@@ -244,7 +247,7 @@ impl Drop for XrcTarget {
             return;
         }
         let verbs = self.xrcd.context.libraries.verbs();
-        // SAFETY: the pair is open, and this is its owner.
+        // SAFETY: the queue pair is open, and is closed once, by its owner.
         if let Err(error) = numbered(unsafe { (verbs.ibv_destroy_qp)(self.qp.as_ptr()) }) {
             log::warn!(target: crate::LOG.ep_ctrl, "ibv_destroy_qp: {error}");
         }

@@ -25,19 +25,20 @@ macro_rules! library {
 
         impl $name {
             fn load() -> Result<Self, libloading::Error> {
-                // SAFETY: the library's initialisers are those of a system
-                // library, which have no demands on their caller.
+                // SAFETY: the library is one of the system's, whose initializers may run in any
+                // process.
                 let library = unsafe { Library::open(Some($file), RTLD_NOW) }?;
                 let functions = $name {
                     $($function: {
                         let name = concat!(stringify!($function), "\0").as_bytes();
-                        // SAFETY: the function has this signature in every
-                        // version of the library that has it under this name.
+                        // SAFETY: the function has this signature in every version of the library
+                        // that exports this name.
                         *unsafe { library.get(name) }?
                     },)*
                     $($optional: {
                         let name = concat!(stringify!($optional), "\0").as_bytes();
-                        // SAFETY: as above.
+                        // SAFETY: the function has this signature in every version of the library
+                        // that exports this name.
                         unsafe { library.get(name) }.ok().map(|found| *found)
                     },)*
                 };

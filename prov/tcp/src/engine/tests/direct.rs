@@ -181,7 +181,7 @@ pub(super) fn register(side: &Side, bytes: &mut [u8]) -> Arc<Region> {
         iov_base: bytes.as_mut_ptr().cast(),
         iov_len: bytes.len(),
     };
-    // SAFETY: the tests keep the bytes as long as the engine.
+    // SAFETY: the tests keep the bytes as long as the engine, whose table refers to them.
     let memory = unsafe { Memory::new(&[iov]) }.unwrap();
     let request = Request::new(memory, FI_REMOTE_READ | FI_REMOTE_WRITE, KEY);
     side.memory.register(request).unwrap()

@@ -539,8 +539,8 @@ fn who_scribbles_over_the_memory_loses_the_connection_at_worst() {
                 2 => 1 << 32 | (number >> 40) & 0xffff_ffff,
                 _ => number & 0xff,
             };
-            // SAFETY: inside the segment, and aligned; this test is about what
-            // the other side makes of it.
+            // SAFETY: the word is inside the mapping and aligned. The write races with the other
+            // side on purpose: this test checks that it reads each word once and checks it.
             unsafe { memory.base().add(at).cast::<u64>().write_volatile(value) };
             if number.is_multiple_of(16) {
                 a.drive();

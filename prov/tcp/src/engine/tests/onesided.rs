@@ -89,7 +89,7 @@ fn region(side: &Side, key: u64, access: u64, pieces: &mut [&mut [u8]]) -> Arc<R
             iov_len: piece.len(),
         })
         .collect();
-    // SAFETY: the tests keep the bytes as long as the region.
+    // SAFETY: the tests keep the bytes as long as the region that refers to them.
     let memory = unsafe { Memory::new(&list) }.unwrap();
     side.memory
         .register(Request::new(memory, access, key))

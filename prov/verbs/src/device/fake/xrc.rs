@@ -161,7 +161,8 @@ pub fn event_channel() -> *mut rdma_event_channel {
 }
 
 unsafe extern "C" fn destroy_event_channel(channel: *mut rdma_event_channel) {
-    // SAFETY: it is from `event_channel`, and given back once, as is its descriptor.
+    // SAFETY: the channel is a Box from `event_channel` and owns its descriptor; both are freed
+    // once.
     drop(unsafe { OwnedFd::from_raw_fd(Box::from_raw(channel).fd) });
 }
 
@@ -172,14 +173,14 @@ unsafe extern "C" fn get_cm_event(
     let Some(event) = EVENTS.with_borrow_mut(VecDeque::pop_front) else {
         return -1;
     };
-    // SAFETY: the caller has room for a pointer.
+    // SAFETY: the callers pass a writable location for a pointer.
     unsafe { found.write(Box::into_raw(event)) };
     0
 }
 
 unsafe extern "C" fn ack_cm_event(event: *mut rdma_cm_event) -> c_int {
-    // SAFETY: it is from `get_cm_event`, and given back once, and so is the listener's
-    // identifier in it, which is from `ask`.
+    // SAFETY: the event is a Box from `get_cm_event`, and the listener's identifier in it a Box
+    // from `ask`; both are freed once.
     drop(unsafe { Box::from_raw(Box::from_raw(event).listen_id) });
     0
 }
@@ -192,7 +193,7 @@ unsafe extern "C" fn open_xrcd(
 }
 
 unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
-    // SAFETY: it is from `open_xrcd`, and given back once.
+    // SAFETY: the object is a Box from `open_xrcd`, and is freed once.
     drop(unsafe { Box::from_raw(xrcd) });
     0
 }
@@ -202,15 +203,15 @@ unsafe extern "C" fn create_srq_ex(
     _: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
     static NUMBERS: AtomicU32 = AtomicU32::new(1000);
-    // SAFETY: nothing is asked of the arguments.
+    // SAFETY: the function does not use its arguments.
     let srq = unsafe { create_srq(null_mut(), null_mut()) };
-    // SAFETY: it was just made.
+    // SAFETY: the object was just created, and has no other users.
     unsafe { (*srq).handle = NUMBERS.fetch_add(1, Ordering::Relaxed) };
     srq
 }
 
 unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
-    // SAFETY: it is from `create_srq_ex`, and the caller has room for a number.
+    // SAFETY: the queue is from `create_srq_ex`, and the callers pass a writable number.
     unsafe { number.write((*srq).handle) };
     0
 }
@@ -219,13 +220,13 @@ unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
-    // SAFETY: the caller's attributes are whole.
+    // SAFETY: the callers pass a valid structure of attributes.
     assert_eq!(unsafe { (*attr).qp_type }, IBV_QPT_XRC_RECV);
-    // SAFETY: nothing is asked of the arguments.
+    // SAFETY: the function does not use its arguments.
     let qp = unsafe { create_qp(null_mut(), null_mut()) };
-    // SAFETY: it was just made.
+    // SAFETY: the object was just created, and has no other users.
     unsafe { (*qp).context = context };
-    // SAFETY: as above.
+    // SAFETY: the queue pair was just created, and has no other users.
     PAIRS.with_borrow_mut(|pairs| pairs.push(unsafe { (*qp).qp_num }));
     qp
 }
@@ -234,7 +235,7 @@ unsafe extern "C" fn open_qp(
     context: *mut ibv_context,
     attr: *mut ibv_qp_open_attr,
 ) -> *mut ibv_qp {
-    // SAFETY: the caller's attributes are whole.
+    // SAFETY: the callers pass a valid structure of attributes.
     let number = unsafe { (*attr).qp_num };
     if !targets().contains(&number) {
         return null_mut();
@@ -262,7 +263,8 @@ unsafe extern "C" fn post_send(
     request: *mut ibv_send_wr,
     _: *mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: those who post to a device with XRC name the receive queue.
+    // SAFETY: the callers pass a valid queue pair and request, in which they set the receive queue
+    // of XRC.
     let post = unsafe {
         (
             (*qp).qp_num,
@@ -278,14 +280,14 @@ unsafe extern "C" fn post_shared_receive(
     request: *mut ibv_recv_wr,
     _: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller's request is whole.
+    // SAFETY: the callers pass a valid request.
     let id = unsafe { (*request).wr_id };
     RECEIVES.with_borrow_mut(|receives| receives.push(id));
     0
 }
 
 fn note(kind: Kind, id: *mut rdma_cm_id, data: &[u8], pair: u32) -> c_int {
-    // SAFETY: the identifier is from `create_id`, and there yet.
+    // SAFETY: the identifier is from `create_id`, and was not destroyed.
     let id = unsafe { &*id };
     let call = Call {
         kind,
@@ -312,21 +314,21 @@ unsafe extern "C" fn create_id(
         ps,
         ..zeroed()
     };
-    // SAFETY: the caller has room for a pointer.
+    // SAFETY: the callers pass a writable location for a pointer.
     unsafe { made.write(Box::into_raw(Box::new(id))) };
     0
 }
 
 unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
     note(Kind::Destroy, id, &[], 0);
-    // SAFETY: it is from `create_id`, and given back once.
+    // SAFETY: the identifier is a Box from `create_id`, and is freed once.
     drop(unsafe { Box::from_raw(id) });
     0
 }
 
 /// Reads an address of the caller.
 fn address(at: *const libc::sockaddr) -> Option<SocketAddress> {
-    // SAFETY: callers have whole storages, or none.
+    // SAFETY: the callers pass a complete sockaddr_storage or null.
     let storage = unsafe { at.cast::<storage>().as_ref() }?;
     SocketAddress::of_storage(storage)
 }
@@ -341,7 +343,7 @@ unsafe extern "C" fn bind_addr(id: *mut rdma_cm_id, own: *mut libc::sockaddr) ->
     if own.port() == 0 {
         own.set_port(PORTS.fetch_add(1, Ordering::Relaxed));
     }
-    // SAFETY: the identifier is from `create_id`, and there yet.
+    // SAFETY: the identifier is from `create_id`, and was not destroyed.
     let id = unsafe { &mut *id };
     id.route.addr.src = SocketAddress::Internet(own).to_storage();
     id.verbs = HERE.get();
@@ -354,7 +356,7 @@ unsafe extern "C" fn resolve_addr(
     peer: *mut libc::sockaddr,
     _: c_int,
 ) -> c_int {
-    // SAFETY: as in `bind_addr`.
+    // SAFETY: the identifier is from `create_id`, and was not destroyed.
     let place = unsafe { &mut *id };
     if let Some(SocketAddress::Internet(mut own)) = address(own) {
         if own.port() == 0 {
@@ -375,7 +377,7 @@ unsafe extern "C" fn resolve_route(id: *mut rdma_cm_id, _: c_int) -> c_int {
 
 /// Returns the connection data and the queue pair of a call.
 fn told(param: *const rdma_conn_param) -> (Vec<u8>, u32) {
-    // SAFETY: the caller's parameters are whole, and the data as long as they say.
+    // SAFETY: the callers pass valid parameters, whose data has the length that they contain.
     unsafe {
         let param = &*param;
         let len = param.private_data_len.into();
@@ -403,7 +405,7 @@ unsafe extern "C" fn listen(id: *mut rdma_cm_id, _: c_int) -> c_int {
 }
 
 unsafe extern "C" fn reject(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
-    // SAFETY: the caller's data is as long as it says.
+    // SAFETY: the callers pass data of this length.
     let data = unsafe { slice::from_raw_parts(data.cast::<u8>(), len.into()) };
     note(Kind::Reject, id, data, 0)
 }
@@ -413,7 +415,7 @@ unsafe extern "C" fn disconnect(id: *mut rdma_cm_id) -> c_int {
 }
 
 unsafe extern "C" fn migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
-    // SAFETY: the identifier is from `create_id`, and there yet.
+    // SAFETY: the identifier is from `create_id`, and was not destroyed.
     unsafe { (*id).channel = channel };
     0
 }
@@ -423,7 +425,7 @@ unsafe extern "C" fn init_qp_attr(
     _: *mut ibv_qp_attr,
     mask: *mut c_int,
 ) -> c_int {
-    // SAFETY: the caller has room for a mask.
+    // SAFETY: the callers pass a writable mask.
     unsafe { mask.write(IBV_QP_STATE) };
     0
 }
