@@ -146,7 +146,8 @@ fn set_up() -> Framework {
         .into_iter()
         .chain(prov_hook::providers())
     {
-        // SAFETY: a built-in provider is a static structure of this library.
+        // SAFETY: a built-in provider is a static structure of this library, valid as long as the
+        // process.
         if let Some(provider) = unsafe { Provider::from_raw(built_in) } {
             registry.register(Candidate {
                 provider,

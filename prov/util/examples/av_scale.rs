@@ -25,17 +25,19 @@ struct Counting;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call is passed on to the system's allocator.
+// SAFETY: every call is forwarded to the system's allocator, which keeps the contract of the trait.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract.
+        // SAFETY: the caller keeps the contract of this function, which is that of the system's
+        // allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract.
+        // SAFETY: the caller keeps the contract of this function, which is that of the system's
+        // allocator.
         unsafe { System.dealloc(at, layout) }
     }
 }

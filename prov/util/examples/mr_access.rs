@@ -54,7 +54,7 @@ fn register(table: &MrTable, memory: &mut [u8], key: u64) -> std::sync::Arc<prov
         iov_base: memory.as_mut_ptr().cast(),
         iov_len: memory.len(),
     };
-    // SAFETY: the memory is there as long as the table is.
+    // SAFETY: the memory lives as long as the table that refers to it.
     let memory = unsafe { Memory::new(&[iov]) }.expect("one piece");
     let region = table.register(Request::new(memory, REMOTE, key));
     region.expect("a key of its own")

@@ -156,9 +156,9 @@ pub fn has_receives(caps: u64) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opaque(pub *mut c_void);
 
-// SAFETY: the address is never dereferenced through this type.
+// SAFETY: the type does not dereference the address, so that it may be moved between threads.
 unsafe impl Send for Opaque {}
-// SAFETY: as above.
+// SAFETY: the type does not dereference the address, so that it may be shared between threads.
 unsafe impl Sync for Opaque {}
 
 impl Opaque {

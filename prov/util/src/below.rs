@@ -59,7 +59,8 @@ pub fn getinfo(
     let text = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
     let hints = Made(info::to_c(std::slice::from_ref(hints))?);
     let mut list = null_mut();
-    // SAFETY: the arguments are as fi_getinfo(3) demands.
+    // SAFETY: the texts are NULL or terminated, the hints are valid, and `list` is writable, as
+    // fi_getinfo(3) demands.
     let status = unsafe {
         fi_getinfo(
             version,
@@ -73,8 +74,8 @@ pub fn getinfo(
     done(status)?;
     let mut infos = Vec::new();
     let mut next = list;
-    // SAFETY: the list is the library's, in its layout, and is freed by it
-    // once everything has been copied.
+    // SAFETY: the list is from the library, in the library's layout, and is freed after it was
+    // copied.
     unsafe {
         while let Some(entry) = info::hints(next) {
             infos.push(entry.into());
@@ -97,7 +98,7 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // SAFETY: `getinfo` made the list, and it is the only owner.
+        // SAFETY: the list was made by `info::to_c`, and this value is its only owner.
         unsafe { info::free(self.0) }
     }
 }
@@ -106,10 +107,10 @@ impl Drop for Made {
 /// `fid`.
 struct Object<T>(NonNull<T>);
 
-// SAFETY: the interface lets any thread call an object's functions; what has to
-// be serialised, those who own the object do (fi_domain(3), threading).
+// SAFETY: the interface permits calls of an object's functions from any thread; the owners of the
+// object serialize the calls as its threading level requires (fi_domain(3)).
 unsafe impl<T> Send for Object<T> {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same calls, which the owners serialize, as above.
 unsafe impl<T> Sync for Object<T> {}
 
 impl<T> Object<T> {
@@ -129,8 +130,8 @@ impl<T> Object<T> {
     }
 
     fn control(&self, command: c_int, argument: *mut c_void) -> Result {
-        // SAFETY: the object is open, and the callers pass what the command
-        // takes.
+        // SAFETY: the object is open, and the callers pass an argument of the type that the command
+        // has.
         let status = unsafe {
             let control = (*(*self.fid()).ops).control.ok_or(Errno::ENOSYS)?;
             control(self.fid(), command, argument)
@@ -139,7 +140,7 @@ impl<T> Object<T> {
     }
 
     fn bind(&self, other: *mut fid, flags: u64) -> Result {
-        // SAFETY: both objects are open.
+        // SAFETY: both objects are open during the call.
         let status = unsafe {
             let bind = (*(*self.fid()).ops).bind.ok_or(Errno::ENOSYS)?;
             bind(self.fid(), other, flags)
@@ -152,7 +153,8 @@ impl<T> Object<T> {
         let mut fd: c_int = -1;
         self.control(FI_GETWAIT, (&raw mut fd).cast())?;
         match fd {
-            // SAFETY: the queue's descriptor, which is open as long as it is.
+            // SAFETY: the descriptor belongs to the queue, and is open as long as the queue, which
+            // is borrowed.
             0.. => Ok(unsafe { BorrowedFd::borrow_raw(fd) }),
             _ => Err(Errno::EOTHER),
         }
@@ -161,7 +163,7 @@ impl<T> Object<T> {
 
 impl<T> Drop for Object<T> {
     fn drop(&mut self) {
-        // SAFETY: the object is open, and this is its only owner.
+        // SAFETY: the object is open, and is closed once, by its only owner.
         let status = unsafe {
             let close = (*(*self.fid()).ops).close;
             close.map_or(0, |close| close(self.fid()))
@@ -184,10 +186,9 @@ impl Fabric {
     pub fn open(entry: &Info) -> Result<Fabric> {
         let entry = Made(info::to_c(std::slice::from_ref(entry))?);
         let mut fabric = null_mut();
-        // SAFETY: the entry has all its parts; fi_fabric(3) copies what it
-        // keeps.
+        // SAFETY: the entry has all of its attributes, and fi_fabric(3) copies those that it keeps.
         let status = unsafe { fi_fabric((*entry.0).fabric_attr, &mut fabric, null_mut()) };
-        // SAFETY: the library has opened it.
+        // SAFETY: the library has opened the fabric if `status` is 0, and it has no other owner.
         unsafe { Object::opened(status, fabric) }.map(Fabric)
     }
 
@@ -202,7 +203,7 @@ impl Fabric {
     pub fn may_sleep(&self, cqs: &[&Cq], eq: Option<&Eq>) -> bool {
         let mut fids: Vec<fid_t> = cqs.iter().map(|cq| cq.fid()).collect();
         fids.extend(eq.map(Eq::fid));
-        // SAFETY: the objects are open.
+        // SAFETY: the objects are open during the call, and `fids` has their number.
         unsafe {
             match (*(*self.as_c()).ops).trywait {
                 Some(trywait) => trywait(self.as_c(), fids.as_mut_ptr(), fids.len() as c_int) == 0,
@@ -226,7 +227,7 @@ impl Domain {
     pub fn open(fabric: &Arc<Fabric>, entry: &Info) -> Result<Arc<Domain>> {
         let entry = Made(info::to_c(std::slice::from_ref(entry))?);
         let mut domain = null_mut();
-        // SAFETY: the entry has all its parts, and the fabric is open.
+        // SAFETY: the entry has all of its attributes, and the fabric is open.
         let object = unsafe {
             let open = (*(*fabric.as_c()).ops).domain.ok_or(Errno::ENOSYS)?;
             let status = open(fabric.as_c(), entry.0, &mut domain, null_mut());
@@ -258,7 +259,8 @@ const LONGEST_ADDRESS: usize = 256;
 unsafe fn name_of(ops: *const fi_ops_cm, fid: *mut fid) -> Result<Vec<u8>> {
     let mut bytes = vec![0; LONGEST_ADDRESS];
     let mut len = bytes.len();
-    // SAFETY: the caller's promise, and there is as much room as is said.
+    // SAFETY: the caller guarantees that the object is open and that the table is its own; `bytes`
+    // has `len` bytes.
     let status = unsafe {
         let getname = (*ops).getname.ok_or(Errno::ENOSYS)?;
         getname(fid, bytes.as_mut_ptr().cast(), &mut len)
@@ -273,7 +275,8 @@ unsafe fn name_of(ops: *const fi_ops_cm, fid: *mut fid) -> Result<Vec<u8>> {
 /// # Safety
 /// As for [`name_of`].
 unsafe fn set_name_of(ops: *const fi_ops_cm, fid: *mut fid, address: &[u8]) -> Result {
-    // SAFETY: the caller's promise; the address is there for the call.
+    // SAFETY: the caller guarantees that the object is open and that the table is its own; the
+    // address is valid during the call.
     let status = unsafe {
         let setname = (*ops).setname.ok_or(Errno::ENOSYS)?;
         setname(fid, address.as_ptr().cast_mut().cast(), address.len())
@@ -308,7 +311,7 @@ mod tests {
         list: *mut *mut fi_info,
     ) -> c_int {
         assert!(service.is_null());
-        // SAFETY: the tests pass valid arguments.
+        // SAFETY: the tests pass valid arguments, as the manual page demands.
         unsafe {
             let mut info = Info::from(info::hints(hints).unwrap());
             if info.caps == FI_RMA {
@@ -324,7 +327,7 @@ mod tests {
 
     #[unsafe(no_mangle)]
     unsafe extern "C" fn fi_freeinfo(list: *mut fi_info) {
-        // SAFETY: `fi_getinfo` made the list.
+        // SAFETY: the list was made by `fi_getinfo` of this module, and is freed once.
         unsafe { info::free(list) }
     }
 
@@ -334,7 +337,7 @@ mod tests {
         fabric: *mut *mut fid_fabric,
         _context: *mut c_void,
     ) -> c_int {
-        // SAFETY: the tests pass valid arguments.
+        // SAFETY: the tests pass valid arguments, as the manual page demands.
         unsafe {
             if (*attr).name.is_null() {
                 return -libc::ENODATA;
@@ -374,7 +377,7 @@ mod tests {
     #[test]
     fn a_fabric_is_open_until_it_is_dropped() {
         let fabric = Fabric::open(&entry(Some("below"))).unwrap();
-        // SAFETY: the fabric is open.
+        // SAFETY: the fabric is open until it is dropped.
         unsafe { assert_eq!((*fabric.as_c()).api_version, version(1, 17)) };
         drop(fabric);
         let refused = Fabric::open(&entry(None));

@@ -13,7 +13,7 @@ use std::ffi::{CStr, c_char, c_void};
 /// # Safety
 /// A `string` that is not null is a C string that outlives `'a`.
 pub unsafe fn string<'a>(string: *const c_char) -> Option<&'a CStr> {
-    // SAFETY: the caller vouches for the string.
+    // SAFETY: the caller guarantees that the text is terminated and lives for 'a.
     (!string.is_null()).then(|| unsafe { CStr::from_ptr(string) })
 }
 
@@ -25,6 +25,6 @@ pub unsafe fn bytes<'a>(data: *const c_void, len: usize) -> &'a [u8] {
     if data.is_null() || len == 0 {
         return &[];
     }
-    // SAFETY: the caller vouches for the memory.
+    // SAFETY: the caller guarantees that there are `len` bytes that live for 'a.
     unsafe { std::slice::from_raw_parts(data.cast(), len) }
 }

@@ -29,8 +29,8 @@ pub unsafe trait Header: 'static {}
 macro_rules! headers {
     ($($name:ident),*) => {
         $(
-            // SAFETY: the structure is published as beginning with a `fid`,
-            // which the layout test of fabric-abi checks.
+            // SAFETY: the structure begins with a `fid`, as the interface specifies and the layout
+            // test of fabric-abi checks.
             unsafe impl Header for fabric_abi::$name {}
         )*
     };
@@ -90,10 +90,10 @@ pub struct Object<T: Class> {
     parents: Mutex<Vec<AnyUse>>,
 }
 
-// SAFETY: `T` is Send and Sync by the bound of `Class`; the header is only
-// read by this library once shared, and C's own accesses follow its rules.
+// SAFETY: `T` is Send and Sync by the bound of `Class`; once the object is shared, this library
+// only reads the header, and the application's accesses follow the interface's rules.
 unsafe impl<T: Class> Send for Object<T> {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same accesses, as above.
 unsafe impl<T: Class> Sync for Object<T> {}
 
 /// A reference that keeps the object's memory, but does not keep the object open.
@@ -113,10 +113,10 @@ pub struct FidRef {
     _memory: Arc<dyn Send + Sync>,
 }
 
-// SAFETY: the pointer is handed to the application; here only its context is
-// read, which the application's own rules protect as it does every member.
+// SAFETY: the pointer is returned to the application, and this library reads only the context,
+// which the application does not change while other threads use the object.
 unsafe impl Send for FidRef {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same accesses, as above.
 unsafe impl Sync for FidRef {}
 
 impl FidRef {
@@ -127,7 +127,7 @@ impl FidRef {
 
     /// Returns the current value of the application's context in the object.
     pub fn context(&self) -> *mut c_void {
-        // SAFETY: the object's memory is kept, and begins with a `fid`.
+        // SAFETY: the value keeps the object's memory, which begins with a `fid`.
         unsafe { (*self.fid).context }
     }
 }
@@ -142,7 +142,7 @@ struct MarkedOps {
     keep_open: unsafe fn(*mut fid) -> AnyUse,
 }
 
-// SAFETY: the table is constant.
+// SAFETY: the table is never changed, so that any thread may read it.
 unsafe impl Sync for MarkedOps {}
 
 /// Its address is the mark. Another copy of this code in the process (an external provider) has
@@ -232,8 +232,8 @@ impl<T: Class> Handle<T> {
     /// `object` came from [`Handle::into_c`] of the same `T` and is open.
     pub unsafe fn from_c(object: *mut T::Header) -> Self {
         let object = object.cast::<Object<T>>().cast_const();
-        // SAFETY: the caller vouches for the pointer, and the application's
-        // reference keeps the count above zero.
+        // SAFETY: the caller guarantees that the pointer is from `into_c` and that the object is
+        // open, so that the application's reference keeps the count above zero.
         unsafe {
             Arc::increment_strong_count(object);
             Handle(Arc::from_raw(object))
@@ -246,7 +246,8 @@ impl<T: Class> Handle<T> {
     /// As for [`Handle::from_c`], for as long as the result lives.
     #[inline(always)]
     pub unsafe fn borrow<'a>(object: *mut T::Header) -> &'a T {
-        // SAFETY: the caller vouches for the pointer.
+        // SAFETY: the caller guarantees that the pointer is from `into_c` and that the object stays
+        // open for 'a.
         unsafe { &(*object.cast::<Object<T>>()).inner }
     }
 
@@ -346,7 +347,7 @@ impl AnyFid<'_> {
 
     /// `FI_CLASS_*`.
     pub fn class(self) -> usize {
-        // SAFETY: see `AnyFid::new`.
+        // SAFETY: the caller of `AnyFid::new` has guaranteed that the object is open.
         unsafe { (*self.0.as_ptr()).fclass }
     }
 
@@ -360,21 +361,22 @@ impl AnyFid<'_> {
         if self.marked()?.type_id != TypeId::of::<T>() {
             return None;
         }
-        // SAFETY: the object is open, and its table is that of objects of `T`.
+        // SAFETY: the object is open, and its table shows that it is an object of `T`.
         Some(unsafe { Handle::from_c(self.0.as_ptr().cast()) })
     }
 
     /// Keeps an object of this library open, whatever its type; `-FI_EINVAL` for a foreign object.
     pub fn keep_open(self) -> Result<AnyUse> {
         let marked = self.marked().ok_or(Errno::EINVAL)?;
-        // SAFETY: the object is open, and the function is from its own table.
+        // SAFETY: the object is open, and the function belongs to its own table.
         Ok(unsafe { (marked.keep_open)(self.0.as_ptr()) })
     }
 
     /// Returns the function table of an object of this library.
     fn marked(self) -> Option<&'static MarkedOps> {
-        // SAFETY: an open object's table is a valid `fi_ops`; only one of ours
-        // says that it is as large as `MarkedOps`, and then it is one.
+        // SAFETY: the table of an open object is a valid `fi_ops`; if it says that it has the size
+        // of a `MarkedOps`, the members up to that size exist, and the mark is compared before the
+        // rest is used.
         unsafe {
             let ops = (*self.0.as_ptr()).ops;
             if ops.is_null() || (*ops).size != size_of::<MarkedOps>() {
@@ -394,19 +396,20 @@ impl AnyFid<'_> {
 /// # Safety
 /// `fid` is that of an open object of `T`.
 unsafe fn keep_open<T: Class>(fid: *mut fid) -> AnyUse {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that `fid` is that of an open object of `T`.
     Use::of(&unsafe { Handle::<T>::from_c(fid.cast()) }).any()
 }
 
 unsafe extern "C" fn close<T: Class>(fid: *mut fid) -> c_int {
     // Joining threads is a cancellation point, and a device's library may contain others.
     let _uncancelled = prov_base::uncancelled::Uncancelled::begin();
-    // SAFETY: the table that holds this function belongs to objects of `T`.
+    // SAFETY: this function is only in tables of objects of `T`, and the application passes an open
+    // object.
     let handle = unsafe { Handle::<T>::from_c(fid.cast()) };
     match handle.close() {
         Ok(()) => {
-            // SAFETY: this is the application's own reference, which it gives
-            // up by closing the object.
+            // SAFETY: the reference is the application's own, which it gives up by closing the
+            // object.
             unsafe { Arc::decrement_strong_count(fid.cast::<Object<T>>().cast_const()) };
             0
         }
@@ -415,7 +418,8 @@ unsafe extern "C" fn close<T: Class>(fid: *mut fid) -> c_int {
 }
 
 unsafe extern "C" fn bind<T: Class>(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
-    // SAFETY: `fid` as in `close`; the application passes an open object.
+    // SAFETY: this function is only in tables of objects of `T`, and the application passes two
+    // open objects.
     status(unsafe {
         let handle = Handle::<T>::from_c(fid.cast());
         AnyFid::new(other).and_then(|other| T::bind(&handle, other, flags))
@@ -423,7 +427,8 @@ unsafe extern "C" fn bind<T: Class>(fid: *mut fid, other: *mut fid, flags: u64) 
 }
 
 unsafe extern "C" fn control<T: Class>(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
-    // SAFETY: `fid` as in `close`; `arg` is the application's to get right.
+    // SAFETY: this function is only in tables of objects of `T`, and the application passes an open
+    // object and an argument of the command's type.
     let outcome = unsafe { T::control(&Handle::<T>::from_c(fid.cast()), command, arg) };
     outcome.unwrap_or_else(Errno::to_c)
 }
@@ -438,8 +443,9 @@ unsafe extern "C" fn ops_open<T: Class>(
     if name.is_null() || ops.is_null() {
         return Errno::EINVAL.to_c();
     }
-    // SAFETY: `fid` as in `close`; `name` is a C string and `ops` a place for
-    // one pointer, neither null.
+    // SAFETY: this function is only in tables of objects of `T`, and the application passes an open
+    // object; `name` and `ops` are not null, and the application guarantees that the text is
+    // terminated and that `ops` is writable.
     status(unsafe {
         let handle = Handle::<T>::from_c(fid.cast());
         T::open_ops(&handle, std::ffi::CStr::from_ptr(name)).map(|table| ops.write(table))

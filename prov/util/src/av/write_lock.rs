@@ -101,7 +101,8 @@ mod tests {
             l_len: 0,
             l_pid: 0,
         };
-        // SAFETY: as in `set`; the system writes `lock` during the call.
+        // SAFETY: the descriptor is open while `file` is; the system writes to `lock` during the
+        // call.
         let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
         assert_eq!(asked, 0);
         libc::c_int::from(lock.l_type) != libc::F_UNLCK

@@ -21,10 +21,10 @@ impl Addresses {
     /// # Errors
     /// What the provider returns.
     pub fn open(domain: &Arc<Domain>) -> Result<Arc<Addresses>> {
-        // SAFETY: zero is a value of every member: no count, no name, no flags.
+        // SAFETY: the structure consists of integers and pointers, for which zero is a valid value.
         let mut attr: fi_av_attr = unsafe { std::mem::zeroed() };
         let mut av = null_mut();
-        // SAFETY: the domain is open, and the attributes live as long as the call.
+        // SAFETY: the domain is open, and the attributes are valid during the call.
         let object = unsafe {
             let open = (*(*domain.as_c()).ops).av_open.ok_or(Errno::ENOSYS)?;
             let status = open(domain.as_c(), &mut attr, &mut av, null_mut());
@@ -50,7 +50,8 @@ impl Addresses {
         let place = padded.get_mut(..address.len()).ok_or(Errno::EINVAL)?;
         place.copy_from_slice(address);
         let mut number = FI_ADDR_NOTAVAIL as fi_addr_t;
-        // SAFETY: the vector is open; the address and the number are there for the call.
+        // SAFETY: the vector is open; the address is longer than any that the provider reads, and
+        // `number` is writable.
         let inserted = unsafe {
             let insert = (*(*self.object.as_ptr()).ops).insert;
             insert.ok_or(Errno::ENOSYS)?(
@@ -74,7 +75,7 @@ impl Addresses {
     /// # Errors
     /// What the provider returns.
     pub fn remove(&self, mut number: fi_addr_t) -> Result {
-        // SAFETY: the vector is open; the number is there for the call.
+        // SAFETY: the vector is open, and `number` is valid during the call.
         let status = unsafe {
             let remove = (*(*self.object.as_ptr()).ops).remove;
             remove.ok_or(Errno::ENOSYS)?(self.object.as_ptr(), &mut number, 1, 0)
@@ -89,7 +90,7 @@ impl Addresses {
     pub fn lookup(&self, number: fi_addr_t) -> Result<Vec<u8>> {
         let mut bytes = vec![0_u8; LONGEST_ADDRESS];
         let mut len = bytes.len();
-        // SAFETY: the vector is open, and there is as much room as is said.
+        // SAFETY: the vector is open, and `bytes` has `len` bytes.
         let status = unsafe {
             let lookup = (*(*self.object.as_ptr()).ops).lookup;
             lookup.ok_or(Errno::ENOSYS)?(

@@ -40,7 +40,7 @@ impl DatagramEndpoint {
     pub fn open(domain: &Arc<Domain>, entry: &Info) -> Result<Self> {
         let entry = Made(info::to_c(std::slice::from_ref(entry))?);
         let mut ep = null_mut();
-        // SAFETY: the domain is open, and the entry has all its parts.
+        // SAFETY: the domain is open, and the entry has all of its attributes.
         let object = unsafe {
             let open = (*(*domain.as_c()).ops).endpoint.ok_or(Errno::ENOSYS)?;
             let status = open(domain.as_c(), entry.as_c(), &mut ep, null_mut());
@@ -90,7 +90,7 @@ impl DatagramEndpoint {
     /// # Errors
     /// What the provider returns.
     pub fn address(&self) -> Result<Vec<u8>> {
-        // SAFETY: the endpoint is open, and this is its table.
+        // SAFETY: the endpoint is open, and the table is its own.
         unsafe { name_of((*self.object.as_ptr()).cm, self.object.fid()) }
     }
 
@@ -99,7 +99,7 @@ impl DatagramEndpoint {
     /// # Errors
     /// What the provider returns.
     pub fn set_address(&self, address: &[u8]) -> Result {
-        // SAFETY: the endpoint is open, and this is its table.
+        // SAFETY: the endpoint is open, and the table is its own.
         unsafe { set_name_of((*self.object.as_ptr()).cm, self.object.fid(), address) }
     }
 
@@ -119,7 +119,7 @@ impl DatagramEndpoint {
     /// `-FI_EAGAIN` if there is no room for it.
     #[inline]
     pub fn inject(&self, datagram: &[u8], to: fi_addr_t) -> Result {
-        // SAFETY: the endpoint is open; the datagram is there for the call.
+        // SAFETY: the endpoint is open, and the provider copies the datagram during the call.
         let status = unsafe {
             let inject = (*(*self.object.as_ptr()).msg).inject.ok_or(Errno::ENOSYS)?;
             let ep = self.object.as_ptr();
@@ -159,7 +159,7 @@ impl DatagramEndpoint {
             context: null_mut(),
             data: 0,
         };
-        // SAFETY: the endpoint is open; header and memory are there for the call (see `AppIov`),
+        // SAFETY: the endpoint is open; header and memory are valid during the call (see `AppIov`),
         // and the provider has copied them when it returns.
         let status = unsafe {
             let send = (*(*self.object.as_ptr()).msg).sendmsg;
@@ -180,7 +180,8 @@ impl DatagramEndpoint {
         let object = &self.object;
         post(slots, slot, self.owner, |lent| {
             let len = len.min(lent.len);
-            // SAFETY: the endpoint is open; the slot's bytes are its own until the send completes.
+            // SAFETY: the endpoint is open, and the slot's bytes are lent to this operation until
+            // it completes.
             unsafe {
                 match (*(*object.as_ptr()).msg).send {
                     Some(send) => send(

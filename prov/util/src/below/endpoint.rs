@@ -41,7 +41,7 @@ pub(super) fn next_owner() -> u32 {
 #[derive(Clone, Copy)]
 pub struct Local([*mut c_void; IOV_LIMIT]);
 
-// SAFETY: only the provider below looks behind the pointers.
+// SAFETY: this library does not dereference the pointers; the provider below does, in any thread.
 unsafe impl Send for Local {}
 
 impl Local {
@@ -99,7 +99,7 @@ impl SharedReceive {
     pub fn open<T>(domain: &Arc<Domain>, entry: &Info, slots: &Slots<T>) -> Result<Arc<Self>> {
         let entry = Made(info::to_c(std::slice::from_ref(entry))?);
         let mut ep = null_mut();
-        // SAFETY: the domain is open, and the entry has all its parts.
+        // SAFETY: the domain is open, and the entry has all of its attributes.
         let object = unsafe {
             let open = (*(*domain.as_c()).ops).srx_ctx.ok_or(Errno::ENOSYS)?;
             let status = open(domain.as_c(), (*entry.0).rx_attr, &mut ep, null_mut());
@@ -128,8 +128,8 @@ pub(super) fn receive<T>(
     slot: Slot,
 ) -> Posted {
     lend(slots, slot, owner, true, |lent| {
-        // SAFETY: the endpoint is open, and the slot's bytes are its own until
-        // the receive completes.
+        // SAFETY: the endpoint is open, and the slot's bytes are lent to this operation until it
+        // completes.
         unsafe {
             match (*(*object.as_ptr()).msg).recv {
                 Some(recv) => recv(
@@ -219,7 +219,7 @@ impl Endpoint {
         slots: &Slots<T>,
     ) -> Result<Self> {
         let entry = Made(info::to_c(std::slice::from_ref(entry))?);
-        // SAFETY: the entry has all its parts.
+        // SAFETY: the entry has all of its attributes, in the library's layout.
         unsafe { Self::open_as(domain, entry.0, wiring, slots) }
     }
 
@@ -236,8 +236,8 @@ impl Endpoint {
     ) -> Result<Self> {
         let entry = asking.as_c();
         if wiring.shared.is_none() {
-            // SAFETY: the structure is the library's, and this side's since it came with the
-            // event: nobody else looks at it.
+            // SAFETY: the structure has the library's layout, and this side has owned it since the
+            // event was read, so that there are no other users.
             unsafe {
                 if let Some(attr) = (*entry).ep_attr.as_mut()
                     && attr.rx_ctx_cnt == FI_SHARED_CONTEXT
@@ -246,7 +246,7 @@ impl Endpoint {
                 }
             }
         }
-        // SAFETY: the structure is the library's.
+        // SAFETY: the structure was made by the library, in its layout.
         unsafe { Self::open_as(domain, entry, wiring, slots) }
     }
 
@@ -259,7 +259,8 @@ impl Endpoint {
         slots: &Slots<T>,
     ) -> Result<Self> {
         let mut ep = null_mut();
-        // SAFETY: the domain is open; the caller vouches for the structure.
+        // SAFETY: the domain is open, and the caller guarantees that the structure has the
+        // library's layout.
         let object = unsafe {
             let open = (*(*domain.as_c()).ops).endpoint.ok_or(Errno::ENOSYS)?;
             let status = open(domain.as_c(), entry, &mut ep, null_mut());
@@ -308,7 +309,7 @@ impl Endpoint {
     /// # Errors
     /// What the provider returns.
     pub fn connect(&self, address: &[u8], data: &[u8]) -> Result {
-        // SAFETY: the endpoint is open; address and data are there for the call.
+        // SAFETY: the endpoint is open, and address and data are valid during the call.
         let status = unsafe {
             let connect = (*(*self.object.as_ptr()).cm).connect;
             connect.ok_or(Errno::ENOSYS)?(
@@ -326,7 +327,7 @@ impl Endpoint {
     /// # Errors
     /// What the provider returns.
     pub fn accept(&self, data: &[u8]) -> Result {
-        // SAFETY: as above.
+        // SAFETY: the endpoint is open, and the data is valid during the call.
         let status = unsafe {
             let accept = (*(*self.object.as_ptr()).cm).accept;
             let param = data.as_ptr().cast();
@@ -347,7 +348,7 @@ impl Endpoint {
     /// `-FI_EAGAIN` if there is no room for it.
     #[inline(always)]
     pub fn inject(&self, packet: &[u8]) -> Result {
-        // SAFETY: the endpoint is open; the packet is there for the call.
+        // SAFETY: the endpoint is open, and the provider copies the packet during the call.
         let status = unsafe {
             let inject = (*(*self.object.as_ptr()).msg).inject.ok_or(Errno::ENOSYS)?;
             let ep = self.object.as_ptr();
@@ -365,8 +366,8 @@ impl Endpoint {
         let object = &self.object;
         post(slots, slot, self.owner, |lent| {
             let len = len.min(lent.len);
-            // SAFETY: the endpoint is open; the slot's bytes are its own until
-            // the send completes.
+            // SAFETY: the endpoint is open, and the slot's bytes are lent to this operation until
+            // it completes.
             unsafe {
                 match (*(*object.as_ptr()).msg).send {
                     Some(send) => send(
@@ -425,8 +426,8 @@ impl Endpoint {
                 context: lent.context,
                 data: 0,
             };
-            // SAFETY: the endpoint is open; the slot's bytes are its own until
-            // the send completes, and so are the application's (see `AppIov`).
+            // SAFETY: the endpoint is open. The slot's bytes are lent to this operation until it
+            // completes, and the application's memory belongs to it as long (see `AppIov`).
             unsafe {
                 match (*(*object.as_ptr()).msg).sendmsg {
                     Some(send) => send(object.as_ptr(), &message, FI_COMPLETION | flags),
@@ -451,7 +452,8 @@ impl Endpoint {
             let mut local = *local;
             let mut pieces = [EMPTY; IOV_LIMIT];
             let call = access(to.pieces(), &mut local.0, remote, &mut pieces, lent, 0);
-            // SAFETY: as for `send`.
+            // SAFETY: the endpoint is open, and the application's memory belongs to the operation
+            // until it completes (see `AppIov`).
             unsafe {
                 match (*(*object.as_ptr()).rma).readmsg {
                     Some(read) => read(object.as_ptr(), &call, FI_COMPLETION | flags),
@@ -489,7 +491,8 @@ impl Endpoint {
             };
             let mut pieces = [EMPTY; IOV_LIMIT];
             let call = access(from, &mut local.0, remote, &mut pieces, lent, data);
-            // SAFETY: as for `send`.
+            // SAFETY: the endpoint is open, and the application's memory belongs to the operation
+            // until it completes (see `AppIov`).
             unsafe {
                 match (*(*object.as_ptr()).rma).writemsg {
                     Some(write) => write(object.as_ptr(), &call, FI_COMPLETION | flags),
@@ -557,7 +560,7 @@ impl PassiveEndpoint {
     pub fn open(fabric: &Arc<Fabric>, entry: &Info, eq: &Arc<Eq>) -> Result<Self> {
         let entry = Made(info::to_c(std::slice::from_ref(entry))?);
         let mut pep = null_mut();
-        // SAFETY: the fabric is open, and the entry has all its parts.
+        // SAFETY: the fabric is open, and the entry has all of its attributes.
         let object = unsafe {
             let open = (*(*fabric.as_c()).ops).passive_ep.ok_or(Errno::ENOSYS)?;
             let status = open(fabric.as_c(), entry.0, &mut pep, null_mut());
@@ -576,7 +579,7 @@ impl PassiveEndpoint {
     /// # Errors
     /// What the provider returns.
     pub fn listen(&self) -> Result {
-        // SAFETY: the endpoint is open.
+        // SAFETY: the endpoint is open until it is dropped.
         let status = unsafe {
             let listen = (*(*self.object.as_ptr()).cm).listen;
             listen.ok_or(Errno::ENOSYS)?(self.object.as_ptr())
@@ -589,7 +592,8 @@ impl PassiveEndpoint {
     /// # Errors
     /// What the provider returns.
     pub fn reject(&self, asking: Asking, data: &[u8]) -> Result {
-        // SAFETY: the endpoint is open, and the handle is of its request.
+        // SAFETY: the endpoint is open, the handle is that of one of its requests, and the data is
+        // valid during the call.
         let status = unsafe {
             let reject = (*(*self.object.as_ptr()).cm).reject;
             reject.ok_or(Errno::ENOSYS)?(
@@ -607,7 +611,7 @@ impl PassiveEndpoint {
     /// # Errors
     /// What the provider returns.
     pub fn address(&self) -> Result<Vec<u8>> {
-        // SAFETY: the endpoint is open, and this is its table.
+        // SAFETY: the endpoint is open, and the table is its own.
         unsafe { name_of((*self.object.as_ptr()).cm, self.object.fid()) }
     }
 
@@ -616,7 +620,7 @@ impl PassiveEndpoint {
     /// # Errors
     /// What the provider returns.
     pub fn set_address(&self, address: &[u8]) -> Result {
-        // SAFETY: the endpoint is open, and this is its table.
+        // SAFETY: the endpoint is open, and the table is its own.
         unsafe { set_name_of((*self.object.as_ptr()).cm, self.object.fid(), address) }
     }
 
@@ -627,7 +631,7 @@ impl PassiveEndpoint {
     pub fn data_limit(&self) -> Result<usize> {
         let mut limit = 0_usize;
         let mut len = size_of::<usize>();
-        // SAFETY: the endpoint is open, and the value has the option's type.
+        // SAFETY: the endpoint is open, and `limit` has the option's type and the length `len`.
         let status = unsafe {
             let getopt = (*(*self.object.as_ptr()).ops).getopt;
             getopt.ok_or(Errno::ENOSYS)?(

@@ -45,7 +45,7 @@ pub enum Event {
 /// A connection request, to be accepted or rejected.
 pub struct Asking(NonNull<fi_info>);
 
-// SAFETY: it is the only owner of what it points to.
+// SAFETY: the value is the only owner of the structure, which is bound to no thread.
 unsafe impl Send for Asking {}
 
 impl Asking {
@@ -55,20 +55,23 @@ impl Asking {
 
     /// Returns the peer's address.
     pub fn address(&self) -> Vec<u8> {
-        // SAFETY: the structure is the library's, in its layout.
+        // SAFETY: the structure was made by the library, in its layout, and is freed by the drop of
+        // `self`.
         let info = unsafe { info::hints(self.0.as_ptr()) };
         info.map_or_else(Vec::new, |info| info.dest_addr)
     }
 
     pub(super) fn handle(&self) -> fid_t {
-        // SAFETY: as above.
+        // SAFETY: the structure was made by the library, in its layout, and is freed by the drop of
+        // `self`.
         unsafe { (*self.0.as_ptr()).handle }
     }
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        // SAFETY: the reader of the event frees it, and this is its owner.
+        // SAFETY: the reader of an event has to free the structure, and this value is its only
+        // owner.
         unsafe { fi_freeinfo(self.0.as_ptr()) }
     }
 }
@@ -87,8 +90,7 @@ impl Eq {
             wait_set: null_mut(),
         };
         let mut eq = null_mut();
-        // SAFETY: the fabric is open, and the attributes live as long as the
-        // call.
+        // SAFETY: the fabric is open, and the attributes are valid during the call.
         let object = unsafe {
             let open = (*(*fabric.as_c()).ops).eq_open.ok_or(Errno::ENOSYS)?;
             let status = open(fabric.as_c(), &mut attr, &mut eq, null_mut());
@@ -127,7 +129,7 @@ impl Eq {
             data: [0; DATA],
         };
         let mut event = 0;
-        // SAFETY: the object is open, and the entry has as much room as is said.
+        // SAFETY: the object is open, and `entry` has the size that is passed.
         let read = unsafe {
             let read = (*(*self.object.as_ptr()).ops).read.ok_or(Errno::ENOSYS)?;
             let room = (&raw mut entry).cast();
@@ -171,7 +173,8 @@ impl Eq {
             err_data: data.as_mut_ptr().cast(),
             err_data_size: DATA,
         };
-        // SAFETY: the object is open, and the data has as much room as is said.
+        // SAFETY: the object is open, and the buffer for the error's data has the size that `entry`
+        // contains.
         let read = unsafe {
             let read = (*(*self.object.as_ptr()).ops).readerr;
             read.ok_or(Errno::ENOSYS)?(self.object.as_ptr(), &mut entry, 0)
@@ -183,8 +186,8 @@ impl Eq {
                 error => Err(error),
             };
         }
-        // SAFETY: the provider has filled the room, or points to bytes of its
-        // own that are there until the next read.
+        // SAFETY: the provider has filled the buffer, or returned a pointer to bytes of its own
+        // that are valid until the next read.
         let said = unsafe { crate::marshal::bytes(entry.err_data, entry.err_data_size.min(DATA)) };
         let said = said.to_vec();
         Ok(Some(Event::Failed(

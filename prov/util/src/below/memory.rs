@@ -20,9 +20,9 @@ pub struct Region {
     _domain: Arc<Domain>,
 }
 
-// SAFETY: the interface lets any thread look at a region and close it.
+// SAFETY: the interface permits any thread to read and close a region.
 unsafe impl Send for Region {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits to read the region, and to close it once.
 unsafe impl Sync for Region {}
 
 impl Domain {
@@ -62,8 +62,7 @@ impl Domain {
             sub_mr_cnt: 0,
         };
         let mut object = null_mut();
-        // SAFETY: the domain is open, and the attributes live as long as the
-        // call.
+        // SAFETY: the domain is open, and the attributes are valid during the call.
         let status = unsafe {
             let register = (*(*self.as_c()).mr).regattr.ok_or(Errno::ENOSYS)?;
             register(self.object.fid(), &attr, flags, &mut object)
@@ -72,7 +71,7 @@ impl Domain {
         if object.is_null() {
             return Err(Errno::EOTHER);
         }
-        // SAFETY: the provider has just opened it.
+        // SAFETY: the provider has just opened the region.
         let (key, desc) = unsafe { ((*object).key, (*object).mem_desc) };
         Ok(Region {
             object,
@@ -103,7 +102,7 @@ impl Region {
         if self.is_closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        // SAFETY: the object is open, and nobody else closes it.
+        // SAFETY: the object is open, and is closed once, which the flag above ensures.
         let status = unsafe {
             let fid = &raw mut (*self.object).fid;
             (*(*fid).ops).close.map_or(0, |close| close(fid))

@@ -22,7 +22,7 @@ impl<T> PeerObject<T> {
 impl PeerObject<fid_cq> {
     /// Lets the peer make progress.
     pub fn drive(&self) {
-        // SAFETY: the queue is open, and is asked for no entries.
+        // SAFETY: the queue is open, and the call reads no entries, so that the buffer may be null.
         unsafe {
             let cq = self.0.as_ptr();
             if let Some(read) = (*cq).ops.as_ref().and_then(|ops| ops.read) {
@@ -52,7 +52,8 @@ impl PeerSide {
             domain: owner,
         };
         let mut domain = null_mut();
-        // SAFETY: the entry has all its parts, the fabric is open, and the caller vouches for the owner.
+        // SAFETY: the entry has all of its attributes, the fabric is open, and the caller
+        // guarantees that the owner is open.
         let domain = unsafe {
             let open = (*(*fabric.as_c()).ops).domain2.ok_or(Errno::ENOSYS)?;
             let context: *mut c_void = (&raw mut context).cast();
@@ -76,7 +77,8 @@ impl PeerSide {
             cq: owner,
         };
         let mut cq = null_mut();
-        // SAFETY: zeros are attributes of nothing special; the caller vouches for the owner.
+        // SAFETY: the domain is open, zero is a valid value of the attributes, and the caller
+        // guarantees that the owner is open.
         unsafe {
             let mut attr: fi_cq_attr = std::mem::zeroed();
             attr.flags = FI_PEER;
@@ -97,7 +99,8 @@ impl PeerSide {
             cntr: owner,
         };
         let mut cntr = null_mut();
-        // SAFETY: as in `cq`.
+        // SAFETY: the domain or fabric is open, zero is a valid value of the attributes, and the
+        // caller guarantees that the owner is open.
         unsafe {
             let mut attr: fi_cntr_attr = std::mem::zeroed();
             attr.flags = FI_PEER;
@@ -118,7 +121,8 @@ impl PeerSide {
             eq: owner,
         };
         let mut eq = null_mut();
-        // SAFETY: as in `cq`.
+        // SAFETY: the domain or fabric is open, zero is a valid value of the attributes, and the
+        // caller guarantees that the owner is open.
         unsafe {
             let mut attr: fi_eq_attr = std::mem::zeroed();
             attr.flags = FI_PEER;

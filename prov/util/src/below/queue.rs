@@ -31,7 +31,8 @@ pub struct Batch {
     next: usize,
 }
 
-// SAFETY: the pointers in it are looked at only with the slots that they are of.
+// SAFETY: the pointers in the batch are dereferenced only with the slots to which they belong, by
+// the owner of these.
 unsafe impl Send for Batch {}
 
 /// A completion.
@@ -76,7 +77,8 @@ impl Batch {
         let entry = &self.entries[self.next];
         self.next += 1;
         Some(Completion {
-            // SAFETY: contexts are what the operations were posted with.
+            // SAFETY: the contexts of completions are those of the operations, which were posted
+            // with pointers from `Slots::lend`, or null.
             slot: unsafe { slots.returned(entry.op_context) },
             flags: entry.flags,
             len: entry.len,
@@ -120,8 +122,7 @@ impl Cq {
             xpu_ctx: null_mut(),
         };
         let mut cq = null_mut();
-        // SAFETY: the domain is open, and the attributes live as long as the
-        // call.
+        // SAFETY: the domain is open, and the attributes are valid during the call.
         let object = unsafe {
             let open = (*(*domain.as_c()).ops).cq_open.ok_or(Errno::ENOSYS)?;
             let status = open(domain.as_c(), &mut attr, &mut cq, null_mut());
@@ -154,7 +155,7 @@ impl Cq {
     #[inline]
     pub fn read(&self, batch: &mut Batch) -> Result {
         (batch.count, batch.next) = (0, 0);
-        // SAFETY: the object is open, and the batch has room.
+        // SAFETY: the object is open, and the batch has space for `BATCH` entries.
         let read = unsafe {
             let read = (*(*self.object.as_ptr()).ops).read.ok_or(Errno::ENOSYS)?;
             read(
@@ -179,7 +180,7 @@ impl Cq {
     #[inline]
     pub fn read_from(&self, batch: &mut Batch) -> Result {
         (batch.count, batch.next) = (0, 0);
-        // SAFETY: the object is open, and the batch has room.
+        // SAFETY: the object is open, and the batch has space for `BATCH` entries.
         let read = unsafe {
             let read = (*(*self.object.as_ptr()).ops).readfrom;
             read.ok_or(Errno::ENOSYS)?(
@@ -203,9 +204,9 @@ impl Cq {
     /// # Errors
     /// `-FI_EAGAIN` if there is none.
     pub fn read_error<T>(&self, slots: &mut Slots<T>) -> Result<(Completion, Errno)> {
-        // SAFETY: every field may be zero.
+        // SAFETY: the structure consists of integers and pointers, for which zero is a valid value.
         let mut entry: fi_cq_err_entry = unsafe { std::mem::zeroed() };
-        // SAFETY: the object is open.
+        // SAFETY: the object is open, and `entry` is writable.
         let read = unsafe {
             let read = (*(*self.object.as_ptr()).ops).readerr;
             read.ok_or(Errno::ENOSYS)?(self.object.as_ptr(), &mut entry, 0)
@@ -216,7 +217,8 @@ impl Cq {
             _ => {}
         }
         let completion = Completion {
-            // SAFETY: contexts are what the operations were posted with.
+            // SAFETY: the contexts of completions are those of the operations, which were posted
+            // with pointers from `Slots::lend`, or null.
             slot: unsafe { slots.returned(entry.op_context) },
             flags: entry.flags,
             len: entry.len,

@@ -91,8 +91,8 @@ pub struct Slots<T> {
     domain: Arc<Domain>,
 }
 
-// SAFETY: the memory is the value's own, but for what is lent, which it leaves
-// alone.
+// SAFETY: the value owns its memory, which is bound to no thread, and does not access slots that
+// are lent.
 unsafe impl<T: Send> Send for Slots<T> {}
 
 /// The memory of slots, which has to outlive operations of the provider below.
@@ -105,14 +105,14 @@ struct Chunk {
     _region: Option<Region>,
 }
 
-// SAFETY: the chunk is plain memory.
+// SAFETY: the chunk is allocated memory, which is bound to no thread.
 unsafe impl Send for Chunk {}
 
 impl Drop for Chunk {
     fn drop(&mut self) {
         // The region is closed first, so that it never covers other memory.
         self._region = None;
-        // SAFETY: allocated with this layout, and nobody has a slot in it.
+        // SAFETY: the memory was allocated with this layout, and no slot in it is lent any more.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
@@ -198,14 +198,15 @@ impl<T> Slots<T> {
         // only to what packets use.
         let layout = Layout::from_size_align(stride * count + ALIGN, 16);
         let layout = layout.map_err(|_| Errno::ENOMEM)?;
-        // SAFETY: the layout is not empty.
+        // SAFETY: the layout has a size that is not zero.
         let allocated = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno::ENOMEM)?;
         let mut chunk = Chunk {
             start: allocated,
             layout,
             _region: None,
         };
-        // SAFETY: the chunk is that much longer than what is used of it.
+        // SAFETY: the chunk is longer than its slots by the alignment, so that the aligned start is
+        // inside it.
         let start = unsafe { allocated.add(allocated.align_offset(ALIGN)) };
         let mut desc = null_mut();
         if self.is_registered {
@@ -217,9 +218,11 @@ impl<T> Slots<T> {
         let first = u32::try_from(self.entries.len()).map_err(|_| Errno::ENOMEM)?;
         for at in 0..count {
             let number = first + at as u32;
-            // SAFETY: within the chunk, and aligned as the stride is.
+            // SAFETY: the slot is inside the chunk, and aligned, since the start and the stride
+            // are.
             let head = unsafe { start.add(at * stride) }.cast::<Head>();
-            // SAFETY: as above; it is memory of ours that nobody else has.
+            // SAFETY: the head is inside the chunk and aligned, and the new chunk has no other
+            // users.
             unsafe { (*head.as_ptr()).number = number };
             self.entries.push(SlotRecord {
                 head,
@@ -272,8 +275,8 @@ impl<T> Slots<T> {
 
     #[inline(always)]
     fn bytes_of(&self, entry: &SlotRecord<T>) -> &[u8] {
-        // SAFETY: the slot's bytes follow its head, and are with whoever has the
-        // slot.
+        // SAFETY: the slot's bytes follow its head inside the chunk, are initialized, and are
+        // accessed only by the owner of the slot.
         unsafe {
             let start = entry.head.as_ptr().cast::<u8>().add(HEAD);
             std::slice::from_raw_parts(start, self.bytes[entry.size as usize])
@@ -284,7 +287,8 @@ impl<T> Slots<T> {
     #[inline]
     pub fn bytes_mut(&mut self, slot: &Slot) -> &mut [u8] {
         match self.held(slot) {
-            // SAFETY: as above, and borrowed from all slots.
+            // SAFETY: the slot's bytes follow its head inside the chunk, are initialized, and all
+            // slots are borrowed mutably.
             Some(entry) => unsafe {
                 let start = entry.head.as_ptr().cast::<u8>().add(HEAD);
                 std::slice::from_raw_parts_mut(start, self.bytes[entry.size as usize])
@@ -328,7 +332,7 @@ impl<T> Slots<T> {
         let context = entry.head.as_ptr();
         Some(Lent {
             context: context.cast(),
-            // SAFETY: the slot's bytes follow its head.
+            // SAFETY: the slot's bytes follow its head inside the chunk.
             bytes: unsafe { context.cast::<u8>().add(HEAD) }.cast(),
             len: self.bytes[entry.size as usize],
             desc: entry.desc,
@@ -354,7 +358,8 @@ impl<T> Slots<T> {
         if context.is_null() {
             return None;
         }
-        // SAFETY: the caller's promise; nobody writes to the number.
+        // SAFETY: the caller guarantees that the pointer is to a slot's head, whose number does not
+        // change.
         let number = unsafe { (*context.cast::<Head>()).number };
         let entry = self.entries.get_mut(number as usize)?;
         if entry.head.as_ptr().cast() != context {

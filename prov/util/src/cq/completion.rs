@@ -27,10 +27,10 @@ pub struct Completion {
     pub src: fi_addr_t,
 }
 
-// SAFETY: `context` and `buf` are the application's; this library hands them
-// back and never follows them.
+// SAFETY: `context` and `buf` are pointers of the application, which this library returns and never
+// dereferences.
 unsafe impl Send for Completion {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits to copy the pointers, which this library never dereferences.
 unsafe impl Sync for Completion {}
 
 impl Completion {

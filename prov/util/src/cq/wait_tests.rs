@@ -318,8 +318,8 @@ fn a_condition_is_signalled_for_a_native_waiter() {
             let transport = transport.clone();
             thread::spawn(move || transport.give(move || target.write(&numbered(1))))
         };
-        // SAFETY: the pair lives as long as the queue, and the mutex is held
-        // when the condition is waited for.
+        // SAFETY: the mutex and the condition live as long as the queue, and this thread holds the
+        // mutex when it waits for the condition.
         unsafe {
             libc::pthread_mutex_lock(mutex);
             while read(&cq).is_err() {

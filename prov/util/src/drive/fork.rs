@@ -90,9 +90,8 @@ impl Drop for AtWork {
 pub(super) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the handlers are functions without conditions, and only
-        // touch the atomics above. If there is no memory for them, forks do
-        // not wait.
+        // SAFETY: the handlers may be called at any time, since they only access the atomics above.
+        // If there is no memory to register them, forks do not wait.
         unsafe { libc::pthread_atfork(Some(before), Some(in_parent), None) };
     });
 }

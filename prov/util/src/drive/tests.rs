@@ -163,7 +163,8 @@ impl Drop for Lane {
 }
 
 fn signals_are_blocked() -> bool {
-    // SAFETY: the set is plain data, filled by the call, and read after it.
+    // SAFETY: zero is a valid value of a signal set, which pthread_sigmask(3) fills before it is
+    // read.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut set);
@@ -467,11 +468,11 @@ fn a_forked_child_closes_lanes_without_waiting_for_a_thread_it_does_not_have() {
     lane.seat().drive_automatically().unwrap();
     assert_eq!(did.recv().unwrap(), Did::Drove);
     lane.hold();
-    // SAFETY: the child calls only what is fit for one, which is what is
-    // tested, and then ends without unwinding.
+    // SAFETY: the child closes lanes, which the test checks to be possible in a forked child, and
+    // ends without unwinding.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: should closing hang, this ends the child.
+        // SAFETY: alarm(2) accepts any number, and ends the child if it hangs.
         unsafe { libc::alarm(60) };
         lane.hold();
         let fresh = Helper::new("fi_test");
@@ -483,11 +484,11 @@ fn a_forked_child_closes_lanes_without_waiting_for_a_thread_it_does_not_have() {
         own.hold();
         burst_ender(&own_did);
         drop(own);
-        // SAFETY: as above.
+        // SAFETY: _exit(2) accepts any status, and ends the child only.
         unsafe { libc::_exit(i32::from(is_still_there)) };
     }
     let mut status = 0;
-    // SAFETY: waits for the child that was made above.
+    // SAFETY: the process is the child that was created above, and `status` is writable.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0);
     // The parent's thread is where it was.

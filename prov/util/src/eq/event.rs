@@ -60,10 +60,10 @@ pub struct EventError {
     pub err_data: Box<[u8]>,
 }
 
-// SAFETY: the pointers are handed back to the application and never followed
-// here; the info is owned.
+// SAFETY: the pointers are returned to the application and never dereferenced here; the info has no
+// other owner.
 unsafe impl Send for Event {}
-// SAFETY: as above.
+// SAFETY: the pointers are returned to the application and never dereferenced here.
 unsafe impl Send for EventError {}
 
 impl EventError {
@@ -148,7 +148,8 @@ impl EventInfo {
     /// `-FI_ENOMEM`
     pub fn of(info: &Info) -> Result<Self> {
         let list = info::to_c(std::slice::from_ref(info))?;
-        // SAFETY: the list was made for this and has no other owner.
+        // SAFETY: the list was just made by `info::to_c` and has no other owner; `free` frees such
+        // lists.
         Ok(unsafe { Self::new(list, free) })
     }
 
@@ -183,7 +184,7 @@ impl EventInfo {
 }
 
 unsafe extern "C" fn free(list: *mut fi_info) {
-    // SAFETY: called with what `info::to_c` made and nobody uses any more.
+    // SAFETY: the list was made by `info::to_c`, and its owner does not use it any more.
     unsafe { info::free(list) }
 }
 
@@ -192,7 +193,8 @@ impl Drop for EventInfo {
         if self.given_away {
             return;
         }
-        // SAFETY: see `EventInfo::new`; nobody was given the pointer for good.
+        // SAFETY: the caller of `EventInfo::new` has guaranteed that `free` frees the list, which
+        // this value still owns.
         unsafe { (self.free)(self.info) }
         if let Some(gone) = self.if_unread.take() {
             gone();

@@ -131,7 +131,7 @@ fn the_info_of_a_request_is_freed_unless_the_application_got_it() {
         FREED.fetch_add(1, Ordering::Relaxed);
     }
     let request = || {
-        // SAFETY: `free` follows no pointer.
+        // SAFETY: `free` does not dereference its argument, so that the pointer may be null.
         let mut info = unsafe { EventInfo::new(null_mut(), free) };
         info.if_unread(|| {
             UNREAD.fetch_add(1, Ordering::Relaxed);

@@ -22,15 +22,15 @@ use super::nic;
 /// # Safety
 /// A pointer that is not null leads to an `fi_info` of the library's layout.
 pub unsafe fn hints(info: *const fi_info) -> Option<Hints> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the structure has the library's layout.
     unsafe { hints_in(layout::of_library(), info) }
 }
 
 /// # Safety
 /// As for [`hints`], of the given layout.
 unsafe fn hints_in(layout: &Layout, info: *const fi_info) -> Option<Hints> {
-    // SAFETY: the caller vouches for the pointer, and for the structures that
-    // hang off it.
+    // SAFETY: the caller guarantees that the structure is NULL or valid in this layout, and so are
+    // the structures to which it points.
     unsafe {
         let info = widen(info, layout.info)?;
         Some(Hints {
@@ -55,7 +55,7 @@ unsafe fn hints_in(layout: &Layout, info: *const fi_info) -> Option<Hints> {
 /// # Safety
 /// As for [`hints`].
 pub unsafe fn info(info: *const fi_info, api: u32) -> Result<Info> {
-    // SAFETY: the caller vouches for the pointer.
+    // SAFETY: the caller guarantees that the pointer is NULL or valid.
     let mut info = unsafe { hints(info) }
         .map(Info::from)
         .ok_or(Errno::EINVAL)?;
@@ -73,7 +73,7 @@ pub unsafe fn info(info: *const fi_info, api: u32) -> Result<Info> {
 /// A pointer that is not null leads to a `fi_fabric_attr`, whose layout is the same in all
 /// libraries that may load a provider.
 pub unsafe fn fabric(attr: *const fi_fabric_attr) -> Result<FabricAttr> {
-    // SAFETY: the caller vouches for the pointer.
+    // SAFETY: the caller guarantees that the pointer is NULL or valid.
     unsafe { attr.as_ref().map(|attr| fabric_attr(attr)) }.ok_or(Errno::EINVAL)
 }
 
@@ -84,12 +84,12 @@ unsafe fn address(format: u32, addr: *const c_void, len: usize) -> Vec<u8> {
     if addr.is_null() {
         Vec::new()
     } else if format == FI_ADDR_STR {
-        // SAFETY: the caller vouches for the string.
+        // SAFETY: the caller guarantees that an address in this format is a terminated text.
         unsafe { CStr::from_ptr(addr.cast()) }
             .to_bytes_with_nul()
             .to_vec()
     } else {
-        // SAFETY: the caller vouches for the length.
+        // SAFETY: the caller guarantees that the address has `len` bytes.
         unsafe { super::bytes(addr, len) }.to_vec()
     }
 }
@@ -97,7 +97,7 @@ unsafe fn address(format: u32, addr: *const c_void, len: usize) -> Vec<u8> {
 /// # Safety
 /// A pointer that is not null leads to a C string.
 unsafe fn text(text: *const c_char) -> Option<String> {
-    // SAFETY: the caller vouches for the pointer.
+    // SAFETY: the caller guarantees that the pointer is NULL or valid.
     unsafe { super::string(text) }.map(|text| text.to_string_lossy().into_owned())
 }
 
@@ -106,7 +106,7 @@ unsafe fn text(text: *const c_char) -> Option<String> {
 unsafe fn key(key: *const u8, len: usize) -> Option<Vec<u8>> {
     // With the length `FI_AV_AUTH_KEY` there must be no key; only its presence matters then.
     let len = if len == FI_AV_AUTH_KEY { 0 } else { len };
-    // SAFETY: the caller vouches for the pointer.
+    // SAFETY: the caller guarantees that the pointer is NULL or valid.
     (!key.is_null()).then(|| unsafe { super::bytes(key.cast(), len) }.to_vec())
 }
 
@@ -156,7 +156,7 @@ unsafe fn ep_attr(attr: &fi_ep_attr) -> EpAttr {
         tx_ctx_cnt: attr.tx_ctx_cnt,
         rx_ctx_cnt: attr.rx_ctx_cnt,
         auth_key_size: attr.auth_key_size,
-        // SAFETY: the caller vouches for the key.
+        // SAFETY: the caller guarantees that the key is NULL or has this length.
         auth_key: unsafe { key(attr.auth_key, attr.auth_key_size) },
     }
 }
@@ -166,7 +166,7 @@ unsafe fn ep_attr(attr: &fi_ep_attr) -> EpAttr {
 unsafe fn domain_attr(attr: &fi_domain_attr) -> DomainAttr {
     DomainAttr {
         domain: Opaque(attr.domain.cast()),
-        // SAFETY: the caller vouches for the name.
+        // SAFETY: the caller guarantees that the name is NULL or terminated.
         name: unsafe { text(attr.name) },
         threading: attr.threading,
         control_progress: attr.control_progress,
@@ -189,7 +189,7 @@ unsafe fn domain_attr(attr: &fi_domain_attr) -> DomainAttr {
         caps: attr.caps,
         mode: attr.mode,
         auth_key_size: attr.auth_key_size,
-        // SAFETY: the caller vouches for the key.
+        // SAFETY: the caller guarantees that the key is NULL or has this length.
         auth_key: unsafe { key(attr.auth_key, attr.auth_key_size) },
         max_err_data: attr.max_err_data,
         mr_cnt: attr.mr_cnt,
@@ -207,9 +207,9 @@ unsafe fn domain_attr(attr: &fi_domain_attr) -> DomainAttr {
 unsafe fn fabric_attr(attr: &fi_fabric_attr) -> FabricAttr {
     FabricAttr {
         fabric: Opaque(attr.fabric.cast()),
-        // SAFETY: the caller vouches for the names.
+        // SAFETY: the caller guarantees that the names are NULL or terminated.
         name: unsafe { text(attr.name) },
-        // SAFETY: as above.
+        // SAFETY: the list was made by `to_c`, and is freed once.
         prov_name: unsafe { text(attr.prov_name) },
         prov_version: attr.prov_version,
         api_version: attr.api_version,
@@ -224,7 +224,7 @@ pub fn to_c(infos: &[Info]) -> Result<*mut fi_info> {
         match List::new(info) {
             Ok(made) => {
                 let entry = made.into_raw();
-                // SAFETY: `entry` was allocated by `List::new`.
+                // SAFETY: `entry` was allocated by `List::new`, and has no other users.
                 unsafe { (*entry).next = first };
                 first = entry;
             }
@@ -250,7 +250,8 @@ struct List(*mut fi_info);
 
 impl List {
     fn new(info: &Info) -> Result<List> {
-        // SAFETY: every field of the structures made here may be zero.
+        // SAFETY: zero is a valid value of all structures that are allocated here, and each was
+        // just allocated.
         unsafe {
             let list = List(zeroed()?);
             let entry = &mut *list.0;
@@ -288,8 +289,8 @@ impl Drop for List {
     fn drop(&mut self) {
         let mut next = self.0;
         while !next.is_null() {
-            // SAFETY: everything that hangs off a list under construction was
-            // allocated by this module, or is null.
+            // SAFETY: all pointers in a list that is not complete are null or were allocated by
+            // this module.
             unsafe {
                 let entry = next;
                 next = (*entry).next;
@@ -323,7 +324,7 @@ impl Drop for List {
 /// # Safety
 /// All zeros is a valid `T`.
 pub(super) unsafe fn zeroed<T>() -> Result<*mut T> {
-    // SAFETY: calloc has no preconditions.
+    // SAFETY: calloc(3) accepts all sizes, and its result is checked.
     let memory = unsafe { libc::calloc(1, size_of::<T>()) };
     if memory.is_null() {
         return Err(Errno::ENOMEM);
@@ -336,12 +337,12 @@ pub(super) fn copy(bytes: &[u8]) -> Result<*mut u8> {
     if bytes.is_empty() {
         return Ok(std::ptr::null_mut());
     }
-    // SAFETY: malloc has no preconditions.
+    // SAFETY: malloc(3) accepts all sizes, and its result is checked.
     let memory: *mut u8 = unsafe { libc::malloc(bytes.len()) }.cast();
     if memory.is_null() {
         return Err(Errno::ENOMEM);
     }
-    // SAFETY: `memory` has room for the bytes and is nobody else's.
+    // SAFETY: `memory` was just allocated with the length of the bytes.
     unsafe { memory.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     Ok(memory)
 }
@@ -479,13 +480,13 @@ mod tests {
             ..sample()
         };
         let list = to_c(&[sample(), second.clone()]).unwrap();
-        // SAFETY: the list was just made and is freed once, at the end.
+        // SAFETY: the list was just made by `to_c`, and is freed at the end only.
         unsafe {
             assert_eq!(info(list, version(2, 0)).unwrap(), sample());
             assert_eq!(info((*list).next, version(2, 0)).unwrap(), second);
             assert!((*(*list).next).next.is_null());
         }
-        // SAFETY: as above.
+        // SAFETY: the list was made by `to_c`, and is freed once.
         unsafe { free(list) };
     }
 
@@ -503,8 +504,7 @@ mod tests {
         };
         let list = to_c(&[current]).unwrap();
         let read = |layout| {
-            // SAFETY: the list is of the current layout, of which each older
-            // one is the beginning.
+            // SAFETY: the list has the current layout, of which each older one is the beginning.
             let read = unsafe { hints_in(layout, list) }.unwrap();
             let domain = read.domain.unwrap();
             let later = [domain.max_ep_auth_key, domain.max_xpu_ctx_cnt];
@@ -514,14 +514,14 @@ mod tests {
         assert_eq!(read(&layout::ABI_1_7), (7, [8, 0], 0));
         assert_eq!(read(&layout::ABI_1_9), (7, [8, 0], 9));
         assert_eq!(read(&layout::CURRENT), (7, [8, 10], 9));
-        // SAFETY: the list is freed once.
+        // SAFETY: the list was made by `to_c`, and is freed once.
         unsafe { free(list) };
     }
 
     #[test]
     fn no_entries_are_a_null_list_and_no_info_is_refused() {
         assert!(to_c(&[]).unwrap().is_null());
-        // SAFETY: null is allowed.
+        // SAFETY: `info` accepts a null pointer.
         let none = unsafe { info(std::ptr::null(), version(2, 0)) };
         assert_eq!(none, Err(Errno::EINVAL));
     }

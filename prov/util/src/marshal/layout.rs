@@ -100,7 +100,8 @@ pub unsafe fn widen<T: Copy>(source: *const T, length: usize) -> Option<T> {
         return None;
     }
     let mut wide = MaybeUninit::<T>::zeroed();
-    // SAFETY: the caller's promise; the copy is as large as a T.
+    // SAFETY: the caller guarantees that the source has `length` bytes, no more than a `T`, which
+    // the copy can hold; the rest of the copy is zero.
     unsafe {
         wide.as_mut_ptr()
             .cast::<MaybeUninit<u8>>()

@@ -30,7 +30,7 @@ struct Made(*mut fid_nic);
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // SAFETY: the object is `to_c`'s, and nobody else has it.
+        // SAFETY: the object was made by `to_c`, and has no other users.
         unsafe { close(self.0.cast()) };
     }
 }
@@ -40,8 +40,8 @@ impl Drop for Made {
 /// # Errors
 /// `-FI_ENOMEM`
 pub(super) fn to_c(value: &Nic) -> Result<*mut fid_nic> {
-    // SAFETY: every member of the structures may be zero, and they stay where they
-    // are.
+    // SAFETY: zero is a valid value of all structures that are allocated here, and they are not
+    // moved.
     unsafe {
         let made = Made(zeroed()?);
         let nic = &mut *made.0;
@@ -94,8 +94,8 @@ fn text(text: &Option<String>) -> Result<*mut c_char> {
 /// # Safety
 /// `nic` points to a complete object.
 unsafe fn from_c(nic: *const fid_nic) -> Nic {
-    // SAFETY: the caller vouches for the object: its parts are there or null, and
-    // so are the texts, which end with a zero.
+    // SAFETY: the caller guarantees that the object is complete: its parts are null or valid, and
+    // its texts null or terminated.
     unsafe {
         let text = |text: *const c_char| {
             (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
@@ -145,7 +145,8 @@ unsafe fn from_c(nic: *const fid_nic) -> Nic {
 /// `fid` is an object, of pieces from malloc(3), that nobody uses any more.
 pub(super) unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     let nic = fid.cast::<fid_nic>();
-    // SAFETY: the caller's promise; freeing null does nothing.
+    // SAFETY: the caller guarantees that all parts are from malloc(3) and have no other users;
+    // free(3) accepts a null pointer.
     unsafe {
         if let Some(device) = (*nic).device_attr.as_ref() {
             libc::free(device.name.cast());
@@ -178,9 +179,9 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, place: *mut c_void) 
     if place.is_null() {
         return Errno::EINVAL.to_c();
     }
-    // SAFETY: the caller vouches for the object.
+    // SAFETY: the caller guarantees that the object is complete.
     let copied = to_c(&unsafe { from_c(fid.cast()) });
-    // SAFETY: and for the place.
+    // SAFETY: the caller guarantees that `place` has space for a pointer.
     status(copied.map(|copy| unsafe { place.cast::<*mut fid_nic>().write(copy) }))
 }
 
@@ -194,10 +195,11 @@ unsafe extern "C" fn tostr(fid: *const fid, buf: *mut c_char, len: usize) -> c_i
         return Errno::EINVAL.to_c();
     }
     let mut text = String::new();
-    // SAFETY: the caller vouches for the object.
+    // SAFETY: the caller guarantees that the object is complete.
     let written = write!(text, "{}", unsafe { from_c(fid.cast()) });
     let bytes = &text.as_bytes()[..text.len().min(len - 1)];
-    // SAFETY: the caller vouches for the room, which is one byte more.
+    // SAFETY: the caller guarantees that `buf` has `len` bytes, and the text was truncated to
+    // fewer.
     unsafe {
         buf.copy_from_nonoverlapping(bytes.as_ptr().cast(), bytes.len());
         buf.add(bytes.len()).write(0);
@@ -232,7 +234,7 @@ mod tests {
     /// The object is open.
     unsafe fn duplicate(nic: *mut fid_nic) -> *mut fid_nic {
         let mut copy: *mut fid_nic = null_mut();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the object is open.
         let outcome = unsafe { control(nic.cast(), FI_DUP as c_int, (&raw mut copy).cast()) };
         assert_eq!(outcome, 0);
         copy
@@ -265,7 +267,7 @@ mod tests {
     #[test]
     fn an_object_that_a_layer_has_copied_can_be_copied_and_closed() {
         let first = to_c(&example()).unwrap();
-        // SAFETY: every piece is from malloc(3), and has one owner.
+        // SAFETY: all parts are from malloc(3), and each has one owner.
         unsafe {
             let layers: *mut fid_nic = zeroed().unwrap();
             (*layers).fid = std::ptr::read(&raw const (*first).fid);

@@ -113,8 +113,8 @@ impl<T: Keyed> Index<T> {
                 place = place.or(Some(slot));
                 continue;
             }
-            // SAFETY: an entry in the table has not been freed: it is taken out before, with the
-            // mutex held.
+            // SAFETY: an entry is removed from the table, with the mutex held, before it is freed;
+            // so an entry in the table is valid.
             let found = unsafe { &*found };
             if found.key() == entry.key() && excludes(found) {
                 return false;
@@ -136,7 +136,8 @@ impl<T: Keyed> Index<T> {
     pub(super) fn remove(&self, entry: &T) {
         let taken = {
             let mut writer = lock(&self.writer);
-            // SAFETY: as in `insert`.
+            // SAFETY: the table is replaced and freed only with the writer's mutex, which this
+            // thread holds.
             let slots = unsafe { &*self.slots.load(Ordering::Relaxed) };
             slots.take_out(entry, &mut writer)
         };
@@ -144,8 +145,8 @@ impl<T: Keyed> Index<T> {
             return;
         };
         self.wait_for_readers(taken.addr());
-        // SAFETY: the table's own reference, which was taken out above, by this
-        // call alone; no reader borrows from it any more.
+        // SAFETY: the reference was the table's, was removed by this call, and no reader borrows
+        // the entry any more.
         drop(unsafe { Arc::from_raw(taken.cast_const()) });
     }
 
@@ -170,7 +171,8 @@ impl<T: Keyed> Index<T> {
     /// Makes sure that the table is at most half full after one more insertion.
     fn make_room(&self, writer: &mut Writer) {
         let old = self.slots.load(Ordering::Relaxed);
-        // SAFETY: as in `insert`, whose mutex it is.
+        // SAFETY: the table is replaced and freed only with the writer's mutex, which the caller
+        // holds.
         let slots = unsafe { &*old };
         if (writer.live + writer.removed + 1) * 2 <= slots.slots.len() {
             return;
@@ -182,7 +184,7 @@ impl<T: Keyed> Index<T> {
             if entry.is_null() || entry.addr() == REMOVED {
                 continue;
             }
-            // SAFETY: `new` is not shared yet; entries in the table are valid.
+            // SAFETY: `new` has no other users yet, and entries in the table are valid.
             let (new, entry_key) = unsafe { (&*new, (*entry).key()) };
             let free = |slot: &&AtomicPtr<T>| slot.load(Ordering::Relaxed).is_null();
             if let Some(slot) = new.search(entry_key).find(free) {
@@ -192,8 +194,8 @@ impl<T: Keyed> Index<T> {
         self.slots.store(new, Ordering::Release);
         writer.removed = 0;
         self.wait_for_readers(LOOKING);
-        // SAFETY: out of reach for readers that begin now, and no other reader
-        // looks: the last reference. It owns none of its entries.
+        // SAFETY: readers that begin later find the new table, and no earlier reader was seen
+        // searching, so that this is the last reference. The old table does not own its entries.
         drop(unsafe { Box::from_raw(old) });
     }
 }
@@ -266,13 +268,13 @@ fn wait_a_turn(turns: u32) {
 
 impl<T> Drop for Index<T> {
     fn drop(&mut self) {
-        // SAFETY: the index's own box; there are no readers, which keep the
-        // index.
+        // SAFETY: the table is a Box that the index owns; there are no readers, since each keeps
+        // the index.
         let slots = unsafe { Box::from_raw(self.slots.load(Ordering::Relaxed)) };
         for slot in &slots.slots {
             let entry = slot.load(Ordering::Relaxed);
             if !entry.is_null() && entry.addr() != REMOVED {
-                // SAFETY: the table's own reference.
+                // SAFETY: the reference is the table's own.
                 drop(unsafe { Arc::from_raw(entry.cast_const()) });
             }
         }
@@ -285,10 +287,10 @@ pub(super) struct Reader<T> {
     state: Arc<State>,
 }
 
-// SAFETY: entries are shared with and dropped by any thread, hence the bounds;
-// everything else is atomic.
+// SAFETY: the index gives any thread shared references to entries and drops entries in any thread,
+// for which the bounds suffice; all other state is atomic or behind a mutex.
 unsafe impl<T: Send + Sync> Send for Index<T> {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same operations, for which the bounds suffice, as above.
 unsafe impl<T: Send + Sync> Sync for Index<T> {}
 
 impl<T: Keyed> Reader<T> {
@@ -299,9 +301,9 @@ impl<T: Keyed> Reader<T> {
         state.0.store(LOOKING, Ordering::Relaxed);
         barrier::light();
         let slots = self.index.slots.load(Ordering::Acquire);
-        // SAFETY: a table that is replaced is freed when no reader was seen
-        // looking after that. This one looks, and says so: either it is seen,
-        // or it has loaded the new table.
+        // SAFETY: a replaced table is freed only after no reader was seen searching. This reader
+        // has announced that it searches before it has loaded the table: either the writer sees the
+        // announcement, or this reader has loaded the new table.
         for slot in unsafe { &*slots }.search(key) {
             let entry = slot.load(Ordering::Acquire);
             if entry.is_null() {
@@ -310,8 +312,8 @@ impl<T: Keyed> Reader<T> {
             if entry.addr() == REMOVED {
                 continue;
             }
-            // SAFETY: as for the table: an entry is freed when it has been
-            // taken out and no reader was seen looking or using it after that.
+            // SAFETY: an entry is freed only after it was removed from the table and no reader was
+            // seen searching or using it; this reader has announced its search, as above.
             let found = unsafe { &*entry };
             if found.key() == key && wanted(found) {
                 // A thread that sees that this reader is not searching may free the table.

@@ -116,8 +116,8 @@ impl Memory {
         }
         if self.count == 1 && len <= isize::MAX as usize {
             let base = std::ptr::with_exposed_provenance_mut(self.pieces[0].address + offset);
-            // SAFETY: within the registered memory, for whose validity the
-            // application answers (see `new`).
+            // SAFETY: the range is inside the registered memory, which the caller of `new` has
+            // guaranteed to be valid.
             return Some(unsafe { Iov::from_raw(base, len) });
         }
         let mut iov = [iovec {
@@ -133,8 +133,8 @@ impl Memory {
             part.iov_base = std::ptr::with_exposed_provenance_mut(piece.address + start);
             part.iov_len = take;
         }
-        // SAFETY: the parts are within the registered memory, for whose
-        // validity the application answers (see `new`).
+        // SAFETY: the parts are inside the registered memory, which the caller of `new` has
+        // guaranteed to be valid.
         unsafe { Iov::from_iov(iov.as_ptr(), self.count) }.ok()
     }
 }

@@ -126,7 +126,7 @@ fn all_memory_can_be_registered_as_one_region() {
         iov_base: std::ptr::null_mut(),
         iov_len: usize::MAX,
     }];
-    // SAFETY: only the memory below is accessed.
+    // SAFETY: the test accesses only bytes of the buffer below.
     let everything = unsafe { Memory::new(&everything) }.unwrap();
     table.register(request(everything, 0)).unwrap();
     let a = *b"xyz";
@@ -433,7 +433,7 @@ fn memory_ends_where_the_address_space_does() {
         iov_base: std::ptr::without_provenance_mut(base),
         iov_len: len,
     };
-    // SAFETY: nothing is accessed.
+    // SAFETY: the tests access no byte of these regions.
     unsafe {
         assert_eq!(Memory::new(&[]).err(), Some(Errno::EINVAL));
         let rest = Memory::new(&[piece(0x1000, usize::MAX)]).unwrap();
@@ -489,7 +489,7 @@ fn memory_that_others_can_certainly_copy_is_checked_once() {
         iov_base: std::ptr::without_provenance_mut(8),
         iov_len: 5,
     };
-    // SAFETY: nobody accesses the second region.
+    // SAFETY: the test accesses no byte of the second region.
     let nowhere = unsafe { Memory::new(&[nowhere]) }.unwrap();
     for (key, memory, expected) in [
         (1, memory(&mut [&mut a, &mut b]), true),

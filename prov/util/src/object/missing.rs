@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_missing_function_returns_enosys_as_its_type_says() {
-        // SAFETY: the functions look at none of their arguments.
+        // SAFETY: the functions use none of their arguments.
         unsafe {
             let listen = CM.listen.unwrap()(null_mut());
             assert_eq!(listen, -libc::ENOSYS);

@@ -243,7 +243,8 @@ fn the_descriptor_tells_of_what_is_due() {
 
     let side = Side::new();
     let fd = side.triggers.wait_fd().unwrap();
-    // SAFETY: the descriptor is open as long as the list of works.
+    // SAFETY: the descriptor is open as long as the queue of deferred work, which outlives the
+    // borrow.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     let is_readable = || {
         let mut fds = [PollFd::new(&fd, PollFlags::IN)];

@@ -156,10 +156,10 @@ struct Native {
     cond: UnsafeCell<libc::pthread_cond_t>,
 }
 
-// SAFETY: both are made for use by several threads, and are used only through
-// the pthread calls.
+// SAFETY: the mutex and the condition are used only through the pthread functions, which any thread
+// may call.
 unsafe impl Sync for Native {}
-// SAFETY: they are moved before their first use only, inside `Shared`'s Arc.
+// SAFETY: the mutex and the condition are moved only before their first use, into `Shared`'s Arc.
 unsafe impl Send for Native {}
 
 impl Native {
@@ -176,7 +176,7 @@ impl Native {
         if unsafe { libc::pthread_mutex_trylock(self.mutex.get()) } != 0 {
             return false;
         }
-        // SAFETY: as above, and this thread holds the mutex.
+        // SAFETY: both are initialised and live as long as `self`, and this thread holds the mutex.
         unsafe {
             libc::pthread_cond_broadcast(self.cond.get());
             libc::pthread_mutex_unlock(self.mutex.get());
@@ -187,8 +187,8 @@ impl Native {
 
 impl Drop for Native {
     fn drop(&mut self) {
-        // SAFETY: nobody else can reach them any more; the application gave
-        // up its pointers when it closed the object.
+        // SAFETY: there are no other users: the application gave up its pointers when it closed the
+        // object.
         unsafe {
             libc::pthread_cond_destroy(self.cond.get());
             libc::pthread_mutex_destroy(self.mutex.get());

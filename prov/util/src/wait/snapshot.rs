@@ -50,10 +50,9 @@ impl<T: Send + Sync> Snapshot<T> {
     pub(super) fn read<R>(&self, reader: impl FnOnce(&T) -> R) -> R {
         let _leaves = self.enter();
         let current = self.current.load(Ordering::Acquire);
-        // SAFETY: `current` is a box of this; it is dropped only when it has
-        // been replaced and `readers` was seen to be zero after that. This
-        // reader was counted before it loaded the pointer, so it is either
-        // seen, or it has loaded the new pointer.
+        // SAFETY: `current` is a Box of this snapshot, which is dropped only after it was replaced
+        // and `readers` was then seen to be zero. This reader was counted before it loaded the
+        // pointer: either it is seen, or it has loaded the new pointer.
         reader(unsafe { &*current })
     }
 
@@ -66,12 +65,13 @@ impl<T: Send + Sync> Snapshot<T> {
     #[inline(always)]
     pub(super) unsafe fn look_fast<R>(&self, reader: impl FnOnce(&T) -> R) -> Option<R> {
         if self.kind != LockKind::Real {
-            // SAFETY: `current` is a box of this. Threads do not meet here, and
-            // this one does not replace it, as the caller vouches.
+            // SAFETY: `current` is a Box of this snapshot. No other thread replaces it, since
+            // threads do not use the object concurrently, and the caller guarantees that this
+            // thread does not.
             return Some(reader(unsafe { &*self.current.load(Ordering::Acquire) }));
         }
         let leaves = self.enter();
-        // SAFETY: as in `read`.
+        // SAFETY: this reader is counted, so that the Box is not dropped, as in `read`.
         let outcome = reader(unsafe { &*self.current.load(Ordering::Acquire) });
         std::mem::forget(leaves);
         let is_last = self.readers.fetch_sub(1, Ordering::Release) == 1;
@@ -83,11 +83,11 @@ impl<T: Send + Sync> Snapshot<T> {
     pub(super) fn replace(&self, make: impl FnOnce(&T) -> T) {
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.current.load(Ordering::Acquire);
-        // SAFETY: only this method replaces and retires, under its mutex.
+        // SAFETY: only this method replaces and retires the Box, and it holds its mutex.
         let new = Box::into_raw(Box::new(make(unsafe { &*old })));
         self.current.store(new, Ordering::Release);
-        // SAFETY: the box that `new` or an earlier `replace` gave away, which
-        // nothing but `retired` owns from here.
+        // SAFETY: the pointer is from `Box::into_raw` in `new` or an earlier call, and `retired` is
+        // its only owner after this.
         retired.push(unsafe { Box::from_raw(old) });
         self.has_retired.store(true, Ordering::Relaxed);
         let unused = self.take_unused(&mut retired);
@@ -165,7 +165,8 @@ impl<T: Send + Sync> Drop for Leaves<'_, T> {
 impl<T> Drop for Snapshot<T> {
     fn drop(&mut self) {
         let current = self.current.load(Ordering::Relaxed);
-        // SAFETY: see the field; nobody reads any more.
+        // SAFETY: the pointer is from `Box::into_raw`, and there are no readers, since the snapshot
+        // is being dropped.
         drop(unsafe { Box::from_raw(current) });
     }
 }
@@ -262,7 +263,7 @@ mod loom_tests {
     #[test]
     fn a_value_is_not_dropped_while_it_is_looked_at() {
         read_while_it_is_replaced(|snapshot, look| {
-            // SAFETY: `look` replaces nothing.
+            // SAFETY: `look` does not call `replace`.
             let seen = unsafe { snapshot.look_fast(look) };
             if seen.is_none() {
                 snapshot.read(look);

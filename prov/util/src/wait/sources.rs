@@ -194,7 +194,7 @@ impl Sources {
     /// The fast path of [`Sources::read`], for a single transport.
     #[inline(always)]
     pub fn read_fast(&self) -> Option<bool> {
-        // SAFETY: signals are read and written, and nobody is called.
+        // SAFETY: the closure reads and writes signals only, and so does not call `replace`.
         unsafe {
             self.list.look_fast(
                 #[inline(always)]

@@ -68,8 +68,8 @@ impl Watched {
             *uses += 1;
             return Ok(());
         }
-        // SAFETY: a descriptor that `Progress::wait_fd` returned is open while
-        // its owner is registered, and it is being registered here.
+        // SAFETY: a descriptor from `Progress::wait_fd` is open while its owner is registered,
+        // which this call does.
         add_readable(&self.epoll, unsafe { BorrowedFd::borrow_raw(fd) })?;
         list.fds.push((fd, 1));
         list.changes += 1;
@@ -93,8 +93,8 @@ impl Watched {
             if !self.process.is_current() {
                 return;
             }
-            // SAFETY: the owner of the descriptor is registered until this
-            // call returns.
+            // SAFETY: the owner of the descriptor is registered until this call returns, so that
+            // the descriptor is open.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
             if let Err(error) = epoll::delete(&self.epoll, fd) {
                 log::debug!(target: UTIL.core, "epoll_ctl(EPOLL_CTL_DEL, {}): {error}", fd.as_raw_fd());

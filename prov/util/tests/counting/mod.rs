@@ -15,22 +15,25 @@ fn count() {
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: everything is the system's.
+// SAFETY: every call is forwarded to the system's allocator, which keeps the contract of the trait.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the contract of this function, which is that of the system's
+        // allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the contract of this function, which is that of the system's
+        // allocator.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the contract of this function, which is that of the system's
+        // allocator.
         unsafe { System.realloc(memory, layout, size) }
     }
 }

@@ -133,21 +133,22 @@ fn forked(child: impl FnOnce(), parent: impl FnOnce()) {
     // Other children have these pipes, too: bytes say what the end would not.
     let (mut far, mut near) = std::io::pipe().unwrap();
     let (mut done, mut is_done) = std::io::pipe().unwrap();
-    // SAFETY: the child runs what the test gives it, and ends without unwinding.
+    // SAFETY: the child runs the test's closure, which takes no lock that another thread may hold,
+    // and ends without unwinding.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        // SAFETY: should the parent fail, this ends the child.
+        // SAFETY: alarm(2) accepts any number, and ends the child if the parent fails.
         unsafe { libc::alarm(60) };
         child();
         let told = is_done.write(&[0]).is_ok() && far.read_exact(&mut [0]).is_ok();
-        // SAFETY: ends the child.
+        // SAFETY: _exit(2) accepts any status, and ends the child only.
         unsafe { libc::_exit(i32::from(!told)) };
     }
     done.read_exact(&mut [0]).unwrap();
     parent();
     near.write_all(&[0]).unwrap();
     let mut status = 0;
-    // SAFETY: waits for the child that was made above.
+    // SAFETY: the process is the child that was created above, and `status` is writable.
     assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
     assert_eq!(status, 0);
 }
@@ -348,8 +349,7 @@ fn the_array_maps_insertion_order_to_numbers() {
         assert_ne!(at, 0);
         let array = at as *const u64;
         for n in 0..70usize {
-            // SAFETY: the array is mapped as long as its table is open, and
-            // has room for 65536 entries.
+            // SAFETY: the array is mapped as long as its table is open, and has 65536 entries.
             assert_eq!(unsafe { array.add(n).read() }, n as u64);
         }
     }

@@ -74,8 +74,8 @@ fn query(maps: &File, address: usize) -> Result<Option<Mapping>> {
         address: address as u64,
         ..Query::default()
     };
-    // SAFETY: the call reads and writes the structure, whose size is in it, and
-    // which has no room for names.
+    // SAFETY: the call reads and writes the structure only, which contains its size and no buffers
+    // for names.
     match unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY, &mut query) } {
         0 => Ok(Some(Mapping {
             end: query.end as usize,
@@ -158,7 +158,7 @@ mod tests {
         let file = rustix::fs::memfd_create("fi_test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let file = File::from(file);
         file.set_len(4096).unwrap();
-        // SAFETY: nobody else changes the file.
+        // SAFETY: no other process changes the file while it is mapped.
         let (shared, copied) = unsafe {
             (
                 MmapMut::map_mut(&file).unwrap(),

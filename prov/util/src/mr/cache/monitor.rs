@@ -126,18 +126,18 @@ impl Monitor {
     /// Creates a monitor without a reading thread.
     fn new() -> Result<Self> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY;
-        // SAFETY: the call takes flags, and returns a descriptor of our own.
+        // SAFETY: the call takes flags only, and accesses no memory.
         let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
         let fd =
             Errno::check(i32::try_from(fd).unwrap_or(-1)).map_err(|_| Errno::last_os_error())?;
-        // SAFETY: as above.
+        // SAFETY: the descriptor is new, and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let mut api = Api {
             api: API,
             features: FEATURES,
             ioctls: 0,
         };
-        // SAFETY: the call reads and writes the structure.
+        // SAFETY: the call reads and writes the structure only.
         match unsafe { libc::ioctl(fd.as_raw_fd(), UFFDIO_API, &mut api) } {
             0 => {}
             _ => return Err(Errno::last_os_error()),
@@ -168,8 +168,8 @@ impl Monitor {
             mode: MODE_WRITE_PROTECT,
             ioctls: 0,
         };
-        // SAFETY: the call reads and writes the structure. It changes nothing
-        // about the memory but who hears of it.
+        // SAFETY: the call reads and writes the structure, and changes only where changes of the
+        // mapping are reported.
         let outcome = unsafe { libc::ioctl(self.file.as_raw_fd(), UFFDIO_REGISTER, &mut register) };
         if outcome != 0 {
             let error = Errno::last_os_error();
@@ -202,7 +202,7 @@ impl Monitor {
             mode: 0,
         };
         let file = self.file.as_raw_fd();
-        // SAFETY: the call reads the structure; no memory is named in it.
+        // SAFETY: the call reads the structure, which describes an empty range.
         let outcome = unsafe { libc::ioctl(file, UFFDIO_WRITEPROTECT, &mut nothing) };
         let is_changing = outcome != 0 && Errno::last_os_error() == Errno::EAGAIN;
         // Reads the kernel's answer before `turns`.
@@ -287,7 +287,8 @@ impl Monitor {
     /// Stops watching moved memory at its new place, where no registration refers to it.
     fn forget(&self, start: usize, len: usize) {
         let range = [start as u64, len as u64];
-        // SAFETY: the call reads the range, and changes who hears of it.
+        // SAFETY: the call reads `range`, and changes only where changes of the mapping are
+        // reported.
         unsafe { libc::ioctl(self.file.as_raw_fd(), UFFDIO_UNREGISTER, &range) };
     }
 }

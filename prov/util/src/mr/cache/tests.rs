@@ -43,7 +43,7 @@ impl Mapping {
     }
 
     fn map(hint: *mut libc::c_void, flags: libc::c_int, file: libc::c_int) -> Result<Self> {
-        // SAFETY: new memory, which replaces none.
+        // SAFETY: the mapping is new, and replaces none, since the flags contain no MAP_FIXED.
         let memory = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             libc::mmap(hint, LEN, protection, flags, file, 0)
@@ -58,14 +58,14 @@ impl Mapping {
 
     fn write(&self) {
         let first = std::ptr::with_exposed_provenance_mut::<u8>(self.0);
-        // SAFETY: the first byte of the mapping, into which nobody has a reference.
+        // SAFETY: the byte is the first one of the mapping, to which there are no references.
         unsafe { first.write(1) };
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is the test's, and nobody has a reference into it.
+        // SAFETY: the mapping was made by `map`, and there are no references to it.
         let outcome = unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(self.0), LEN) };
         assert_eq!(outcome, 0);
     }
@@ -261,7 +261,7 @@ fn what_is_given_back_to_the_system_is_not_kept() {
     let memory = Mapping::new(None);
     drop(world.get(memory.0, LEN, READ));
     let last = std::ptr::with_exposed_provenance_mut(memory.0 + LEN - PAGE);
-    // SAFETY: a page of the test's own, of whose contents nobody knows.
+    // SAFETY: the page is part of the test's mapping, to which there are no references.
     assert_eq!(unsafe { libc::madvise(last, PAGE, libc::MADV_DONTNEED) }, 0);
     drop(world.get(memory.0, LEN, READ));
     assert_eq!(world.made(), 2);
@@ -343,16 +343,16 @@ fn a_child_whose_memory_is_not_watched_keeps_nothing() {
     let Some(_ours) = Cache::<usize>::new(limits) else {
         return;
     };
-    // SAFETY: the child makes no use of what other threads may have left halfway,
-    // and ends without a word.
+    // SAFETY: the child uses nothing that another thread of the parent may have had locked, and
+    // ends by _exit(2).
     let child = unsafe { libc::fork() };
     if child == 0 {
         let has_one = Cache::<usize>::new(limits).is_some();
-        // SAFETY: ends the child.
+        // SAFETY: _exit(2) accepts any status, and ends the child only.
         unsafe { libc::_exit(has_one.into()) };
     }
     let mut status = -1;
-    // SAFETY: the call writes the status.
+    // SAFETY: `status` is writable.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0);
 }

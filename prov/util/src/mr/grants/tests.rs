@@ -143,7 +143,7 @@ proptest! {
         let mut result = vec![1; if fetches { len } else { 0 }];
         let mut expected = bytes[..len].to_vec();
         let mut expected_result = result.clone();
-        // SAFETY: the buffer outlives the operation.
+        // SAFETY: `expected` outlives the operation.
         let whole = unsafe { AppIov::from_raw(expected.as_mut_ptr(), len) };
         let outcome =
             atomic_ops::apply(op, datatype, &whole, operand, compare, &mut expected_result);
