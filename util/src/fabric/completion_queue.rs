@@ -29,7 +29,8 @@ impl CompletionQueue {
             ..Default::default()
         };
         let parent = domain.as_ptr();
-        // SAFETY: an open domain, attributes, and a place for the object.
+        // SAFETY: the domain is open, the attributes are valid, and the location of the object is
+        // writable.
         let object = unsafe {
             Object::open("fi_cq_open", |place| {
                 call_slot!(
@@ -54,7 +55,7 @@ impl CompletionQueue {
     pub fn poll(&self) -> Result<bool> {
         let cq = self.object.as_ptr();
         let mut entry = fi_cq_entry::default();
-        // SAFETY: an open queue of this format, and room for one entry.
+        // SAFETY: the queue is open, and `entry` is one entry of its format.
         let returned = unsafe { call_slot!(cq, ops, read, cq, (&raw mut entry).cast(), 1) };
         match check("fi_cq_read", returned) {
             Ok(count) => Ok(count > 0),
@@ -67,18 +68,19 @@ impl CompletionQueue {
     fn read_error(&self) -> Failure {
         let cq = self.object.as_ptr();
         let mut entry = fi_cq_err_entry::default();
-        // SAFETY: an open queue, and room for one error.
+        // SAFETY: the queue is open, and `entry` is writable.
         let returned = unsafe { call_slot!(cq, ops, readerr, cq, &mut entry, 0) };
         if let Err(failure) = check("fi_cq_readerr", returned) {
             return failure;
         }
-        // SAFETY: an open queue and what it said about the error; no buffer.
+        // SAFETY: the queue is open, the error's data is what it returned, and the buffer may be
+        // null.
         let text = unsafe {
             (*(*cq).ops).strerror.map_or(ptr::null(), |strerror| {
                 strerror(cq, entry.prov_errno, entry.err_data, ptr::null_mut(), 0)
             })
         };
-        // SAFETY: null, or a C string of the provider.
+        // SAFETY: the text is null, or a terminated text of the provider.
         unsafe { explain("completion", text) };
         Failure {
             call: "operation",

@@ -37,7 +37,8 @@ impl EventQueue {
             ..Default::default()
         };
         let parent = fabric.as_ptr();
-        // SAFETY: an open fabric, attributes, and a place for the object.
+        // SAFETY: the fabric is open, the attributes are valid, and the location of the object is
+        // writable.
         let object = unsafe {
             Object::open("fi_eq_open", |place| {
                 call_slot!(
@@ -63,7 +64,7 @@ impl EventQueue {
         let mut event = 0;
         let mut entry = fi_eq_cm_entry::default();
         let (place, room) = ((&raw mut entry).cast(), size_of_val(&entry));
-        // SAFETY: an open queue, and room for one entry.
+        // SAFETY: the queue is open, and the buffer has the stated length.
         let returned =
             unsafe { call_slot!(eq, ops, sread, eq, &mut event, place, room, milliseconds, 0) };
         match check("fi_eq_sread", returned) {
@@ -89,18 +90,19 @@ impl EventQueue {
     fn read_error(&self) -> Failure {
         let eq = self.object.as_ptr();
         let mut entry = fi_eq_err_entry::default();
-        // SAFETY: an open queue, and room for one error.
+        // SAFETY: the queue is open, and `entry` is writable.
         let returned = unsafe { call_slot!(eq, ops, readerr, eq, &mut entry, 0) };
         if let Err(failure) = check("fi_eq_readerr", returned) {
             return failure;
         }
-        // SAFETY: an open queue and what it said about the error; no buffer.
+        // SAFETY: the queue is open, the error's data is what it returned, and the buffer may be
+        // null.
         let text = unsafe {
             (*(*eq).ops).strerror.map_or(ptr::null(), |strerror| {
                 strerror(eq, entry.prov_errno, entry.err_data, ptr::null_mut(), 0)
             })
         };
-        // SAFETY: null, or a C string of the provider.
+        // SAFETY: the text is null, or a terminated text of the provider.
         unsafe { explain("connection", text) };
         Failure {
             call: "connection",
@@ -124,7 +126,8 @@ impl PassiveEndpoint {
     /// Listens at the address in `info`; requests arrive at the event queue.
     pub fn listen(fabric: &Fabric, info: &Info, eq: &Rc<EventQueue>) -> Result<PassiveEndpoint> {
         let parent = fabric.as_ptr();
-        // SAFETY: an open fabric, a result of fi_getinfo, and a place for the object.
+        // SAFETY: the fabric is open, the info is a result of fi_getinfo, and the location of the
+        // object is writable.
         let object = unsafe {
             Object::open("fi_passive_ep", |place| {
                 call_slot!(
@@ -155,7 +158,7 @@ impl PassiveEndpoint {
             )
         };
         check("fi_pep_bind", returned)?;
-        // SAFETY: an open endpoint.
+        // SAFETY: the endpoint is open until it is dropped.
         let returned = unsafe { call_slot!(pep, cm, listen, pep) };
         check("fi_listen", returned)?;
         Ok(endpoint)
@@ -164,7 +167,7 @@ impl PassiveEndpoint {
     /// Returns the address at which it listens.
     pub fn name(&self) -> Result<Vec<u8>> {
         let pep = self.object.as_ptr();
-        // SAFETY: an open endpoint; its name is read through its own table.
+        // SAFETY: the endpoint is open, and the table is its own.
         unsafe { name_of(&raw mut (*pep).fid, (*pep).cm) }
     }
 
@@ -172,7 +175,8 @@ impl PassiveEndpoint {
     pub fn reject(&self, request: &Info) -> Result<()> {
         let pep = self.object.as_ptr();
         let handle = request.handle();
-        // SAFETY: an open endpoint and the handle of a request to it; no data.
+        // SAFETY: the endpoint is open, the handle is that of a request to it, and the data may be
+        // null.
         let returned = unsafe { call_slot!(pep, cm, reject, pep, handle, ptr::null(), 0) };
         check("fi_reject", returned).map(drop)
     }

@@ -16,7 +16,8 @@ pub struct Fabric {
 
 impl Fabric {
     pub fn open(info: &Info) -> Result<Rc<Fabric>> {
-        // SAFETY: attributes of a result of fi_getinfo, and a place for the object.
+        // SAFETY: the attributes are those of a result of fi_getinfo, and the location of the
+        // object is writable.
         let object = unsafe {
             Object::open("fi_fabric", |place| {
                 symbols::fi_fabric((*info.as_ptr()).fabric_attr, place, ptr::null_mut()) as isize
@@ -40,7 +41,8 @@ pub struct Domain {
 impl Domain {
     pub fn open(fabric: &Rc<Fabric>, info: &Info) -> Result<Rc<Domain>> {
         let parent = fabric.as_ptr();
-        // SAFETY: an open fabric, a result of fi_getinfo, and a place for the object.
+        // SAFETY: the fabric is open, the info is a result of fi_getinfo, and the location of the
+        // object is writable.
         let object = unsafe {
             Object::open("fi_domain", |place| {
                 call_slot!(
@@ -80,7 +82,8 @@ impl AddressVector {
             attr.type_ = info.av_type();
         }
         let parent = domain.as_ptr();
-        // SAFETY: an open domain, attributes, and a place for the object.
+        // SAFETY: the domain is open, the attributes are valid, and the location of the object is
+        // writable.
         let object = unsafe {
             Object::open("fi_av_open", |place| {
                 call_slot!(
@@ -105,7 +108,8 @@ impl AddressVector {
         let mut name = 0;
         let av = self.object.as_ptr();
         let data = address.as_ptr().cast();
-        // SAFETY: an open address vector, one address, and a place for its name.
+        // SAFETY: the address vector is open, `data` is one address of its format, and `name` is
+        // writable.
         let returned =
             unsafe { call_slot!(av, ops, insert, av, data, 1, &mut name, 0, ptr::null_mut()) };
         match check("fi_av_insert", returned)? {

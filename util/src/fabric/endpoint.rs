@@ -62,7 +62,8 @@ impl Endpoint {
         tag: Option<u64>,
     ) -> Result<Endpoint> {
         let parent = domain.as_ptr();
-        // SAFETY: an open domain, a result of fi_getinfo, and a place for the object.
+        // SAFETY: the domain is open, the info is a result of fi_getinfo, and the location of the
+        // object is writable.
         let object = unsafe {
             Object::open("fi_endpoint", |place| {
                 call_slot!(
@@ -99,8 +100,8 @@ impl Endpoint {
     fn register(&mut self, domain: &Domain) -> Result<()> {
         let parent = domain.as_ptr();
         let (base, length) = (self.memory.receive_at().cast(), self.memory.len());
-        // SAFETY: an open domain, memory that lives until the registration is closed, and a
-        // place for the object.
+        // SAFETY: the domain is open, the memory lives until the registration is closed, and the
+        // location of the object is writable.
         let object = unsafe {
             Object::open("fi_mr_reg", |place| {
                 call_slot!(
@@ -125,20 +126,20 @@ impl Endpoint {
 
     fn bind_all(&self) -> Result<()> {
         if let Some(events) = &self.binding.events {
-            // SAFETY: open, and kept open by this endpoint.
+            // SAFETY: the other object is open, and this endpoint keeps it open.
             unsafe { self.bind(&raw mut (*events.as_ptr()).fid, 0) }?;
         }
         if let Some(addresses) = &self.binding.addresses {
-            // SAFETY: as above.
+            // SAFETY: the other object is open, and this endpoint keeps it open.
             unsafe { self.bind(&raw mut (*addresses.as_ptr()).fid, 0) }?;
         }
         let (transmit, receive) = (
             self.binding.transmit.as_ptr(),
             self.binding.receive.as_ptr(),
         );
-        // SAFETY: as above.
+        // SAFETY: the other object is open, and this endpoint keeps it open.
         unsafe { self.bind(&raw mut (*transmit).fid, FI_TRANSMIT) }?;
-        // SAFETY: as above.
+        // SAFETY: the other object is open, and this endpoint keeps it open.
         unsafe { self.bind(&raw mut (*receive).fid, FI_RECV) }
     }
 
@@ -146,7 +147,8 @@ impl Endpoint {
     /// `object` is open and stays so as long as the endpoint.
     unsafe fn bind(&self, object: *mut fid, flags: u64) -> Result<()> {
         let fid = self.fid();
-        // SAFETY: an open endpoint, and the caller's promise.
+        // SAFETY: the endpoint is open, and the caller guarantees that the other object is open as
+        // long as the endpoint.
         let returned = unsafe { call_slot!(fid, ops, bind, fid, object, flags) };
         check("fi_ep_bind", returned).map(drop)
     }
@@ -157,7 +159,7 @@ impl Endpoint {
 
     /// The endpoint's own address.
     pub fn name(&self) -> Result<Vec<u8>> {
-        // SAFETY: an open endpoint; its name is read through its own table.
+        // SAFETY: the endpoint is open, and the table is its own.
         unsafe { name_of(self.fid(), (*self.object.as_ptr()).cm) }
     }
 
@@ -169,7 +171,7 @@ impl Endpoint {
     /// Requests a connection to an address, without data.
     pub fn connect(&self, address: &[u8]) -> Result<()> {
         let (ep, to) = (self.object.as_ptr(), address.as_ptr().cast());
-        // SAFETY: an open endpoint and an address of its format.
+        // SAFETY: the endpoint is open, and the address has its format.
         let returned = unsafe { call_slot!(ep, cm, connect, ep, to, ptr::null(), 0) };
         check("fi_connect", returned).map(drop)
     }
@@ -177,7 +179,7 @@ impl Endpoint {
     /// Accepts the request that the endpoint was opened for, without data.
     pub fn accept(&self) -> Result<()> {
         let ep = self.object.as_ptr();
-        // SAFETY: an open endpoint.
+        // SAFETY: the endpoint is open until it is dropped.
         let returned = unsafe { call_slot!(ep, cm, accept, ep, ptr::null(), 0) };
         check("fi_accept", returned).map(drop)
     }
@@ -185,7 +187,7 @@ impl Endpoint {
     /// Ends the connection.
     pub fn shut_down(&self) -> Result<()> {
         let ep = self.object.as_ptr();
-        // SAFETY: an open endpoint.
+        // SAFETY: the endpoint is open until it is dropped.
         let returned = unsafe { call_slot!(ep, cm, shutdown, ep, 0) };
         check("fi_shutdown", returned).map(drop)
     }
@@ -208,7 +210,7 @@ impl Endpoint {
         let (buf, len) = (self.memory.receive_at().cast(), self.memory.receive_len());
         let desc = self.descriptor();
         self.fly(Queue::Receive, "receive", |context| {
-            // SAFETY: an open endpoint; buffer and context live until it is closed.
+            // SAFETY: the endpoint is open, and buffer and context live until it is closed.
             unsafe {
                 match self.tag {
                     None => call_slot!(ep, msg, recv, ep, buf, len, desc, 0, context),
@@ -226,7 +228,7 @@ impl Endpoint {
         let (buf, len) = self.outgoing(length)?;
         let desc = self.descriptor();
         self.fly(Queue::Transmit, "transmit", |context| {
-            // SAFETY: an open endpoint; buffer and context live until it is closed.
+            // SAFETY: the endpoint is open, and buffer and context live until it is closed.
             unsafe {
                 match self.tag {
                     None => call_slot!(ep, msg, send, ep, buf, len, desc, to, context),
@@ -243,7 +245,7 @@ impl Endpoint {
     pub fn inject(&self, length: usize, to: u64) -> Result<()> {
         let ep = self.object.as_ptr();
         let (buf, len) = self.outgoing(length)?;
-        // SAFETY: an open endpoint; the buffer is as long as said.
+        // SAFETY: the endpoint is open, and the buffer has the stated length.
         let returned = unsafe {
             match self.tag {
                 None => call_slot!(ep, msg, inject, ep, buf, len, to),
@@ -281,7 +283,7 @@ impl Endpoint {
                 context,
                 data: 0,
             };
-            // SAFETY: an open endpoint; buffer and context live until it is closed, the message
+            // SAFETY: the endpoint is open; buffer and context live until it is closed, the message
             // and its vectors until the call returns.
             unsafe {
                 match self.tag {
@@ -321,7 +323,7 @@ impl Endpoint {
 
     fn descriptor(&self) -> *mut c_void {
         let registration = self.registration.as_ref();
-        // SAFETY: an open registration.
+        // SAFETY: the registration is open until the endpoint is closed.
         registration.map_or(ptr::null_mut(), |mr| unsafe { (*mr.as_ptr()).mem_desc })
     }
 
@@ -379,7 +381,8 @@ impl Flights {
 pub(super) unsafe fn name_of(object: *mut fid, cm: *mut fi_ops_cm) -> Result<Vec<u8>> {
     let table = Table { cm };
     let mut length = 0;
-    // SAFETY: the caller's promise; there is room for no byte, and the length is asked for.
+    // SAFETY: the caller guarantees that the endpoint is open and that the table is its own; the
+    // buffer has no bytes, and the call returns the length.
     let returned = unsafe {
         call_slot!(
             &raw const table,
@@ -395,7 +398,8 @@ pub(super) unsafe fn name_of(object: *mut fid, cm: *mut fi_ops_cm) -> Result<Vec
         _ => {}
     }
     let mut name = vec![0u8; length];
-    // SAFETY: the caller's promise; there is as much room as said.
+    // SAFETY: the caller guarantees that the endpoint is open and that the table is its own; the
+    // buffer has `length` bytes.
     let returned = unsafe {
         call_slot!(
             &raw const table,

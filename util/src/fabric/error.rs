@@ -41,12 +41,13 @@ pub(super) fn check(call: &'static str, returned: isize) -> Result<usize> {
 
 /// The library's text for an error number, fi_strerror(3).
 pub fn strerror(code: c_int) -> String {
-    // SAFETY: takes any number; the text is static.
+    // SAFETY: fi_strerror accepts all numbers, and returns null or a constant text.
     let text = unsafe { symbols::fi_strerror(code) };
     if text.is_null() {
         return String::from("(null)");
     }
-    // SAFETY: not null, hence a C string that lives as long as the library.
+    // SAFETY: the pointer is not null, so it refers to a terminated text that lives as long as the
+    // library.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_string_lossy().into_owned()
 }
@@ -57,7 +58,7 @@ pub fn strerror(code: c_int) -> String {
 /// `text` is null or a C string.
 pub(super) unsafe fn explain(kind: &str, text: *const c_char) {
     if !text.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of this function, which is that of the called one.
         let text = unsafe { CStr::from_ptr(text) };
         eprintln!("{kind} error: {}", text.to_string_lossy());
     }

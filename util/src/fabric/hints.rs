@@ -19,7 +19,7 @@ pub struct Hints {
 impl Hints {
     /// Creates hints that request nothing and accept no mode.
     pub fn new() -> Result<Hints> {
-        // SAFETY: NULL asks for an empty entry.
+        // SAFETY: fi_dupinfo accepts NULL, for which it returns an empty entry.
         let raw = unsafe { symbols::fi_dupinfo(std::ptr::null()) };
         let failed = Failure {
             call: "fi_allocinfo",
@@ -62,7 +62,7 @@ impl Hints {
     }
 
     pub fn endpoint_type(&self) -> fi_ep_type {
-        // SAFETY: not null, and ours.
+        // SAFETY: the attributes are not null, and belong to the hints.
         unsafe { (*self.info().ep_attr).type_ }
     }
 
@@ -77,7 +77,8 @@ impl Hints {
 
     pub fn set_provider(&mut self, name: &str) -> Result<()> {
         let name = allocate(name)?;
-        // SAFETY: the old name is null or allocated like the new one.
+        // SAFETY: the old name is null or from malloc(3), like the new one, and is replaced
+        // immediately.
         unsafe { libc::free(self.fabric_mut().prov_name.cast()) };
         self.fabric_mut().prov_name = name.cast();
         Ok(())
@@ -85,7 +86,8 @@ impl Hints {
 
     pub fn set_fabric(&mut self, name: &str) -> Result<()> {
         let name = allocate(name)?;
-        // SAFETY: the old name is null or allocated like the new one.
+        // SAFETY: the old name is null or from malloc(3), like the new one, and is replaced
+        // immediately.
         unsafe { libc::free(self.fabric_mut().name.cast()) };
         self.fabric_mut().name = name.cast();
         Ok(())
@@ -93,7 +95,8 @@ impl Hints {
 
     pub fn set_domain(&mut self, name: &str) -> Result<()> {
         let name = allocate(name)?;
-        // SAFETY: the old name is null or allocated like the new one.
+        // SAFETY: the old name is null or from malloc(3), like the new one, and is replaced
+        // immediately.
         unsafe { libc::free(self.domain_mut().name.cast()) };
         self.domain_mut().name = name.cast();
         Ok(())
@@ -103,7 +106,8 @@ impl Hints {
     pub fn set_source(&mut self, address: &[u8]) -> Result<()> {
         let copy = allocate_bytes(address)?;
         let info = self.info_mut();
-        // SAFETY: the old address is null or allocated like the new one.
+        // SAFETY: the old address is null or from malloc(3), like the new one, and is replaced
+        // immediately.
         unsafe { libc::free(info.src_addr) };
         info.src_addr = copy;
         info.src_addrlen = address.len();
@@ -114,7 +118,8 @@ impl Hints {
     pub fn set_destination(&mut self, address: &[u8]) -> Result<()> {
         let copy = allocate_bytes(address)?;
         let info = self.info_mut();
-        // SAFETY: the old address is null or allocated like the new one.
+        // SAFETY: the old address is null or from malloc(3), like the new one, and is replaced
+        // immediately.
         unsafe { libc::free(info.dest_addr) };
         info.dest_addr = copy;
         info.dest_addrlen = address.len();
@@ -126,34 +131,38 @@ impl Hints {
     }
 
     fn info(&self) -> &fi_info {
-        // SAFETY: valid and not shared, see the field.
+        // SAFETY: the structure is valid and has no other users, as the field's comment says.
         unsafe { self.raw.as_ref() }
     }
 
     fn info_mut(&mut self) -> &mut fi_info {
-        // SAFETY: valid and not shared, see the field.
+        // SAFETY: the structure is valid and has no other users, as the field's comment says.
         unsafe { self.raw.as_mut() }
     }
 
     fn endpoint_mut(&mut self) -> &mut fi_ep_attr {
-        // SAFETY: not null, see the field, and part of what is ours.
+        // SAFETY: the attributes are not null, as the field's comment says, and belong to the
+        // hints.
         unsafe { &mut *self.info_mut().ep_attr }
     }
 
     fn domain_mut(&mut self) -> &mut fi_domain_attr {
-        // SAFETY: not null, see the field, and part of what is ours.
+        // SAFETY: the attributes are not null, as the field's comment says, and belong to the
+        // hints.
         unsafe { &mut *self.info_mut().domain_attr }
     }
 
     fn fabric_mut(&mut self) -> &mut fi_fabric_attr {
-        // SAFETY: not null, see the field, and part of what is ours.
+        // SAFETY: the attributes are not null, as the field's comment says, and belong to the
+        // hints.
         unsafe { &mut *self.info_mut().fabric_attr }
     }
 }
 
 impl Drop for Hints {
     fn drop(&mut self) {
-        // SAFETY: from fi_dupinfo; what was put in is allocated as fi_freeinfo frees it.
+        // SAFETY: the structure is from fi_dupinfo, and the parts that were set are from malloc(3),
+        // as fi_freeinfo expects.
         unsafe { symbols::fi_freeinfo(self.raw.as_ptr()) };
     }
 }
@@ -169,7 +178,7 @@ fn allocate(text: &str) -> Result<*mut libc::c_void> {
 
 /// A copy that fi_freeinfo can free.
 fn allocate_bytes(bytes: &[u8]) -> Result<*mut libc::c_void> {
-    // SAFETY: a plain allocation, checked below; never of zero bytes.
+    // SAFETY: malloc(3) accepts all sizes, and its result is checked.
     let copy = unsafe { libc::malloc(bytes.len().max(1)) };
     if copy.is_null() {
         return Err(Failure {
@@ -177,7 +186,7 @@ fn allocate_bytes(bytes: &[u8]) -> Result<*mut libc::c_void> {
             code: FI_ENOMEM,
         });
     }
-    // SAFETY: as many bytes were allocated.
+    // SAFETY: the copy was just allocated with the length of the bytes.
     unsafe {
         copy.cast::<u8>()
             .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())

@@ -29,7 +29,7 @@ impl InfoList {
         let node = c_string(node)?;
         let service = c_string(service)?;
         let mut first = std::ptr::null_mut();
-        // SAFETY: strings and hints are valid or null, and live until the call returns.
+        // SAFETY: the texts and the hints are valid or null, and live until the call returns.
         let returned = unsafe {
             symbols::fi_getinfo(
                 FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION),
@@ -63,10 +63,12 @@ impl InfoList {
     pub fn drop_directed_receive(&mut self) {
         let mut next = self.first;
         while let Some(mut raw) = NonNull::new(next) {
-            // SAFETY: an entry of the list, which is not shared while self is borrowed.
+            // SAFETY: the pointer is an entry of the list, which has no other users while `self` is
+            // borrowed mutably.
             let info = unsafe { raw.as_mut() };
             info.caps &= !FI_DIRECTED_RECV;
-            // SAFETY: a structure of this entry, or null.
+            // SAFETY: the pointer is null or refers to a structure of this entry, which lives as
+            // long as the list.
             if let Some(receive) = unsafe { info.rx_attr.as_mut() } {
                 receive.caps &= !FI_DIRECTED_RECV;
             }
@@ -78,7 +80,7 @@ impl InfoList {
         let mut next = self.first;
         std::iter::from_fn(move || {
             let raw = NonNull::new(next)?;
-            // SAFETY: an entry of the list, which lives as long as self.
+            // SAFETY: the pointer is an entry of the list, which lives as long as `self`.
             next = unsafe { raw.as_ref().next };
             Some(Info {
                 raw,
@@ -90,7 +92,7 @@ impl InfoList {
 
 impl Drop for InfoList {
     fn drop(&mut self) {
-        // SAFETY: a list from fi_getinfo, or null, which is an empty one.
+        // SAFETY: the list is from fi_getinfo, or null for an empty one, and is freed once.
         unsafe { symbols::fi_freeinfo(self.first) };
     }
 }
@@ -104,47 +106,57 @@ pub struct Info<'a> {
 
 impl<'a> Info<'a> {
     fn raw(&self) -> &'a fi_info {
-        // SAFETY: an entry of a list that lives for 'a and that nobody writes.
+        // SAFETY: the pointer is an entry of a list that lives for 'a and does not change
+        // meanwhile.
         unsafe { self.raw.as_ref() }
     }
 
     pub fn provider(&self) -> Option<&'a CStr> {
-        // SAFETY: a structure of this entry, or null.
+        // SAFETY: the pointer is null or refers to a structure of this entry, which lives as long
+        // as the list.
         let fabric = unsafe { self.raw().fabric_attr.as_ref() }?;
-        // SAFETY: a string of this entry, or null.
+        // SAFETY: the pointer is null or refers to a terminated text of this entry, which lives as
+        // long as the list.
         unsafe { string(fabric.prov_name) }
     }
 
     pub fn fabric(&self) -> Option<&'a CStr> {
-        // SAFETY: a structure of this entry, or null.
+        // SAFETY: the pointer is null or refers to a structure of this entry, which lives as long
+        // as the list.
         let fabric = unsafe { self.raw().fabric_attr.as_ref() }?;
-        // SAFETY: a string of this entry, or null.
+        // SAFETY: the pointer is null or refers to a terminated text of this entry, which lives as
+        // long as the list.
         unsafe { string(fabric.name) }
     }
 
     pub fn domain(&self) -> Option<&'a CStr> {
-        // SAFETY: a structure of this entry, or null.
+        // SAFETY: the pointer is null or refers to a structure of this entry, which lives as long
+        // as the list.
         let domain = unsafe { self.raw().domain_attr.as_ref() }?;
-        // SAFETY: a string of this entry, or null.
+        // SAFETY: the pointer is null or refers to a terminated text of this entry, which lives as
+        // long as the list.
         unsafe { string(domain.name) }
     }
 
     /// The provider's own version, packed.
     pub fn provider_version(&self) -> u32 {
-        // SAFETY: a structure of this entry, or null.
+        // SAFETY: the pointer is null or refers to a structure of this entry, which lives as long
+        // as the list.
         unsafe { self.raw().fabric_attr.as_ref() }.map_or(0, |fabric| fabric.prov_version)
     }
 
     /// Type and protocol of the endpoint.
     pub fn endpoint(&self) -> (u32, u32) {
-        // SAFETY: a structure of this entry, or null.
+        // SAFETY: the pointer is null or refers to a structure of this entry, which lives as long
+        // as the list.
         unsafe { self.raw().ep_attr.as_ref() }.map_or((0, 0), |ep| (ep.type_, ep.protocol))
     }
 
     /// Returns the largest number of bytes of a message, and the number of bytes before one in mode
     /// `FI_MSG_PREFIX`.
     pub fn message_sizes(&self) -> (usize, usize) {
-        // SAFETY: a structure of this entry, or null.
+        // SAFETY: the pointer is null or refers to a structure of this entry, which lives as long
+        // as the list.
         unsafe { self.raw().ep_attr.as_ref() }
             .map_or((0, 0), |ep| (ep.max_msg_size, ep.msg_prefix_size))
     }
@@ -158,30 +170,35 @@ impl<'a> Info<'a> {
     }
 
     pub fn av_type(&self) -> fi_av_type {
-        // SAFETY: a structure of this entry, or null.
+        // SAFETY: the pointer is null or refers to a structure of this entry, which lives as long
+        // as the list.
         unsafe { self.raw().domain_attr.as_ref() }.map_or(0, |domain| domain.av_type)
     }
 
     pub fn mr_mode(&self) -> c_int {
-        // SAFETY: a structure of this entry, or null.
+        // SAFETY: the pointer is null or refers to a structure of this entry, which lives as long
+        // as the list.
         unsafe { self.raw().domain_attr.as_ref() }.map_or(0, |domain| domain.mr_mode)
     }
 
     pub fn domain_caps(&self) -> u64 {
-        // SAFETY: a structure of this entry, or null.
+        // SAFETY: the pointer is null or refers to a structure of this entry, which lives as long
+        // as the list.
         unsafe { self.raw().domain_attr.as_ref() }.map_or(0, |domain| domain.caps)
     }
 
     /// Returns mode, queue depth, and largest number of bytes of an injected message.
     pub fn transmit(&self) -> (u64, usize, usize) {
-        // SAFETY: a structure of this entry, or null.
+        // SAFETY: the pointer is null or refers to a structure of this entry, which lives as long
+        // as the list.
         unsafe { self.raw().tx_attr.as_ref() }
             .map_or((0, 0, 0), |tx| (tx.mode, tx.size, tx.inject_size))
     }
 
     /// Returns mode and queue depth.
     pub fn receive(&self) -> (u64, usize) {
-        // SAFETY: a structure of this entry, or null.
+        // SAFETY: the pointer is null or refers to a structure of this entry, which lives as long
+        // as the list.
         unsafe { self.raw().rx_attr.as_ref() }.map_or((0, 0), |rx| (rx.mode, rx.size))
     }
 
@@ -196,7 +213,7 @@ impl<'a> Info<'a> {
 
     /// Returns all of it as text, fi_tostr(3).
     pub fn text(&self) -> Vec<u8> {
-        // SAFETY: FI_TYPE_INFO takes an fi_info.
+        // SAFETY: the data is an fi_info, as FI_TYPE_INFO requires.
         unsafe { text::of(self.raw.as_ptr().cast(), FI_TYPE_INFO) }
     }
 }
@@ -212,6 +229,6 @@ fn c_string(text: Option<&str>) -> Result<Option<CString>> {
 /// # Safety
 /// `text` is null or a C string that lives for 'a.
 unsafe fn string<'a>(text: *const c_char) -> Option<&'a CStr> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the contract of this function, which is that of the called one.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
 }

@@ -39,10 +39,11 @@ pub fn while_listening<T>(call: impl FnOnce() -> T) -> Result<(T, Vec<Message>)>
     });
     let raw: *mut fid = (&raw mut *object).cast();
     messages().clear();
-    // SAFETY: the object and its operations live until it is closed below.
+    // SAFETY: the object and its operations live until the object is closed below.
     unsafe { import(raw)? };
     let answer = call();
-    // SAFETY: the library has put the operations of an open object in place.
+    // SAFETY: the library has set the operations of the object, which is open and has no other
+    // users.
     unsafe { close(raw) };
     let heard = std::mem::take(&mut *messages());
     Ok((answer, heard))
@@ -63,13 +64,14 @@ unsafe fn import(object: *mut fid) -> Result<()> {
     let version = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION);
     let mut log: *mut fid = std::ptr::null_mut();
     let (attr, context) = (std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: the name is a C string, and there is a place for the object.
+    // SAFETY: the name is terminated, and `log` is writable.
     let returned =
         unsafe { symbols::fi_open(version, c"logging".as_ptr(), attr, 0, 0, &mut log, context) };
     check("fi_open", returned as isize)?;
-    // SAFETY: the library has opened its log, and the object is the caller's.
+    // SAFETY: the library has opened `log`, and the caller guarantees that the object lives until
+    // it is closed.
     let returned = unsafe { call_slot!(log, ops, bind, log, object, 0) };
-    // SAFETY: opened above, and used for nothing else.
+    // SAFETY: `log` was opened above, and has no other users.
     unsafe { close(log) };
     check("fi_import", returned).map(|_| ())
 }
@@ -111,7 +113,7 @@ unsafe extern "C" fn log(
     if level > FI_LOG_INFO {
         return;
     }
-    // SAFETY: the library hands over a provider, or none, and two texts.
+    // SAFETY: the library passes null or a provider's structure, and two terminated texts.
     let (name, function, message) = unsafe {
         let name = provider.as_ref().map_or(std::ptr::null(), |raw| raw.name);
         (text(name), text(function), text(message))
@@ -129,7 +131,7 @@ unsafe fn text(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the contract of this function, which is that of the called one.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_string_lossy().into_owned()
 }

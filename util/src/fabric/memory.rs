@@ -30,7 +30,7 @@ impl Memory {
             .and_then(|start| start.checked_add(transmit.max(1)))
             .ok_or(failed)?;
         let layout = Layout::from_size_align(size, PAGE).map_err(|_| failed)?;
-        // SAFETY: the size is not zero.
+        // SAFETY: the layout has a size that is not zero.
         let base = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(failed)?;
         Ok(Memory {
             base,
@@ -45,7 +45,8 @@ impl Memory {
         let room = self.transmit.saturating_sub(offset);
         let length = data.len().min(room);
         if length > 0 {
-            // SAFETY: within the transmit buffer; the provider may read it, nobody writes it.
+            // SAFETY: the range is inside the transmit buffer, which the provider may read and only
+            // this function writes.
             unsafe {
                 let place = self.transmit_at().add(offset);
                 place.copy_from_nonoverlapping(data.as_ptr(), length);
@@ -58,7 +59,7 @@ impl Memory {
         let there = self.receive.saturating_sub(offset);
         let length = data.len().min(there);
         if length > 0 {
-            // SAFETY: within the receive buffer, whose receive completed before it is read.
+            // SAFETY: the range is inside the receive buffer, whose receive has completed.
             unsafe {
                 let place = self.base.as_ptr().add(offset);
                 data.as_mut_ptr().copy_from_nonoverlapping(place, length);
@@ -79,7 +80,7 @@ impl Memory {
     }
 
     pub(super) fn transmit_at(&self) -> *mut u8 {
-        // SAFETY: the transmit buffer starts within the allocation.
+        // SAFETY: the offset of the transmit buffer is inside the allocation.
         unsafe { self.base.as_ptr().add(self.receive.next_multiple_of(PAGE)) }
     }
 
@@ -90,7 +91,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
+        // SAFETY: the memory was allocated with this layout, and is freed once.
         unsafe { dealloc(self.base.as_ptr(), self.layout) };
     }
 }

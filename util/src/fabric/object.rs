@@ -41,7 +41,7 @@ impl<T> Object<T> {
 
 impl<T> Drop for Object<T> {
     fn drop(&mut self) {
-        // SAFETY: open; whatever depends on it is closed before.
+        // SAFETY: the object is open, and the objects that depend on it were closed before.
         unsafe { close(self.fid()) };
     }
 }

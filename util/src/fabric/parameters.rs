@@ -28,7 +28,7 @@ impl Parameters {
     pub fn query() -> Result<Parameters> {
         let mut first = std::ptr::null_mut();
         let mut count: c_int = 0;
-        // SAFETY: both are places for one value.
+        // SAFETY: `first` and `count` are writable.
         let returned = unsafe { symbols::fi_getparams(&mut first, &mut count) };
         check("fi_getparams", returned as isize)?;
         let count = usize::try_from(count).unwrap_or(0);
@@ -40,15 +40,19 @@ impl Parameters {
 
     pub fn iter(&self) -> impl Iterator<Item = Parameter<'_>> {
         (0..self.count).map(|index| {
-            // SAFETY: below the count, so within what fi_getparams returned.
+            // SAFETY: the index is below the count, so it is inside the array that fi_getparams
+            // returned.
             let raw = unsafe { &*self.first.add(index) };
             Parameter {
-                // SAFETY: strings of a parameter live as long as self, or are null.
+                // SAFETY: the texts of a parameter are null or terminated, and live as long as
+                // `self`.
                 name: unsafe { bytes(raw.name) }.unwrap_or_default(),
                 kind: raw.type_,
-                // SAFETY: as above.
+                // SAFETY: the texts of a parameter are null or terminated, and live as long as
+                // `self`.
                 help: unsafe { bytes(raw.help_string) }.unwrap_or(b"(null)"),
-                // SAFETY: as above.
+                // SAFETY: the texts of a parameter are null or terminated, and live as long as
+                // `self`.
                 value: unsafe { bytes(raw.value) },
             }
         })
@@ -58,7 +62,7 @@ impl Parameters {
 impl Drop for Parameters {
     fn drop(&mut self) {
         if !self.first.is_null() {
-            // SAFETY: from fi_getparams.
+            // SAFETY: the array is from fi_getparams, and is freed once.
             unsafe { symbols::fi_freeparams(self.first) };
         }
     }
@@ -67,6 +71,6 @@ impl Drop for Parameters {
 /// # Safety
 /// `text` is null or a C string that lives for 'a.
 unsafe fn bytes<'a>(text: *const c_char) -> Option<&'a [u8]> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the contract of this function, which is that of the called one.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_bytes())
 }

@@ -22,7 +22,7 @@ macro_rules! call_slot {
 /// # Safety
 /// `object` is the fid of an open object that nobody uses any more.
 pub(super) unsafe fn close(object: *mut fid) {
-    // SAFETY: the caller's promise: the object and its operations are valid.
+    // SAFETY: the caller guarantees that the object is open and has no other users.
     let returned = unsafe { call_slot!(object, ops, close, object) };
     if let Err(failure) = check("fi_close", returned) {
         eprintln!("{failure}");

@@ -13,7 +13,8 @@ const LONGEST: usize = 64 << 10;
 /// `data` points to what `kind` says.
 pub(super) unsafe fn of(data: *const c_void, kind: fi_type) -> Vec<u8> {
     let mut buffer = vec![0u8; LONGEST];
-    // SAFETY: the caller's promise; the buffer is as long as said.
+    // SAFETY: the caller guarantees that the data has the type, and the buffer has the stated
+    // length.
     unsafe { symbols::fi_tostr_r(buffer.as_mut_ptr().cast(), buffer.len(), data, kind) };
     let text = CStr::from_bytes_until_nul(&buffer).unwrap_or_default();
     text.to_bytes().to_vec()
@@ -21,32 +22,33 @@ pub(super) unsafe fn of(data: *const c_void, kind: fi_type) -> Vec<u8> {
 
 /// Name of an endpoint type.
 pub fn endpoint_type(kind: u32) -> Vec<u8> {
-    // SAFETY: FI_TYPE_EP_TYPE takes an enumerator.
+    // SAFETY: the data is an enumerator, as FI_TYPE_EP_TYPE requires.
     unsafe { of((&raw const kind).cast(), FI_TYPE_EP_TYPE) }
 }
 
 /// Name of a protocol.
 pub fn protocol(number: u32) -> Vec<u8> {
-    // SAFETY: FI_TYPE_PROTOCOL takes a 32-bit number.
+    // SAFETY: the data is a 32-bit number, as FI_TYPE_PROTOCOL requires.
     unsafe { of((&raw const number).cast(), FI_TYPE_PROTOCOL) }
 }
 
 /// Returns the library's version as text.
 pub fn library_version() -> Vec<u8> {
-    // SAFETY: FI_TYPE_VERSION takes a string, and does not look at it.
+    // SAFETY: the data is a text, as FI_TYPE_VERSION permits, which does not use it.
     unsafe { of(c"1".as_ptr().cast(), FI_TYPE_VERSION) }
 }
 
 /// Returns the file that the library was loaded from.
 pub fn library_file() -> Option<String> {
-    // SAFETY: all members may be zero.
+    // SAFETY: the structure consists of integers and pointers, for which zero is a valid value.
     let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
     let address = symbols::fi_getinfo as *const c_void;
-    // SAFETY: any address may be asked for, and there is a place for the answer.
+    // SAFETY: dladdr(3) accepts all addresses, and `found` is writable.
     if unsafe { libc::dladdr(address, &mut found) } == 0 || found.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: not null, hence a C string that lives as long as the library is loaded.
+    // SAFETY: the pointer is not null, so it refers to a terminated text that lives as long as the
+    // library is loaded.
     let file = unsafe { CStr::from_ptr(found.dli_fname) };
     Some(file.to_string_lossy().into_owned())
 }

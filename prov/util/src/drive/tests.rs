@@ -503,18 +503,18 @@ fn forks_do_not_meet_a_thread_in_a_lane() {
     let (lane, _did) = Lane::new(&helper);
     for _ in 0..100 {
         lane.hold();
-        // SAFETY: as in the test above.
+        // SAFETY: the child makes progress on the lane, which forked children may do, and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: as in the test above.
+            // SAFETY: alarm(2) accepts any number, and ends the child if it hangs.
             unsafe { libc::alarm(60) };
             lane.progress();
             lane.seat().leave();
-            // SAFETY: as in the test above.
+            // SAFETY: _exit(2) accepts any status, and ends the child only.
             unsafe { libc::_exit(0) };
         }
         let mut status = 0;
-        // SAFETY: as in the test above.
+        // SAFETY: the process is the child that was created above, and `status` is writable.
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
         assert_eq!(status, 0);
         lane.progress();

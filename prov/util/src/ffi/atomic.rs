@@ -139,7 +139,7 @@ pub(super) enum Elements {
 /// # Safety
 /// The application lends the memory, and the vector is null or has `count` entries.
 pub(super) unsafe fn elements(ioc: *const fi_ioc, count: usize, size: usize) -> Result<AppIov> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller keeps the contract of this function, which is that of the called one.
     unsafe { Elements::Many(ioc, count, null_mut()).local(size) }.map(|local| local.buffers)
 }
 
@@ -163,7 +163,8 @@ impl Elements {
         match *self {
             Elements::One(base, count, desc) => {
                 let len = bytes(base, count)?;
-                // SAFETY: the caller lends the memory.
+                // SAFETY: the caller guarantees that the application lends the memory to the
+                // operation.
                 Ok(unsafe { Local::one(base, len, desc) })
             }
             Elements::Many(ioc, count, descs) => {
@@ -176,13 +177,14 @@ impl Elements {
                 };
                 let mut iov = [nothing; IOV_LIMIT];
                 for (i, piece) in iov.iter_mut().enumerate().take(count) {
-                    // SAFETY: `i < count`, and the caller vouches for `count`
-                    // entries.
+                    // SAFETY: `i` is less than `count`, and the caller guarantees that there are
+                    // `count` valid entries.
                     let entry = unsafe { &*ioc.add(i) };
                     piece.iov_base = entry.addr;
                     piece.iov_len = bytes(entry.addr, entry.count)?;
                 }
-                // SAFETY: the caller lends the memory of the entries.
+                // SAFETY: the caller guarantees that the application lends the memory of all
+                // entries to the operation.
                 unsafe { Local::vector(iov.as_ptr(), descs, count) }
             }
         }
@@ -213,7 +215,7 @@ impl Kind {
     /// That of [`Elements::local`].
     #[inline]
     unsafe fn local(&self, size: usize) -> Result<AtomicKind> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the contract of this function, which is that of the called one.
         let local = |elements: &Elements| unsafe { elements.local(size) };
         match self {
             Kind::Base => Ok(AtomicKind::Base),
@@ -254,7 +256,7 @@ impl RemoteSegments {
     unsafe fn remote(&self, size: usize, len: u64) -> Result<RemoteIov> {
         match *self {
             RemoteSegments::One(addr, key) => Ok(RemotePiece { addr, len, key }.into()),
-            // SAFETY: the caller vouches for the entries.
+            // SAFETY: the caller guarantees that the vector is null or has `count` entries.
             RemoteSegments::Many(entries, count) => unsafe {
                 call::remote(entries, count, |entry| {
                     Some(RemotePiece {
@@ -279,7 +281,8 @@ unsafe fn message<E: Endpoint>(
     kind: Kind,
     flags: u64,
 ) -> Result<isize> {
-    // SAFETY: the caller vouches for the message, its vectors and the endpoint.
+    // SAFETY: the caller guarantees that the endpoint is open, and that the message is null or
+    // valid, with its vectors.
     unsafe {
         let msg = msg.as_ref().ok_or(Errno::EINVAL)?;
         let operand = Elements::Many(msg.msg_iov, msg.iov_count, msg.desc);
@@ -303,10 +306,11 @@ unsafe fn post<E: Endpoint>(
     op: fi_op,
     call: Call,
 ) -> Result<isize> {
-    // SAFETY: the caller vouches for the endpoint.
+    // SAFETY: the caller guarantees that `ep` is an open endpoint of `E`.
     let ep = unsafe { Handle::<EndpointObject<E>>::borrow(ep) };
     let flags = call.flags(&ep.tx);
-    // SAFETY: the caller vouches for the memory.
+    // SAFETY: the caller guarantees that the application lends the memory, and that vectors are
+    // null or have the stated number of entries.
     let atomic = unsafe { request(operand, kind, target, datatype, op, &call, flags) }?;
     if flags & FI_INJECT != 0 && atomic.operand.len() > ep.inject_size {
         return Err(Errno::EINVAL);
@@ -325,7 +329,8 @@ pub(super) unsafe fn request_of(msg: &fi_msg_atomic, kind: Kind, flags: u64) -> 
     let operand = Elements::Many(msg.msg_iov, msg.iov_count, msg.desc);
     let target = RemoteSegments::Many(msg.rma_iov, msg.rma_iov_count);
     let call = Call::message(msg.addr, flags, msg.data, msg.context);
-    // SAFETY: the caller vouches for the memory.
+    // SAFETY: the caller guarantees that the application lends the memory, and that vectors are
+    // null or have the stated number of entries.
     unsafe { request(operand, kind, target, msg.datatype, msg.op, &call, flags) }
 }
 
@@ -347,7 +352,8 @@ unsafe fn request(
     let size = element(datatype, op, kind.form()).ok_or(Errno::EOPNOTSUPP)?;
     // A read has no operands, so the results determine the number of elements.
     let reads_only = op == FI_ATOMIC_READ;
-    // SAFETY: the caller vouches for the memory.
+    // SAFETY: the caller guarantees that the application lends the memory, and that vectors are
+    // null or have the stated number of entries.
     let (operand, kind, remote) = unsafe {
         let operand = match reads_only {
             true => Local::NONE,
@@ -400,8 +406,8 @@ unsafe extern "C" fn valid<E: Endpoint, const FLAGS: u64>(
     op: fi_op,
     count: *mut usize,
 ) -> c_int {
-    // SAFETY: the table belongs to endpoints of `E`; the application passes an
-    // open one, and null or a place for the answer.
+    // SAFETY: this function is only in the tables of endpoints of `E`; the application passes an
+    // open one, and null or a writable location for the result.
     status(unsafe {
         let offered = Handle::<EndpointObject<E>>::borrow(ep).atomics();
         atomic_ops::query(datatype, op, FLAGS, &offered).map(|attr| {

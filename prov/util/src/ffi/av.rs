@@ -61,7 +61,7 @@ pub unsafe extern "C" fn av_open<D: AvDomain>(
     av: *mut *mut fid_av,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller vouches for the pointers.
+    // SAFETY: the caller guarantees that the pointers are null or valid, as fi_av(3) demands.
     unsafe {
         let domain = Handle::<D>::from_c(domain);
         let parent = Use::of(&domain).any();
@@ -79,7 +79,7 @@ unsafe fn open(
     parent: AnyUse,
 ) -> Result<Handle<Av>> {
     const FLAGS: u64 = FI_EVENT | FI_READ | FI_SYMMETRIC | FI_PEER | FI_AV_USER_ID;
-    // SAFETY: the caller vouches for the pointer.
+    // SAFETY: the caller guarantees that `attr` is null or valid.
     let attr = unsafe { attr.as_mut() }.ok_or(Errno::EINVAL)?;
     let refused = |reason: &str| {
         log::warn!(target: domain.target, "cannot open an address vector: {reason}");
@@ -102,7 +102,7 @@ unsafe fn open(
     if asked != any && domain.av_type != any && asked != domain.av_type {
         return Err(refused("the domain was opened for the other type"));
     }
-    // SAFETY: the application's name is a C string or null.
+    // SAFETY: the caller guarantees that the application's name is null or terminated.
     let name = match unsafe { super::string(attr.name) } {
         Some(name) => Some(name.to_str().map_err(|_| Errno::EINVAL)?),
         // Only a shared table, which has a name, can be opened for reading alone.
@@ -145,7 +145,7 @@ unsafe fn open(
     let (av, context) = if !is_imported {
         (Av::open(&config)?, context)
     } else {
-        // SAFETY: the caller vouches for the context.
+        // SAFETY: the caller guarantees that the context is null or a valid `fi_peer_av_context`.
         let owner = unsafe { peer::import(context) };
         let imported = owner.and_then(|owner| Av::import(&config, owner));
         let av = imported.map_err(|_| refused("there is nothing to import"))?;
@@ -256,7 +256,7 @@ impl Results {
     /// # Safety
     /// Both arrays are null or have more than `at` entries.
     unsafe fn note(&self, at: usize, outcome: Result<fi_addr_t>) {
-        // SAFETY: the caller vouches for the arrays.
+        // SAFETY: the caller guarantees that both arrays are null or have more than `at` entries.
         unsafe {
             if !self.fi_addr.is_null() {
                 let number = outcome.unwrap_or(FI_ADDR_NOTAVAIL as fi_addr_t);
@@ -298,8 +298,8 @@ unsafe fn insert_all<'a>(
         },
     };
     let insertions = addresses.enumerate().map(|(at, addr)| {
-        // SAFETY: the caller vouches for an entry for each address. It is read
-        // before the address's own result overwrites it.
+        // SAFETY: the caller guarantees that there is an entry for each address; it is read before
+        // the address's result overwrites it.
         let number = reads_numbers.then(|| unsafe { fi_addr.add(at).read() });
         Insertion {
             addr,
@@ -307,7 +307,8 @@ unsafe fn insert_all<'a>(
             auth_key: number.filter(|_| flags & FI_AUTH_KEY != 0),
         }
     });
-    // SAFETY: the caller vouches for the vector and for the arrays.
+    // SAFETY: the caller guarantees that the vector is open and that the arrays are null or have an
+    // entry for each address.
     unsafe {
         let av = Handle::<Av>::borrow(av);
         av.insert_with_events(insertions, context, |at, outcome| results.note(at, outcome))
@@ -348,7 +349,7 @@ unsafe extern "C" fn insertsvc(
     flags: u64,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: a range of one address has the same arguments.
+    // SAFETY: the arguments are those of this function; the range has one address.
     unsafe { insertsym(av, node, 1, service, 1, fi_addr, flags, context) }
 }
 
@@ -362,7 +363,7 @@ unsafe extern "C" fn insertsym(
     flags: u64,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the application passes an open vector and C strings or null.
+    // SAFETY: the application passes an open vector, and texts that are terminated or null.
     unsafe {
         let format = Handle::<Av>::borrow(av).format();
         if !format.is_internet() {
@@ -397,7 +398,7 @@ unsafe extern "C" fn remove(
     if fi_addr.is_null() && count != 0 {
         return Errno::EINVAL.to_c();
     }
-    // SAFETY: the application passes an open vector and `count` numbers.
+    // SAFETY: the application passes an open vector and an array of `count` addresses.
     let (av, numbers) = unsafe {
         let numbers = match count {
             0 => &[][..],
@@ -426,7 +427,7 @@ unsafe extern "C" fn lookup(
     let av = unsafe { Handle::<Av>::borrow(av) };
     let format = av.format();
     let copied = av.with_address(fi_addr, |found| {
-        // SAFETY: the application passes a buffer of `*len` bytes.
+        // SAFETY: the application passes a length and a buffer of as many bytes.
         format.write(found, |bytes| unsafe { copy_out(bytes, addr, len) })
     });
     status(copied.ok_or(Errno::EINVAL).flatten())
@@ -443,7 +444,8 @@ unsafe extern "C" fn lookup2(
     if flags != 0 {
         return Errno::ENOSYS.to_c();
     }
-    // SAFETY: the arguments are those of the plain call.
+    // SAFETY: the arguments are those of this function, for which the application keeps the same
+    // contract.
     unsafe { lookup(av, fi_addr, buf, len) }
 }
 
@@ -455,7 +457,7 @@ unsafe fn copy_out(bytes: &[u8], buf: *mut c_void, len: *mut usize) -> Result {
     if len.is_null() {
         return Err(Errno::EINVAL);
     }
-    // SAFETY: the caller vouches for the pointers.
+    // SAFETY: the caller guarantees that the pointers are null or valid, as fi_av(3) demands.
     unsafe {
         let fits = bytes.len().min(len.read());
         if fits != 0 && buf.is_null() {
@@ -507,8 +509,8 @@ unsafe extern "C" fn insert_auth_key(
     if flags != 0 || fi_addr.is_null() || key.is_null() {
         return Errno::EINVAL.to_c();
     }
-    // SAFETY: the application passes an open vector, a key of `size` bytes and
-    // a place for one number.
+    // SAFETY: the application passes an open vector, a key of `size` bytes and a writable location
+    // for one address.
     unsafe {
         let handle = Handle::<Av>::borrow(av).insert_auth_key(super::bytes(key, size));
         status(handle.map(|handle| fi_addr.write(handle)))

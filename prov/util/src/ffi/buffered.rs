@@ -13,7 +13,7 @@ use super::FidRef;
 /// The application's handle of a message.
 pub struct Notice(Box<UnsafeCell<fi_recv_context>>);
 
-// SAFETY: the pointers in it are the application's, and are not followed here.
+// SAFETY: the pointers in the value are the application's, and are not dereferenced here.
 unsafe impl Send for Notice {}
 
 impl Notice {
@@ -33,8 +33,8 @@ impl Notice {
 
     /// Returns the context for the receive that claims the message.
     pub fn context(&self) -> *mut c_void {
-        // SAFETY: the memory is this value's; the application, which may write to
-        // it, has given it back with the call that leads here (fi_msg(3)).
+        // SAFETY: this value owns the memory; the application, which may write to it, has returned
+        // it with the call that leads here (fi_msg(3)).
         unsafe { (*self.0.get()).context }
     }
 }

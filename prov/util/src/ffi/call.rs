@@ -29,11 +29,10 @@ macro_rules! calls {
             ) -> isize {
                 $crate::ffi::call::answer(
                     #[inline(always)]
-                    // SAFETY: the table that holds this function belongs to
-                    // objects of this type, and the application passes what the
-                    // manual page asks for: an open object, vectors of as many
-                    // entries as it says, and memory that it lends until the
-                    // operation completes.
+                    // SAFETY: this function is only in the tables of objects of this type, and the
+                    // application passes what the manual page demands: an open object, vectors with
+                    // the stated number of entries, and memory that it lends to the operation until
+                    // it completes.
                     || unsafe { $body },
                 )
             }
@@ -189,7 +188,8 @@ impl Local {
     #[inline(always)]
     pub unsafe fn one(base: *const c_void, len: usize, desc: *mut c_void) -> Self {
         Local {
-            // SAFETY: the caller vouches for the memory.
+            // SAFETY: the caller guarantees that the application lends `len` bytes of memory to the
+            // operation.
             buffers: unsafe { AppIov::from_raw(base.cast_mut().cast(), len) },
             desc: Descs::one(desc),
         }
@@ -207,8 +207,8 @@ impl Local {
         descs: *const *mut c_void,
         count: usize,
     ) -> Result<Self> {
-        // SAFETY: the caller vouches for the vectors, whose entries below
-        // `count` are read; `from_iov` refuses a null `iov` that has any.
+        // SAFETY: the caller guarantees that the vectors are null or have `count` entries, of which
+        // only these are read; `from_iov` refuses a null `iov` unless `count` is 0.
         unsafe {
             let buffers = AppIov::from_iov(iov, count)?;
             let desc = if descs.is_null() {
@@ -239,7 +239,8 @@ pub(super) unsafe fn remote<T>(
     }
     let mut remote = RemoteIov::default();
     for i in 0..count {
-        // SAFETY: `i < count`, and the caller vouches for `count` entries.
+        // SAFETY: `i` is less than `count`, and the caller guarantees that there are `count` valid
+        // entries.
         let piece = piece(unsafe { &*entries.add(i) }).ok_or(Errno::EINVAL)?;
         remote.push(piece);
     }

@@ -85,9 +85,9 @@ impl Call {
             assert!(size_of::<S>() <= size_of::<[u64; KEPT_WORDS]>());
             assert!(align_of::<S>() <= align_of::<u64>());
         }
-        // SAFETY: the loop calls rounds with its frame, which nobody else uses meanwhile.
-        // It has set the arguments and the stage, and `found` before a round that follows
-        // a sleep; rounds have set the rest as far as the stage says.
+        // SAFETY: the loop calls a round with its own frame, which has no other users during the
+        // round. The loop has set the arguments and the stage, and `found` before a round after a
+        // sleep; earlier rounds have set the other members that the stage implies.
         unsafe {
             let arguments = &(*call).arguments;
             let kept = (&raw mut (*call).kept).cast::<S>();
@@ -138,7 +138,8 @@ impl Call {
     /// `call` is the argument of a round, and `sleeper` borrows from what lives until the
     /// call returns.
     unsafe fn fall_asleep(call: *mut Self, sleeper: Sleeper<'_>) {
-        // SAFETY: as in `round`.
+        // SAFETY: the frame belongs to the calling loop and has no other users during the round,
+        // which has set the members that the stage implies.
         unsafe {
             (*call).fd = libc::pollfd {
                 fd: sleeper.fd(),
@@ -169,7 +170,8 @@ impl Call {
         call: *mut Self,
         body: impl FnOnce(&[*mut c_void; 6]) -> isize,
     ) -> Next {
-        // SAFETY: as in `round`.
+        // SAFETY: the frame belongs to the calling loop and has no other users during the round,
+        // which has set the members that the stage implies.
         unsafe {
             if (*call).stage == Stage::New {
                 (*call).stage = Stage::Awake;
@@ -303,9 +305,8 @@ pub(super) unsafe extern "C" fn personality(
     const CONTINUE_UNWIND: c_int = 8;
 
     if actions & CLEANUP_PHASE != 0 {
-        // SAFETY: the canonical frame address that the unwinder knows for a frame it is
-        // in is the stack pointer there, and that points to the call. A stage other than
-        // `Sleeping` has nothing to undo.
+        // SAFETY: the canonical frame address of the frame that is unwound is the frame's stack
+        // pointer, which points to the `Call`. Only the stage `Sleeping` has something to undo.
         unsafe {
             let call = _Unwind_GetCFA(context).cast::<Call>();
             if (*call).stage == Stage::Sleeping {

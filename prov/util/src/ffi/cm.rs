@@ -52,13 +52,14 @@ pub(super) unsafe fn give_name(
     room: *mut c_void,
     length: *mut usize,
 ) -> Result {
-    // SAFETY: the caller vouches for the length.
+    // SAFETY: the caller guarantees that `length` is null or writable.
     let length = unsafe { length.as_mut() }.ok_or(Errno::EINVAL)?;
     let name = name?;
     let fits = if room.is_null() { 0 } else { *length };
     let part = fits.min(name.len());
     if part != 0 {
-        // SAFETY: the caller vouches for `*length` bytes at `room`.
+        // SAFETY: the caller guarantees that `room` has `*length` bytes, which are not fewer than
+        // `part`.
         unsafe { std::ptr::copy_nonoverlapping(name.as_ptr(), room.cast(), part) };
     }
     *length = name.len();
@@ -69,12 +70,14 @@ pub(super) unsafe fn give_name(
 }
 
 unsafe extern "C" fn setname<E: Endpoint>(fid: fid_t, name: *mut c_void, len: usize) -> c_int {
-    // SAFETY: the table belongs to endpoints of `E`; `name` has `len` bytes.
+    // SAFETY: this function is only in the tables of endpoints of `E`; the application passes an
+    // open one, and a name of `len` bytes.
     status(unsafe { Handle::<EndpointObject<E>>::borrow(fid.cast()).set_name(bytes(name, len)) })
 }
 
 unsafe extern "C" fn getname<E: Endpoint>(fid: fid_t, name: *mut c_void, len: *mut usize) -> c_int {
-    // SAFETY: as in `setname`, with room for `*len` bytes.
+    // SAFETY: this function is only in the tables of endpoints of `E`; the application passes an
+    // open one, and a buffer of `*len` bytes.
     status(unsafe {
         give_name(
             Handle::<EndpointObject<E>>::borrow(fid.cast()).own_name(),
@@ -89,7 +92,8 @@ unsafe extern "C" fn getpeer<E: Endpoint>(
     name: *mut c_void,
     len: *mut usize,
 ) -> c_int {
-    // SAFETY: as in `getname`.
+    // SAFETY: this function is only in the tables of endpoints of `E`; the application passes an
+    // open one, and a buffer of `*len` bytes.
     status(unsafe {
         give_name(
             Handle::<EndpointObject<E>>::borrow(ep).peer_name(),
@@ -112,8 +116,8 @@ pub(super) unsafe fn address<'a>(addr: *const c_void) -> Result<&'a [u8]> {
     if addr.is_null() {
         return Err(Errno::EINVAL);
     }
-    // SAFETY: every socket address begins with its family, which tells its
-    // size.
+    // SAFETY: the caller guarantees that the pointer is null or a socket address, which begins with
+    // its family, and the family determines its length.
     unsafe {
         let family = addr.cast::<u16>().read_unaligned();
         let size = match family {
@@ -131,8 +135,8 @@ unsafe extern "C" fn connect<E: Endpoint>(
     param: *const c_void,
     paramlen: usize,
 ) -> c_int {
-    // SAFETY: the table belongs to endpoints of `E`; `addr` is an address of
-    // the domain's format and `param` has `paramlen` bytes.
+    // SAFETY: this function is only in the tables of endpoints of `E`; the application passes an
+    // open one, an address of the domain's format, and `paramlen` bytes of data.
     status(unsafe {
         let ep = Handle::<EndpointObject<E>>::from_c(ep);
         address(addr).and_then(|addr| {
@@ -147,7 +151,8 @@ unsafe extern "C" fn accept<E: Endpoint>(
     param: *const c_void,
     paramlen: usize,
 ) -> c_int {
-    // SAFETY: as in `connect`.
+    // SAFETY: this function is only in the tables of endpoints of `E`; the application passes an
+    // open one, and data of the stated length, if any.
     status(unsafe {
         let ep = Handle::<EndpointObject<E>>::from_c(ep);
         EndpointObject::enable_to_connect(&ep)
@@ -157,7 +162,8 @@ unsafe extern "C" fn accept<E: Endpoint>(
 
 /// No flags are defined (fi_cm(3)), so they are ignored.
 unsafe extern "C" fn shutdown<E: Endpoint>(ep: *mut fid_ep, _: u64) -> c_int {
-    // SAFETY: as in `connect`.
+    // SAFETY: this function is only in the tables of endpoints of `E`; the application passes an
+    // open one, and data of the stated length, if any.
     let ep = unsafe { Handle::<EndpointObject<E>>::borrow(ep) };
     status(ep.to_move().and_then(E::shutdown))
 }

@@ -38,7 +38,8 @@ pub unsafe extern "C" fn cntr_open<D: CntrDomain>(
     cntr: *mut *mut fid_cntr,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller vouches for the pointers.
+    // SAFETY: the caller guarantees that the domain is open and that the other pointers are null or
+    // as fi_cntr(3) demands.
     unsafe {
         let domain = Handle::<D>::from_c(domain);
         let opened = open(attr.as_ref(), context).inspect(|cntr| {
@@ -77,10 +78,10 @@ unsafe fn open(attr: Option<&fi_cntr_attr>, context: *mut c_void) -> Result<Hand
     };
     let (owner, context) = match flags & FI_PEER {
         0 => (None, context),
-        // SAFETY: the caller vouches for the context.
+        // SAFETY: the caller guarantees that the context is null or a valid `fi_peer_cntr_context`.
         _ => (Some(unsafe { peer::import(context) }?), ptr::null_mut()),
     };
-    // SAFETY: the caller vouches for the wait set.
+    // SAFETY: the caller guarantees that the wait set is open if one is requested.
     let mut opened = unsafe { OpenedWait::open(wait_obj, wait_set) }?;
     let joiner = opened.joiner();
     let cntr = Cntr::new(events, opened.attachment, owner);
@@ -121,41 +122,47 @@ impl Class for Cntr {
 
     unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
         let attachment = this.attachment();
-        // SAFETY: the caller vouches for `arg`.
+        // SAFETY: the caller guarantees that `arg` is as the command demands.
         unsafe { wait::control(attachment.kind(), attachment.wait(), command, arg) }
     }
 }
 
 unsafe extern "C" fn read(cntr: *mut fid_cntr) -> u64 {
-    // SAFETY: the table that holds this function belongs to counters.
+    // SAFETY: this function is only in the tables of counters, and the application passes an open
+    // one.
     unsafe { Handle::<Cntr>::borrow(cntr) }.read()
 }
 
 unsafe extern "C" fn readerr(cntr: *mut fid_cntr) -> u64 {
-    // SAFETY: as in `read`.
+    // SAFETY: this function is only in the tables of counters, and the application passes an open
+    // one.
     unsafe { Handle::<Cntr>::borrow(cntr) }.read_error()
 }
 
 unsafe extern "C" fn add(cntr: *mut fid_cntr, value: u64) -> c_int {
-    // SAFETY: as in `read`.
+    // SAFETY: this function is only in the tables of counters, and the application passes an open
+    // one.
     unsafe { Handle::<Cntr>::borrow(cntr) }.add(value);
     0
 }
 
 unsafe extern "C" fn set(cntr: *mut fid_cntr, value: u64) -> c_int {
-    // SAFETY: as in `read`.
+    // SAFETY: this function is only in the tables of counters, and the application passes an open
+    // one.
     unsafe { Handle::<Cntr>::borrow(cntr) }.set(value);
     0
 }
 
 unsafe extern "C" fn adderr(cntr: *mut fid_cntr, value: u64) -> c_int {
-    // SAFETY: as in `read`.
+    // SAFETY: this function is only in the tables of counters, and the application passes an open
+    // one.
     unsafe { Handle::<Cntr>::borrow(cntr) }.add_error(value);
     0
 }
 
 unsafe extern "C" fn seterr(cntr: *mut fid_cntr, value: u64) -> c_int {
-    // SAFETY: as in `read`.
+    // SAFETY: this function is only in the tables of counters, and the application passes an open
+    // one.
     unsafe { Handle::<Cntr>::borrow(cntr) }.set_error(value);
     0
 }
@@ -165,8 +172,8 @@ cancellation_point! {
 }
 
 unsafe extern "C" fn wait_round(call: *mut Call) -> Next {
-    // SAFETY: as in `read`, and the application keeps the counter open until the call
-    // returns.
+    // SAFETY: this function is only in the tables of counters; the application passes an open one,
+    // and keeps it open until the call returns.
     unsafe {
         Call::round(
             call,

@@ -79,7 +79,8 @@ unsafe extern "C" fn recv<E: Endpoint>(
     let Some(recv) = tagged::all::<E>().recv else {
         return Errno::ENOSYS.to_c() as isize;
     };
-    // SAFETY: the arguments are the application's.
+    // SAFETY: the arguments are those of this function, for which the application keeps the same
+    // contract.
     unsafe {
         recv(
             ep,
@@ -107,7 +108,8 @@ unsafe extern "C" fn recvv<E: Endpoint>(
     let Some(recvv) = tagged::all::<E>().recvv else {
         return Errno::ENOSYS.to_c() as isize;
     };
-    // SAFETY: as above.
+    // SAFETY: the arguments are those of this function, for which the application keeps the same
+    // contract.
     unsafe {
         recvv(
             ep,
@@ -130,7 +132,8 @@ unsafe extern "C" fn recvmsg<E: Endpoint>(
     let Some(recvmsg) = tagged::all::<E>().recvmsg else {
         return Errno::ENOSYS.to_c() as isize;
     };
-    // SAFETY: as above; a null pointer is the other function's to refuse.
+    // SAFETY: the arguments are those of this function, for which the application keeps the same
+    // contract; the called function refuses a null pointer.
     unsafe {
         match msg.as_ref() {
             Some(msg) if flags & FI_PEER_TRANSFER == 0 => {
@@ -154,8 +157,9 @@ macro_rules! operations {
                 ep: *mut fid_ep,
                 $($argument: $type),*
             ) -> isize {
-                // SAFETY: the table belongs to endpoints of `E`; the application passes memory as the manual page
-                // asks for it, which it lends until the operation completes.
+                // SAFETY: this function is only in the tables of endpoints of `E`; the application
+                // passes an open one, and lends memory as the manual page demands until the
+                // operation completes.
                 answer(|| unsafe {
                     let $this = Handle::<EndpointObject<E>>::borrow(ep);
                     $this.to_move()?;
@@ -343,7 +347,8 @@ impl Elements {
     /// # Safety
     /// The entries are as many as it says, and name memory that the application lends.
     unsafe fn memory(&self, size: usize) -> Result<(AppIov, usize)> {
-        // SAFETY: the caller vouches for the entries.
+        // SAFETY: the caller guarantees that the vector has the stated number of entries, whose
+        // memory the application lends.
         let local = unsafe { super::atomic::elements(self.entries, self.count, size) }?;
         let elements = local.len().checked_div(size).unwrap_or(0);
         Ok((local, elements))
@@ -358,7 +363,8 @@ unsafe fn lent(base: *mut c_void, elements: usize, size: usize) -> Result<AppIov
     if elements != 0 && base.is_null() {
         return Err(Errno::EINVAL);
     }
-    // SAFETY: the caller vouches for the memory, whose bytes `extents` has counted.
+    // SAFETY: the caller guarantees that the application lends this number of elements, whose size
+    // in bytes `extents` has checked.
     Ok(unsafe { AppIov::from_raw(base.cast(), elements.saturating_mul(size)) })
 }
 
@@ -376,7 +382,8 @@ unsafe fn perform<E: Endpoint>(
     let Given::At(input, output) = memory else {
         return Err(Errno::EINVAL);
     };
-    // SAFETY: the caller vouches for the memory.
+    // SAFETY: the caller guarantees that the application lends the memory until the operation
+    // completes.
     let (input, output) = unsafe {
         let input = lent(input.cast_mut(), reads, view.size)?;
         (input, lent(output, writes, view.size)?)
@@ -395,7 +402,8 @@ unsafe fn perform_message<E: Endpoint>(
     let Given::Vectors(input, output) = memory else {
         return Err(Errno::EINVAL);
     };
-    // SAFETY: the caller vouches for the vectors.
+    // SAFETY: the caller guarantees that the vectors have the stated numbers of entries, whose
+    // memory the application lends.
     let ((input, reads), (output, writes)) =
         unsafe { (input.memory(view.size)?, output.memory(view.size)?) };
     view.count = match kind {
@@ -455,10 +463,12 @@ pub(super) unsafe extern "C" fn join<E: Endpoint>(
     context: *mut c_void,
 ) -> c_int {
     if flags & FI_COLLECTIVE == 0 {
-        // SAFETY: the caller vouches for the arguments.
+        // SAFETY: the caller guarantees that the endpoint is open and that the other arguments are
+        // as fi_cm(3) demands.
         return unsafe { super::multicast::join::<E>(ep, address, flags, group, context) };
     }
-    // SAFETY: the caller vouches for the arguments: the address is a `struct fi_collective_addr`.
+    // SAFETY: the caller guarantees that the arguments are valid; with this flag the address is a
+    // `struct fi_collective_addr`.
     unsafe {
         let this = Handle::<EndpointObject<E>>::from_c(ep);
         if let Err(error) = this.to_move() {
@@ -571,7 +581,7 @@ pub(super) unsafe fn query(
     if !has_collectives {
         return Errno::EOPNOTSUPP.to_c();
     }
-    // SAFETY: the caller vouches for the pointer.
+    // SAFETY: the caller guarantees that `attr` is null or valid.
     let Some(attr) = (unsafe { attr.as_mut() }) else {
         return Errno::EINVAL.to_c();
     };

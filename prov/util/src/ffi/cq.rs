@@ -55,7 +55,8 @@ pub unsafe extern "C" fn cq_open<D: CqDomain>(
     cq: *mut *mut fid_cq,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller vouches for the pointers.
+    // SAFETY: the caller guarantees that the domain is open and that the other pointers are null or
+    // as fi_cq(3) demands.
     unsafe {
         let domain = Handle::<D>::from_c(domain);
         let opened = open(&domain.cq_traits(), attr.as_ref(), context);
@@ -72,7 +73,7 @@ unsafe fn open(
     attr: Option<&fi_cq_attr>,
     context: *mut c_void,
 ) -> Result<Handle<Cq>> {
-    // SAFETY: zeros are the attributes of a queue with nothing special.
+    // SAFETY: the structure consists of integers and pointers, for which zero is a valid value.
     let default = unsafe { std::mem::zeroed() };
     let attr = attr.unwrap_or(&default);
     let refuse = |reason: &str| {
@@ -103,10 +104,10 @@ unsafe fn open(
     };
     let (owner, context) = match attr.flags & FI_PEER {
         0 => (None, context),
-        // SAFETY: the caller vouches for the context.
+        // SAFETY: the caller guarantees that the context is null or a valid `fi_peer_cq_context`.
         _ => (Some(unsafe { peer::import(context) }?), ptr::null_mut()),
     };
-    // SAFETY: the caller vouches for the wait set.
+    // SAFETY: the caller guarantees that the wait set is open if one is requested.
     let mut opened = unsafe { OpenedWait::open(attr.wait_obj, attr.wait_set) }?;
     let joiner = opened.joiner();
     let cq = Cq::new(CqConfig {
@@ -158,7 +159,7 @@ impl Class for Cq {
 
     unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
         let attachment = this.attachment();
-        // SAFETY: the caller vouches for `arg`.
+        // SAFETY: the caller guarantees that `arg` is as the command demands.
         unsafe { wait::control(attachment.kind(), attachment.wait(), command, arg) }
     }
 }
@@ -187,7 +188,8 @@ impl Destination {
     /// null, for as many sources.
     #[inline(always)]
     unsafe fn put(&mut self, completion: &Completion) {
-        // SAFETY: the caller vouches for the room.
+        // SAFETY: the caller guarantees that there is space for the entry, and for a source if
+        // sources are requested.
         unsafe {
             put(self.entries, self.entry_size, completion);
             self.entries = self.entries.add(self.entry_size);
@@ -205,7 +207,8 @@ impl Destination {
             true => completion.src,
             false => FI_ADDR_NOTAVAIL as fi_addr_t,
         };
-        // SAFETY: the caller vouches for the room.
+        // SAFETY: the caller guarantees that there is space for the entry, and for a source if
+        // sources are requested.
         unsafe {
             self.sources.write(source);
             self.sources = self.sources.add(1);
@@ -219,7 +222,8 @@ impl Destination {
 /// There is room for it at `place`, which may be any address.
 #[inline(always)]
 unsafe fn put(place: *mut u8, size: usize, completion: &Completion) {
-    // SAFETY: the caller vouches for the room.
+    // SAFETY: the caller guarantees that there is space for the entry, and for a source if sources
+    // are requested.
     unsafe {
         // Most frequent format first: comparisons are faster than a jump table.
         if size >= size_of::<fi_cq_tagged_entry>() {
@@ -238,8 +242,8 @@ unsafe fn put(place: *mut u8, size: usize, completion: &Completion) {
 /// As for [`put`]; `Entry` is the structure of a format.
 #[inline(always)]
 unsafe fn put_entry<Entry: Copy>(place: *mut u8, completion: &Completion) {
-    // SAFETY: a completion begins with the entry of every format, and the caller
-    // vouches for the room.
+    // SAFETY: a completion begins with the entry of every format, and the caller guarantees that
+    // there is space for the entry.
     unsafe {
         let entry = ptr::from_ref(completion).cast::<Entry>().read();
         place.cast::<Entry>().write_unaligned(entry);
@@ -247,9 +251,11 @@ unsafe fn put_entry<Entry: Copy>(place: *mut u8, completion: &Completion) {
 }
 
 unsafe extern "C" fn read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
-    // SAFETY: the table that holds this function belongs to queues.
+    // SAFETY: this function is only in the tables of queues, and the application passes an open
+    // one.
     let this = unsafe { Handle::<Cq>::borrow(cq) };
-    // SAFETY: this function's own conditions.
+    // SAFETY: the application keeps the contract of fi_cq_read(3) for these arguments, which is
+    // that of the called functions.
     unsafe {
         match this.outlook(count) {
             Outlook::Nothing => drive_and_read(cq, buf, count),
@@ -262,10 +268,11 @@ unsafe extern "C" fn read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> is
 /// Separate from `read`, which therefore saves no registers.
 #[inline(never)]
 unsafe extern "C" fn drive_and_read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
-    // SAFETY: the table that holds `read` belongs to queues.
+    // SAFETY: `read`, which is only in the tables of queues, passes the open queue of its caller.
     let this = unsafe { Handle::<Cq>::borrow(cq) };
     this.drive();
-    // SAFETY: the conditions of `read`.
+    // SAFETY: the application keeps the contract of fi_cq_read(3) for these arguments, which is
+    // that of the called functions.
     unsafe {
         match this.has_single(count) {
             true => take_fast(cq, buf, count),
@@ -276,46 +283,48 @@ unsafe extern "C" fn drive_and_read(cq: *mut fid_cq, buf: *mut c_void, count: us
 
 #[inline(always)]
 unsafe fn take_fast(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
-    // SAFETY: the table that holds `read` belongs to queues.
+    // SAFETY: `read`, which is only in the tables of queues, passes the open queue of its caller.
     let this = unsafe { Handle::<Cq>::borrow(cq) };
     let size = this.entry_size();
-    // SAFETY: the application has room for `count` entries, and so for one.
+    // SAFETY: the application passes space for `count` entries, of which there is at least one.
     if this.take_fast(|completion| unsafe { put(buf.cast(), size, completion) }) {
         return 1;
     }
-    // SAFETY: the conditions of `read`.
+    // SAFETY: the application keeps the contract of fi_cq_read(3) for these arguments, which is
+    // that of the called functions.
     unsafe { take_single(cq, buf, count) }
 }
 
 /// Separate from `read` for the same reason.
 #[inline(never)]
 unsafe extern "C" fn take_single(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
-    // SAFETY: the table that holds `read` belongs to queues.
+    // SAFETY: `read`, which is only in the tables of queues, passes the open queue of its caller.
     let this = unsafe { Handle::<Cq>::borrow(cq) };
     let size = this.entry_size();
-    // SAFETY: as in `take_fast`.
+    // SAFETY: the application passes space for `count` entries, of which there is at least one.
     if this.take_single(|completion| unsafe { put(buf.cast(), size, completion) }) {
         return 1;
     }
-    // SAFETY: the conditions of `read`.
+    // SAFETY: the application keeps the contract of fi_cq_read(3) for these arguments, which is
+    // that of the called functions.
     unsafe { take_any(cq, buf, count) }
 }
 
 /// Separate from `read` for the same reason.
 #[inline(never)]
 unsafe extern "C" fn read_any(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
-    // SAFETY: the conditions of `read`, with no sources asked for.
+    // SAFETY: the application keeps the contract of fi_cq_read(3) for these arguments; no sources
+    // are requested.
     unsafe { readfrom(cq, buf, count, ptr::null_mut()) }
 }
 
 /// Separate from `read` for the same reason.
 #[inline(never)]
 unsafe extern "C" fn take_any(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
-    // SAFETY: the table that holds `read` belongs to queues.
+    // SAFETY: `read`, which is only in the tables of queues, passes the open queue of its caller.
     let this = unsafe { Handle::<Cq>::borrow(cq) };
     let mut destination = Destination::new(this, buf, ptr::null_mut());
-    // SAFETY: the queue brings no more than `count` entries, for which the
-    // application has room.
+    // SAFETY: the queue returns at most `count` entries, for which the application passes space.
     counted(this.take(count, |completion| unsafe { destination.put(completion) }))
 }
 
@@ -325,10 +334,11 @@ unsafe extern "C" fn readfrom(
     count: usize,
     src_addr: *mut fi_addr_t,
 ) -> isize {
-    // SAFETY: the table that holds this function belongs to queues.
+    // SAFETY: this function is only in the tables of queues, and the application passes an open
+    // one.
     let this = unsafe { Handle::<Cq>::borrow(cq) };
     let mut destination = Destination::new(this, buf, src_addr);
-    // SAFETY: as in `take_any`.
+    // SAFETY: the queue returns at most `count` entries, for which the application passes space.
     counted(this.read(count, |completion| unsafe { destination.put(completion) }))
 }
 
@@ -348,7 +358,7 @@ cancellation_point! {
 }
 
 unsafe extern "C" fn sread_round(call: *mut Call) -> Next {
-    // SAFETY: the conditions of `sread`.
+    // SAFETY: the application keeps the contract of fi_cq_sread(3) for the arguments of this call.
     unsafe {
         blocking_round(call, |&[cq, buf, count, cond, timeout, _]| Sread {
             cq,
@@ -362,7 +372,8 @@ unsafe extern "C" fn sread_round(call: *mut Call) -> Next {
 }
 
 unsafe extern "C" fn sreadfrom_round(call: *mut Call) -> Next {
-    // SAFETY: the conditions of `sreadfrom`.
+    // SAFETY: the application keeps the contract of fi_cq_sreadfrom(3) for the arguments of this
+    // call.
     unsafe {
         blocking_round(call, |&[cq, buf, count, src_addr, cond, timeout]| Sread {
             cq,
@@ -389,8 +400,9 @@ struct Sread {
 /// `call` is a call of `fi_cq_sread` or `fi_cq_sreadfrom`, whose arguments `arguments`
 /// names.
 unsafe fn blocking_round(call: *mut Call, arguments: impl Fn(&[*mut c_void; 6]) -> Sread) -> Next {
-    // SAFETY: the table that holds these functions belongs to queues, and the application
-    // keeps this one open until the call returns. For the room, as in `take_any`.
+    // SAFETY: these functions are only in the tables of queues; the application passes an open one,
+    // keeps it open until the call returns, and passes space for `count` entries, of which the
+    // queue returns at most as many.
     unsafe {
         Call::round(
             call,
@@ -419,7 +431,8 @@ unsafe fn blocking_round(call: *mut Call, arguments: impl Fn(&[*mut c_void; 6]) 
 }
 
 unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
-    // SAFETY: the table that holds this function belongs to queues.
+    // SAFETY: this function is only in the tables of queues, and the application passes an open
+    // one.
     status(unsafe { Handle::<Cq>::borrow(cq) }.signal())
 }
 
@@ -433,7 +446,7 @@ unsafe extern "C" fn export_xpu(_: *mut fid_cq, _: u64, _: *mut fid_xpu_cq) -> c
 /// # Safety
 /// `buf` is null or has room for `len` bytes.
 pub(super) unsafe fn error_text(number: c_int, buf: *mut c_char, len: usize) -> *const c_char {
-    // SAFETY: the caller's.
+    // SAFETY: the caller keeps the contract of this function, which is that of the called one.
     unsafe {
         copy_text(
             prov_base::services::strerror(number.saturating_abs()),
@@ -451,7 +464,8 @@ unsafe fn copy_text(text: &CStr, buf: *mut c_char, len: usize) -> *const c_char 
     if !buf.is_null() && len > 0 {
         let bytes = text.to_bytes();
         let copied = bytes.len().min(len - 1);
-        // SAFETY: the caller vouches for `buf`; one byte is left for the end.
+        // SAFETY: the caller guarantees that `buf` has `len` bytes, of which one is left for the
+        // terminating zero.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr().cast(), buf, copied);
             buf.add(copied).write(0);

@@ -185,7 +185,7 @@ impl<D: Domain> Class for DomainObject<D> {
     }
 
     unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
-        // SAFETY: the caller vouches for `arg`.
+        // SAFETY: the caller guarantees that `arg` is as the command demands.
         unsafe {
             if let Some(place) = this.work_context()
                 && let Some(done) = work::control::<D::Endpoint>(&place, command, arg)
@@ -235,7 +235,8 @@ unsafe extern "C" fn endpoint<D: Domain>(
     ep: *mut *mut fid_ep,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the same arguments.
+    // SAFETY: the arguments are those of this function, for which the application keeps the same
+    // contract.
     unsafe { endpoint2::<D>(domain, info, ep, 0, context) }
 }
 
@@ -249,8 +250,8 @@ unsafe extern "C" fn endpoint2<D: Domain>(
     if flags != 0 {
         return Errno::ENOSYS.to_c();
     }
-    // SAFETY: the table belongs to domains of `D`; the application passes a
-    // valid `fi_info` and a place for the result.
+    // SAFETY: this function is only in the tables of domains of `D`; the application passes an open
+    // one, a valid `fi_info` and a writable location for the result.
     unsafe {
         let domain = Handle::<DomainObject<D>>::from_c(domain);
         let made = info::info(info, domain.api_version).and_then(|info| {
@@ -292,7 +293,8 @@ unsafe extern "C" fn scalable_ep<D: Domain>(
     sep: *mut *mut fid_ep,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: as in `endpoint2`.
+    // SAFETY: this function is only in the tables of domains of `D`; the application passes an open
+    // one, a valid `fi_info` and a writable location for the result.
     unsafe {
         let domain = Handle::<DomainObject<D>>::from_c(domain);
         let made = info::info(info, domain.api_version).and_then(|info| {
@@ -323,7 +325,8 @@ unsafe extern "C" fn srx_ctx<D: Domain>(
     srx: *mut *mut fid_ep,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: as in `endpoint2`; `attr` is null or valid.
+    // SAFETY: this function is only in the tables of domains of `D`; the application passes an open
+    // one, attributes that are null or valid, and a writable location for the result.
     unsafe {
         let domain = Handle::<DomainObject<D>>::from_c(domain);
         let attr = attr.as_ref().map(info::rx_attr).unwrap_or_default();
@@ -356,7 +359,8 @@ unsafe extern "C" fn query_collective<D: Domain>(
     attr: *mut fi_collective_attr,
     _flags: u64,
 ) -> c_int {
-    // SAFETY: as in `endpoint2`; `attr` is null or a question.
+    // SAFETY: this function is only in the tables of domains of `D`; the application passes an open
+    // one, and attributes that are null or valid.
     unsafe {
         let domain = Handle::<DomainObject<D>>::borrow(domain);
         collective::query(domain.caps & FI_COLLECTIVE != 0, operation, attr)
@@ -370,7 +374,8 @@ unsafe extern "C" fn query_atomic<D: Domain>(
     attr: *mut fi_atomic_attr,
     flags: u64,
 ) -> c_int {
-    // SAFETY: as in `endpoint2`; `attr` is a place for the answer.
+    // SAFETY: this function is only in the tables of domains of `D`; the application passes an open
+    // one, and null or a writable location for the result.
     status(unsafe {
         let domain = Handle::<DomainObject<D>>::from_c(domain);
         let offered = domain.atomics();

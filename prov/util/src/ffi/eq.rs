@@ -30,7 +30,8 @@ pub unsafe extern "C" fn eq_open<F: Class<Header = fid_fabric>>(
     eq: *mut *mut fid_eq,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller vouches for the pointers.
+    // SAFETY: the caller guarantees that the fabric is open and that the other pointers are null or
+    // as fi_eq(3) demands.
     unsafe {
         let fabric = Handle::<F>::from_c(fabric);
         // Every fabric structure contains the version that it was opened for.
@@ -59,10 +60,10 @@ unsafe fn open(
     }
     let (owner, context) = match flags & FI_PEER {
         0 => (None, context),
-        // SAFETY: the caller vouches for the context.
+        // SAFETY: the caller guarantees that the context is null or a valid `fi_peer_eq_context`.
         _ => (Some(unsafe { peer::import(context) }?), ptr::null_mut()),
     };
-    // SAFETY: the caller vouches for the wait set.
+    // SAFETY: the caller guarantees that the wait set is open if one is requested.
     let mut opened = unsafe { OpenedWait::open(wait_obj, wait_set) }?;
     let joiner = opened.joiner();
     let eq = match owner {
@@ -103,7 +104,7 @@ impl Class for Eq {
 
     unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
         let attachment = this.attachment();
-        // SAFETY: the caller vouches for `arg`.
+        // SAFETY: the caller guarantees that `arg` is as the command demands.
         unsafe { wait::control(attachment.kind(), attachment.wait(), command, arg) }
     }
 }
@@ -113,8 +114,8 @@ impl Class for Eq {
 /// # Safety
 /// `kind` is null or a place for the number, and `buf` has `room` bytes.
 unsafe fn put(event: &Event, kind: *mut u32, buf: *mut c_void, room: usize) {
-    // SAFETY: the caller vouches for the places, and the queue delivers only
-    // what fits; connection data is cut to the room here.
+    // SAFETY: the caller guarantees that `kind` is null or writable and that `buf` has `room`
+    // bytes. The queue returns only events that fit, and connection data is truncated here.
     unsafe {
         if !kind.is_null() {
             kind.write(event.kind);
@@ -153,8 +154,8 @@ unsafe extern "C" fn read(
     flags: u64,
 ) -> isize {
     let len = if buf.is_null() { 0 } else { len };
-    // SAFETY: the table that holds this function belongs to event queues, and
-    // the application has room for what it says.
+    // SAFETY: this function is only in the tables of event queues; the application passes an open
+    // one, and a buffer of `len` bytes.
     count(unsafe {
         Handle::<Eq>::borrow(eq).read(len, flags & FI_PEEK != 0, |found| {
             put(found, event, buf, len)
@@ -167,8 +168,8 @@ cancellation_point! {
 }
 
 unsafe extern "C" fn sread_round(call: *mut Call) -> Next {
-    // SAFETY: as in `read`, and the application keeps the queue open until the call
-    // returns.
+    // SAFETY: this function is only in the tables of event queues; the application passes an open
+    // one, keeps it open until the call returns, and passes a buffer of the stated length.
     unsafe {
         Call::round(
             call,
@@ -191,14 +192,15 @@ unsafe extern "C" fn readerr(eq: *mut fid_eq, buf: *mut fi_eq_err_entry, flags: 
     if buf.is_null() {
         return Errno::EINVAL.to_c() as isize;
     }
-    // SAFETY: the table that holds this function belongs to event queues.
+    // SAFETY: this function is only in the tables of event queues, and the application passes an
+    // open one.
     let this = unsafe { Handle::<Eq>::borrow(eq) };
     let error = match this.read_error(flags & FI_PEEK != 0) {
         Ok(error) => error,
         Err(error) => return error.to_c() as isize,
     };
-    // SAFETY: the application passes an entry, whose data members say where
-    // its own buffer is.
+    // SAFETY: the application passes an entry, whose data members describe a buffer of its own or
+    // none.
     unsafe {
         (*buf).fid = error.fid;
         (*buf).context = error.context;
@@ -230,8 +232,8 @@ unsafe extern "C" fn write(
     if len > isize::MAX as usize {
         return Errno::ENOMEM.to_c() as isize;
     }
-    // SAFETY: the table that holds this function belongs to event queues, and
-    // `buf` has `len` bytes, which is no more than memory has.
+    // SAFETY: this function is only in the tables of event queues; the application passes an open
+    // one, and a buffer of `len` bytes.
     count(unsafe {
         copy(bytes(buf, len)).and_then(|data| {
             let body = EventBody::User(data);
@@ -257,6 +259,6 @@ unsafe extern "C" fn strerror(
     buf: *mut c_char,
     len: usize,
 ) -> *const c_char {
-    // SAFETY: the application vouches for its buffer.
+    // SAFETY: the application passes null or a buffer of `len` bytes.
     unsafe { error_text(prov_errno, buf, len) }
 }

@@ -42,7 +42,7 @@ fn library_layout() -> &'static Layout {
         (c"FABRIC_1.7", &layout::ABI_1_7),
     ];
     let has = |version: &CStr| {
-        // SAFETY: both are C strings; what is found is not called.
+        // SAFETY: both names are terminated, and the symbol is not called.
         let found =
             unsafe { libc::dlvsym(libc::RTLD_DEFAULT, c"fi_getinfo".as_ptr(), version.as_ptr()) };
         !found.is_null()
@@ -67,7 +67,7 @@ impl LibraryLog {
 impl Log for LibraryLog {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let level = level(metadata.level());
-        // SAFETY: the provider is static.
+        // SAFETY: the provider's structure is a static, so it is valid as long as the process.
         unsafe { fi_log_enabled(self.provider(), level, subsystem(metadata.target())) != 0 }
     }
 
@@ -78,8 +78,8 @@ impl Log for LibraryLog {
         let text = |text: String| CString::new(text.replace('\0', "?")).unwrap_or_default();
         let message = text(record.args().to_string());
         let function = text(record.module_path().unwrap_or("unknown").into());
-        // SAFETY: the provider is static, the strings are C strings, and the
-        // format asks for one.
+        // SAFETY: the provider's structure is a static, the texts are terminated, and the format
+        // has one conversion, for a text.
         unsafe {
             fi_log(
                 self.provider(),

@@ -41,7 +41,7 @@ impl<F: Fabric> FabricObject<F> {
             };
             Handle::new(object, context, Vec::new())
         });
-        // SAFETY: the caller vouches for the place.
+        // SAFETY: the caller guarantees that `place` is null or writable.
         unsafe { deliver(place, made) }
     }
 
@@ -95,7 +95,8 @@ unsafe extern "C" fn domain<F: Fabric>(
     domain: *mut *mut fid_domain,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the same arguments.
+    // SAFETY: the arguments are those of this function, for which the application keeps the same
+    // contract.
     unsafe { domain2::<F>(fabric, info, domain, 0, context) }
 }
 
@@ -109,8 +110,8 @@ unsafe extern "C" fn domain2<F: Fabric>(
     if flags & !FI_PEER != 0 {
         return Errno::EBADFLAGS.to_c();
     }
-    // SAFETY: the table belongs to fabrics of `F`; the application passes a
-    // valid `fi_info` and a place for the result.
+    // SAFETY: this function is only in the tables of fabrics of `F`; the application passes an open
+    // one, a valid `fi_info` and a writable location for the result.
     unsafe {
         let fabric = Handle::<FabricObject<F>>::from_c(fabric);
         let made = info::info(info, fabric.api_version).and_then(|info| {
@@ -144,7 +145,8 @@ unsafe extern "C" fn passive_ep<F: Fabric>(
     if pep.is_null() {
         return Errno::EINVAL.to_c();
     }
-    // SAFETY: as in `domain2`.
+    // SAFETY: this function is only in the tables of fabrics of `F`; the application passes an open
+    // one, a valid `fi_info` and a writable location for the result.
     unsafe {
         let fabric = Handle::<FabricObject<F>>::from_c(fabric);
         let made = info::info(info, fabric.api_version).and_then(|info| {

@@ -35,7 +35,8 @@ pub(super) unsafe fn answer(
     if arguments.list.is_null() {
         return Errno::EINVAL.to_c();
     }
-    // SAFETY: the caller vouches for the pointers.
+    // SAFETY: the caller guarantees that the texts, the hints and the location of the list are null
+    // or as fi_getinfo(3) demands; that location was compared with null.
     unsafe {
         arguments.list.write(std::ptr::null_mut());
         let hints = info::hints(arguments.hints);

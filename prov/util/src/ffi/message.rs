@@ -151,7 +151,7 @@ pub(super) unsafe fn receive<R: Receiver>(
     select: Select,
     call: Call,
 ) -> Result<isize> {
-    // SAFETY: the caller vouches for the object.
+    // SAFETY: the caller guarantees that `ep` is an open object of type `R`.
     let receiver = unsafe { Handle::<R>::borrow(ep) };
     // Most receives are queued in a few instructions, inlined here, where the request is known. The
     // fast and the slow path build separate requests, so that the former's stays in registers.
@@ -193,7 +193,7 @@ pub(super) unsafe fn send<E: Endpoint>(
     tag: Tag,
     call: Call,
 ) -> Result<isize> {
-    // SAFETY: the caller vouches for the endpoint.
+    // SAFETY: the caller guarantees that `ep` is an open endpoint of `E`.
     let ep = unsafe { Handle::<EndpointObject<E>>::borrow(ep) };
     let request = || Transmit {
         tag,

@@ -75,6 +75,6 @@ pub unsafe fn deliver<T: Class>(place: *mut *mut T::Header, made: Result<Handle<
     if place.is_null() {
         return Errno::EINVAL.to_c();
     }
-    // SAFETY: the caller vouches for the place.
+    // SAFETY: the caller guarantees that `place` is writable; it is not null, which was checked.
     status(made.map(|handle| unsafe { place.write(handle.into_c()) }))
 }

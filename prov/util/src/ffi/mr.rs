@@ -89,7 +89,8 @@ unsafe extern "C" fn reg<D: MrDomain>(
         iov_base: buf.cast_mut(),
         iov_len: len,
     };
-    // SAFETY: an I/O vector of one entry; the rest is as the caller passes it.
+    // SAFETY: `iov` is a vector of one entry, and the other arguments are those of this function,
+    // for which the application keeps the same contract.
     unsafe { regv::<D>(domain, &iov, 1, access, offset, key, flags, mr, context) }
 }
 
@@ -104,8 +105,8 @@ unsafe extern "C" fn regv<D: MrDomain>(
     mr: *mut *mut fid_mr,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the application passes an open domain, an I/O vector of `count`
-    // entries and a place for the result.
+    // SAFETY: the application passes an open domain, a vector of `count` entries and a writable
+    // location for the result.
     unsafe {
         register::<D>(domain, mr, context, || {
             ignore_offset(offset);
@@ -126,8 +127,8 @@ unsafe extern "C" fn regattr<D: MrDomain>(
     if attr.is_null() {
         return Errno::EINVAL.to_c();
     }
-    // SAFETY: the application passes an open domain and a place for the
-    // result, and its structure is as its interface version has it.
+    // SAFETY: the application passes an open domain, a structure of its interface version, and a
+    // writable location for the result.
     unsafe {
         let context = (&raw const (*attr).context).read();
         let api_version = Handle::<D>::borrow(domain.cast()).api_version();
@@ -155,8 +156,8 @@ type Wanted = (Request, Option<Handle<Mr>>);
 /// fi_mr(3) asks.
 unsafe fn request(attr: *const fi_mr_attr, flags: u64, api_version: u32) -> Result<Wanted> {
     let since = |major, minor| api_version >= version(major, minor);
-    // SAFETY: the structure may be shorter than ours, so members are read one
-    // by one, those that its interface version does not have not at all.
+    // SAFETY: the caller guarantees that the structure has the members of this interface version;
+    // members are read one by one, and those of later versions are not read.
     unsafe {
         ignore_offset((&raw const (*attr).offset).read());
         let auth_key = match since(1, 5) {
@@ -223,7 +224,8 @@ unsafe fn memory(iov: *const iovec, count: usize) -> Result<Memory> {
     if iov.is_null() || count == 0 {
         return Err(Errno::EINVAL);
     }
-    // SAFETY: the caller vouches for the vector and its memory.
+    // SAFETY: the caller guarantees that the vector has `count` entries, whose memory obeys
+    // fi_mr(3); it is not null, which was checked.
     unsafe { Memory::new(std::slice::from_raw_parts(iov, count)) }
 }
 
@@ -238,7 +240,7 @@ unsafe fn shared_file(dmabuf: &fi_mr_dmabuf) -> Result<Memory> {
         iov_base: std::ptr::with_exposed_provenance_mut(address.ok_or(Errno::EINVAL)?),
         iov_len: dmabuf.len,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the structure obeys fi_mr(3).
     unsafe { Memory::new(&[iov]) }
 }
 
@@ -247,8 +249,8 @@ unsafe fn shared_file(dmabuf: &fi_mr_dmabuf) -> Result<Memory> {
 /// # Safety
 /// The structure has the members for it.
 unsafe fn interface(attr: *const fi_mr_attr) -> Result<Interface> {
-    // SAFETY: the caller's promise; every device of the union is an integer that
-    // fits into the first of its members, and is at its beginning.
+    // SAFETY: the caller guarantees that the structure has these members; every device in the union
+    // is an integer that is not longer than `cuda` and is at the union's beginning.
     let (number, device) = unsafe {
         (
             (&raw const (*attr).iface).read(),
@@ -270,7 +272,7 @@ unsafe fn authorization(key: *const u8, size: usize) -> Result<Option<Vec<u8>>> 
     if size > isize::MAX as usize {
         return Err(Errno::EINVAL);
     }
-    // SAFETY: the caller vouches for the pointer.
+    // SAFETY: the caller guarantees that the key has `size` bytes.
     Ok(Some(unsafe { super::bytes(key.cast(), size) }.to_vec()))
 }
 
@@ -288,11 +290,11 @@ unsafe fn register<D: MrDomain>(
     if place.is_null() {
         return Errno::EINVAL.to_c();
     }
-    // SAFETY: the caller vouches for the domain.
+    // SAFETY: the caller guarantees that `domain` is an open domain of type `D`.
     let domain = unsafe { Handle::<D>::from_c(domain.cast()) };
     let made = wanted().and_then(|(request, base)| open(&domain, request, base, context));
     let about = made.as_ref().ok().map(|mr| (mr.fid(), mr.context()));
-    // SAFETY: the caller vouches for the place.
+    // SAFETY: the caller guarantees that `place` is null or writable.
     let status = unsafe { super::deliver(place, made) };
     if let (Some(eq), Some((fid, context))) = (domain.mr_eq(), about) {
         let event = Event {
@@ -404,11 +406,13 @@ impl Class for Mr {
     unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
         match command {
             FI_GET_RAW_MR => {
-                // SAFETY: the command's argument is this structure.
+                // SAFETY: the application passes an argument of the command's type, which is this
+                // structure.
                 unsafe { raw_attr(this, arg.cast()) }
             }
             FI_REFRESH => {
-                // SAFETY: the command's argument is this structure.
+                // SAFETY: the application passes an argument of the command's type, which is this
+                // structure.
                 unsafe { refresh(this, arg.cast()) }
             }
             FI_ENABLE => {
@@ -426,7 +430,8 @@ impl Class for Mr {
 /// # Safety
 /// `attr` is null or as fi_mr_raw_attr(3) passes it.
 unsafe fn raw_attr(mr: &Mr, attr: *mut fi_mr_raw_attr) -> Result {
-    // SAFETY: the caller vouches for the structure and what it points to.
+    // SAFETY: the caller guarantees that the structure is null or valid, and its pointers null or
+    // writable.
     unsafe {
         let attr = attr.as_ref().ok_or(Errno::EINVAL)?;
         if attr.key_size.is_null() {
@@ -453,7 +458,8 @@ unsafe fn raw_attr(mr: &Mr, attr: *mut fi_mr_raw_attr) -> Result {
 /// # Safety
 /// `modify` is null or as fi_mr_refresh(3) passes it.
 unsafe fn refresh(mr: &Mr, modify: *const fi_mr_modify) -> Result {
-    // SAFETY: the caller vouches for the structure and its I/O vector.
+    // SAFETY: the caller guarantees that the structure is null or valid, and its vector null or of
+    // the stated length.
     let iov = unsafe {
         let modify = modify.as_ref().ok_or(Errno::EINVAL)?;
         match (modify.attr.mr_iov, modify.attr.iov_count) {
@@ -462,7 +468,8 @@ unsafe fn refresh(mr: &Mr, modify: *const fi_mr_modify) -> Result {
         }
     };
     let part = |piece: &iovec| {
-        // SAFETY: nothing is accessed but what is part of the region.
+        // SAFETY: only memory is accessed that is part of the region, which the application has
+        // registered.
         let part = unsafe { Memory::new(std::slice::from_ref(piece)) }?;
         match mr.region.memory().contains(&part) {
             true => Ok(part),
@@ -479,7 +486,7 @@ unsafe fn refresh(mr: &Mr, modify: *const fi_mr_modify) -> Result {
 /// `arg` is what the command asks for.
 pub unsafe fn control(table: &MrTable, command: c_int, arg: *mut c_void) -> Option<Result<c_int>> {
     if command == FI_UNMAP_KEY as c_int {
-        // SAFETY: the command's argument is a key.
+        // SAFETY: the caller guarantees that the argument has the command's type, which is a key.
         let key = unsafe { arg.cast::<u64>().as_ref() };
         let unmapped = key.ok_or(Errno::EINVAL).and_then(|&key| table.unmap(key));
         return Some(unmapped.map(|()| 0));
@@ -487,14 +494,14 @@ pub unsafe fn control(table: &MrTable, command: c_int, arg: *mut c_void) -> Opti
     if command != FI_MAP_RAW_MR as c_int {
         return None;
     }
-    // SAFETY: the command's argument is this structure.
+    // SAFETY: the application passes an argument of the command's type, which is this structure.
     let map = unsafe { arg.cast::<fi_mr_map_raw>().as_ref() };
     let mapped = map.ok_or(Errno::EINVAL).and_then(|map| {
         if map.key.is_null() || map.raw_key.is_null() {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: the application passes a raw key of that size and a place
-        // for the key.
+        // SAFETY: the caller guarantees that the raw key has the stated size and that the location
+        // of the key is writable.
         unsafe {
             let raw = super::bytes(map.raw_key.cast(), map.key_size);
             let key = table.map_raw(map.base_addr, raw)?;

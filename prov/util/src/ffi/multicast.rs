@@ -65,7 +65,8 @@ pub(super) unsafe fn join<E: Endpoint>(
     if place.is_null() {
         return Errno::EINVAL.to_c();
     }
-    // SAFETY: the caller vouches for the arguments.
+    // SAFETY: the caller guarantees that the endpoint is open, the address null or valid, and the
+    // location of the result null or writable.
     unsafe {
         let this = Handle::<EndpointObject<E>>::from_c(ep);
         match address(addr).and_then(|addr| joined(&this, addr, flags, context)) {

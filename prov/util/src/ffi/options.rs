@@ -31,7 +31,8 @@ pub(super) unsafe fn get(
         OptionValue::Int(int) => ((int as u32 as usize).to_le_bytes(), size_of::<c_int>()),
         OptionValue::Bool(on) => ((on as usize).to_le_bytes(), size_of::<bool>()),
     };
-    // SAFETY: the caller vouches for `length`, and for as many bytes at `value`.
+    // SAFETY: the caller guarantees that `length` is readable and writable, and that `value` has as
+    // many bytes.
     unsafe {
         let room = length.replace(needed);
         if room < needed {
@@ -59,7 +60,8 @@ pub(super) unsafe fn decode(
     if value.is_null() {
         return Err(Errno::EINVAL);
     }
-    // SAFETY: the caller vouches for `length` bytes, which each arm checks.
+    // SAFETY: the caller guarantees that there are `length` bytes, and each arm requires the length
+    // of the type that it reads.
     unsafe {
         match (name, length) {
             (FI_OPT_FI_HMEM_P2P, 4) => Ok(OptionValue::Int(value.cast::<c_int>().read_unaligned())),

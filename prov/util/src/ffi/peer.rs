@@ -18,7 +18,7 @@ pub(super) unsafe trait PeerContext {}
 macro_rules! contexts {
     ($($name:ident),*) => {
         $(
-            // SAFETY: `size` is its first member.
+            // SAFETY: the first member of the structure is `size`.
             unsafe impl PeerContext for $name {}
             const _: () = assert!(std::mem::offset_of!($name, size) == 0);
         )*
@@ -40,7 +40,8 @@ contexts!(
 /// # Safety
 /// `context` is null or a `T` of the size that it contains, and not used by others during the call.
 pub(super) unsafe fn context<'a, T: PeerContext>(context: *mut c_void) -> Result<&'a mut T> {
-    // SAFETY: the caller vouches for the context, which begins with its size.
+    // SAFETY: the caller guarantees that the context is null or a structure of the size that it
+    // begins with, and has no other users during the call.
     unsafe {
         if context.is_null() || *context.cast::<usize>() < size_of::<T>() {
             return Err(Errno::EINVAL);

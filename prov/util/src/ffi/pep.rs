@@ -38,7 +38,7 @@ impl<P: PassiveEndpoint> PassiveObject<P> {
         if !open.contains(&handle.addr()) {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: what is listed is open, and is not closed before the lock is free.
+        // SAFETY: the objects in the list are open, and are not closed while the lock is held.
         unsafe { AnyFid::new(handle.cast()) }?.expect()
     }
 }
@@ -82,7 +82,8 @@ impl<P: PassiveEndpoint> Class for PassiveObject<P> {
     unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
         match command {
             FI_BACKLOG => {
-                // SAFETY: fi_cm(3): the argument of FI_BACKLOG is an `int`.
+                // SAFETY: the application passes an argument of the command's type, which is an
+                // `int` (fi_cm(3)).
                 let backlog = unsafe { arg.cast::<c_int>().as_ref() }.ok_or(Errno::EINVAL)?;
                 this.set_backlog(*backlog).map(|()| 0)
             }
@@ -132,8 +133,8 @@ unsafe extern "C" fn getopt<P: PassiveEndpoint>(
     value: *mut c_void,
     length: *mut usize,
 ) -> c_int {
-    // SAFETY: the table belongs to passive endpoints of `P`; `value` has room
-    // for `*length` bytes.
+    // SAFETY: this function is only in the tables of passive endpoints of `P`; the application
+    // passes an open one, and a buffer of `*length` bytes.
     status(unsafe {
         options::get(level, value, length, || match name {
             FI_OPT_CM_DATA_SIZE => Ok(OptionValue::Size(
@@ -149,7 +150,8 @@ unsafe extern "C" fn setname<P: PassiveEndpoint>(
     name: *mut c_void,
     len: usize,
 ) -> c_int {
-    // SAFETY: as in `getopt`; `name` has `len` bytes.
+    // SAFETY: this function is only in the tables of passive endpoints of `P`; the application
+    // passes an open one, and a name of `len` bytes.
     status(unsafe { Handle::<PassiveObject<P>>::borrow(fid.cast()).set_name(bytes(name, len)) })
 }
 
@@ -158,7 +160,8 @@ unsafe extern "C" fn getname<P: PassiveEndpoint>(
     name: *mut c_void,
     len: *mut usize,
 ) -> c_int {
-    // SAFETY: as in `getopt`; `name` has room for `*len` bytes.
+    // SAFETY: this function is only in the tables of passive endpoints of `P`; the application
+    // passes an open one, and a buffer of `*len` bytes.
     status(unsafe {
         give_name(
             Handle::<PassiveObject<P>>::borrow(fid.cast()).name(),
@@ -169,7 +172,8 @@ unsafe extern "C" fn getname<P: PassiveEndpoint>(
 }
 
 unsafe extern "C" fn listen<P: PassiveEndpoint>(pep: *mut fid_pep) -> c_int {
-    // SAFETY: as in `getopt`.
+    // SAFETY: this function is only in the tables of passive endpoints of `P`, and the application
+    // passes an open one.
     status(P::listen(&unsafe { Handle::from_c(pep) }))
 }
 
@@ -180,7 +184,8 @@ unsafe extern "C" fn reject<P: PassiveEndpoint>(
     paramlen: usize,
 ) -> c_int {
     let handle = Opaque(handle.cast());
-    // SAFETY: as in `getopt`; `param` has `paramlen` bytes.
+    // SAFETY: this function is only in the tables of passive endpoints of `P`; the application
+    // passes an open one, and `paramlen` bytes of data.
     status(unsafe {
         Handle::<PassiveObject<P>>::borrow(pep).reject(handle, bytes(param, paramlen))
     })

@@ -48,7 +48,8 @@ pub unsafe extern "C" fn poll_open<D: Class<Header = fid_domain>>(
     attr: *mut fi_poll_attr,
     pollset: *mut *mut fid_poll,
 ) -> c_int {
-    // SAFETY: the caller vouches for the pointers.
+    // SAFETY: the caller guarantees that the domain is open and that the other pointers are null or
+    // as fi_poll(3) demands.
     unsafe {
         if attr.as_ref().is_some_and(|attr| attr.flags != 0) {
             return Errno::EINVAL.to_c();
@@ -85,8 +86,8 @@ cancellation_point! {
 }
 
 unsafe extern "C" fn poll_round(call: *mut Call) -> Next {
-    // SAFETY: the table that holds `poll` belongs to poll sets, and the application passes
-    // what fi_poll(3) asks for.
+    // SAFETY: `poll` is only in the tables of poll sets, and the application passes an open one and
+    // an array as fi_poll(3) demands.
     unsafe {
         Call::test_and(call, |&[pollset, context, count, ..]| {
             poll_now(pollset.cast(), context.cast(), count.addr() as c_int) as isize
@@ -106,8 +107,7 @@ unsafe fn poll_now(pollset: *mut fid_poll, context: *mut *mut c_void, count: c_i
     let set = unsafe { Handle::<PollSet>::borrow(pollset) };
     let mut place = context;
     let found = set.poll(limit, |context| {
-        // SAFETY: the set finds at most `count`, for which the application
-        // has room.
+        // SAFETY: the set returns at most `count` contexts, for which the application passes space.
         unsafe {
             place.write(context);
             place = place.add(1);
@@ -118,7 +118,8 @@ unsafe fn poll_now(pollset: *mut fid_poll, context: *mut *mut c_void, count: c_i
 
 /// No flags are defined here and in `poll_del`, so they are ignored.
 unsafe extern "C" fn poll_add(pollset: *mut fid_poll, object: *mut fid, _flags: u64) -> c_int {
-    // SAFETY: as in `poll`; the application names an open object.
+    // SAFETY: this function is only in the tables of poll sets, and the application passes an open
+    // one, and another open object.
     status(unsafe {
         AnyFid::new(object)
             .and_then(member)
@@ -127,7 +128,8 @@ unsafe extern "C" fn poll_add(pollset: *mut fid_poll, object: *mut fid, _flags: 
 }
 
 unsafe extern "C" fn poll_del(pollset: *mut fid_poll, object: *mut fid, _flags: u64) -> c_int {
-    // SAFETY: as in `poll_add`.
+    // SAFETY: this function is only in the tables of poll sets, and the application passes an open
+    // one, and another open object.
     status(unsafe {
         AnyFid::new(object)
             .and_then(member)

@@ -64,8 +64,7 @@ impl<P: Entered> ProviderEntry<P> {
 
     fn provider(&self) -> &P {
         self.loaded.get_or_init(|| {
-            // SAFETY: nobody writes to the structure before `start` has
-            // returned it.
+            // SAFETY: no code writes to the structure before `start` has returned it.
             P::load(unsafe { &*self.c.get() })
         })
     }
@@ -106,8 +105,7 @@ unsafe extern "C" fn fi_fabric<P: Entered>(
         "opening a fabric of {}",
         file_of(P::entry().as_c().addr()).unwrap_or_default().display()
     );
-    // SAFETY: the library passes a valid `fi_fabric_attr` and a place for the
-    // fabric.
+    // SAFETY: the library passes a valid `fi_fabric_attr` and a writable location for the fabric.
     unsafe {
         let attr = info::fabric(attr);
         let api_version = attr.as_ref().map_or(0, |attr| attr.api_version);

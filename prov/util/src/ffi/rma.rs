@@ -95,7 +95,8 @@ unsafe fn one<E: Endpoint>(
 ) -> Result<isize> {
     let len = local.buffers.len() as u64;
     let remote = RemoteIov::from(RemotePiece { addr, len, key });
-    // SAFETY: the caller vouches for the endpoint.
+    // SAFETY: the caller guarantees that `ep` is an open endpoint of `E`, and that the application
+    // lends the memory.
     unsafe { post::<E>(ep, access, local, remote, call) }
 }
 
@@ -111,7 +112,8 @@ unsafe fn message<E: Endpoint>(
     msg: *const fi_msg_rma,
     flags: u64,
 ) -> Result<isize> {
-    // SAFETY: the caller vouches for the message and the endpoint.
+    // SAFETY: the caller guarantees that the endpoint is open, and that the message is null or
+    // valid.
     unsafe {
         let msg = msg.as_ref().ok_or(Errno::EINVAL)?;
         let (local, remote) = memory(access, msg)?;
@@ -126,7 +128,8 @@ unsafe fn message<E: Endpoint>(
 /// It is a valid message whose memory the application lends.
 #[inline(always)]
 pub(super) unsafe fn memory(access: Access, msg: &fi_msg_rma) -> Result<(Local, RemoteIov)> {
-    // SAFETY: the caller vouches for the message and its vectors.
+    // SAFETY: the caller guarantees that the message's vectors are null or have the stated number
+    // of entries.
     unsafe {
         let mut local = Local::vector(msg.msg_iov, msg.desc, msg.iov_count)?;
         let mut remote = call::remote(msg.rma_iov, msg.rma_iov_count, |piece| {
@@ -168,7 +171,8 @@ unsafe fn post<E: Endpoint>(
     remote: RemoteIov,
     call: Call,
 ) -> Result<isize> {
-    // SAFETY: the caller vouches for the endpoint.
+    // SAFETY: the caller guarantees that `ep` is an open endpoint of `E`, and that the application
+    // lends the memory.
     let ep = unsafe { Handle::<EndpointObject<E>>::borrow(ep) };
     let request = || RemoteAccess {
         access,

@@ -120,7 +120,8 @@ pub(super) unsafe extern "C" fn stx_ctx<D: Domain>(
     stx: *mut *mut fid_stx,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the table belongs to domains of `D`; `attr` is null or valid, and `stx` a place for the result.
+    // SAFETY: this function is only in the tables of domains of `D`; the application passes an open
+    // one, attributes that are null or valid, and a writable location for the result.
     unsafe {
         let domain = Handle::<DomainObject<D>>::from_c(domain);
         let attr = attr.as_ref().map(info::tx_attr).unwrap_or_default();

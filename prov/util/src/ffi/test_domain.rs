@@ -145,6 +145,6 @@ impl Class for TestFabric {
 
 /// `fi_close`
 pub fn close(fid: *mut fid) -> i32 {
-    // SAFETY: the tests close what they opened.
+    // SAFETY: the object is open, and the tests close it once.
     unsafe { (*(*fid).ops).close.unwrap()(fid) }
 }

@@ -48,7 +48,7 @@ impl OpenedWait {
         let kind = kind_of(wait_obj)?;
         let set = match kind {
             WaitKind::Set => {
-                // SAFETY: the caller vouches for the set.
+                // SAFETY: the caller guarantees that the wait set is open.
                 let set = unsafe { AnyFid::new(wait_set.cast()) }?.expect::<WaitSetObject>()?;
                 Some(set.0.clone())
             }
@@ -183,7 +183,8 @@ pub unsafe extern "C" fn wait_open<F: Class<Header = fid_fabric>>(
     attr: *mut fi_wait_attr,
     waitset: *mut *mut fid_wait,
 ) -> c_int {
-    // SAFETY: the caller vouches for the pointers.
+    // SAFETY: the caller guarantees that the fabric is open and that the other pointers are null or
+    // as fi_poll(3) demands.
     unsafe {
         let parent = Use::of(&Handle::<F>::from_c(fabric)).any();
         let open = || {
@@ -261,7 +262,8 @@ pub unsafe extern "C" fn trywait(
         return Errno::EINVAL.to_c();
     }
     for index in 0..count {
-        // SAFETY: the caller vouches for the array and what is in it.
+        // SAFETY: the caller guarantees that the array has `count` entries, all of which are open
+        // objects.
         let outcome = unsafe { AnyFid::new(*fids.add(index)) }.and_then(try_wait);
         if outcome.is_err() {
             return status(outcome);

@@ -30,7 +30,7 @@ impl<'a> Addresses<'a> {
         }
         let stride = match format.layout() {
             _ if count == 0 => 0,
-            // SAFETY: the caller vouches for the first address.
+            // SAFETY: the caller guarantees that the first address is valid.
             Layout::Internet => unsafe { internet_size(format, addr) }?,
             Layout::InternetText => size_of::<*const c_char>(),
             Layout::Fixed(size) => size,
@@ -47,7 +47,7 @@ impl<'a> Addresses<'a> {
 
     fn read(&mut self) -> Result<Address<'a>> {
         let addr = self.next.take().ok_or(Errno::EINVAL)?;
-        // SAFETY: the caller of `new` vouches for the addresses that are left.
+        // SAFETY: the caller of `new` has guaranteed that the remaining addresses are valid.
         let found = unsafe {
             match self.format.layout() {
                 Layout::Internet | Layout::Fixed(_) => bytes(addr, self.stride),
@@ -67,7 +67,8 @@ impl<'a> Addresses<'a> {
                 Layout::Composite { max, extent } => composite(addr, max, extent)?,
             }
         };
-        // SAFETY: as above, the next address begins where this one ends.
+        // SAFETY: the next address begins after this one, and the caller of `new` has guaranteed
+        // that there is one, or that this was the last.
         self.next = Some(unsafe { addr.byte_add(found.len()) });
         self.format.read(found)
     }
@@ -89,7 +90,8 @@ impl<'a> Iterator for Addresses<'a> {
 /// `addr` points to an address of the format, which outlives `'a`; one of `FI_ADDR_STR` is the text
 /// itself.
 pub unsafe fn bytes_of<'a>(format: Format, addr: *const c_void) -> Result<&'a [u8]> {
-    // SAFETY: the caller vouches for the address.
+    // SAFETY: the caller guarantees that the address has this format and lives as long as the
+    // result.
     unsafe {
         match format.layout() {
             Layout::Internet => Ok(bytes(addr, internet_size(format, addr)?)),
@@ -108,8 +110,8 @@ pub unsafe fn bytes_of<'a>(format: Format, addr: *const c_void) -> Result<&'a [u
 /// `addr` points to an address of the format, or to a socket address of another
 /// family where the format is one of socket addresses, valid for the result's lifetime.
 pub unsafe fn bytes_to_print<'a>(format: Format, addr: *const c_void) -> Result<&'a [u8]> {
-    // SAFETY: a socket address begins with its family, which says how long it is; the
-    // caller vouches for the address.
+    // SAFETY: the caller guarantees that the address is valid; a socket address begins with its
+    // family, which determines its length.
     unsafe {
         match format.layout() {
             Layout::Internet => {
@@ -130,7 +132,8 @@ unsafe fn internet_size(format: Format, addr: *const c_void) -> Result<usize> {
     match format.number() {
         fabric_abi::FI_SOCKADDR_IN => Ok(sockaddr::SIZE_IN),
         fabric_abi::FI_SOCKADDR_IN6 => Ok(sockaddr::SIZE_IN6),
-        // SAFETY: a socket address begins with its family.
+        // SAFETY: the caller guarantees that the address is a socket address, which begins with its
+        // family.
         _ => sockaddr::size_of_family(unsafe { addr.cast::<u16>().read_unaligned() })
             .ok_or(Errno::EINVAL),
     }
@@ -147,10 +150,12 @@ unsafe fn composite<'a>(
 ) -> Result<&'a [u8]> {
     let mut seen = 0;
     loop {
-        // SAFETY: the caller vouches for what was asked for.
+        // SAFETY: the caller guarantees that the address has as many bytes as `extent` has
+        // requested.
         match extent(unsafe { bytes(addr, seen) }) {
             Extent::Unseen(more) if more > seen && more <= max => seen = more,
-            // SAFETY: the caller vouches for the whole address.
+            // SAFETY: the caller guarantees that the address has as many bytes as `extent` has
+            // determined.
             Extent::Is(len) if (1..=max).contains(&len) => return Ok(unsafe { bytes(addr, len) }),
             _ => return Err(Errno::EINVAL),
         }

@@ -21,9 +21,10 @@ struct Imported {
     ep_addr: unsafe extern "C" fn(*mut fid_peer_av, *mut fid_ep) -> fi_addr_t,
 }
 
-// SAFETY: the owner is responsible for locking (fi_peer(3)).
+// SAFETY: the interface makes the owner responsible for locking, so that its functions may be
+// called from any thread (fi_peer(3)).
 unsafe impl Send for Imported {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same calls, which the owner locks.
 unsafe impl Sync for Imported {}
 
 /// Returns the owner in the context of fi_av_open(3) with `FI_PEER`; `-FI_EINVAL` if it lacks the
@@ -34,12 +35,12 @@ unsafe impl Sync for Imported {}
 /// the peer's is closed.
 pub(super) unsafe fn import(context: *mut c_void) -> Result<Box<dyn AvOwner>> {
     let whole = size_of::<fi_peer_av_context>();
-    // SAFETY: the caller vouches for the context.
+    // SAFETY: the caller guarantees that the context is null or valid.
     let context = unsafe { context.cast::<fi_peer_av_context>().as_ref() };
     let context = context.filter(|context| context.size >= whole);
     let av = context.and_then(|context| NonNull::new(context.av));
     let av = av.ok_or(Errno::EINVAL)?;
-    // SAFETY: the caller vouches for the vector.
+    // SAFETY: the caller guarantees that the vector is valid as long as the result.
     let ops = unsafe { av.as_ref().owner_ops.as_ref() }.ok_or(Errno::EINVAL)?;
     Ok(Box::new(Imported {
         av,
@@ -57,7 +58,8 @@ impl AvOwner for Imported {
     }
 
     fn endpoint_number(&self, ep: AnyFid<'_>) -> fi_addr_t {
-        // SAFETY: as above; an endpoint is open while it is named.
+        // SAFETY: the owner's vector is valid while this one is open, and the caller's reference
+        // keeps the endpoint open.
         unsafe { (self.ep_addr)(self.av.as_ptr(), ep.as_ptr().cast()) }
     }
 }
@@ -76,7 +78,7 @@ const NOTHING: fi_av_attr = fi_av_attr {
 /// `fi_peer_av_context::av`. One for each peer.
 pub struct SharedAv(Use<Av>);
 
-// SAFETY: `fid_peer_av` is published as beginning with a `fid`.
+// SAFETY: the interface specifies that `fid_peer_av` begins with a `fid`.
 unsafe impl Header for fid_peer_av {}
 
 impl SharedAv {
@@ -107,8 +109,8 @@ impl Class for SharedAv {
 }
 
 unsafe extern "C" fn query(av: *mut fid_peer_av, attr: *mut fi_av_attr) -> c_int {
-    // SAFETY: the table that holds this function belongs to shared vectors,
-    // and the peer passes a place for the attributes.
+    // SAFETY: this function is only in the tables of shared vectors; the peer passes an open one,
+    // and null or a writable location for the attributes.
     unsafe {
         let this = Handle::<SharedAv>::borrow(av);
         if attr.is_null() {
@@ -126,7 +128,8 @@ unsafe extern "C" fn query(av: *mut fid_peer_av, attr: *mut fi_av_attr) -> c_int
 }
 
 unsafe extern "C" fn ep_addr(av: *mut fid_peer_av, ep: *mut fid_ep) -> fi_addr_t {
-    // SAFETY: as in `query`; the peer passes an open endpoint.
+    // SAFETY: this function is only in the tables of shared vectors; the peer passes an open one,
+    // and an open endpoint.
     unsafe {
         let this = Handle::<SharedAv>::borrow(av);
         let name = name_of(ep);
@@ -147,8 +150,8 @@ unsafe extern "C" fn ep_addr(av: *mut fid_peer_av, ep: *mut fid_ep) -> fi_addr_t
 /// # Safety
 /// `ep` is null or an open endpoint.
 unsafe fn name_of(ep: *mut fid_ep) -> Option<Vec<u8>> {
-    // SAFETY: the caller vouches for the endpoint; the provider writes as many
-    // bytes as it is told there are.
+    // SAFETY: the caller guarantees that the endpoint is null or open; the provider writes at most
+    // as many bytes as `len` says.
     unsafe {
         let getname = ep.as_ref()?.cm.as_ref()?.getname?;
         let mut name = vec![0; 256];

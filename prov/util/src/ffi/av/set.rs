@@ -52,8 +52,8 @@ pub(super) unsafe extern "C" fn av_set(
     set: *mut *mut fid_av_set,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the application passes an open vector, attributes with a key of the length that they say, and a place
-    // for the result.
+    // SAFETY: the application passes an open vector, attributes with a key of the length that they
+    // contain, and a writable location for the result.
     unsafe {
         let av = Handle::<Av>::from_c(av);
         let made = attr.as_ref().ok_or(Errno::EINVAL).and_then(|attr| {
@@ -122,7 +122,7 @@ unsafe fn change(
     if src.is_null() {
         return Errno::EINVAL.to_c();
     }
-    // SAFETY: the caller vouches for the sets.
+    // SAFETY: the caller guarantees that both sets are open.
     let (dst, src) = unsafe {
         let other = Handle::<AvSet>::borrow(src.cast_mut());
         (Handle::<AvSet>::borrow(dst), other)
@@ -150,7 +150,7 @@ unsafe extern "C" fn set_union(dst: *mut fid_av_set, src: *const fid_av_set) -> 
 }
 
 unsafe extern "C" fn intersect(dst: *mut fid_av_set, src: *const fid_av_set) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: this function is only in the tables of sets, and the application passes open ones.
     unsafe {
         change(dst, src, |members, others| {
             members.retain(|it| others.contains(it))
@@ -159,7 +159,7 @@ unsafe extern "C" fn intersect(dst: *mut fid_av_set, src: *const fid_av_set) -> 
 }
 
 unsafe extern "C" fn diff(dst: *mut fid_av_set, src: *const fid_av_set) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: this function is only in the tables of sets, and the application passes open ones.
     unsafe {
         change(dst, src, |members, others| {
             members.retain(|it| !others.contains(it))
@@ -168,7 +168,7 @@ unsafe extern "C" fn diff(dst: *mut fid_av_set, src: *const fid_av_set) -> c_int
 }
 
 unsafe extern "C" fn insert(set: *mut fid_av_set, address: fi_addr_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: this function is only in the tables of sets, and the application passes open ones.
     let set = unsafe { Handle::<AvSet>::borrow(set) };
     if set.av.with_address(address, |_| ()).is_none() {
         return Errno::EINVAL.to_c();
@@ -182,7 +182,7 @@ unsafe extern "C" fn insert(set: *mut fid_av_set, address: fi_addr_t) -> c_int {
 }
 
 unsafe extern "C" fn remove(set: *mut fid_av_set, address: fi_addr_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: this function is only in the tables of sets, and the application passes open ones.
     let set = unsafe { Handle::<AvSet>::borrow(set) };
     let mut members = set.members();
     let found = members.iter().position(|member| *member == address);
@@ -199,7 +199,8 @@ unsafe extern "C" fn addr(set: *mut fid_av_set, address: *mut fi_addr_t) -> c_in
     if address.is_null() {
         return Errno::EINVAL.to_c();
     }
-    // SAFETY: as above, and a place for the address.
+    // SAFETY: this function is only in the tables of sets; the application passes an open one, and
+    // a writable location for the address.
     unsafe { address.write(Handle::<AvSet>::borrow(set).address) };
     0
 }

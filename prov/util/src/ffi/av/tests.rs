@@ -43,7 +43,7 @@ fn open_on(
     context: *mut c_void,
 ) -> std::result::Result<Opened, i32> {
     let mut av = null_mut();
-    // SAFETY: all pointers are valid.
+    // SAFETY: the domain or fabric is open, and all pointers refer to variables of the test.
     let status = unsafe { av_open::<TestDomain>(domain.as_c(), &mut attr, &mut av, context) };
     match status {
         0 => Ok(Opened { av, attr, domain }),
@@ -68,12 +68,12 @@ impl Drop for Opened {
 
 impl Opened {
     fn handle(&self) -> Handle<Av> {
-        // SAFETY: the vector is open.
+        // SAFETY: the vector is open as long as the test uses it.
         unsafe { Handle::from_c(self.av) }
     }
 
     fn ops(&self) -> &fi_ops_av {
-        // SAFETY: the vector is open.
+        // SAFETY: the vector is open as long as the test uses it.
         unsafe { &*(*self.av).ops }
     }
 
@@ -83,7 +83,7 @@ impl Opened {
         } else {
             fi_addr.as_mut_ptr()
         };
-        // SAFETY: the tests' arrays are as long as `count` says.
+        // SAFETY: the vector is open, and the tests pass arrays of `count` elements.
         unsafe {
             self.ops().insert.unwrap()(
                 self.av,
@@ -98,7 +98,7 @@ impl Opened {
 
     fn insertsym(&self, node: &CStr, nodes: usize, service: Option<&CStr>, services: usize) -> i32 {
         let service = service.map_or(null(), CStr::as_ptr);
-        // SAFETY: the strings are C strings, and nothing is returned.
+        // SAFETY: the vector is open, the texts are terminated, and the results are not requested.
         unsafe {
             self.ops().insertsym.unwrap()(
                 self.av,
@@ -121,7 +121,7 @@ impl Opened {
     ) -> std::result::Result<(Vec<u8>, usize), i32> {
         let mut bytes = vec![0xee; 64];
         let mut len = room;
-        // SAFETY: the buffer has room for `room` bytes.
+        // SAFETY: the vector is open, and the buffer has `room` bytes, which `len` says.
         let status = unsafe {
             self.ops().lookup.unwrap()(self.av, fi_addr, bytes.as_mut_ptr().cast(), &mut len)
         };
@@ -137,7 +137,7 @@ impl Opened {
     fn straddr(&self, bytes: &[u8], room: usize) -> Option<(String, usize)> {
         let mut text = vec![0xee_u8; 80];
         let mut len = room;
-        // SAFETY: the address is whole, and the buffer has room.
+        // SAFETY: the vector is open, the address is complete, and the buffer has `len` bytes.
         let answer = unsafe {
             self.ops().straddr.unwrap()(
                 self.av,
@@ -173,7 +173,7 @@ fn inserted_addresses_are_looked_up_and_removed() {
     assert_eq!(opened.insert(&addrs, 2, &mut numbers, 0), 2);
     assert_eq!(numbers, [0, 1]);
     assert_eq!(opened.lookup(1, 64), Ok((addrs[16..].to_vec(), 16)));
-    // SAFETY: the vector is open, and the numbers are an array.
+    // SAFETY: the vector is open, and `numbers` has the length that is passed.
     let remove = |numbers: &mut [fi_addr_t], flags| unsafe {
         opened.ops().remove.unwrap()(opened.av, numbers.as_mut_ptr(), numbers.len(), flags)
     };
@@ -201,7 +201,7 @@ fn bad_addresses_and_arguments_are_distinguished() {
     assert_eq!(numbers, [0, NONE, 1]);
 
     let mut errors = [-1; 3];
-    // SAFETY: `errors` has an entry for each address.
+    // SAFETY: the vector is open, and `addrs` and `errors` have three entries each.
     let count = unsafe {
         opened.ops().insert.unwrap()(
             opened.av,
@@ -245,7 +245,7 @@ fn strings_are_addresses_where_the_format_says_so() {
         c"nonsense".as_ptr(),
     ];
     let mut numbers = [7; 2];
-    // SAFETY: an array of two C strings, and of two numbers.
+    // SAFETY: the vector is open, `list` has two terminated texts, and `numbers` two entries.
     let count = unsafe {
         opened.ops().insert.unwrap()(
             opened.av,
@@ -353,7 +353,7 @@ fn only_internet_addresses_have_services() {
     let opened = open_format(Format::text(64));
     let enosys = Errno::ENOSYS.to_c();
     assert_eq!(opened.insertsym(c"10.1.1.1", 2, Some(c"5"), 2), enosys);
-    // SAFETY: the strings are C strings, and nothing is returned.
+    // SAFETY: the vector is open, the texts are terminated, and the results are not requested.
     let outcome = unsafe {
         let (node, service) = (c"10.1.1.1".as_ptr(), c"5".as_ptr());
         opened.ops().insertsvc.unwrap()(opened.av, node, service, null_mut(), 0, null_mut())
@@ -469,7 +469,7 @@ fn asynchronous_insertions_report_to_the_event_queue_that_is_bound() {
         null_mut(),
         Vec::new(),
     );
-    // SAFETY: vector and queue are open.
+    // SAFETY: the vector and the queue are open.
     let bind =
         |flags| unsafe { (*(*opened.av).fid.ops).bind.unwrap()(opened.av.cast(), eq.fid(), flags) };
     assert_eq!(bind(1), Errno::EINVAL.to_c());

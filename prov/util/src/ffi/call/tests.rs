@@ -134,7 +134,7 @@ fn every_receive_passes_the_arguments_of_the_call() {
     let mut many = Buffers::at(MANY);
     let (iov, descs) = (many.iov.as_ptr(), many.descs.as_mut_ptr());
     let (message, tagged_message) = many.messages();
-    // SAFETY: the endpoint is open and looks at none of the memory.
+    // SAFETY: the endpoint is open, and the test's provider does not access the memory.
     let found = unsafe {
         [
             posted(&test, msg.recv.unwrap()(ep, BUF, 16, DESC, PEER, CONTEXT)),
@@ -176,7 +176,7 @@ fn every_send_passes_the_arguments_of_the_call() {
     let (iov, descs) = (many.iov.as_ptr(), many.descs.as_mut_ptr());
     let (message, tagged_message) = many.messages();
     let flags = GIVEN | FI_REMOTE_CQ_DATA;
-    // SAFETY: the endpoint is open and looks at none of the memory.
+    // SAFETY: the endpoint is open, and the test's provider does not access the memory.
     let found = unsafe {
         [
             posted(&test, msg.send.unwrap()(ep, BUF, 16, DESC, PEER, CONTEXT)),
@@ -249,7 +249,7 @@ fn every_access_passes_the_arguments_of_the_call() {
         data: DATA,
     };
     let flags = GIVEN | FI_REMOTE_CQ_DATA;
-    // SAFETY: the endpoint is open and looks at none of the memory.
+    // SAFETY: the endpoint is open, and the test's provider does not access the memory.
     let found = unsafe {
         [
             posted(
@@ -331,7 +331,7 @@ fn every_atomic_passes_the_arguments_of_the_call() {
         data: DATA,
     };
     let flags = GIVEN | FI_REMOTE_CQ_DATA;
-    // SAFETY: the endpoint is open and looks at none of the memory.
+    // SAFETY: the endpoint is open, and the test's provider does not access the memory.
     let found = unsafe {
         [
             posted(
@@ -472,7 +472,7 @@ fn an_atomic_read_needs_no_operands() {
     let ep = test.ep();
     let mut results = Buffers::at(MANY);
     let (resultv, descs) = (results.ioc.as_mut_ptr(), results.descs.as_mut_ptr());
-    // SAFETY: the endpoint is open and looks at none of the memory.
+    // SAFETY: the endpoint is open, and the test's provider does not access the memory.
     let found = unsafe {
         let call = atomic.readwritev.unwrap();
         posted(
@@ -503,7 +503,7 @@ fn a_call_without_its_memory_or_message_is_refused() {
     let test = TestEndpoint::open();
     let (msg, tagged, rma, atomic) = test.tables();
     let (ep, none) = (test.ep(), null_mut());
-    // SAFETY: the endpoint is open, and what is null is not looked at.
+    // SAFETY: the endpoint is open, and null pointers are refused and not dereferenced.
     let refused = unsafe {
         let atomic_of = |buf, datatype, op| {
             atomic.write.unwrap()(ep, buf, 1, none, PEER, ADDR, KEY, datatype, op, none)
@@ -532,7 +532,7 @@ fn an_inject_beyond_the_inject_size_of_the_endpoint_is_refused() {
     let (.., atomic) = test.tables();
     let ep = test.ep();
     let inject = |count| {
-        // SAFETY: the endpoint is open and looks at none of the memory.
+        // SAFETY: the endpoint is open, and the test's provider does not access the memory.
         unsafe { atomic.inject.unwrap()(ep, BUF, count, PEER, ADDR, KEY, FI_UINT8, FI_SUM) }
     };
     assert_eq!(inject(INJECT_SIZE), 0);
@@ -545,7 +545,7 @@ fn an_inject_beyond_the_inject_size_of_the_endpoint_is_refused() {
 fn one_of_each_kind(test: &TestEndpoint) -> [(u64, isize); 4] {
     let (ep, none) = (test.ep(), null_mut());
     let (msg, tagged, rma, atomic) = test.tables();
-    // SAFETY: the endpoint is open and looks at none of the memory.
+    // SAFETY: the endpoint is open, and the test's provider does not access the memory.
     unsafe {
         let update = atomic.write.unwrap();
         [
@@ -617,7 +617,8 @@ fn the_shorter_side_of_an_uneven_access_decides() {
             data: DATA,
         };
         let call = if reads { rma.readmsg } else { rma.writemsg };
-        // SAFETY: the message is valid, and the endpoint looks at none of the memory.
+        // SAFETY: the endpoint is open, the message is valid, and the test's provider does not
+        // access the memory.
         let result = unsafe { call.unwrap()(test.ep(), &raw const msg, GIVEN) };
         let lengths = test.take().map(|request| {
             let local: usize = request.local[0].iter().map(|piece| piece.1).sum();

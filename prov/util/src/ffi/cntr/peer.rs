@@ -14,9 +14,10 @@ use prov_base::errno::{Errno, Result};
 /// Another provider's counter, which owns this one.
 struct Imported(NonNull<fid_peer_cntr>);
 
-// SAFETY: the owner is responsible for locking (fi_peer(3)).
+// SAFETY: the interface makes the owner responsible for locking, so that its functions may be
+// called from any thread (fi_peer(3)).
 unsafe impl Send for Imported {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same calls, which the owner locks.
 unsafe impl Sync for Imported {}
 
 /// Returns the owner in the context of fi_cntr_open(3) with `FI_PEER`.
@@ -25,7 +26,8 @@ unsafe impl Sync for Imported {}
 /// `context` is null or a `fi_peer_cntr_context` whose counter stays valid
 /// until the peer's is closed.
 pub(super) unsafe fn import(context: *mut c_void) -> Result<Box<dyn CntrOwner>> {
-    // SAFETY: the caller vouches for the context and its counter.
+    // SAFETY: the caller guarantees that the context is null or valid, and its counter valid as
+    // long as the result.
     unsafe {
         let cntr = peer::context::<fi_peer_cntr_context>(context)?.cntr;
         let cntr = NonNull::new(cntr).ok_or(Errno::EINVAL)?;
@@ -46,7 +48,7 @@ impl CntrOwner for Imported {
     }
 
     fn increment_error(&self) {
-        // SAFETY: as above.
+        // SAFETY: a shared reference permits the same calls, which the owner locks.
         unsafe {
             if let Some(incerr) = (*self.0.as_ref().owner_ops).incerr {
                 incerr(self.0.as_ptr());
@@ -70,7 +72,8 @@ pub(super) static OPS: fi_ops_cntr = fi_ops_cntr {
 
 /// Called by the owner to drive the peer.
 unsafe extern "C" fn progress(cntr: *mut fid_cntr) -> u64 {
-    // SAFETY: the table that holds this function belongs to counters.
+    // SAFETY: this function is only in the tables of counters, and the application passes an open
+    // one.
     unsafe { Handle::<Cntr>::borrow(cntr) }.read();
     0
 }
@@ -92,7 +95,7 @@ unsafe extern "C" fn no_wait(_: *mut fid_cntr, _: u64, _: c_int) -> c_int {
 /// `fi_peer_cntr_context::cntr`. One for each peer.
 pub struct SharedCntr(Use<Cntr>);
 
-// SAFETY: `fid_peer_cntr` is published as beginning with a `fid`.
+// SAFETY: the interface specifies that `fid_peer_cntr` begins with a `fid`.
 unsafe impl Header for fid_peer_cntr {}
 
 impl SharedCntr {
@@ -123,12 +126,13 @@ impl Class for SharedCntr {
 }
 
 unsafe extern "C" fn increment(cntr: *mut fid_peer_cntr) {
-    // SAFETY: the table that holds this function belongs to shared counters.
+    // SAFETY: this function is only in the tables of shared counters, and the peer passes an open
+    // one.
     unsafe { Handle::<SharedCntr>::borrow(cntr) }.0.count(1);
 }
 
 unsafe extern "C" fn increment_error(cntr: *mut fid_peer_cntr) {
-    // SAFETY: as above.
+    // SAFETY: a shared reference permits the same calls, which the owner locks.
     unsafe { Handle::<SharedCntr>::borrow(cntr) }
         .0
         .count_error();

@@ -9,14 +9,14 @@ use super::*;
 fn open(attr: fi_cntr_attr, context: *mut c_void) -> Result<*mut fid_cntr> {
     let domain = TestDomain::open(FI_SOCKADDR_IN, 0);
     let (mut attr, mut cntr) = (attr, null_mut());
-    // SAFETY: all pointers are valid.
+    // SAFETY: the domain or fabric is open, and all pointers refer to variables of the test.
     let status =
         unsafe { cntr_open::<TestDomain>(domain.as_c(), &raw mut attr, &raw mut cntr, context) };
     Errno::check(status).map(|_| cntr)
 }
 
 fn attr(events: fi_cntr_events, wait_obj: fi_wait_obj) -> fi_cntr_attr {
-    // SAFETY: zeros are valid attributes.
+    // SAFETY: the structure consists of integers and pointers, for which zero is a valid value.
     let mut attr: fi_cntr_attr = unsafe { zeroed() };
     attr.events = events;
     attr.wait_obj = wait_obj;
@@ -26,7 +26,7 @@ fn attr(events: fi_cntr_events, wait_obj: fi_wait_obj) -> fi_cntr_attr {
 #[test]
 fn c_reads_adds_sets_and_waits() {
     let cntr = open(attr(FI_CNTR_EVENTS_COMP, FI_WAIT_UNSPEC), null_mut()).unwrap();
-    // SAFETY: the counter is open, and its table complete.
+    // SAFETY: the counter is open, and its table is complete.
     unsafe {
         let ops = &*(*cntr).ops;
         assert_eq!(ops.add.unwrap()(cntr, 5), 0);

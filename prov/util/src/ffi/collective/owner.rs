@@ -67,7 +67,8 @@ impl Collectives {
         let found = below::getinfo(api_version, None, None, OFFLOAD, &hints);
         let entry = found.map_err(|_| Errno::ENOSYS)?;
         let entry = entry.into_iter().next().ok_or(Errno::ENOSYS)?;
-        // SAFETY: the caller vouches for the endpoint and its domain; the info is freed when the peer has read it.
+        // SAFETY: the caller guarantees that the endpoint and its domain are open; the info is
+        // freed after the peer has read it.
         let this = unsafe {
             let (side, entry) = PeerSide::open(&entry, domain)?;
             let owner_info = info::to_c(std::slice::from_ref(info))?;
@@ -104,7 +105,8 @@ impl Collectives {
         let new_cntr = new_cntr.filter(|it| is_new(cntr, it.handle().as_c().addr()));
         let new_eq = to.eq.as_ref();
         let new_eq = new_eq.filter(|it| is_new(eq, it.handle().as_c().addr()));
-        // SAFETY: the owner's objects stay open as long as what stands beside the peer's.
+        // SAFETY: the owner's objects stay open as long as the shared objects that are stored with
+        // the peer's.
         unsafe {
             if let Some(cq) = new_cq {
                 let shared = SharedCq::of(cq.handle());

@@ -19,15 +19,16 @@ pub(super) unsafe extern "C" fn readerr(
     if buf.is_null() {
         return Errno::EINVAL.to_c() as isize;
     }
-    // SAFETY: the table that holds this function belongs to queues.
+    // SAFETY: this function is only in the tables of queues, and the application passes an open
+    // one.
     let this = unsafe { Handle::<Cq>::borrow(cq) };
     let error = match this.read_error() {
         Ok(error) => error,
         Err(error) => return error.to_c() as isize,
     };
     let completion = &error.completion;
-    // SAFETY: the application has a structure of its version's length; members
-    // that came later are left alone.
+    // SAFETY: the application passes a structure of its interface version; members of later
+    // versions are not accessed.
     unsafe {
         (*buf).op_context = completion.context;
         (*buf).flags = completion.flags;
@@ -65,7 +66,8 @@ pub(in crate::ffi) unsafe fn put_err_data(
     lend: impl FnOnce(Box<[u8]>) -> *const [u8],
 ) -> usize {
     let len = data.len();
-    // SAFETY: the caller vouches for `place` and what it points to.
+    // SAFETY: the caller guarantees that `place` is writable and contains null or a pointer to
+    // `room` bytes.
     unsafe {
         if room == 0 {
             place.write(if len == 0 {
@@ -92,8 +94,8 @@ pub(super) unsafe extern "C" fn strerror(
     buf: *mut c_char,
     len: usize,
 ) -> *const c_char {
-    // SAFETY: the table that holds this function belongs to queues; the
-    // application vouches for its buffer.
+    // SAFETY: this function is only in the tables of queues; the application passes an open one,
+    // and null or a buffer of `len` bytes.
     unsafe {
         match Handle::<Cq>::borrow(cq).error_text(prov_errno) {
             Some(text) => copy_text(text, buf, len),

@@ -14,9 +14,10 @@ use prov_base::errno::{Errno, Result};
 /// Another provider's queue, which owns this one.
 struct Imported(NonNull<fid_peer_cq>);
 
-// SAFETY: the owner is responsible for locking (fi_peer(3)).
+// SAFETY: the interface makes the owner responsible for locking, so that its functions may be
+// called from any thread (fi_peer(3)).
 unsafe impl Send for Imported {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same calls, which the owner locks.
 unsafe impl Sync for Imported {}
 
 /// Returns the owner in the context of fi_cq_open(3) with `FI_PEER`.
@@ -25,10 +26,10 @@ unsafe impl Sync for Imported {}
 /// `context` is null or a `fi_peer_cq_context` whose queue stays valid until
 /// the peer's is closed.
 pub(super) unsafe fn import(context: *mut c_void) -> Result<Box<dyn CqOwner>> {
-    // SAFETY: the caller vouches for the context.
+    // SAFETY: the caller guarantees that the context is null or a valid `fi_peer_cq_context`.
     let cq = unsafe { peer::context::<fi_peer_cq_context>(context) }?.cq;
     let cq = NonNull::new(cq).ok_or(Errno::EINVAL)?;
-    // SAFETY: the caller vouches for the queue.
+    // SAFETY: the caller guarantees that the queue is valid as long as the result.
     unsafe { cq.as_ref().owner_ops.as_ref() }.ok_or(Errno::EINVAL)?;
     Ok(Box::new(Imported(cq)))
 }
@@ -54,7 +55,8 @@ impl CqOwner for Imported {
 
     fn write_error(&self, error: &ErrorCompletion) -> Result {
         let entry = error_entry(error);
-        // SAFETY: as above; the owner copies what it needs of the entry.
+        // SAFETY: the owner's queue and table are valid while this one is open; the owner copies
+        // the entry.
         unsafe {
             let writeerr = (*self.0.as_ref().owner_ops).writeerr.ok_or(Errno::ENOSYS)?;
             Errno::check(writeerr(self.0.as_ptr(), &entry) as i32).map(drop)
@@ -86,7 +88,7 @@ pub(in crate::ffi) fn error_entry(error: &ErrorCompletion) -> fi_cq_err_entry {
 /// # Safety
 /// The entry's data is as long as it says.
 pub(in crate::ffi) unsafe fn read_error_entry(entry: &fi_cq_err_entry) -> ErrorCompletion {
-    // SAFETY: the caller vouches for the data.
+    // SAFETY: the caller guarantees that the data has the length that the entry contains.
     let err_data = unsafe { super::super::bytes(entry.err_data, entry.err_data_size) };
     ErrorCompletion {
         completion: Completion {
@@ -122,7 +124,8 @@ const ENOSYS: c_int = Errno::ENOSYS.to_c();
 
 /// Called by the owner to drive the peer.
 unsafe extern "C" fn progress(cq: *mut fid_cq, _: *mut c_void, _: usize) -> isize {
-    // SAFETY: the table that holds this function belongs to queues.
+    // SAFETY: this function is only in the tables of queues, and the application passes an open
+    // one.
     let this = unsafe { Handle::<Cq>::borrow(cq) };
     // There are never entries to read.
     let _ = this.read(0, |_| ());
@@ -181,7 +184,7 @@ unsafe extern "C" fn no_strerror(
 /// `fi_peer_cq_context::cq`. One for each peer.
 pub struct SharedCq(Use<Cq>);
 
-// SAFETY: `fid_peer_cq` is published as beginning with a `fid`.
+// SAFETY: the interface specifies that `fid_peer_cq` begins with a `fid`.
 unsafe impl Header for fid_peer_cq {}
 
 impl SharedCq {
@@ -221,7 +224,8 @@ unsafe extern "C" fn write(
     tag: u64,
     src: fi_addr_t,
 ) -> isize {
-    // SAFETY: the table that holds this function belongs to shared queues.
+    // SAFETY: this function is only in the tables of shared queues, and the peer passes an open
+    // one.
     let this = unsafe { Handle::<SharedCq>::borrow(cq) };
     this.0.write(&Completion {
         context,
@@ -236,13 +240,14 @@ unsafe extern "C" fn write(
 }
 
 unsafe extern "C" fn writeerr(cq: *mut fid_peer_cq, entry: *const fi_cq_err_entry) -> isize {
-    // SAFETY: the peer passes an entry.
+    // SAFETY: the peer passes null or a valid entry.
     let Some(entry) = (unsafe { entry.as_ref() }) else {
         return Errno::EINVAL.to_c() as isize;
     };
-    // SAFETY: the table that holds this function belongs to shared queues.
+    // SAFETY: this function is only in the tables of shared queues, and the peer passes an open
+    // one.
     let this = unsafe { Handle::<SharedCq>::borrow(cq) };
-    // SAFETY: the entry's data is as long as it says.
+    // SAFETY: the peer passes an entry whose data has the length that it contains.
     this.0.write_error(unsafe { read_error_entry(entry) });
     0
 }

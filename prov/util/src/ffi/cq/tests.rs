@@ -15,7 +15,7 @@ struct Opened {
 }
 
 fn attr(format: fi_cq_format, wait_obj: fi_wait_obj) -> fi_cq_attr {
-    // SAFETY: zeros are valid attributes.
+    // SAFETY: the structure consists of integers and pointers, for which zero is a valid value.
     let mut attr: fi_cq_attr = unsafe { zeroed() };
     attr.format = format;
     attr.wait_obj = wait_obj;
@@ -28,7 +28,7 @@ fn open_on(
     context: *mut c_void,
 ) -> Result<Opened> {
     let mut cq = null_mut();
-    // SAFETY: all pointers are valid.
+    // SAFETY: the domain or fabric is open, and all pointers refer to variables of the test.
     let status =
         unsafe { cq_open::<TestDomain>(domain.as_c(), &raw mut attr, &raw mut cq, context) };
     Errno::check(status).map(|_| Opened { cq, domain })
@@ -40,18 +40,18 @@ fn open(attr: fi_cq_attr) -> Result<Opened> {
 
 impl Opened {
     fn handle(&self) -> Handle<Cq> {
-        // SAFETY: the queue is open.
+        // SAFETY: the queue is open as long as the test uses it.
         unsafe { Handle::from_c(self.cq) }
     }
 
     fn ops(&self) -> &fi_ops_cq {
-        // SAFETY: an open queue has a table.
+        // SAFETY: the queue is open as long as `self`, and has a table.
         unsafe { &*(*self.cq).ops }
     }
 
     fn read<T: Copy>(&self, count: usize) -> std::result::Result<Vec<T>, isize> {
         let mut room = vec![MaybeUninit::<T>::uninit(); count];
-        // SAFETY: there is room for `count` entries of the queue's format.
+        // SAFETY: the queue is open, and the buffer has space for `count` entries of its format.
         unsafe {
             let read = self.ops().read.unwrap();
             let taken = read(self.cq, room.as_mut_ptr().cast(), count);
@@ -64,7 +64,7 @@ impl Opened {
     }
 
     fn readerr(&self, entry: &mut fi_cq_err_entry) -> isize {
-        // SAFETY: the entry is valid.
+        // SAFETY: the queue is open, and the entry is valid.
         unsafe { self.ops().readerr.unwrap()(self.cq, entry, 0) }
     }
 }
@@ -77,7 +77,7 @@ impl Drop for Opened {
 }
 
 fn entry() -> fi_cq_err_entry {
-    // SAFETY: zeros are a valid entry.
+    // SAFETY: the structure consists of integers and pointers, for which zero is a valid value.
     unsafe { zeroed() }
 }
 
@@ -131,7 +131,7 @@ fn sources_come_along() {
     cq.handle().write(&completion(20));
     let mut contexts = [null_mut::<c_void>(); 3];
     let mut sources: [fi_addr_t; 3] = [7; 3];
-    // SAFETY: there is room for two entries and one more.
+    // SAFETY: the queue is open, and the arrays have space for three entries.
     unsafe {
         let buf = contexts.as_mut_ptr().cast();
         let readfrom = cq.ops().readfrom.unwrap();
@@ -158,7 +158,7 @@ fn without_source_capability_there_are_no_sources() {
     let cq = Handle::new(Cq::new(config).unwrap(), null_mut(), Vec::new());
     cq.write(&completion(10));
     let (mut context, mut source) = (null_mut::<c_void>(), 7);
-    // SAFETY: there is room for one entry.
+    // SAFETY: the queue is open, and the variables have space for one entry and its source.
     let taken = unsafe { readfrom(cq.as_c(), (&raw mut context).cast(), 1, &raw mut source) };
     assert_eq!((taken, context.addr()), (1, 10));
     assert_eq!(source, FI_ADDR_NOTAVAIL as fi_addr_t);
@@ -195,7 +195,7 @@ fn error_data_goes_to_the_applications_buffer_or_is_lent() {
     entry.err_data = null_mut();
     entry.err_data_size = 0;
     assert_eq!(cq.readerr(&mut entry), 1);
-    // SAFETY: the queue lends the data until the next error is read.
+    // SAFETY: the data is valid until the next error is read, and none was read.
     let lent = unsafe { super::super::bytes(entry.err_data, entry.err_data_size) };
     assert_eq!(lent, b"0123456789");
     assert_eq!(cq.readerr(&mut entry), EAGAIN);
@@ -238,7 +238,7 @@ fn old_applications_get_the_error_entry_of_their_time() {
 fn error_numbers_have_texts() {
     let cq = open(attr(FI_CQ_FORMAT_CONTEXT, FI_WAIT_NONE)).unwrap();
     let mut buf = [1 as c_char; 10];
-    // SAFETY: the buffer has room for what it says.
+    // SAFETY: the queue is open, and the buffer has the stated length.
     unsafe {
         let strerror = cq.ops().strerror.unwrap();
         let text = strerror(cq.cq, -libc::ECANCELED, null(), buf.as_mut_ptr(), buf.len());

@@ -16,10 +16,10 @@ use prov_base::logging::UTIL;
 #[derive(Clone, Copy)]
 pub struct PeerDomain(NonNull<fid_domain>);
 
-// SAFETY: domains may be used by any thread, as far as their threading level
-// goes, which is the owner's to see to.
+// SAFETY: the interface permits calls for a domain from any thread; the owner serializes them as
+// the threading level requires.
 unsafe impl Send for PeerDomain {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same calls, from several threads.
 unsafe impl Sync for PeerDomain {}
 
 impl PeerDomain {
@@ -29,7 +29,8 @@ impl PeerDomain {
     /// `context` is null or a `fi_peer_domain_context` whose domain stays open
     /// as long as the result and what comes from it.
     pub(in crate::ffi) unsafe fn import(context: *mut c_void) -> Result<Self> {
-        // SAFETY: the caller vouches for the context and its domain.
+        // SAFETY: the caller guarantees that the context is null or valid, and that its domain is
+        // open as long as the result.
         unsafe {
             let domain = peer::context::<fi_peer_domain_context>(context)?.domain;
             if AnyFid::new(domain.cast())?.class() != FI_CLASS_DOMAIN {
@@ -45,8 +46,8 @@ impl PeerDomain {
     /// What the owner returns.
     pub fn register(&self, memory: &AppIov, access: u64, key: u64) -> Result<PeerRegion> {
         let pieces = memory.pieces();
-        // SAFETY: zeros are attributes of nothing special; see
-        // `PeerDomain::import` for the domain.
+        // SAFETY: zero is a valid value of the attributes, and the caller of `PeerDomain::import`
+        // has guaranteed that the domain is open.
         unsafe {
             let mut attr: fi_mr_attr = std::mem::zeroed();
             attr.mr_iov = pieces.as_ptr();
@@ -67,28 +68,28 @@ impl PeerDomain {
 /// Memory registered with another provider's domain, until it is dropped.
 pub struct PeerRegion(NonNull<fid_mr>);
 
-// SAFETY: a region is the same to all threads.
+// SAFETY: the interface permits calls for a region from any thread.
 unsafe impl Send for PeerRegion {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same calls, from several threads.
 unsafe impl Sync for PeerRegion {}
 
 impl PeerRegion {
     /// Returns the descriptor, for operations of the owner.
     pub fn descriptor(&self) -> *mut c_void {
-        // SAFETY: the region is open.
+        // SAFETY: the region is open until `self` is dropped.
         unsafe { self.0.as_ref() }.mem_desc
     }
 
     /// Returns the key, for the owner's peers.
     pub fn key(&self) -> u64 {
-        // SAFETY: the region is open.
+        // SAFETY: the region is open until `self` is dropped.
         unsafe { self.0.as_ref() }.key
     }
 }
 
 impl Drop for PeerRegion {
     fn drop(&mut self) {
-        // SAFETY: the region is open, and this its only owner.
+        // SAFETY: the region is open, and is closed once, by its only owner.
         let status = unsafe {
             let fid: *mut fid = self.0.as_ptr().cast();
             (*(*fid).ops).close.map_or(0, |close| close(fid))

@@ -20,7 +20,8 @@ use prov_base::logging::UTIL;
 /// `context` is null or a `fi_peer_eq_context` whose queue stays valid until the
 /// peer's is closed.
 pub(super) unsafe fn import(context: *mut c_void) -> Result<Box<dyn EqOwner>> {
-    // SAFETY: the caller vouches for the context and its queue.
+    // SAFETY: the caller guarantees that the context is null or valid, and its queue valid as long
+    // as the result.
     unsafe {
         let eq = peer::context::<fi_peer_eq_context>(context)?.eq;
         let owner = AnyFid::new(eq.cast())?;
@@ -66,9 +67,9 @@ struct Foreign {
     write: unsafe extern "C" fn(*mut fid_eq, u32, *const c_void, usize, u64) -> isize,
 }
 
-// SAFETY: event queues may be used by any thread.
+// SAFETY: the interface permits calls for an event queue from any thread.
 unsafe impl Send for Foreign {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same calls, from several threads.
 unsafe impl Sync for Foreign {}
 
 impl Foreign {
@@ -76,7 +77,7 @@ impl Foreign {
     /// `eq` is an open event queue for as long as the result is used.
     unsafe fn of(eq: *mut fid_eq) -> Result<Self> {
         let eq = NonNull::new(eq).ok_or(Errno::EINVAL)?;
-        // SAFETY: the caller vouches for the queue.
+        // SAFETY: the caller guarantees that the queue is open, and has a valid table or none.
         let ops = unsafe { eq.as_ref().ops.as_ref() }.ok_or(Errno::EINVAL)?;
         let write = ops.write.ok_or(Errno::EINVAL)?;
         Ok(Foreign { eq, write })
@@ -87,7 +88,8 @@ impl EqOwner for Foreign {
     fn write(&self, event: Event) -> Result {
         let mut bytes = vec![0u8; event.len()];
         let place = bytes.as_mut_ptr().cast();
-        // SAFETY: the event has the room it needs, and the queue is open.
+        // SAFETY: the buffer has the size of the event, and the queue is open as long as `self` is
+        // used.
         let written = unsafe {
             super::put(&event, ptr::null_mut(), place, bytes.len());
             (self.write)(self.eq.as_ptr(), event.kind, place, bytes.len(), 0)
@@ -136,7 +138,8 @@ unsafe extern "C" fn progress(
     _: usize,
     _: u64,
 ) -> isize {
-    // SAFETY: the table that holds this function belongs to queues.
+    // SAFETY: this function is only in the tables of queues, and the application passes an open
+    // one.
     let this = unsafe { Handle::<Eq>::borrow(eq) };
     // There are never events to read.
     let _ = this.read(0, false, |_| ());

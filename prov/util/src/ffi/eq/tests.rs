@@ -18,19 +18,19 @@ fn open_with(
     context: *mut c_void,
 ) -> Result<*mut fid_eq> {
     let fabric = TestFabric::open(version.0, version.1);
-    // SAFETY: zeros are valid attributes.
+    // SAFETY: the structure consists of integers and pointers, for which zero is a valid value.
     let mut attr: fi_eq_attr = unsafe { zeroed() };
     attr.flags = flags;
     attr.wait_obj = wait_obj;
     let mut eq = null_mut();
-    // SAFETY: all pointers are valid.
+    // SAFETY: the domain or fabric is open, and all pointers refer to variables of the test.
     let status =
         unsafe { eq_open::<TestFabric>(fabric.as_c(), &raw mut attr, &raw mut eq, context) };
     Errno::check(status).map(|_| eq)
 }
 
 fn ops(eq: *mut fid_eq) -> &'static fi_ops_eq {
-    // SAFETY: the queue is open, and tables are constant.
+    // SAFETY: the queue is open, and its table is a constant.
     unsafe { &*(*eq).ops }
 }
 
@@ -50,7 +50,7 @@ fn an_application_reads_the_events_it_wrote() {
     let eq = open((2, 7), FI_WRITE, FI_WAIT_UNSPEC).unwrap();
     let (mut kind, mut found) = (0, entry(0));
     let (sent, place) = (entry(10), (&raw mut found).cast());
-    // SAFETY: the entries are as long as the calls say.
+    // SAFETY: the queue is open, and the buffers have the stated lengths.
     unsafe {
         let write = ops(eq).write.unwrap();
         let read = ops(eq).read.unwrap();
@@ -74,7 +74,7 @@ fn an_application_reads_the_events_it_wrote() {
 #[test]
 fn connection_data_follows_its_structure() {
     let eq = open((2, 7), 0, FI_WAIT_NONE).unwrap();
-    // SAFETY: the queue is open.
+    // SAFETY: the queue is open as long as the test uses it.
     let queue = unsafe { Handle::<Eq>::borrow(eq) };
     let event = || Event {
         kind: FI_CONNECTED,
@@ -88,7 +88,7 @@ fn connection_data_follows_its_structure() {
     queue.write(event()).unwrap();
     let mut buf = [b'.'; 32];
     let mut kind = 0;
-    // SAFETY: there is room for what the calls say.
+    // SAFETY: the queue is open, and the buffers have the stated lengths.
     unsafe {
         let read = ops(eq).read.unwrap();
         let place = buf.as_mut_ptr().cast();
@@ -104,15 +104,15 @@ fn connection_data_follows_its_structure() {
 fn errors_come_with_their_data() {
     for version in [(2, 7), (1, 4)] {
         let eq = open(version, 0, FI_WAIT_NONE).unwrap();
-        // SAFETY: the queue is open.
+        // SAFETY: the queue is open as long as the test uses it.
         let queue = unsafe { Handle::<Eq>::borrow(eq) };
         let fid = without_provenance_mut(5);
         let mut error = EventError::new(fid, null_mut(), Errno::ECONNREFUSED);
         error.err_data = Box::from(&b"because"[..]);
         queue.write_error(error).unwrap();
         let mut data = *b"....";
-        // SAFETY: zeros are a valid entry, and its buffer is as long as it
-        // says.
+        // SAFETY: the queue is open, zero is a valid value of the entry, and its buffer has the
+        // stated length.
         unsafe {
             let mut entry: fi_eq_err_entry = zeroed();
             entry.err_data = data.as_mut_ptr().cast();
@@ -175,7 +175,7 @@ fn connected(data: &[u8]) -> Event {
 fn a_peer_writes_to_the_owner_and_has_nothing_to_read() {
     let owner = open((2, 7), 0, FI_WAIT_NONE).unwrap();
     let eq = open_peer(owner).unwrap();
-    // SAFETY: the queues are open, and entries have room.
+    // SAFETY: both queues are open, and the entries and buffers have the stated lengths.
     unsafe {
         let peer = Handle::<Eq>::borrow(eq);
         peer.write(connected(b"data")).unwrap();
@@ -243,7 +243,7 @@ unsafe extern "C" fn take(
 
 #[test]
 fn events_for_another_library_are_written_as_an_application_writes_them() {
-    // SAFETY: zeros are a queue and a table without anything.
+    // SAFETY: zero is a valid value of both structures: a queue and a table without functions.
     let (eq, ops) = unsafe { (zeroed(), zeroed()) };
     let other = Box::into_raw(Box::new(Other {
         eq,
@@ -251,7 +251,7 @@ fn events_for_another_library_are_written_as_an_application_writes_them() {
         written: Vec::new(),
         full: false,
     }));
-    // SAFETY: the structure is the test's own until its end.
+    // SAFETY: the structure was allocated by the test, and is freed at its end.
     unsafe {
         (*other).eq.fid.fclass = FI_CLASS_EQ;
         (*other).eq.fid.ops = Box::into_raw(Box::new(zeroed()));

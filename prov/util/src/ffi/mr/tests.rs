@@ -13,7 +13,7 @@ use crate::wait::Attachment;
 const REMOTE: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
 
 fn ops(domain: &Handle<TestDomain>) -> &fi_ops_mr {
-    // SAFETY: the domain is open.
+    // SAFETY: the domain is open as long as the test uses it.
     unsafe { &*(*domain.as_c()).mr }
 }
 
@@ -43,7 +43,7 @@ fn register(
 }
 
 fn attr(iov: &iovec) -> fi_mr_attr {
-    // SAFETY: every member of the structure may be zero.
+    // SAFETY: the structure consists of integers and pointers, for which zero is a valid value.
     let mut attr: fi_mr_attr = unsafe { std::mem::zeroed() };
     attr.mr_iov = iov;
     attr.iov_count = 1;
@@ -86,7 +86,7 @@ impl Class for TestEndpoint {
 }
 
 fn control<T>(mr: *mut fid_mr, command: c_int, arg: *mut T) -> i32 {
-    // SAFETY: the region is open, and the tests pass what the command needs.
+    // SAFETY: the region is open, and the tests pass an argument of the command's type.
     unsafe { (*(*mr).fid.ops).control.unwrap()(mr.cast(), command, arg.cast()) }
 }
 
@@ -95,7 +95,7 @@ fn a_region_has_its_key_until_it_is_closed() {
     let domain = TestDomain::open(FI_SOCKADDR_IN, 0);
     let mut memory = [0; 16];
     let mr = register(&domain, &mut memory, REMOTE, 7, 0).unwrap();
-    // SAFETY: the region is open.
+    // SAFETY: the region is open as long as the test uses it.
     unsafe {
         assert_eq!((*mr).key, 7);
         assert!(!(*mr).mem_desc.is_null());
@@ -150,7 +150,7 @@ fn arguments_without_a_meaning_are_ignored() {
             };
             assert_eq!(reg(77, &mut mr), 0, "{flags:#x}");
             assert_eq!(close(mr.cast()), 0);
-            // SAFETY: as above.
+            // SAFETY: the arguments have the types of the call, and refer to variables of the test.
             let regv = unsafe {
                 let ops = ops(&domain).regv.unwrap();
                 let domain = domain.fid();
@@ -250,13 +250,13 @@ fn raw_keys_go_out_and_are_mapped_back() {
         key_size: 8,
         key: &mut key,
     };
-    // SAFETY: the argument is the command's structure.
+    // SAFETY: the argument has the command's type.
     let mapped = unsafe { super::control(&domain.table, FI_MAP_RAW_MR, (&raw mut map).cast()) };
     assert_eq!((mapped, key), (Some(Ok(0)), 0x1234));
-    // SAFETY: as above.
+    // SAFETY: the arguments have the types of the call, and refer to variables of the test.
     let unmapped = unsafe { super::control(&domain.table, FI_UNMAP_KEY, (&raw mut key).cast()) };
     assert_eq!(unmapped, Some(Ok(0)));
-    // SAFETY: an unknown command reads no argument.
+    // SAFETY: an unknown command does not use its argument.
     let unknown = unsafe { super::control(&domain.table, 999, null_mut()) };
     assert_eq!(unknown, None);
     assert_eq!(close(mr.cast()), 0);
@@ -294,7 +294,8 @@ fn a_region_of_an_endpoint_is_bound_before_it_is_enabled() {
         ops: null_mut(),
     };
     let endpoint = Handle::new(TestEndpoint, null_mut(), Vec::new()).into_c();
-    // SAFETY: region and endpoint are open; of the stranger nothing is called.
+    // SAFETY: the region and the endpoint are open, and no function of the unknown object is
+    // called.
     let bind =
         |endpoint: *mut fid| unsafe { (*(*mr).fid.ops).bind.unwrap()(mr.cast(), endpoint, 0) };
     assert_eq!(bind(&mut stranger), Errno::EINVAL.to_c());
@@ -327,7 +328,7 @@ fn accesses_by_peers_are_counted_by_the_counter_that_is_bound() {
     let mr = register(&domain, &mut memory, REMOTE, 7, FI_RMA_EVENT).unwrap();
     let cntr = Cntr::new(CntrEvents::Completions, Attachment::None, None);
     let cntr = Handle::new(cntr, null_mut(), Vec::new());
-    // SAFETY: region and counter are open.
+    // SAFETY: the region and the counter are open.
     let bind = |flags| unsafe { (*(*mr).fid.ops).bind.unwrap()(mr.cast(), cntr.fid(), flags) };
     assert_eq!(bind(FI_SEND), Errno::EBADFLAGS.to_c());
     assert_eq!(bind(FI_REMOTE_WRITE), 0);

@@ -243,7 +243,7 @@ impl Bench {
     fn open(flags: u64, context: *mut c_void) -> Result<Bench> {
         let mut fabric = null_mut();
         let mut domain = null_mut();
-        // SAFETY: the places are valid; zeros are an info.
+        // SAFETY: the locations are variables of the test, and zero is a valid value of the info.
         unsafe {
             let api = version(2, 7);
             FabricObject::open(Ok(Offload), api, &raw mut fabric, null_mut());
@@ -267,7 +267,7 @@ impl Drop for Bench {
 
 /// Attributes of an endpoint for messages of both kinds.
 fn info() -> fi_info {
-    // SAFETY: zeros are an info of nothing.
+    // SAFETY: the structure consists of integers and pointers, for which zero is a valid value.
     let mut info: fi_info = unsafe { std::mem::zeroed() };
     info.caps = FI_MSG | FI_TAGGED | FI_SEND | FI_RECV;
     info
@@ -281,7 +281,7 @@ fn a_domain_registers_memory_with_the_owners() {
         domain: main.as_c(),
     };
     let bench = Bench::open(FI_PEER, (&raw mut context).cast()).unwrap();
-    // SAFETY: the domain is open.
+    // SAFETY: the domain is open as long as the test uses it.
     let domain = unsafe { Handle::<DomainObject<OffloadDomain>>::borrow(bench.domain) };
     let mut memory = [0u8; 16];
     // SAFETY: the memory outlives its registration.
@@ -331,7 +331,8 @@ fn a_context_takes_receives_from_the_owner_alone() {
         srx: shared.as_c(),
     };
     let mut srx = null_mut();
-    // SAFETY: the domain and the shared queue are open; zeros are attributes.
+    // SAFETY: the domain and the shared queue are open, and zero is a valid value of the
+    // attributes.
     unsafe {
         let mut attr: fi_rx_attr = std::mem::zeroed();
         attr.op_flags = FI_PEER;
@@ -390,7 +391,7 @@ fn transfers_go_over_the_owners_endpoint_and_come_back() {
     let bench = Bench::open(0, null_mut()).unwrap();
     let domain = bench.domain;
     let mut main = null_mut();
-    // SAFETY: the domain is open, and endpoints are while they are used.
+    // SAFETY: the domain is open, and each endpoint is open as long as it is used.
     unsafe {
         let open = (*(*domain).ops).endpoint.unwrap();
         assert_eq!(open(domain, &mut info(), &raw mut main, null_mut()), 0);
@@ -456,7 +457,7 @@ fn a_transfer_endpoint_needs_its_context() {
     info.mode = FI_PEER_TRANSFER;
     let mut open = |context| {
         let mut ep = null_mut();
-        // SAFETY: the domain is open.
+        // SAFETY: the domain is open as long as the test uses it.
         unsafe {
             let open = (*(*bench.domain).ops).endpoint.unwrap();
             open(bench.domain, &raw mut info, &raw mut ep, context)

@@ -62,22 +62,23 @@ impl EntryRef {
 
     /// Returns the current values of the members that peers see.
     pub fn public(self) -> fi_peer_rx_entry {
-        // SAFETY: the entry lives as long as its pool's owner, who calls this.
+        // SAFETY: the entry lives as long as the owner of its pool, which makes this call.
         unsafe { (*self.0.as_ptr()).public }
     }
 
     pub fn tagged(self) -> bool {
-        // SAFETY: as in `public`.
+        // SAFETY: the entry lives as long as the owner of its pool, which makes this call.
         unsafe { (*self.0.as_ptr()).tagged }
     }
 
     pub fn phase(self) -> Phase {
-        // SAFETY: as in `public`.
+        // SAFETY: the entry lives as long as the owner of its pool, which makes this call.
         unsafe { (*self.0.as_ptr()).phase }
     }
 
     pub fn set_phase(self, phase: Phase) {
-        // SAFETY: as in `public`; the member is the owner's.
+        // SAFETY: the entry lives as long as the owner of its pool, which makes this call and alone
+        // uses the member.
         unsafe { (*self.0.as_ptr()).phase = phase }
     }
 
@@ -85,7 +86,8 @@ impl EntryRef {
     pub fn begin(self, srx: *mut fid_peer_srx, arrived: Arrived) {
         let this = self.0.as_ptr();
         let kind = if arrived.tagged { FI_TAGGED } else { FI_MSG };
-        // SAFETY: as in `public`; the entry is nobody else's now.
+        // SAFETY: the entry lives as long as the owner of its pool, which makes this call, and no
+        // peer has the entry.
         unsafe {
             (*this).tagged = arrived.tagged;
             (*this).phase = Phase::New;
@@ -114,7 +116,8 @@ impl EntryRef {
     pub fn give(self, matched: &Matched<AppIov>, src: fi_addr_t) {
         let this = self.0.as_ptr();
         let pieces = matched.buf.pieces();
-        // SAFETY: as in `begin`; a buffer has at most `IOV_LIMIT` pieces.
+        // SAFETY: the entry lives as long as the owner of its pool, and no peer has it; a buffer
+        // has at most `IOV_LIMIT` pieces.
         unsafe {
             for (i, piece) in pieces.iter().enumerate() {
                 (*this).iov[i] = *piece;
@@ -143,7 +146,8 @@ impl Pool {
     /// Returns an entry to [begin](EntryRef::begin) a message with.
     pub fn take(&mut self) -> EntryRef {
         self.0.pop().unwrap_or_else(|| {
-            // SAFETY: zeros are an entry that says nothing.
+            // SAFETY: the structure consists of integers and pointers, for which zero is a valid
+            // value.
             let public = unsafe { std::mem::zeroed() };
             let entry = Box::new(ExportedEntry {
                 public,
@@ -168,8 +172,8 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         for entry in self.0.drain(..) {
-            // SAFETY: it was leaked in `take`, and what is in the pool is
-            // nobody else's. What peers still have stays theirs for ever.
+            // SAFETY: the entry was leaked in `take`, and entries in the pool have no other users.
+            // Entries that peers still have are never freed.
             drop(unsafe { Box::from_raw(entry.0.as_ptr()) });
         }
     }

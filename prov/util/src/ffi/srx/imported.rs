@@ -58,9 +58,10 @@ pub struct ImportedSrx {
     for_each_unknown: unsafe extern "C" fn(*mut fid_peer_srx, GetAddr),
 }
 
-// SAFETY: the owner is responsible for locking (fi_peer(3)).
+// SAFETY: the interface makes the owner responsible for locking, so that its functions may be
+// called from any thread (fi_peer(3)).
 unsafe impl Send for ImportedSrx {}
-// SAFETY: as above.
+// SAFETY: a shared reference permits the same calls, which the owner locks.
 unsafe impl Sync for ImportedSrx {}
 
 /// The owner's result for an arriving message.
@@ -81,10 +82,10 @@ impl ImportedSrx {
     /// `context` is null or a `fi_peer_srx_context` whose queue stays valid as
     /// long as the result, its copies and what comes from them.
     pub unsafe fn import(context: *mut c_void) -> Result<Self> {
-        // SAFETY: the caller vouches for the context.
+        // SAFETY: the caller guarantees that the context is null or a valid `fi_peer_srx_context`.
         let srx = unsafe { peer::context::<fi_peer_srx_context>(context) }?.srx;
         let srx = NonNull::new(srx).ok_or(Errno::EINVAL)?;
-        // SAFETY: the caller vouches for the queue.
+        // SAFETY: the caller guarantees that the queue is valid as long as the result.
         let ops = unsafe { srx.as_ref().owner_ops.as_ref() }.ok_or(Errno::EINVAL)?;
         Ok(ImportedSrx {
             srx,
@@ -161,8 +162,8 @@ unsafe impl Send for ImportedEntry {}
 
 impl ImportedEntry {
     fn get(&self) -> &fi_peer_rx_entry {
-        // SAFETY: the owner's entry is valid until it is freed, which ends
-        // `self`, and nobody else changes it until then.
+        // SAFETY: the owner's entry is valid until it is freed, which ends `self`, and no other
+        // code changes it until then.
         unsafe { self.entry.as_ref() }
     }
 
@@ -190,7 +191,8 @@ impl Received {
     /// `FI_EINVAL` if there are more segments than this library supports.
     pub fn buffers(&self) -> Result<AppIov> {
         let entry = self.0.get();
-        // SAFETY: the owner passes on what its application vouches for.
+        // SAFETY: the owner passes the vector of its application, which lends the memory to the
+        // operation.
         unsafe { AppIov::from_iov(entry.iov, entry.count) }
     }
 
@@ -229,8 +231,8 @@ impl Unexpected {
     /// Those of the owner; the message is then not queued.
     pub(crate) fn queue(self, data: Option<u64>, ticket: Ticket) -> Result<Queued> {
         let entry = self.entry.entry.as_ptr();
-        // SAFETY: the entry is ours until it is queued; these members are for
-        // the peer to fill in.
+        // SAFETY: the entry belongs to this peer until it is queued, and the peer has to fill these
+        // members.
         unsafe {
             if let Some(data) = data {
                 (*entry).flags |= FI_REMOTE_CQ_DATA;
@@ -335,12 +337,12 @@ unsafe fn redeem(entry: *mut fi_peer_rx_entry) -> Result<(Arc<dyn StartReceives>
 }
 
 unsafe extern "C" fn start(entry: *mut fi_peer_rx_entry) -> c_int {
-    // SAFETY: the owner hands back what was queued.
+    // SAFETY: the owner passes an entry that this peer has queued.
     status(unsafe { redeem(entry) }.and_then(|(home, id)| home.start(Started(id))))
 }
 
 unsafe extern "C" fn discard(entry: *mut fi_peer_rx_entry) -> c_int {
-    // SAFETY: as in `start`.
+    // SAFETY: the owner passes an entry that this peer has queued.
     status(unsafe { redeem(entry) }.and_then(|(home, id)| home.discard(Discarded(id))))
 }
 
@@ -386,7 +388,8 @@ impl NewSources {
             return;
         }
         let before = NEWS.replace(Some(NonNull::from(&*self.news)));
-        // SAFETY: see `ImportedSrx::import`.
+        // SAFETY: the caller of `ImportedSrx::import` has guaranteed that the queue is valid as
+        // long as `self`.
         unsafe { (self.owner.for_each_unknown)(self.owner.srx.as_ptr(), Some(source_of)) }
         NEWS.set(before);
     }
@@ -399,8 +402,8 @@ unsafe extern "C" fn source_of(entry: *mut fi_peer_rx_entry) -> fi_addr_t {
         // SAFETY: `tell` keeps the list until the owner has returned to it.
         let news = unsafe { news.as_ref() };
         let news = news.iter().find(|news| news.entry.as_ptr() == entry)?;
-        // SAFETY: the entry stands in the owner's queue. With our ticket in it,
-        // it is ours; and perhaps that of a later message by now.
+        // SAFETY: the entry is in the owner's queue, so it is valid. If it contains this peer's
+        // ticket, it belongs to this peer, possibly to a later message.
         unsafe {
             if (*entry).peer_context != news.ticket.as_ptr().cast() {
                 return None;

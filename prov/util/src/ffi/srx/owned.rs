@@ -399,7 +399,8 @@ unsafe extern "C" fn get_msg(
     attr: *mut fi_peer_match_attr,
     entry: *mut *mut fi_peer_rx_entry,
 ) -> c_int {
-    // SAFETY: the same arguments.
+    // SAFETY: the arguments are those of this function, for which the application keeps the same
+    // contract.
     unsafe { get(false, srx, attr, entry) }
 }
 
@@ -408,7 +409,8 @@ unsafe extern "C" fn get_tag(
     attr: *mut fi_peer_match_attr,
     entry: *mut *mut fi_peer_rx_entry,
 ) -> c_int {
-    // SAFETY: the same arguments.
+    // SAFETY: the arguments are those of this function, for which the application keeps the same
+    // contract.
     unsafe { get(true, srx, attr, entry) }
 }
 
@@ -420,8 +422,8 @@ unsafe fn get(
     attr: *mut fi_peer_match_attr,
     place: *mut *mut fi_peer_rx_entry,
 ) -> c_int {
-    // SAFETY: the table that holds the function belongs to shared queues; the
-    // peer passes attributes and a place for the entry.
+    // SAFETY: this function is only in the tables of shared queues; the peer passes an open one,
+    // and attributes and a location that are null or valid.
     unsafe {
         let Some(attr) = attr.as_ref().filter(|_| !place.is_null()) else {
             return Errno::EINVAL.to_c();
@@ -462,7 +464,7 @@ unsafe extern "C" fn queue(entry: *mut fi_peer_rx_entry) -> c_int {
 }
 
 unsafe extern "C" fn free_entry(entry: *mut fi_peer_rx_entry) {
-    // SAFETY: as in `queue`.
+    // SAFETY: the peer passes an entry that it got from this queue.
     if let Some((queue, entry)) = unsafe { named(entry) } {
         queue.free(entry);
     }
@@ -475,7 +477,8 @@ unsafe extern "C" fn foreach_unspec_addr(
     let Some(get_addr) = get_addr else {
         return;
     };
-    // SAFETY: the table that holds this function belongs to shared queues.
+    // SAFETY: this function is only in the tables of shared queues, and the peer passes an open
+    // one.
     let queue = &unsafe { Handle::<SharedQueue>::borrow(srx) }.0;
     // SAFETY: the function is the peer's, and so is the entry.
     queue.relabel(srx, |entry| unsafe { get_addr(entry.as_c()) });
@@ -488,8 +491,8 @@ unsafe extern "C" fn getopt(
     value: *mut c_void,
     length: *mut usize,
 ) -> c_int {
-    // SAFETY: as in `foreach_unspec_addr`; `value` has room for `*length`
-    // bytes.
+    // SAFETY: this function is only in the tables of shared queues; the peer passes an open one,
+    // and a buffer of `*length` bytes.
     status(unsafe {
         options::get(level, value, length, || {
             let queue = &Handle::<SharedQueue>::borrow(fid.cast()).0;

@@ -52,7 +52,7 @@ struct Lane {
 
 impl Peer {
     fn import(context: &mut fi_peer_srx_context) -> Result<Arc<Peer>> {
-        // SAFETY: the tests close peers before owners.
+        // SAFETY: the context describes a queue that the tests close after its peers.
         let owner = unsafe { ImportedSrx::import((&raw mut *context).cast()) }?;
         Ok(Arc::new_cyclic(|this: &Weak<Peer>| Peer {
             lane: Lock::new(
@@ -366,10 +366,10 @@ fn a_context_that_is_not_complete_is_refused() {
     let size = size_of::<fi_peer_srx_context>();
     assert!(refused(size, null_mut()));
     assert!(refused(size - 1, shared.as_c()));
-    // SAFETY: nothing is imported from the queue; its header is ours to change.
+    // SAFETY: no peer uses the queue, so that the test may change its header.
     unsafe { (*shared.as_c()).owner_ops = null_mut() }
     assert!(refused(size, shared.as_c()));
-    // SAFETY: null is a context that is missing.
+    // SAFETY: a null context is refused and not dereferenced.
     assert!(unsafe { ImportedSrx::import(null_mut()) }.is_err());
 }
 
@@ -379,7 +379,7 @@ fn peers_ask_the_owner_for_its_option() {
     let shared = queue.share();
     queue.enter().set_min_multi_recv(99);
     let (mut value, mut len) = (0usize, size_of::<usize>());
-    // SAFETY: the table is complete, and there is room for the value.
+    // SAFETY: the table is complete, and `value` has the stated length.
     let status = unsafe {
         let srx = shared.as_c();
         (*(*srx).ep_fid.ops).getopt.unwrap()(
@@ -447,7 +447,7 @@ mod plain_owner {
         attr: *mut fi_peer_match_attr,
         place: *mut *mut fi_peer_rx_entry,
     ) -> i32 {
-        // SAFETY: the test passes attributes and a place.
+        // SAFETY: the test passes valid attributes and a writable location.
         unsafe {
             let mut entry: fi_peer_rx_entry = std::mem::zeroed();
             entry.addr = (*attr).addr;

@@ -42,13 +42,13 @@ fn open_set(wait_obj: fi_wait_obj) -> Result<*mut fid_wait> {
     let fabric = TestFabric::open(2, 7);
     let mut attr = fi_wait_attr { wait_obj, flags: 0 };
     let mut set = null_mut();
-    // SAFETY: all pointers are valid.
+    // SAFETY: the domain or fabric is open, and all pointers refer to variables of the test.
     let status = unsafe { wait_open::<TestFabric>(fabric.as_c(), &raw mut attr, &raw mut set) };
     Errno::check(status).map(|_| set)
 }
 
 fn ask<T>(fid: *mut fid, command: u32, answer: &mut T) -> c_int {
-    // SAFETY: the object is open, and the answer what the command asks for.
+    // SAFETY: the object is open, and `answer` has the command's type.
     unsafe { (*(*fid).ops).control.unwrap()(fid, command as c_int, (&raw mut *answer).cast()) }
 }
 
@@ -63,12 +63,12 @@ fn is_readable(fd: c_int) -> bool {
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: there is one entry.
+    // SAFETY: `poll` is one valid pollfd, and the timeout of 0 makes the call return at once.
     unsafe { libc::poll(&mut poll, 1, 0) == 1 }
 }
 
 fn write(cq: *mut fid_cq) {
-    // SAFETY: the queue is open.
+    // SAFETY: the queue is open as long as the test uses it.
     unsafe { Handle::<Cq>::borrow(cq) }.write(&Completion::new(null_mut(), 0));
 }
 
@@ -76,7 +76,7 @@ fn read(cq: *mut fid_cq) -> isize {
     let mut entry = fi_cq_entry {
         op_context: null_mut(),
     };
-    // SAFETY: the queue is open, and there is room for one entry.
+    // SAFETY: the queue is open, and `entry` has space for one entry of its format.
     unsafe { (*(*cq).ops).read.unwrap()(cq, (&raw mut entry).cast(), 1) }
 }
 
@@ -195,7 +195,7 @@ fn a_poll_set_names_those_with_something_to_read() {
     let (cq, cntr) = (open_cq(FI_WAIT_NONE, null_mut(), 11), open_cntr(22));
     let mut set = null_mut();
     let mut found = [null_mut(); 2];
-    // SAFETY: all objects are open, and there is room for two contexts.
+    // SAFETY: all objects are open, and the array has space for two contexts.
     unsafe {
         let status = poll_open::<TestDomain>(domain.as_c(), null_mut(), &raw mut set);
         assert_eq!(status, 0);

@@ -72,7 +72,7 @@ fn an_owner_that_is_none_is_not_imported() {
         av: null_mut(),
     };
     assert!(refused(&mut context, peer_attr()));
-    // SAFETY: zeros are a vector without the calls of an owner.
+    // SAFETY: zero is a valid value of the structure: a vector without an owner's functions.
     let mut without: fid_peer_av = unsafe { std::mem::zeroed() };
     context.av = &raw mut without;
     assert!(refused(&mut context, peer_attr()));
@@ -82,16 +82,16 @@ fn an_owner_that_is_none_is_not_imported() {
 fn an_owner_reports_its_vector_and_the_indexes_of_endpoints() {
     unsafe extern "C" fn getname(_: fid_t, name: *mut c_void, len: *mut usize) -> i32 {
         let addr = sockaddr::encode(&"10.0.0.2:2".parse().unwrap());
-        // SAFETY: the caller passes a place for `len` bytes.
+        // SAFETY: the caller passes a length and a buffer of as many bytes.
         status(unsafe { copy_out(addr.as_bytes(), name, len) })
     }
     let owner = open(FI_SOCKADDR_IN);
     let (peer, _shared) = import(&owner);
     let handle = peer.handle();
-    // SAFETY: zeros are tables and an endpoint that offer nothing.
+    // SAFETY: zero is a valid value of both structures: a table and an endpoint without functions.
     let (mut cm, mut ep): (fi_ops_cm, fid_ep) = unsafe { std::mem::zeroed() };
     let number = |ep: &mut fid_ep| {
-        // SAFETY: the endpoint stays where it is during the call.
+        // SAFETY: the endpoint is valid, and is not moved during the call.
         let ep = unsafe { AnyFid::new(&raw mut ep.fid) }.unwrap();
         handle.owner().unwrap().endpoint_number(ep)
     };

@@ -135,7 +135,7 @@ fn domain(
 }
 
 fn desc_and_key(mr: *mut fid_mr) -> (usize, u64) {
-    // SAFETY: the region is open.
+    // SAFETY: the region is open as long as the test uses it.
     unsafe { ((*mr).mem_desc.addr(), (*mr).key) }
 }
 
@@ -216,7 +216,7 @@ fn what_the_device_refuses_is_not_registered() {
     state.refuse_next(Errno::ENOMEM);
     let refused = register(&domain, &mut memory, REMOTE, 7, 0);
     assert_eq!(refused.err(), Some(Errno::ENOMEM.to_c()));
-    // SAFETY: the domain is open.
+    // SAFETY: the domain is open as long as the test uses it.
     let nowhere = unsafe {
         let (buf, mr) = (memory.as_ptr().cast(), null_mut());
         ops(&domain).reg.unwrap()(domain.fid(), buf, 16, REMOTE, 0, 7, 0, mr, null_mut())
@@ -454,13 +454,13 @@ fn raw_keys_are_as_long_as_the_device_has_them() {
             key_size: size,
             key: &mut key,
         };
-        // SAFETY: the argument is the command's structure.
+        // SAFETY: the argument has the command's type.
         unsafe { super::super::control(&domain.table, FI_MAP_RAW_MR, (&raw mut map).cast()) }
     };
     assert_eq!(map(8), Some(Err(Errno::EINVAL)));
     assert_eq!(map(RAW_KEY), Some(Ok(0)));
     let unmap = |key: *mut u64| {
-        // SAFETY: the argument is a key or null.
+        // SAFETY: the argument has the command's type, which is a key, or is null.
         unsafe { super::super::control(&domain.table, FI_UNMAP_KEY, key.cast()) }
     };
     assert_eq!(unmap(&mut key), Some(Ok(0)));
@@ -476,7 +476,7 @@ fn a_device_is_informed_of_the_bindings_of_a_region() {
     let mr = register(&domain, &mut memory, REMOTE, 7, 0).unwrap();
     state.diary();
     let endpoint = Handle::new(TestEndpoint, null_mut(), Vec::new()).into_c();
-    // SAFETY: both are open.
+    // SAFETY: the region and the other object are open.
     let bind = |fid: *mut fid| unsafe { (*(*mr).fid.ops).bind.unwrap()(mr.cast(), fid, 0) };
     let enable = || control(mr, FI_ENABLE, null_mut::<c_void>());
 
@@ -520,7 +520,7 @@ fn only_the_mover_of_the_data_can_count() {
         let mr = register(&domain, &mut memory, REMOTE, 7, 0).unwrap();
         let cntr = Cntr::new(CntrEvents::Completions, Attachment::None, None);
         let cntr = Handle::new(cntr, null_mut(), Vec::new());
-        // SAFETY: region and counter are open.
+        // SAFETY: the region and the counter are open.
         let bound = unsafe {
             let bind = (*(*mr).fid.ops).bind.unwrap();
             bind(mr.cast(), cntr.fid(), FI_REMOTE_WRITE)
