@@ -130,7 +130,7 @@ pub(super) unsafe fn control(
         return Err(Errno::EINVAL);
     }
     if command == FI_GETWAITOBJ {
-        // SAFETY: the caller vouches for `arg`.
+        // SAFETY: the caller guarantees that `arg` is as the command demands for this wait object.
         unsafe { arg.cast::<fi_wait_obj>().write(kind_to_c(kind)) };
         return Ok(0);
     }
@@ -138,15 +138,16 @@ pub(super) unsafe fn control(
     match (kind, wait.mutex_cond()) {
         (_, Some(pair)) => {
             let (mutex, cond) = pair.native();
-            // SAFETY: the caller vouches for `arg`.
+            // SAFETY: the caller guarantees that `arg` is as the command demands for this wait
+            // object.
             unsafe {
                 arg.cast::<fi_mutex_cond>()
                     .write(fi_mutex_cond { mutex, cond })
             };
         }
-        // SAFETY: the caller vouches for `arg`.
+        // SAFETY: the caller guarantees that `arg` is as the command demands for this wait object.
         (WaitKind::PollFd, None) => unsafe { list_fds(wait, &mut *arg.cast()) }?,
-        // SAFETY: the caller vouches for `arg`.
+        // SAFETY: the caller guarantees that `arg` is as the command demands for this wait object.
         _ => unsafe { arg.cast::<c_int>().write(wait.fd()) },
     }
     Ok(0)
@@ -167,7 +168,8 @@ unsafe fn list_fds(wait: &Wait, list: &mut fi_wait_pollfd) -> Result {
             events: libc::POLLIN,
             revents: 0,
         };
-        // SAFETY: the array is long enough.
+        // SAFETY: the caller guarantees that the array has `nfds` elements, and the index is below
+        // that.
         unsafe { list.fd.add(index).write(entry) };
     }
     Ok(())
@@ -222,7 +224,7 @@ impl Class for WaitSetObject {
     }
 
     unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
-        // SAFETY: the caller vouches for `arg`.
+        // SAFETY: the caller guarantees that `arg` is as the command demands for this wait object.
         unsafe { control(this.0.kind(), this.0.wait(), command, arg) }
     }
 }
@@ -232,8 +234,8 @@ cancellation_point! {
 }
 
 unsafe extern "C" fn wait_round(call: *mut Call) -> Next {
-    // SAFETY: the table that holds this function belongs to wait sets, and the
-    // application keeps this one open during the call.
+    // SAFETY: this function is only in the tables of wait sets; the application passes an open one,
+    // and keeps it open during the call.
     unsafe {
         Call::round(
             call,

@@ -35,7 +35,7 @@ pub(super) enum Phase {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EntryRef(NonNull<ExportedEntry>);
 
-// SAFETY: entries are used under their owner's lock (fi_peer(3)).
+// SAFETY: the interface makes the owner lock all accesses to its entries (fi_peer(3)).
 unsafe impl Send for EntryRef {}
 
 /// The message of an entry.

@@ -107,7 +107,8 @@ impl ImportedSrx {
             discard_msg: Some(discard),
             discard_tag: Some(discard),
         };
-        // SAFETY: see `ImportedSrx::import`; this member is the peer's to set.
+        // SAFETY: the caller of `ImportedSrx::import` has guaranteed that the queue is valid, and
+        // this member is set by the peer.
         unsafe { (*self.srx.as_ptr()).peer_ops = (&raw const OPS).cast_mut() }
     }
 
@@ -129,7 +130,8 @@ impl ImportedSrx {
         };
         let get = if tagged { self.get_tag } else { self.get_msg };
         let mut entry = ptr::null_mut();
-        // SAFETY: see `ImportedSrx::import`; both places live through the call.
+        // SAFETY: the caller of `ImportedSrx::import` has guaranteed that the queue is valid;
+        // `attr` and `entry` live until the call returns.
         let answer = unsafe { get(self.srx.as_ptr(), &raw mut attr, &raw mut entry) };
         let taken = || -> Result<ImportedEntry> {
             let entry = NonNull::new(entry).ok_or(Errno::EINVAL)?;
@@ -175,7 +177,7 @@ impl ImportedEntry {
 
 impl Drop for ImportedEntry {
     fn drop(&mut self) {
-        // SAFETY: this value was the right to free it.
+        // SAFETY: this value owns the entry, which is freed once.
         unsafe { (self.free)(self.entry.as_ptr()) }
     }
 }
@@ -202,7 +204,8 @@ impl Received {
         if entry.desc.is_null() || index >= entry.count {
             return ptr::null_mut();
         }
-        // SAFETY: the array is as long as the vector of pieces.
+        // SAFETY: the array has an element for each piece of the vector, and the index is below
+        // their number.
         unsafe { *entry.desc.add(index) }
     }
 
@@ -311,8 +314,8 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        // SAFETY: it was leaked in `new`. What is queued has its ticket, so the
-        // owner has no entry any more that leads here.
+        // SAFETY: the body was leaked in `new`. Each queued message has its ticket, so that the
+        // owner has no entry left that refers to the body.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
@@ -325,8 +328,8 @@ unsafe fn redeem(entry: *mut fi_peer_rx_entry) -> Result<(Arc<dyn StartReceives>
     if entry.is_null() {
         return Err(Errno::EINVAL);
     }
-    // SAFETY: the caller vouches for the entry, whose ticket lives until the
-    // message leaves the queue of its importer.
+    // SAFETY: the caller guarantees that the entry is one that this peer has queued, and its ticket
+    // lives until the message leaves the queue of its importer.
     unsafe {
         // A second call for the same entry finds a null pointer.
         let ticket = ptr::replace(&raw mut (*entry).peer_context, ptr::null_mut());

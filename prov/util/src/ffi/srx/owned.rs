@@ -344,8 +344,8 @@ fn call_peer(entry: EntryRef, function: impl Fn(&fi_ops_srx_peer) -> PeerFunctio
 /// An [`OwnedQueue`] as one peer sees it.
 pub struct SharedQueue(Arc<OwnedQueue>);
 
-// SAFETY: `fid_peer_srx` begins with a `fid_ep`, which is published as beginning
-// with a `fid`.
+// SAFETY: the interface specifies that `fid_peer_srx` begins with a `fid_ep`, which begins with a
+// `fid`.
 unsafe impl Header for fid_peer_srx {}
 
 impl Class for SharedQueue {
@@ -399,8 +399,7 @@ unsafe extern "C" fn get_msg(
     attr: *mut fi_peer_match_attr,
     entry: *mut *mut fi_peer_rx_entry,
 ) -> c_int {
-    // SAFETY: the arguments are those of this function, for which the application keeps the same
-    // contract.
+    // SAFETY: the arguments are those of this function, for which the peer keeps the same contract.
     unsafe { get(false, srx, attr, entry) }
 }
 
@@ -409,8 +408,7 @@ unsafe extern "C" fn get_tag(
     attr: *mut fi_peer_match_attr,
     entry: *mut *mut fi_peer_rx_entry,
 ) -> c_int {
-    // SAFETY: the arguments are those of this function, for which the application keeps the same
-    // contract.
+    // SAFETY: the arguments are those of this function, for which the peer keeps the same contract.
     unsafe { get(true, srx, attr, entry) }
 }
 
@@ -448,8 +446,8 @@ unsafe fn get(
 /// # Safety
 /// `entry` is null or one that `get` has returned.
 unsafe fn named<'a>(entry: *mut fi_peer_rx_entry) -> Option<(&'a OwnedQueue, EntryRef)> {
-    // SAFETY: the caller vouches for the entry, whose queue is shared as long as
-    // peers have entries of it.
+    // SAFETY: the caller guarantees that the entry is null or one of `get`, whose queue is shared
+    // as long as peers have entries of it.
     unsafe {
         let entry = EntryRef::from_c(entry)?;
         let shared = Handle::<SharedQueue>::borrow(entry.public().srx);
@@ -458,7 +456,7 @@ unsafe fn named<'a>(entry: *mut fi_peer_rx_entry) -> Option<(&'a OwnedQueue, Ent
 }
 
 unsafe extern "C" fn queue(entry: *mut fi_peer_rx_entry) -> c_int {
-    // SAFETY: the peer passes what `get` returned to it.
+    // SAFETY: the peer passes an entry that `get` has returned to it.
     let named = unsafe { named(entry) }.ok_or(Errno::EINVAL);
     status(named.and_then(|(queue, entry)| queue.put(entry)))
 }
@@ -480,7 +478,7 @@ unsafe extern "C" fn foreach_unspec_addr(
     // SAFETY: this function is only in the tables of shared queues, and the peer passes an open
     // one.
     let queue = &unsafe { Handle::<SharedQueue>::borrow(srx) }.0;
-    // SAFETY: the function is the peer's, and so is the entry.
+    // SAFETY: the function is the peer's, and is called with an entry that the peer has queued.
     queue.relabel(srx, |entry| unsafe { get_addr(entry.as_c()) });
 }
 

@@ -466,7 +466,7 @@ mod plain_owner {
     }
 
     unsafe extern "C" fn queue(entry: *mut fi_peer_rx_entry) -> i32 {
-        // SAFETY: the entry is live.
+        // SAFETY: the entry was allocated by this table's functions, and was not freed.
         unsafe {
             if (*entry).flags & FI_REMOTE_CQ_DATA != 0 && (*entry).cq_data == 13 {
                 return Errno::ENOMEM.to_c();
@@ -488,7 +488,7 @@ mod plain_owner {
     ) {
         QUEUED.with_borrow(|queued| {
             for &entry in queued {
-                // SAFETY: the entries are live.
+                // SAFETY: the entries were allocated by this table's functions, and were not freed.
                 unsafe { (*entry).addr = get_addr.unwrap()(entry) }
             }
         });
@@ -513,7 +513,7 @@ mod plain_owner {
 #[test]
 fn owners_in_the_manner_of_c_are_served() {
     use plain_owner::{FREED, OPS, QUEUED};
-    // SAFETY: zeros are a queue without anything.
+    // SAFETY: zero is a valid value of the structure: a queue without functions.
     let mut srx: fid_peer_srx = unsafe { std::mem::zeroed() };
     srx.owner_ops = (&raw const OPS).cast_mut();
     let srx = &raw mut srx;
@@ -546,12 +546,12 @@ fn owners_in_the_manner_of_c_are_served() {
     let queued = QUEUED.take();
 
     // Another peer's entry, with contents that this one must not use.
-    // SAFETY: zeros are an entry.
+    // SAFETY: the structure consists of integers and pointers, for which zero is a valid value.
     let mut strange: fi_peer_rx_entry = unsafe { std::mem::zeroed() };
     strange.peer_context = without_provenance_mut(1);
     QUEUED.set([&queued[..], &[&raw mut strange]].concat());
     news.tell();
-    // SAFETY: entries are live until they are freed; this is their owner.
+    // SAFETY: the test owns the entries, which it has not freed.
     unsafe {
         let addr = |entry: *mut fi_peer_rx_entry| (*entry).addr;
         let addrs: Vec<u64> = QUEUED.take().into_iter().map(addr).collect();

@@ -13,7 +13,8 @@ use crate::cq::Completion;
 fn open_cq(wait_obj: fi_wait_obj, wait_set: *mut fid_wait, context: usize) -> *mut fid_cq {
     let domain = TestDomain::open(FI_SOCKADDR_IN, 0);
     let mut cq = null_mut();
-    // SAFETY: zeros are valid attributes, and all pointers are valid.
+    // SAFETY: zero is a valid value of the attributes, and all pointers refer to variables of the
+    // test.
     unsafe {
         let mut attr: fi_cq_attr = zeroed();
         attr.wait_obj = wait_obj;
@@ -28,7 +29,8 @@ fn open_cq(wait_obj: fi_wait_obj, wait_set: *mut fid_wait, context: usize) -> *m
 fn open_cntr(context: usize) -> *mut fid_cntr {
     let domain = TestDomain::open(FI_SOCKADDR_IN, 0);
     let mut cntr = null_mut();
-    // SAFETY: zeros are valid attributes, and all pointers are valid.
+    // SAFETY: zero is a valid value of the attributes, and all pointers refer to variables of the
+    // test.
     unsafe {
         let mut attr: fi_cntr_attr = zeroed();
         let context = without_provenance_mut(context);
@@ -53,7 +55,7 @@ fn ask<T>(fid: *mut fid, command: u32, answer: &mut T) -> c_int {
 }
 
 fn try_all(fids: &mut [*mut fid]) -> c_int {
-    // SAFETY: the objects are open.
+    // SAFETY: the objects are open, and the array has their number.
     unsafe { trywait(null_mut(), fids.as_mut_ptr(), fids.len() as c_int) }
 }
 
@@ -125,11 +127,11 @@ fn a_descriptor_can_be_polled_after_trywait() {
 #[test]
 fn a_list_of_descriptors_says_how_long_it_is() {
     let cq = open_cq(FI_WAIT_POLLFD, null_mut(), 0);
-    // SAFETY: zeros are an empty list.
+    // SAFETY: the structure consists of integers and pointers, for which zero is a valid value.
     let mut list: fi_wait_pollfd = unsafe { zeroed() };
     let status = ask(cq.cast(), FI_GETWAIT as u32, &mut list);
     assert_eq!((status, list.nfds), (Errno::ETOOSMALL.to_c(), 1));
-    // SAFETY: zeros are valid entries.
+    // SAFETY: the structures consist of integers, for which zero is a valid value.
     let mut fds: [libc::pollfd; 4] = unsafe { zeroed() };
     list.fd = fds.as_mut_ptr();
     list.nfds = 4;
