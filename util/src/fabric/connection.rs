@@ -80,7 +80,7 @@ impl EventQueue {
             Ok(_) => {}
         }
         Ok(Some(match event {
-            // SAFETY: the entry of a request is the reader's.
+            // SAFETY: the reader of an event owns the entry of a request, and frees it once.
             FI_CONNREQ => Event::Request(unsafe { InfoList::from_raw(entry.info) }),
             FI_CONNECTED => Event::Connected(entry.fid),
             other => Event::Other(other),
@@ -146,7 +146,7 @@ impl PassiveEndpoint {
             _eq: Rc::clone(eq),
         };
         let (pep, eq) = (endpoint.object.as_ptr(), eq.as_ptr());
-        // SAFETY: an open endpoint and an open queue, which it keeps open.
+        // SAFETY: the endpoint and the queue are open, and the endpoint keeps the queue open.
         let returned = unsafe {
             call_slot!(
                 pep,

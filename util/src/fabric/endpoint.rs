@@ -91,7 +91,7 @@ impl Endpoint {
         }
         endpoint.bind_all()?;
         let fid = endpoint.fid();
-        // SAFETY: an open endpoint; the command takes no argument.
+        // SAFETY: the endpoint is open, and the command takes no argument.
         let returned = unsafe { call_slot!(fid, ops, control, fid, FI_ENABLE, ptr::null_mut()) };
         check("fi_enable", returned)?;
         Ok(endpoint)

@@ -209,7 +209,7 @@ unsafe fn fabric_attr(attr: &fi_fabric_attr) -> FabricAttr {
         fabric: Opaque(attr.fabric.cast()),
         // SAFETY: the caller guarantees that the names are NULL or terminated.
         name: unsafe { text(attr.name) },
-        // SAFETY: the list was made by `to_c`, and is freed once.
+        // SAFETY: the caller guarantees that the names are NULL or terminated.
         prov_name: unsafe { text(attr.prov_name) },
         prov_version: attr.prov_version,
         api_version: attr.api_version,

@@ -167,7 +167,7 @@ impl MemoryRegion {
 
     /// Returns the key for peers.
     pub fn remote_key(&self) -> u32 {
-        // SAFETY: a shared reference permits the same accesses, from several threads.
+        // SAFETY: the region is open until it is dropped, and its keys do not change.
         unsafe { (*self.mr.as_ptr()).rkey }
     }
 }

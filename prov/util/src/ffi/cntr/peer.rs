@@ -48,7 +48,7 @@ impl CntrOwner for Imported {
     }
 
     fn increment_error(&self) {
-        // SAFETY: a shared reference permits the same calls, which the owner locks.
+        // SAFETY: the owner's counter and table are valid while this one is open.
         unsafe {
             if let Some(incerr) = (*self.0.as_ref().owner_ops).incerr {
                 incerr(self.0.as_ptr());
@@ -132,7 +132,8 @@ unsafe extern "C" fn increment(cntr: *mut fid_peer_cntr) {
 }
 
 unsafe extern "C" fn increment_error(cntr: *mut fid_peer_cntr) {
-    // SAFETY: a shared reference permits the same calls, which the owner locks.
+    // SAFETY: this function is only in the tables of shared counters, and the peer passes an open
+    // one.
     unsafe { Handle::<SharedCntr>::borrow(cntr) }
         .0
         .count_error();
