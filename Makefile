@@ -7,7 +7,7 @@ all:
 	$(CARGO) build --release
 
 # Providers as libraries of their own, for FI_PROVIDER_PATH=target/providers of any libfabric.so.1.
-PROVIDERS = rxm shm tcp udp verbs
+PROVIDERS = rxd rxm shm tcp udp verbs
 .PHONY: providers
 providers:
 	$(CARGO) build --release $(PROVIDERS:%=-p %-fi)

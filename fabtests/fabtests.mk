@@ -13,7 +13,7 @@ PROVIDER ?= tcp
 SETS ?= quick
 # Upstream's tests of what a provider does not offer.
 EXCLUDE = fabtests/upstream/exclude$(if $(filter shm udp,$(PROVIDER)),-$(PROVIDER))$(if $(filter \
-	%ofi_rxm,$(PROVIDER)),-rxm)
+	%ofi_rxm,$(PROVIDER)),-rxm)$(if $(filter %ofi_rxd,$(PROVIDER)),-rxd)
 KNOWN ?= fabtests/known/c-library-2.x
 
 # What needs no network: for the shm provider.
@@ -31,6 +31,9 @@ DATAGRAMS = binding cntr cq datagram early poll
 # For rxm, all but those that take long, what speaks tcp's own protocol, and sleepers (docs/fabtests.md).
 LAYERED = $(filter-out crowd door leak sleepers,$(basename $(notdir $(wildcard fabtests/programs/*.c))))
 
+# For rxd, what a host can do with it.
+OVER_DATAGRAMS = $(filter-out cm neighbour,$(LAYERED))
+
 # For tcp under the name sockets.
 RENAMED = cm getinfo message rma trigger
 
@@ -47,6 +50,7 @@ ifeq ($(LIB)$(PROGRAMS)$(PROVIDER),tcp)
 	FI_SHM_DISABLE_CMA=1 VALGRIND=$(VALGRIND) fabtests/run -p shm -a none -e rdm $(LARGE)
 	FI_TCP_LOCAL=off VALGRIND=$(VALGRIND) fabtests/run forks sleepers
 	VALGRIND=$(VALGRIND) fabtests/run -p 'tcp;ofi_rxm' -e rdm $(LAYERED)
+	VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm $(OVER_DATAGRAMS)
 	VALGRIND=$(VALGRIND) fabtests/run -p loopback -a none -e rdm $(WITHIN)
 	VALGRIND=$(VALGRIND) fabtests/run -p sockets $(RENAMED)
 	VALGRIND=$(VALGRIND) fabtests/run -p udp -e dgram $(DATAGRAMS)

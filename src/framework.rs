@@ -166,9 +166,10 @@ fn set_up() -> Framework {
 }
 
 /// Returns the providers that are part of this library.
-fn built_in_providers() -> [*mut fi_provider; 7] {
+fn built_in_providers() -> [*mut fi_provider; 8] {
     [
         prov_rxm::provider(),
+        prov_rxd::provider(),
         prov_tcp::provider(),
         prov_tcp::sockets::provider(),
         prov_udp::provider(),
