@@ -12,7 +12,7 @@
 #include "wait.h"
 
 #define LEN 64
-#define CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_TRIGGER)
+#define CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_MULTI_RECV | FI_TRIGGER)
 
 /* What triggers, and what tells of deferred work, at a; memory on both sides. */
 struct bench {
@@ -438,6 +438,86 @@ static void deferred_completions(void)
 	deferred(FI_PROGRESS_MANUAL, FI_COMPLETION);
 }
 
+/* A deferred buffer for several messages counts each, and is given back with the last. */
+static void deferred_multi(void)
+{
+	enum { MESSAGES = 3 };
+	size_t least = LEN;
+	struct bench bench;
+	struct ct_memory at_b, room;
+	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
+	struct ct_completion last;
+	struct op op;
+
+	setup(&bench, FI_PROGRESS_MANUAL);
+	ct_memory_open(b, &at_b, LEN, FI_SEND);
+	ct_memory_open(a, &room, MESSAGES * LEN, FI_RECV);
+	OK(fi_setopt(&a->ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least,
+		     sizeof(least)));
+	describe(&bench, &op, FI_OP_RECV, FI_MULTI_RECV);
+	op.iov = (struct iovec) { room.data, MESSAGES * LEN };
+	op.desc = room.desc;
+	OK(fi_control(&a->domain->fid, FI_QUEUE_WORK, &op.work));
+	OK(fi_cntr_add(bench.trigger, 1));
+	for (unsigned i = 0; i < MESSAGES; i++) {
+		ct_fill(at_b.data, LEN, i);
+		POST(b, fi_send(b->ep, at_b.data, LEN, at_b.desc, b->to, &at_b));
+		ct_done(b, &b->tx, &at_b);
+		UNTIL(a, fi_cntr_read(bench.done) == i + 1);
+		CHECK(ct_holds(room.data + i * LEN, LEN, i), "message %u", i);
+	}
+	last = ct_done(a, &a->rx, &op.context);
+	CHECK((last.flags & (FI_RECV | FI_MULTI_RECV)) == (FI_RECV | FI_MULTI_RECV),
+	      "is given back");
+	CHECK(ct_stays_empty(a, &a->rx) && fi_cntr_readerr(bench.done) == 0, "no more");
+	ct_memory_close(&room);
+	ct_memory_close(&at_b);
+	teardown(&bench);
+}
+
+/* Whether a deferred peek finds a message. */
+static bool finds(struct bench *bench, struct op *op)
+{
+	struct ct_peer *a = &bench->pair.a;
+
+	OK(fi_cntr_set(bench->done, 0));
+	OK(fi_cntr_seterr(bench->done, 0));
+	OK(fi_cntr_set(bench->trigger, 0));
+	OK(fi_control(&a->domain->fid, FI_QUEUE_WORK, &op->work));
+	OK(fi_cntr_add(bench->trigger, 1));
+	UNTIL(a, fi_cntr_read(bench->done) + fi_cntr_readerr(bench->done) == 1);
+	if (fi_cntr_read(bench->done))
+		return true;
+	REQUIRE(ct_error(a, &a->rx).err == FI_ENOMSG);
+	return false;
+}
+
+static void deferred_peek(void)
+{
+	struct bench bench;
+	struct ct_memory at_b, at_a;
+	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
+	struct ct_completion found;
+	struct op op;
+
+	setup(&bench, FI_PROGRESS_MANUAL);
+	ct_memory_open(b, &at_b, LEN, FI_SEND);
+	ct_memory_open(a, &at_a, LEN, FI_RECV);
+	describe(&bench, &op, FI_OP_TRECV, FI_PEEK | FI_COMPLETION);
+	CHECK(!finds(&bench, &op), "nothing");
+	POST(b, fi_tsend(b->ep, at_b.data, LEN, at_b.desc, b->to, 7, &at_b));
+	ct_done(b, &b->tx, &at_b);
+	UNTIL(a, finds(&bench, &op));
+	found = ct_done(a, &a->rx, &op.context);
+	CHECK(found.len == LEN && found.tag == 7, "what there is");
+	/* It is still there. */
+	POST(a, fi_trecv(a->ep, at_a.data, LEN, at_a.desc, FI_ADDR_UNSPEC, 7, 0, &at_a));
+	ct_done(a, &a->rx, &at_a);
+	ct_memory_close(&at_a);
+	ct_memory_close(&at_b);
+	teardown(&bench);
+}
+
 /* Counters change counters, however far one jumps. */
 static void counters(void)
 {
@@ -632,6 +712,8 @@ static const struct ct_test tests[] = {
 	{ "deferred", deferred_manual, CT_BOTH },
 	{ "deferred-auto", deferred_auto, CT_BOTH },
 	{ "deferred-completions", deferred_completions, CT_BOTH },
+	{ "deferred-multi", deferred_multi, CT_BOTH },
+	{ "deferred-peek", deferred_peek, CT_BOTH },
 	{ "counters", counters, CT_BOTH },
 	{ "chain", chain_manual, CT_BOTH },
 	{ "chain-auto", chain_auto, CT_BOTH },

@@ -391,9 +391,6 @@ impl Reports {
 
     /// Reports the result of a peek (`FI_PEEK`).
     pub fn look(&self, receive: &Receive, seen: Option<&Seen>) {
-        let Some(cq) = &self.rx_cq else {
-            return;
-        };
         let (tagged, tag) = match receive.select {
             Select::Untagged => (false, 0),
             Select::Tagged { tag, .. } => (true, tag),
@@ -402,16 +399,27 @@ impl Reports {
             tag,
             ..Completion::new(receive.context, receive_flags(tagged))
         };
-        match seen {
-            None => cq.write_error(ErrorCompletion::new(completion, Errno::ENOMSG)),
-            Some(seen) if receive.flags & FI_COMPLETION != 0 => cq.write(&Completion {
-                flags: completion.flags | seen.flags,
-                len: seen.len,
-                data: seen.data,
-                tag: seen.tag,
-                src: self.source(seen.src),
-                ..completion
-            }),
+        let outcome = seen.map(|seen| Completion {
+            flags: completion.flags | seen.flags,
+            len: seen.len,
+            data: seen.data,
+            tag: seen.tag,
+            src: self.source(seen.src),
+            ..completion
+        });
+        let nothing = || ErrorCompletion::new(completion, Errno::ENOMSG);
+        if receive.flags & FI_PEER_TRANSFER != 0 {
+            return match outcome {
+                None => self.transfer_failed(nothing()),
+                Some(found) => self.transfer_done(found),
+            };
+        }
+        let Some(cq) = &self.rx_cq else {
+            return;
+        };
+        match outcome {
+            None => cq.write_error(nothing()),
+            Some(found) if receive.flags & FI_COMPLETION != 0 => cq.write(&found),
             Some(_) => {}
         }
     }
@@ -429,6 +437,11 @@ impl Reports {
         if let Some(counter) = &self.counters.remote_write {
             counter.count(len);
         }
+        self.remote_data(kind, len, data, src);
+    }
+
+    /// Reports only the immediate data of such an operation, if there is any.
+    pub fn remote_data(&self, kind: u64, len: usize, data: Option<u64>, src: u64) {
         self.immediate(kind | FI_REMOTE_WRITE, len, data, src);
     }
 

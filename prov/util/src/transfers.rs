@@ -5,9 +5,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fabric_abi::FI_REMOTE_CQ_DATA;
+use fabric_abi::{FI_MULTI_RECV, FI_REMOTE_CQ_DATA};
 
 use crate::cntr::Cntr;
 use crate::cq::{Completion, Cq, ErrorCompletion};
@@ -34,18 +34,22 @@ pub struct Quiet {
     pub cq: Option<Use<Cq>>,
     /// Is incremented by one.
     pub counter: Option<Handle<Cntr>>,
+    /// Whether it goes on until a completion gives its buffer back (`FI_MULTI_RECV`).
+    pub is_multi: bool,
 }
 
 impl Quiet {
     fn report(&self, ended: Ended) {
         let own = |completion: Completion| Completion {
             context: std::ptr::with_exposed_provenance_mut(self.context),
-            flags: self.flags | completion.flags & FI_REMOTE_CQ_DATA,
+            flags: self.flags | completion.flags & (FI_REMOTE_CQ_DATA | FI_MULTI_RECV),
             ..completion
         };
         match ended {
             Ended::Done(completion) => {
-                if self.wants_completion
+                // The buffer is the application's again, which it has to know.
+                let releases = completion.flags & FI_MULTI_RECV != 0;
+                if (self.wants_completion || releases)
                     && let Some(cq) = &self.cq
                 {
                     cq.write(&own(completion));
@@ -80,23 +84,26 @@ pub struct Transfers {
     has_some: AtomicBool,
     /// Deferred work under way, by the contexts that it is posted with: the addresses of the values, which no context of
     /// a peer's is.
-    quiet: Mutex<HashMap<usize, Box<Quiet>>>,
+    quiet: Mutex<HashMap<usize, Arc<Quiet>>>,
     has_quiet: AtomicBool,
 }
 
 impl Transfers {
     /// Records that a transfer has succeeded.
     pub fn done(&self, completion: Completion) {
-        self.end(completion.context, Ended::Done(completion));
+        let is_last = completion.flags & FI_MULTI_RECV != 0;
+        self.end(completion.context, is_last, Ended::Done(completion));
     }
 
     /// Records that a transfer has failed.
     pub fn failed(&self, error: ErrorCompletion) {
-        self.end(error.completion.context, Ended::Failed(error));
+        let is_last = error.completion.flags & FI_MULTI_RECV != 0;
+        self.end(error.completion.context, is_last, Ended::Failed(error));
     }
 
-    fn end(&self, context: *mut c_void, ended: Ended) {
-        if let Some(quiet) = self.take_back(context) {
+    /// `is_last` says that a buffer for several messages takes no more.
+    fn end(&self, context: *mut c_void, is_last: bool, ended: Ended) {
+        if let Some(quiet) = self.quiet_with(context, is_last) {
             return quiet.report(ended);
         }
         let mut queue = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,7 +129,7 @@ impl Transfers {
 
     /// Expects the end of an operation that is about to be posted. Returns the context to post it with.
     pub fn expect(&self, quiet: Quiet) -> *mut c_void {
-        let quiet = Box::new(quiet);
+        let quiet = Arc::new(quiet);
         let context = std::ptr::from_ref(&*quiet).expose_provenance();
         let mut all = self.quiet();
         all.insert(context, quiet);
@@ -131,17 +138,78 @@ impl Transfers {
     }
 
     /// Takes back [`Transfers::expect`].
-    pub fn take_back(&self, context: *mut c_void) -> Option<Box<Quiet>> {
+    pub fn take_back(&self, context: *mut c_void) {
+        self.quiet_with(context, true);
+    }
+
+    /// Returns the deferred work that was posted with a context, which has ended unless it goes on
+    /// and this is not the last of it.
+    fn quiet_with(&self, context: *mut c_void, is_last: bool) -> Option<Arc<Quiet>> {
         if !self.has_quiet.load(Ordering::Acquire) {
             return None;
         }
         let mut all = self.quiet();
-        let quiet = all.remove(&context.addr());
-        self.has_quiet.store(!all.is_empty(), Ordering::Release);
-        quiet
+        let quiet = all.get(&context.addr())?.clone();
+        if is_last || !quiet.is_multi {
+            all.remove(&context.addr());
+            self.has_quiet.store(!all.is_empty(), Ordering::Release);
+        }
+        Some(quiet)
     }
 
-    fn quiet(&self) -> MutexGuard<'_, HashMap<usize, Box<Quiet>>> {
+    fn quiet(&self) -> MutexGuard<'_, HashMap<usize, Arc<Quiet>>> {
         self.quiet.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::null_mut;
+
+    use fabric_abi::FI_RECV;
+
+    use super::*;
+    use crate::cq::CqConfig;
+
+    /// The contexts and flags of the completions in a queue.
+    fn completions(cq: &Cq) -> Vec<(usize, u64)> {
+        let mut all = Vec::new();
+        let _ = cq.read(10, |one: &Completion| {
+            all.push((one.context.addr(), one.flags))
+        });
+        all
+    }
+
+    #[test]
+    fn a_buffer_for_several_messages_is_expected_until_it_is_given_back() {
+        let cq = Cq::new(CqConfig::default()).unwrap();
+        let cq = Use::of(&Handle::new(cq, null_mut(), Vec::new()));
+        let all = Transfers::default();
+        for is_multi in [true, false] {
+            let context = all.expect(Quiet {
+                context: 7,
+                flags: FI_RECV,
+                wants_completion: false,
+                cq: Some(cq.clone()),
+                counter: None,
+                is_multi,
+            });
+            all.done(Completion::new(context, FI_RECV));
+            assert_eq!(completions(&cq), []);
+            // Nothing is left of it, or it is as it was.
+            all.done(Completion::new(context, FI_RECV | FI_MULTI_RECV));
+            let expected: &[_] = match is_multi {
+                true => &[(7, FI_RECV | FI_MULTI_RECV)],
+                false => &[],
+            };
+            assert_eq!(completions(&cq), expected);
+            all.failed(ErrorCompletion::new(
+                Completion::new(context, FI_RECV),
+                prov_base::errno::Errno::EIO,
+            ));
+            // What is not expected is a peer's.
+            let of_peer = std::iter::from_fn(|| all.next()).count();
+            assert_eq!(of_peer, if is_multi { 1 } else { 2 });
+        }
     }
 }

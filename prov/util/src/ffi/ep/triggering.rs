@@ -140,6 +140,7 @@ impl<E: Endpoint> Opened<E> {
             wants_completion: *request.flags() & FI_COMPLETION != 0,
             cq: self.with_bindings(|bindings| cq_of(bindings, request))?,
             counter: counter.clone(),
+            is_multi: *request.flags() & FI_MULTI_RECV != 0,
         })
     }
 
@@ -288,7 +289,8 @@ impl<E: Endpoint> EndpointObject<E> {
         }
         *request.flags() &= !FI_TRIGGER;
         if let Request::Receive(receive) = &mut request {
-            if receive.flags & (FI_PEEK | FI_CLAIM | FI_MULTI_RECV) != 0 {
+            // Such a receive is named by the application's context, with which work is not posted.
+            if receive.flags & FI_CLAIM != 0 {
                 return Err(Errno::ENOSYS);
             }
             if !opened.is_directed {
