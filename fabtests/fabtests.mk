@@ -17,8 +17,8 @@ EXCLUDE = fabtests/upstream/exclude$(if $(filter shm udp,$(PROVIDER)),-$(PROVIDE
 KNOWN ?= fabtests/known/c-library-2.x
 
 # What needs no network: for the shm provider.
-LOCAL = $(WITHIN) absent allocation calls collective crowd deserted forks killed killed_connecting openshmem peer_srx \
-	process sep sleepers watchers
+LOCAL = $(WITHIN) absent allocation calls collective crowd deserted ensemble forks killed killed_connecting openshmem \
+	peer_srx process sep sleepers watchers
 # What has large data, once more where processes do not read one another's memory.
 LARGE = crowd killed match message rma simulation
 # And one process only: for the loopback provider.

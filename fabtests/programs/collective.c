@@ -8,6 +8,7 @@
  * CT_SEED=<number> selects other groups and operations.
  */
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -16,13 +17,14 @@
 
 #include "check.h"
 #include "child.h"
+#include "collective.h"
 #include "peer.h"
 #include "random.h"
 #include "survivor.h"
 #include "transfer.h"
 #include "wait.h"
 
-enum { MOST = 24, AT_ONCE = 3, LONGEST = 5000, OPERATIONS = 30 };
+enum { MOST = 64, AT_ONCE = 3, LONGEST = 20000, OPERATIONS = 30 };
 
 static const struct ct_spec spec = {
 	.caps = FI_TAGGED | FI_COLLECTIVE, .eq = true, .one_cq = true,
@@ -146,246 +148,23 @@ static void leave_group(struct group *group)
 	}
 }
 
-/* ---- operations, and their definitions -------------------------------- */
-
-static const enum fi_datatype types[] = {
-	FI_UINT8, FI_INT32, FI_UINT64, FI_FLOAT, FI_DOUBLE,
-};
-
-static const enum fi_op ops[] = { FI_SUM, FI_MIN, FI_MAX, FI_BXOR, FI_BAND };
-
-static size_t size_of(enum fi_datatype type)
-{
-	switch (type) {
-	case FI_UINT8: return 1;
-	case FI_INT32: case FI_FLOAT: return 4;
-	default: return 8;
-	}
-}
-
-static bool is_real(enum fi_datatype type)
-{
-	return type == FI_FLOAT || type == FI_DOUBLE;
-}
-
-/* Elements as small numbers, which any type holds and adds exactly. */
-static void put(void *buf, enum fi_datatype type, size_t at, int64_t value)
-{
-	switch (type) {
-	case FI_UINT8: ((uint8_t *)buf)[at] = (uint8_t)value; break;
-	case FI_INT32: ((int32_t *)buf)[at] = (int32_t)value; break;
-	case FI_FLOAT: ((float *)buf)[at] = (float)value; break;
-	case FI_DOUBLE: ((double *)buf)[at] = (double)value; break;
-	default: ((uint64_t *)buf)[at] = (uint64_t)value; break;
-	}
-}
-
-static int64_t get(const void *buf, enum fi_datatype type, size_t at)
-{
-	switch (type) {
-	case FI_UINT8: return ((const uint8_t *)buf)[at];
-	case FI_INT32: return ((const int32_t *)buf)[at];
-	case FI_FLOAT: return (int64_t)((const float *)buf)[at];
-	case FI_DOUBLE: return (int64_t)((const double *)buf)[at];
-	default: return (int64_t)((const uint64_t *)buf)[at];
-	}
-}
-
-static int64_t combined(enum fi_op op, int64_t a, int64_t b)
-{
-	switch (op) {
-	case FI_SUM: return a + b;
-	case FI_MIN: return a < b ? a : b;
-	case FI_MAX: return a > b ? a : b;
-	case FI_BXOR: return a ^ b;
-	default: return a & b;
-	}
-}
-
-/* The contribution of a rank. */
-static int64_t element(int number, int rank, size_t at)
-{
-	return (int64_t)(((size_t)number * 7 + (size_t)rank * 3 + at * 5) % 9);
-}
+/* ---- operations -------------------------------------------------------- */
 
 struct operation {
-	int number;
-	enum fi_collective_op kind;
-	enum fi_datatype type;
-	enum fi_op op;
-	size_t count;
-	int root;
-	bool by_message;		/* fi_collectivemsg and its like */
+	struct ct_collective what;
 	void *input[MOST], *output[MOST];
 	bool done[MOST];
 };
 
-static void draw_operation(struct operation *it, int number, int members_of)
-{
-	memset(it, 0, sizeof(*it));
-	it->number = number;
-	it->kind = (enum fi_collective_op)below(FI_GATHER + 1);
-	it->type = types[below(sizeof(types) / sizeof(types[0]))];
-	it->op = ops[below(is_real(it->type) ? 3 : 5)];
-	it->count = ct_once_in(&chance, 3) ? below(LONGEST) : below(20);
-	it->root = (int)below((uint64_t)members_of);
-	it->by_message = ct_once_in(&chance, 4);
-}
-
-static size_t input_of(const struct operation *it, int rank, int members_of)
-{
-	switch (it->kind) {
-	case FI_ALLTOALL: case FI_REDUCE_SCATTER:
-		return it->count * (size_t)members_of;
-	case FI_SCATTER:
-		return rank == it->root ? it->count * (size_t)members_of : 0;
-	case FI_ALLREDUCE: case FI_ALLGATHER: case FI_REDUCE: case FI_GATHER:
-		return it->count;
-	default:
-		return 0;
-	}
-}
-
-static size_t output_of(const struct operation *it, int rank, int members_of)
-{
-	switch (it->kind) {
-	case FI_ALLTOALL: case FI_ALLGATHER:
-		return it->count * (size_t)members_of;
-	case FI_GATHER:
-		return rank == it->root ? it->count * (size_t)members_of : 0;
-	case FI_REDUCE:
-		return rank == it->root ? it->count : 0;
-	case FI_BARRIER:
-		return 0;
-	default:
-		return it->count;
-	}
-}
-
-static int64_t reduced(const struct operation *it, int members_of, size_t at)
-{
-	int64_t value = element(it->number, 0, at);
-
-	for (int rank = 1; rank < members_of; rank++)
-		value = combined(it->op, value, element(it->number, rank, at));
-	return it->type == FI_UINT8 ? (uint8_t)value : value;
-}
-
-static int64_t expected(const struct operation *it, int rank, int members_of,
-			size_t at)
-{
-	size_t block = it->count ? at / it->count : 0;
-	size_t within = it->count ? at % it->count : 0;
-
-	switch (it->kind) {
-	case FI_BROADCAST:
-		return element(it->number, it->root, at);
-	case FI_ALLTOALL:
-		return element(it->number, (int)block,
-			       (size_t)rank * it->count + within);
-	case FI_ALLGATHER: case FI_GATHER:
-		return element(it->number, (int)block, within);
-	case FI_SCATTER:
-		return element(it->number, it->root,
-			       (size_t)rank * it->count + at);
-	case FI_REDUCE_SCATTER:
-		return reduced(it, members_of, (size_t)rank * it->count + at);
-	default:
-		return reduced(it, members_of, at);
-	}
-}
-
-static void prepare(struct operation *it, int rank, int members_of)
-{
-	size_t in = input_of(it, rank, members_of);
-	size_t out = output_of(it, rank, members_of);
-
-	it->input[rank] = calloc(in + 1, 16);
-	it->output[rank] = calloc(out + 1, 16);
-	REQUIRE(it->input[rank] && it->output[rank]);
-	for (size_t at = 0; at < in; at++)
-		put(it->input[rank], it->type, at,
-		    element(it->number, rank, at));
-	if (it->kind == FI_BROADCAST && rank == it->root)
-		for (size_t at = 0; at < out; at++)
-			put(it->output[rank], it->type, at,
-			    element(it->number, rank, at));
-}
-
-/* The memory in two pieces. */
-static size_t in_pieces(struct fi_ioc *ioc, void *buf, size_t count,
-			enum fi_datatype type)
-{
-	ioc[0].addr = buf;
-	ioc[0].count = count / 2;
-	ioc[1].addr = (char *)buf + count / 2 * size_of(type);
-	ioc[1].count = count - count / 2;
-	return 2;
-}
-
-static ssize_t post_message(const struct operation *it, const struct group *group,
-			    int rank, struct fid_ep *ep, fi_addr_t addr,
-			    fi_addr_t root, void *context)
-{
-	size_t in = input_of(it, rank, group->count);
-	size_t out = output_of(it, rank, group->count);
-	struct fi_ioc first[2], second[2];
-	struct fi_msg_collective msg = {
-		.msg_iov = first, .coll_addr = addr, .root_addr = root,
-		.coll = it->kind, .datatype = it->type, .op = it->op,
-		.context = context,
-	};
-
-	if (it->kind == FI_BROADCAST) {
-		msg.iov_count = in_pieces(first, it->output[rank], out, it->type);
-		return ep->collective->msg(ep, &msg, NULL, NULL, 0, 0);
-	}
-	msg.iov_count = in_pieces(first, it->input[rank], in, it->type);
-	return ep->collective->msg(ep, &msg, second, NULL,
-				   in_pieces(second, it->output[rank], out,
-					     it->type), 0);
-}
-
 static ssize_t post(struct operation *it, const struct group *group, int rank)
 {
 	struct member *member = &members[group->of[rank]];
-	struct fid_ep *ep = member->peer.ep;
-	fi_addr_t addr = fi_mc_addr(group->mc[rank]);
-	fi_addr_t root = member->world[group->of[it->root]];
-	void *in = it->input[rank], *out = it->output[rank];
-	void *context = &it->done[rank];
+	fi_addr_t root = member->world[group->of[it->what.root]];
 
-	/* Combined elements are counted by the input's count at all ranks. */
-	if (it->by_message && it->kind != FI_SCATTER && it->kind != FI_BARRIER)
-		return post_message(it, group, rank, ep, addr, root, context);
-	switch (it->kind) {
-	case FI_BARRIER:
-		return fi_barrier(ep, addr, context);
-	case FI_BROADCAST:
-		return fi_broadcast(ep, out, it->count, NULL, addr, root,
-				    it->type, 0, context);
-	case FI_ALLTOALL:
-		return fi_alltoall(ep, in, it->count, NULL, out, NULL, addr,
-				   it->type, 0, context);
-	case FI_ALLREDUCE:
-		return fi_allreduce(ep, in, it->count, NULL, out, NULL, addr,
-				    it->type, it->op, 0, context);
-	case FI_ALLGATHER:
-		return fi_allgather(ep, in, it->count, NULL, out, NULL, addr,
-				    it->type, 0, context);
-	case FI_REDUCE_SCATTER:
-		return fi_reduce_scatter(ep, in, it->count, NULL, out, NULL,
-					 addr, it->type, it->op, 0, context);
-	case FI_REDUCE:
-		return fi_reduce(ep, in, it->count, NULL, out, NULL, addr, root,
-				 it->type, it->op, 0, context);
-	case FI_SCATTER:
-		return fi_scatter(ep, in, it->count, NULL, out, NULL, addr,
-				  root, it->type, 0, context);
-	default:
-		return fi_gather(ep, in, it->count, NULL, out, NULL, addr, root,
-				 it->type, 0, context);
-	}
+	return ct_collective_post(&it->what, rank, group->count, member->peer.ep,
+				  fi_mc_addr(group->mc[rank]), root,
+				  it->input[rank], it->output[rank],
+				  &it->done[rank]);
 }
 
 static void reap(int count)
@@ -409,20 +188,7 @@ static void reap(int count)
 static void verify(struct operation *it, const struct group *group)
 {
 	for (int rank = 0; rank < group->count; rank++) {
-		size_t out = output_of(it, rank, group->count);
-
-		for (size_t at = 0; at < out; at++) {
-			int64_t is = get(it->output[rank], it->type, at);
-			int64_t want = expected(it, rank, group->count, at);
-
-			if (is != want)
-				ct_fail(__FILE__, __LINE__,
-					"kind %d, %d members, %zu of type %d, "
-					"rank %d: element %zu is %ld, not %ld",
-					it->kind, group->count, it->count,
-					it->type, rank, at, (long)is,
-					(long)want);
-		}
+		ct_collective_verify(&it->what, rank, group->count, it->output[rank]);
 		free(it->input[rank]);
 		free(it->output[rank]);
 	}
@@ -437,9 +203,13 @@ static void run_operations(struct group *group, int first, int how_many,
 	int posted[MOST] = { 0 }, left = how_many * group->count;
 
 	for (int i = 0; i < how_many; i++) {
-		draw_operation(&all[i], first + i, group->count);
+		memset(&all[i], 0, sizeof(all[i]));
+		all[i].what = ct_draw_collective(&chance, members[0].peer.domain,
+						 first + i, group->count, LONGEST);
 		for (int rank = 0; rank < group->count; rank++)
-			prepare(&all[i], rank, group->count);
+			ct_collective_prepare(&all[i].what, rank, group->count,
+					      &all[i].input[rank],
+					      &all[i].output[rank]);
 	}
 	while (left) {
 		int rank = (int)below((uint64_t)group->count);
@@ -460,26 +230,27 @@ static void run_operations(struct group *group, int first, int how_many,
 				if (ct_now() > until)
 					ct_fail(__FILE__, __LINE__,
 						"kind %d of %d members hangs",
-						all[i].kind, group->count);
+						all[i].what.kind, group->count);
 				reap(count);
 			}
 		verify(&all[i], group);
 	}
 }
 
-static void run_groups(int count, int groups)
+static void run_groups(int count, int groups, int operations)
 {
 	const char *seed = getenv("CT_SEED");
 	static struct group one, other;
 
 	chance.state = seed ? strtoull(seed, NULL, 0) : (uint64_t)count;
+	fprintf(stderr, "CT_SEED=%llu\n", (unsigned long long)chance.state);
 	open_members(count);
 	for (int i = 0; i < groups; i++) {
 		draw_group(&one, count);
 		draw_group(&other, count);
 		join_group(&one, count);
 		join_group(&other, count);
-		for (int j = 0; j < ct_times(OPERATIONS); j += AT_ONCE) {
+		for (int j = 0; j < ct_times(operations); j += AT_ONCE) {
 			run_operations(&one, j, AT_ONCE, count);
 			run_operations(&other, j, 1, count);
 		}
@@ -491,7 +262,7 @@ static void run_groups(int count, int groups)
 
 static void pairs(void)
 {
-	run_groups(2, 3);
+	run_groups(2, 3, OPERATIONS);
 }
 
 /* The user's choice of providers and addresses is not about the provider that
@@ -504,17 +275,22 @@ static void chosen(void)
 		REQUIRE(!setenv("FI_PROVIDER", ct_opt.provider, 1));
 	REQUIRE(!setenv("FI_ADDR_FORMAT",
 			is_shm ? "FI_ADDR_STR" : "FI_SOCKADDR_IN", 1));
-	run_groups(2, 1);
+	run_groups(2, 1, OPERATIONS);
 }
 
 static void some(void)
 {
-	run_groups(7, 6);
+	run_groups(7, 6, OPERATIONS);
 }
 
 static void many(void)
 {
-	run_groups(MOST, 2);
+	run_groups(24, 2, OPERATIONS);
+}
+
+static void most(void)
+{
+	run_groups(MOST, 1, 9);
 }
 
 /* ---- other calls ------------------------------------------------------ */
@@ -868,6 +644,7 @@ static const struct ct_test tests[] = {
 	{ "chosen", chosen, CT_RDM },
 	{ "some", some, CT_RDM | CT_SLOW },
 	{ "many", many, CT_RDM | CT_SLOW },
+	{ "most", most, CT_RDM | CT_SLOW },
 	{ "sets", sets, CT_RDM },
 	{ "queries", queries, CT_RDM },
 	{ "wildcards", wildcards, CT_RDM },
