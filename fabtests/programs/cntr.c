@@ -297,6 +297,48 @@ static void target(void)
 	ct_close_pair(&pair);
 }
 
+/* Messages of any length are no accesses to memory, however they are transferred. */
+static void messages_are_no_accesses(void)
+{
+	enum { LONG = 3 << 20 };
+	struct ct_spec spec = {
+		.caps = FI_MSG | FI_RMA | FI_RMA_EVENT,
+		.counters = FI_REMOTE_READ | FI_REMOTE_WRITE,
+	};
+	struct ct_memory out, in, local, remote;
+	struct ct_pair pair;
+	struct ct_rma rma;
+
+	ct_open_pair(&pair, &spec);
+	ct_memory_open(&pair.a, &out, LONG, FI_SEND);
+	ct_memory_open(&pair.b, &in, LONG, FI_RECV);
+	ct_memory_open(&pair.a, &local, 64, FI_WRITE);
+	ct_memory_open(&pair.b, &remote, 64, FI_REMOTE_WRITE);
+	for (uint64_t i = 1; i <= 3; i++) {
+		POST(&pair.b, fi_recv(pair.b.ep, in.data, LONG, in.desc,
+				      FI_ADDR_UNSPEC, &rx_context[0]));
+		POST(&pair.a, fi_send(pair.a.ep, out.data, LONG, out.desc,
+				      pair.a.to, &tx_context[0]));
+		ct_done(&pair.b, &pair.b.rx, &rx_context[0]);
+		ct_done(&pair.a, &pair.a.tx, &tx_context[0]);
+		CHECK(reads(pair.a.cntr[CT_CNTR_REMOTE_READ], 0) &&
+		      reads(pair.b.cntr[CT_CNTR_REMOTE_WRITE], i - 1), "not counted");
+		rma = (struct ct_rma) {
+			.buf = local.data, .len = 64, .desc = local.desc,
+			.addr = remote.addr, .key = remote.key,
+			.context = &tx_context[0],
+		};
+		POST(&pair.a, ct_rma(&pair.a, CT_WRITE, &rma));
+		ct_done(&pair.a, &pair.a.tx, &tx_context[0]);
+		ct_count(&pair.b, CT_CNTR_REMOTE_WRITE, i);
+	}
+	ct_memory_close(&out);
+	ct_memory_close(&in);
+	ct_memory_close(&local);
+	ct_memory_close(&remote);
+	ct_close_pair(&pair);
+}
+
 /* A memory region's own counter counts writes into it, not into others. */
 static void region(void)
 {
@@ -497,6 +539,7 @@ static const struct ct_test tests[] = {
 	{ "instead-of-entries", instead_of_entries, CT_BOTH },
 	{ "remote-access", remote_access, CT_BOTH },
 	{ "target", target, CT_BOTH },
+	{ "messages-are-no-accesses", messages_are_no_accesses, CT_BOTH },
 	{ "region", region, CT_BOTH },
 	{ "region-wakes", region_wakes, CT_BOTH },
 	{ "failure", failure, CT_BOTH },

@@ -4,7 +4,8 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use fabric_abi::{
-    FI_MR_LOCAL, FI_OPT_BUFFERED_LIMIT, FI_OPT_BUFFERED_MIN, FI_PROGRESS_AUTO, FI_THREAD_SAFE,
+    FI_MR_LOCAL, FI_OPT_BUFFERED_LIMIT, FI_OPT_BUFFERED_MIN, FI_PROGRESS_AUTO, FI_RMA_EVENT,
+    FI_THREAD_SAFE,
 };
 use prov_base::atomic_ops::Offered;
 use prov_base::errno::{Errno, Result};
@@ -15,11 +16,12 @@ use prov_message::{Lane, Signals};
 use prov_util::attr::{Info, MODE_BUFFERED_RECV, MODE_LOCAL_MR};
 use prov_util::av::format::Format;
 use prov_util::below::{self, Eq, PassiveEndpoint};
-use prov_util::endpoint::OptionValue;
+use prov_util::endpoint::{Counters, OptionValue};
 use prov_util::mr::{MrTable, Registrar};
 
 use crate::LOG;
 use crate::engine::Core;
+use crate::engine::accesses::Accesses;
 use crate::engine::below::{Below, Setting};
 use crate::engine::buffered::{Bounds, Buffered};
 use crate::engine::endpoint::Rdm;
@@ -62,6 +64,8 @@ pub struct Setup {
     bounds: Bounds,
     /// The messages that the application reads in place, until the endpoint is enabled.
     buffered: Option<Box<Buffered>>,
+    /// Counts what peers do to memory, until the endpoint is enabled.
+    accesses: Option<Accesses>,
     /// Which context of a scalable endpoint it is; 0 where it is none.
     context: u8,
 }
@@ -108,6 +112,22 @@ impl Layered {
         offer::below(self.api_version, info, provider, &self.params)
     }
 
+    /// Has the provider below count what peers do to memory. One that cannot is an error only if
+    /// the application has asked for it.
+    fn accesses(&self, setup: &Setup, counters: &Counters) -> Result<Option<Accesses>> {
+        let accesses = Accesses::new(&self.domain, counters);
+        match accesses {
+            Err(error) if setup.core.caps & FI_RMA_EVENT == 0 => {
+                log::info!(
+                    target: LOG.cntr,
+                    "the provider below counts no accesses of peers: {error}"
+                );
+                Ok(None)
+            }
+            accesses => accesses,
+        }
+    }
+
     fn setup(&self, info: &Info, core: Info, listening: Listening) -> Setup {
         Setup {
             core,
@@ -121,6 +141,7 @@ impl Layered {
                 most: self.params.buffer_size,
             },
             buffered: None,
+            accesses: None,
             context: 0,
         }
     }
@@ -195,6 +216,7 @@ impl Provider for Layered {
             // The receives belong to another provider, which does not report such messages.
             return Err(Errno::EINVAL);
         }
+        setup.accesses = self.accesses(setup, &bindings.counters)?;
         let endpoint = enabling.endpoint;
         let buffered = || Box::new(Buffered::new(endpoint, setup.bounds));
         setup.buffered = setup.is_buffered.then(buffered);
@@ -212,6 +234,7 @@ impl Provider for Layered {
             is_local,
             has_descs: self.has_descs && is_local,
             has_sleepers: setup.has_sleepers,
+            accesses: setup.accesses.take(),
         };
         let (eq, passive) = (setup.eq.clone(), setup.passive.clone());
         let below = Below::open(setting, eq, passive, &self.params)?;
@@ -224,6 +247,7 @@ impl Provider for Layered {
     fn closed(&self, setup: &mut Setup) {
         // It refers to the endpoint, which would otherwise keep itself alive.
         setup.buffered = None;
+        setup.accesses = None;
     }
 
     fn endpoint_option(ep: &SoftEndpoint<Self>, name: c_int) -> Result<OptionValue> {

@@ -1,6 +1,7 @@
 //! The progress engine: the connections of an endpoint over the provider below, driven by calls
 //! that read its queues.
 
+pub mod accesses;
 mod arrival;
 mod atomics;
 pub mod below;
@@ -228,6 +229,12 @@ impl prov_message::Core for Core {
     fn close_side(&mut self, ep: EpKey, side: Side) {
         // What is complete already is no reason for ending a link.
         self.take_in_all();
+        if side == Side::Receive
+            && let Some(below) = &self.below
+            && let Some(accesses) = &below.setting.accesses
+        {
+            accesses.end();
+        }
         self.end_side(ep, side);
     }
 

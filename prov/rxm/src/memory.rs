@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fabric_abi::*;
 use prov_base::errno::{Errno, Result};
 use prov_util::below::{Domain, Region};
-use prov_util::mr::{Device, NO_KEY, Registration, Request};
+use prov_util::mr::{Device, NO_KEY, Registration, RemoteEvents, Request};
+
+use crate::LOG;
 
 /// The domain below, as far as it registers memory.
 pub struct Below {
@@ -87,6 +89,7 @@ impl Device for Below {
             false => None,
         };
         Ok(Box::new(Registered {
+            domain: self.domain.clone(),
             is_remote: request.access & REMOTE != 0,
             region,
         }))
@@ -94,6 +97,7 @@ impl Device for Below {
 }
 
 struct Registered {
+    domain: Arc<Domain>,
     region: Option<Region>,
     is_remote: bool,
 }
@@ -116,6 +120,20 @@ impl Registration for Registered {
             Some(region) if self.is_remote => region.key(),
             _ => NO_KEY,
         }
+    }
+
+    /// The provider below counts; if it cannot, only atomic operations are counted.
+    fn count_in(&self, access: u64, counter: Arc<dyn RemoteEvents>) -> Result {
+        let region = self.region.as_ref().ok_or(Errno::ENOSYS)?;
+        let counter = self.domain.counter(move || counter.accessed(0));
+        let counted = counter.and_then(|counter| region.count_in(&counter, access));
+        counted.map_err(|error| {
+            log::info!(
+                target: LOG.mr,
+                "the provider below counts no accesses to a region: {error}"
+            );
+            Errno::ENOSYS
+        })
     }
 
     fn close(&self) -> Result {

@@ -95,7 +95,8 @@ fn below_hints(api: u32, hints: Option<&Hints>, params: &Params) -> Info {
     let none = Hints::default();
     let asked = hints.unwrap_or(&none);
     let mut below = Info {
-        caps: BELOW_CAPS,
+        // Accesses of peers are counted below.
+        caps: BELOW_CAPS | asked.caps & FI_RMA_EVENT,
         mode: BELOW_MODES,
         ..LAYER.hints_below(asked)
     };
@@ -172,7 +173,7 @@ pub fn sizes(core: &Info, params: &Params) -> Sizes {
 fn base(core: &Info, has_atomics: bool, params: &Params) -> Base {
     let info = attributes::rdm(LAYER.0, VERSION, sizes(core, params));
     let mut info = attributes::with_contexts(info);
-    let gone = FI_RMA_EVENT | if has_atomics { 0 } else { FI_ATOMIC };
+    let gone = FI_RMA_EVENT & !core.caps | if has_atomics { 0 } else { FI_ATOMIC };
     info.caps &= !gone;
     info.caps |= REACH;
     info.mode = core.mode & !BELOW_MODES;
@@ -253,7 +254,17 @@ pub fn below(api: u32, info: &Info, provider: Option<&str>, params: &Params) -> 
 /// # Errors
 /// `-FI_ENODATA` if there are none, and those of the providers below.
 pub fn below_of_fabric(attr: &FabricAttr, params: &Params) -> Result<Vec<Info>> {
-    all_below(attr, |api, hints| below_hints(api, Some(hints), params))
+    let with = |caps| {
+        all_below(attr, |api, hints| {
+            let mut below = below_hints(api, Some(hints), params);
+            below.caps |= caps;
+            below
+        })
+    };
+    let mut found = with(0)?;
+    // Only offered to who asks for it.
+    found.extend(with(FI_RMA_EVENT).unwrap_or_default());
+    Ok(found)
 }
 
 #[cfg(test)]

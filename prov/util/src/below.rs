@@ -6,6 +6,7 @@
 //! seam nor the object model: a `fid` from below is never one of its own.
 
 mod addresses;
+mod counter;
 mod datagrams;
 mod endpoint;
 mod events;
@@ -21,6 +22,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 pub use self::addresses::Addresses;
+pub use self::counter::Counter;
 pub use self::datagrams::DatagramEndpoint;
 pub use self::endpoint::{
     Endpoint, Local, PassiveEndpoint, Refused, SharedReceive, Wiring, Written,

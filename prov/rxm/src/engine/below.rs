@@ -4,7 +4,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use fabric_abi::{FI_DELIVERY_COMPLETE, FI_MR_VIRT_ADDR, FI_SHARED_CONTEXT};
+use fabric_abi::{
+    FI_DELIVERY_COMPLETE, FI_MR_VIRT_ADDR, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SHARED_CONTEXT,
+};
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
 use prov_message::peers::Bytes as Payload;
@@ -17,6 +19,7 @@ use prov_util::below::{
 use prov_util::desc::Descs;
 use prov_util::request::{RemoteIov, RemotePiece};
 
+use super::accesses::Accesses;
 use super::keys::{EpKey, FetchKey, LinkKey, PendingKey};
 use super::link::{Link, copy};
 use crate::LOG;
@@ -77,6 +80,8 @@ pub struct Setting {
     pub has_descs: bool,
     /// Whether threads may sleep until something arrives.
     pub has_sleepers: bool,
+    /// Counts what peers do to memory, if the application does.
+    pub accesses: Option<Accesses>,
 }
 
 /// See the [module](self) description.
@@ -228,6 +233,9 @@ impl Below {
             false => None,
         };
         let mode = core.domain.mr_mode;
+        let accesses = setting.accesses.iter();
+        let counters = accesses.flat_map(|accesses| accesses.of_links.clone());
+        let counters = counters.collect();
         Ok(Below {
             ep: EpKey::default(),
             wiring: Wiring {
@@ -235,6 +243,7 @@ impl Below {
                 rx_cq,
                 eq,
                 shared,
+                counters,
             },
             passive,
             addr: SocketAddr::from(([0, 0, 0, 0], 0)),
@@ -426,7 +435,18 @@ impl Below {
         let pieces = memory.pieces().iter();
         let pieces = pieces.map(|piece| (piece.iov_base.expose_provenance(), piece.iov_len));
         pieces
-            .map(|piece| self.setting.memory.register(std::iter::once(piece), access))
+            .map(|piece| {
+                let region = self
+                    .setting
+                    .memory
+                    .register(std::iter::once(piece), access)?;
+                if let Some(accesses) = &self.setting.accesses
+                    && access & (FI_REMOTE_READ | FI_REMOTE_WRITE) != 0
+                {
+                    accesses.exclude(&region)?;
+                }
+                Ok(region)
+            })
             .collect()
     }
 

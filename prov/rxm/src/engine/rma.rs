@@ -91,8 +91,14 @@ impl Core {
     }
 
     fn report_written(&self, len: usize, data: Option<u64>) {
-        if let Some(reports) = self.reports() {
-            reports.remote_write(FI_RMA, len, data, UNKNOWN_SOURCE);
+        let Some(reports) = self.reports() else {
+            return;
+        };
+        let below = self.below.as_ref();
+        match below.is_some_and(|below| below.setting.accesses.is_some()) {
+            // The provider below has counted it.
+            true => reports.remote_data(FI_RMA, len, data, UNKNOWN_SOURCE),
+            false => reports.remote_write(FI_RMA, len, data, UNKNOWN_SOURCE),
         }
     }
 

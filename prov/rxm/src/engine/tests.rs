@@ -107,6 +107,7 @@ fn side_with(av: Use<Av>, params: Params, bounds: Option<Bounds>, has_sleepers: 
         is_local,
         has_descs: false,
         has_sleepers,
+        accesses: None,
     };
     let below = Below::open(setting, eq, passive, &params).unwrap();
     let table = Arc::new(MrTable::new(&prov_util::mr::Config::default()));

@@ -101,7 +101,7 @@ impl Request {
     /// Returns the encoded form: *extension*, the contexts follow what the C library sends and
     /// reads, unless both are 0.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![0; REQUEST];
+        let mut bytes = [0; REQUEST];
         let version = match self.to {
             0 => VERSION,
             _ => CONTEXT_VERSION,
@@ -113,6 +113,7 @@ impl Request {
         bytes[8..12].copy_from_slice(&self.eager_limit.to_ne_bytes());
         bytes[12..16].copy_from_slice(&self.receives.to_ne_bytes());
         bytes[16..].copy_from_slice(&self.name.word().to_ne_bytes());
+        let mut bytes = bytes.to_vec();
         if (self.to, self.from) != (0, 0) {
             bytes.extend(CONTEXTS_FOLLOW);
             bytes.extend([self.to, self.from]);

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use fabric_abi::*;
 use libc::iovec;
 
+use super::counter::Counter;
 use super::events::{Asking, Eq};
 use super::queue::Cq;
 use super::slots::{Lent, Memory, Slot, Slots};
@@ -195,6 +196,8 @@ pub struct Wiring {
     pub eq: Arc<Eq>,
     /// The shared receive context, if it has no receives of its own.
     pub shared: Option<Arc<SharedReceive>>,
+    /// Counters, with the directions (`FI_REMOTE_*`) that they count.
+    pub counters: Vec<(u64, Arc<Counter>)>,
 }
 
 /// A connected endpoint of the provider below; closed when it is dropped.
@@ -272,6 +275,9 @@ impl Endpoint {
         }
         object.bind(wiring.tx_cq.fid(), FI_TRANSMIT)?;
         object.bind(wiring.rx_cq.fid(), FI_RECV)?;
+        for (directions, counter) in &wiring.counters {
+            object.bind(counter.fid(), *directions)?;
+        }
         object.control(FI_ENABLE, null_mut())?;
         Ok(Endpoint {
             object,

@@ -2,13 +2,13 @@
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fabric_abi::*;
 use libc::iovec;
 
-use super::{Domain, done};
+use super::{Counter, Domain, done};
 use prov_base::errno::{Errno, Result};
 
 /// A region of the provider below; closed when it is dropped.
@@ -17,6 +17,8 @@ pub struct Region {
     key: u64,
     desc: *mut c_void,
     is_closed: AtomicBool,
+    /// The counters that are bound to it, which may be closed after it.
+    counters: Mutex<Vec<Arc<Counter>>>,
     _domain: Arc<Domain>,
 }
 
@@ -78,6 +80,7 @@ impl Domain {
             key,
             desc,
             is_closed: AtomicBool::new(false),
+            counters: Mutex::default(),
             _domain: self.clone(),
         })
     }
@@ -92,6 +95,23 @@ impl Region {
     /// Returns the descriptor for requests (fi_mr_desc(3)); may be null.
     pub fn desc(&self) -> *mut c_void {
         self.desc
+    }
+
+    /// Has a counter count accesses by peers, of the kinds `access` (`FI_REMOTE_*`).
+    ///
+    /// # Errors
+    /// What the provider returns.
+    pub fn count_in(&self, counter: &Arc<Counter>, access: u64) -> Result {
+        // SAFETY: both objects are open.
+        let status = unsafe {
+            let fid = &raw mut (*self.object).fid;
+            let bind = (*(*fid).ops).bind.ok_or(Errno::ENOSYS)?;
+            bind(fid, counter.fid(), access)
+        };
+        done(status)?;
+        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        counters.push(counter.clone());
+        Ok(())
     }
 
     /// Closes the region: the memory is not accessed after it. Further calls have no effect.

@@ -32,6 +32,31 @@ impl PeerObject<fid_cq> {
     }
 }
 
+/// Opens a counter that forwards to `owner`.
+///
+/// # Safety
+/// The domain is open, and `owner` stays open as long as the result.
+pub(super) unsafe fn open_counter(
+    domain: *mut fid_domain,
+    owner: *mut fid_peer_cntr,
+) -> Result<Object<fid_cntr>> {
+    let mut context = fi_peer_cntr_context {
+        size: size_of::<fi_peer_cntr_context>(),
+        cntr: owner,
+    };
+    let mut cntr = null_mut();
+    // SAFETY: zero is a valid value of the attributes, and the caller guarantees that the domain and
+    // the owner are open.
+    unsafe {
+        let mut attr: fi_cntr_attr = std::mem::zeroed();
+        attr.flags = FI_PEER;
+        let open = (*(*domain).ops).cntr_open.ok_or(Errno::ENOSYS)?;
+        let context = (&raw mut context).cast();
+        let status = open(domain, &raw mut attr, &mut cntr, context);
+        Object::opened(status, cntr)
+    }
+}
+
 /// A peer's domain. What was opened in it has to be closed before.
 pub(crate) struct PeerSide {
     domain: Object<fid_domain>,
@@ -94,21 +119,8 @@ impl PeerSide {
     /// # Safety
     /// `owner` stays open as long as the result.
     pub unsafe fn cntr(&self, owner: *mut fid_peer_cntr) -> Result<PeerObject<fid_cntr>> {
-        let mut context = fi_peer_cntr_context {
-            size: size_of::<fi_peer_cntr_context>(),
-            cntr: owner,
-        };
-        let mut cntr = null_mut();
-        // SAFETY: the domain or fabric is open, zero is a valid value of the attributes, and the
-        // caller guarantees that the owner is open.
-        unsafe {
-            let mut attr: fi_cntr_attr = std::mem::zeroed();
-            attr.flags = FI_PEER;
-            let open = (*(*self.domain()).ops).cntr_open.ok_or(Errno::ENOSYS)?;
-            let context = (&raw mut context).cast();
-            let status = open(self.domain(), &raw mut attr, &mut cntr, context);
-            Object::opened(status, cntr).map(PeerObject)
-        }
+        // SAFETY: the domain is open, and the caller guarantees that the owner is.
+        unsafe { open_counter(self.domain(), owner) }.map(PeerObject)
     }
 
     /// Opens an event queue whose events go to `owner`.
