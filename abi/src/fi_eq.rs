@@ -76,7 +76,7 @@ pub struct fi_cntr_attr {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cq_attr {
-    /// Smallest number of completions; 0: the provider chooses.
+    /// Number of completions for which the queue has space at least; 0: the provider chooses.
     pub size: usize,
     pub flags: u64,
     pub format: fi_cq_format,
@@ -173,7 +173,7 @@ pub struct fi_cq_tagged_entry {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_eq_attr {
-    /// Smallest number of events; 0: the provider chooses.
+    /// Number of events for which the queue has space at least; 0: the provider chooses.
     pub size: usize,
     pub flags: u64,
     pub wait_obj: fi_wait_obj,

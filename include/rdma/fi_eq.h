@@ -87,7 +87,7 @@ struct fid_wait {
 
 /* Attributes of a completion queue, fi_cq(3). */
 struct fi_cq_attr {
-	/* Smallest number of completions; 0: the provider chooses. */
+	/* Number of completions for which the queue has space at least; 0: the provider chooses. */
 	size_t size;
 	uint64_t flags;
 	enum fi_cq_format format;
@@ -194,7 +194,7 @@ struct fid_poll {
 
 /* Attributes of an event queue, fi_eq(3). */
 struct fi_eq_attr {
-	/* Smallest number of events; 0: the provider chooses. */
+	/* Number of events for which the queue has space at least; 0: the provider chooses. */
 	size_t size;
 	uint64_t flags;
 	enum fi_wait_obj wait_obj;
