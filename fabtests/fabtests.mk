@@ -22,7 +22,7 @@ LOCAL = $(WITHIN) absent allocation calls collective crowd deserted ensemble for
 # What has large data, once more where processes do not read one another's memory.
 LARGE = crowd killed match message rma simulation
 # And one process only: for the loopback provider.
-WITHIN = atomic auth av binding cancel caps cntr completion cq early endpoint entries eq getinfo hints late leak match \
+WITHIN = atomic auth av binding cancel caps cntr completion cq early endpoint entries eq getinfo hints hook late leak match \
 	message mr nothing param peer peer_av poll refused rma simulation source srx stx text threads trigger unreachable
 
 # What passes messages without tags that fit into datagrams: for udp.
@@ -33,6 +33,10 @@ LAYERED = $(filter-out crowd door leak sleepers,$(basename $(notdir $(wildcard f
 
 # For rxd, what a host can do with it.
 OVER_DATAGRAMS = $(filter-out cm neighbour,$(LAYERED))
+
+# Under all hooks at once: what passes objects in every way.
+HOOKED = cm cntr cq eq poll sep srx trigger
+HOOKS = noop;trace;perf;profile;monitor;debug
 
 # For tcp under the name sockets.
 RENAMED = cm getinfo message rma trigger
@@ -48,6 +52,7 @@ else
 ifeq ($(LIB)$(PROGRAMS)$(PROVIDER),tcp)
 	VALGRIND=$(VALGRIND) fabtests/run -p shm -a none -e rdm $(LOCAL)
 	FI_SHM_DISABLE_CMA=1 VALGRIND=$(VALGRIND) fabtests/run -p shm -a none -e rdm $(LARGE)
+	FI_HOOK='$(HOOKS)' VALGRIND=$(VALGRIND) fabtests/run $(HOOKED)
 	FI_TCP_LOCAL=off VALGRIND=$(VALGRIND) fabtests/run forks sleepers
 	VALGRIND=$(VALGRIND) fabtests/run -p 'tcp;ofi_rxm' -e rdm $(LAYERED)
 	VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm $(OVER_DATAGRAMS)

@@ -524,14 +524,3 @@ unsafe extern "C" fn install<H: Hook>(
     }
     0
 }
-
-/// Returns the object over an object that a provider has put into a result of fi_getinfo(3), if a
-/// layer wraps it: the uppermost one.
-pub fn uppermost(object: usize) -> usize {
-    registry::uppermost(object)
-}
-
-/// Returns the object of the provider below all layers.
-pub fn lowest(object: usize) -> usize {
-    registry::lowest(object)
-}

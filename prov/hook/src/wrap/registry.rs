@@ -45,27 +45,6 @@ pub(super) fn below(wrapped: usize) -> Option<usize> {
     registry().below.get(&wrapped).copied()
 }
 
-/// Returns the object over all layers, or the object itself.
-pub(super) fn uppermost(object: usize) -> usize {
-    follow(&registry().over, object)
-}
-
-/// Returns the object below all layers, or the object itself.
-pub(super) fn lowest(object: usize) -> usize {
-    follow(&registry().below, object)
-}
-
-fn follow(map: &HashMap<usize, usize>, mut object: usize) -> usize {
-    // A bound, should an address have been used again in a way that makes a circle.
-    for _ in 0..64 {
-        match map.get(&object) {
-            Some(next) => object = *next,
-            None => break,
-        }
-    }
-    object
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,15 +61,5 @@ mod tests {
         assert_eq!(below(first), None);
         remove(object, second);
         assert_eq!(over(object), None);
-    }
-
-    #[test]
-    fn layers_are_followed_to_either_end() {
-        add(0x1000, 0x2000);
-        add(0x2000, 0x3000);
-        assert_eq!((uppermost(0x1000), lowest(0x3000)), (0x3000, 0x1000));
-        assert_eq!((uppermost(0x4000), lowest(0x4000)), (0x4000, 0x4000));
-        remove(0x2000, 0x3000);
-        remove(0x1000, 0x2000);
     }
 }

@@ -674,13 +674,3 @@ fn a_call_on_a_closed_object_is_not_carried_out_if_the_hook_keeps_objects() {
     let last = seen();
     assert_eq!(last.last().map(String::as_str), Some("finish"));
 }
-
-#[test]
-fn layers_are_looked_through_in_both_directions() {
-    let bed = Bed::new();
-    let domain = bed.domain();
-    assert_eq!(lowest(domain.addr()), below_of!(domain));
-    assert_eq!(uppermost(below_of!(domain)), domain.addr());
-    close_it(domain.cast());
-    assert_eq!(uppermost(below_of!(domain)), below_of!(domain));
-}
