@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 
 use fabric_abi::*;
 use prov_base::errno::{Errno, Result};
+use prov_base::kept_errno::KeptErrno;
 use prov_util::marshal::layout::{self, Layout};
 
 use crate::c_log::{self, Topic};
@@ -191,6 +192,8 @@ unsafe fn answer(
     if info.is_null() {
         return Errno::EINVAL.to_c();
     }
+    // Providers look for files and addresses that need not be there.
+    let _errno = KeptErrno::begin();
     // SAFETY: the caller guarantees that the texts are NULL or terminated, and that the location of
     // the result is NULL or writable.
     unsafe {

@@ -5,6 +5,7 @@ use std::fmt;
 
 use fabric_abi::*;
 use prov_base::errno::{Errno, Result};
+use prov_base::netif::Snapshot;
 
 use crate::deep::Deep;
 use crate::framework::Framework;
@@ -16,10 +17,15 @@ use crate::provider::{Class, Provider, Request};
 use crate::registry::{Hidden, RegisteredProvider, Registry};
 use crate::tostr::{self, names};
 use crate::version::Version;
-use crate::{listening, loader, strerror, why};
+use crate::{listening, loader, log_layer, strerror, why};
 
 /// Returns the results of all providers together; `ENODATA` if there are none.
 pub fn getinfo(framework: &Framework, request: &Request) -> Result<Vec<Info>> {
+    let _interfaces = Snapshot::begin();
+    log_layer::calling(|| together(framework, request))
+}
+
+fn together(framework: &Framework, request: &Request) -> Result<Vec<Info>> {
     if request.version > Version::LIBRARY {
         log::warn!(
             target: CORE,

@@ -18,6 +18,8 @@ mod level;
 mod listening;
 mod loader;
 mod log_import;
+mod log_layer;
+mod log_output;
 mod log_takeover;
 mod logging;
 mod misspelt;

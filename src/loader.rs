@@ -1,14 +1,18 @@
 //! External providers: shared libraries with a function `fi_prov_ini` (fi_provider(3); fabric(7)
 //! for their locations).
 
+mod system_search;
+
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use fabric_abi::fi_provider;
 use prov_base::uncancelled::Uncancelled;
 use prov_util::ffi::provider::file_of;
 
+use self::system_search::SystemSearch;
 use crate::candidate::{Candidate, Library, Precedence, Useless};
 use crate::level::CORE;
 use crate::provider::Provider;
@@ -74,12 +78,20 @@ impl SearchPath {
     /// cannot be loaded. `names` are those of providers that the system's own search may find.
     pub fn load(&self, names: &[&str], mut found: impl FnMut(Result<Candidate, Useless>)) {
         if self.system {
+            let search = SystemSearch::begin();
             for name in names {
                 let short = name
                     .strip_prefix("ofi_")
                     .or_else(|| name.strip_prefix("off_"))
                     .unwrap_or(name);
                 let file = format!("lib{short}{SUFFIX}");
+                if search
+                    .as_ref()
+                    .is_some_and(|search| !search.may_find(&file))
+                {
+                    log::debug!(target: CORE, "{file}: not in the linker's search path");
+                    continue;
+                }
                 match open(OsStr::new(&file)) {
                     Ok((provider, library)) => found(Ok(candidate(provider, library, false))),
                     // Usually there is none.
@@ -134,7 +146,9 @@ pub fn default_directory() -> PathBuf {
 
 /// Returns the file that this library was loaded from.
 pub fn own_path() -> Option<PathBuf> {
-    file_of(own_path as *const () as usize)
+    static PATH: OnceLock<Option<PathBuf>> = OnceLock::new();
+    PATH.get_or_init(|| file_of(own_path as *const () as usize))
+        .clone()
 }
 
 fn candidate(provider: Provider, library: Library, preferred: bool) -> Candidate {

@@ -4,25 +4,24 @@
 //! A Rust target is `<provider>::<subsystem>`, such as `tcp::ep_ctrl`. The format of every line is
 //!
 //! ```text
-//! libfabric:<pid>:<seconds>::<provider>:<subsystem>:<function>():<line><level> <message>
+//! libfabric:<pid>:<seconds>:<layer>:<provider>:<subsystem>:<function>():<line><level> <message>
 //! ```
+//!
+//! where the layer is empty in most lines ([`log_layer`]).
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use env_logger::{Target, WriteStyle};
 use log::{LevelFilter, Log, Metadata, Record};
 use prov_base::logging::origin;
 
 use crate::level::{CORE, Level};
-use crate::listening;
+use crate::log_output::Output;
 use crate::name_filter::NameFilter;
 use crate::params::{self, Definition, Kind};
+use crate::{listening, log_layer};
 
 const PARAMETERS: [Definition; 7] = [
     Definition {
@@ -72,16 +71,16 @@ const PARAMETERS: [Definition; 7] = [
 /// Reads the settings and starts logging. Only the first call has an effect.
 pub fn init() {
     params::define_core(&PARAMETERS);
-    let level = params::core_text("log_level").filter(|level| !level.is_empty());
+    let level = params::core_text("log_level");
     let location = params::core_text("log_location");
     let mode = params::core_int("log_location_mode");
-    let (target, failure) = match open_location(location.as_deref(), mode) {
-        Ok(target) => (target, None),
-        Err(failure) => (Target::Stderr, Some(failure)),
+    let (output, failure) = match Output::open(location.as_deref(), mode) {
+        Ok(output) => (output, None),
+        Err(failure) => (Output::Stderr, Some(failure)),
     };
     let logger = Logger {
         rules: Rules {
-            // An unknown level still shows that the user wants to read messages.
+            // An unknown level, an empty one too, still shows that the user wants to read messages.
             level: level
                 .as_deref()
                 .map(|text| Level::parse(text).unwrap_or(Level::Warn)),
@@ -91,7 +90,7 @@ pub fn init() {
         interval_ms: params::core_int("log_interval")
             .and_then(|value| u64::try_from(value).ok())
             .unwrap_or(2000),
-        output: output(target),
+        output,
     };
     let logger = LOGGER.get_or_init(|| logger);
     if log::set_logger(logger).is_ok() {
@@ -100,7 +99,7 @@ pub fn init() {
     if let Some(failure) = failure {
         log::error!(target: CORE, "{failure}; logging to stderr");
     }
-    if let Some(text) = level.filter(|text| Level::parse(text).is_none()) {
+    if let Some(text) = level.filter(|text| !text.is_empty() && Level::parse(text).is_none()) {
         log::error!(target: CORE, "FI_LOG_LEVEL={text} is not warn, trace, info or debug; using warn");
     }
 }
@@ -201,29 +200,40 @@ pub fn write_message(
     message: &str,
 ) {
     let Some(logger) = LOGGER.get() else { return };
-    let target = format!("{provider}::{subsystem}");
-    let level_name = [(LEVEL_KEY, level.name())];
-    logger.output.log(
-        &Record::builder()
-            .level(level.to_log())
-            .target(&target)
-            .module_path(Some(function))
-            .line(Some(line))
-            .key_values(&level_name)
-            .args(format_args!("{}", message.trim_end_matches('\n')))
-            .build(),
-    );
+    logger.output.write(&formatted(
+        (provider, subsystem),
+        level,
+        (function, line),
+        &message.trim_end_matches('\n'),
+    ));
 }
 
-/// The key under which a record contains a level that `log` does not have.
-const LEVEL_KEY: &str = "fabric_level";
+/// Returns a line for the log, which names the provider and the subsystem that it is from, and the
+/// function and the line in the source.
+fn formatted(
+    (provider, subsystem): (&str, &str),
+    level: Level,
+    (function, line): (&str, u32),
+    message: &dyn fmt::Display,
+) -> String {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    format!(
+        "libfabric:{}:{}:{}:{provider}:{subsystem}:{function}():{line}<{}> {message}\n",
+        std::process::id(),
+        now.as_secs(),
+        log_layer::current(),
+        level.name(),
+    )
+}
 
 static LOGGER: OnceLock<Logger> = OnceLock::new();
 
 struct Logger {
     rules: Rules,
     interval_ms: u64,
-    output: env_logger::Logger,
+    output: Output,
 }
 
 /// The messages that the user wants to read.
@@ -241,9 +251,10 @@ impl Rules {
 
     fn wants(&self, metadata: &Metadata) -> bool {
         let (provider, subsystem) = origin(metadata.target());
+        // FI_LOG_PROV is about providers, and the library itself is none.
         metadata.level() == log::Level::Error
             || (self.wants_level(Level::of(metadata.level()))
-                && self.providers.allows(provider)
+                && (provider == "core" || self.providers.allows(provider))
                 && self.subsystems.allows(subsystem))
     }
 }
@@ -259,76 +270,25 @@ impl Log for Logger {
             let (provider, subsystem) = origin(record.target());
             forward(record, provider, subsystem);
         } else if self.rules.wants(record.metadata()) {
-            self.output.log(record);
+            self.output.write(&formatted(
+                origin(record.target()),
+                Level::of(record.level()),
+                (
+                    record.module_path().unwrap_or("unknown"),
+                    record.line().unwrap_or(0),
+                ),
+                record.args(),
+            ));
         }
     }
 
-    fn flush(&self) {
-        self.output.flush();
-    }
+    fn flush(&self) {}
 }
 
 fn filter(name: &str) -> NameFilter {
     params::core_text(name)
-        .map(|text| NameFilter::parse(&text))
+        .map(|text| NameFilter::listing(&text))
         .unwrap_or_default()
-}
-
-fn output(target: Target) -> env_logger::Logger {
-    env_logger::Builder::new()
-        .filter_level(LevelFilter::Trace)
-        .write_style(WriteStyle::Never)
-        .target(target)
-        .format(|out, record| {
-            let (provider, subsystem) = origin(record.target());
-            let level = record
-                .key_values()
-                .get(LEVEL_KEY.into())
-                .and_then(|value| Level::parse(value.to_borrowed_str()?))
-                .unwrap_or(Level::of(record.level()));
-            let now = SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .unwrap_or_default();
-            writeln!(
-                out,
-                "libfabric:{}:{}::{provider}:{subsystem}:{}():{}<{}> {}",
-                std::process::id(),
-                now.as_secs(),
-                record.module_path().unwrap_or("unknown"),
-                record.line().unwrap_or(0),
-                level.name(),
-                record.args(),
-            )
-        })
-        .build()
-}
-
-fn open_location(location: Option<&str>, mode: Option<i32>) -> Result<Target, String> {
-    match location {
-        None | Some("" | "stderr") => Ok(Target::Stderr),
-        Some("stdout") => Ok(Target::Stdout),
-        Some(location) => {
-            let path = log_file(Path::new(location));
-            let mode = mode
-                .and_then(|mode| u32::try_from(mode).ok())
-                .unwrap_or(0o600);
-            OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(mode)
-                .open(&path)
-                .map(|file| Target::Pipe(Box::new(file)))
-                .map_err(|error| format!("cannot create log file {}: {error}", path.display()))
-        }
-    }
-}
-
-fn log_file(location: &Path) -> PathBuf {
-    if location.is_dir() {
-        location.join(format!("ofi_{}.log", std::process::id()))
-    } else {
-        location.to_owned()
-    }
 }
 
 #[cfg(test)]
@@ -373,20 +333,7 @@ mod tests {
                     .build(),
             )
         };
-        assert!(wants("tcp::cq") && wants("tcp::mr"));
+        assert!(wants("tcp::cq") && wants("tcp::mr") && wants("core::mr"));
         assert!(!wants("tcp::core") && !wants("udp::cq"));
-    }
-
-    #[test]
-    fn a_directory_gets_a_file_named_after_the_process() {
-        let name = log_file(Path::new("/"));
-        assert_eq!(
-            name,
-            PathBuf::from(format!("/ofi_{}.log", std::process::id()))
-        );
-        assert_eq!(
-            log_file(Path::new("/no/such/file")),
-            PathBuf::from("/no/such/file")
-        );
     }
 }

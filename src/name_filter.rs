@@ -14,8 +14,18 @@ pub struct NameFilter {
 }
 
 impl NameFilter {
-    /// Parses `a,b` or `^a,b`. An empty text is no list.
+    /// Parses `a,b` or `^a,b`. A text without names is no list.
     pub fn parse(text: &str) -> Self {
+        let NameFilter { names, negated } = Self::listing(text);
+        NameFilter {
+            names: names.filter(|names| !names.is_empty()),
+            negated,
+        }
+    }
+
+    /// Parses `a,b` or `^a,b`. A text without names is an empty list: nothing is accepted, or
+    /// nothing excluded.
+    pub fn listing(text: &str) -> Self {
         let (negated, list) = match text.strip_prefix('^') {
             Some(rest) => (true, rest),
             None => (false, text),
@@ -27,7 +37,7 @@ impl NameFilter {
             .map(str::to_owned)
             .collect();
         NameFilter {
-            names: (!names.is_empty()).then_some(names),
+            names: Some(names),
             negated,
         }
     }
@@ -110,6 +120,14 @@ mod tests {
             );
             assert!(filter.allows_layered("tcp;ofi_rxm"), "{text:?}");
         }
+    }
+
+    #[test]
+    fn an_empty_listing_lists_nothing() {
+        assert!(!NameFilter::listing("").allows("tcp"));
+        assert!(!NameFilter::listing(" , ").allows("tcp"));
+        assert!(NameFilter::listing("^").allows("tcp"));
+        assert!(NameFilter::listing("tcp").allows("tcp"));
     }
 
     #[test]

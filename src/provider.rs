@@ -10,6 +10,7 @@ use prov_base::uncancelled::Uncancelled;
 
 use crate::deep::Deep;
 use crate::info::Info;
+use crate::log_layer;
 use crate::version::Version;
 
 /// The kind of a provider. The values are those in `fi_provider::context`.
@@ -139,7 +140,7 @@ impl Provider {
         let _uncancelled = Uncancelled::begin();
         // SAFETY: the arguments are as fi_getinfo(3) demands: the texts are NULL or terminated, and
         // `head` is writable.
-        let result = unsafe {
+        let result = log_layer::asking(self.name(), || unsafe {
             getinfo(
                 request.version.to_c(),
                 text_pointer(request.node),
@@ -148,7 +149,7 @@ impl Provider {
                 hints,
                 &mut head,
             )
-        };
+        });
         outcome(result)?;
         // SAFETY: the provider has allocated the list for the caller, and does not use it.
         Ok(unsafe { Info::from_raw_list(head) })

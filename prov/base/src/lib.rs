@@ -7,6 +7,7 @@ pub mod address_text;
 pub mod atomic_ops;
 pub mod buffer;
 pub mod errno;
+pub mod kept_errno;
 pub mod lately;
 pub mod logging;
 pub mod memory_file;

@@ -1,5 +1,6 @@
 //! The network interfaces of this machine, in the order of preference.
 
+use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -48,6 +49,73 @@ pub fn chosen(name: Option<String>, target: &str) -> Option<String> {
 /// link-local addresses, loopback last. With `only`, those of that interface; point-to-point links
 /// (tunnels) are returned only if named.
 pub fn interfaces(only: Option<&str>) -> Vec<Interface> {
+    let wanted = |entry: &Entry| match only {
+        None => !entry.is_tunnel,
+        Some(name) => entry.interface.name == name,
+    };
+    let mut found: Vec<_> = listed()
+        .into_iter()
+        .filter(wanted)
+        .map(|entry| entry.interface)
+        .collect();
+    if only.is_none_or(means_loopback) {
+        found.retain(|interface| !interface.loopback);
+        found.extend(loopback());
+    }
+    sort(&mut found);
+    found.dedup();
+    found
+}
+
+/// An address that is up.
+#[derive(Clone)]
+struct Entry {
+    interface: Interface,
+    /// Whether it is one of a point-to-point link.
+    is_tunnel: bool,
+}
+
+thread_local! {
+    /// How many [`Snapshot`]s this thread has.
+    static SNAPSHOTS: Cell<usize> = const { Cell::new(0) };
+    /// What was listed since the first of them.
+    static LISTED: RefCell<Option<Vec<Entry>>> = const { RefCell::new(None) };
+}
+
+/// While it lives, this thread asks the system for the interfaces at most once: all providers of
+/// one call of fi_getinfo(3) have the same ones.
+#[must_use]
+pub struct Snapshot(());
+
+impl Snapshot {
+    /// Begins; one within another one has no effect.
+    pub fn begin() -> Self {
+        SNAPSHOTS.set(SNAPSHOTS.get() + 1);
+        Snapshot(())
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        SNAPSHOTS.set(SNAPSHOTS.get() - 1);
+        if SNAPSHOTS.get() == 0 {
+            let _ = LISTED.try_with(RefCell::take);
+        }
+    }
+}
+
+/// Returns all addresses that are up, in the system's order.
+fn listed() -> Vec<Entry> {
+    if SNAPSHOTS.get() == 0 {
+        return list();
+    }
+    // A thread whose variables are gone has no snapshot.
+    LISTED
+        .try_with(|listed| listed.borrow_mut().get_or_insert_with(list).clone())
+        .unwrap_or_else(|_| list())
+}
+
+fn list() -> Vec<Entry> {
     let mut found = Vec::new();
     // Under load the kernel may refuse a netlink socket; the request is then repeated.
     for attempt in 0..10 {
@@ -57,7 +125,7 @@ pub fn interfaces(only: Option<&str>) -> Vec<Interface> {
         };
         match all {
             Ok(all) => {
-                found = all.filter_map(|entry| usable(entry, only)).collect();
+                found = all.filter_map(usable).collect();
                 break;
             }
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
@@ -69,12 +137,19 @@ pub fn interfaces(only: Option<&str>) -> Vec<Interface> {
             }
         }
     }
-    if only.is_none_or(means_loopback) {
-        found.retain(|interface| !interface.loopback);
-        found.extend(loopback());
+    let mut known: Option<(String, u32)> = None;
+    for Entry { interface, .. } in &mut found {
+        if interface.loopback {
+            continue;
+        }
+        // Addresses of one interface follow one another.
+        let speed = match &known {
+            Some((name, speed)) if *name == interface.name => *speed,
+            _ => speed(&interface.name),
+        };
+        interface.speed = speed;
+        known = Some((interface.name.clone(), speed));
     }
-    sort(&mut found);
-    found.dedup();
     found
 }
 
@@ -95,23 +170,22 @@ fn sort(interfaces: &mut [Interface]) {
     });
 }
 
-fn usable(entry: getifaddrs::Interface, only: Option<&str>) -> Option<Interface> {
+/// Returns an address that is up, without its speed.
+fn usable(entry: getifaddrs::Interface) -> Option<Entry> {
     let flags = entry.flags;
-    let named = only == Some(entry.name.as_str());
-    if !flags.contains(InterfaceFlags::UP | InterfaceFlags::RUNNING)
-        || only.is_some() && !named
-        || flags.contains(InterfaceFlags::POINTTOPOINT) && !named
-    {
+    if !flags.contains(InterfaceFlags::UP | InterfaceFlags::RUNNING) {
         return None;
     }
     let (addr, prefix) = address(&entry.address, entry.index)?;
-    let loopback = flags.contains(InterfaceFlags::LOOPBACK);
-    Some(Interface {
-        network: network(addr.ip(), prefix),
-        speed: if loopback { 0 } else { speed(&entry.name) },
-        name: entry.name,
-        addr,
-        loopback,
+    Some(Entry {
+        is_tunnel: flags.contains(InterfaceFlags::POINTTOPOINT),
+        interface: Interface {
+            network: network(addr.ip(), prefix),
+            speed: 0,
+            name: entry.name,
+            addr,
+            loopback: flags.contains(InterfaceFlags::LOOPBACK),
+        },
     })
 }
 
@@ -236,6 +310,24 @@ mod tests {
         assert_eq!(of("fe80::1"), Some((addr.into(), 64)));
         let addr = SocketAddrV6::new("fd00::1".parse().unwrap(), 0, 0, 0);
         assert_eq!(of("fd00::1"), Some((addr.into(), 64)));
+    }
+
+    #[test]
+    fn a_snapshot_is_listed_once_and_ends_with_its_last_owner() {
+        let is_listed = || LISTED.with_borrow(Option::is_some);
+        let outer = Snapshot::begin();
+        assert!(!is_listed());
+        {
+            let _inner = Snapshot::begin();
+            interfaces(None);
+        }
+        assert!(is_listed());
+        LISTED.set(Some(Vec::new()));
+        assert!(interfaces(None).iter().all(|interface| interface.loopback));
+        drop(outer);
+        assert!(!is_listed());
+        interfaces(None);
+        assert!(!is_listed());
     }
 
     #[test]
