@@ -277,7 +277,7 @@ impl CntrWait<'_> {
     /// next pause.
     pub fn round(&self, woke: Wake) -> ControlFlow<Result, Pause<'_>> {
         let cntr = self.waiter.cntr;
-        if woke == Wake::Interrupted {
+        if matches!(woke, Wake::Interrupted | Wake::Inherited) {
             return ControlFlow::Break(Err(Errno::EINTR));
         }
         cntr.sources.drive();

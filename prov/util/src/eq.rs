@@ -302,7 +302,7 @@ pub struct BlockingRead<'a> {
 
 impl BlockingRead<'_> {
     /// The step after the thread woke (at first: with [`Wake::Ready`]). Returns the outcome, which
-    /// is one of [`Eq::read`]'s, or the next pause.
+    /// is one of [`Eq::read`]'s or `FI_EINTR` after a signal handler, or the next pause.
     pub fn round(
         &self,
         room: usize,
@@ -310,8 +310,10 @@ impl BlockingRead<'_> {
         woke: Wake,
         deliver: impl FnOnce(&Event),
     ) -> ControlFlow<Result<usize>, Pause<'_>> {
-        if woke == Wake::Interrupted {
-            return ControlFlow::Break(Err(Errno::EAGAIN));
+        match woke {
+            Wake::Interrupted => return ControlFlow::Break(Err(Errno::EINTR)),
+            Wake::Inherited => return ControlFlow::Break(Err(Errno::EAGAIN)),
+            Wake::Ready | Wake::TimedOut => {}
         }
         self.eq.sources.drive();
         match self.eq.take(room, peek, deliver) {

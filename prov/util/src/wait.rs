@@ -86,6 +86,8 @@ pub enum Wake {
     TimedOut,
     /// A signal handler ran on this thread.
     Interrupted,
+    /// The process is a forked child that inherited the object: nothing can wake it.
+    Inherited,
 }
 
 impl Wait {
@@ -270,7 +272,7 @@ impl<'a> Ticket<'a> {
     pub fn pause(self, deadline: Deadline) -> Pause<'a> {
         // A forked child gets no events through inherited objects.
         if !self.wait.process.is_noted() {
-            return Pause::Over(Wake::Interrupted);
+            return Pause::Over(Wake::Inherited);
         }
         let timeout = match deadline.remaining() {
             Remaining::Over => return Pause::Over(Wake::TimedOut),

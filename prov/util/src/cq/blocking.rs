@@ -111,15 +111,18 @@ pub struct BlockingRead<'a> {
 
 impl BlockingRead<'_> {
     /// The step after the thread woke (at first: with [`Wake::Ready`]). Returns the outcome or the
-    /// next pause.
+    /// next pause. The outcome is `FI_EINTR` if a signal handler ran and there is no entry.
     pub fn round(
         &self,
         woke: Wake,
         mut sink: impl FnMut(&Completion),
     ) -> ControlFlow<Result<usize>, Pause<'_>> {
         let (cq, count) = (self.waiter.cq, self.count);
-        if woke == Wake::Interrupted {
-            return ControlFlow::Break(cq.take(count, sink));
+        if matches!(woke, Wake::Interrupted | Wake::Inherited) {
+            return ControlFlow::Break(cq.take(count, sink).map_err(|error| match (error, woke) {
+                (Errno::EAGAIN, Wake::Interrupted) => Errno::EINTR,
+                (error, _) => error,
+            }));
         }
         if !cq.is_ready(count) {
             cq.drive();

@@ -57,7 +57,7 @@ pub trait Waitable: Send + Sync {
     fn pause(&self, deadline: Deadline) -> Pause<'_> {
         // A forked child gets no events through inherited objects.
         if !self.sources().are_own() {
-            return Pause::Over(Wake::Interrupted);
+            return Pause::Over(Wake::Inherited);
         }
         let Attachment::Own(_, wait) = self.attachment() else {
             return yield_until(deadline);

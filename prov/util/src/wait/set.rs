@@ -73,7 +73,7 @@ impl WaitSet {
             Wake::TimedOut => {
                 return ControlFlow::Break(self.take_news().then_some(()).ok_or(Errno::ETIMEDOUT));
             }
-            Wake::Interrupted => return ControlFlow::Break(Err(Errno::EINTR)),
+            Wake::Interrupted | Wake::Inherited => return ControlFlow::Break(Err(Errno::EINTR)),
             Wake::Ready if self.take_news() => return ControlFlow::Break(Ok(())),
             Wake::Ready => {}
         }

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR MIT */
+/*
+ * Signals: handlers that run while a thread is in a blocking call, installed
+ * with and without SA_RESTART, and those that are blocked in all threads of the
+ * program and may not be taken by threads of the library.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "transfer.h"
+#include "wait.h"
+
+static volatile sig_atomic_t handled;
+
+static void handler(int number)
+{
+	(void)number;
+	handled++;
+}
+
+static void install(int flags)
+{
+	struct sigaction action = { .sa_handler = handler, .sa_flags = flags };
+
+	sigemptyset(&action.sa_mask);
+	REQUIRE(!sigaction(SIGUSR1, &action, NULL));
+	REQUIRE(!sigaction(SIGALRM, &action, NULL));
+}
+
+enum call { CQ, CQ_FROM, EQ, CNTR, SET };
+
+struct sleeper {
+	enum call call;
+	struct ct_pair *pair;
+	struct fid_wait *set;
+	int came, returned;
+	long ret;
+};
+
+static void *sleep_there(void *arg)
+{
+	struct sleeper *me = arg;
+	struct ct_peer *b = &me->pair->b;
+	struct fi_cq_tagged_entry entry;
+	struct fi_eq_entry event;
+	fi_addr_t from;
+	uint32_t type;
+
+	__atomic_store_n(&me->came, 1, __ATOMIC_RELEASE);
+	switch (me->call) {
+	case CQ:
+		me->ret = fi_cq_sread(b->rx.fid, &entry, 1, NULL, -1);
+		break;
+	case CQ_FROM:
+		me->ret = fi_cq_sreadfrom(b->rx.fid, &entry, 1, &from, NULL, -1);
+		break;
+	case EQ:
+		me->ret = fi_eq_sread(b->eq.fid, &type, &event, sizeof(event),
+				      -1, 0);
+		break;
+	case CNTR:
+		me->ret = fi_cntr_wait(b->cntr[CT_CNTR_RECV], 1u << 30, -1);
+		break;
+	case SET:
+		me->ret = fi_wait(me->set, -1);
+		break;
+	}
+	__atomic_store_n(&me->returned, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* A signal that comes before the thread sleeps has no effect: they are repeated
+ * until the call returns. */
+static void interrupted_in(enum call call)
+{
+	static const int flags[] = { 0, SA_RESTART };
+	struct ct_spec spec = {
+		.wait = FI_WAIT_FD, .eq = true, .counters = FI_RECV,
+	};
+	struct fi_wait_attr attr = { .wait_obj = FI_WAIT_FD };
+	struct sleeper me = { .call = call };
+	struct ct_pair pair;
+
+	ct_open_pair(&pair, &spec);
+	ct_warm_up(&pair);
+	me.pair = &pair;
+	if (call == SET &&
+	    fi_wait_open(pair.b.fabric, &attr, &me.set) == -FI_ENOSYS)
+		SKIP("no wait sets");
+	for (int i = 0; i < 2; i++) {
+		double end = ct_now() + ct_patience();
+		pthread_t thread;
+
+		install(flags[i]);
+		me.came = me.returned = 0;
+		REQUIRE(!pthread_create(&thread, NULL, sleep_there, &me));
+		while (!__atomic_load_n(&me.came, __ATOMIC_ACQUIRE))
+			usleep(20);
+		while (!__atomic_load_n(&me.returned, __ATOMIC_ACQUIRE)) {
+			if (ct_now() > end)
+				ct_fail(__FILE__, __LINE__,
+					"%d signals, and it sleeps", handled);
+			usleep(1000);
+			pthread_kill(thread, SIGUSR1);
+		}
+		REQUIRE(!pthread_join(thread, NULL));
+		CHECK(me.ret == -FI_EINTR, "%s", i ? "restart" : "plain");
+	}
+	if (me.set)
+		OK(fi_close(&me.set->fid));
+	ct_close_pair(&pair);
+}
+
+static void completions(void) { interrupted_in(CQ); }
+static void completions_from(void) { interrupted_in(CQ_FROM); }
+static void events(void) { interrupted_in(EQ); }
+static void counter(void) { interrupted_in(CNTR); }
+static void wait_set(void) { interrupted_in(SET); }
+
+/* A timer interrupts whatever the thread does; no message is lost or repeated,
+ * and a call that was interrupted is repeated. */
+static void under_fire(void)
+{
+	struct ct_spec spec = { .wait = FI_WAIT_FD };
+	struct itimerval fast = { { 0, 1000 }, { 0, 1000 } }, none = { 0 };
+	struct fi_context2 rx_context, tx_context;
+	unsigned in, count = (unsigned)ct_times(500), interrupted = 0;
+	struct ct_pair pair;
+
+	ct_open_pair(&pair, &spec);
+	ct_warm_up(&pair);
+	install(SA_RESTART);
+	REQUIRE(!setitimer(ITIMER_REAL, &fast, NULL));
+	for (unsigned i = 0; i < count; i++) {
+		struct fi_cq_tagged_entry entry;
+		ssize_t got;
+
+		in = ~i;
+		POST(&pair.b, fi_recv(pair.b.ep, &in, sizeof(in), NULL,
+				      FI_ADDR_UNSPEC, &rx_context));
+		POST(&pair.a, fi_send(pair.a.ep, &i, sizeof(i), NULL,
+				      pair.a.to, &tx_context));
+		/* The sender may have to make progress, too. */
+		do {
+			got = fi_cq_sread(pair.b.rx.fid, &entry, 1, NULL, 1);
+			interrupted += got == -FI_EINTR;
+			REQUIRE(got == 1 || got == -FI_EINTR || got == -FI_EAGAIN);
+			if (got != 1)
+				ct_nudge(&pair.a);
+		} while (got != 1);
+		REQUIRE(entry.op_context == &rx_context && in == i);
+		ct_done(&pair.a, &pair.a.tx, &tx_context);
+	}
+	REQUIRE(!setitimer(ITIMER_REAL, &none, NULL));
+	CHECK(ct_stays_empty(&pair.b, &pair.b.rx), "nothing-more");
+	ct_close_pair(&pair);
+}
+
+/* The program has blocked a signal in its only thread, to take it with
+ * sigwait(3), after the library has started threads of its own. */
+static void threads_of_the_library(void)
+{
+	struct ct_spec spec = {
+		.wait = FI_WAIT_FD, .progress = FI_PROGRESS_AUTO, .eq = true,
+	};
+	struct timespec limit = { .tv_sec = (time_t)ct_patience() };
+	struct ct_pair pair;
+	sigset_t set;
+
+	ct_open_pair(&pair, &spec);
+	ct_warm_up(&pair);
+	install(0);
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	REQUIRE(!pthread_sigmask(SIG_BLOCK, &set, NULL));
+	handled = 0;
+	for (int i = 0; i < 100; i++) {
+		REQUIRE(!kill(getpid(), SIGUSR1));
+		if (sigtimedwait(&set, NULL, &limit) != SIGUSR1 || handled)
+			ct_fail(__FILE__, __LINE__,
+				"a thread of the library ran the handler");
+	}
+	ct_close_pair(&pair);
+}
+
+static const struct ct_test tests[] = {
+	{ "completions", completions, CT_BOTH },
+	{ "completions-from", completions_from, CT_BOTH },
+	{ "events", events, CT_BOTH },
+	{ "counter", counter, CT_BOTH },
+	{ "wait-set", wait_set, CT_BOTH },
+	{ "under-fire", under_fire, CT_BOTH | CT_SLOW },
+	{ "threads-of-the-library", threads_of_the_library, CT_BOTH },
+};
+
+CT_MAIN(tests)
