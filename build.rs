@@ -17,6 +17,9 @@ fn main() {
     // A thread of a provider may be on its way out when the last object has
     // closed; the code must not disappear under it with dlclose(3).
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    // The providers in it call its exported functions. With another libfabric in
+    // the process, they must not call that one's.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
     prov_external::system_calls();
     println!("cargo:rerun-if-changed=libfabric.map");
     println!("cargo:rerun-if-changed=build.rs");

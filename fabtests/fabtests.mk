@@ -15,6 +15,8 @@ SETS ?= quick
 EXCLUDE = fabtests/upstream/exclude$(if $(filter shm udp,$(PROVIDER)),-$(PROVIDER))$(if $(filter \
 	%ofi_rxm,$(PROVIDER)),-rxm)$(if $(filter %ofi_rxd,$(PROVIDER)),-rxd)
 KNOWN ?= fabtests/known/c-library-2.x
+# The C library, to be in one process with this one; dev/setup gets it.
+OTHER ?= .deps/mpich/lib/mpich
 
 # What needs no network: for the shm provider.
 LOCAL = $(WITHIN) absent allocation calls collective crowd deserted ensemble forks killed killed_connecting openshmem \
@@ -22,11 +24,12 @@ LOCAL = $(WITHIN) absent allocation calls collective crowd deserted ensemble for
 # What has large data, once more where processes do not read one another's memory.
 LARGE = crowd killed match message rma simulation
 # And one process only: for the loopback provider.
-WITHIN = atomic auth av binding cancel caps cntr completion cq early endpoint entries eq getinfo hints hook late leak match \
-	message mr nothing param peer peer_av poll refused rma simulation source srx stx text threads trigger unreachable
+WITHIN = atomic auth av binding cancel caps cntr completion cq early endpoint entries eq first getinfo hints hook late \
+	leak match message mr nothing param peer peer_av poll refused rma signals simulation source srx stx text threads \
+	trigger unreachable untouched
 
 # What passes messages without tags that fit into datagrams: for udp.
-DATAGRAMS = binding cntr cq datagram early poll
+DATAGRAMS = binding cntr cq datagram early first poll signals untouched
 
 # For rxm, all but those that take long, what speaks tcp's own protocol, and sleepers (docs/fabtests.md).
 LAYERED = $(filter-out crowd door leak sleepers,$(basename $(notdir $(wildcard fabtests/programs/*.c))))
@@ -61,5 +64,6 @@ ifeq ($(LIB)$(PROGRAMS)$(PROVIDER),tcp)
 	VALGRIND=$(VALGRIND) fabtests/run -p udp -e dgram $(DATAGRAMS)
 	VALGRIND=$(VALGRIND) fabtests/run -p udp -e dgram -a ::1 datagram
 	fabtests/refusals/compare
+	fabtests/semantics/run --lib $(LIBRARY_FOLDER) --with $(OTHER)
 endif
 endif

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "memory.h"
 #include "survivor.h"
 #include "transfer.h"
 #include "wait.h"
@@ -304,7 +305,58 @@ static void handlers_after(void)
 	variants(with_handlers);
 }
 
+static struct ct_memory region;
+
+/* What a device could write to may be missing in a child, or be the parent's. */
+static void use_region(void)
+{
+	for (size_t i = 0; i < region.size; i++) {
+		REQUIRE(region.data[i] == (unsigned char)i);
+		region.data[i] = 0xc0;
+	}
+}
+
+/* Memory that is registered, or is used by operations, stays the child's own
+ * copy, whatever the variables say that are about RDMA devices. */
+static void registered_memory(void)
+{
+	static const char *const names[] = {
+		"FI_FORK_UNSAFE", "RDMAV_FORK_SAFE", "IBV_FORK_SAFE",
+		"RDMAV_HUGEPAGES_SAFE",
+	};
+	static struct fi_context2 rx, tx;
+
+	spec = (struct ct_spec){ .wait = FI_WAIT_FD };
+	for (unsigned set = 0; set < 16; set++) {
+		for (unsigned i = 0; i < 4; i++)
+			if (set & 1u << i)
+				setenv(names[i], "1", 1);
+			else
+				unsetenv(names[i]);
+		ct_open_pair(&pair, &spec);
+		ct_warm_up(&pair);
+		ct_memory_open(&pair.b, &region, 20000, FI_RECV | FI_SEND);
+		for (size_t i = 0; i < region.size; i++)
+			region.data[i] = (unsigned char)i;
+		POST(&pair.b, fi_recv(pair.b.ep, region.data + 8192, 4096,
+				      region.desc, FI_ADDR_UNSPEC, &rx));
+		fork_and(use_region);
+		REQUIRE(region.data[8192] == 0 && region.data[8193] == 1);
+		/* It arrives in the parent's memory, on the page that both had. */
+		POST(&pair.a, fi_send(pair.a.ep, region.data + 1, 4000, NULL,
+				      pair.a.to, &tx));
+		ct_done(&pair.a, &pair.a.tx, &tx);
+		ct_done(&pair.b, &pair.b.rx, &rx);
+		for (size_t i = 0; i < 4000; i++)
+			REQUIRE(region.data[8192 + i] == (unsigned char)(i + 1));
+		ct_memory_close(&region);
+		use_pair(&pair);
+		ct_close_pair(&pair);
+	}
+}
+
 static const struct ct_test tests[] = {
+	{ "registered-memory", registered_memory, CT_BOTH },
 	{ "child-closes", child_closes, CT_BOTH },
 	{ "child-closes-at-exit", child_closes_at_exit, CT_BOTH },
 	{ "peer-in-another-process", peer_in_another_process, CT_BOTH },
