@@ -93,8 +93,15 @@ const FIRST_WINDOW: u32 = 10;
 const LEAST_WINDOW: u32 = 32;
 /// Window after a timeout.
 const RESTART_WINDOW: u32 = 2;
-/// Losses without a queue on the way are a sign of congestion if they are more than one in so many.
-const TOLERATED_LOSS: u32 = 8;
+/// Parts in 1024 of the packets that may be lost without being a sign of congestion, as long as there
+/// is no queue on the way, beyond the [`Congestion::noise`].
+const TOLERATED_LOSS: u32 = 32;
+/// Fewer losses say nothing.
+const FEW_LOSSES: u32 = 4;
+/// Packets after which the noise is known.
+const NOISE_SAMPLE: u32 = 64;
+/// Age at which it is forgotten.
+const NOISE_AGE: Time = 10_000 * MS;
 /// Packets that may leave at once in spite of pacing.
 const BURST: Time = 16;
 /// Round trips below this are not paced: a flight is shorter than what a timer can tell apart.
@@ -111,11 +118,18 @@ pub struct Congestion {
     steps: u32,
     /// Whether the window, and nothing else, has held packets back since the last acknowledgement.
     pub limits: bool,
-    /// Packets acknowledged and lost in this round and the one before.
+    /// Packets acknowledged and lost of late.
     delivered: u32,
     lost: u32,
-    /// Window and threshold before the last reduction, to undo it.
-    before: Option<(u32, u32)>,
+    /// Packets acknowledged and lost with small windows.
+    small: (u32, u32),
+    /// Parts in 1024 of the packets that are lost even with small windows: the network's fault, not
+    /// this connection's.
+    noise: u32,
+    noise_at: Time,
+    /// Window and threshold before the last reduction, to undo it, and how many of the losses have to
+    /// turn out to be none for that.
+    before: Option<(u32, u32, u32)>,
     /// Time at which the next packet may leave.
     leaves_at: Time,
 }
@@ -129,6 +143,9 @@ impl Default for Congestion {
             limits: false,
             delivered: 0,
             lost: 0,
+            small: (0, 0),
+            noise: 0,
+            noise_at: 0,
             before: None,
             leaves_at: 0,
         }
@@ -139,6 +156,7 @@ impl Congestion {
     /// So many packets have arrived; the window does not grow beyond `most`.
     pub fn delivered(&mut self, packets: u32, most: u32) {
         self.delivered = self.delivered.saturating_add(packets);
+        self.small.0 = self.small.0.saturating_add(packets);
         if !self.limits || self.window >= most {
             return;
         }
@@ -154,26 +172,57 @@ impl Congestion {
     }
 
     /// A round trip has passed.
-    pub fn round(&mut self) {
+    pub fn round(&mut self, now: Time) {
+        self.limits = false;
+        if now.saturating_sub(self.noise_at) > NOISE_AGE {
+            self.noise = 0;
+        }
+        let (delivered, lost) = self.small;
+        if self.window > 2 * LEAST_WINDOW {
+            self.small = (0, 0);
+        } else if delivered + lost >= NOISE_SAMPLE {
+            self.small = (0, 0);
+            self.noise = lost * 1024 / (delivered + lost);
+            self.noise_at = now;
+            if self.noise > TOLERATED_LOSS {
+                // A smaller window did not help.
+                self.threshold = u32::MAX;
+            }
+        }
         self.delivered /= 2;
         self.lost /= 2;
-        self.limits = false;
     }
 
     /// One more packet is lost.
     pub fn count_loss(&mut self) {
         self.lost = self.lost.saturating_add(1);
+        self.small.1 = self.small.1.saturating_add(1);
+    }
+
+    /// So many packets that were taken for lost were not; most of those of a reduction undo it.
+    pub fn uncount_losses(&mut self, packets: u32) {
+        self.lost = self.lost.saturating_sub(packets);
+        self.small.1 = self.small.1.saturating_sub(packets);
+        if let Some((.., losses)) = &mut self.before {
+            *losses = losses.saturating_sub(packets);
+            if *losses == 0 {
+                self.undo();
+            }
+        }
     }
 
     /// Packets of the flight were lost, for the first time since the last such call's flight has
-    /// arrived. The window is halved if there is a queue on the way, or if more than one packet in
-    /// [`TOLERATED_LOSS`] is lost. Other losses are taken for noise.
+    /// arrived. The window is halved if there is a queue on the way, or if clearly more is lost than
+    /// with the least window. Other losses are taken for noise.
     pub fn lost(&mut self, round_trip: &RoundTrip) {
-        let many = self.lost * TOLERATED_LOSS > self.delivered + self.lost;
-        if !many && !round_trip.has_queue() {
+        let all = u64::from(self.delivered) + u64::from(self.lost);
+        let tolerated = u64::from(TOLERATED_LOSS + self.noise * 3 / 2);
+        let many = self.lost >= FEW_LOSSES && u64::from(self.lost) * 1024 > all * tolerated;
+        if self.window <= LEAST_WINDOW || (!many && !round_trip.has_queue()) {
             return;
         }
-        self.before = Some((self.window, self.threshold));
+        self.before = Some((self.window, self.threshold, (self.lost / 2).max(1)));
+        (self.delivered, self.lost) = (0, 0);
         self.threshold = (self.window / 2).max(LEAST_WINDOW);
         self.window = self.window.min(self.threshold);
         self.steps = 0;
@@ -182,7 +231,7 @@ impl Congestion {
     /// Nothing has arrived for the timeout.
     pub fn timed_out(&mut self) {
         if self.window > RESTART_WINDOW {
-            self.before = Some((self.window, self.threshold));
+            self.before = Some((self.window, self.threshold, 1));
         }
         self.threshold = (self.window / 2).max(LEAST_WINDOW);
         self.window = RESTART_WINDOW;
@@ -190,8 +239,8 @@ impl Congestion {
     }
 
     /// What was taken for lost has arrived after all.
-    pub fn undo(&mut self) {
-        if let Some((window, threshold)) = self.before.take() {
+    fn undo(&mut self) {
+        if let Some((window, threshold, _)) = self.before.take() {
             self.window = self.window.max(window);
             self.threshold = self.threshold.max(threshold);
         }
@@ -270,7 +319,7 @@ mod tests {
         assert_eq!(congestion.window, 161);
         congestion.timed_out();
         assert_eq!(congestion.window, RESTART_WINDOW);
-        congestion.undo();
+        congestion.uncount_losses(1);
         assert_eq!(congestion.window, 161);
     }
 
@@ -282,12 +331,34 @@ mod tests {
             window: 400,
             ..Congestion::default()
         };
-        congestion.delivered(60, 1024);
-        for _ in 0..20 {
+        congestion.delivered(80, 1024);
+        for _ in 0..5 {
             congestion.count_loss();
         }
         congestion.lost(&trip);
         assert_eq!(congestion.window, 200);
+    }
+
+    #[test]
+    fn what_is_lost_even_with_the_least_window_is_noise() {
+        let mut trip = RoundTrip::default();
+        trip.sample(0, MS);
+        let mut congestion = Congestion {
+            window: 400,
+            ..Congestion::default()
+        };
+        let mut now = 1;
+        for _ in 0..100 {
+            for _ in 0..congestion.window / 5 {
+                congestion.count_loss();
+            }
+            congestion.limits = true;
+            congestion.delivered(congestion.window * 4 / 5, 1024);
+            congestion.lost(&trip);
+            congestion.round(now);
+            now += MS;
+        }
+        assert!(congestion.window >= 1000, "{}", congestion.window);
     }
 
     #[test]

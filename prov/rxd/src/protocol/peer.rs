@@ -210,8 +210,7 @@ pub struct Sending {
     /// RFC 8985).
     pub newest: (Time, u64),
     pub newest_took: Time,
-    /// Whether packets were seen to overtake others, and how many quarters of a round trip that is
-    /// allowed for.
+    /// For how many quarters of the least round trip packets may overtake others.
     pub reorders: u32,
     /// Duplicates that the peer had reported.
     pub duplicates: u32,
@@ -340,7 +339,7 @@ impl Sending {
             round_end: first,
             newest: (0, first),
             newest_took: 0,
-            reorders: 0,
+            reorders: 1,
             duplicates: 0,
             reorder_at: NEVER,
             timer: NEVER,

@@ -14,8 +14,6 @@ const MAX_REORDERS: u32 = 8;
 /// Acknowledgements without progress that mean a loss, for a peer of the C library: it drops what it
 /// does not expect, and acknowledges each such packet.
 const REPEATS: u32 = 2;
-/// Selective acknowledgements that mean a loss if no packet was ever seen to overtake another.
-const DUP_THRESHOLD: u32 = 3;
 /// Shortest time between two repetitions of everything.
 const GO_BACK_PAUSE: Time = 200_000;
 
@@ -45,10 +43,10 @@ struct News {
     packets: u32,
     /// Round trip of the latest packet that was sent once.
     sample: Option<Time>,
-    /// Whether a packet had been taken for lost, and was not sent again.
-    was_spurious: bool,
-    /// Whether a packet was overtaken.
-    was_overtaken: bool,
+    /// Packets that had been taken for lost, and were not sent again.
+    spurious: u32,
+    /// Whether a packet was sent more than once, so that others may have waited for it.
+    was_repeated: bool,
 }
 
 impl Sending {
@@ -65,10 +63,11 @@ impl Sending {
             }
             Stage::Lost => {
                 self.lost -= 1;
-                news.was_spurious = true;
+                news.spurious += 1;
             }
         }
         news.packets += 1;
+        news.was_repeated |= flight.is_repeated;
         let took = now.saturating_sub(flight.sent_at);
         if !flight.is_repeated {
             news.sample = Some(took);
@@ -154,7 +153,6 @@ impl<H: Host> Shared<H> {
             sending.refusals_told = ack.refusals;
         }
         let mut news = News::default();
-        let had_arrived = sending.arrived != 0;
         for _ in 0..newly {
             let Some(flight) = sending.flights.pop_front() else {
                 break;
@@ -163,8 +161,7 @@ impl<H: Host> Shared<H> {
             sending.una = seq.wrapping_add(1);
             match flight.state {
                 Stage::Arrived => sending.arrived -= 1,
-                Stage::Flying if had_arrived && !flight.is_repeated => news.was_overtaken = true,
-                _ => {}
+                Stage::Flying | Stage::Lost => {}
             }
             sending.arrival(now, seq, &flight, &mut news);
         }
@@ -180,15 +177,13 @@ impl<H: Host> Shared<H> {
         let is_extended = peer.is_extended();
         let sending = &mut peer.sending;
         if news.packets != 0 {
-            if news.was_overtaken {
-                sending.reorders = sending.reorders.max(1);
-            }
             sending.round_trip.progressed();
-            if let Some(sample) = news.sample {
+            // Without selective acknowledgements, what has arrived behind a hole is heard of late.
+            if let Some(sample) = news.sample.filter(|_| is_extended || !news.was_repeated) {
                 sending.round_trip.sample(now, sample);
             }
-            if news.was_spurious {
-                sending.congestion.undo();
+            if news.spurious != 0 {
+                sending.congestion.uncount_losses(news.spurious);
             } else if (sending.una.wrapping_sub(sending.recover) as i64) >= 0 {
                 sending.congestion.confirm();
             }
@@ -196,7 +191,7 @@ impl<H: Host> Shared<H> {
                 .congestion
                 .delivered(news.packets, WINDOW.min(ack.window.max(1)));
             if (sending.una.wrapping_sub(sending.round_end) as i64) >= 0 {
-                sending.congestion.round();
+                sending.congestion.round(now);
                 sending.round_end = sending.next();
             }
             sending.is_probed = false;
@@ -232,6 +227,7 @@ impl<H: Host> Shared<H> {
         if more != 0 && more < u32::MAX / 2 {
             sending.duplicates = selective.duplicates;
             sending.reorders = (sending.reorders + 1).min(MAX_REORDERS);
+            sending.congestion.uncount_losses(more);
         }
         let words = selective.words.as_chunks::<8>().0;
         for (place, word) in words.iter().enumerate() {
@@ -318,13 +314,8 @@ impl<H: Host> Shared<H> {
             return;
         }
         let trip = &sending.round_trip;
-        let allowed = match sending.reorders == 0 && sending.arrived >= DUP_THRESHOLD {
-            true => 0,
-            false => {
-                let quarters = Time::from(sending.reorders.max(1));
-                (trip.least / 4 * quarters).min(trip.smoothed)
-            }
-        };
+        let quarters = Time::from(sending.reorders);
+        let allowed = (trip.least / 4 * quarters).min(trip.smoothed);
         let (newest, took) = (sending.newest, sending.newest_took);
         let mut first_lost = None;
         for index in 0..sending.flights.len() {

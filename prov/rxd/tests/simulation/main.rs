@@ -10,6 +10,7 @@ mod random;
 mod world;
 
 use network::{Faults, MS, US};
+use prov_rxd::protocol::Time;
 use random::Random;
 use world::{Plan, World};
 
@@ -86,6 +87,51 @@ fn one_dead_peer_costs_the_others_nothing() {
         beside <= alone + alone / 4 + 10 * MS,
         "{beside} ns beside a dead peer, {alone} ns without"
     );
+}
+
+/// Sends messages of 1 MiB over a link of 1 GB/s; returns the goodput in MB/s.
+fn goodput(extended: bool, delay: Time, loss: u64) -> u64 {
+    const MESSAGES: u64 = 32;
+    let faults = Faults {
+        loss,
+        duplication: 20_000 * u64::from(loss != 0),
+        reordering: 100_000 * u64::from(loss != 0),
+        late: delay / 2,
+        delay,
+        per_byte: 1,
+        queue: 200 * US,
+    };
+    let mut world = World::new(Plan {
+        faults,
+        extended,
+        nodes: 2,
+        longest: 1 << 20,
+        operations: MESSAGES,
+        holds: 0,
+        is_bulk: true,
+        ..Plan::quiet(3)
+    });
+    let took = world.run_timed();
+    let goodput = (MESSAGES << 20) * 1_000 / took;
+    let packets = (MESSAGES << 20) / 1_440;
+    println!(
+        "delay {:5} us, loss {loss:6} ppm, extended {extended:5}: {goodput:4} MB/s, {}.{:02} datagrams each",
+        delay / US,
+        world.datagrams() / packets,
+        world.datagrams() * 100 / packets % 100,
+    );
+    goodput
+}
+
+#[test]
+fn losses_cost_little_goodput() {
+    let losses = [0, 1_000, 10_000, 50_000, 200_000];
+    let near = losses.map(|loss| goodput(true, 20 * US, loss));
+    assert!(near[0] > 900 && near[2] > 800 && near[4] > 300, "{near:?}");
+    let far = losses.map(|loss| goodput(true, 20 * MS, loss));
+    assert!(far[0] > 15 && far[2] > 3 && far[4] > 0, "{far:?}");
+    let old = losses.map(|loss| goodput(false, 20 * US, loss));
+    assert!(old[0] > 900 && old[2] > 200 && old[4] > 10, "{old:?}");
 }
 
 /// The seed of the environment, or none.

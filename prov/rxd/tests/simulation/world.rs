@@ -27,6 +27,8 @@ pub struct Plan {
     pub holds: u64,
     /// Time after which peers are given up.
     pub give_up: Time,
+    /// Whether the first node only sends long messages to the second one, which sends nothing.
+    pub is_bulk: bool,
 }
 
 impl Plan {
@@ -44,6 +46,7 @@ impl Plan {
             longest: 100_000,
             holds: 20_000,
             give_up: 60_000 * MS,
+            is_bulk: false,
         }
     }
 
@@ -68,6 +71,7 @@ impl Plan {
             longest: [64, 5_000, 50_000][random.below(3) as usize],
             holds: [0, 10_000][random.below(2) as usize],
             give_up: if extended { 8_000 * MS } else { 600_000 * MS },
+            is_bulk: false,
         }
     }
 }
@@ -134,7 +138,11 @@ impl World {
             plan,
         };
         for node in 0..plan.nodes {
-            let made = world.node(node, 0, plan.operations);
+            let operations = match plan.is_bulk && node != 0 {
+                true => 0,
+                false => plan.operations,
+            };
+            let made = world.node(node, 0, operations);
             world.nodes.push(made);
             world.poll_at(node, world.now);
         }
@@ -210,10 +218,15 @@ impl World {
     }
 
     /// Runs until everything is done; returns the time it took.
-    pub fn run_timed(mut self) -> Time {
+    pub fn run_timed(&mut self) -> Time {
         let begin = self.now;
         self.run_to_end();
         self.now - begin
+    }
+
+    /// Datagrams sent so far.
+    pub fn datagrams(&self) -> u64 {
+        self.network.sent
     }
 
     fn run_to_end(&mut self) {
@@ -359,6 +372,11 @@ impl World {
             let node = &self.nodes[number as usize];
             if node.left == 0 || node.host.ops.len() >= OUTSTANDING {
                 break;
+            }
+            if self.plan.is_bulk {
+                self.submit(number, 1, Kind::Message, self.plan.longest, false);
+                self.nodes[number as usize].left -= 1;
+                continue;
             }
             let to = self.random.below(u64::from(self.plan.nodes)) as u32;
             let kind = match self.random.below(16) {
