@@ -10,15 +10,15 @@ use crate::provider::Class;
 /// Flags of `fi_getinfo` that providers use among themselves. Their values are
 /// part of the interface between the library and external providers.
 pub mod flags {
-    /// The result is for the library and not for an application.
+    /// Flag: the result is for the library and not for an application.
     pub const INTERNAL: u64 = 1 << 58;
-    /// Only core providers.
+    /// Flag: the result has core providers only.
     pub const CORE_ONLY: u64 = 1 << 59;
-    /// Hidden providers as well.
+    /// Flag: the result includes hidden providers.
     pub const HIDDEN: u64 = 1 << 60;
-    /// Offload providers as well.
+    /// Flag: the result includes offload providers.
     pub const OFFLOAD: u64 = 1 << 61;
-    /// All of them: a caller that sets any is not an application.
+    /// All of these flags: a caller that sets one is not an application.
     pub const OF_PROVIDERS: u64 = INTERNAL | CORE_ONLY | HIDDEN | OFFLOAD;
 }
 

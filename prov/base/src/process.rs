@@ -14,7 +14,7 @@ static NOTED: AtomicU32 = AtomicU32::new(0);
 pub struct Process(u32);
 
 impl Process {
-    /// No process: what belongs to it is of no calling process.
+    /// No process: it is never the calling one.
     pub const NONE: Process = Process(0);
 
     /// The calling process.

@@ -8,9 +8,9 @@ use fabric_abi::*;
 
 use crate::errno::{Errno, Result};
 
-/// Size of a `sockaddr_in`.
+/// Size of a `sockaddr_in` in bytes.
 pub const SIZE_IN: usize = 16;
-/// Size of a `sockaddr_in6`.
+/// Size of a `sockaddr_in6` in bytes.
 pub const SIZE_IN6: usize = 28;
 
 /// An encoded socket structure of either family.

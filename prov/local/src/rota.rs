@@ -9,9 +9,10 @@ use prov_util::drive::{Signals, Sleeper};
 
 use crate::barrier;
 
-/// Number of channels that are polled in every turn.
+/// Number of channels that are polled in every turn because they were active recently. With
+/// [`QUIET`] it bounds the cost of a turn, about one cache line for each channel.
 pub const LIVELY: usize = 8;
-/// Number of the others that are polled in every turn.
+/// Number of other channels that are polled in every turn, in rotation.
 pub const QUIET: usize = 4;
 /// Number of unsuccessful turns until the poller is called again, if it has few events.
 const VAIN_TURNS: u32 = 64;

@@ -172,7 +172,8 @@ pub fn datagrams(name: &str, version: u32, longest: usize) -> Info {
     info
 }
 
-/// Contexts of each direction that a scalable endpoint has at most.
+/// Largest number of contexts of each direction of a scalable endpoint: tcp and rxm send a
+/// context's index in a field of 8 bits, and each context has a socket and a lane of its own.
 pub const MOST_CONTEXTS: usize = 64;
 
 /// The same endpoint, which may be scalable, with several contexts of each direction.

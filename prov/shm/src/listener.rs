@@ -16,10 +16,11 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-/// Length of the longest name in bytes.
+/// Length in bytes of the longest name: with the service and the user's id before it, a name has to
+/// fit into the 107 bytes of an abstract socket address (unix(7)).
 pub const LONGEST_NAME: usize = 80;
 
-/// Largest number of descriptors in a packet.
+/// Largest number of descriptors in a packet: one of the channel, one of the table of regions.
 pub const DESCRIPTORS: usize = 2;
 
 /// Bound of connections that wait in the kernel to be accepted (listen(2)).

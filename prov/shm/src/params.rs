@@ -5,9 +5,10 @@ use std::time::Duration;
 use prov_base::param_table;
 use prov_message::Sizes;
 
-/// Largest number of bytes of operands of an atomic operation.
+/// Largest number of bytes of operands of an atomic operation: such a request is one message of the
+/// channel.
 pub const ATOMIC_LIMIT: usize = 4096;
-/// Largest number of bytes of an injected message.
+/// Largest number of bytes of an injected message, as with the C library's shm.
 pub const INJECT_LIMIT: usize = 4096;
 
 /// The limits that requests are checked against.

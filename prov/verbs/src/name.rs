@@ -2,7 +2,7 @@
 
 use crate::device::Gid;
 
-/// Number of bytes of an address.
+/// Size of an address in bytes.
 pub const SIZE: usize = 32;
 
 /// An address: a port, and a queue pair there.

@@ -131,7 +131,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// For a message that is not kept.
+    /// The room of a message that is not buffered, and is charged to no budget.
     pub const NONE: Room = Room {
         budget: Purse::Shared,
         is_stranger: false,
@@ -155,7 +155,8 @@ pub(crate) enum Cost {
     Nothing,
 }
 
-/// Bookkeeping cost of an unexpected message in bytes, added to its payload.
+/// Bytes that an unexpected message is charged in addition to its payload: about the size of its
+/// entry, so that many short messages are limited, too.
 pub(crate) const KEEPING_COST: usize = 128;
 /// Number of totals that may keep a message out: [0] bytes in the shared budget, [1] the bytes left
 /// behind in it, [2] bytes of senders that cannot announce, [3] both together, [4] announcements,

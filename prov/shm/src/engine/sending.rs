@@ -15,12 +15,12 @@ use super::link::{Bytes, Link, Pending};
 use super::records::{HAS_DATA, MESSAGE, OFFERED, REMOTE_LIST, TAGGED};
 use crate::params::SIZES;
 
-/// Longest message, in bytes, that is eager on every channel: longer ones are announced, and
-/// the receiver fetches their payload. As many bytes has a part of what goes through the ring
-/// in parts.
+/// Length in bytes of the longest message that is sent eagerly on every channel: longer ones are
+/// announced (rendezvous), and the receiver fetches the payload. A part of a long write or read
+/// through the ring has this length, too.
 pub const EAGER: usize = 16 << 10;
-/// The same of channels with the memory for it: up to about here, two copies through the
-/// channel take no longer than what a rendezvous costs.
+/// Length in bytes of the longest eager message on channels with the memory for it: up to about
+/// this length, two copies through the channel take no longer than a rendezvous.
 pub const WIDE: usize = 64 << 10;
 
 /// Flags of messages that do not take the fast path.

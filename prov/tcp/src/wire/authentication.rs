@@ -11,9 +11,10 @@ use sha2::Sha256;
 
 use super::handshake::{Features, Kind, Message};
 
-/// Bytes of a random number.
+/// Size of a random number in bytes: that of the hash, so that guessing a number is as hard as
+/// guessing a proof.
 pub const NONCE: usize = 32;
-/// Bytes of a proof.
+/// Size of a proof in bytes, which is an HMAC-SHA-256.
 pub const PROOF: usize = 32;
 
 /// A fresh random number.

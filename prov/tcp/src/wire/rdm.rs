@@ -2,7 +2,7 @@
 
 use super::WireError;
 
-/// Number of bytes of the data.
+/// Size in bytes of the connection data of RDM endpoints.
 pub const SIZE: usize = 8;
 
 /// Newest version of the RDM protocol.

@@ -8,7 +8,7 @@ use prov_base::sockaddr;
 use super::{CORE_ONLY, getinfo};
 use crate::attr::{Base, FabricAttr, Hints, Info, Opaque, Request, version};
 
-/// The capabilities that say which peers the provider below reaches.
+/// The capabilities that tell which peers the provider below reaches.
 pub const REACH: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 
 /// A layered provider, by its name, such as `ofi_rxm`.

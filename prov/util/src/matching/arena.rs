@@ -20,6 +20,7 @@ pub(crate) struct List {
 }
 
 impl List {
+    /// A list without entries.
     pub const EMPTY: List = List {
         head: NIL,
         tail: NIL,

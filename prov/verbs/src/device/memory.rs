@@ -185,7 +185,7 @@ unsafe impl Send for Scratch {}
 unsafe impl Sync for Scratch {}
 
 impl Scratch {
-    /// Number of bytes.
+    /// Size of the memory in bytes.
     pub const SIZE: usize = 64;
 
     /// Allocates and registers the memory.

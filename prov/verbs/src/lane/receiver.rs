@@ -60,6 +60,7 @@ pub struct Posted {
 }
 
 impl Posted {
+    /// The entry of a slot without a receive.
     pub(super) const NOTHING: Posted = Posted {
         context: Context(0),
         address: 0,

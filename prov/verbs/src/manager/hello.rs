@@ -6,10 +6,10 @@ use prov_base::errno::{Errno, Result};
 use super::message;
 use crate::device::is_number;
 
-/// Number of its bytes.
+/// Size of the structure in bytes.
 pub const SIZE: usize = 16;
 
-/// Largest number of bytes of connection data after it.
+/// Largest number of bytes of connection data after the structure.
 pub const DATA_LIMIT: usize = super::DATA_LIMIT - SIZE;
 
 const VERSION: u8 = 2;

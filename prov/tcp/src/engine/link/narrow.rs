@@ -21,7 +21,8 @@ pub struct OfferedMessage {
 }
 
 const FIRST: u8 = 1;
-/// Number of names.
+/// Number of names for announced messages of one connection in the C library's protocol, in which a
+/// name is one byte, 1 to 254.
 pub const NAMES: usize = 254;
 
 impl Narrow {

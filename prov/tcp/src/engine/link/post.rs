@@ -30,7 +30,8 @@ impl<'a> Post<'a> {
     }
 }
 
-/// Longest message, header included, that is copied into one buffer to be sent by one call.
+/// Length in bytes, header included, of the longest message that is copied into one buffer, to be
+/// sent by one call: the buffer is on the stack.
 pub const SCRATCH: usize = 4096 + MAX_HEADER;
-/// Largest payload in bytes that is copied rather than referenced.
+/// Length in bytes of the longest payload that is copied rather than referenced.
 pub const COPY_LIMIT: usize = SCRATCH - MAX_HEADER;

@@ -12,13 +12,13 @@ use crate::engine::link::keys::ConnKey;
 use crate::engine::link::post::COPY_LIMIT;
 use crate::wire::handshake::Features;
 
-/// Bytes in a connection's queue beyond which messages are announced.
+/// Number of bytes in a connection's queue beyond which messages are announced.
 const QUEUE_LIMIT: u64 = 4 << 20;
-/// Bytes of a message up to which it is announced only to a peer that throttles: such messages are
-/// copied to the queue, which takes few of them.
+/// Length in bytes up to which messages are announced only to a peer that throttles: such messages
+/// are copied to the queue, which accepts only few of them.
 const WORTH_ANNOUNCING: usize = COPY_LIMIT;
-/// Bytes of a message beyond which it is always announced, since the peer could not keep many of
-/// them.
+/// Length in bytes beyond which messages are always announced, since the peer could buffer only few
+/// of them.
 pub(crate) const ALWAYS_ANNOUNCED: usize = 2 << 20;
 /// The features of a peer that copies from this process's memory directly.
 const COPIES: Features = Features::LOCAL.or(Features::DIRECT);

@@ -65,17 +65,21 @@ pub struct Fields(u8);
 
 impl Fields {
     const NONE: Fields = Fields(0);
-    /// Immediate data, if the flag says so.
+    /// Immediate data, if the flag is set.
     pub const DATA: Fields = Fields(1 << 0);
+    /// The tag.
     pub const TAG: Fields = Fields(1 << 1);
+    /// The length of the message.
     pub const SIZE: Fields = Fields(1 << 2);
+    /// The sender's name for the operation.
     pub const ID: Fields = Fields(1 << 3);
+    /// A word whose meaning depends on the operation.
     pub const WORD: Fields = Fields(1 << 4);
     /// Remote buffers.
     pub const RMA: Fields = Fields(1 << 5);
-    /// Bytes follow the header.
+    /// A payload follows the header.
     pub const PAYLOAD: Fields = Fields(1 << 6);
-    /// An id, if the flag says so.
+    /// An id, if the flag is set.
     pub const NAMEABLE: Fields = Fields(1 << 7);
 
     /// Whether all of these fields are included.
