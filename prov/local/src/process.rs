@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_says_what_was_written_on_it() {
+    fn a_card_has_the_contents_that_were_written() {
         let seal = Seal::new().unwrap();
         let card = Card::new(77, seal.token()).unwrap();
         let own = std::process::id();
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_card_is_not_opened() {
+    fn a_file_that_is_not_a_card_is_not_opened() {
         let folder = std::env::temp_dir().join(format!("no-card-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
         let fifo = folder.join("fifo");

@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_brings_something_is_looked_at_in_every_turn() {
+    fn a_channel_with_a_message_is_polled_in_every_turn() {
         let mut rota = Rota::default();
         (0..40).for_each(|key| rota.add(key));
         let mut seen: Vec<i32> = (0..32).filter_map(|_| rota.next_quiet()).collect();
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_told_of_a_thread_that_sleeps_until_it_is_woken_and_again_then() {
+    fn peers_are_told_of_a_sleeping_thread_and_again_after_it_is_woken() {
         let signals = Signals::default();
         let mut rota: Rota<i32> = Rota::default();
         assert_eq!(rota.naps_again(&signals), None);

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_shrink_or_has_another_size_is_not_mapped() {
+    fn a_file_that_could_shrink_or_has_another_size_is_not_mapped() {
         let (_here, fd) = Segment::create(8192, &[]).unwrap();
         assert!(ftruncate(&fd, 0).is_err());
         assert_eq!(Segment::attach(fd.as_fd(), 4096).err(), Some(Errno::EPROTO));

@@ -9,7 +9,7 @@ use prov_local::process::OtherProcess;
 use prov_util::mr::{Config, Job, Memory, MrTable, Request};
 
 #[test]
-fn what_others_copy_of_a_closed_region_is_not_taken_for_its_bytes() {
+fn data_copied_from_a_closed_region_is_not_taken_for_its_bytes() {
     let (mut a, mut b) = ([1u8; 5], [0u8; 2]);
     let table = MrTable::new(&Config::default());
     let process = Seal::new().unwrap();

@@ -90,7 +90,7 @@ fn what_the_region_does_not_permit_is_refused_with_its_piece() {
 }
 
 #[test]
-fn a_write_may_come_in_pieces_and_its_region_may_go_meanwhile() {
+fn a_write_may_arrive_in_pieces_and_its_region_may_be_closed_meanwhile() {
     let (table, reports) = (MrTable::new(&Config::default()), Reports::default());
     let (mut first, mut second) = ([0; 8], [0; 8]);
     let region = register(&table, 1, &mut first, BOTH);

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_of_contexts_lead_to_their_scalable_endpoint_and_are_nobody_elses() {
+    fn the_names_of_contexts_lead_to_their_scalable_endpoint_only() {
         assert_eq!(context_name("a:b", 0).unwrap(), "a:b");
         for context in [1, 9, MOST_CONTEXTS - 1] {
             let own = context_name("a:b", context).unwrap();

@@ -60,7 +60,7 @@ fn receive(at: &mut Channel) -> Option<(u64, Vec<u8>)> {
 }
 
 #[test]
-fn messages_of_any_length_come_as_they_were_sent() {
+fn messages_of_any_length_arrive_as_they_were_sent() {
     let (mut here, mut there) = pair();
     let lengths = [
         0,
@@ -97,7 +97,7 @@ fn messages_of_any_length_come_as_they_were_sent() {
 }
 
 #[test]
-fn what_is_next_is_seen_in_its_slot_or_is_for_the_long_way() {
+fn the_next_message_is_read_from_its_slot_or_by_the_slow_path() {
     let (mut here, mut there) = pair();
     assert!(there.receiver.peek().is_none());
     let bytes: Vec<u8> = (0..20).collect();
@@ -119,7 +119,7 @@ fn what_is_next_is_seen_in_its_slot_or_is_for_the_long_way() {
 }
 
 #[test]
-fn who_sends_bytes_at_once_wakes_who_sleeps() {
+fn a_send_on_the_fast_path_wakes_a_sleeping_peer() {
     let (mut here, mut there) = pair();
     let mut wakes = |bytes: &[u8]| {
         let mut wakes = false;
@@ -166,7 +166,7 @@ fn a_quarter_of_the_room_is_told_of_without_being_asked() {
 }
 
 #[test]
-fn what_the_other_side_has_taken_stands_in_its_long_messages() {
+fn long_messages_report_what_their_sender_has_received() {
     let (mut here, mut there) = pair();
     // Returns whether all of the area was free when the message was sent.
     let sends = |at: &mut Channel, tag: u64| {
@@ -192,7 +192,7 @@ fn what_the_other_side_has_taken_stands_in_its_long_messages() {
 }
 
 #[test]
-fn the_first_bytes_of_a_long_message_are_fetched_before_it_has_come() {
+fn the_first_bytes_of_a_long_message_are_prefetched_before_it_is_published() {
     let (mut here, mut there) = pair();
     for (round, len) in [INLINE + 1, LONG - 1, LONG, MODERATE]
         .into_iter()
@@ -224,7 +224,7 @@ fn the_first_bytes_of_a_long_message_are_fetched_before_it_has_come() {
 }
 
 #[test]
-fn who_has_taken_more_than_was_sent_is_broken() {
+fn a_consumer_that_has_read_more_than_was_sent_is_broken() {
     let (mut here, mut there) = pair();
     assert!(send(&mut here, 1, b"one"));
     assert!(receive(&mut there).is_some());
@@ -237,7 +237,7 @@ fn who_has_taken_more_than_was_sent_is_broken() {
 }
 
 #[test]
-fn a_full_ring_keeps_what_was_not_taken() {
+fn a_full_ring_keeps_messages_that_were_not_read() {
     for len in [100, 200, 256] {
         let (mut here, mut there) = pair();
         let (mut sent, mut received) = (0usize, 0usize);
@@ -269,7 +269,7 @@ fn both_directions_are_apart() {
 }
 
 #[test]
-fn who_sleeps_is_woken_once_and_who_does_not_is_not() {
+fn a_sleeping_peer_is_woken_once_and_a_running_one_is_not() {
     let (mut here, mut there) = pair();
     let wakes = |here: &mut Channel| {
         let space = here.space(0).unwrap().unwrap();
@@ -287,7 +287,7 @@ fn who_sleeps_is_woken_once_and_who_does_not_is_not() {
 }
 
 #[test]
-fn who_waits_for_room_is_woken_when_there_is_some() {
+fn a_side_that_waits_for_space_is_woken_when_there_is_some() {
     let (mut here, mut there) = pair();
     while send(&mut here, 0, &pattern(0, MODERATE)) {}
     here.sleep();

@@ -88,7 +88,7 @@ fn refusal(found: &Found<'_>) -> Option<Errno> {
 }
 
 #[test]
-fn what_is_published_is_written_and_read_by_its_key_and_nothing_else_is() {
+fn published_regions_are_written_and_read_by_their_keys_only() {
     let (owner, seal) = (Owner::new(std::process::id()), Seal::new().unwrap());
     let mut window = owner.window(std::process::id(), &seal);
     let (first, second) = ([1; 8], [2; 16]);
@@ -172,7 +172,7 @@ fn where_a_region_has_no_place_its_owner_is_asked() {
 }
 
 #[test]
-fn what_is_counted_is_told() {
+fn accesses_that_are_counted_are_reported() {
     let (owner, seal) = (Owner::new(std::process::id()), Seal::new().unwrap());
     let mut window = owner.window(std::process::id(), &seal);
     let bytes = [0u8; 8];
@@ -238,7 +238,7 @@ fn a_process_that_sleeps_for_good_is_written_to_until_it_is_killed() {
 }
 
 #[test]
-fn nothing_long_is_written_to_who_has_closed_the_socket() {
+fn no_long_copy_is_written_to_a_process_that_has_closed_the_socket() {
     // Short copies are written to the program that was executed when the link was made, and to no
     // other.
     const LEN: usize = 64 << 10;
@@ -271,7 +271,7 @@ fn shared_word() -> &'static AtomicU64 {
 }
 
 #[test]
-fn closing_a_region_waits_for_who_is_in_flight_until_it_is_dead() {
+fn closing_a_region_waits_for_an_initiator_in_flight_until_its_process_ends() {
     let mut owner = Owner::unwatched();
     let bytes = [0u8; 8];
     let place = owner.table.publish(Some(&region(1, &bytes, BOTH)));
@@ -308,7 +308,7 @@ fn closing_a_region_waits_for_who_is_in_flight_until_it_is_dead() {
 }
 
 #[test]
-fn closing_a_region_does_not_wait_for_another_program_in_the_process_of_who_was_in_flight() {
+fn closing_a_region_does_not_wait_for_another_program_in_the_initiators_process() {
     let mut owner = Owner::unwatched();
     let bytes = [0u8; 8];
     let place = owner.table.publish(Some(&region(1, &bytes, BOTH)));
@@ -344,7 +344,7 @@ fn closing_a_region_does_not_wait_for_another_program_in_the_process_of_who_was_
 }
 
 #[test]
-fn a_link_that_ends_in_flight_is_waited_for_still() {
+fn a_link_that_ends_in_flight_is_waited_for() {
     let mut owner = Owner::new(std::process::id());
     let bytes = [0u8; 8];
     let place = owner.table.publish(Some(&region(1, &bytes, BOTH)));
@@ -434,7 +434,7 @@ fn a_forked_child_touches_nothing_that_it_inherited() {
 }
 
 #[test]
-fn what_is_no_table_is_not_looked_at() {
+fn a_file_that_is_not_a_table_is_not_mapped() {
     let owner = Owner::new(std::process::id());
     let seal = Seal::new().unwrap();
     let attach = |fd| {

@@ -21,7 +21,7 @@ fn request(len: u64) -> Request {
 }
 
 #[test]
-fn parts_come_in_order_no_further_ahead_than_there_are_slots() {
+fn parts_arrive_in_order_no_further_ahead_than_there_are_slots() {
     let record = record();
     let (mut here, mut there) = (Receiving::default(), Sending::default());
     let len = 10 * PART as u64 + 5;
@@ -56,7 +56,7 @@ fn parts_come_in_order_no_further_ahead_than_there_are_slots() {
 }
 
 #[test]
-fn what_comes_late_for_a_withdrawn_request_is_ignored() {
+fn a_late_part_of_a_withdrawn_request_is_ignored() {
     let record = record();
     let (mut here, mut there) = (Receiving::default(), Sending::default());
     assert!(here.open(&record, request(1 << 20)));

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_process_or_of_its_socket_is_seen_at_once_and_nothing_else_is() {
+    fn the_end_of_a_process_or_of_its_socket_is_detected_immediately() {
         use std::io::Write as _;
         use std::os::fd::AsFd as _;
         use std::os::unix::net::UnixStream;

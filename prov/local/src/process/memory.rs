@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn short_copies_are_of_the_memory_that_was_found_whoever_has_its_number() {
+    fn short_copies_access_the_memory_that_was_found_even_if_the_process_id_is_reused() {
         let seal = Seal::new().unwrap();
         let (mut there, mut bytes) = (*b"before", *b"behind");
         let to = place(&mut there);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_does_not_copy_goes_the_other_way() {
+    fn copies_that_the_file_does_not_support_use_the_other_method() {
         let seal = Seal::new().unwrap();
         let child = Child::new(|| {});
         let process = find(&child, &seal);

@@ -125,7 +125,7 @@ fn what_an_answer_says_is_taken_can_be_written_over() {
 }
 
 #[test]
-fn who_goes_to_sleep_sees_the_message_or_is_woken() {
+fn a_thread_that_goes_to_sleep_sees_the_message_or_is_woken() {
     loom::model(|| {
         let shared = Shared::new();
         let far = shared.clone();
@@ -147,7 +147,7 @@ fn who_goes_to_sleep_sees_the_message_or_is_woken() {
 }
 
 #[test]
-fn who_waits_for_room_sees_it_or_is_woken_though_it_is_told_of_late() {
+fn a_side_that_waits_for_space_sees_it_or_is_woken_even_after_a_late_report() {
     loom::model(|| {
         let shared = Shared::new();
         let mut producer = Producer::default();

@@ -27,7 +27,7 @@ impl Words for Few {
 }
 
 #[test]
-fn what_is_published_comes_in_order_lap_after_lap() {
+fn published_slots_are_read_in_order_lap_after_lap() {
     let (words, mut producer, mut consumer) =
         (Few::new(), Producer::default(), Consumer::default());
     for round in 0..10u32 {

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contexts_are_at_the_ports_behind_the_first() {
+    fn contexts_listen_at_the_ports_after_the_first() {
         let base = SocketAddr::from(([10, 0, 0, 1], 5000));
         for context in [0, 1, 63] {
             let place = RdmAddress::of_context(base, context).unwrap();

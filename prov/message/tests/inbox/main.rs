@@ -50,7 +50,7 @@ proptest! {
 }
 
 #[test]
-fn a_receive_takes_a_message_whose_link_was_about_to_go_on_with_it() {
+fn a_receive_takes_a_message_whose_link_was_about_to_continue_with_it() {
     let setting = Setting {
         unexpected: 0,
         in_flight: 400,

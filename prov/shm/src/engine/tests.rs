@@ -395,7 +395,7 @@ fn a_peer_that_never_starts_is_an_error() {
 }
 
 #[test]
-fn two_that_ask_each_other_at_once_have_one_link() {
+fn two_peers_that_request_links_simultaneously_have_one_link() {
     for _ in 0..20 {
         let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
         let (to_b, to_a) = (a.insert(&b.name), b.insert(&a.name));
@@ -467,7 +467,7 @@ fn what_was_sent_before_the_end_is_received() {
 }
 
 #[test]
-fn what_was_sent_before_the_end_is_received_though_the_sender_was_called() {
+fn messages_sent_before_the_end_are_received_even_if_the_sender_was_woken() {
     last_words(3);
 }
 
@@ -484,7 +484,7 @@ fn is_readable(side: &Side) -> bool {
 }
 
 #[test]
-fn who_helps_is_not_woken_for_what_the_application_takes() {
+fn a_helper_is_not_woken_for_messages_that_the_application_receives() {
     let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
     let to = a.insert(&b.name);
     let (mut out, mut into) = ([1; 8], [0; 8]);
@@ -512,7 +512,7 @@ fn who_helps_is_not_woken_for_what_the_application_takes() {
 }
 
 #[test]
-fn a_sleeper_is_woken_and_who_is_awake_costs_no_packet() {
+fn a_sleeping_thread_is_woken_and_a_running_one_costs_no_packet() {
     let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
     let to = a.insert(&b.name);
     let mut out = [1; 8];

@@ -430,7 +430,7 @@ fn nothing_is_left_of_an_engine_that_ends_in_a_burst() {
 }
 
 #[test]
-fn two_peers_that_connect_at_once_again_and_again_have_one_connection() {
+fn two_peers_that_connect_simultaneously_and_repeatedly_have_one_connection() {
     let (a, b) = (side(), side());
     a.knows(b.addr);
     b.knows(a.addr);
@@ -539,7 +539,7 @@ fn a_receiver_that_keeps_much_has_messages_announced_until_it_keeps_little() {
 }
 
 #[test]
-fn a_sender_that_makes_no_other_calls_hears_that_it_is_to_announce() {
+fn a_sender_that_makes_no_other_calls_receives_the_request_to_announce() {
     const LEN: usize = 64 << 10;
     const COUNT: u64 = 700;
     let (a, b) = (
@@ -568,7 +568,7 @@ fn a_sender_that_makes_no_other_calls_hears_that_it_is_to_announce() {
 }
 
 #[test]
-fn who_reads_its_queues_is_told_nothing_new_by_a_send() {
+fn a_send_does_not_wake_an_application_that_reads_its_queues() {
     const LEN: usize = 64 << 10;
     let (a, b) = (side(), side());
     a.knows(b.addr);

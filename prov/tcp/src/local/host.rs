@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_is_on_this_host_by_its_address_or_because_it_says_so() {
+    fn a_peer_is_on_this_host_by_its_address_or_its_mark() {
         let ip = |last| IpAddr::from([10, 77, 0, last]);
         let ours = mark();
         assert!(is_this(ip(1), ip(1), 0));

@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_stands_for_what_has_it() {
+    fn every_subject_has_its_code() {
         for code in 0..=u8::MAX {
             let known = Subject::from_code(code);
             assert_eq!(known.is_some(), code < 7);

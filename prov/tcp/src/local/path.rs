@@ -534,7 +534,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_not_left_the_socket_does_not_call_in_the_middle_of_what_goes_there() {
+    fn a_side_that_still_sends_through_the_socket_sends_no_wake_up_in_between() {
         let (stream, fd) = Stream::create(5).unwrap();
         let (attached, _) = Stream::attach(fd.as_fd()).unwrap();
         let mut here = Shortcut::new(stream, None, "test");

@@ -316,7 +316,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_come_in_order_however_they_are_cut(
+        fn bytes_arrive_in_order_however_they_are_divided(
             pieces in prop::collection::vec((1..40_000usize, 1..40_000usize, any::<bool>()), 1..40),
         ) {
             let (mut here, mut there) = pair();
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_settled_once_the_other_side_has_said_so_of_the_last_bytes() {
+    fn all_bytes_are_settled_once_the_other_side_reports_the_last_ones() {
         let (mut here, mut there) = pair();
         there.settle();
         assert!(!here.is_settled() && !there.is_settled());
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_no_room_has_some_when_the_other_has_received() {
+    fn a_sender_without_space_has_some_when_the_receiver_has_received() {
         let (mut here, mut there) = pair();
         let out = vec![1; 4 << 20];
         let sent = here.send(&out).unwrap().bytes;

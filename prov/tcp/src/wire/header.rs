@@ -407,7 +407,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_tagged_message_looks_as_the_c_library_writes_it() {
+    fn a_tagged_message_is_encoded_as_by_the_c_library() {
         let mut header = Header::new(Op::Tagged);
         header.flags = REMOTE_CQ_DATA;
         header.payload = 8;

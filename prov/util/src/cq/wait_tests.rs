@@ -287,7 +287,7 @@ fn the_descriptor_is_readable_when_a_transport_has_work() {
 }
 
 #[test]
-fn writing_rings_only_when_somebody_waits() {
+fn a_write_signals_only_if_a_thread_waits() {
     let cq = open(WaitKind::Fd);
     let wait = cq.attachment().wait().unwrap();
     cq.write(&numbered(1));

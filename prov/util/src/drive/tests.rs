@@ -194,7 +194,7 @@ fn a_burst_that_the_application_leaves_is_ended() {
 }
 
 #[test]
-fn what_has_no_room_is_looked_after_where_the_application_makes_no_call() {
+fn stalled_work_is_done_by_the_helper_if_the_application_makes_no_calls() {
     let helper = Helper::new("fi_test");
     let (lane, did) = Lane::new(&helper);
     for stall in 1..=3 {
@@ -214,7 +214,7 @@ fn what_has_no_room_is_looked_after_where_the_application_makes_no_call() {
 }
 
 #[test]
-fn what_has_no_room_is_left_to_an_application_that_makes_calls() {
+fn stalled_work_is_left_to_an_application_that_makes_calls() {
     let helper = Helper::new("fi_test");
     let calls_step = 1;
     let (lane, did) = Lane::planned(

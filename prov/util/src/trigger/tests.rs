@@ -124,7 +124,7 @@ fn what_a_provider_counts_is_begun_by_the_next_read() {
 }
 
 #[test]
-fn what_has_no_room_is_tried_again_before_anything_behind_it() {
+fn work_without_space_is_retried_before_later_work() {
     let side = Side::new();
     side.queue_with(1, 1, 2, Ok(()));
     side.queue(2, 1);

@@ -60,7 +60,7 @@ fn a_datagram_has_its_bytes_and_its_sender() {
 }
 
 #[test]
-fn what_is_too_long_is_refused() {
+fn a_datagram_that_is_too_long_is_refused() {
     let ((a, _), (_, to)) = (socket("127.0.0.1"), socket("127.0.0.1"));
     let mut bytes = vec![0; LONGEST];
     let sent = send(a.as_fd(), &lend(&mut bytes), &to);

@@ -29,7 +29,7 @@ fn source(sides: &mut [&mut Side], of: usize) -> u64 {
 }
 
 #[test]
-fn all_contexts_reach_one_another_and_have_the_number_of_their_endpoint() {
+fn all_contexts_reach_each_other_and_have_the_address_of_their_endpoint() {
     let ((name_a, mut all_a), (name_b, mut all_b)) = (scalable(2), scalable(3));
     let inserted = all_b.iter().map(|b| {
         // Another endpoint is inserted first, so that the addresses differ.

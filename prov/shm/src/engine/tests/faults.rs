@@ -188,7 +188,7 @@ impl Drop for Short {
 }
 
 #[test]
-fn memory_that_others_cannot_read_comes_from_its_owner() {
+fn memory_that_others_cannot_read_is_sent_by_its_owner() {
     let short = Short::new();
     let (mut a, mut b, to) = announcing();
     let (out, mut into) = (pattern(2, LEN), vec![0; LEN]);

@@ -206,7 +206,7 @@ fn a_peer_that_calls_again_and_again_has_a_turn_as_others_have() {
 }
 
 #[test]
-fn who_asks_again_and_again_is_let_in_in_turns() {
+fn a_peer_that_connects_repeatedly_is_accepted_in_turns() {
     let mut scene = Scene::new();
     scene.is_well();
     let wires: Vec<_> = (0..100)
@@ -241,7 +241,7 @@ fn word(segment: &Segment, at: usize) -> &AtomicU64 {
 }
 
 #[test]
-fn a_peer_that_goes_on_after_its_end_keeps_nobody_waiting() {
+fn a_peer_that_publishes_messages_after_its_end_blocks_no_thread() {
     let mut scene = Scene::new();
     scene.is_well();
     let (wire, mut channel, segment) = intrude(&mut scene.victim);
@@ -377,7 +377,7 @@ fn has_ended(wire: &Wire) -> bool {
 }
 
 #[test]
-fn of_those_who_come_and_do_not_ask_for_a_link_the_oldest_goes() {
+fn of_the_peers_that_request_no_link_the_oldest_is_closed() {
     const SILENT: usize = 300;
     const KEPT: usize = 128;
     let mut scene = Scene::new();
@@ -396,7 +396,7 @@ fn of_those_who_come_and_do_not_ask_for_a_link_the_oldest_goes() {
 }
 
 #[test]
-fn who_comes_and_asks_for_no_link_in_time_has_to_go() {
+fn a_peer_that_requests_no_link_in_time_is_closed() {
     let mut scene = Scene::new();
     scene.is_well();
     let before = scene.victim.core.links.len();

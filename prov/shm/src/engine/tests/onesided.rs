@@ -40,7 +40,7 @@ fn told(side: &Side) -> Vec<(usize, u64)> {
 }
 
 #[test]
-fn any_number_of_writes_and_reads_of_any_length_need_nobody_at_the_other_side() {
+fn writes_and_reads_of_any_number_and_length_do_not_need_the_owner() {
     let (a, b, to) = pair();
     let mut a = a;
     let mut region = vec![0; 300_000];
@@ -58,7 +58,7 @@ fn any_number_of_writes_and_reads_of_any_length_need_nobody_at_the_other_side() 
 }
 
 #[test]
-fn a_refusal_needs_nobody_either() {
+fn a_refusal_does_not_need_the_owner() {
     let (mut a, b, to) = pair();
     let mut region = vec![0; 64];
     // SAFETY: `region` lives until the test ends.
@@ -92,7 +92,7 @@ fn a_refusal_needs_nobody_either() {
 }
 
 #[test]
-fn immediate_data_comes_behind_the_bytes() {
+fn immediate_data_is_reported_after_the_bytes_are_written() {
     let (mut a, mut b, to) = pair();
     let (mut region, mut out) = (vec![0; EAGER + 1], pattern(1, EAGER + 1));
     b.register(3, &mut region);
@@ -112,7 +112,7 @@ fn immediate_data_comes_behind_the_bytes() {
 }
 
 #[test]
-fn data_of_a_region_that_was_closed_since_is_told_all_the_same() {
+fn data_of_a_region_that_was_closed_since_is_reported() {
     let (mut a, mut b, to) = pair();
     let mut region = [0; 8];
     let open = b.register(3, &mut region);
@@ -131,7 +131,7 @@ fn data_of_a_region_that_was_closed_since_is_told_all_the_same() {
 }
 
 #[test]
-fn what_finds_no_room_for_its_data_is_not_copied() {
+fn an_access_without_space_for_its_notification_is_not_copied() {
     let (mut a, b, to) = pair();
     let mut region = [0; 8];
     b.register(3, &mut region);
@@ -248,7 +248,7 @@ fn nothing_is_copied_ahead_of_a_request_that_the_owner_has_to_carry_out() {
 }
 
 #[test]
-fn what_is_to_last_is_written_by_its_owner() {
+fn a_write_with_commit_complete_is_carried_out_by_the_owner() {
     let (mut a, mut b, to) = pair();
     let mut region = [0; 8];
     b.register(3, &mut region);
@@ -322,7 +322,7 @@ fn a_region_that_is_set_up_first_is_found_when_it_is() {
 }
 
 #[test]
-fn whoever_does_not_let_others_copy_does_not_copy_either() {
+fn a_side_that_permits_no_copies_makes_none() {
     let local = Local::new(Arc::new(without_cma())).for_domain();
     assert!(local.publisher().is_none());
     let local = Local::new(Arc::new(Params::default())).for_domain();

@@ -55,7 +55,7 @@ fn read_and_change(params: fn() -> Params, len: usize, by_message: bool) {
 }
 
 #[test]
-fn what_follows_a_read_does_not_change_what_it_reads() {
+fn operations_after_a_read_do_not_change_its_data() {
     for params in [Params::default, without_cma] {
         for len in [64, 8 << 10, 1 << 20] {
             read_and_change(params, len, false);
@@ -84,7 +84,7 @@ fn ordered_pair(msg_order: u64) -> (Side, Side, u64) {
 }
 
 #[test]
-fn an_access_comes_behind_the_messages_before_it_where_the_application_has_that_order() {
+fn an_access_follows_earlier_messages_if_the_application_has_that_order() {
     for (kind, msg_order) in [
         (Access::Write, FI_ORDER_WAS),
         (Access::Read, FI_ORDER_RAS),
@@ -117,7 +117,7 @@ fn an_access_comes_behind_the_messages_before_it_where_the_application_has_that_
 }
 
 #[test]
-fn an_access_without_that_order_needs_nobody_whatever_is_on_the_way() {
+fn an_access_without_that_order_does_not_need_the_owner_whatever_was_sent_before() {
     for (kind, msg_order) in [
         (Access::Write, 0),
         (Access::Write, FI_ORDER_RAS | FI_ORDER_SAS),
@@ -138,7 +138,7 @@ fn an_access_without_that_order_needs_nobody_whatever_is_on_the_way() {
 }
 
 #[test]
-fn an_access_with_that_order_needs_nobody_where_all_messages_were_taken() {
+fn an_access_with_that_order_does_not_need_the_owner_if_all_messages_were_received() {
     let (mut a, mut b, to) = ordered_pair(FI_ORDER_WAS | FI_ORDER_RAS);
     let mut region = [0; 8];
     b.register(3, &mut region);

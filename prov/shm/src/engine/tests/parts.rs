@@ -116,7 +116,7 @@ impl Side {
 }
 
 #[test]
-fn while_both_sides_make_progress_all_but_the_first_part_comes_from_the_sender() {
+fn while_both_sides_make_progress_the_sender_sends_all_parts_but_the_first() {
     let mut scene = Scene::new(Params::default);
     assert!(scene.sender.turn().is_none(), "it begins meanwhile");
     scene.has_first();
@@ -207,7 +207,7 @@ fn short_messages_pass_between_the_parts_of_a_long_one() {
 }
 
 #[test]
-fn all_of_a_message_comes_in_parts_where_memory_cannot_be_read_and_sleepers_are_woken() {
+fn a_message_arrives_in_parts_if_memory_cannot_be_read_and_sleeping_threads_are_woken() {
     let mut scene = Scene::new(without_cma);
     assert!(scene.first.is_none());
     let Scene {
@@ -239,7 +239,7 @@ fn all_of_a_message_comes_in_parts_where_memory_cannot_be_read_and_sleepers_are_
 }
 
 #[test]
-fn nobody_waits_for_parts_of_a_peer_that_has_ended() {
+fn parts_of_a_peer_that_has_ended_are_not_waited_for() {
     let Scene {
         sender,
         mut receiver,
@@ -267,7 +267,7 @@ fn nobody_waits_for_parts_of_a_peer_that_has_ended() {
 }
 
 #[test]
-fn what_was_offered_is_not_read_when_its_link_has_ended() {
+fn an_offered_payload_is_not_read_when_its_link_has_ended() {
     let (mut sender, mut receiver) = (Side::new(without_cma()), Side::new(without_cma()));
     let to = sender.insert(&receiver.name);
     let mut into = vec![0; LEN];
@@ -321,7 +321,7 @@ fn a_transfer_that_has_begun_ends_while_the_owner_of_receives_is_away() {
 }
 
 #[test]
-fn a_peer_that_asks_for_what_it_was_not_offered_gets_nothing() {
+fn a_peer_gets_no_parts_that_it_was_not_offered() {
     let mut scene = Scene::new(without_cma);
     let link = scene.sender.core.links.values().next().unwrap();
     let name = to_peer(link.pending.keys().next().unwrap());
@@ -411,7 +411,7 @@ fn peers_have_their_turns_with_parts() {
 }
 
 #[test]
-fn who_sleeps_goes_on_with_a_copy_that_another_thread_leaves() {
+fn a_sleeping_thread_continues_a_copy_that_another_thread_leaves() {
     let mut scene = Scene::new(Params::default);
     let first = scene.first.take().unwrap();
     // The copy is in progress: another thread has nothing to do.
@@ -423,7 +423,7 @@ fn who_sleeps_goes_on_with_a_copy_that_another_thread_leaves() {
 }
 
 #[test]
-fn who_sleeps_makes_the_copy_that_another_thread_posts_a_receive_for() {
+fn a_sleeping_thread_makes_the_copy_for_another_threads_receive() {
     let (mut sender, mut receiver) = (Side::new(Params::default()), Side::new(Params::default()));
     let (mut out, mut into) = (pattern(9, LEN), vec![0; LEN]);
     let to = sender.insert(&receiver.name);

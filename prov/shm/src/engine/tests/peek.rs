@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_read_after_a_look_in_vain_drives_though_it_finds_an_entry() {
+fn the_read_after_an_unsuccessful_peek_makes_progress_even_if_it_finds_an_entry() {
     let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
     let to = a.insert(&b.name);
     let (mut out, mut into) = ([1; 8], [0; 8]);

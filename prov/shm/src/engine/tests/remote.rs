@@ -193,7 +193,7 @@ impl Drop for Secret {
 }
 
 #[test]
-fn memory_that_nobody_else_can_read_is_written_and_sent_and_read() {
+fn memory_that_no_other_process_can_read_is_written_and_sent_and_read() {
     let Some(secret) = Secret::new() else {
         eprintln!("skipped: no memory of this kind");
         return;

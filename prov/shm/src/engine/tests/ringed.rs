@@ -27,7 +27,7 @@ fn has_offers(side: &Side) -> bool {
 }
 
 #[test]
-fn who_breaks_the_channel_is_not_waited_for() {
+fn a_peer_that_breaks_the_channel_is_not_waited_for() {
     let (mut a, mut b, to) = pair();
     let key = a.core.links.keys().next().unwrap();
     let link = b.core.links.values_mut().next().unwrap();
@@ -95,7 +95,7 @@ fn long_writes_go_in_parts_one_after_the_other_and_nothing_overtakes_them() {
 }
 
 #[test]
-fn any_number_of_operations_may_be_posted_behind_a_long_write_or_read() {
+fn any_number_of_operations_may_be_posted_after_a_long_write_or_read() {
     let (mut a, mut b, to) = pair();
     let mut region = pattern(3, LONG);
     b.register(3, &mut region);
@@ -132,7 +132,7 @@ fn any_number_of_operations_may_be_posted_behind_a_long_write_or_read() {
 }
 
 #[test]
-fn what_waits_behind_a_long_write_ends_with_its_link() {
+fn operations_that_wait_for_a_long_write_end_with_its_link() {
     let (mut a, b, to) = pair();
     let mut region = vec![0; LONG];
     b.register(3, &mut region);
@@ -153,7 +153,7 @@ fn what_waits_behind_a_long_write_ends_with_its_link() {
 }
 
 #[test]
-fn what_is_read_comes_in_parts() {
+fn data_of_a_long_read_arrives_in_parts() {
     let (mut a, mut b, to) = pair();
     let (mut region, mut back) = (pattern(4, LONG), vec![0; LONG]);
     b.register(3, &mut region);
@@ -200,7 +200,7 @@ fn writes_on_their_way_end_with_their_link() {
 }
 
 #[test]
-fn a_queued_write_of_no_bytes_is_told_of_once() {
+fn a_queued_write_of_no_bytes_is_reported_once() {
     let (mut a, mut b, to) = pair();
     let mut region = vec![0; LONG];
     b.register(3, &mut region);
@@ -251,7 +251,7 @@ fn an_injected_write_that_waits_is_the_applications_again() {
 }
 
 #[test]
-fn who_sleeps_sends_the_rest_of_a_write_that_another_thread_posts() {
+fn a_sleeping_thread_sends_the_rest_of_another_threads_write() {
     let (mut a, mut b, to) = pair();
     let mut region = vec![0; LONG];
     b.register(3, &mut region);
@@ -265,7 +265,7 @@ fn who_sleeps_sends_the_rest_of_a_write_that_another_thread_posts() {
 }
 
 #[test]
-fn who_sleeps_sends_the_rest_of_what_a_peer_reads_when_there_is_room() {
+fn a_sleeping_thread_sends_the_rest_of_a_peers_read_when_there_is_space() {
     let (mut a, mut b, to) = pair();
     // The space that is left differs in each round.
     for number in 0..12 {

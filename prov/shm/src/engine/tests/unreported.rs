@@ -80,7 +80,7 @@ fn drive_without_reading(sides: &mut [&mut Side]) {
 }
 
 #[test]
-fn who_writes_with_data_is_held_back_until_the_queue_is_read_and_nothing_is_lost() {
+fn a_writer_with_data_is_held_back_until_the_queue_is_read_and_nothing_is_lost() {
     after_writes(|a, b| {
         let mut all = Vec::new();
         while all.len() < WRITES as usize - ROOM {
@@ -100,7 +100,7 @@ fn who_writes_with_data_is_held_back_until_the_queue_is_read_and_nothing_is_lost
 }
 
 #[test]
-fn who_sleeps_while_a_peer_is_held_back_goes_on_when_the_queue_was_read_elsewhere() {
+fn a_sleeping_thread_resumes_a_held_back_peer_when_the_queue_was_read_elsewhere() {
     after_writes(|a, b| {
         // There is nothing to do, so the thread may sleep.
         until(&mut [], |_| b.core.prepare_wait(Sleeper::Thread));
@@ -161,7 +161,7 @@ fn an_endpoint_closes_while_a_peer_is_held_back() {
 }
 
 #[test]
-fn what_a_peer_has_written_that_has_closed_meanwhile_is_reported() {
+fn a_write_of_a_peer_that_has_closed_meanwhile_is_reported() {
     after_writes(|a, b| {
         a.core.close(a.ep);
         drive_without_reading(&mut [b]);

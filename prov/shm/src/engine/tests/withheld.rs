@@ -9,7 +9,7 @@ use super::*;
 const ANNOUNCEMENTS: usize = 8;
 
 #[test]
-fn messages_that_nobody_receives_stay_with_their_sender() {
+fn messages_without_a_receive_stay_with_their_sender() {
     let params = || Params {
         max_unexpected: 64 << 10,
         tx_size: 1 << 16,

@@ -269,7 +269,7 @@ fn nor_is_one_that_reads_no_other_answers() {
 }
 
 #[test]
-fn two_peers_that_owe_one_another_much_do_not_wait_for_one_another() {
+fn two_peers_with_many_unsent_answers_do_not_deadlock() {
     const COUNT: usize = 20_000;
     let params = || Params {
         tx_size: COUNT,

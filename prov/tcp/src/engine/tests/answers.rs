@@ -33,7 +33,7 @@ fn has_left(side: &Side) -> bool {
 }
 
 #[test]
-fn who_hears_nothing_of_an_operation_needs_no_acknowledgement() {
+fn an_unreported_operation_needs_no_acknowledgement() {
     let (a, b) = acquainted();
     let (mut out, mut place) = ([7; 8], [0; 8]);
     for tag in 1..=8 {
@@ -91,7 +91,7 @@ fn acknowledgements_of_one_call_leave_at_its_end() {
 }
 
 #[test]
-fn a_message_takes_along_what_waits() {
+fn a_message_is_sent_together_with_waiting_data() {
     let (a, b) = acquainted();
     let (mut out, mut reply, mut place, mut back) = ([[7; 8]; 3], [8; 8], [[0; 8]; 3], [0; 8]);
     for (tag, bytes) in out.iter_mut().enumerate() {

@@ -48,7 +48,7 @@ fn a_side_with_a_key_does_not_talk_to_one_without() {
 }
 
 #[test]
-fn two_sides_with_a_key_that_connect_to_each_other_at_once_meet() {
+fn two_sides_with_a_key_that_connect_simultaneously_get_one_connection() {
     for _ in 0..20 {
         let (a, b) = (with_key("secret"), with_key("secret"));
         a.knows(b.addr);

@@ -368,7 +368,7 @@ fn a_peer_that_sends_such_messages_out_of_turn_loses_the_connection() {
 }
 
 #[test]
-fn what_reads_or_changes_memory_comes_behind_messages_before_it_and_messages_pass_them() {
+fn accesses_wait_for_earlier_messages_and_messages_pass_each_other() {
     let a = side();
     let mut place = vec![0; 64];
     let region = register(&a, &mut place);
@@ -448,7 +448,7 @@ fn outcome(side: &Side) -> (usize, usize, usize) {
 }
 
 #[test]
-fn bytes_that_nobody_vouches_for_any_more_are_not_taken_for_those_of_a_message() {
+fn bytes_whose_seal_is_gone_are_not_taken_for_those_of_a_message() {
     for is_process in [true, false] {
         let a = side();
         let mut peer = acquainted(&a);
@@ -473,7 +473,7 @@ fn bytes_that_nobody_vouches_for_any_more_are_not_taken_for_those_of_a_message()
 }
 
 #[test]
-fn a_thread_that_sleeps_is_woken_for_what_is_to_be_copied() {
+fn a_sleeping_thread_is_woken_for_a_copy() {
     for is_blocked in [true, false] {
         sleep_over_a_copy(is_blocked);
     }
@@ -510,7 +510,7 @@ fn sleep_over_a_copy(is_blocked: bool) {
 
 /// A copy may block on a page fault in the peer's memory.
 #[test]
-fn while_a_copy_is_made_others_go_on_and_its_memory_stays_lent() {
+fn during_a_copy_other_operations_continue_and_its_memory_stays_lent() {
     for is_broken in [false, true] {
         let (a, b) = (side(), side());
         let mut peer = acquainted(&a);

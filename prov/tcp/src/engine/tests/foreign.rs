@@ -52,7 +52,7 @@ fn answering(answer: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn an_answer_of_another_kind_of_endpoint_is_an_error_at_once() {
+fn an_answer_of_another_kind_of_endpoint_is_an_immediate_error() {
     for (kind, data) in [
         (MessageKind::Reject, &[1, 0][..]),
         (MessageKind::Accept, &[0; 24]),

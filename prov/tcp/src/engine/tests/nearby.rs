@@ -76,7 +76,7 @@ pub(super) fn pattern(len: usize, seed: usize) -> Vec<u8> {
 }
 
 #[test]
-fn connections_that_are_used_leave_their_socket_unless_told_not_to() {
+fn connections_in_use_move_to_shared_memory_unless_that_is_disabled() {
     nearby();
     for (first, second) in [(Local::Off, Local::Auto), (Local::Auto, Local::Off)] {
         let with = |local| {
@@ -97,7 +97,7 @@ fn connections_that_are_used_leave_their_socket_unless_told_not_to() {
 }
 
 #[test]
-fn what_had_no_room_leaves_without_another_call() {
+fn data_that_found_no_space_is_sent_without_another_call() {
     const COUNT: usize = 400;
     let (a, b) = nearby_copying();
     let mut outs: Vec<Vec<u8>> = (0..COUNT).map(|seed| pattern(8000, seed)).collect();
@@ -137,7 +137,7 @@ fn a_connection_that_is_held_back_and_has_no_room_waits_once() {
 }
 
 #[test]
-fn who_sleeps_is_woken_again_when_a_call_was_read_with_the_last_bytes_of_the_socket() {
+fn a_sleeping_thread_is_woken_again_after_a_wake_up_was_read_with_the_sockets_last_bytes() {
     let (caller, sleeper) = (side(), side());
     caller.knows(sleeper.addr);
     sleeper.knows(caller.addr);
@@ -180,7 +180,7 @@ fn who_sleeps_is_woken_again_when_a_call_was_read_with_the_last_bytes_of_the_soc
 }
 
 #[test]
-fn what_is_queued_when_a_connection_moves_comes_before_what_follows() {
+fn data_that_is_queued_when_a_connection_moves_arrives_before_later_data() {
     const COUNT: u64 = 400;
     for len in [8, 3000, 20_000] {
         let (a, b) = (side(), side());
@@ -243,7 +243,7 @@ fn messages_of_all_sizes_go_through_the_memory_or_are_copied() {
 }
 
 #[test]
-fn what_nobody_receives_yet_is_copied_and_its_sender_has_its_memory_back() {
+fn an_unexpected_message_is_copied_and_its_sender_may_reuse_the_memory() {
     let (a, b) = nearby();
     let mut out = pattern(1 << 20, 3);
     send(&a, &mut out, 1);
@@ -256,7 +256,7 @@ fn what_nobody_receives_yet_is_copied_and_its_sender_has_its_memory_back() {
 }
 
 #[test]
-fn what_is_kept_in_memory_that_was_used_before_is_whole() {
+fn messages_buffered_in_reused_memory_are_complete() {
     let (a, b) = nearby();
     let lens = [
         300_000,
@@ -315,7 +315,7 @@ fn messages_longer_than_their_receives_are_truncated() {
 }
 
 #[test]
-fn what_there_is_no_room_for_waits_where_it_is() {
+fn a_message_without_space_stays_where_it_is() {
     let params = Params {
         max_unexpected: 100_000,
         ..Params::default()
@@ -342,7 +342,7 @@ fn what_there_is_no_room_for_waits_where_it_is() {
 }
 
 #[test]
-fn who_sleeps_is_woken_by_what_comes_and_by_room() {
+fn a_sleeping_thread_is_woken_by_data_and_by_space() {
     let (a, b) = nearby_copying();
     let sleeps = |side: &Side| {
         until([side, side], || {
@@ -371,7 +371,7 @@ fn who_sleeps_is_woken_by_what_comes_and_by_room() {
 }
 
 #[test]
-fn what_a_peer_has_sent_before_it_closes_arrives() {
+fn data_that_a_peer_has_sent_before_it_closes_arrives() {
     for len in [8, 5000, 30_000] {
         let (a, b) = nearby_copying();
         let (mut out, mut place) = (pattern(len, 1), vec![0; len]);
@@ -440,7 +440,7 @@ fn a_peer_is_followed_to_memory_that_is_its_own() {
 }
 
 #[test]
-fn memory_that_is_none_is_left_and_the_socket_goes_on() {
+fn invalid_shared_memory_is_ignored_and_the_socket_is_used() {
     let a = side();
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     let unsealed = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
@@ -464,7 +464,7 @@ fn memory_that_is_none_is_left_and_the_socket_goes_on() {
 }
 
 #[test]
-fn who_moves_out_of_turn_loses_the_connection() {
+fn a_peer_that_moves_out_of_turn_loses_the_connection() {
     let a = side();
     let says: [&dyn Fn(&mut Fiend); 4] = [
         &|fiend| fiend.stranger.offer_memory(fiend.fd.as_fd()),
@@ -498,7 +498,7 @@ fn who_moves_out_of_turn_loses_the_connection() {
 }
 
 #[test]
-fn the_end_of_a_peer_shows_behind_any_number_of_calls_to_wake() {
+fn the_end_of_a_peer_is_detected_after_any_number_of_packets_that_wake() {
     let a = side();
     let mut fiend = fiend(&a);
     let calls = [0; 1 << 16];
@@ -517,7 +517,7 @@ fn the_end_of_a_peer_shows_behind_any_number_of_calls_to_wake() {
 }
 
 #[test]
-fn who_scribbles_over_the_memory_loses_the_connection_at_worst() {
+fn a_peer_that_overwrites_the_shared_memory_loses_at_most_the_connection() {
     let a = side();
     let mut number = 1u64;
     for round in 0..300 {
@@ -587,7 +587,7 @@ fn finish(side: &Side, mut errand: Copying<Tcp>) {
 }
 
 #[test]
-fn who_sleeps_goes_on_with_a_copy_that_another_thread_leaves() {
+fn a_sleeping_thread_continues_a_copy_that_another_thread_leaves() {
     let (mut out, mut place) = (pattern(8 << 20, 3), vec![0; 8 << 20]);
     let (mut next, mut its) = ([7; 8], [0; 8]);
     let sides = nearby();
@@ -604,7 +604,7 @@ fn who_sleeps_goes_on_with_a_copy_that_another_thread_leaves() {
 }
 
 #[test]
-fn nothing_is_taken_in_behind_a_message_to_be_kept_while_the_owner_of_receives_is_away() {
+fn nothing_is_received_after_a_message_to_buffer_while_the_owner_of_receives_is_away() {
     let (mut out, mut place) = (pattern(1 << 20, 3), vec![0; 1 << 20]);
     let (mut next, mut its) = ([7; 8], [0; 8]);
     let sides = nearby();

@@ -276,7 +276,7 @@ fn promise(side: &Side, order: u64) {
 }
 
 #[test]
-fn an_access_is_ordered_after_messages_if_requested_and_waits_for_nobody_otherwise() {
+fn an_access_is_ordered_after_messages_only_if_requested() {
     for (kind, order) in [
         (Access::Write, FI_ORDER_WAS),
         (Access::Read, FI_ORDER_RAS),
@@ -498,7 +498,7 @@ fn a_peer_that_closes_its_endpoint_is_written_to_no_more() {
 }
 
 #[test]
-fn whoever_speaks_of_regions_or_accesses_out_of_turn_loses_the_connection() {
+fn a_peer_that_sends_regions_or_accessed_out_of_turn_loses_the_connection() {
     let a = side();
     let mut place = [0; 8];
     let _region = register(&a, &mut place);

@@ -123,7 +123,7 @@ fn operations_after_a_refused_access_are_carried_out() {
 
 /// Its completion has been reported by then: it completes when it has been sent.
 #[test]
-fn a_refused_write_that_nobody_waits_for_is_dropped() {
+fn a_refused_write_without_acknowledgement_is_dropped() {
     in_every_way(|params| {
         let (a, b) = (side_with(params.clone()), side_with(params));
         a.knows(b.addr);
@@ -209,7 +209,7 @@ fn wants_ack(id: u64) -> Header {
 
 /// A refusal of a write that is not yet completely sent would end the connection at its sender.
 #[test]
-fn a_write_is_refused_behind_its_end() {
+fn a_refusal_follows_the_end_of_its_write() {
     use std::io::Write;
     // It sends nothing by itself.
     let a = side_with(Params {

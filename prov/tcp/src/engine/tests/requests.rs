@@ -58,7 +58,7 @@ fn give_way_in_vain(a: &Side, port: u16) {
 }
 
 #[test]
-fn operations_for_a_peer_that_asked_and_is_gone_end_in_an_error() {
+fn operations_for_a_peer_that_requested_a_link_and_ended_fail() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = silent.local_addr().unwrap();
     let a = side_with(Params {
@@ -74,7 +74,7 @@ fn operations_for_a_peer_that_asked_and_is_gone_end_in_an_error() {
 }
 
 #[test]
-fn nothing_is_kept_of_strangers_that_asked_and_are_gone() {
+fn nothing_is_kept_of_strangers_that_requested_a_link_and_ended() {
     let a = side();
     for port in 1..100 {
         give_way_in_vain(&a, port);

@@ -153,7 +153,7 @@ fn the_least_recently_used_connection_is_closed_whichever_lane_it_is_in() {
 }
 
 #[test]
-fn a_stranger_with_a_message_under_way_stays_and_peers_that_are_known_always_come_in() {
+fn a_stranger_with_a_message_in_progress_stays_and_known_peers_are_always_admitted() {
     let (a, b) = (limited(), side());
     let busy: Vec<TcpStream> = (0..LIMIT).map(|_| stranger(&a)).collect();
     for stream in &busy {

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_depends_on_whether_anything_is_awaited() {
+    fn the_limit_of_answers_depends_on_whether_anything_is_awaited() {
         let span = Span {
             sent: 0,
             queued: 1 << 30,
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_left_is_owed_no_more_though_the_queue_is_never_empty() {
+    fn answers_that_were_sent_do_not_count_even_if_the_queue_is_never_empty() {
         let mut debt = Debt::default();
         for at in 0..1000 {
             let queued = (at + 2) * 1000;

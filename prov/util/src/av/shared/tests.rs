@@ -181,7 +181,7 @@ fn a_forked_child_that_closes_its_vectors_leaves_the_files_to_its_parent() {
 }
 
 #[test]
-fn what_others_have_planted_under_the_name_is_refused() {
+fn a_file_that_others_have_planted_under_the_name_is_refused() {
     let refused = |called: &str| {
         for read_only in [true, false] {
             let opened = Shared::open(&name(called, read_only), records());

@@ -333,7 +333,7 @@ fn a_directed_receive_gets_a_message_once_its_source_is_known() {
 }
 
 #[test]
-fn a_source_that_came_too_late_changes_nothing() {
+fn a_source_that_arrived_too_late_changes_nothing() {
     let (queue, _) = owner(LockKind::Real);
     let shared = queue.share();
     let peer = Peer::of(&shared);

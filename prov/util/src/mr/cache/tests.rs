@@ -113,7 +113,7 @@ fn what_is_closed_is_kept_for_the_next_one() {
 }
 
 #[test]
-fn what_has_fewer_permissions_or_bytes_does_not_do() {
+fn a_registration_with_fewer_permissions_or_bytes_is_not_reused() {
     let Some(world) = World::new(8, usize::MAX) else {
         return;
     };

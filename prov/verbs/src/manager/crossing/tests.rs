@@ -684,7 +684,7 @@ fn a_request_that_fails_ends_all_who_share_its_initiator() {
 }
 
 #[test]
-fn requests_of_who_has_left_keep_their_room_until_they_complete() {
+fn requests_of_an_endpoint_that_has_left_keep_their_space_until_they_complete() {
     let mut world = World::new();
     world.connect(0);
     world.connect(0);
