@@ -173,7 +173,7 @@ impl Woken for Core {
     }
 
     fn other_times(&mut self, now: Instant) -> Option<Instant> {
-        let due = self.protocol.as_ref()?.next_timeout()?;
+        let due = self.protocol.as_mut()?.next_timeout()?;
         Some(now + Duration::from_nanos(due.saturating_sub(nanoseconds())))
     }
 }

@@ -346,10 +346,23 @@ impl<H: Host> Endpoint<H> {
         }
     }
 
-    /// The time at which [`Endpoint::transmit`] has something to do, if nothing arrives before. It may
-    /// be early.
-    pub fn next_timeout(&self) -> Option<Time> {
-        self.shared.timers.peek().map(|&Reverse((when, _))| when)
+    /// The time at which [`Endpoint::transmit`] has something to do, if nothing arrives before.
+    pub fn next_timeout(&mut self) -> Option<Time> {
+        loop {
+            let &Reverse((when, index)) = self.shared.timers.peek()?;
+            let peer = self.peers.get_mut(index as usize);
+            let peer = peer.and_then(|peer| peer.as_deref_mut());
+            let peer = peer.filter(|peer| peer.wakes_at == when);
+            if peer.as_ref().is_some_and(|peer| peer.due() <= when) {
+                return Some(when);
+            }
+            // What was due then has been done, or is due later.
+            self.shared.timers.pop();
+            if let Some(peer) = peer {
+                peer.wakes_at = Time::MAX;
+                self.shared.schedule(peer);
+            }
+        }
     }
 
     /// Continues with a peer that was held back ([`Admission::Held`](super::Admission::Held)).
