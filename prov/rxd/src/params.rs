@@ -22,8 +22,8 @@ param_table! {
         /// only if the caller asks for that (FI_RESCAN)
         rescan: Option<bool> = None;
         /// Time in milliseconds after which a peer that does not answer is given up: all operations
-        /// to it fail
-        timeout: i32 = 15_000, in 100..=3_600_000;
+        /// to it fail. A peer with manual progress answers when its application calls the library
+        timeout: i32 = 120_000, in 100..=3_600_000;
         /// Limit of the unexpected messages that are kept until a receive takes them, in bytes.
         /// Peers that exceed their share are held back
         max_unexpected: usize = 512 << 20;

@@ -110,6 +110,14 @@ impl Core {
             below.take_back();
         }
         self.is_stalled = !protocol.transmit(now, self);
+        // They leave without the application's next call, if that is late.
+        if protocol.may_hold_acks(now) != self.holds {
+            self.holds = !self.holds;
+            match self.holds {
+                true => self.signals.burst_begins(),
+                false => self.signals.burst_ends(),
+            }
+        }
     }
 
     /// Sends what waits, for an application that makes no calls. Reports nothing.

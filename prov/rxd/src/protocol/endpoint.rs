@@ -79,6 +79,8 @@ pub(super) struct Shared<H: Host> {
     timers: BinaryHeap<Reverse<(Time, u32)>>,
     /// Bytes of packets that are kept.
     pub buffered: usize,
+    /// Until when the latest of the acknowledgements that wait does so, or did.
+    pub acks_wait_until: Time,
     /// Strangers, in the order in which they came, and some that are none any longer.
     pub strangers: VecDeque<PeerId>,
 }
@@ -150,6 +152,7 @@ impl<H: Host> Endpoint<H> {
                 ready: VecDeque::new(),
                 timers: BinaryHeap::new(),
                 buffered: 0,
+                acks_wait_until: 0,
                 strangers: VecDeque::new(),
             },
             generation: 0,
@@ -402,6 +405,13 @@ impl<H: Host> Endpoint<H> {
     /// Number of operations and responses of which peers have not acknowledged everything.
     pub fn unfinished(&self) -> usize {
         self.shared.jobs.len()
+    }
+
+    /// Returns whether acknowledgements may wait for company. If [`Endpoint::transmit`] is not going
+    /// to be called soon, [`Endpoint::acknowledge_all`] sends them.
+    #[inline]
+    pub fn may_hold_acks(&self, now: Time) -> bool {
+        self.shared.acks_wait_until > now
     }
 
     /// Sends all acknowledgements that wait for company, as before the endpoint is closed.

@@ -144,7 +144,10 @@ impl<H: Host> Shared<H> {
         receiving.unacked += 1;
         let waits = is_extended && receiving.is_interactive && receiving.unacked < ACK_EVERY;
         match receiving.ack {
-            AckDue::No if waits => receiving.ack = AckDue::At(now + ACK_DELAY),
+            AckDue::No if waits => {
+                receiving.ack = AckDue::At(now + ACK_DELAY);
+                self.acks_wait_until = now + ACK_DELAY;
+            }
             AckDue::At(_) if waits => {}
             _ => self.ack_now(peer),
         }
