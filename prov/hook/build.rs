@@ -70,8 +70,9 @@ const LEFT_OUT: [&str; 10] = [
 ];
 
 /// Functions whose wrapper is written by hand.
-const SPECIAL: [(&str, &str); 3] = [
+const SPECIAL: [(&str, &str); 4] = [
     ("fi_ops", "close"),
+    ("fi_ops_fabric", "eq_open"),
     ("fi_ops_fabric", "trywait"),
     ("fi_ops_cm", "join"),
 ];

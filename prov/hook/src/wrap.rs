@@ -16,6 +16,7 @@ mod argument;
 #[macro_use]
 mod blocking;
 mod call;
+mod owner;
 mod registry;
 mod special;
 mod tables;
@@ -26,7 +27,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{from_ref, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fabric_abi::*;
 use prov_base::errno::{Errno, Result};
@@ -144,6 +145,8 @@ struct Core {
     /// Of an endpoint, the flags of transmit and receive operations that are given none.
     transmit_flags: AtomicU64,
     receive_flags: AtomicU64,
+    /// Of an event queue that is shared, the queue that the provider writes to.
+    owner: OnceLock<owner::Owner>,
 }
 
 /// A hook over one fabric.
@@ -262,6 +265,7 @@ impl Wrapped {
                 format: AtomicU32::new(FI_CQ_FORMAT_UNSPEC),
                 transmit_flags: AtomicU64::new(0),
                 receive_flags: AtomicU64::new(0),
+                owner: OnceLock::new(),
             },
         }));
         registry::add(below.expose_provenance(), wrapped.expose_provenance());

@@ -26,6 +26,27 @@ pub(super) unsafe fn prepare(call: &Call<'_>) {
             }
         } else if call.operation() == Operation::FidControl {
             lower_work(call);
+        } else if call.operation() == Operation::PollPollAdd {
+            hand_down_context(call);
+        }
+    }
+}
+
+/// Gives the object below the context that a poll set is to report, which the application may have
+/// changed since it opened the object.
+///
+/// # Safety
+/// That of [`prepare`].
+unsafe fn hand_down_context(call: &Call<'_>) {
+    let Some(Value::Pointer(object)) = call.value(0) else {
+        return;
+    };
+    let object = object.cast::<fid>().cast_mut();
+    // SAFETY: the first argument is an object.
+    unsafe {
+        let lowered = below(object);
+        if lowered != object {
+            (*lowered).context = (*object).context;
         }
     }
 }
@@ -249,16 +270,24 @@ unsafe fn lift_event(call: &Call<'_>, len: usize) {
     else {
         return;
     };
-    if event.is_null() || buf.is_null() || len < size_of::<fid_t>() {
+    if event.is_null() || buf.is_null() {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { lift_bytes(event.cast::<u32>().read(), buf.cast_mut(), len) };
+}
+
+/// Replaces the object in an event, given by its number and its bytes.
+///
+/// # Safety
+/// The event has `len` bytes.
+pub(super) unsafe fn lift_bytes(event: u32, buf: *mut c_void, len: usize) {
+    if !(FI_CONNREQ..=FI_JOIN_COMPLETE).contains(&event) || len < size_of::<fid_t>() {
         return;
     }
     // SAFETY: the caller's promise; a buffer may have any alignment.
     unsafe {
-        let event = event.cast::<u32>().read();
-        if !(FI_CONNREQ..=FI_JOIN_COMPLETE).contains(&event) {
-            return;
-        }
-        let over = lift(buf.cast_mut().cast());
+        let over = lift(buf.cast());
         match event {
             FI_CONNREQ if len >= size_of::<fi_eq_cm_entry>() => {
                 let info = buf.byte_add(std::mem::offset_of!(fi_eq_cm_entry, info));
@@ -344,11 +373,57 @@ pub(super) mod ops {
     }
 }
 
-/// fi_trywait(3): an array of objects.
+/// fi_eq_open(3): the context may name the owner of the queue; fi_trywait(3): an array of objects.
 pub(super) mod ops_fabric {
+    use super::super::argument::Argument;
+    use super::super::owner::PeerContext;
     use super::*;
 
     const OPS: usize = std::mem::offset_of!(fid_fabric, ops);
+
+    pub(in super::super) unsafe extern "C" fn eq_open(
+        fabric: *mut fid_fabric,
+        attr: *mut fi_eq_attr,
+        eq: *mut *mut fid_eq,
+        context: *mut c_void,
+    ) -> c_int {
+        let _uncancelled = Uncancelled::begin();
+        let object = fabric.cast::<fid>();
+        // SAFETY: the application has this function from a wrapped object, and its arguments are as
+        // the interface asks.
+        unsafe {
+            let core = Wrapped::of(object);
+            let values = [attr.value(), eq.value(), context.value()];
+            let call = Call::new(Operation::FabricEqOpen, object.addr(), core, &values);
+            let Some(before) = core.enter(&call) else {
+                return -libc::ENOSYS;
+            };
+            let is_shared = attr.as_ref().is_some_and(|attr| attr.flags & FI_PEER != 0);
+            let mut shared = match is_shared {
+                true => PeerContext::of(context),
+                false => None,
+            };
+            let lowered = shared.as_mut().map_or(context, PeerContext::as_c);
+            let mut room = None;
+            let result = match slot!(core.below, OPS, fi_ops_fabric, eq_open) {
+                Some(eq_open) => {
+                    let attr = attr.lowered(&mut room);
+                    eq_open(core.below.cast(), attr, eq, lowered)
+                }
+                None => -libc::ENOSYS,
+            };
+            attr.finish(&room, core, result == 0);
+            eq.finish(&(), core, result == 0);
+            if let (Some(opened), Some(owner)) = (
+                opened(&call, result.into()),
+                shared.and_then(PeerContext::into_owner),
+            ) {
+                let _ = opened.owner.set(owner);
+            }
+            core.leave(&call, before, result.into());
+            result
+        }
+    }
 
     /// Objects of an array that are passed to the provider at once.
     const CHUNK: usize = 32;

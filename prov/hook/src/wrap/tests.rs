@@ -18,6 +18,8 @@ struct Lower {
     cntr: fid_cntr,
     mr: fid_mr,
     wait: fid_wait,
+    /// The queue that a shared event queue writes to.
+    relay: *mut fid_eq,
     /// Arguments of the last call, addresses and numbers.
     seen: Vec<usize>,
 }
@@ -83,7 +85,24 @@ macro_rules! opens {
 }
 
 opens!(domain(fid_fabric, fi_info) -> fid_domain = domain);
-opens!(eq_open(fid_fabric, fi_eq_attr) -> fid_eq = eq);
+extern "C" fn eq_open(
+    _fabric: *mut fid_fabric,
+    attr: *mut fi_eq_attr,
+    place: *mut *mut fid_eq,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the tests give attributes, the wrapper has passed a place, and the context is that of
+    // a shared queue where the flags say so.
+    unsafe {
+        if (*attr).flags & FI_PEER != 0 {
+            lower().relay = (*context.cast::<fi_peer_eq_context>()).eq;
+        }
+        lower().eq.fid.context = context;
+        place.write(&raw mut lower().eq);
+    }
+    0
+}
+
 opens!(cntr_open(fid_domain, fi_cntr_attr) -> fid_cntr = cntr);
 opens!(endpoint(fid_domain, fi_info) -> fid_ep = ep);
 
@@ -396,6 +415,7 @@ unsafe fn zeroed_objects() -> Lower {
             cntr: zeroed(),
             mr: zeroed(),
             wait: zeroed(),
+            relay: null_mut(),
             seen: Vec::new(),
         }
     }
@@ -673,4 +693,59 @@ fn a_call_on_a_closed_object_is_not_carried_out_if_the_hook_keeps_objects() {
     drop(bed);
     let last = seen();
     assert_eq!(last.last().map(String::as_str), Some("finish"));
+}
+
+/// Where events of a shared queue arrive.
+static WRITTEN: Mutex<Vec<(u32, usize)>> = Mutex::new(Vec::new());
+
+extern "C" fn eq_write(
+    _eq: *mut fid_eq,
+    event: u32,
+    buf: *const c_void,
+    _len: usize,
+    _flags: u64,
+) -> isize {
+    // SAFETY: events begin with an object.
+    let object = unsafe { buf.cast::<*mut fid>().read_unaligned() };
+    WRITTEN.lock().unwrap().push((event, object.addr()));
+    0
+}
+
+#[test]
+fn an_event_of_a_shared_queue_is_written_about_the_object_that_the_owner_has() {
+    let bed = Bed::new();
+    let domain = bed.domain();
+    let ep = bed.endpoint(domain, 0);
+    // SAFETY: the objects are open, and the owner's queue outlives the peer's.
+    unsafe {
+        let mut table: fi_ops_eq = zeroed();
+        table.size = size_of::<fi_ops_eq>();
+        table.write = Some(eq_write);
+        let mut owner: fid_eq = zeroed();
+        owner.fid.fclass = FI_CLASS_EQ;
+        owner.ops = &mut table;
+        let mut context = fi_peer_eq_context {
+            size: size_of::<fi_peer_eq_context>(),
+            eq: &mut owner,
+        };
+        let mut attr: fi_eq_attr = zeroed();
+        attr.flags = FI_PEER;
+        let mut eq = null_mut();
+        let open = (*(*bed.fabric).ops).eq_open.unwrap();
+        let place: *mut c_void = (&raw mut context).cast();
+        assert_eq!(open(bed.fabric, &mut attr, &mut eq, place), 0);
+        // What the provider has got, and does when the endpoint is connected.
+        let given = lower().eq.fid.context.cast::<fi_peer_eq_context>();
+        assert_ne!(given, &raw mut context);
+        let relay = lower().relay;
+        let mut entry: fi_eq_entry = zeroed();
+        entry.fid = (&raw mut lower().ep).cast();
+        let write = (*(*relay).ops).write.unwrap();
+        let len = size_of::<fi_eq_entry>();
+        write(relay, FI_CONNECTED, (&raw const entry).cast(), len, 0);
+        assert_eq!(*WRITTEN.lock().unwrap(), [(FI_CONNECTED, ep.addr())]);
+        for object in [eq.cast(), ep.cast(), domain.cast()] {
+            close_it(object);
+        }
+    }
 }
