@@ -57,6 +57,12 @@ fn built() -> &'static Built {
                 &arguments,
             );
         }
+        std::fs::create_dir_all(directory.join("hooks")).unwrap();
+        library::compile(
+            "fake_hook.c",
+            &directory.join("hooks/libouter-fi.so"),
+            &["-shared", "-fPIC", "-lfabric"],
+        );
         std::fs::create_dir_all(directory.join("junk")).unwrap();
         std::fs::write(directory.join("junk/libjunk-fi.so"), "no library").unwrap();
         Built {
@@ -314,6 +320,32 @@ fn a_fabric_of_an_external_provider_opens() {
         lines(&["open", "nobody"], &environment),
         ["fi_fabric: No such device"]
     );
+}
+
+#[test]
+fn hooks_of_this_library_and_of_others_are_over_an_external_provider() {
+    let path = format!("{}:{}", at("one"), at("hooks"));
+    for (hooks, order) in [
+        ("trace;outer;noop", ["outer closes: 0", "fi_close(0x"]),
+        (
+            "noop;outer;ofi_hook_trace",
+            ["fi_close(0x", "outer closes: 0"],
+        ),
+    ] {
+        let environment = [
+            ("FI_PROVIDER_PATH", path.as_str()),
+            ("FI_HOOK", hooks),
+            ("FI_LOG_LEVEL", "trace"),
+        ];
+        let opened = query(&["open", "alpha"], &environment);
+        let said = String::from_utf8(opened.stdout).unwrap();
+        assert_eq!(said.trim(), "context kept, interface 1.18");
+        let log = String::from_utf8(opened.stderr).unwrap();
+        assert!(log.contains("outer is over alpha"), "{log}");
+        // Whoever is further out says later what became of the call.
+        let [outer, inner] = order.map(|words| log.find(words));
+        assert!(outer.is_some() && inner.is_some() && outer > inner, "{log}");
+    }
 }
 
 #[test]

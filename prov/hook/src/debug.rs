@@ -13,6 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fabric_abi::*;
 use prov_base::errno::Result;
+use prov_base::process::Process;
 
 use self::ledger::{Ledger, Matched, Posted};
 use crate::below::Below;
@@ -22,6 +23,8 @@ use crate::wrap::{Call, Completion, Hook, Kind, Operation};
 pub struct Debug {
     below: Below,
     ledger: Mutex<Ledger>,
+    /// What children of fork(2) do with objects that they inherit is not looked at.
+    process: Process,
 }
 
 impl Hook for Debug {
@@ -33,21 +36,25 @@ impl Hook for Debug {
         Ok(Debug {
             below,
             ledger: Mutex::default(),
+            process: Process::current(),
         })
     }
 
     fn before(&self, call: &Call<'_>) -> u64 {
         // An operation may complete, and another thread read that, before its call returns.
         match posting(call) {
-            Some(posted) => {
+            Some(posted) if self.process.is_noted() => {
                 let mut ledger = self.ledger();
                 ledger.post(call.context().unwrap_or_default(), posted)
             }
-            None => 0,
+            _ => 0,
         }
     }
 
     fn after(&self, call: &Call<'_>, before: u64, result: i64) {
+        if !self.process.is_noted() {
+            return;
+        }
         let operation = call.operation();
         if operation.is_transfer() {
             self.posted(call, before, result);
@@ -77,6 +84,9 @@ impl Hook for Debug {
     }
 
     fn finish(&self) {
+        if !self.process.is_noted() {
+            return;
+        }
         let ledger = self.ledger();
         let left = ledger.objects();
         if !left.is_empty() {

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fabric_abi::*;
 use prov_base::errno::{Errno, Result};
+use prov_base::process::Process;
 
 use self::board::Board;
 use crate::below::Below;
@@ -31,6 +32,8 @@ pub struct Monitor {
     ticks: AtomicU64,
     settings: Settings,
     board: Mutex<Board>,
+    /// The file is this process's: children of fork(2) leave it alone.
+    process: Process,
 }
 
 impl Hook for Monitor {
@@ -59,6 +62,7 @@ impl Hook for Monitor {
             ticks: AtomicU64::new(0),
             settings,
             board: Mutex::new(board),
+            process: Process::current(),
         })
     }
 
@@ -72,6 +76,9 @@ impl Hook for Monitor {
             return;
         }
         self.ticks.store(0, Ordering::Relaxed);
+        if !self.process.is_current() {
+            return;
+        }
         // If another thread has it, that one is answering.
         if let Ok(mut board) = self.board.try_lock()
             && let Err(error) = board.answer(&self.tally)
@@ -84,6 +91,9 @@ impl Hook for Monitor {
     }
 
     fn finish(&self) {
+        if !self.process.is_current() {
+            return;
+        }
         let Ok(mut board) = self.board.lock() else {
             return;
         };

@@ -31,6 +31,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fabric_abi::*;
 use prov_base::errno::{Errno, Result};
+use prov_base::process::Process;
 
 pub use self::call::{Call, Completion, Operation, Table};
 use crate::below::Below;
@@ -154,6 +155,8 @@ struct Layer {
     hook: Box<dyn Observer>,
     /// Closed objects, the oldest first, if the hook wants them kept.
     closed: Mutex<Vec<ClosedObject>>,
+    /// Children of fork(2) leave the list alone, which may be locked for ever there.
+    process: Process,
 }
 
 /// The number of closed objects that a layer keeps at most.
@@ -286,7 +289,7 @@ impl Wrapped {
         let is_fabric = core.kind == Kind::Fabric;
         let object = ClosedObject(wrapped);
         let mut oldest = None;
-        if layer.hook.keeps_closed() && !is_fabric {
+        if layer.hook.keeps_closed() && !is_fabric && layer.process.is_noted() {
             let mut closed = layer.closed.lock().unwrap_or_else(PoisonError::into_inner);
             if closed.len() >= CLOSED_OBJECTS {
                 oldest = Some(closed.remove(0));
@@ -296,7 +299,7 @@ impl Wrapped {
             drop(object);
         }
         drop(oldest);
-        if is_fabric {
+        if is_fabric && layer.process.is_noted() {
             // Closed objects hold their layer, too.
             let mut closed = layer.closed.lock().unwrap_or_else(PoisonError::into_inner);
             let closed = std::mem::take(&mut *closed);
@@ -523,6 +526,7 @@ unsafe extern "C" fn install<H: Hook>(
         let layer = Arc::new(Layer {
             hook: Box::new(hook),
             closed: Mutex::new(Vec::new()),
+            process: Process::current(),
         });
         *fabric = Wrapped::wrap(below.cast(), Kind::Fabric, &layer).cast();
     }

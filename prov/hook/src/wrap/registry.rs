@@ -2,7 +2,11 @@
 //! events and in structures whose pointers may be stale.
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use prov_base::process::Process;
 
 #[derive(Default)]
 struct Registry {
@@ -12,10 +16,35 @@ struct Registry {
     below: HashMap<usize, usize>,
 }
 
-static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
+/// The registry of a process. A child of fork(2) begins with an empty one: its parent may have been
+/// in its own when that was called, whose lock nobody releases in the child.
+struct OfProcess {
+    process: Process,
+    registry: Mutex<Registry>,
+}
+
+static CURRENT: AtomicPtr<OfProcess> = AtomicPtr::new(null_mut());
 
 fn registry() -> MutexGuard<'static, Registry> {
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+    loop {
+        let current = CURRENT.load(Ordering::Acquire);
+        // SAFETY: what has been stored there is never freed.
+        if let Some(of_process) = unsafe { current.as_ref() }
+            && of_process.process.is_noted()
+        {
+            let registry = of_process.registry.lock();
+            return registry.unwrap_or_else(PoisonError::into_inner);
+        }
+        let new = Box::into_raw(Box::new(OfProcess {
+            process: Process::current(),
+            registry: Mutex::default(),
+        }));
+        let stored = CURRENT.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
+        if stored.is_err() {
+            // SAFETY: another thread was first, and nobody has this one.
+            drop(unsafe { Box::from_raw(new) });
+        }
+    }
 }
 
 /// Enters a wrapped object.
