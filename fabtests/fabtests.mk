@@ -34,12 +34,9 @@ DATAGRAMS = binding cntr cq datagram early first poll signals untouched
 # For rxm, all but those that take long, what speaks tcp's own protocol, and sleepers (docs/fabtests.md).
 LAYERED = $(filter-out crowd door leak sleepers,$(basename $(notdir $(wildcard fabtests/programs/*.c))))
 
-# For rxd, what a host can do with it.
-OVER_DATAGRAMS = $(filter-out cm neighbour,$(LAYERED))
-
-# Under all hooks at once: what passes objects in every way.
-HOOKED = cm cntr cq eq poll sep srx trigger
-HOOKS = noop;trace;perf;profile;monitor;debug
+# For rxd, all of these but what is about connections, and what asks after peers that are gone, for
+# which rxd waits two minutes.
+OVER_DATAGRAMS = $(filter-out cm deserted exhaustion killed neighbour reconnect strangers,$(LAYERED))
 
 # For tcp under the name sockets.
 RENAMED = cm getinfo message rma trigger
@@ -59,6 +56,7 @@ ifeq ($(LIB)$(PROGRAMS)$(PROVIDER),tcp)
 	FI_TCP_LOCAL=off VALGRIND=$(VALGRIND) fabtests/run forks sleepers
 	VALGRIND=$(VALGRIND) fabtests/run -p 'tcp;ofi_rxm' -e rdm $(LAYERED)
 	VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm $(OVER_DATAGRAMS)
+	FI_OFI_RXD_TIMEOUT=2000 VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm deserted
 	VALGRIND=$(VALGRIND) fabtests/run -p loopback -a none -e rdm $(WITHIN)
 	VALGRIND=$(VALGRIND) fabtests/run -p sockets $(RENAMED)
 	VALGRIND=$(VALGRIND) fabtests/run -p udp -e dgram $(DATAGRAMS)

@@ -74,6 +74,7 @@ impl Provider for Layered {
 
     const LOG: Targets = LOG;
     const THREAD: &'static str = "fi_rxd helper";
+    const IMPORTS_RECEIVES: bool = true;
 
     fn atomics(&self) -> Offered {
         Offered {
@@ -110,7 +111,9 @@ impl Provider for Layered {
             .into_iter()
             .flatten()
             .any(|cq| cq.can_sleep() || cq.is_peer())
-            || bindings.counters.can_sleep();
+            || bindings.counters.can_sleep()
+            // Threads may sleep on another provider's queues.
+            || bindings.shared.is_some();
         let av = enabling.bindings.av.clone().ok_or(Errno::ENOAV)?;
         Ok(Box::new(Rdm::new(Vector(av), &self.params)))
     }

@@ -68,7 +68,10 @@ impl Host for Core {
     }
 
     fn appeared(&mut self, peer: PeerId, name: &Name, _path: Path) {
-        self.peers.add(peer, Address(*name));
+        let addr = Address(*name);
+        let below = self.below.as_ref();
+        let addr = below.map_or(addr, |below| below.canonical(&addr));
+        self.peers.add(peer, addr);
         self.link_of(peer);
     }
 

@@ -88,7 +88,8 @@ impl Core {
             0 => usize::MAX,
             most => most.unsigned_abs() as usize,
         };
-        let is_full = self.is_full();
+        // Receives of another provider are there only when their owner drives.
+        let is_full = self.is_full() || self.endpoints.is_deaf();
         let any = self.with_protocol(|protocol, core| {
             let mut count = 0;
             while count < most && !is_full && arrivals.read() {
