@@ -6,7 +6,7 @@ CARGO ?= cargo
 all:
 	$(CARGO) build --release
 
-# Providers as libraries of their own, for FI_PROVIDER_PATH=target/providers of any libfabric.so.1.
+# The providers as separate libraries, for FI_PROVIDER_PATH=target/providers of any libfabric.so.1.
 PROVIDERS = rxd rxm shm tcp udp verbs
 .PHONY: providers
 providers:
@@ -16,12 +16,12 @@ providers:
 		ln -sf ../release/lib$${name}_fi.so target/providers/lib$$name-fi.so || exit 1; \
 	done
 
-# include/rdma from the abi crate.
+# Generates include/rdma from the abi crate.
 .PHONY: headers
 headers:
 	$(CARGO) run -q -p fabric-headers -- abi include
 
-# The interface against the published facts: Rust types, headers, and the library where it is built.
+# Compares the interface with the published facts: Rust types, headers, and the library if it is built.
 .PHONY: check-abi
 check-abi:
 	$(CARGO) test -q -p fabric-abi -p fabric-headers
@@ -34,7 +34,7 @@ check-abi:
 tools: library-folder
 	$(CARGO) build --release -p fabric-tools
 
-# The tools beside Debian's on one library, and fi_pingpong against Debian's.
+# Compares the tools with Debian's on one library, and runs fi_pingpong with Debian's as the peer.
 .PHONY: check-tools
 check-tools: tools
 	util/check target/release target/lib $(REFERENCE)

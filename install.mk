@@ -12,15 +12,15 @@ MANDIR ?= $(PREFIX)/share/man
 HTMLDIR ?= $(PREFIX)/share/doc/libfabric/html
 INSTALL ?= install
 
-# The name that the C library of the same interface version gives its file: newer than any 1.x,
+# The file name is that of the C library of the same interface version: it is newer than any 1.x,
 # so that ldconfig prefers it.
 LIBRARY_FILE = libfabric.so.1.32.0
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 TOOLS = fi_info fi_mon_sampler fi_pingpong fi_strerror
 
-# Where libfabric, this one and others, looks for providers without being told.
+# The folder in which libfabric.so.1, this library and others, looks for providers by default.
 PROVIDER_DIR ?= $(LIBDIR)/libfabric
-# Those that libfabric.so.1 has not built in.
+# The providers that are not built into libfabric.so.1.
 SEPARATE = verbs
 
 .PHONY: install install-providers uninstall
@@ -45,8 +45,8 @@ install: tools providers
 	if command -v mandoc >/dev/null; then docs/man/install --html $(DESTDIR)$(HTMLDIR); \
 	else echo "no HTML pages: mandoc is not installed"; fi
 
-# What libfabric.so.1 has built in needs no library of its own: these are for other libfabrics, or
-# to replace a provider alone.
+# The providers that are built into libfabric.so.1 need no library of their own: these libraries
+# are for other libfabrics, or to replace a single provider.
 install-providers: providers
 	$(INSTALL) -d $(DESTDIR)$(PROVIDER_DIR)
 	$(INSTALL) -m 755 $(PROVIDERS:%=target/providers/lib%-fi.so) $(DESTDIR)$(PROVIDER_DIR)

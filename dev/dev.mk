@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause OR MIT
 # Set-up, demonstration and checks. Included by the Makefile of the tree.
 #
-#   make demo                    other people's programs on this library
+#   make demo                    unmodified programs on this library
 #   make check                   every check, with a summary
 #   make check STEPS="lint abi"  some of them (dev/check --list names them)
 #   make clients LIB=<dir>       the real programs, on another libfabric.so.1
-#   make interop                 this library against the C library's wire
+#   make interop                 this library with peers on the C library
 #   make interop FABTESTS=<dir> WITH=<dir>   also with upstream's programs
 
 #   make check-rdma              the verbs provider, in an emulated machine with RDMA devices
@@ -43,8 +43,8 @@ check-rdma: tools providers
 	dev/rdma-machine setup
 	dev/rdma-machine run fabtests/rdma/run $(LIBRARY_FOLDER) target/providers
 
-# As step_sanitizer of dev/check has it. The test's name is that of fabtests/rdma/verbs.c. The
-# list of devices stays as long as the process, which passes for a leak.
+# The same options as in step_sanitizer of dev/check. The test's name is that of
+# fabtests/rdma/verbs.c. The list of devices is never freed, which would be reported as a leak.
 SANITIZED = target/asan/rdma
 check-rdma-sanitizer: library-folder
 	host=$$(rustc -vV | sed -n 's/^host: //p') && \

@@ -56,7 +56,8 @@ pub unsafe fn open(
         provider.version(),
         path.display()
     );
-    // What serves another provider shares objects with it, and its calls are seen there.
+    // A provider that serves other providers shares objects with them, so that hooks see its calls
+    // there.
     if provider.class() == Class::Offload {
         return Ok(fabric);
     }

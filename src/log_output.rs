@@ -44,7 +44,7 @@ impl Output {
         }
     }
 
-    /// Writes a line. One that cannot be written is lost.
+    /// Writes a line. A line that cannot be written is lost.
     pub fn write(&self, line: &str) {
         let mut rest = line.as_bytes();
         while !rest.is_empty() {

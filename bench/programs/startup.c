@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * What a process pays before it can open anything: loading the library, and the
- * first fi_getinfo(3), without hints. Each is done in many new processes, and
- * the medians in microseconds are printed: both, and their sum.
+ * The time that a process needs before it can open an object: loading the
+ * library, and the first fi_getinfo(3), without hints. Both are measured in
+ * many new processes; the program prints the medians in microseconds, and
+ * their sum.
  */
 #include <dlfcn.h>
 #include <stdio.h>

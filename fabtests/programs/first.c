@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * The first calls of a process, from many threads at once: fi_getinfo without
- * and with hints, and the other functions that need no object. The answers are
- * those that one thread alone gets afterwards.
+ * The first calls of a process, from many threads simultaneously: fi_getinfo
+ * without and with hints, and the other functions that need no object. The
+ * results must be those that a single thread gets afterwards.
  */
 #include <pthread.h>
 #include <stdio.h>

@@ -307,7 +307,8 @@ static void handlers_after(void)
 
 static struct ct_memory region;
 
-/* What a device could write to may be missing in a child, or be the parent's. */
+/* Memory that a device could write to may be missing in a child, or be the
+ * parent's. */
 static void use_region(void)
 {
 	for (size_t i = 0; i < region.size; i++) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * What belongs to the process and not to a library stays as the program has set
- * it: errno of calls that succeed, the locale, signals and their mask, umask,
- * the working directory, the environment, the standard streams, the
- * floating-point environment.
+ * The state of the process that does not belong to a library stays as the
+ * program has set it: errno of calls that succeed, the locale, signals and
+ * their mask, umask, the working directory, the environment, the standard
+ * streams, the floating-point environment.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,5 +1,5 @@
-//! The dynamic linker's search for a library without a path (ld.so(8)), as far as it tells that a
-//! library is not there. A search that finds nothing takes the linker as many system calls as
+//! The dynamic linker's search for a library without a path (ld.so(8)), as far as needed to tell
+//! that there is no such library. An unsuccessful search costs the linker as many system calls as
 //! loading a library, and most of the known providers are not installed.
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
@@ -79,7 +79,7 @@ fn is_provider_loaded() -> bool {
         _size: usize,
         _data: *mut c_void,
     ) -> c_int {
-        // SAFETY: the linker passes a valid structure, whose name is null or a C string.
+        // SAFETY: the linker passes a valid structure, whose name is null or a terminated text.
         unsafe {
             let name = (*object).dlpi_name;
             (!name.is_null() && CStr::from_ptr(name).to_bytes().ends_with(SUFFIX.as_bytes())).into()

@@ -19,8 +19,8 @@ use rustix::fs::{AtFlags, FileType, MemfdFlags, StatxFlags, statx};
 
 pub use self::itself::Ends;
 pub(crate) use self::itself::Itself;
+use self::memory::CopyDirection;
 pub(crate) use self::memory::Memory;
-use self::memory::Way;
 
 /// A file with the location of a [`Seal`](prov_base::process_memory::Seal) in this process. Only
 /// processes that may open this process's files can read it; the location is not told otherwise.
@@ -190,7 +190,8 @@ impl OtherProcess {
             return Err(Errno::EINVAL);
         }
         let memory = self.memory.as_ref();
-        if let Some(copied) = memory.and_then(|memory| memory.copy(Way::There, from, to)) {
+        if let Some(copied) = memory.and_then(|memory| memory.copy(CopyDirection::ToPeer, from, to))
+        {
             return copied;
         }
         // Immediately before the copy, the id must belong to the process, and the process must
@@ -240,7 +241,9 @@ impl OtherProcess {
     /// Those of [`OtherProcess::copy`].
     pub fn read(&self, from: &OtherIov, to: &Iov<'_>) -> Result {
         let memory = self.memory.as_ref();
-        if let Some(copied) = memory.and_then(|memory| memory.copy(Way::Here, to, from)) {
+        if let Some(copied) =
+            memory.and_then(|memory| memory.copy(CopyDirection::FromPeer, to, from))
+        {
             return copied;
         }
         let mut done = 0;

@@ -153,7 +153,7 @@ impl Options {
                 Ok(source) => {
                     sources.insert(path, source);
                 }
-                // It may be another user's, or be gone by now.
+                // The file may be another user's, or be removed meanwhile.
                 Err(problem) => eprintln!("{problem}"),
             }
         }
@@ -208,7 +208,7 @@ impl Source {
     /// Writes a sample if the application has provided one since the last, and requests the next.
     /// Returns whether there may be more.
     fn sample(&mut self) -> io::Result<bool> {
-        // What is in a file that was removed after this is in the file that is open.
+        // The contents of a file that is removed after this are read from the open file.
         let exists = self.path.exists();
         let flags = self.flags()?;
         if flags & REQUESTED != 0 {
@@ -216,7 +216,8 @@ impl Source {
         }
         let mut counters = [0; COUNTERS];
         self.file.read_exact_at(&mut counters, 0)?;
-        // Written at once, so that a sampler that is interrupted leaves whole lines.
+        // The text is written with one call, so that a sampler that is interrupted leaves complete
+        // lines.
         let mut text = String::new();
         if !self.has_header {
             text += &header();

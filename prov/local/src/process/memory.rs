@@ -26,11 +26,11 @@ const SHORT: usize = 8 << 10;
 
 /// The direction of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
+pub(super) enum CopyDirection {
     /// From the other process.
-    Here,
+    FromPeer,
     /// To it.
-    There,
+    ToPeer,
 }
 
 impl Memory {
@@ -106,7 +106,12 @@ impl Memory {
     /// # Errors
     /// `-FI_ESHUTDOWN` if the memory does not exist any longer: the process has ended, or executes
     /// another program.
-    pub(super) fn copy(&self, way: Way, near: &Iov<'_>, far: &OtherIov) -> Option<Result> {
+    pub(super) fn copy(
+        &self,
+        direction: CopyDirection,
+        near: &Iov<'_>,
+        far: &OtherIov,
+    ) -> Option<Result> {
         let (&[near], &[far]) = (near.pieces(), far.pieces()) else {
             return None;
         };
@@ -116,9 +121,9 @@ impl Memory {
         // SAFETY: `near` describes memory of an operation in progress, valid for its length; a read
         // may write to it.
         let copied = unsafe {
-            match way {
-                Way::Here => read_at(self.0.as_fd(), near, far.addr),
-                Way::There => write_at(self.0.as_fd(), near, far.addr),
+            match direction {
+                CopyDirection::FromPeer => read_at(self.0.as_fd(), near, far.addr),
+                CopyDirection::ToPeer => write_at(self.0.as_fd(), near, far.addr),
             }
         };
         match copied {
@@ -245,13 +250,16 @@ mod tests {
         let mut long = vec![1; SHORT + 1];
         let to = place(&mut long);
         let from = memory(&mut long);
-        assert!(memory_of.copy(Way::There, &from, &to).is_none());
+        assert!(memory_of.copy(CopyDirection::ToPeer, &from, &to).is_none());
         assert_eq!(
             process.write(&from, &to, socket.as_fd(), &Ends::default()),
             Ok(())
         );
         let (short, near) = (to.slice(0, SHORT as u64), from.slice(0, SHORT));
-        assert_eq!(memory_of.copy(Way::There, &near, &short), Some(Ok(())));
+        assert_eq!(
+            memory_of.copy(CopyDirection::ToPeer, &near, &short),
+            Some(Ok(()))
+        );
         // No process has memory at this address.
         let nowhere = OtherIov::read(&[8u64, 6, 0, 0].map(u64::to_ne_bytes).concat()).unwrap();
         let mut bytes = *b"behind";

@@ -82,13 +82,13 @@ pub struct Link {
     pub window: Option<Window>,
     /// Registration as the owner of memory that the peer may access directly.
     pub watching: Option<Watching>,
-    pub pending: Unanswered,
+    pub pending: PendingRequests,
     /// Replies for which there was no space in the channel.
     pub answers: VecDeque<Answer>,
     /// Number of bytes in the replies.
     pub answer_bytes: usize,
     /// Data that the peer reads, sent in parts.
-    pub streams: VecDeque<Stream>,
+    pub streams: VecDeque<ReadReply>,
     /// Writes that are sent in parts, one after the other.
     pub writings: VecDeque<Writing>,
     /// Operations that were posted after such writes, or after reads whose results arrive in parts,
@@ -172,7 +172,7 @@ impl Pending {
 
 /// All operations and offers that the peer will answer.
 #[derive(Default)]
-pub struct Unanswered {
+pub struct PendingRequests {
     all: SlotMap<PendingKey, Pending>,
     /// Number of these that the peer answers as soon as it receives them.
     requests: usize,
@@ -184,12 +184,12 @@ pub struct Unanswered {
     detours: usize,
 }
 
-/// Flag in [`Unanswered::detours`]: the peer wants messages to be offered.
+/// Flag in [`PendingRequests::detours`]: the peer wants messages to be offered.
 const OFFERS_ONLY: usize = 1;
 const HAS_BEHIND: usize = 2;
 const LONG_RESULT: usize = 4;
 
-impl Unanswered {
+impl PendingRequests {
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -259,7 +259,7 @@ impl Unanswered {
     }
 }
 
-impl Deref for Unanswered {
+impl Deref for PendingRequests {
     type Target = SlotMap<PendingKey, Pending>;
 
     fn deref(&self) -> &Self::Target {
@@ -295,7 +295,7 @@ pub struct Answer {
 }
 
 /// Data that a peer reads and that is sent in parts.
-pub struct Stream {
+pub struct ReadReply {
     pub offer: PendingKey,
     /// The peer's name for the read.
     pub to: u64,
@@ -357,7 +357,7 @@ impl Link {
             memory: None,
             window: None,
             watching: None,
-            pending: Unanswered::default(),
+            pending: PendingRequests::default(),
             answers: VecDeque::new(),
             answer_bytes: 0,
             streams: VecDeque::new(),

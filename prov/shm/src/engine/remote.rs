@@ -14,7 +14,7 @@ use prov_util::request::{Access, Atomic, RemoteAccess};
 
 use super::Core;
 use super::keys::{EpKey, LinkKey, to_peer};
-use super::link::{Bytes, Fault, Link, Parts, Pending, Stream, Writing};
+use super::link::{Bytes, Fault, Link, Parts, Pending, ReadReply, Writing};
 use super::records::{
     ATOMIC, AtomicWord, HAS_DATA, MORE, READ, REMOTE_LIST, RESULT, WAS_READ, WRITE,
     read_list_behind, read_remote_list, remote_list,
@@ -459,7 +459,7 @@ impl Core {
             ticket: None,
             bytes: Bytes::Registered(grants),
         });
-        link.streams.push_back(Stream {
+        link.streams.push_back(ReadReply {
             offer: offered,
             to: name,
             done: 0,

@@ -10,7 +10,7 @@ use prov_util::request::RemoteIov;
 
 use super::Core;
 use super::keys::LinkKey;
-use super::link::{Bytes, Fault, Pending, Stream, Writing};
+use super::link::{Bytes, Fault, Pending, ReadReply, Writing};
 use super::records::{self, HAS_DATA, MORE, RESULT, WRITE, remote_list};
 use super::sending::EAGER;
 
@@ -247,7 +247,7 @@ impl Core {
             link.wake_peer();
         }
         if !is_last {
-            link.streams.push_front(Stream {
+            link.streams.push_front(ReadReply {
                 done: stream.done + part,
                 ..stream
             });

@@ -14,7 +14,7 @@ use prov_util::mr::Grant;
 use crate::local::path::Path;
 
 pub use self::debt::{Debt, Span};
-pub use self::lent::Lent;
+pub use self::lent::ZeroCopySends;
 
 /// Queued bytes of the library and of the application, and the operations that complete when the
 /// kernel has accepted them.
@@ -25,7 +25,7 @@ pub struct Outbox {
     /// Number of bytes at the front of `bytes` that the kernel has accepted.
     head: usize,
     /// The bytes to send, in order; no segment is empty.
-    segments: VecDeque<Segment>,
+    segments: VecDeque<QueuedPiece>,
     /// Operations by the position in the stream where each ends, ascending.
     done: VecDeque<(u64, Ticket)>,
     /// Position in the stream up to which the kernel has accepted everything.
@@ -34,7 +34,7 @@ pub struct Outbox {
     queued: u64,
 }
 
-enum Segment {
+enum QueuedPiece {
     /// This many bytes of [`Outbox::bytes`].
     Own(usize),
     /// Memory of an operation in flight.
@@ -88,7 +88,7 @@ impl Outbox {
     /// Returns the number of bytes of memory that it takes, without the application's.
     #[inline]
     pub fn room(&self) -> usize {
-        self.own_len() + self.segments.len() * size_of::<Segment>()
+        self.own_len() + self.segments.len() * size_of::<QueuedPiece>()
     }
 
     /// Returns the number of the library's bytes in it.
@@ -129,8 +129,8 @@ impl Outbox {
     fn grow_own(&mut self, len: usize) {
         self.queued += len as u64;
         match self.segments.back_mut() {
-            Some(Segment::Own(own)) => *own += len,
-            _ => self.segments.push_back(Segment::Own(len)),
+            Some(QueuedPiece::Own(own)) => *own += len,
+            _ => self.segments.push_back(QueuedPiece::Own(len)),
         }
     }
 
@@ -138,7 +138,7 @@ impl Outbox {
     pub fn push_app(&mut self, memory: AppIov) {
         if !memory.is_empty() {
             self.queued += memory.len() as u64;
-            self.segments.push_back(Segment::App(memory));
+            self.segments.push_back(QueuedPiece::App(memory));
         }
     }
 
@@ -146,7 +146,7 @@ impl Outbox {
     pub fn push_registered(&mut self, grant: Grant) {
         if !grant.is_empty() {
             self.queued += grant.len() as u64;
-            self.segments.push_back(Segment::Registered(grant, 0));
+            self.segments.push_back(QueuedPiece::Registered(grant, 0));
         }
     }
 
@@ -183,14 +183,15 @@ impl Outbox {
         registered: &mut Option<RmaTarget>,
         mut path: Path<'_>,
         zerocopy: usize,
-        lent: &mut Lent,
+        lent: &mut ZeroCopySends,
     ) -> Result<bool> {
         let zerocopy = match lent.enabled && !path.is_short() {
             true => zerocopy,
             false => usize::MAX,
         };
         while !self.segments.is_empty() {
-            if let (1, Some(&Segment::Own(len))) = (self.segments.len(), self.segments.front()) {
+            if let (1, Some(&QueuedPiece::Own(len))) = (self.segments.len(), self.segments.front())
+            {
                 let bytes = &self.bytes[self.head..self.head + len];
                 match path.send(bytes) {
                     Ok(taken) => {
@@ -205,7 +206,7 @@ impl Outbox {
                 }
                 continue;
             }
-            if let Some(Segment::App(memory)) = self.segments.front()
+            if let Some(QueuedPiece::App(memory)) = self.segments.front()
                 && memory.len() >= zerocopy
                 && let Some(outcome) = send_uncopied(memory, path.socket())
             {
@@ -225,18 +226,18 @@ impl Outbox {
             let mut flags = libc::MSG_DONTWAIT;
             for segment in &self.segments {
                 let fits = match segment {
-                    Segment::Own(len) => {
+                    QueuedPiece::Own(len) => {
                         let fits = out.push(&self.bytes[own..own + len]);
                         own += len;
                         fits
                     }
-                    Segment::App(memory) if memory.len() >= zerocopy && !out.is_empty() => {
+                    QueuedPiece::App(memory) if memory.len() >= zerocopy && !out.is_empty() => {
                         // It is sent by the next call.
                         flags |= libc::MSG_MORE;
                         false
                     }
-                    Segment::App(memory) => out.push_app(memory),
-                    Segment::Registered(grant, from) => {
+                    QueuedPiece::App(memory) => out.push_app(memory),
+                    QueuedPiece::Registered(grant, from) => {
                         granted = Some((grant, *from));
                         false
                     }
@@ -275,7 +276,7 @@ impl Outbox {
                 break;
             };
             match segment {
-                Segment::Own(len) => {
+                QueuedPiece::Own(len) => {
                     let n = taken.min(*len);
                     self.head += n;
                     *len -= n;
@@ -284,7 +285,7 @@ impl Outbox {
                         break;
                     }
                 }
-                Segment::App(memory) => {
+                QueuedPiece::App(memory) => {
                     let n = taken.min(memory.len());
                     taken -= n;
                     if n < memory.len() {
@@ -292,7 +293,7 @@ impl Outbox {
                         break;
                     }
                 }
-                Segment::Registered(grant, from) => {
+                QueuedPiece::Registered(grant, from) => {
                     let n = taken.min(grant.len() - *from);
                     taken -= n;
                     *from += n;
@@ -328,7 +329,7 @@ impl Outbox {
     /// Returns the number of bytes of memory that the queue has allocated.
     pub fn memory(&self) -> usize {
         self.bytes.capacity()
-            + self.segments.capacity() * size_of::<Segment>()
+            + self.segments.capacity() * size_of::<QueuedPiece>()
             + self.done.capacity() * size_of::<(u64, Ticket)>()
     }
 
@@ -407,7 +408,7 @@ mod tests {
                     &mut None,
                     Path::through(near.as_fd()),
                     usize::MAX,
-                    &mut Lent::default(),
+                    &mut ZeroCopySends::default(),
                 )
                 .unwrap();
             if empty && outbox.is_empty() && got.len() == expected.len() {

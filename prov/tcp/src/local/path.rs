@@ -19,7 +19,7 @@ use prov_base::{random, socket};
 
 use crate::local::far_end::Holder;
 use crate::local::neighbour::{OutOfTurn, Remark, Subject};
-use crate::local::stream::{Moved, Stream};
+use crate::local::stream::{Moved, SharedStream};
 use prov_local::barrier;
 use prov_local::channel::{FlightWords, Next};
 use prov_local::parts::{Inflow, Outflow};
@@ -28,7 +28,7 @@ use prov_local::ring::Broken;
 
 /// Memory that both ends of a connection share.
 pub struct Shortcut {
-    stream: Stream,
+    stream: SharedStream,
     out: Out,
     /// Whether the peer sends through the memory.
     is_in: bool,
@@ -78,7 +78,7 @@ const HEARINGS: u32 = 16;
 const WAKE: &[u8] = b"\0";
 
 impl Shortcut {
-    fn new(stream: Stream, offered: Option<Offered>, target: &'static str) -> Self {
+    fn new(stream: SharedStream, offered: Option<Offered>, target: &'static str) -> Self {
         Shortcut {
             stream,
             out: Out::Socket,
@@ -95,10 +95,10 @@ impl Shortcut {
     /// target.
     ///
     /// # Errors
-    /// Those of [`Stream::create`], `-FI_EIO` if there are no random numbers.
+    /// Those of [`SharedStream::create`], `-FI_EIO` if there are no random numbers.
     pub fn offer(target: &'static str) -> Result<(Self, Remark)> {
         let secret = random::secret()?;
-        let (stream, fd) = Stream::create(secret)?;
+        let (stream, fd) = SharedStream::create(secret)?;
         let remark = Remark {
             subject: Subject::Memory,
             id: u64::from(fd.as_raw_fd().unsigned_abs()),
@@ -112,11 +112,11 @@ impl Shortcut {
     /// send through it ([`Shortcut::departure`]).
     ///
     /// # Errors
-    /// Those of [`open_segment`] and [`Stream::attach`].
+    /// Those of [`open_segment`] and [`SharedStream::attach`].
     pub fn attach(holder: Holder, remark: &Remark, target: &'static str) -> Result<Self> {
         let number = u32::try_from(remark.id).map_err(|_| Errno::EINVAL)?;
         let segment = open_segment(holder.pid, number)?;
-        let (mut stream, secret) = Stream::attach(segment.as_fd())?;
+        let (mut stream, secret) = SharedStream::attach(segment.as_fd())?;
         stream.is_asymmetric(remark.word & has_barrier() != 0);
         let mut shortcut = Shortcut::new(stream, None, target);
         shortcut.departs = Some(secret);
@@ -244,7 +244,7 @@ impl Shortcut {
             )
     }
 
-    /// See [`Stream::peek`].
+    /// See [`SharedStream::peek`].
     #[inline(always)]
     pub fn peek(&self) -> Option<Next<'_>> {
         match self.is_in {
@@ -260,7 +260,7 @@ impl Shortcut {
         self.is_in && (self.end.is_some() || self.stream.has_rest())
     }
 
-    /// See [`Stream::take_short`].
+    /// See [`SharedStream::take_short`].
     #[inline(always)]
     pub fn take_short(&mut self, socket: &OwnedFd) {
         if self.stream.take_short() {
@@ -274,7 +274,7 @@ impl Shortcut {
         self.is_in && (self.stream.has_next() || self.end.is_some())
     }
 
-    /// See [`Stream::waiting`].
+    /// See [`SharedStream::waiting`].
     pub fn waiting(&self) -> usize {
         self.stream.waiting()
     }
@@ -301,27 +301,27 @@ impl Shortcut {
         matches!(self.out, Out::Memory) && self.stream.is_settled()
     }
 
-    /// See [`Stream::filled`].
+    /// See [`SharedStream::filled`].
     pub fn filled(&self) -> u64 {
         self.stream.filled()
     }
 
-    /// See [`Stream::flights`].
+    /// See [`SharedStream::flights`].
     pub fn flights(&self) -> FlightWords {
         self.stream.flights()
     }
 
-    /// See [`Stream::flights_of_peer`].
+    /// See [`SharedStream::flights_of_peer`].
     pub fn flights_of_peer(&self) -> FlightWords {
         self.stream.flights_of_peer()
     }
 
-    /// See [`Stream::inflow`].
+    /// See [`SharedStream::inflow`].
     pub fn inflow(&self) -> Inflow {
         self.stream.inflow()
     }
 
-    /// See [`Stream::outflow`].
+    /// See [`SharedStream::outflow`].
     pub fn outflow(&self) -> Outflow {
         self.stream.outflow()
     }
@@ -333,12 +333,12 @@ impl Shortcut {
         }
     }
 
-    /// See [`Stream::sleep`].
+    /// See [`SharedStream::sleep`].
     pub fn sleep(&mut self) {
         self.stream.sleep();
     }
 
-    /// See [`Stream::is_awake`].
+    /// See [`SharedStream::is_awake`].
     pub fn is_awake(&self) -> bool {
         self.stream.is_awake()
     }
@@ -535,8 +535,8 @@ mod tests {
 
     #[test]
     fn a_side_that_still_sends_through_the_socket_sends_no_wake_up_in_between() {
-        let (stream, fd) = Stream::create(5).unwrap();
-        let (attached, _) = Stream::attach(fd.as_fd()).unwrap();
+        let (stream, fd) = SharedStream::create(5).unwrap();
+        let (attached, _) = SharedStream::attach(fd.as_fd()).unwrap();
         let mut here = Shortcut::new(stream, None, "test");
         let mut there = Shortcut::new(attached, None, "test");
         let (socket, far) = UnixStream::pair().unwrap();

@@ -12,7 +12,7 @@ use prov_local::parts::{Inflow, Outflow};
 use prov_local::ring::Broken;
 
 /// See the [module](self) description.
-pub struct Stream {
+pub struct SharedStream {
     channel: Channel,
     /// Number of bytes of the channel's next message that were received.
     received: usize,
@@ -33,30 +33,30 @@ const HEAD: Head = Head {
     words: [0; 3],
 };
 
-impl Stream {
+impl SharedStream {
     /// Creates a stream with a number for the process that attaches to it. Returns this side and
     /// the descriptor for the other one.
     ///
     /// # Errors
     /// Those of [`Channel::create`].
-    pub fn create(secret: u64) -> Result<(Stream, OwnedFd)> {
+    pub fn create(secret: u64) -> Result<(SharedStream, OwnedFd)> {
         let (channel, fd) = Channel::create()?;
         channel.set_secret(secret);
-        Ok((Stream::over(channel), fd))
+        Ok((SharedStream::over(channel), fd))
     }
 
     /// Attaches to a stream that another process has created. Returns it and the number.
     ///
     /// # Errors
     /// Those of [`Channel::attach`].
-    pub fn attach(fd: BorrowedFd<'_>) -> Result<(Stream, u64)> {
+    pub fn attach(fd: BorrowedFd<'_>) -> Result<(SharedStream, u64)> {
         let channel = Channel::attach(fd)?;
         let secret = channel.secret();
-        Ok((Stream::over(channel), secret))
+        Ok((SharedStream::over(channel), secret))
     }
 
-    fn over(channel: Channel) -> Stream {
-        Stream {
+    fn over(channel: Channel) -> SharedStream {
+        SharedStream {
             channel,
             received: 0,
         }
@@ -99,7 +99,7 @@ impl Stream {
     /// Sends as many of the bytes as there is space for.
     ///
     /// # Errors
-    /// As [`Stream::send`].
+    /// As [`SharedStream::send`].
     pub fn send_out(&mut self, out: &Outgoing<'_>) -> std::result::Result<Moved, Broken> {
         self.send_parts(out.len(), |at, space| _ = out.copy_to(at, space))
     }
@@ -159,7 +159,7 @@ impl Stream {
     }
 
     /// Takes a message in one slot. This side has processed it and all data before it
-    /// ([`Stream::settle`]). Returns whether the other side must be woken.
+    /// ([`SharedStream::settle`]). Returns whether the other side must be woken.
     #[inline(always)]
     pub fn take_short(&mut self) -> bool {
         let wakes = self.channel.receiver.take_short();
@@ -170,7 +170,7 @@ impl Stream {
     /// Receives the data that has arrived, as far as there is space for it.
     ///
     /// # Errors
-    /// As [`Stream::send`].
+    /// As [`SharedStream::send`].
     #[inline]
     #[allow(
         clippy::indexing_slicing,
@@ -185,7 +185,7 @@ impl Stream {
     /// Receives the data that has arrived, as far as there is space for it.
     ///
     /// # Errors
-    /// As [`Stream::send`].
+    /// As [`SharedStream::send`].
     pub fn receive_in(&mut self, to: &mut Incoming<'_>) -> std::result::Result<Moved, Broken> {
         self.receive_parts(to.len(), |at, part| _ = to.copy_from(at, part))
     }
@@ -238,10 +238,10 @@ impl Stream {
     }
 
     /// Whether a send would find space. If not, this side waits for it when it sleeps
-    /// ([`Stream::sleep`]).
+    /// ([`SharedStream::sleep`]).
     ///
     /// # Errors
-    /// As [`Stream::send`].
+    /// As [`SharedStream::send`].
     pub fn has_room(&mut self) -> std::result::Result<bool, Broken> {
         self.channel.has_room(MODERATE)
     }
@@ -307,9 +307,9 @@ mod tests {
 
     use super::*;
 
-    fn pair() -> (Stream, Stream) {
-        let (here, fd) = Stream::create(77).unwrap();
-        let (there, secret) = Stream::attach(fd.as_fd()).unwrap();
+    fn pair() -> (SharedStream, SharedStream) {
+        let (here, fd) = SharedStream::create(77).unwrap();
+        let (there, secret) = SharedStream::attach(fd.as_fd()).unwrap();
         assert_eq!(secret, 77);
         (here, there)
     }

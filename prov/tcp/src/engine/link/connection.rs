@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use crate::local::neighbour::Neighbour;
-use crate::local::outbox::{Debt, Lent, Outbox};
+use crate::local::outbox::{Debt, Outbox, ZeroCopySends};
 use prov_base::buffer::AppIov;
 use prov_base::errno::Errno;
 use prov_base::socket::peer_text;
@@ -65,7 +65,7 @@ pub struct Connection {
     pub outbox: Outbox,
     pub looked: Looked,
     /// Operations that were sent without a copy.
-    pub lent: Lent,
+    pub lent: ZeroCopySends,
     pub burst: Burst,
     /// The burst of answers to the peer, which are not messages of the application.
     pub answers: Burst,
@@ -265,7 +265,7 @@ impl Connection {
             backlog: Vec::new(),
             outbox: Outbox::default(),
             looked: Looked::default(),
-            lent: Lent::default(),
+            lent: ZeroCopySends::default(),
             burst: Burst::default(),
             answers: Burst::default(),
             debt: Debt::default(),

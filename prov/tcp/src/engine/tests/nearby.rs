@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use crate::local::neighbour::Subject;
-use crate::local::stream::Stream;
+use crate::local::stream::SharedStream;
 use fabric_abi::FI_DELIVERY_COMPLETE;
 use prov_local::channel::{SEGMENT, TABLES};
 use prov_local::copies::Copying;
@@ -400,7 +400,7 @@ fn operations_end_with_a_peer_that_does_not_take_them() {
 /// A peer with a malicious segment.
 struct Fiend {
     stranger: Stranger,
-    stream: Stream,
+    stream: SharedStream,
     fd: OwnedFd,
 }
 
@@ -410,7 +410,7 @@ fn fiend(side: &Side) -> Fiend {
     let mut stranger = Stranger::of(side);
     stranger.introduce();
     stranger.hear_acquaintance(side);
-    let (stream, fd) = Stream::create(SECRET).unwrap();
+    let (stream, fd) = SharedStream::create(SECRET).unwrap();
     stranger.offer_memory(fd.as_fd());
     let heard = stranger.hear_acquaintance(side);
     assert_eq!(heard.len(), 1);

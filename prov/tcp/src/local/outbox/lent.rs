@@ -10,7 +10,7 @@ use prov_message::Ticket;
 
 /// A connection's messages whose memory the kernel may still read.
 #[derive(Default)]
-pub struct Lent {
+pub struct ZeroCopySends {
     /// Whether the socket supports it.
     pub enabled: bool,
     /// Number of calls with `MSG_ZEROCOPY`, modulo 2^32 as the kernel counts them.
@@ -21,7 +21,7 @@ pub struct Lent {
     waiting: VecDeque<(u32, Ticket)>,
 }
 
-impl Lent {
+impl ZeroCopySends {
     /// Whether no operation waits for its memory.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
