@@ -30,7 +30,7 @@ pub struct Job<H: Host> {
     pub first: usize,
     /// Sequence number of the first packet.
     pub start: u64,
-    /// Number of its packets; 0 until it has begun.
+    /// Number of its packets; 0 until it is divided.
     pub parts: u32,
     /// How many of them have been sent.
     pub sent: u32,
@@ -64,9 +64,9 @@ impl<H: Host> Job<H> {
         }
     }
 
-    /// Whether its sequence numbers are assigned.
+    /// Whether anything of it has been sent.
     pub fn has_begun(&self) -> bool {
-        self.parts != 0
+        self.sent != 0
     }
 
     /// Whether nothing more is to be expected from the peer.

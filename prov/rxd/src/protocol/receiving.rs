@@ -123,6 +123,7 @@ impl<H: Host> Shared<H> {
         match self.handle(peer, base, rest, host) {
             Step::Taken(used) => {
                 self.advance(peer, used);
+                peer.silent_since = now;
                 self.note_in_order(now, peer);
                 if peer.receiving.early.is_some() {
                     self.catch_up(peer, host);

@@ -148,6 +148,10 @@ impl<H: Host> Shared<H> {
             // Old, or nonsense.
             return;
         }
+        if newly != 0 || sending.flights.is_empty() {
+            // A peer of the C library that refuses an operation only repeats itself.
+            peer.silent_since = now;
+        }
         sending.window = ack.window.min(WINDOW);
         if (ack.refusals.wrapping_sub(sending.refusals_told) as i16) > 0 {
             sending.refusals_told = ack.refusals;

@@ -435,11 +435,12 @@ fn flags_of<H: Host>(job: &Job<H>) -> u16 {
     flags
 }
 
-/// Divides a job into packets, now that it is known who the peer is; `false` if that is not possible.
+/// Divides a job into packets, before the first is sent, now that it is known who the peer is; `false` if that is not possible.
 #[inline]
 fn begin<H: Host>(job: &mut Job<H>, peer: &Peer<H>) -> bool {
     let (segment, mtu) = (peer.segment(), peer.mtu);
     job.start = peer.sending.next();
+    job.operation.extent = None;
     let (first, parts) = match job.what {
         What::Refusal { .. } => (0, 1),
         What::Response(_) => (job.len.min(segment), job.len.div_ceil(segment)),

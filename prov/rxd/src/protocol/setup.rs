@@ -148,7 +148,9 @@ impl<H: Host> Shared<H> {
         }
         peer.is_confirmed = true;
         peer.is_stranger = false;
-        peer.silent_since = now;
+        if peer.is_extended() {
+            peer.silent_since = now;
+        }
         true
     }
 
