@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn native_datagrams_of_tcp_come_before_layered_ones() {
+    fn native_datagrams_of_tcp_are_listed_before_layered_ones() {
         let mut answers = vec![
             answer(c"tcp;ofi_rxm", FI_EP_RDM),
             answer(c"udp;ofi_rxd", FI_EP_RDM),

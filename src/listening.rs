@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_where_nobody_wants_to_know() {
+    fn nothing_is_kept_if_no_object_is_to_be_notified() {
         let (_, said) = listen(|| {
             assert!(!is_listening());
             record(log::Level::Info, "unheard");

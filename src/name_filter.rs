@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_core_provider_speaks_for_what_is_layered_over_it() {
+    fn a_listed_core_provider_includes_the_layers_over_it() {
         let wanted = NameFilter::parse("tcp");
         assert!(wanted.allows_layered("tcp;ofi_rxm") && wanted.allows_layered("tcp"));
         assert!(!wanted.allows_layered("tcpx") && !wanted.allows_layered("udp;ofi_rxd"));

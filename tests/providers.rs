@@ -197,7 +197,7 @@ fn a_preferred_library_is_used_whatever_its_version() {
 }
 
 #[test]
-fn what_cannot_be_a_provider_is_passed_over_with_a_message() {
+fn a_file_that_is_not_a_provider_is_skipped_with_a_message() {
     let path = format!("{}:{}:{}", at("junk"), at("old"), at("one"));
     let environment = [
         ("FI_PROVIDER_PATH", path.as_str()),
@@ -349,7 +349,7 @@ fn hooks_of_this_library_and_of_others_are_over_an_external_provider() {
 }
 
 #[test]
-fn parameters_come_from_the_environment_and_are_listed() {
+fn parameters_are_read_from_the_environment_and_listed() {
     let path = at("one");
     let environment = [
         ("FI_PROVIDER_PATH", path.as_str()),
@@ -516,7 +516,7 @@ fn log_of(arguments: &[&str], environment: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn a_process_that_finds_nothing_is_told_why_once() {
+fn a_process_that_finds_nothing_gets_the_reason_once() {
     let path = at("one");
     let environment = [
         ("FI_PROVIDER_PATH", path.as_str()),
@@ -593,7 +593,7 @@ fn the_reasons_of_each_call_are_in_the_log_at_level_info() {
 }
 
 #[test]
-fn what_an_external_provider_says_while_it_is_asked_is_its_reason() {
+fn messages_of_an_external_provider_during_getinfo_are_its_reason() {
     let path = at("one");
     for level in ["warn", "info"] {
         let environment = [("FI_PROVIDER_PATH", path.as_str()), ("FI_LOG_LEVEL", level)];

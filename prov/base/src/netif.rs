@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fastest_link_comes_first_and_loopback_last() {
+    fn the_fastest_link_is_first_and_loopback_last() {
         let mut list = vec![
             interface("127.0.0.1", 0),
             interface("fe80::1", 10_000),

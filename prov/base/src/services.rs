@@ -15,7 +15,7 @@ pub fn define_param(provider: &fi_provider, name: &CStr, kind: fi_param_type, he
         return;
     };
     // SAFETY: the texts are terminated, and the help text, which is a format, contains no
-    // conversions.
+    // conversion but `%%`.
     let status = unsafe { fi_param_define(provider, name.as_ptr(), kind, help.as_ptr()) };
     if status != 0 {
         log::warn!(target: UTIL.core, "cannot define parameter {name:?}: {status}");
@@ -115,7 +115,9 @@ pub fn param_text(provider: &fi_provider, name: &CStr) -> Option<String> {
 
 /// Returns the text of a positive error number (fi_errno(3)).
 pub fn strerror(number: c_int) -> &'static CStr {
-    // SAFETY: fi_strerror accepts all numbers, and returns NULL or a constant, terminated text.
+    // SAFETY: fi_strerror accepts all numbers, and returns NULL or a terminated text. The text is
+    // constant, except that the C library returns strerror(3) for numbers without a name, whose
+    // text is valid until the thread's next call.
     unsafe {
         let text = fi_strerror(number);
         if text.is_null() {

@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_mapped_is_an_error() {
+    fn memory_that_is_not_mapped_is_an_error() {
         let mut to = [0; 16];
         let mut from = OtherIov::default();
         from.push(piece(8, 16));

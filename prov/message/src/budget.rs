@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_minimum_is_granted_again_when_left_behind_data_is_released() {
+    fn the_minimum_is_granted_again_when_data_of_ended_links_is_released() {
         let mut budget = Budget::new(100, 10);
         while budget.has_room(Account::default(), 10, 0) {
             let mut account = Account::default();

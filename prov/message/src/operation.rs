@@ -353,7 +353,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_counted_is_outstanding_until_it_is_given_back(
+        fn a_counted_operation_is_outstanding_until_it_is_returned(
             steps in prop::collection::vec(prop::option::of(any::<prop::sample::Index>()), 0..200)
         ) {
             let mut ledger = Ledger::new(16);

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_that_was_used_last_comes_first_if_it_is_not_much_too_large() {
+    fn the_last_used_buffer_is_preferred_if_it_is_not_much_too_large() {
         let mut spare = Spare::default();
         for (number, size) in [(1, 1), (2, 2), (3, 2), (4, 4)] {
             spare.give(vec![number; size * SMALLEST]);

@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_that_does_not_close_links_on_request_blocks_nobody_and_adds_little() {
+    fn a_core_that_does_not_close_links_on_request_blocks_no_thread_and_adds_little() {
         const LIMIT: usize = 80;
         static PROCESS: AllStrangers = AllStrangers::new();
         let start = Instant::now();

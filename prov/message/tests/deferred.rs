@@ -87,7 +87,7 @@ fn compare_and_swap(operand: AppIov, compare: AppIov, result: AppIov, flags: u64
 fn can_wait_in_any_thread(_: &impl Send) {}
 
 #[test]
-fn a_message_comes_back_as_it_was_posted() {
+fn an_encoded_message_is_decoded_as_it_was_posted() {
     let mut bytes = *b"12345678";
     let flags = FI_COMPLETION | FI_REMOTE_CQ_DATA;
     let deferred = Deferred::transmit(&message(lend(&mut bytes), flags));
@@ -105,7 +105,7 @@ fn a_message_comes_back_as_it_was_posted() {
 }
 
 #[test]
-fn an_injected_message_is_what_it_was_when_it_was_posted() {
+fn an_injected_message_keeps_its_contents_of_the_call() {
     let mut bytes = *b"12345678";
     let deferred = Deferred::transmit(&message(lend(&mut bytes), FI_INJECT));
     bytes.fill(0);

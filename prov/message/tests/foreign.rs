@@ -343,7 +343,7 @@ fn a_receive_whose_link_ends_is_reported_when_the_owner_drives_again() {
 }
 
 #[test]
-fn what_a_peer_left_half_sent_ends_with_an_error_when_it_is_started() {
+fn an_incomplete_message_of_an_ended_peer_fails_when_it_is_started() {
     let mut bench = bench(1 << 20);
     bench.sends(7, 100);
     bench.sends(8, 0);
@@ -416,7 +416,7 @@ fn the_owner_learns_sources_and_messages_keep_their_order() {
 }
 
 #[test]
-fn sources_that_the_vector_tells_of_reach_the_owner() {
+fn sources_that_the_vector_reports_reach_the_owner() {
     let mut bench = bench(1 << 20);
     bench.sends_on(bench.link, ANY_SOURCE, 7, 0);
     bench.posts(3, 7);

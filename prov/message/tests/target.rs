@@ -114,7 +114,7 @@ fn a_write_may_arrive_in_pieces_and_its_region_may_be_closed_meanwhile() {
 }
 
 #[test]
-fn atomic_operations_leave_and_bring_back_what_they_should() {
+fn atomic_operations_store_and_return_the_right_values() {
     let (table, reports) = (MrTable::new(&Config::default()), Reports::default());
     let mut cells = [1; 16];
     register(&table, 1, &mut cells, BOTH);

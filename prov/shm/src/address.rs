@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_what_is_behind_the_prefix() {
+    fn a_name_is_the_text_after_the_prefix() {
         for text in ["fi_shm://a:b", "fi_ns://a:b\0", "x://a:b", "a:b"] {
             assert_eq!(name(text.as_bytes()), Some("a:b"));
         }

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused() {
+    fn an_invalid_name_is_refused() {
         for bad in ["", &"x".repeat(LONGEST_NAME + 1)] {
             assert_eq!(Listener::new(SERVICE, bad).err(), Some(Errno::EINVAL));
             assert_eq!(Wire::reach(SERVICE, bad).err(), Some(Errno::EINVAL));

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_sets_is_the_size_of_every_kind() {
+    fn sizes_that_the_user_sets_apply_to_every_kind_of_endpoint() {
         let usual = Params::default();
         assert_eq!(usual.usual_tx_size(FI_EP_MSG), 256);
         assert_eq!(usual.usual_rx_size(FI_EP_RDM), 65536);

@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_combined_can_be_reduced_and_all_can_be_moved() {
+    fn types_that_can_be_combined_can_be_reduced_and_all_can_be_moved() {
         let sum = |number| query(number, FI_SUM, FI_FLOAT).unwrap();
         for number in [FI_ALLREDUCE, FI_REDUCE_SCATTER, FI_REDUCE, FI_BROADCAST] {
             assert_eq!(sum(number).size, 4);

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_behind_the_same_bridge_are_nearest() {
+    fn devices_under_the_same_bridge_are_nearest() {
         let folder = Folder::new();
         for (number, package) in [(0, "0\n"), (1, "0\n"), (9, "1\n")] {
             let at = format!("devices/system/cpu/cpu{number}/topology/physical_package_id");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_names_the_device_that_comes_first() {
+    fn a_list_names_the_first_device() {
         let folder = Folder::new();
         let list =
             "# near\n\nnonsense\n0000:3b:00.0 mlx5_1\n0000:3b:00.0 mlx5_0\n0000:af:00.0 mlx5_0\n";

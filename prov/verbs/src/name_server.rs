@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_is_found_until_it_is_gone() {
+    fn a_service_is_found_until_it_is_removed() {
         let server = NameServer::listen(0).unwrap();
         let host = IpAddr::from(Ipv4Addr::LOCALHOST);
         let name = Name {

@@ -194,7 +194,7 @@ fn a_held_lock_cannot_be_tried() {
 }
 
 #[test]
-fn a_lock_without_helpers_is_entered_at_once_unless_it_is_real() {
+fn a_lock_without_helpers_is_entered_immediately_unless_it_is_real() {
     for kind in KINDS {
         let mut lock = LoneLock::alone(kind, 1);
         let is_real = lock.kind() == LockKind::Real;

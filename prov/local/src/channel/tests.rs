@@ -143,7 +143,7 @@ fn a_send_on_the_fast_path_wakes_a_sleeping_peer() {
 }
 
 #[test]
-fn a_quarter_of_the_room_is_told_of_without_being_asked() {
+fn a_quarter_of_the_space_is_reported_without_a_request() {
     for len in [8, INLINE + 1, MODERATE / 2, MODERATE] {
         // Number of slots' shares that a message takes, of the slots and of the area.
         let each = match len <= INLINE {

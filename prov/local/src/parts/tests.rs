@@ -77,7 +77,7 @@ fn a_late_part_of_a_withdrawn_request_is_ignored() {
 }
 
 #[test]
-fn a_sender_without_slots_says_so_once() {
+fn a_sender_without_slots_reports_that_once() {
     let record = record();
     let (mut here, mut there) = (Receiving::default(), Sending::default());
     assert!(here.open(&record, request(1 << 20)));

@@ -87,7 +87,7 @@ fn payloads_are_read_whole_and_slots_filled_when_they_are_free() {
 }
 
 #[test]
-fn what_an_answer_says_is_taken_can_be_written_over() {
+fn slots_that_an_answer_reports_as_received_can_be_overwritten() {
     loom::model(|| {
         let (there, back) = (Shared::new(), Shared::new());
         let area = Arc::new(UnsafeCell::new(0));

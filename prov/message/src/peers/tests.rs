@@ -181,7 +181,7 @@ fn requests_left_when_a_link_ends_are_sent_on_the_next_one() {
 }
 
 #[test]
-fn a_failed_attempt_is_made_again_when_its_time_has_come() {
+fn a_failed_attempt_is_retried_when_its_pause_is_over() {
     let (_, mut peers, now) = acquainted();
     let key = begun(&mut peers, 0, 7, "one", now);
     let target = peers.target(key).unwrap();
@@ -376,7 +376,7 @@ fn a_failure_of_long_ago_is_no_answer_to_a_new_call() {
 }
 
 #[test]
-fn an_attempt_that_nobody_waits_for_is_not_made_again() {
+fn an_attempt_without_waiting_operations_is_not_repeated() {
     let (_, mut peers, now) = acquainted();
     let key = peers.peer_at(&'A');
     peers.adopt(key, 7, now);
@@ -616,6 +616,6 @@ fn without_a_vector_there_is_no_destination() {
 }
 
 #[test]
-fn an_unknown_source_is_what_completions_call_not_available() {
+fn an_unknown_source_is_reported_as_not_available() {
     assert_eq!(UNKNOWN_SOURCE, u64::MAX);
 }

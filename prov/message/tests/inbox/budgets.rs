@@ -98,7 +98,7 @@ fn a_peer_that_announces_without_end_leaves_half_of_the_room_to_others() {
 }
 
 #[test]
-fn a_peer_that_leaves_what_is_kept_and_comes_again_does_not_fill_the_memory() {
+fn a_peer_that_leaves_buffered_messages_and_returns_does_not_fill_the_memory() {
     let mut receiver = Receiver::new();
     for _ in 0..1000 {
         let link = receiver.links.insert(());

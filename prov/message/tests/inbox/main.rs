@@ -41,7 +41,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_message_comes_to_its_receive_once_and_whole(
+    fn every_message_reaches_its_receive_once_and_complete(
         setting in setting(),
         steps in prop::collection::vec(step(), 1..120),
     ) {

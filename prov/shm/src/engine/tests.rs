@@ -544,7 +544,7 @@ fn a_sleeping_thread_is_woken_and_a_running_one_costs_no_packet() {
 }
 
 #[test]
-fn one_hears_all_of_many_whoever_is_loud() {
+fn messages_of_all_peers_are_received_whoever_sends_most() {
     const MANY: usize = 40;
     let mut one = Side::new(Params::default());
     let mut many: Vec<Side> = (0..MANY).map(|_| Side::new(Params::default())).collect();

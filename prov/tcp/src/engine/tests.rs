@@ -300,7 +300,7 @@ fn until(sides: [&Side; 2], mut done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_connection_of_small_messages_is_none_for_bulk_data_any_more() {
+fn a_connection_with_small_messages_leaves_bulk_mode() {
     let (a, b) = (side(), side());
     a.knows(b.addr);
     b.knows(a.addr);
@@ -595,7 +595,7 @@ fn a_send_does_not_wake_an_application_that_reads_its_queues() {
 }
 
 #[test]
-fn a_message_behind_one_that_is_too_large_to_keep_is_received_first() {
+fn a_message_after_one_that_is_too_large_to_buffer_is_received_first() {
     for sizes in [[8 << 20, 100], [1 << 20, 3000], [4000, 0], [3000, 6 << 20]] {
         let (a, b) = (
             side(),

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_to_a_context_says_which() {
+    fn a_request_to_a_context_contains_its_index() {
         let sent = Identity::decode(&[1, 0, 0x12, 0x34, 0, 0, 0, 99]).unwrap();
         let data = sent.encode_for(7);
         assert_eq!(Identity::decode_for(&data), Ok((sent, 7)));

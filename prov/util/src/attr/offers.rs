@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_that_says_nothing_refuses_nothing() {
+    fn a_provider_that_reports_nothing_refuses_nothing() {
         let none = Offers::default();
         let mut info = Info::default();
         info.tx.size = usize::MAX;

@@ -516,7 +516,7 @@ fn local_registration_is_asked_for_under_either_name() {
 }
 
 #[test]
-fn primary_capabilities_come_only_when_asked_and_free_ones_always() {
+fn primary_capabilities_are_offered_only_if_requested_and_free_ones_always() {
     let mut hints = hints();
     hints.caps = FI_TAGGED;
     let info = fit(&base().into(), NOW, Some(&hints));
@@ -552,7 +552,7 @@ fn primary_capabilities_come_only_when_asked_and_free_ones_always() {
 }
 
 #[test]
-fn finer_forms_of_a_capability_come_only_when_asked() {
+fn refinements_of_a_capability_are_offered_only_if_requested() {
     let finer = FI_TAGGED_DIRECTED_RECV | FI_TAGGED_MULTI_RECV;
     let mut base = base();
     base.caps |= finer;

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn indices_count_up_and_freed_ones_come_back_lowest_first() {
+    fn indices_ascend_and_freed_ones_are_reused_lowest_first() {
         let mut table = empty();
         for n in 0..3000 {
             assert_eq!(insert(&mut table, entry(n)), Some(n));

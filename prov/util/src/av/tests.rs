@@ -121,7 +121,7 @@ fn removed_addresses_leave_room_and_can_return() {
 }
 
 #[test]
-fn observers_hear_of_addresses_that_are_gone() {
+fn observers_are_notified_of_removed_addresses() {
     #[derive(Default)]
     struct Heard(Mutex<Vec<fi_addr_t>>);
     impl Observer for Heard {
@@ -143,7 +143,7 @@ fn observers_hear_of_addresses_that_are_gone() {
 }
 
 #[test]
-fn what_another_process_changes_in_a_shared_vector_is_found_when_it_is_asked() {
+fn changes_of_another_process_in_a_shared_vector_are_found_by_the_next_lookup() {
     #[derive(Default)]
     struct Heard(Mutex<Vec<fi_addr_t>>);
     impl Observer for Heard {

@@ -138,7 +138,7 @@ fn all_sources_are_driven_and_a_sleeping_thread_wakes_for_the_watched_ones() {
 }
 
 #[test]
-fn who_sleeps_already_tells_a_source_that_is_added() {
+fn a_source_that_is_added_learns_of_a_sleeping_thread() {
     let cntr = open(CntrEvents::Completions, WaitKind::Unspec);
     let (before, after) = (TestTransport::new(), TestTransport::new());
     cntr.add_source(before.clone()).unwrap();
@@ -172,7 +172,7 @@ fn a_native_waiter_may_block_until_the_counter_changes() {
 }
 
 #[test]
-fn what_the_application_does_itself_is_no_news() {
+fn an_event_of_the_applications_own_call_is_not_reported() {
     let cntr = open(CntrEvents::Completions, WaitKind::None);
     assert!(!cntr.take_news());
     cntr.add(5);

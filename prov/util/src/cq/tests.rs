@@ -53,7 +53,7 @@ fn an_empty_queue_has_nothing_to_read() {
 }
 
 #[test]
-fn completions_come_in_order_and_no_more_than_asked_for() {
+fn completions_are_read_in_order_and_at_most_as_many_as_requested() {
     let cq = open(CqFormat::Context, 8);
     cq.write_batch(&[numbered(1), numbered(2), numbered(3)]);
     assert_eq!(read(&cq, 0).unwrap(), [0; 0]);
@@ -115,7 +115,7 @@ fn an_error_stops_reading_until_it_is_read_itself() {
 }
 
 #[test]
-fn errors_that_follow_one_another_are_read_one_by_one() {
+fn consecutive_errors_are_read_one_by_one() {
     let cq = open(CqFormat::Context, 2);
     for number in 1..=3 {
         cq.write_error(ErrorCompletion::new(numbered(number), Errno::ECANCELED));

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_process_has_counted_is_not_counted() {
+    fn calls_that_another_process_counted_are_not_counted() {
         let count = Count(AtomicU64::new(u64::from(std::process::id() + 1) << 32 | 3));
         assert_eq!(count.get(), 0);
         count.subtract();

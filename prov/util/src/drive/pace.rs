@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_that_is_left_is_ended_at_the_second_look() {
+    fn a_burst_that_is_left_is_ended_at_the_second_check() {
         let mut pace = Pace::default();
         assert_eq!(pace.look(1), Next::Look(LOOK));
         assert_eq!(pace.look(1), Next::End(LOOK));

@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_found_by_one_look() {
+    fn an_event_is_found_by_one_poll() {
         let news = RecentEvents::new();
         assert_eq!(news.look(1, 7), (0, false));
         news.note(1);

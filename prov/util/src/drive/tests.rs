@@ -343,7 +343,7 @@ fn a_lane_may_end_on_the_thread() {
 }
 
 #[test]
-fn who_leaves_waits_until_the_thread_is_out() {
+fn a_seat_that_leaves_waits_until_the_thread_is_out() {
     let helper = Helper::new("fi_test");
     let (open, gate) = channel();
     let plan = Plan {

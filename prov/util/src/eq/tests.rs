@@ -51,7 +51,7 @@ fn read(eq: &Eq, room: usize, peek: bool) -> Result<(usize, usize)> {
 }
 
 #[test]
-fn events_come_in_order_and_peeking_leaves_them() {
+fn events_are_read_in_order_and_peeking_leaves_them() {
     let eq = open(WaitKind::None);
     assert_eq!(read(&eq, 64, false), Err(Errno::EAGAIN));
     for number in 1..=3 {

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_comes_back_as_a_list_and_nothing_as_null() {
+    fn matches_are_returned_as_a_list_and_no_match_as_null() {
         let base = Base::from(Info {
             caps: FI_MSG,
             addr_format: FI_SOCKADDR_IP,

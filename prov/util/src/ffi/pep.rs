@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_opened_names_none() {
+    fn an_object_that_was_never_opened_is_not_found() {
         let endpoint = Handle::new(PassiveObject(Deaf), null_mut(), Vec::new());
         for handle in [null_mut(), std::ptr::dangling_mut(), endpoint.fid().cast()] {
             let found = PassiveObject::<Deaf>::of_info(&naming(handle));

@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn an_encoded_info_is_decoded_unchanged() {
         let second = Info {
             caps: FI_TAGGED,
             ..sample()
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_library_hands_over_is_read_as_far_as_it_goes() {
+    fn a_structure_of_an_older_library_is_read_up_to_its_end() {
         let current = Info {
             domain: DomainAttr {
                 tclass: 7,

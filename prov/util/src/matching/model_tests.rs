@@ -617,7 +617,7 @@ fn flooded() -> ReceiveQueue<Buf, u32> {
 }
 
 #[test]
-fn the_end_of_a_link_looks_at_its_own_messages_only() {
+fn the_end_of_a_link_visits_its_own_messages_only() {
     let mut queue = flooded();
     for tag in 0..3 {
         queue.keep_of(OTHER, message(7, tag));
@@ -646,7 +646,7 @@ fn a_new_source_is_given_to_the_messages_of_its_link_only() {
 }
 
 #[test]
-fn what_a_link_has_left_is_found_when_another_one_has_its_number() {
+fn messages_of_an_ended_link_are_found_when_another_one_has_its_number() {
     let mut queue = flooded();
     for tag in 0..3 {
         queue.keep_of(OTHER, message(ANY_SOURCE, tag));
@@ -665,7 +665,7 @@ fn what_a_link_has_left_is_found_when_another_one_has_its_number() {
 }
 
 #[test]
-fn masks_that_do_not_contain_one_another_have_tables_of_their_own() {
+fn masks_that_do_not_contain_each_other_have_separate_tables() {
     let mut queue = flooded();
     let lookups = |queue: &mut ReceiveQueue<Buf, u32>| {
         let before = queue.steps();

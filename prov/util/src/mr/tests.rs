@@ -207,7 +207,7 @@ fn fi_key_notavail_is_a_key_that_an_application_may_choose() {
 }
 
 #[test]
-fn provider_keys_differ_and_ignore_what_was_asked() {
+fn provider_keys_differ_and_ignore_the_requested_key() {
     let table = table(BITS);
     let mut a = [0; 8];
     let piece = memory(&mut [&mut a]);

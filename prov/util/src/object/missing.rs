@@ -97,7 +97,7 @@ mod tests {
     use std::ptr::null_mut;
 
     #[test]
-    fn a_missing_function_returns_enosys_as_its_type_says() {
+    fn a_missing_function_returns_enosys_in_its_own_type() {
         // SAFETY: the functions use none of their arguments.
         unsafe {
             let listen = CM.listen.unwrap()(null_mut());

@@ -112,7 +112,7 @@ fn the_application_begins_what_its_own_update_makes_due_in_order() {
 
 /// A provider counts under its locks.
 #[test]
-fn what_a_provider_counts_is_begun_by_the_next_read() {
+fn work_that_a_provider_makes_due_is_begun_by_the_next_read() {
     let side = Side::new();
     side.queue(1, 1);
     side.cntr.count(0);
@@ -137,7 +137,7 @@ fn work_without_space_is_retried_before_later_work() {
 }
 
 #[test]
-fn what_cannot_be_begun_is_reported_and_the_rest_goes_on() {
+fn work_that_cannot_be_begun_is_reported_and_the_rest_continues() {
     let side = Side::new();
     side.queue_with(1, 1, 0, Err(Errno::EHOSTUNREACH));
     side.queue(2, 1);
@@ -146,7 +146,7 @@ fn what_cannot_be_begun_is_reported_and_the_rest_goes_on() {
 }
 
 #[test]
-fn what_is_cancelled_does_not_begin() {
+fn cancelled_work_does_not_begin() {
     let side = Side::new();
     for number in [1, 2, 3, 4] {
         side.queue(number, number as u64);
@@ -177,7 +177,7 @@ fn the_work_of_an_endpoint_goes_with_it() {
 
 /// The context of a triggered operation has to come back; deferred work is cancelled without a word.
 #[test]
-fn a_counter_that_closes_ends_what_waits_for_it() {
+fn a_counter_that_closes_ends_the_work_that_waits_for_it() {
     let side = Side::new();
     side.queue(1, 1);
     side.queue(101, 1);
@@ -223,7 +223,7 @@ fn counters_are_changed_by_work_and_that_triggers_more() {
 }
 
 #[test]
-fn a_thread_begins_what_nobody_else_does_and_tries_again() {
+fn a_thread_begins_the_due_work_and_retries() {
     let side = Side::with(true);
     side.queue_with(1, 1, 3, Ok(()));
     side.queue(2, 2);
@@ -237,7 +237,7 @@ fn a_thread_begins_what_nobody_else_does_and_tries_again() {
 
 /// A thread that sleeps at a queue wakes for what another thread makes due.
 #[test]
-fn the_descriptor_tells_of_what_is_due() {
+fn the_descriptor_reports_due_work() {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::os::fd::BorrowedFd;
 

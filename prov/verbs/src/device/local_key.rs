@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_are_never_null_and_say_what_went_in() {
+    fn descriptors_are_never_null_and_contain_the_given_values() {
         for key in [0, 1, u32::MAX] {
             for is_readable in [false, true] {
                 let local = LocalKey { key, is_readable };

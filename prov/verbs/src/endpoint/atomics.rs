@@ -137,7 +137,7 @@ mod tests {
     use fabric_abi::{FI_INT32, FI_MAX};
 
     #[test]
-    fn only_what_devices_have_is_offered() {
+    fn only_features_of_the_devices_are_offered() {
         assert!(is_offered(Form::Fetch, FI_UINT64, FI_SUM));
         assert!(is_offered(Form::Compare, FI_INT64, FI_CSWAP));
         assert!(is_offered(Form::Base, FI_INT64, FI_ATOMIC_WRITE));

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_says_whose_it_is() {
+    fn a_request_identifies_its_sender() {
         let mut members = Members::default();
         let names: Vec<_> = (0..300)
             .map(|number| members.add(number).unwrap())

@@ -186,7 +186,7 @@ fn requests_that_another_thread_ends_are_reported_by_the_next_read() {
 }
 
 #[test]
-fn requests_end_with_their_device_though_nobody_says_that_it_is_gone() {
+fn requests_end_with_their_device_even_if_its_removal_is_not_reported() {
     for is_about_to_sleep in [false, true] {
         let context = fake::context("fake");
         let (_pair, seats) = endpoint(context, LockKind::Elided);
@@ -245,7 +245,7 @@ fn a_sleeping_thread_is_woken_for_requests_that_another_thread_ends() {
 }
 
 #[test]
-fn one_can_sleep_where_the_device_is_gone_and_be_woken() {
+fn a_thread_can_sleep_without_the_device_and_be_woken() {
     let context = fake::context("fake");
     let (_pair, seats) = endpoint(context, LockKind::Real);
     let lane = &seats.receive.as_ref().unwrap().lane;
@@ -358,7 +358,7 @@ fn shared_receives_end_with_their_device_once_each() {
 }
 
 #[test]
-fn a_shared_receive_that_a_message_comes_to_while_its_endpoint_is_closed_is_reported() {
+fn a_shared_receive_whose_message_arrives_while_its_endpoint_is_closed_is_reported() {
     let sharing = Sharing::on(fake::xrc::context("fake"));
     fake::xrc::receives();
     let (lane, pd) = (lane(sharing.context), sharing.pd.clone());
@@ -470,7 +470,7 @@ fn complete(lane: &Lane, wr_id: u64, status: u32) {
 }
 
 #[test]
-fn receives_of_xrc_wait_for_their_queue_and_are_reported_whoever_the_message_is_for() {
+fn receives_of_xrc_wait_for_their_queue_and_are_reported_whichever_endpoint_the_message_is_for() {
     let context = fake::xrc::context("fake");
     let pd = ProtectionDomain::new(context).unwrap();
     let domain = XrcDomain::open(context, None).unwrap();

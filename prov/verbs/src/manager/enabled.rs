@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn receives_on_a_device_that_is_gone_are_over_and_no_more_are_taken() {
+    fn receives_on_a_removed_device_end_and_no_more_are_accepted() {
         let context = fake::context("fake");
         for error in [Errno::ENODEV, Errno::EIO] {
             let (pair, seats) = endpoint(context);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_receives_end_when_nobody_is_left_who_could_get_a_message() {
+    fn shared_receives_end_when_no_endpoint_is_left_that_could_receive() {
         for stays in [false, true] {
             let sharing = Sharing::new();
             sharing.post(1).unwrap();

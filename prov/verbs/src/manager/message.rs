@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_comes_out_as_it_went_in_whatever_is_behind_it() {
+    fn connection_data_is_decoded_as_it_was_encoded_whatever_follows_it() {
         let all: Vec<u8> = (0..=255).collect();
         let addresses = [
             SocketAddress::Internet("10.0.0.1:1".parse().unwrap()),

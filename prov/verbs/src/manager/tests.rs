@@ -175,7 +175,7 @@ fn a_request_that_fails_ends_its_connection_at_both_ends() {
 }
 
 #[test]
-fn a_request_that_fails_behind_the_end_of_its_connection_says_nothing() {
+fn a_request_that_fails_after_the_end_of_its_connection_is_not_reported() {
     let endpoint = Endpoint::connected();
     send(&endpoint.seats).unwrap();
     endpoint.happens(EventKind::Disconnected, 0, &[]);
@@ -226,7 +226,7 @@ fn a_connection_that_is_lost_before_the_peer_knows_of_it_is_ended_when_it_does()
 }
 
 #[test]
-fn iwarp_says_of_a_connection_that_it_is_there_and_that_is_all() {
+fn iwarp_reports_only_that_a_connection_is_established() {
     fake::states();
     let endpoint = Endpoint::asking_on(fake::iwarp("fake"));
     // The system does the rest.
@@ -243,7 +243,7 @@ fn iwarp_says_of_a_connection_that_it_is_there_and_that_is_all() {
 }
 
 #[test]
-fn a_rejection_has_its_data_whoever_says_it() {
+fn a_rejection_has_its_data_whichever_side_sends_it() {
     for status in [28, -libc::ECONNREFUSED] {
         let endpoint = Endpoint::asking();
         endpoint.happens(EventKind::Rejected, status, b"\x02no");

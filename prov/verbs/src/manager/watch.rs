@@ -160,7 +160,7 @@ mod tests {
     use crate::device::fake;
 
     #[test]
-    fn each_device_that_is_gone_is_named() {
+    fn each_device_that_was_removed_is_named() {
         let contexts: Vec<_> = ["one", "two", "three"].map(fake::context).into();
         let event = |data, flags| epoll::Event {
             flags,

@@ -69,7 +69,7 @@ fn a_datagram_that_is_too_long_is_refused() {
 }
 
 #[test]
-fn what_leaves_together_comes_as_single_datagrams_in_order() {
+fn datagrams_that_are_sent_together_arrive_separately_and_in_order() {
     for (coalesces, several) in [(false, false), (true, false), (true, true), (false, true)] {
         let ((a, _), (b, to), (c, other)) = (
             socket("127.0.0.1"),
@@ -126,7 +126,7 @@ fn a_datagram_that_cannot_be_sent_leaves_the_others() {
 }
 
 #[test]
-fn what_is_longer_than_a_packet_of_the_route_leaves_as_single_datagrams() {
+fn messages_longer_than_the_routes_packets_are_sent_as_single_datagrams() {
     // The loopback interface takes 65,536 bytes: two of these are no piece.
     let ((a, _), (b, to)) = (socket("127.0.0.1"), socket("127.0.0.1"));
     set_receive_buffer(b.as_fd(), 1 << 20);

@@ -213,7 +213,7 @@ fn a_message_that_is_too_long_for_a_stranger_waits_until_it_is_known() {
 }
 
 #[test]
-fn a_lane_that_keeps_nothing_of_strangers_lets_one_go_on_whatever_others_keep() {
+fn a_lane_that_buffers_nothing_of_strangers_lets_one_continue_whatever_other_lanes_buffer() {
     let limits = strangers(LIMIT);
     let (mut full, mut other) = (World::met_by(limits), World::met_by(limits));
     while full.flood(ANY_SOURCE, 1000).1 > 0 {}

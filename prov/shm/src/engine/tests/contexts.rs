@@ -52,7 +52,7 @@ fn all_contexts_reach_each_other_and_have_the_address_of_their_endpoint() {
 }
 
 #[test]
-fn nobody_but_the_context_takes_what_is_for_it() {
+fn only_the_addressed_context_receives_a_message() {
     let (base, mut there) = scalable(1);
     let params = Params {
         connect_timeout: 100,

@@ -167,7 +167,7 @@ impl mr::RemoteEvents for Accesses {
 }
 
 #[test]
-fn counters_of_a_region_count_what_peers_do_by_themselves() {
+fn counters_of_a_region_count_direct_accesses_of_peers() {
     let (mut a, mut b, to) = pair();
     let mut region = [0; 8];
     let open = b.register(3, &mut region);
@@ -190,7 +190,7 @@ fn counters_of_a_region_count_what_peers_do_by_themselves() {
 }
 
 #[test]
-fn a_counter_of_an_endpoint_counts_what_peers_do_by_themselves() {
+fn a_counter_of_an_endpoint_counts_direct_accesses_of_peers() {
     use prov_util::cntr::{Cntr, CntrEvents};
     use prov_util::wait::Attachment;
 

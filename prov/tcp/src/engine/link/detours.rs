@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_for_those_whom_it_concerns() {
+    fn each_reason_is_for_the_messages_that_it_concerns() {
         let mut detours = Detours::FIRST;
         assert!(!detours.let_in() && !detours.let_read() && !detours.let_out());
         detours.set(Detour::Unopened, false);

@@ -514,7 +514,7 @@ fn a_receive_takes_the_message_of_a_stranger_that_is_held_back_and_resumes_it() 
 }
 
 #[test]
-fn a_message_announced_by_a_stranger_that_has_gone_is_not_waited_for() {
+fn an_announced_message_of_a_stranger_that_has_ended_is_not_waited_for() {
     static KEPT: StrangersKept = StrangersKept::new();
     let a = counts_at(&KEPT);
     let port = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -78,7 +78,7 @@ fn a_context_is_reached_by_its_index_and_known_by_the_number_of_its_endpoint() {
 }
 
 #[test]
-fn nobody_but_the_context_takes_what_is_for_it() {
+fn only_the_addressed_context_receives_a_message() {
     // Who listens there: a plain endpoint, or another context.
     for there in [0, 2] {
         let (a, b) = (side_of_context(0), side_of_context(there));

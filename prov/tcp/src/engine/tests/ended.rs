@@ -107,7 +107,7 @@ fn messages_that_have_arrived_are_received_although_answers_cannot_be_sent() {
 }
 
 #[test]
-fn receives_end_where_a_connection_does_not_come_about() {
+fn receives_end_if_a_connection_fails() {
     let refusing = socket::bound(&"127.0.0.1:0".parse().unwrap(), &Params::default()).unwrap();
     let nobody = socket::name(refusing.as_fd()).unwrap();
     let a = msg_side(&Sink::default());

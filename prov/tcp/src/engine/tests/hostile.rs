@@ -161,7 +161,7 @@ fn talk(a: &Side, b: &Side, round: u64) {
 
 /// `HOSTILE_VISITS` sets the number of connections.
 #[test]
-fn strangers_do_not_disturb_two_peers_who_talk() {
+fn strangers_do_not_disturb_two_peers_that_communicate() {
     let visits = std::env::var("HOSTILE_VISITS").map_or(1000, |n| n.parse().unwrap());
     let (a, b) = (side(), side());
     a.knows(b.addr);

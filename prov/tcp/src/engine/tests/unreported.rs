@@ -151,7 +151,7 @@ fn a_writer_with_data_is_held_back_until_the_queue_is_read_and_nothing_is_lost()
 }
 
 #[test]
-fn a_blocking_read_goes_on_with_who_is_held_back() {
+fn a_blocking_read_resumes_a_held_back_peer() {
     after_writes(|_, b| {
         let mut all: Vec<u64> = Vec::new();
         while all.len() < WRITES as usize {

@@ -60,7 +60,7 @@ fn address_at(table: &Shared, index: u32) -> Option<SocketAddr> {
 }
 
 #[test]
-fn what_one_inserts_the_other_finds() {
+fn an_entry_that_one_process_inserts_is_found_by_the_other() {
     let called = fresh();
     let (a, b) = (open(&called), open(&called));
     assert_eq!(insert(&a, 0..3), [Ok(0), Ok(1), Ok(2)]);

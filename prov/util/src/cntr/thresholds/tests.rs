@@ -78,7 +78,7 @@ mod loom_tests {
     type Log = Arc<std::sync::Mutex<Vec<usize>>>;
 
     #[test]
-    fn what_is_queued_while_the_counter_reaches_its_threshold_is_due_once() {
+    fn work_that_is_queued_while_the_counter_reaches_its_threshold_is_due_once() {
         loom::model(|| {
             let (counter, log) = (loom::sync::Arc::new(Counter::new()), Log::default());
             let updater = {
@@ -123,7 +123,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn what_is_cancelled_is_not_due_and_what_is_due_not_cancelled() {
+    fn cancelled_work_is_not_due_and_due_work_is_not_cancelled() {
         loom::model(|| {
             let (counter, log) = (loom::sync::Arc::new(Counter::new()), Log::default());
             queue(&counter, 1, 1, &log);

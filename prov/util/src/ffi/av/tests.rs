@@ -184,7 +184,7 @@ fn inserted_addresses_are_looked_up_and_removed() {
 }
 
 #[test]
-fn a_short_buffer_gets_what_fits_and_the_whole_length() {
+fn a_short_buffer_gets_the_beginning_and_the_whole_length() {
     let opened = open(FI_SOCKADDR_IN);
     let addrs = bytes(&["10.0.0.1:1"]);
     opened.insert(&addrs, 1, &mut [], 0);
@@ -238,7 +238,7 @@ fn general_formats_take_either_family() {
 }
 
 #[test]
-fn strings_are_addresses_where_the_format_says_so() {
+fn texts_are_addresses_if_the_format_is_one_of_texts() {
     let opened = open(FI_ADDR_STR);
     let list = [
         c"fi_sockaddr_in://10.0.0.1:7".as_ptr(),

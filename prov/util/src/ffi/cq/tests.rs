@@ -124,7 +124,7 @@ fn c_reads_the_structures_of_each_format() {
 }
 
 #[test]
-fn sources_come_along() {
+fn sources_are_read_with_completions() {
     let cq = open(attr(FI_CQ_FORMAT_CONTEXT, FI_WAIT_UNSPEC)).unwrap();
     cq.handle().write(&completion(10));
     cq.handle().write(&Completion::new(null_mut(), FI_SEND));

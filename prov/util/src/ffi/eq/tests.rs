@@ -101,7 +101,7 @@ fn connection_data_follows_its_structure() {
 }
 
 #[test]
-fn errors_come_with_their_data() {
+fn errors_are_read_with_their_data() {
     for version in [(2, 7), (1, 4)] {
         let eq = open(version, 0, FI_WAIT_NONE).unwrap();
         // SAFETY: the queue is open as long as the test uses it.

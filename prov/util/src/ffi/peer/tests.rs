@@ -387,7 +387,7 @@ fn a_context_takes_receives_from_the_owner_alone() {
 }
 
 #[test]
-fn transfers_go_over_the_owners_endpoint_and_come_back() {
+fn transfers_use_the_owners_endpoint_and_are_reported_back() {
     let bench = Bench::open(0, null_mut()).unwrap();
     let domain = bench.domain;
     let mut main = null_mut();

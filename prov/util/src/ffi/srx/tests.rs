@@ -210,7 +210,7 @@ fn messages_of_all_peers_stand_in_one_order() {
 }
 
 #[test]
-fn what_is_longer_than_the_receive_is_cut_by_the_peer() {
+fn a_message_longer_than_the_receive_is_truncated_by_the_peer() {
     let (queue, _) = owner(LockKind::Real);
     let shared = queue.share();
     let peer = Peer::of(&shared);
@@ -223,7 +223,7 @@ fn what_is_longer_than_the_receive_is_cut_by_the_peer() {
 }
 
 #[test]
-fn a_buffer_for_many_is_released_behind_its_last_message() {
+fn a_multi_receive_buffer_is_released_after_its_last_message() {
     let (queue, releases) = owner(LockKind::Real);
     let shared = queue.share();
     let peer = Peer::of(&shared);

@@ -144,7 +144,7 @@ mod tests {
     proptest! {
         /// Compares with a linear search.
         #[test]
-        fn what_overlaps_is_found_and_nothing_else(
+        fn overlapping_intervals_are_found_and_no_others(
             all in proptest::collection::vec((0usize..200, 1usize..60), 0..40),
             asked in (0usize..200, 1usize..60),
         ) {

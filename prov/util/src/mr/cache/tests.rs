@@ -99,7 +99,7 @@ impl World {
 }
 
 #[test]
-fn what_is_closed_is_kept_for_the_next_one() {
+fn a_closed_registration_is_kept_for_the_next_one() {
     let Some(world) = World::new(8, usize::MAX) else {
         return;
     };
@@ -175,7 +175,7 @@ impl Drop for Locking {
 }
 
 #[test]
-fn who_has_the_lock_that_closing_a_registration_takes_may_unmap() {
+fn a_thread_that_holds_the_lock_of_closing_registrations_may_unmap() {
     let Some(cache) = Cache::new(CacheLimits {
         count: 8,
         bytes: usize::MAX,
@@ -254,7 +254,7 @@ fn signals_are_for_the_applications_threads() {
 }
 
 #[test]
-fn what_is_given_back_to_the_system_is_not_kept() {
+fn memory_that_is_returned_to_the_system_is_not_kept_registered() {
     let Some(world) = World::new(8, usize::MAX) else {
         return;
     };

@@ -39,7 +39,7 @@ fn all(accessor: &mut Accessor, regions: &[Arc<Region>]) -> Grants {
 
 proptest! {
     #[test]
-    fn bytes_go_to_and_come_from_where_one_buffer_would_have_them(
+    fn bytes_in_several_buffers_are_copied_as_with_one_buffer(
         lens in prop::collection::vec(0usize..20, 0..=IOV_LIMIT),
         closed in prop::collection::vec(prop::bool::weighted(0.2), IOV_LIMIT),
         writes in prop::collection::vec((0usize..90, prop::collection::vec(any::<u8>(), 0..90)), 0..6),

@@ -95,7 +95,7 @@ fn entries_with_one_key_are_distinguished() {
 }
 
 #[test]
-fn nobody_waits_for_users_of_other_entries() {
+fn users_of_other_entries_are_not_waited_for() {
     let index = Arc::new(Index::<Entry>::new());
     let (kept, removed) = (entry(1, 1), entry(2, 2));
     assert!(index.insert(kept, |_| true));

@@ -660,7 +660,7 @@ fn a_device_takes_its_connections_along_and_a_queue_pair_those_that_use_it() {
 }
 
 #[test]
-fn a_request_that_fails_ends_all_who_share_its_initiator() {
+fn a_request_that_fails_ends_all_users_of_its_initiator() {
     let mut world = World::new();
     let numbers = [0, 0].map(|host| world.connect(host));
     world.run();

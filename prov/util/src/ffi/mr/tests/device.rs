@@ -210,7 +210,7 @@ fn memory_can_be_registered_with_the_device_and_the_software() {
 }
 
 #[test]
-fn what_the_device_refuses_is_not_registered() {
+fn memory_that_the_device_refuses_is_not_registered() {
     let (domain, state) = domain(0, false, Registrar::Both);
     let mut memory = [0; 16];
     state.refuse_next(Errno::ENOMEM);
