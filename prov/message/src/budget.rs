@@ -85,8 +85,8 @@ impl Budget {
         self.left_behind
     }
 
-    /// The highest total, and the highest amount left behind, at which a peer [has
-    /// recovered](Self::has_recovered).
+    /// Returns the highest total, and the highest amount left behind, at which a throttled peer may
+    /// send without restriction again: it uses at most a quarter of its share.
     pub fn ceilings_of_recovery(&self, account: Account) -> [Option<usize>; 2] {
         if account.0 == 0 {
             return [Some(usize::MAX), None];

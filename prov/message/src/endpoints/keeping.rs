@@ -158,10 +158,10 @@ pub(crate) enum Cost {
 /// Bytes that an unexpected message is charged in addition to its payload: about the size of its
 /// entry, so that many short messages are limited, too.
 pub(crate) const KEEPING_COST: usize = 128;
-/// Number of totals that may keep a message out: [0] bytes in the shared budget, [1] the bytes left
-/// behind in it, [2] bytes of senders that cannot announce, [3] both together, [4] announcements,
-/// [5] announcements left behind, [6] and [7] the bytes and announcements of strangers.
-/// [`TO_BE_KNOWN`], the last, is no real total and never falls: links are sorted there that can
+/// Number of totals that may keep a message out. By index: 0 bytes in the shared budget, 1 the bytes
+/// of ended links in it, 2 bytes of senders that cannot announce, 3 both together, 4 announcements,
+/// 5 announcements of ended links, 6 and 7 the bytes and announcements of strangers.
+/// [`TO_BE_KNOWN`], the last index, is no total and never falls: it lists the links that can
 /// continue once the address vector knows their peers.
 pub(crate) const TOTALS: usize = 9;
 const TO_BE_KNOWN: usize = 8;
