@@ -35,7 +35,7 @@ use crate::segment::Segment;
 
 /// Value of the first word of a segment: its identification and version.
 const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x06\x00");
-/// Number of slots of a ring. A power of two ([`Words::SLOTS`]).
+/// Number of slots of a ring, a power of two ([`ring`](crate::ring)).
 const SLOTS: usize = 256;
 /// Size of a slot in bytes: two cache lines.
 const SLOT: usize = 128;

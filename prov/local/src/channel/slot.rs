@@ -83,8 +83,8 @@ impl<'a> Next<'a> {
         }
     }
 
-    /// Returns its bytes, as [`Receiver::bytes`]; `None` if they are not in the slot, see
-    /// [`Receiver::far_bytes`].
+    /// Returns its bytes, as [`bytes`](super::Receiver::bytes) does; `None` if they are not in the
+    /// slot, see [`far_bytes`](super::Receiver::far_bytes).
     #[inline(always)]
     pub fn bytes(&self) -> Option<Piece<'a>> {
         let len = self.near_len();
