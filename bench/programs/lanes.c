@@ -9,7 +9,9 @@
  * With two processors for each thread, both ends of a pair have one. With
  * fewer, they share one and let each other have it when they find nothing to
  * do: what adds up then is the processors' time. With -i one thread drives both
- * ends, of which neither ever waits for the other to run.
+ * ends, of which neither ever waits for the other to run. With -c these ends are
+ * a transmit and a receive context of two scalable endpoints that all threads
+ * share.
  *
  * Beside the rates stand messages per second of processor time, both sides'
  * together, which vary less on a machine with other work; a thread that sleeps
@@ -28,6 +30,7 @@
 #define TAG 7
 #define ROUNDS 5
 #define PASS_SECONDS 0.2
+#define CONTEXT_BITS 8
 
 struct slot {
 	struct fi_context2 context;	/* first: completions lead back here */
@@ -59,6 +62,11 @@ static struct {
 	bool yields;			/* the other end runs on this processor */
 	int apart;			/* processors from one pair to the next */
 	struct lane *lanes;
+	/* Scalable endpoints of the sending and the receiving ends, the address vector of
+	 * both, and the number of the receiving one there. */
+	struct fid_ep *scalable[2];
+	struct fid_av *av;
+	fi_addr_t receiver;
 	pthread_barrier_t barrier;
 	/* Of the next pass, written between its barriers. */
 	long active, each;		/* lanes; messages of each endpoint */
@@ -364,6 +372,53 @@ static void join_ends(struct lane *lane, long endpoint)
 	keep_endpoint(&lane->in, endpoint);
 }
 
+static void several(struct fi_info *hints)
+{
+	hints->ep_attr->tx_ctx_cnt = (size_t)run.options.threads;
+	hints->ep_attr->rx_ctx_cnt = (size_t)run.options.threads;
+}
+
+/* The scalable endpoints, in the domain that all lanes share. */
+static void open_scalable(struct ct_peer *peer)
+{
+	struct fi_av_attr attr = { .rx_ctx_bits = CONTEXT_BITS };
+	unsigned char name[256] = { 0 };
+
+	several(peer->info);
+	OK(fi_av_open(peer->domain, &attr, &run.av, NULL));
+	for (int i = 0; i < 2; i++) {
+		OK(fi_scalable_ep(peer->domain, peer->info, &run.scalable[i], NULL));
+		OK(fi_scalable_ep_bind(run.scalable[i], &run.av->fid, 0));
+	}
+	ct_name(&run.scalable[1]->fid, name, sizeof(name));
+	EXPECT(fi_av_insert(run.av, name, 1, &run.receiver, 0, NULL), 1);
+}
+
+/* A transmit context at one end, and a receive context at the other. */
+static void join_contexts(struct lane *lane)
+{
+	struct ct_peer *out = &lane->out.side.peer, *in = &lane->in.side.peer;
+
+	if (!lane->number)
+		open_scalable(out);
+	OK(fi_tx_context(run.scalable[0], lane->number, NULL, &out->ep, NULL));
+	OK(fi_ep_bind(out->ep, &out->tx.fid->fid, FI_TRANSMIT));
+	OK(fi_enable(out->ep));
+	OK(fi_rx_context(run.scalable[1], lane->number, NULL, &in->ep, NULL));
+	OK(fi_ep_bind(in->ep, &in->rx.fid->fid, FI_RECV));
+	OK(fi_enable(in->ep));
+	out->to = fi_rx_addr(run.receiver, lane->number, CONTEXT_BITS);
+	keep_endpoint(&lane->out, 0);
+	keep_endpoint(&lane->in, 0);
+}
+
+static void close_scalable(void)
+{
+	for (int i = 0; i < 2; i++)
+		OK(fi_close(&run.scalable[i]->fid));
+	OK(fi_close(&run.av->fid));
+}
+
 static void meet_other_side(struct end *end, long endpoint)
 {
 	bench_meet(&end->side);
@@ -393,19 +448,25 @@ static void open_lane(struct lane *lane, const struct bench_side *side)
 		open_end(run.client ? &lane->out : &lane->in, side, shared);
 	}
 	for (long i = 0; i < run.options.endpoints; i++) {
-		if (run.options.inside)
+		if (run.options.contexts)
+			join_contexts(lane);
+		else if (run.options.inside)
 			join_ends(lane, i);
 		else
 			meet_other_side(run.client ? &lane->out : &lane->in, i);
 	}
 }
 
+static void close_endpoints(struct end *end)
+{
+	for (long i = 0; end->eps && i < run.options.endpoints; i++)
+		OK(fi_close(&end->eps[i]->fid));
+}
+
 static void close_end(struct end *end)
 {
 	if (!end->eps)
 		return;
-	for (long i = 0; i < run.options.endpoints; i++)
-		OK(fi_close(&end->eps[i]->fid));
 	ct_close_peer(&end->side.peer);
 	free(end->eps);
 	free(end->to);
@@ -510,7 +571,8 @@ static void run_lanes(struct bench_side *side)
 	run.options = side->options;
 	run.client = side->client;
 	if (run.options.kind > BENCH_TAGGED || threads < 1 ||
-	    run.options.endpoints < 1 || run.options.window < 1) {
+	    run.options.endpoints < 1 || run.options.window < 1 ||
+	    (run.options.contexts && run.options.endpoints > 1)) {
 		fprintf(stderr, "messages between threads with endpoints\n");
 		exit(1);
 	}
@@ -540,6 +602,12 @@ static void run_lanes(struct bench_side *side)
 		pthread_join(run.lanes[i].thread, NULL);
 	if (!run.options.inside)
 		bench_barrier(side);
+	for (long i = 0; i < threads; i++) {
+		close_endpoints(&run.lanes[i].in);
+		close_endpoints(&run.lanes[i].out);
+	}
+	if (run.options.contexts)
+		close_scalable();
 	/* The domain may be the first one's. */
 	for (long i = threads - 1; i >= 0; i--) {
 		close_end(&run.lanes[i].in);

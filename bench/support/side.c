@@ -20,7 +20,7 @@
 
 #define TAG 7
 #define OPTIONS "k:e:s:n:w:N:p:a:L:C:T:1z"
-#define THREAD_OPTIONS "t:m:di"
+#define THREAD_OPTIONS "t:m:dic"
 
 static const char *const kind_names[BENCH_KINDS] = {
 	"msg", "tagged", "write", "read", "atomic",
@@ -42,9 +42,10 @@ static void usage(const char *program)
 		"  -1  do not pin to processors\n"
 		"  -z  the target of remote access sleeps (onesided)\n"
 		"Programs with threads:\n"
-		"       [-t threads] [-m endpoints of each] [-d] [-i]\n"
+		"       [-t threads] [-m endpoints of each] [-d] [-i] [-c]\n"
 		"  -d  a domain for each thread\n"
-		"  -i  both sides in one process, and in one thread each pair\n",
+		"  -i  both sides in one process, and in one thread each pair\n"
+		"  -c  the same, with contexts of scalable endpoints\n",
 		program);
 	exit(1);
 }
@@ -229,6 +230,9 @@ static int start(int argc, char **argv, void (*run)(struct bench_side *side),
 			break;
 		case 'i':
 			side.options.inside = true;
+			break;
+		case 'c':
+			side.options.contexts = side.options.inside = true;
 			break;
 		default:
 			usage(argv[0]);

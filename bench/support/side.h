@@ -32,6 +32,7 @@ struct bench_options {
 	long endpoints;		/* of each thread */
 	bool own_domains;	/* one for each thread */
 	bool inside;		/* both sides are one process */
+	bool contexts;		/* of one scalable endpoint, in place of endpoints */
 	bool pinned;		/* to processors */
 	bool idle;		/* the target of remote access makes no calls */
 	enum fi_threading threading;

@@ -21,7 +21,7 @@ mod write_lock;
 
 use std::ffi::c_void;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use fabric_abi::*;
@@ -186,6 +186,7 @@ const MAX_OWNER_NUMBER: fi_addr_t = 1 << 24;
 
 /// An address vector.
 pub struct Av {
+    often_read: OftenRead,
     state: RwLock<State>,
     /// `None` in a vector that is not asynchronous.
     events: Option<Mutex<Option<Arc<dyn InsertEvents>>>>,
@@ -201,10 +202,20 @@ pub struct Av {
     user_ids_required: bool,
     takes_user_ids: bool,
     is_strict: bool,
+    target: &'static str,
+}
+
+/// What each message may read: apart from the lock of the vector, which threads that use several
+/// endpoints with it would otherwise take from one another's caches.
+#[repr(align(128))]
+struct OftenRead {
     /// Whether [`Av::reported`] has to look up identifiers, because addresses may be reported as
     /// something else.
     user_ids: AtomicBool,
-    target: &'static str,
+    /// The number of addresses, as of the last change; not kept in a vector that other processes
+    /// change, too.
+    len: AtomicUsize,
+    is_shared: bool,
 }
 
 struct State {
@@ -237,8 +248,14 @@ impl Av {
         let store = Store::open(config.format, config.count, config.shared.as_ref())?;
         let observers = Arc::<Observers>::default();
         let shared = store.shared();
+        let often_read = OftenRead {
+            user_ids: AtomicBool::new(config.user_ids),
+            len: AtomicUsize::new(store.len()),
+            is_shared: shared.is_some(),
+        };
         let watched = shared.map(|shared| Watched::new(shared.glance(), observers.clone()));
         Ok(Av {
+            often_read,
             state: RwLock::new(State {
                 store,
                 ids: UserIds::new(config.user_ids),
@@ -255,7 +272,6 @@ impl Av {
             user_ids_required: config.user_ids,
             takes_user_ids: config.takes_user_ids,
             is_strict: config.is_strict,
-            user_ids: AtomicBool::new(config.user_ids),
             target: config.target,
         })
     }
@@ -334,7 +350,7 @@ impl Av {
     /// Returns what completions report for a peer with a known number.
     #[inline(always)]
     pub fn reported(&self, fi_addr: fi_addr_t) -> fi_addr_t {
-        match self.user_ids.load(Ordering::Relaxed) {
+        match self.often_read.user_ids.load(Ordering::Relaxed) {
             true => self.user_id(fi_addr),
             false => fi_addr,
         }
@@ -360,7 +376,10 @@ impl Av {
 
     /// Returns the number of addresses.
     pub fn len(&self) -> usize {
-        self.read().store.len()
+        match self.often_read.is_shared {
+            true => self.read().store.len(),
+            false => self.often_read.len.load(Ordering::Acquire),
+        }
     }
 
     /// Returns whether the vector is empty.
@@ -401,6 +420,7 @@ impl Av {
             }
         }
         let inserted = outcomes.inserted;
+        self.has_changed(&state);
         drop(state);
         INSERTIONS.fetch_add(1, Ordering::Release);
         let observers = self.insert_observers.lock().clone();
@@ -472,6 +492,7 @@ impl Av {
                 }
             }
         }
+        self.has_changed(&state);
         drop(state);
         if !gone.is_empty() {
             gone.iter()
@@ -573,6 +594,16 @@ impl Av {
         store::encode(&self.format, addr)
     }
 
+    /// Publishes the number of addresses: before the lock is released, so that who reads it finds
+    /// the addresses.
+    fn has_changed(&self, state: &State) {
+        if !self.often_read.is_shared {
+            self.often_read
+                .len
+                .store(state.store.len(), Ordering::Release);
+        }
+    }
+
     fn read(&self) -> RwLockReadGuard<'_, State> {
         self.state.read()
     }
@@ -629,7 +660,7 @@ impl State {
         }
         if let Some(id) = user_id {
             ids.set(index, id);
-            av.user_ids.store(true, Ordering::Relaxed);
+            av.often_read.user_ids.store(true, Ordering::Relaxed);
         }
         Ok(index)
     }

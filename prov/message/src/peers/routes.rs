@@ -1,6 +1,7 @@
 //! A table from numbers of the address vector to peers, indexed by number.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use super::PeerKey;
 
@@ -8,12 +9,36 @@ use super::PeerKey;
 pub(super) struct Routes<L> {
     pages: Vec<Option<Box<Page<L>>>>,
     /// Those of numbers beyond 32 bits, which name a receive context, too (`fi_rx_addr`).
-    contexts: HashMap<u64, PeerKey>,
+    contexts: HashMap<u64, PeerKey, BuildHasherDefault<Numbers>>,
 }
 
 const PAGE: usize = 256;
 
 type Page<L> = [Route<L>; PAGE];
+
+/// Hashes numbers that the application has: nobody else chooses them.
+#[derive(Default)]
+struct Numbers(u64);
+
+impl Hasher for Numbers {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    #[inline]
+    fn write_u64(&mut self, number: u64) {
+        // Folded multiply by an odd constant without structure: the upper bits name the context,
+        // and the lower ones the address.
+        let product = u128::from(self.0 ^ number) * 0x9e37_79b9_7f4a_7c15;
+        self.0 = product as u64 ^ (product >> 64) as u64;
+    }
+}
 
 /// The route for an address.
 struct Route<L> {
@@ -28,7 +53,7 @@ impl<L: Copy> Routes<L> {
     pub fn new() -> Self {
         Routes {
             pages: Vec::new(),
-            contexts: HashMap::new(),
+            contexts: HashMap::default(),
         }
     }
 
@@ -92,7 +117,7 @@ impl<L: Copy> Routes<L> {
     /// Removes all routes.
     pub fn clear(&mut self) {
         self.pages = Vec::new();
-        self.contexts = HashMap::new();
+        self.contexts.clear();
     }
 }
 
