@@ -21,7 +21,9 @@
 #include "transfer.h"
 #include "wait.h"
 
-enum { MOST = 64, MOST_PROCESSES = 6, AT_ONCE = 3, LONGEST = 4000, NONE = -1 };
+/* HOPE: how many times the usual time all processes together get for what they
+ * wait for. */
+enum { MOST = 64, MOST_PROCESSES = 6, AT_ONCE = 3, LONGEST = 4000, NONE = -1, HOPE = 8 };
 
 /* What all processes draw from the same seed. */
 static struct {
@@ -126,7 +128,7 @@ static void open_members(int fd)
 
 static void join(void)
 {
-	double until = ct_now() + ct_patience();
+	double until = ct_now() + HOPE * ct_patience();
 	int left = own_members;
 
 	for (int i = 0; i < own_members; i++)
@@ -209,7 +211,7 @@ static void run_window(int first, int count, struct ct_random *shared,
 		       struct ct_random *own, int fd)
 {
 	int posted[MOST] = { 0 }, left = count * own_members;
-	double until = ct_now() + ct_patience();
+	double until = ct_now() + HOPE * ct_patience();
 
 	memset(window, 0, sizeof(window));
 	for (int i = 0; i < count; i++)
