@@ -24,9 +24,9 @@ LOCAL = $(WITHIN) absent allocation calls collective crowd deserted ensemble for
 # What has large data, once more where processes do not read one another's memory.
 LARGE = crowd killed match message rma simulation
 # And one process only: for the loopback provider.
-WITHIN = atomic auth av binding cancel caps cntr completion cq early endpoint entries eq first getinfo hints hook late \
-	leak match message mr nothing param peer peer_av poll refused rma signals simulation source srx stx text threads \
-	trigger unreachable untouched
+WITHIN = atomic auth av binding cancel caps cntr combinations completion cq early endpoint entries eq first getinfo \
+	hints hook late leak match message mr nothing param peer peer_av poll refused rma signals simulation source srx stx \
+	text threads trigger unreachable untouched
 
 # What passes messages without tags that fit into datagrams: for udp.
 DATAGRAMS = binding cntr cq datagram early first poll signals untouched
