@@ -241,6 +241,9 @@ impl Sending {
     }
 }
 
+// A peer without traffic costs no more than this, and its name.
+const _: () = assert!(size_of::<Sending>() + size_of::<Receiving>() <= 700);
+
 /// See the [module](self) description.
 pub struct Peer<H: Host> {
     pub id: PeerId,

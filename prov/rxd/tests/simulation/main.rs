@@ -4,6 +4,7 @@
 //!
 //! Everything follows from one seed. A failure prints the command that repeats it.
 
+mod c_peer;
 mod host;
 mod network;
 mod random;
@@ -132,6 +133,119 @@ fn losses_cost_little_goodput() {
     assert!(far[0] > 15 && far[2] > 3 && far[4] > 0, "{far:?}");
     let old = losses.map(|loss| goodput(false, 20 * US, loss));
     assert!(old[0] > 900 && old[2] > 200 && old[4] > 10, "{old:?}");
+}
+
+/// Messages and reads both ways with a peer that behaves as the C library's.
+fn with_c_peer(seed: u64, faults: Faults) {
+    use c_peer::CPeer;
+    use host::{KEY, Kind, Op, SimHost, name_of, remote_of};
+    use prov_rxd::protocol::{Endpoint, Request};
+
+    let mut random = Random::new(seed);
+    let mut network = network::Network::new(faults);
+    let mut endpoint = Endpoint::new(world::config(0, 1, &mut random, true, 600_000 * MS));
+    let mut host = SimHost::new(Random::new(seed));
+    host.holds = 20_000;
+    let mut other = CPeer::new(name_of(1));
+    let mut wires: Vec<(Time, bool, Vec<u8>)> = Vec::new();
+    let (mut sent, mut expected) = (Vec::new(), Vec::new());
+    let (mut now, mut left) = (1_000 * MS, 200u64);
+    let deadline = now + 3_000_000 * MS;
+    while left != 0 || !host.ops.is_empty() || !other.is_idle() {
+        assert!(now < deadline, "{} left, {} to do", left, host.ops.len());
+        if left != 0 && host.ops.len() < 20 && random.below(20) == 0 {
+            left -= 1;
+            let len = match random.below(4) {
+                0 => random.below(300_000) as usize,
+                _ => 8 + random.below(2_000) as usize,
+            };
+            let id = 1 << 32 | left;
+            match random.below(6) {
+                0 => other.read(now, 2 << 32 | left, len),
+                1 | 2 => {
+                    expected.push(2 << 32 | left);
+                    other.send(now, 2 << 32 | left, len);
+                }
+                kind => {
+                    let peer = endpoint.peer(&name_of(1), 1).unwrap();
+                    let is_read = kind == 3;
+                    let op = Op {
+                        peer,
+                        kind: if is_read { Kind::Read } else { Kind::Message },
+                        len,
+                        is_wrong: false,
+                        got: 0,
+                    };
+                    host.ops.insert(id, op);
+                    let (tag, data) = (Some(id), None);
+                    let request = match is_read {
+                        true => Request::Read {
+                            remote: remote_of(id, len, 1, KEY),
+                        },
+                        false => {
+                            sent.push(id);
+                            Request::Message { tag, data, len }
+                        }
+                    };
+                    endpoint.submit(now, peer, id, &request).unwrap();
+                }
+            }
+        }
+        for peer in std::mem::take(&mut host.held) {
+            endpoint.resume(now, peer, &mut host);
+        }
+        endpoint.transmit(now, &mut host);
+        other.tick(now);
+        let ours = host.outbox.drain(..).map(|(_, bytes)| (true, bytes));
+        let theirs = other.outbox.drain(..).map(|bytes| (false, bytes));
+        for (is_ours, bytes) in ours.chain(theirs) {
+            let (from, to) = (u32::from(!is_ours), u32::from(is_ours));
+            let len = bytes.len();
+            network.send(now, &mut random, from, to, len, |at| {
+                wires.push((at, is_ours, bytes.clone()));
+            });
+        }
+        now += 10 * US;
+        wires.sort_by_key(|(at, ..)| *at);
+        let due = wires.partition_point(|(at, ..)| *at <= now);
+        for (_, is_ours, bytes) in wires.drain(..due) {
+            match is_ours {
+                true => other.receive(now, &bytes),
+                false => endpoint.receive(now, Some(1), &bytes, &mut host),
+            }
+        }
+        for outcome in host.done.drain(..) {
+            assert_eq!(outcome.result, Ok(()));
+        }
+    }
+    let from_c: Vec<u64> = host.delivered.iter().copied().collect();
+    assert_eq!(from_c, expected);
+    let to_c = other.delivered.iter().filter(|id| **id >> 32 == 1);
+    assert_eq!(to_c.copied().collect::<Vec<_>>(), sent);
+}
+
+#[test]
+fn a_peer_of_the_c_library_gets_and_sends_everything() {
+    for seed in 0..10 {
+        with_c_peer(seed, Faults::NONE);
+        with_c_peer(
+            seed,
+            Faults {
+                loss: 10_000,
+                duplication: 20_000,
+                reordering: 20_000,
+                late: 100 * US,
+                ..Faults::NONE
+            },
+        );
+    }
+    with_c_peer(
+        99,
+        Faults {
+            loss: 200_000,
+            ..Faults::NONE
+        },
+    );
 }
 
 /// The seed of the environment, or none.

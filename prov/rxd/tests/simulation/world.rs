@@ -121,6 +121,27 @@ pub struct World {
     ghost: Option<u32>,
 }
 
+/// Settings of a node.
+pub fn config(
+    number: u32,
+    buffered: usize,
+    random: &mut Random,
+    extended: bool,
+    give_up: Time,
+) -> Config {
+    Config {
+        name: name_of(number),
+        mtu: 1472,
+        max_unacked: 128,
+        retry: true,
+        extended,
+        give_up,
+        max_strangers: 64,
+        max_buffered: buffered << 20,
+        secret: [random.next(), random.next()],
+    }
+}
+
 /// Most operations of a node that are outstanding.
 const OUTSTANDING: usize = 64;
 
@@ -158,17 +179,8 @@ impl World {
     }
 
     fn node(&mut self, number: u32, incarnation: u64, left: u64) -> Node {
-        let config = Config {
-            name: name_of(number),
-            mtu: 1472,
-            max_unacked: 128,
-            retry: true,
-            extended: self.plan.extended,
-            give_up: self.plan.give_up,
-            max_strangers: 64,
-            max_buffered: 1 << 24,
-            secret: [self.random.next(), self.random.next()],
-        };
+        let (extended, give_up) = (self.plan.extended, self.plan.give_up);
+        let config = config(number, 16, &mut self.random, extended, give_up);
         let mut host = SimHost::new(Random::new(self.random.next()));
         host.holds = self.plan.holds;
         host.takes_early = self.random.below(2) == 0;
