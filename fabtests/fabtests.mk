@@ -12,7 +12,7 @@
 PROVIDER ?= tcp
 SETS ?= quick
 # Upstream's tests of what a provider does not offer.
-EXCLUDE = fabtests/upstream/exclude$(if $(filter shm udp,$(PROVIDER)),-$(PROVIDER))$(if $(filter \
+EXCLUDE = fabtests/upstream/exclude$(if $(filter shm sockets udp,$(PROVIDER)),-$(PROVIDER))$(if $(filter \
 	%ofi_rxm,$(PROVIDER)),-rxm)$(if $(filter %ofi_rxd,$(PROVIDER)),-rxd)
 KNOWN ?= fabtests/known/c-library-2.x
 # The C library, to be in one process with this one; dev/setup gets it.
@@ -29,7 +29,7 @@ WITHIN = atomic auth av binding cancel caps cntr combinations completion cq earl
 	text threads trigger unreachable untouched
 
 # What passes messages without tags that fit into datagrams: for udp.
-DATAGRAMS = binding cntr cq datagram early first poll signals untouched
+DATAGRAMS = binding cntr cq datagram early first forks linklocal poll signals untouched
 
 # For rxm, all but those that take long, what speaks tcp's own protocol, and sleepers (docs/fabtests.md).
 LAYERED = $(filter-out crowd door leak sleepers,$(basename $(notdir $(wildcard fabtests/programs/*.c))))
@@ -40,6 +40,8 @@ OVER_DATAGRAMS = $(filter-out cm deserted exhaustion killed neighbour reconnect 
 
 # For tcp under the name sockets.
 RENAMED = cm getinfo message rma trigger
+# And what sends messages, for its endpoints of the type FI_EP_DGRAM, which are reliable.
+RELIABLE = binding cntr cq early first match message poll sep signals source
 
 .PHONY: fabtests
 fabtests:
@@ -59,9 +61,10 @@ ifeq ($(LIB)$(PROGRAMS)$(PROVIDER),tcp)
 	FI_OFI_RXD_TIMEOUT=2000 VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm deserted
 	VALGRIND=$(VALGRIND) fabtests/run -p loopback -a none -e rdm $(WITHIN)
 	VALGRIND=$(VALGRIND) fabtests/run -p sockets $(RENAMED)
+	VALGRIND=$(VALGRIND) fabtests/run -p sockets -e dgram $(RELIABLE)
 	VALGRIND=$(VALGRIND) fabtests/run -p udp -e dgram $(DATAGRAMS)
 	VALGRIND=$(VALGRIND) fabtests/run -p udp -e dgram -a ::1 datagram
 	fabtests/refusals/compare
-	fabtests/semantics/run --lib $(LIBRARY_FOLDER) --with $(OTHER)
+	fabtests/semantics/run $(if $(wildcard $(OTHER)),--with $(OTHER))
 endif
 endif

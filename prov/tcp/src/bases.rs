@@ -35,6 +35,17 @@ const SOCKETS_PROTOCOL: u32 = 2;
 /// Capabilities of endpoints with several peers only.
 const RDM_CAPS: u64 = FI_SOURCE | FI_DIRECTED_RECV | FI_AV_USER_ID | FI_COLLECTIVE;
 
+/// Capabilities that endpoints for datagrams do not have.
+const BEYOND_MESSAGES: u64 = FI_RMA
+    | FI_ATOMIC
+    | FI_READ
+    | FI_WRITE
+    | FI_REMOTE_READ
+    | FI_REMOTE_WRITE
+    | FI_RMA_EVENT
+    | FI_RMA_PMEM
+    | FI_COLLECTIVE;
+
 /// Orders that are not kept: read requests are processed in the order of posting, but the data
 /// arrives later, when the memory may already have been written to.
 const UNORDERED: u64 = FI_ORDER_WAR | FI_ORDER_SAR | FI_ORDER_RMA_WAR;
@@ -59,10 +70,24 @@ pub fn bases(name: Name, params: &Params) -> Vec<Base> {
                 shared_rdm,
             ]
         }
-        // As in the C library's provider: reliable datagrams first, tags for all endpoints, and
-        // shared receive contexts for applications that request them.
-        Name::Sockets => vec![scalable(rdm), msg],
+        // As in the C library's provider: endpoints for datagrams, which are reliable too, then
+        // reliable datagrams; tags for all endpoints, and shared receive contexts for applications
+        // that request them.
+        Name::Sockets => {
+            let dgram = datagrams(base(name, params, FI_EP_DGRAM));
+            vec![scalable(dgram), scalable(rdm), msg]
+        }
     }
+}
+
+/// Returns the same kind without access to the memory of peers, and without collective operations.
+fn datagrams(mut base: Base) -> Base {
+    let limits = &mut base.limits;
+    for caps in [&mut limits.caps, &mut limits.tx.caps, &mut limits.rx.caps] {
+        *caps &= !BEYOND_MESSAGES;
+    }
+    limits.tx.rma_iov_limit = 0;
+    base
 }
 
 /// The same kind, which may be a scalable endpoint.
@@ -84,7 +109,7 @@ fn untagged(mut base: Base) -> Base {
 }
 
 fn base(name: Name, params: &Params, ep_type: fi_ep_type) -> Base {
-    let is_rdm = ep_type == FI_EP_RDM;
+    let is_rdm = ep_type != FI_EP_MSG;
     let mut limits = attributes::rdm(name.text(), VERSION, params.sizes());
     let Info {
         caps,

@@ -147,13 +147,13 @@ impl Provider for Tcp {
         let auth_key = info.ep.authorization()?.and_then(Key::new);
         let auth_key = auth_key.or_else(|| own.auth_key.clone());
         let (incomer, socket) = match info.ep.ep_type {
-            FI_EP_RDM => (None, Some(socket::bound(&ip::source(info), &own.params)?)),
             FI_EP_MSG => own.take_handle(info, &auth_key)?,
+            FI_EP_RDM | FI_EP_DGRAM => (None, Some(socket::bound(&ip::source(info), &own.params)?)),
             _ => return Err(Errno::EINVAL),
         };
         Ok(Setup {
             info: info.clone(),
-            is_rdm: info.ep.ep_type == FI_EP_RDM,
+            is_rdm: info.ep.ep_type != FI_EP_MSG,
             auth_key,
             socket,
             incomer,
@@ -185,7 +185,7 @@ impl Provider for Tcp {
     }
 
     fn is_alone(info: &Info) -> bool {
-        info.ep.ep_type == FI_EP_RDM
+        info.ep.ep_type != FI_EP_MSG
     }
 
     fn usual_tx_size(&self, info: &Info) -> usize {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Once;
 use std::time::Duration;
 
-use fabric_abi::{FI_EP_RDM, fi_ep_type, fi_param_type};
+use fabric_abi::{FI_EP_MSG, fi_ep_type, fi_param_type};
 use prov_base::errno::{Errno, Result};
 use prov_base::netif;
 use prov_base::own_file;
@@ -248,8 +248,8 @@ impl Params {
 
 fn usual_size(ep_type: fi_ep_type) -> usize {
     match ep_type {
-        FI_EP_RDM => FOR_MANY_PEERS,
-        _ => FOR_ONE_PEER,
+        FI_EP_MSG => FOR_ONE_PEER,
+        _ => FOR_MANY_PEERS,
     }
 }
 
@@ -262,7 +262,7 @@ fn set_or(set: usize, otherwise: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use fabric_abi::FI_EP_MSG;
+    use fabric_abi::FI_EP_RDM;
 
     use super::*;
 

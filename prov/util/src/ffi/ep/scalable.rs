@@ -73,8 +73,8 @@ impl<E: Endpoint> State<E> {
 /// reason in the log, for what is no scalable endpoint.
 pub(in crate::ffi) fn pairs_of(info: &Info, target: &'static str) -> Result<usize> {
     let counts = [info.ep.tx_ctx_cnt, info.ep.rx_ctx_cnt];
-    let reason = if info.ep.ep_type != FI_EP_RDM {
-        "scalable endpoints are of the type FI_EP_RDM"
+    let reason = if info.ep.ep_type == FI_EP_MSG {
+        "scalable endpoints are not connected (FI_EP_MSG)"
     } else if counts.contains(&FI_SHARED_CONTEXT) {
         "contexts of a scalable endpoint are not shared (FI_SHARED_CONTEXT)"
     } else if info.caps & FI_TRIGGER != 0 {
