@@ -18,13 +18,13 @@ void ct_open_strangers(struct ct_pair *pair, const struct ct_spec *spec,
 	ct_open_domain(b, spec, fi_dupinfo(a->info), a->fabric, NULL);
 	a->partner = b;
 	b->partner = a;
-	if (ct_opt.type == FI_EP_RDM)
+	if (ct_opt.type != FI_EP_MSG)
 		ct_open_ep(a, a->info);
 	else
 		pair->pep = ct_listen(a);
 	ct_open_ep(b, b->info);
-	ct_name(ct_opt.type == FI_EP_RDM ? &a->ep->fid : &pair->pep->fid, name, 256);
-	if (ct_opt.type == FI_EP_RDM)
+	ct_name(ct_opt.type != FI_EP_MSG ? &a->ep->fid : &pair->pep->fid, name, 256);
+	if (ct_opt.type != FI_EP_MSG)
 		b->to = ct_insert(b, name);
 }
 
@@ -34,7 +34,7 @@ void ct_get_through(struct ct_pair *pair, const unsigned char *name)
 {
 	struct ct_event request;
 
-	if (ct_opt.type != FI_EP_RDM) {
+	if (ct_opt.type == FI_EP_MSG) {
 		if (!pair->b.ep)
 			ct_open_ep(&pair->b, pair->b.info);
 		OK(fi_connect(pair->b.ep, name, NULL, 0));

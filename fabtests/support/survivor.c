@@ -10,7 +10,7 @@
 
 static bool rdm(void)
 {
-	return ct_opt.type == FI_EP_RDM;
+	return ct_opt.type != FI_EP_MSG;
 }
 
 void ct_meet(struct ct_peer *peer, struct ct_card *own, struct ct_card *other,
