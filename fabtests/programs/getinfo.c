@@ -220,7 +220,7 @@ static void wrong_format(struct fi_info *hints)
 
 static void wrong_type(struct fi_info *hints)
 {
-	hints->ep_attr->type = FI_EP_DGRAM;
+	hints->ep_attr->type = 99;
 }
 
 static void wrong_domain(struct fi_info *hints)
