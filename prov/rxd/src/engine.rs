@@ -33,7 +33,7 @@ use self::link::{Action, Due, Endpoints, Link, LinkKey, OpKey, Rxd, ServedKey, S
 use self::posting::Operation;
 use self::sessions::{BySessions, PeerTable};
 use crate::params::Params;
-use crate::protocol::Endpoint;
+use crate::protocol::{Endpoint, Failure};
 
 /// See the [module](self) description. It contains one endpoint.
 pub struct Core {
@@ -66,8 +66,13 @@ pub struct Core {
     idle_turns: u32,
     /// Whether datagrams had no room below.
     is_stalled: bool,
-    /// Whether acknowledgements may wait for the application's next call.
-    holds: bool,
+    /// Whether something waits for an acknowledgement, or is one that waits for company: the
+    /// library's thread looks after it if the application makes no calls.
+    is_waiting: bool,
+    /// Whether that thread is driving, which reports nothing.
+    is_quiet: bool,
+    /// What has ended meanwhile.
+    postponed: Vec<(OpKey, std::result::Result<(), Failure>)>,
     /// Number of times that the last acknowledgements were sent before closing.
     farewells: u32,
     process: Process,
@@ -102,7 +107,9 @@ impl Core {
             poller: Wakeups::new()?,
             idle_turns: 0,
             is_stalled: false,
-            holds: false,
+            is_waiting: false,
+            is_quiet: false,
+            postponed: Vec::new(),
             farewells: 0,
             process: Process::current(),
         })
@@ -118,7 +125,7 @@ impl Core {
         let mut protocol = self.protocol.take()?;
         let result = call(&mut protocol, self);
         self.protocol = Some(protocol);
-        if !self.resumed.is_empty() || !self.ended.is_empty() {
+        if (!self.resumed.is_empty() || !self.ended.is_empty()) && !self.is_quiet {
             self.settle();
         }
         Some(result)

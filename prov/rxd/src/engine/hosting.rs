@@ -136,24 +136,30 @@ impl Host for Core {
 
     #[inline]
     fn done(&mut self, op: OpKey, outcome: Result<(), Failure>) {
+        match self.is_quiet {
+            false => self.operation_done(op, outcome),
+            true => self.postponed.push((op, outcome)),
+        }
+    }
+}
+
+impl Core {
+    /// Ends an operation, and the link if its peer is gone.
+    #[inline]
+    pub(super) fn operation_done(&mut self, op: OpKey, outcome: Result<(), Failure>) {
         let Some(operation) = self.operations.remove(op) else {
             return;
         };
-        match outcome {
-            Ok(()) => self.endpoints.finish(operation.ticket, Ok(())),
-            Err(failure) => {
-                let error = error_of(failure);
-                if matches!(failure, Failure::Silent | Failure::Restarted)
-                    && self
-                        .ended
-                        .last()
-                        .is_none_or(|(key, _)| *key != operation.link)
-                {
-                    self.ended.push((operation.link, error));
-                }
-                self.endpoints.finish(operation.ticket, Err(error));
-            }
+        let Err(failure) = outcome else {
+            return self.endpoints.finish(operation.ticket, Ok(()));
+        };
+        let error = error_of(failure);
+        let is_gone = matches!(failure, Failure::Silent | Failure::Restarted);
+        let last = self.ended.last();
+        if is_gone && last.is_none_or(|(key, _)| *key != operation.link) {
+            self.ended.push((operation.link, error));
         }
+        self.endpoints.finish(operation.ticket, Err(error));
     }
 }
 

@@ -73,6 +73,9 @@ impl Core {
         if !self.unreported.is_empty() {
             self.report_written_before();
         }
+        if !self.postponed.is_empty() {
+            self.report_postponed();
+        }
         let Some(mut arrivals) = self.arrivals.take() else {
             return false;
         };
@@ -111,23 +114,44 @@ impl Core {
             below.take_back();
         }
         self.is_stalled = !protocol.transmit(now, self);
-        // They leave without the application's next call, if that is late.
-        if protocol.may_hold_acks(now) != self.holds {
-            self.holds = !self.holds;
-            match self.holds {
-                true => self.signals.burst_begins(),
-                false => self.signals.burst_ends(),
+        // What is not acknowledged goes on without the application's next call, if that is late.
+        let is_waiting = protocol.unfinished() != 0 || protocol.may_hold_acks(now);
+        if is_waiting != self.is_waiting {
+            self.is_waiting = is_waiting;
+            match is_waiting {
+                true => self.signals.stall_begins(),
+                false => self.signals.stall_ends(),
             }
         }
     }
 
-    /// Sends what waits, for an application that makes no calls. Reports nothing.
+    /// Acknowledges what has arrived and sends again what was lost, for an application that makes no
+    /// calls. Reports nothing: that is left to the next call. Returns whether acknowledgements have
+    /// waited.
     pub(super) fn send_for_application(&mut self) -> bool {
-        self.holds = false;
-        self.signals.burst_ends();
         let now = nanoseconds();
-        self.with_protocol(|protocol, core| protocol.acknowledge_all(now, core));
-        true
+        self.is_quiet = true;
+        let sent = self.with_protocol(|protocol, core| {
+            let holds = protocol.may_hold_acks(now);
+            protocol.acknowledge_all(now, core);
+            core.is_waiting = protocol.unfinished() != 0;
+            holds
+        });
+        self.is_quiet = false;
+        if !self.is_waiting {
+            self.signals.stall_ends();
+        }
+        sent.unwrap_or(false)
+    }
+
+    /// Reports what has ended while the application made no calls.
+    #[cold]
+    #[inline(never)]
+    fn report_postponed(&mut self) {
+        for (op, outcome) in std::mem::take(&mut self.postponed) {
+            self.operation_done(op, outcome);
+        }
+        self.settle();
     }
 
     /// Makes progress before a thread sleeps. Returns `false` if there was something to do, as there

@@ -312,6 +312,7 @@ impl Linked for Core {
         self.peers = PeerTable::default();
         self.resumed.clear();
         self.ended.clear();
+        self.postponed.clear();
         if let Some(below) = &self.below
             && let Ok(fd) = below.wait_fd()
         {
