@@ -36,7 +36,7 @@ LAYERED = $(filter-out crowd door leak sleepers,$(basename $(notdir $(wildcard f
 
 # For rxd, all of these but what is about connections, and what asks after peers that are gone, for
 # which rxd waits two minutes.
-OVER_DATAGRAMS = $(filter-out cm deserted exhaustion killed neighbour reconnect strangers,$(LAYERED))
+OVER_DATAGRAMS = $(filter-out cm deserted ensemble exhaustion killed neighbour reconnect strangers,$(LAYERED))
 
 # For tcp under the name sockets.
 RENAMED = cm getinfo message rma trigger
