@@ -248,10 +248,10 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// Returns the bytes behind its head.
+    /// Returns the bytes behind its head, at most [`INLINE`].
     #[inline(always)]
     pub(super) fn inline(self, len: usize) -> Piece<'a> {
-        debug_assert!(len <= INLINE);
+        let len = len.min(INLINE);
         // SAFETY: `len` is at most `INLINE`, so the bytes are inside the slot. The ring decides
         // which side uses the slot; if the other process violates that, it can only spoil the
         // bytes.

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr::{NonNull, null_mut};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use prov_base::errno::{Errno, Result};
 use prov_base::process::Process;
@@ -41,6 +41,8 @@ pub struct CompletionQueue {
     /// Watches the channel, and the other descriptors that wake a waiting thread.
     watch: OwnedFd,
     context: Context,
+    /// Held while the library reads or changes the queue's size.
+    resizing: Mutex<()>,
     /// Only the process that created the object destroys it.
     process: Process,
     poll: unsafe extern "C" fn(*mut ibv_cq, i32, *mut ibv_wc) -> i32,
@@ -75,6 +77,7 @@ impl CompletionQueue {
                 channel,
                 watch,
                 context,
+                resizing: Mutex::new(()),
                 process: Process::current(),
                 poll,
             })),
@@ -97,17 +100,17 @@ impl CompletionQueue {
 
     /// Returns the number of completions that the queue can hold.
     pub fn size(&self) -> usize {
-        // SAFETY: the queue is open; only `resize` changes its size, and its callers exclude
-        // concurrent calls.
+        let _guard = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the queue is open; only `resize` changes its size, which takes the same lock.
         let size = unsafe { (*self.cq.as_ptr()).cqe };
         usize::try_from(size).unwrap_or(0)
     }
 
-    /// Enlarges the queue to at least `size` completions. Must not be called while another thread
-    /// is in [`Self::size`] or in this function.
+    /// Enlarges the queue to at least `size` completions.
     pub fn resize(&self, size: usize) -> Result {
         let size = i32::try_from(size).map_err(|_| Errno::EINVAL)?;
-        // SAFETY: the queue is open until it is dropped.
+        let _guard = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the queue is open until it is dropped, and one thread at a time changes its size.
         numbered(unsafe { (self.context.libraries.verbs().ibv_resize_cq)(self.as_ptr(), size) })
     }
 

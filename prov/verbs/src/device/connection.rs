@@ -7,6 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use prov_base::errno::{Errno, Result};
 use prov_base::process::Process;
@@ -190,6 +191,7 @@ impl Channel {
                 (event, event.event == RDMA_CM_EVENT_CONNECT_REQUEST)
             };
             let told = if is_request { seen.listen_id } else { seen.id };
+            let context = AtomicPtr::from_ptr(&raw mut (*told).context);
             let data = match has_data(seen.event) && !seen.conn.private_data.is_null() {
                 true => std::slice::from_raw_parts(
                     seen.conn.private_data.cast::<u8>(),
@@ -206,7 +208,7 @@ impl Channel {
             });
             let taken = Event {
                 kind: kind_of(seen.event),
-                key: (*told).context.addr() as u64,
+                key: context.load(Ordering::Relaxed).addr() as u64,
                 status: seen.status,
                 data,
                 pair: seen.conn.qp_num,
@@ -298,8 +300,8 @@ impl Id {
     /// Makes its events arrive with the number `key` on `channel` from now on.
     pub fn move_to(&mut self, channel: &Arc<Channel>, key: u64) -> Result {
         // SAFETY: the identifier and the channel are open, and all events of the identifier are
-        // acknowledged. Only this module reads the context, in `next_event`, which the caller does
-        // not call at the same time.
+        // acknowledged. Only this module reads the context, in `next_event`, and both accesses are
+        // atomic.
         unsafe {
             if (*self.id.as_ptr()).channel != channel.channel.as_ptr() {
                 done((self.libraries.cm().rdma_migrate_id)(
@@ -307,7 +309,8 @@ impl Id {
                     channel.channel.as_ptr(),
                 ))?;
             }
-            (*self.id.as_ptr()).context = key_pointer(key);
+            let context = AtomicPtr::from_ptr(&raw mut (*self.id.as_ptr()).context);
+            context.store(key_pointer(key), Ordering::Relaxed);
         }
         self.channel = Some(channel.clone());
         Ok(())
