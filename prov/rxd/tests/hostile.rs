@@ -1,4 +1,4 @@
-//! What the fuzz targets try, for a fixed set of inputs.
+//! What the fuzz targets try, for a fixed set of inputs, or more with `RXD_TIMES`.
 
 #[path = "simulation/random.rs"]
 #[allow(dead_code)]
@@ -10,10 +10,17 @@ use random::Random;
 
 prov_base::stand_in!();
 
+/// The rounds, and the generator's seed: `RXD_SEED` tries other inputs.
+fn rounds(usual: u64) -> (u64, Random) {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let times = number("RXD_TIMES").unwrap_or(1);
+    (usual * times, Random::new(number("RXD_SEED").unwrap_or(1)))
+}
+
 #[test]
 fn any_datagrams_are_handled_within_bounds() {
-    let mut random = Random::new(1);
-    for _ in 0..5_000 {
+    let (rounds, mut random) = rounds(5_000);
+    for _ in 0..rounds {
         let mut bytes = vec![random.next() as u8];
         for _ in 0..random.below(20) {
             let len = random.below(120);
@@ -40,8 +47,8 @@ fn any_datagrams_are_handled_within_bounds() {
 
 #[test]
 fn any_order_of_events_ends() {
-    let mut random = Random::new(2);
-    for _ in 0..2_000 {
+    let (rounds, mut random) = rounds(2_000);
+    for _ in 0..rounds {
         let len = random.below(200);
         let bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
         rxd_check::events(&bytes);

@@ -658,16 +658,4 @@ impl<H: Host> Peer<H> {
     }
 }
 
-impl Default for Operation {
-    fn default() -> Self {
-        Operation {
-            tag: None,
-            data: None,
-            extent: None,
-            remote: Default::default(),
-            atomic: None,
-        }
-    }
-}
-
 const _: () = assert!(wire::EXTENDED_LEN + WINDOW as usize / 8 <= 168);

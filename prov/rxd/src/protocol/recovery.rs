@@ -89,6 +89,22 @@ impl Sending {
         }
     }
 
+    /// The first packet that is missing cannot have arrived, unless the peer holds it back: it was
+    /// dropped when its turn came, and is sent again.
+    #[inline(always)]
+    fn check_first(&mut self, window: u32) {
+        if self.arrived != 0
+            && window != 0
+            && let Some(first) = self.flights.front_mut()
+            && first.state == Stage::Arrived
+        {
+            first.state = Stage::Lost;
+            self.arrived -= 1;
+            self.lost += 1;
+            self.lost_from = self.una;
+        }
+    }
+
     /// Takes a flying packet for lost.
     fn lose(&mut self, index: usize) {
         if let Some(flight) = self.flights.get_mut(index)
@@ -172,6 +188,7 @@ impl<H: Host> Shared<H> {
         if (sending.lost_from.wrapping_sub(sending.una) as i64) < 0 {
             sending.lost_from = sending.una;
         }
+        sending.check_first(ack.window);
         if let Some(selective) = &ack.selective {
             self.take_selective(now, peer, selective, &mut news);
         }
@@ -440,7 +457,8 @@ impl<H: Host> Shared<H> {
             return;
         }
         let sending = &mut peer.sending;
-        if sending.flights.is_empty() {
+        if sending.flying == 0 && sending.lost == 0 {
+            // Nothing is on the way: there is no room for what would be, or everything has come.
             sending.probe_due = true;
             sending.round_trip.back_off();
             let wait = match sending.queue.is_empty() {

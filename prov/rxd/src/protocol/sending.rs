@@ -263,7 +263,7 @@ impl<H: Host> Shared<H> {
         sending.flying += 1;
         sending.congestion.departs(now, &sending.round_trip);
         let window = u64::from(sending.window.max(1));
-        if part == 0 || part + 1 == parts || seq.wrapping_add(1) % window == 0 {
+        if part == 0 || part + 1 == parts || seq.wrapping_add(1).is_multiple_of(window) {
             sending.elicits = seq.wrapping_add(1);
         }
         Ok(())

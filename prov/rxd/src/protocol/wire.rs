@@ -76,7 +76,7 @@ pub struct Extent {
 }
 
 /// The headers of the first packet of an operation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Operation {
     pub tag: Option<u64>,
     pub data: Option<u64>,

@@ -24,10 +24,13 @@ fn run(plan: Plan) -> u64 {
     impl Drop for Seed {
         fn drop(&mut self) {
             if std::thread::panicking() {
-                eprintln!(
-                    "repeat with: RXD_SEED={} cargo test -p prov-rxd --test simulation one_seed",
-                    self.0
-                );
+                let thread = std::thread::current();
+                let name = thread.name().unwrap_or_default();
+                let (seed, name) = match name.contains("million") {
+                    true => (format!("RXD_SEED={} ", self.0), "one_seed"),
+                    false => (String::new(), name),
+                };
+                eprintln!("repeat with: {seed}cargo test -p prov-rxd --test simulation {name}");
             }
         }
     }
@@ -130,7 +133,7 @@ fn losses_cost_little_goodput() {
     let near = losses.map(|loss| goodput(true, 20 * US, loss));
     assert!(near[0] > 900 && near[2] > 800 && near[4] > 300, "{near:?}");
     let far = losses.map(|loss| goodput(true, 20 * MS, loss));
-    assert!(far[0] > 15 && far[2] > 3 && far[4] > 0, "{far:?}");
+    assert!(far[0] > 15 && far[2] > 1 && far[4] > 0, "{far:?}");
     let old = losses.map(|loss| goodput(false, 20 * US, loss));
     assert!(old[0] > 900 && old[2] > 200 && old[4] > 10, "{old:?}");
 }
