@@ -225,16 +225,16 @@ def pair(server, client, seconds, ready_port=None):
 
 
 def wait_for_listener(port, job, seconds):
-    """Returns once some process listens on the TCP port."""
+    """Returns once some process listens on the TCP port, or has a socket at the UDP port."""
     wanted = f":{port:04X}"
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for table, state in (("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")):
             try:
-                with open(table, encoding="ascii") as file:
+                with open(f"/proc/net/{table}", encoding="ascii") as file:
                     for line in file:
                         fields = line.split()
-                        if fields[1].endswith(wanted) and fields[3] == "0A":
+                        if fields[1].endswith(wanted) and fields[3] == state:
                             return
             except OSError:
                 continue
