@@ -2,6 +2,7 @@
 //! knows.
 
 use std::fmt::{self, Display, Formatter};
+use std::net::SocketAddr;
 use std::sync::Weak;
 
 use prov_base::sockaddr;
@@ -22,6 +23,22 @@ impl Address {
         let mut name = [0; NAME_LEN];
         name.get_mut(..bytes.len())?.copy_from_slice(bytes);
         Some(Address(name))
+    }
+
+    /// Returns the address as an endpoint with the address `own` reaches it: a link-local one with that
+    /// endpoint's interface, since peers name themselves with the number of theirs.
+    pub fn seen_from(&self, own: &[u8]) -> Self {
+        let (Some(SocketAddr::V6(own)), Some(SocketAddr::V6(mut peer))) =
+            (sockaddr::decode(own), sockaddr::decode(&self.0))
+        else {
+            return *self;
+        };
+        if own.scope_id() == 0 || !peer.ip().is_unicast_link_local() {
+            return *self;
+        }
+        peer.set_scope_id(own.scope_id());
+        let peer = sockaddr::encode(&SocketAddr::V6(peer));
+        Address::of(peer.as_bytes()).unwrap_or(*self)
     }
 
     /// Returns the first bytes, which are the address in a format with addresses of this length.
@@ -76,5 +93,47 @@ impl AddressVector for Vector {
 
     fn observe(&self, observer: Weak<dyn Observer>) {
         self.0.observe(observer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> Address {
+        let addr: SocketAddr = text.parse().unwrap();
+        Address::of(sockaddr::encode(&addr).as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_link_local_peer_is_reached_through_the_endpoints_own_interface() {
+        let own = address("[fe80::1%7]:1");
+        for (peer, seen) in [
+            ("[fe80::2%3]:9", "[fe80::2%7]:9"),
+            ("[fe80::2]:9", "[fe80::2%7]:9"),
+            ("[fd00::2]:9", "[fd00::2]:9"),
+            ("10.0.0.2:9", "10.0.0.2:9"),
+        ] {
+            assert_eq!(address(peer).seen_from(&own.0), address(seen), "{peer}");
+        }
+        let other = address("[fe80::2%3]:9");
+        assert_eq!(other.seen_from(&address("[fd00::1]:1").0), other);
+        assert_eq!(other.seen_from(&[]), other);
+    }
+
+    #[test]
+    fn an_address_has_the_bytes_of_its_format_and_no_more_than_the_protocol() {
+        let ipv4 = address("10.0.0.2:9");
+        let len = sockaddr::encode(&"10.0.0.2:9".parse().unwrap())
+            .as_bytes()
+            .len();
+        assert_eq!(Address::of(ipv4.bytes(len)), Some(ipv4));
+        assert_eq!(ipv4.to_string(), "10.0.0.2:9");
+        assert!(Address::of(&[1; NAME_LEN]).is_some());
+        assert_eq!(Address::of(&[1; NAME_LEN + 1]), None);
+        assert_eq!(
+            Address::of(&[0xab; 2]).unwrap().to_string().len(),
+            2 * NAME_LEN
+        );
     }
 }

@@ -176,3 +176,34 @@ pub fn below(api: u32, info: &Info, provider: Option<&str>) -> Result<Info> {
 pub fn below_of_fabric(attr: &FabricAttr) -> Result<Vec<Info>> {
     all_below(attr, below_hints)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn core(longest: usize, prefix: usize) -> Info {
+        let mut core = Info::default();
+        core.ep.max_msg_size = longest;
+        core.ep.msg_prefix_size = prefix;
+        core.mode = if prefix == 0 { 0 } else { FI_MSG_PREFIX };
+        core
+    }
+
+    #[test]
+    fn datagrams_are_as_long_as_those_of_the_c_library() {
+        assert_eq!(mtu(&core(1472, 0)), 1472);
+        assert_eq!(mtu(&core(65507, 0)), 4096);
+        assert_eq!(mtu(&core(4096, 40)), 4056);
+        assert_eq!(atomic(&core(1472, 0)), 1256);
+        let offered = base(&core(1472, 0)).unwrap();
+        assert_eq!(offered.inject_size, 1256);
+        assert_eq!(offered.limits.ep.protocol, FI_PROTO_RXD);
+    }
+
+    #[test]
+    fn over_datagrams_without_room_for_the_headers_nothing_is_offered() {
+        assert!(base(&core(MIN_MTU - 1, 0)).is_none());
+        assert!(base(&core(MIN_MTU + 39, 40)).is_none());
+        assert!(base(&core(MIN_MTU + 40, 40)).is_some());
+    }
+}

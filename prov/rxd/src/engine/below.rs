@@ -1,7 +1,6 @@
 //! The objects of the provider below that an endpoint uses: a datagram endpoint, an address vector
 //! and queues, and the buffers of datagrams.
 
-use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -132,29 +131,12 @@ impl Below {
         self.arrivals.take()
     }
 
-    /// Returns the address with this endpoint's own interface, if it is a link-local one: peers name
-    /// themselves with the number of theirs, and nothing else arrives here.
-    pub fn canonical(&self, addr: &Address) -> Address {
-        let own = sockaddr::decode(&self.name);
-        let (Some(SocketAddr::V6(own)), Some(SocketAddr::V6(mut peer))) =
-            (own, sockaddr::decode(&addr.0))
-        else {
-            return *addr;
-        };
-        if own.scope_id() == 0 || !peer.ip().is_unicast_link_local() {
-            return *addr;
-        }
-        peer.set_scope_id(own.scope_id());
-        let peer = sockaddr::encode(&SocketAddr::V6(peer));
-        Address::of(peer.as_bytes()).unwrap_or(*addr)
-    }
-
     /// Returns the handle of a peer's address.
     ///
     /// # Errors
     /// `-FI_EINVAL` for an address that nothing can be sent to, and those of the provider below.
     pub fn path(&self, addr: &Address) -> Result<Path> {
-        let addr = self.canonical(addr);
+        let addr = addr.seen_from(&self.name);
         let bytes = addr.bytes(self.name.len());
         if sockaddr::decode(&self.name).is_some() {
             let addr = sockaddr::decode(bytes).ok_or(Errno::EINVAL)?;

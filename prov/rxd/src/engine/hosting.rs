@@ -70,7 +70,7 @@ impl Host for Core {
     fn appeared(&mut self, peer: PeerId, name: &Name, _path: Path) {
         let addr = Address(*name);
         let below = self.below.as_ref();
-        let addr = below.map_or(addr, |below| below.canonical(&addr));
+        let addr = below.map_or(addr, |below| addr.seen_from(&below.name));
         self.peers.add(peer, addr);
         self.link_of(peer);
     }
