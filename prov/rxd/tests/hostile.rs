@@ -4,6 +4,7 @@
 #[allow(dead_code)]
 mod random;
 #[path = "../../../fuzz/src/rxd_check.rs"]
+#[allow(clippy::unwrap_used, reason = "a check that fails panics")]
 mod rxd_check;
 
 use random::Random;

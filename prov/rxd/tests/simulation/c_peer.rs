@@ -331,7 +331,7 @@ impl CPeer {
         inbound.got += payload.len();
         inbound.next += 1;
         if inbound.next + 1 < inbound.parts {
-            if rx_seq % self.max_unacked as u64 == 0 {
+            if rx_seq.is_multiple_of(self.max_unacked as u64) {
                 self.ack();
             }
             return;
@@ -353,7 +353,7 @@ impl CPeer {
         assert!(is_content(read.id | 1 << 63, read.got, payload));
         read.got += payload.len();
         if read.got < read.len {
-            if self.rx_seq % self.max_unacked as u64 == 0 {
+            if self.rx_seq.is_multiple_of(self.max_unacked as u64) {
                 self.ack();
             }
             return;
