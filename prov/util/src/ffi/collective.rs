@@ -15,7 +15,8 @@ use fabric_abi::*;
 use super::av::AvSet;
 use super::call::answer;
 use super::ep::EndpointObject;
-use super::object::{AnyFid, Class, Handle};
+use super::group::{Group, Purpose};
+use super::object::{AnyFid, Handle};
 use super::{deliver, missing, posted, status, tagged};
 use crate::av::Av;
 use crate::collective::{self, Collective, Join, Kind, MemberView, RESERVED_TAG, extents};
@@ -514,6 +515,7 @@ fn joined<E: Endpoint>(
     let group = Group {
         endpoint: this.clone(),
         address,
+        purpose: Purpose::Collective,
     };
     let group = Handle::new(group, context, Vec::new());
     let join = Join {
@@ -541,32 +543,6 @@ fn identity(av: &Av, members: &[fi_addr_t], key: &[u8]) -> Result<u64> {
         found.ok_or(Errno::EINVAL)?;
     }
     Ok(hash.finish())
-}
-
-/// A group that an endpoint has joined. It keeps the endpoint's memory, but does not keep the
-/// endpoint open.
-pub(super) struct Group<E: Endpoint> {
-    endpoint: Handle<EndpointObject<E>>,
-    address: fi_addr_t,
-}
-
-impl<E: Endpoint> Class for Group<E> {
-    type Header = fid_mc;
-
-    fn class(&self) -> usize {
-        FI_CLASS_MC
-    }
-
-    fn header(&self, fid: fid) -> fid_mc {
-        fid_mc {
-            fid,
-            fi_addr: self.address,
-        }
-    }
-
-    fn close(this: &Handle<Self>) -> Result {
-        this.endpoint.leave(this.address)
-    }
 }
 
 /// Implements fi_query_collective(3), for a domain with or without collective operations.

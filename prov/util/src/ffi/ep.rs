@@ -32,6 +32,7 @@ use self::operations::split_direction;
 use self::receiver::Tables;
 use super::collective::owner::{Collectives, WithPeer};
 use super::object::{AnyFid, AnyUse, Class, FidRef, Handle, Use};
+use super::options::Options;
 use super::{atomic, cm, collective, msg, rma, tagged};
 use crate::attr::Info;
 use crate::endpoint::{Bindings, Endpoint, OptionValue, SharedReceive, Side};
@@ -531,6 +532,16 @@ impl<E: Endpoint> Class for EndpointObject<E> {
     }
 }
 
+impl<E: Endpoint> Options for EndpointObject<E> {
+    fn option(&self, name: c_int) -> Result<OptionValue> {
+        self.opened.endpoint.option(name)
+    }
+
+    fn set_option(&self, name: c_int, value: OptionValue) -> Result {
+        self.opened.endpoint.set_option(name, value)
+    }
+}
+
 impl<E: Endpoint> Receiver for EndpointObject<E> {
     #[inline(always)]
     fn receive_fast(&self, receive: &Receive) -> bool {
@@ -573,14 +584,6 @@ impl<E: Endpoint> Receiver for EndpointObject<E> {
             true => Ok(()),
             false => endpoint.cancel(context),
         }
-    }
-
-    fn option(&self, name: c_int) -> Result<OptionValue> {
-        self.opened.endpoint.option(name)
-    }
-
-    fn set_option(&self, name: c_int, value: OptionValue) -> Result {
-        self.opened.endpoint.set_option(name, value)
     }
 
     fn room(&self) -> (Result<usize>, Result<usize>) {

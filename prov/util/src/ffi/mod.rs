@@ -21,6 +21,7 @@ pub mod eq;
 pub mod external;
 pub mod fabric;
 mod getinfo;
+mod group;
 mod message;
 pub mod mr;
 mod msg;

@@ -8,7 +8,8 @@ use fabric_abi::*;
 
 use super::cm::address;
 use super::ep::EndpointObject;
-use super::object::{Class, Handle, Use};
+use super::group::{Group, Purpose};
+use super::object::{Handle, Use};
 use super::{deliver, status};
 use crate::endpoint::{Endpoint, Multicast};
 use crate::eq::{Event, EventBody};
@@ -17,38 +18,6 @@ use prov_base::errno::{Errno, Result};
 /// The first number of a group as a destination (`fi_mc_addr`). Numbers of addresses are
 /// smaller.
 const FIRST: fi_addr_t = 1 << 48;
-
-/// A group that an endpoint has joined, which keeps the endpoint open.
-struct Group<E: Endpoint> {
-    endpoint: Handle<EndpointObject<E>>,
-    number: fi_addr_t,
-}
-
-impl<E: Endpoint> Class for Group<E> {
-    type Header = fid_mc;
-
-    fn class(&self) -> usize {
-        FI_CLASS_MC
-    }
-
-    fn header(&self, fid: fid) -> fid_mc {
-        fid_mc {
-            fid,
-            fi_addr: self.number,
-        }
-    }
-
-    fn close(this: &Handle<Self>) -> Result {
-        // A child of fork(2) does not take its parent out of the group.
-        if let Ok(endpoint) = this.endpoint.to_move() {
-            endpoint.leave_multicast(this.number)?;
-        }
-        if let Some(eq) = this.endpoint.event_queue() {
-            eq.forget(this.fid());
-        }
-        Ok(())
-    }
-}
 
 /// `fi_ops_cm::join` of a multicast group.
 ///
@@ -97,7 +66,8 @@ fn joined<E: Endpoint>(
     })?;
     let group = Group {
         endpoint: this.clone(),
-        number,
+        address: number,
+        purpose: Purpose::Multicast,
     };
     let group = Handle::new(group, context, vec![Use::of(this).any()]);
     let written = eq.write(Event {

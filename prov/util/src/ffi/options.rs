@@ -4,17 +4,63 @@ use std::ffi::{c_int, c_void};
 
 use fabric_abi::{
     FI_OPT_CUDA_API_PERMITTED, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, FI_OPT_SHARED_MEMORY_PERMITTED,
+    fid_t,
 };
 
+use super::object::{Class, Handle};
+use super::status;
 use crate::endpoint::OptionValue;
 use prov_base::errno::{Errno, Result};
+
+/// An object with options.
+pub(super) trait Options: Class {
+    /// Returns the value of an option; `-FI_ENOPROTOOPT` for one that the object does not have.
+    fn option(&self, name: c_int) -> Result<OptionValue>;
+
+    /// Sets an option; the value has the option's type.
+    fn set_option(&self, _name: c_int, _value: OptionValue) -> Result {
+        Err(Errno::ENOPROTOOPT)
+    }
+}
+
+/// `fi_ops_ep::getopt` of objects of `O`.
+pub(super) unsafe extern "C" fn getopt<O: Options>(
+    fid: fid_t,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    length: *mut usize,
+) -> c_int {
+    // SAFETY: this function is only in the tables of objects of `O`; the application passes an open
+    // one, and a buffer of `*length` bytes.
+    status(unsafe {
+        get(level, value, length, || {
+            Handle::<O>::borrow(fid.cast()).option(name)
+        })
+    })
+}
+
+/// `fi_ops_ep::setopt` of objects of `O`.
+pub(super) unsafe extern "C" fn setopt<O: Options>(
+    fid: fid_t,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    length: usize,
+) -> c_int {
+    // SAFETY: as in `getopt`; `value` points to `length` bytes.
+    status(unsafe {
+        decode(level, name, value, length)
+            .and_then(|value| Handle::<O>::borrow(fid.cast()).set_option(name, value))
+    })
+}
 
 /// Writes an option's value to the caller's buffer; `-FI_ETOOSMALL`, with the required length, if
 /// it does not fit.
 ///
 /// # Safety
 /// `value` and `length` are null or point to `*length` bytes and a `size_t`.
-pub(super) unsafe fn get(
+unsafe fn get(
     level: c_int,
     value: *mut c_void,
     length: *mut usize,
@@ -48,7 +94,7 @@ pub(super) unsafe fn get(
 ///
 /// # Safety
 /// `value` is null or points to `length` bytes.
-pub(super) unsafe fn decode(
+unsafe fn decode(
     level: c_int,
     name: c_int,
     value: *const c_void,

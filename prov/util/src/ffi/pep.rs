@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 
 use super::cm::give_name;
 use super::object::{AnyFid, Class, Handle, Use};
-use super::{bytes, missing, options, status};
+use super::options::{Options, getopt};
+use super::{bytes, missing, status};
 use crate::attr::{Info, Opaque};
 use crate::endpoint::{OptionValue, PassiveEndpoint};
 use crate::eq::Eq;
@@ -16,6 +17,15 @@ use prov_base::errno::{Errno, Result};
 
 /// The C object of a passive endpoint.
 pub struct PassiveObject<P: PassiveEndpoint>(pub P);
+
+impl<P: PassiveEndpoint> Options for PassiveObject<P> {
+    fn option(&self, name: c_int) -> Result<OptionValue> {
+        match name {
+            FI_OPT_CM_DATA_SIZE => Ok(OptionValue::Size(self.0.connection_data_limit())),
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+}
 
 /// The addresses of the open passive endpoints. An `fi_info` outlives the object that its handle
 /// names, so the handle is dereferenced only if it is found here or among the unanswered connection
@@ -98,7 +108,7 @@ impl<P: PassiveEndpoint> Tables<P> {
     const EP: &'static fi_ops_ep = &fi_ops_ep {
         size: size_of::<fi_ops_ep>(),
         cancel: Some(cancel),
-        getopt: Some(getopt::<P>),
+        getopt: Some(getopt::<PassiveObject<P>>),
         setopt: missing::slot(),
         tx_ctx: missing::slot(),
         rx_ctx: missing::slot(),
@@ -124,25 +134,6 @@ impl<P: PassiveEndpoint> Tables<P> {
 /// A passive endpoint has no operations to cancel.
 unsafe extern "C" fn cancel(_: fid_t, _: *mut c_void) -> isize {
     0
-}
-
-unsafe extern "C" fn getopt<P: PassiveEndpoint>(
-    fid: fid_t,
-    level: c_int,
-    name: c_int,
-    value: *mut c_void,
-    length: *mut usize,
-) -> c_int {
-    // SAFETY: this function is only in the tables of passive endpoints of `P`; the application
-    // passes an open one, and a buffer of `*length` bytes.
-    status(unsafe {
-        options::get(level, value, length, || match name {
-            FI_OPT_CM_DATA_SIZE => Ok(OptionValue::Size(
-                Handle::<PassiveObject<P>>::borrow(fid.cast()).connection_data_limit(),
-            )),
-            _ => Err(Errno::ENOPROTOOPT),
-        })
-    })
 }
 
 unsafe extern "C" fn setname<P: PassiveEndpoint>(

@@ -1,26 +1,24 @@
 //! What endpoints and shared receive contexts have in common: receives, and the table of calls
 //! about options and free entries.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 
 use fabric_abi::*;
 
 use super::super::object::{Class, Handle};
-use super::super::{count, missing, options, posted, status};
+use super::super::options::{Options, getopt, setopt};
+use super::super::{count, missing, posted};
 use super::operations::OperationFlags;
-use crate::endpoint::OptionValue;
 use crate::request::Receive;
 use prov_base::errno::{Errno, Result};
 
 /// An object to which receives are posted: an endpoint or a shared receive context.
-pub(in crate::ffi) trait Receiver: Class<Header = fid_ep> {
+pub(in crate::ffi) trait Receiver: Options + Class<Header = fid_ep> {
     fn receive_fast(&self, receive: &Receive) -> bool;
     fn receive(&self, receive: &Receive) -> Result;
     fn flags(&self) -> &OperationFlags;
     fn caps(&self) -> u64;
     fn cancel(&self, context: *mut c_void) -> Result;
-    fn option(&self, name: c_int) -> Result<OptionValue>;
-    fn set_option(&self, name: c_int, value: OptionValue) -> Result;
     fn room(&self) -> (Result<usize>, Result<usize>);
 }
 
@@ -48,35 +46,6 @@ unsafe extern "C" fn cancel<R: Receiver>(fid: fid_t, context: *mut c_void) -> is
         Err(Errno::ENOENT) => 0,
         result => posted(result),
     }
-}
-
-unsafe extern "C" fn getopt<R: Receiver>(
-    fid: fid_t,
-    level: c_int,
-    name: c_int,
-    value: *mut c_void,
-    length: *mut usize,
-) -> c_int {
-    // SAFETY: as in `cancel`; `value` has room for `*length` bytes.
-    status(unsafe {
-        options::get(level, value, length, || {
-            Handle::<R>::borrow(fid.cast()).option(name)
-        })
-    })
-}
-
-unsafe extern "C" fn setopt<R: Receiver>(
-    fid: fid_t,
-    level: c_int,
-    name: c_int,
-    value: *const c_void,
-    length: usize,
-) -> c_int {
-    // SAFETY: as in `cancel`; `value` points to `length` bytes.
-    status(unsafe {
-        options::decode(level, name, value, length)
-            .and_then(|value| Handle::<R>::borrow(fid.cast()).set_option(name, value))
-    })
 }
 
 unsafe extern "C" fn rx_size_left<R: Receiver>(ep: *mut fid_ep) -> isize {

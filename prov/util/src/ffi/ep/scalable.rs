@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fabric_abi::*;
 
 use super::super::object::{AnyFid, AnyUse, Class, Handle, Use};
-use super::super::{cm, deliver, missing, options, status};
+use super::super::options::{Options, getopt, setopt};
+use super::super::{cm, deliver, missing, status};
 use super::contexts::{Context, Opening};
 use super::operations::{Limits, OperationFlags, split_direction};
 use super::{EndpointObject, control};
@@ -345,14 +346,26 @@ impl<E: Endpoint> Class for ScalableObject<E> {
     }
 }
 
+/// Options are those of all pairs.
+impl<E: Endpoint> Options for ScalableObject<E> {
+    fn option(&self, name: c_int) -> Result<OptionValue> {
+        self.scalable.pair(0)?.option(name)
+    }
+
+    fn set_option(&self, name: c_int, value: OptionValue) -> Result {
+        let mut pairs = self.scalable.pairs.iter();
+        pairs.try_for_each(|pair| pair.opened.endpoint.set_option(name, value))
+    }
+}
+
 struct Table<E>(std::marker::PhantomData<E>);
 
 impl<E: Endpoint> Table<E> {
     const EP: *const fi_ops_ep = &fi_ops_ep {
         size: size_of::<fi_ops_ep>(),
         cancel: Some(cancel),
-        getopt: Some(getopt::<E>),
-        setopt: Some(setopt::<E>),
+        getopt: Some(getopt::<ScalableObject<E>>),
+        setopt: Some(setopt::<ScalableObject<E>>),
         tx_ctx: Some(tx_ctx::<E>),
         rx_ctx: Some(rx_ctx::<E>),
         rx_size_left: missing::slot(),
@@ -419,39 +432,6 @@ unsafe extern "C" fn rx_ctx<E: Endpoint>(
 /// Operations belong to contexts.
 unsafe extern "C" fn cancel(_: fid_t, _: *mut c_void) -> isize {
     Errno::EINVAL.to_c() as isize
-}
-
-unsafe extern "C" fn getopt<E: Endpoint>(
-    fid: fid_t,
-    level: c_int,
-    name: c_int,
-    value: *mut c_void,
-    length: *mut usize,
-) -> c_int {
-    // SAFETY: as in `tx_ctx`; `value` has room for `*length` bytes.
-    status(unsafe {
-        options::get(level, value, length, || {
-            let sep = Handle::<ScalableObject<E>>::borrow(fid.cast());
-            sep.scalable.pair(0)?.option(name)
-        })
-    })
-}
-
-unsafe extern "C" fn setopt<E: Endpoint>(
-    fid: fid_t,
-    level: c_int,
-    name: c_int,
-    value: *const c_void,
-    length: usize,
-) -> c_int {
-    // SAFETY: as in `tx_ctx`; `value` points to `length` bytes.
-    status(unsafe {
-        options::decode(level, name, value, length).and_then(|value: OptionValue| {
-            let sep = Handle::<ScalableObject<E>>::borrow(fid.cast());
-            let mut pairs = sep.scalable.pairs.iter();
-            pairs.try_for_each(|pair| pair.opened.endpoint.set_option(name, value))
-        })
-    })
 }
 
 unsafe extern "C" fn getname<E: Endpoint>(fid: fid_t, name: *mut c_void, len: *mut usize) -> c_int {

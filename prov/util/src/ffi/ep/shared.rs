@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use fabric_abi::*;
 
 use super::super::object::{AnyFid, Class, Handle, Use};
+use super::super::options::Options;
 use super::super::{missing, msg, tagged};
 use super::operations::OperationFlags;
 use super::receiver::{Receiver, Tables};
@@ -152,6 +153,16 @@ impl<S: SharedReceive> Class for SharedReceiveObject<S> {
     }
 }
 
+impl<S: SharedReceive> Options for SharedReceiveObject<S> {
+    fn option(&self, name: c_int) -> Result<OptionValue> {
+        self.context.option(name)
+    }
+
+    fn set_option(&self, name: c_int, value: OptionValue) -> Result {
+        self.context.set_option(name, value)
+    }
+}
+
 impl<S: SharedReceive> Receiver for SharedReceiveObject<S> {
     #[inline(always)]
     fn receive_fast(&self, receive: &Receive) -> bool {
@@ -174,14 +185,6 @@ impl<S: SharedReceive> Receiver for SharedReceiveObject<S> {
 
     fn cancel(&self, context: *mut c_void) -> Result {
         self.to_move()?.cancel(context)
-    }
-
-    fn option(&self, name: c_int) -> Result<OptionValue> {
-        self.context.option(name)
-    }
-
-    fn set_option(&self, name: c_int, value: OptionValue) -> Result {
-        self.context.set_option(name, value)
     }
 
     fn room(&self) -> (Result<usize>, Result<usize>) {

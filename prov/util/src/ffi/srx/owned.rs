@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fabric_abi::*;
 
 use super::super::object::{Class, Handle, Header};
-use super::super::{missing, options, status};
+use super::super::options::{Options, getopt};
+use super::super::{missing, status};
 use super::entry::{Arrived, EntryRef, Phase, Pool};
 use crate::endpoint::OptionValue;
 use crate::matching::{
@@ -344,6 +345,17 @@ fn call_peer(entry: EntryRef, function: impl Fn(&fi_ops_srx_peer) -> PeerFunctio
 /// An [`OwnedQueue`] as one peer sees it.
 pub struct SharedQueue(Arc<OwnedQueue>);
 
+impl Options for SharedQueue {
+    fn option(&self, name: c_int) -> Result<OptionValue> {
+        match name {
+            FI_OPT_MIN_MULTI_RECV => Ok(OptionValue::Size(
+                self.0.min_multi_recv.load(Ordering::Relaxed),
+            )),
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+}
+
 // SAFETY: the interface specifies that `fid_peer_srx` begins with a `fid_ep`, which begins with a
 // `fid`.
 unsafe impl Header for fid_peer_srx {}
@@ -368,7 +380,7 @@ impl Class for SharedQueue {
         static EP_OPS: fi_ops_ep = fi_ops_ep {
             size: size_of::<fi_ops_ep>(),
             cancel: missing::slot(),
-            getopt: Some(getopt),
+            getopt: Some(getopt::<SharedQueue>),
             setopt: missing::slot(),
             tx_ctx: missing::slot(),
             rx_ctx: missing::slot(),
@@ -480,26 +492,4 @@ unsafe extern "C" fn foreach_unspec_addr(
     let queue = &unsafe { Handle::<SharedQueue>::borrow(srx) }.0;
     // SAFETY: the function is the peer's, and is called with an entry that the peer has queued.
     queue.relabel(srx, |entry| unsafe { get_addr(entry.as_c()) });
-}
-
-unsafe extern "C" fn getopt(
-    fid: fid_t,
-    level: c_int,
-    name: c_int,
-    value: *mut c_void,
-    length: *mut usize,
-) -> c_int {
-    // SAFETY: this function is only in the tables of shared queues; the peer passes an open one,
-    // and a buffer of `*length` bytes.
-    status(unsafe {
-        options::get(level, value, length, || {
-            let queue = &Handle::<SharedQueue>::borrow(fid.cast()).0;
-            match name {
-                FI_OPT_MIN_MULTI_RECV => Ok(OptionValue::Size(
-                    queue.min_multi_recv.load(Ordering::Relaxed),
-                )),
-                _ => Err(Errno::ENOPROTOOPT),
-            }
-        })
-    })
 }
