@@ -39,8 +39,10 @@ impl SystemSearch {
             if known.contains(&identity) {
                 continue;
             }
-            let has = |name: &&str| directory.join(name).exists();
-            if FOR_PROCESSORS.iter().any(|name| has(&name)) {
+            if FOR_PROCESSORS
+                .iter()
+                .any(|name| directory.join(name).exists())
+            {
                 return None;
             }
             known.push(identity);
