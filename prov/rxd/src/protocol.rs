@@ -33,7 +33,7 @@
 //!   of that peer is handled until [`Endpoint::resume`], which presents the same message again.
 //!
 //! A host that is dropped or closed calls [`Endpoint::transmit`] until [`Endpoint::unfinished`] is 0,
-//! or as long as it is willing to wait for peers, then [`Endpoint::acknowledge_all`].
+//! or as long as it is willing to wait for peers, then [`Endpoint::acknowledge_last`].
 
 mod congestion;
 mod endpoint;

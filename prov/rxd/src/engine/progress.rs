@@ -182,7 +182,7 @@ impl Core {
             return Some(short_pause());
         }
         let now = nanoseconds();
-        self.with_protocol(|protocol, core| protocol.acknowledge_all(now, core));
+        self.with_protocol(|protocol, core| protocol.acknowledge_last(now, core));
         self.farewells += 1;
         (self.farewells < FAREWELLS).then(short_pause)
     }

@@ -414,18 +414,29 @@ impl<H: Host> Endpoint<H> {
         self.shared.acks_wait_until > now
     }
 
-    /// Sends all acknowledgements that wait for company, as before the endpoint is closed.
+    /// Sends all acknowledgements that wait for company.
     pub fn acknowledge_all(&mut self, now: Time, host: &mut H) {
+        self.acknowledge(|peer| matches!(peer.receiving.ack, AckDue::At(_)));
+        self.transmit(now, host);
+    }
+
+    /// Acknowledges to all peers what they have sent, also again, before the endpoint is closed:
+    /// nobody answers them afterwards. A host calls it a few times, since datagrams get lost.
+    pub fn acknowledge_last(&mut self, now: Time, host: &mut H) {
+        self.acknowledge(|peer| peer.setup == Setup::Open && peer.is_confirmed);
+        self.transmit(now, host);
+    }
+
+    /// Has acknowledgements sent to these peers.
+    fn acknowledge(&mut self, are: impl Fn(&Peer<H>) -> bool) {
         for index in 0..self.peers.len() {
-            let Some((peer, shared)) = self.at_index(index as u32) else {
-                continue;
-            };
-            if matches!(peer.receiving.ack, AckDue::At(_)) {
+            if let Some((peer, shared)) = self.at_index(index as u32)
+                && are(peer)
+            {
                 peer.receiving.ack = AckDue::Now;
                 shared.serve(peer);
             }
         }
-        self.transmit(now, host);
     }
 
     /// The settings.
