@@ -34,9 +34,10 @@ DATAGRAMS = binding cntr cq datagram early first forks linklocal poll signals un
 # For rxm, all but those that take long, what speaks tcp's own protocol, and sleepers (docs/fabtests.md).
 LAYERED = $(filter-out crowd door leak sleepers,$(basename $(notdir $(wildcard fabtests/programs/*.c))))
 
-# For rxd, all of these but what is about connections, and what asks after peers that are gone, for
-# which rxd waits two minutes.
-OVER_DATAGRAMS = $(filter-out cm deserted ensemble exhaustion killed neighbour reconnect strangers,$(LAYERED))
+# For rxd, all of these but what is about connections and what kills many peers, each of which is given
+# up late; and what asks after peers that are gone, with a shorter time for that.
+GIVEN_UP = deserted killed_connecting unreachable
+OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) cm ensemble exhaustion killed neighbour reconnect strangers,$(LAYERED))
 
 # For tcp under the name sockets.
 RENAMED = cm getinfo message rma trigger
@@ -58,7 +59,7 @@ ifeq ($(LIB)$(PROGRAMS)$(PROVIDER),tcp)
 	FI_TCP_LOCAL=off VALGRIND=$(VALGRIND) fabtests/run forks sleepers
 	VALGRIND=$(VALGRIND) fabtests/run -p 'tcp;ofi_rxm' -e rdm $(LAYERED)
 	VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm $(OVER_DATAGRAMS)
-	FI_OFI_RXD_TIMEOUT=2000 VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm deserted
+	FI_OFI_RXD_TIMEOUT=2000 VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm $(GIVEN_UP)
 	VALGRIND=$(VALGRIND) fabtests/run -p loopback -a none -e rdm $(WITHIN)
 	VALGRIND=$(VALGRIND) fabtests/run -p sockets $(RENAMED)
 	VALGRIND=$(VALGRIND) fabtests/run -p sockets -e dgram $(RELIABLE)
