@@ -36,7 +36,7 @@ LAYERED = $(filter-out crowd door leak sleepers,$(basename $(notdir $(wildcard f
 
 # For rxd, all of these but what is about connections and what kills many peers, each of which is given
 # up late; and what asks after peers that are gone, with a shorter time for that.
-GIVEN_UP = deserted killed_connecting unreachable
+GIVEN_UP = collective deserted killed_connecting unreachable
 OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) cm ensemble exhaustion killed neighbour reconnect strangers,$(LAYERED))
 
 # For tcp under the name sockets.
