@@ -34,10 +34,10 @@ DATAGRAMS = binding cntr cq datagram early first forks linklocal poll signals un
 # For rxm, all but those that take long, what speaks tcp's own protocol, and sleepers (docs/fabtests.md).
 LAYERED = $(filter-out crowd door leak sleepers,$(basename $(notdir $(wildcard fabtests/programs/*.c))))
 
-# For rxd, all of these but what is about connections and what kills many peers, each of which is given
-# up late; and what asks after peers that are gone, with a shorter time for that.
+# For rxd, all of these but what is about connections and what kills many peers or floods, which takes
+# long; and what asks after peers that are gone, with a shorter time for that.
 GIVEN_UP = collective deserted killed_connecting unreachable
-OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) cm ensemble exhaustion killed neighbour reconnect strangers,$(LAYERED))
+OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) cm ensemble exhaustion floods killed neighbour reconnect strangers,$(LAYERED))
 
 # For tcp under the name sockets.
 RENAMED = cm getinfo message rma trigger
