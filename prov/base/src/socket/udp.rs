@@ -15,6 +15,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
 use crate::buffer::Iov;
 use crate::errno::{Errno, Result};
+use crate::kept_errno::KeptErrno;
 use crate::sockaddr::Encoded;
 
 /// Bytes of the longest datagram: an IP packet's 65,535 less the header of UDP.
@@ -114,6 +115,7 @@ pub fn is_group(addr: &SocketAddr) -> bool {
 /// too long.
 #[inline]
 pub fn send(socket: BorrowedFd<'_>, message: &Iov<'_>, to: &Encoded) -> Result {
+    let _errno = KeptErrno::begin();
     let pieces = message.pieces();
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let name = to.as_bytes();

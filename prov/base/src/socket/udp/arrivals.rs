@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::{Control, LEVEL};
 use crate::errno::{Errno, Result};
+use crate::kept_errno::KeptErrno;
 use crate::sockaddr::{self, SIZE_IN6};
 
 /// Pieces that one call brings at most.
@@ -76,6 +77,7 @@ impl Arrivals {
     }
 
     fn receive_one(&mut self, socket: BorrowedFd<'_>) -> Result<usize> {
+        let _errno = KeptErrno::begin();
         let mut name = [0u8; SIZE_IN6];
         let mut control: Control = [0; _];
         let mut vector = libc::iovec {
@@ -102,6 +104,7 @@ impl Arrivals {
 
     #[inline(never)]
     fn receive_several(&mut self, socket: BorrowedFd<'_>) -> Result<usize> {
+        let _errno = KeptErrno::begin();
         let mut names = [[0u8; SIZE_IN6]; PIECES];
         let mut controls: [Control; PIECES] = [[0; _]; PIECES];
         let mut vectors = [libc::iovec {

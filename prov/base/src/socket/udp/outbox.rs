@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use super::{Control, LEVEL};
 use crate::buffer::Iov;
 use crate::errno::{Errno, Result};
+use crate::kept_errno::KeptErrno;
 use crate::sockaddr::Encoded;
 
 /// Datagrams in one piece at most: systems before Linux 6.10 take no more (`UDP_MAX_SEGMENTS`).
@@ -131,6 +132,7 @@ impl Outbox {
         reason = "there are as many of each as pieces, and runs lie in the bytes"
     )]
     fn send_some(&mut self, socket: BorrowedFd<'_>) -> Result<usize> {
+        let _errno = KeptErrno::begin();
         let mut parts = [(0, 0, 0); PIECES];
         let mut filled = 0;
         'all: for run in &self.runs {
