@@ -268,6 +268,12 @@ pub struct Arrived {
 }
 
 impl Arrivals {
+    /// Returns whether the last read may have left something below.
+    #[inline(always)]
+    pub fn has_left_some(&self) -> bool {
+        self.batch.is_full()
+    }
+
     /// Reads what has arrived below, for [`Arrivals::next`]. Returns whether there may be anything.
     #[inline(always)]
     pub fn read(&mut self) -> bool {

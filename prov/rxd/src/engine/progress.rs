@@ -101,6 +101,11 @@ impl Core {
                     arrivals.handled(arrived);
                     count += 1;
                 }
+                // What comes meanwhile is for the next call: another look costs a system call, for
+                // which a lone message would wait.
+                if !arrivals.has_left_some() {
+                    break;
+                }
             }
             core.send_what_is_due(protocol, now);
             count != 0

@@ -88,6 +88,12 @@ impl Batch {
 }
 
 impl Batch {
+    /// Returns whether the last read had as many completions as one can have: more may be there.
+    #[inline(always)]
+    pub fn is_full(&self) -> bool {
+        self.count == BATCH
+    }
+
     /// [`Batch::next`] after [`Cq::read_from`]: the completion with its source, a number of the
     /// address vector below, or `FI_ADDR_NOTAVAIL`.
     #[inline]
