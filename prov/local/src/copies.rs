@@ -5,7 +5,8 @@
 //! the sender's memory (process_vm_readv(2)). If the sender has begun to fill slots by then, the
 //! receiver takes the other parts as they arrive; if the sender has not begun, or falls silent, the
 //! receiver copies the rest with one call. Where the system does not permit reading the sender's
-//! memory, all of the payload goes in parts.
+//! memory, all of the payload goes in parts. While other processes want the processor, the receiver
+//! copies all of it directly: a sender without a processor fills no slots.
 //!
 //! A direct copy is an [`Errand`](prov_message::Errand), made without the lane's lock, since it may
 //! wait for a page of the sender's memory that is not resident. Parts are copied under the lock,

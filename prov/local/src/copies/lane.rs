@@ -3,6 +3,7 @@
 use prov_base::buffer::Iov;
 use prov_base::errno::{Errno, Result};
 use prov_message::{Core, Endpoints, EpKey, Transport};
+use prov_util::drive::Signals;
 
 use super::queue::{FIRST, Step, Transfers};
 use super::{Copier, Copying, Transfer, VAIN_TURNS};
@@ -126,6 +127,7 @@ pub trait Copies: Core {
 
     /// Begins the next transfer of a link, or continues one with the rest of it.
     fn begin(&mut self, link: LinkOf<Self>, is_rest: bool) -> Option<Begun<Self::Transport>> {
+        let is_contended = self.signals().is_some_and(Signals::is_contended);
         let Pulls {
             ep,
             memory,
@@ -149,7 +151,8 @@ pub trait Copies: Core {
             }
         };
         let left = transfer.from.len() - transfer.done();
-        let in_parts = !is_rest && left > FIRST && transfers.ask(&transfer, FIRST);
+        let may_part = !is_rest && !is_contended && left > FIRST;
+        let in_parts = may_part && transfers.ask(&transfer, FIRST);
         transfer.make_room(endpoints);
         Some(Begun::Copy(Box::new(Copying {
             link,

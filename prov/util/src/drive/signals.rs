@@ -197,6 +197,13 @@ impl Signals {
         }
     }
 
+    /// Whether other processes wanted the processor when the lane last yielded: a process that it
+    /// waits for may not be running.
+    #[inline]
+    pub fn is_contended(&self) -> bool {
+        self.patience.load(Ordering::Relaxed) != 0
+    }
+
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -250,7 +257,8 @@ impl Signals {
         is_time || waits >= YIELD_ALONE_AFTER
     }
 
-    fn yielded(&self, pause: u64) {
+    /// Records that a yield took this many nanoseconds.
+    pub fn yielded(&self, pause: u64) {
         let stay = match pause >= SLICE {
             true => (pause / STAY).min(LONGEST_STAY),
             false => 0,
@@ -339,6 +347,7 @@ mod tests {
         assert_eq!(signals.patience(), PATIENT);
         signals.yielded(ALONE * 10);
         assert_eq!(signals.patience(), IMPATIENT);
+        assert!(signals.is_contended());
         let rises: Vec<u32> = std::iter::repeat_with(|| {
             signals.yielded(ALONE);
             signals.patience()
@@ -346,6 +355,7 @@ mod tests {
         .take_while(|patience| *patience != PATIENT)
         .collect();
         assert!(rises.is_sorted() && rises.len() < 10);
+        assert!(!signals.is_contended());
     }
 
     /// Nanoseconds per millisecond.

@@ -24,7 +24,10 @@ struct Scene {
 
 impl Scene {
     fn new(params: impl Fn() -> Params) -> Scene {
-        let (mut sender, mut receiver) = (Side::new(params()), Side::new(params()));
+        Scene::of(Side::new(params()), Side::new(params()))
+    }
+
+    fn of(mut sender: Side, mut receiver: Side) -> Scene {
         let (mut out, mut into) = (pattern(9, LEN), vec![0; LEN]);
         let to = sender.insert(&receiver.name);
         receiver
@@ -141,6 +144,19 @@ fn a_receiver_does_not_wait_for_a_sender_that_makes_no_progress() {
     assert!(scene.is_there(LEN));
     assert_eq!(scene.receiver.completions(), [10]);
     assert_eq!(scene.sender.completions(), [], "it has yet to hear of that");
+    until(&mut [&mut scene.sender], |sides| {
+        sides[0].completions() == [1]
+    });
+}
+
+#[test]
+fn while_other_processes_want_the_processor_the_receiver_copies_all_of_a_message() {
+    let (sender, receiver) = (Side::new(Params::default()), Side::new(Params::default()));
+    receiver.core.signals.yielded(1_000_000);
+    let mut scene = Scene::of(sender, receiver);
+    scene.has_first();
+    assert!(scene.is_there(LEN));
+    assert_eq!(scene.receiver.completions(), [10]);
     until(&mut [&mut scene.sender], |sides| {
         sides[0].completions() == [1]
     });
