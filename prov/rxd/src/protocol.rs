@@ -37,6 +37,7 @@
 
 mod congestion;
 mod endpoint;
+mod handling;
 mod host;
 mod jobs;
 mod peer;
