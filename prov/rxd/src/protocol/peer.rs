@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::congestion::{Congestion, RoundTrip};
 use super::host::{Host, Name, PeerId, Time};
-use super::wire::{EXTENDED_LEN, Hello, SetupAnswer};
+use super::wire::{EXTENDED_LEN, Hello, NO_DELAY, SetupAnswer};
 
 /// A time that does not come.
 pub const NEVER: Time = Time::MAX;
@@ -145,8 +145,12 @@ pub struct Receiving {
     /// Whether packets to the peer tend to follow those from it, so that acknowledgements wait for
     /// them.
     pub is_interactive: bool,
-    /// Packets that had come before.
+    /// Repeated packets that had come before.
     pub duplicates: u32,
+    /// One behind the newest packet, which may be held or have come before others, and when it
+    /// arrived.
+    pub newest: u64,
+    pub newest_at: Time,
 }
 
 /// A packet on the way.
@@ -206,12 +210,16 @@ pub struct Sending {
     pub recover: u64,
     /// End of the round in which losses are counted.
     pub round_end: u64,
+    /// One behind the last packet that has arrived.
+    pub arrived_to: u64,
     /// Time and sequence number of the latest packet sent that has arrived, and its round trip (RACK,
     /// RFC 8985).
     pub newest: (Time, u64),
     pub newest_took: Time,
     /// For how many quarters of the least round trip packets may overtake others.
     pub reorders: u32,
+    /// Rounds without a report of duplicates since that was changed.
+    pub calm_rounds: u8,
     /// Duplicates that the peer had reported.
     pub duplicates: u32,
     /// When a packet may be taken for lost.
@@ -340,9 +348,11 @@ impl Sending {
             round_trip: RoundTrip::default(),
             recover: first,
             round_end: first,
+            arrived_to: first,
             newest: (0, first),
             newest_took: 0,
             reorders: 1,
+            calm_rounds: 0,
             duplicates: 0,
             reorder_at: NEVER,
             timer: NEVER,
@@ -371,6 +381,28 @@ impl Receiving {
             acked_at: 0,
             is_interactive: false,
             duplicates: 0,
+            newest: first,
+            newest_at: 0,
+        }
+    }
+
+    /// Notes that a packet has arrived that is neither old nor a duplicate.
+    #[inline(always)]
+    pub fn arrives(&mut self, now: Time, seq: u64) {
+        if (seq.wrapping_sub(self.newest) as i64) >= 0 {
+            self.newest = seq.wrapping_add(1);
+            self.newest_at = now;
+        }
+    }
+
+    /// What is said of the time since the newest packet has arrived, if `end` is one behind the last
+    /// packet that is acknowledged.
+    #[inline(always)]
+    pub fn delay(&self, now: Time, end: u64) -> u16 {
+        let delay = now.saturating_sub(self.newest_at) / 1_000;
+        match self.newest == end {
+            true => u16::try_from(delay).unwrap_or(NO_DELAY),
+            false => NO_DELAY,
         }
     }
 

@@ -57,6 +57,7 @@ impl<H: Host> Shared<H> {
             next,
             window: u32::from(field.window),
             refusals: field.refusals,
+            delay: field.delay,
             selective: None,
         };
         self.acknowledged(now, peer, &ack, host);
@@ -75,20 +76,27 @@ impl<H: Host> Shared<H> {
     ) {
         let ahead = base.seq.wrapping_sub(peer.receiving.next);
         if ahead == 0 && !peer.receiving.is_held {
+            peer.receiving.arrives(now, base.seq);
             self.in_turn(now, peer, base, rest, datagram, host);
             return;
         }
         if (ahead as i64) < 0 || ahead == 0 {
-            if base.flags & flag::PROBE == 0 {
-                peer.receiving.duplicates = peer.receiving.duplicates.wrapping_add(1);
-            }
+            self.note_duplicate(peer, base);
         } else if ahead < u64::from(WINDOW) {
-            self.out_of_turn(peer, base, rest, datagram, host);
+            self.out_of_turn(now, peer, base, rest, datagram, host);
         }
         self.ack_now(peer);
     }
 
-    fn ack_now(&mut self, peer: &mut Peer<H>) {
+    /// A packet has come that was here. What the network has doubled says nothing about what was
+    /// repeated in vain.
+    fn note_duplicate(&mut self, peer: &mut Peer<H>, base: &Base) {
+        if base.flags & flag::REPEATED != 0 {
+            peer.receiving.duplicates = peer.receiving.duplicates.wrapping_add(1);
+        }
+    }
+
+    pub fn ack_now(&mut self, peer: &mut Peer<H>) {
         peer.receiving.ack = AckDue::Now;
         self.serve(peer);
     }
@@ -241,6 +249,7 @@ impl<H: Host> Shared<H> {
     #[cold]
     fn out_of_turn(
         &mut self,
+        now: Time,
         peer: &mut Peer<H>,
         base: &Base,
         rest: &[u8],
@@ -254,7 +263,7 @@ impl<H: Host> Shared<H> {
             .as_ref()
             .is_some_and(|early| early.has(seq))
         {
-            peer.receiving.duplicates = peer.receiving.duplicates.wrapping_add(1);
+            self.note_duplicate(peer, base);
             return;
         }
         let has_place = match base.kind {
@@ -265,6 +274,7 @@ impl<H: Host> Shared<H> {
         if has_place || self.keep(peer, seq, datagram) {
             let early = peer.receiving.early.get_or_insert_default();
             Early::note(early, seq);
+            peer.receiving.arrives(now, seq);
         }
     }
 }

@@ -5,12 +5,15 @@ use super::endpoint::Shared;
 use super::host::{Failure, Host, Time};
 use super::jobs::What;
 use super::peer::{AckDue, Flight, NEVER, Peer, Sending, Setup, Stage, WINDOW};
-use super::wire::{Base, Extended};
+use super::wire::{Base, Extended, NO_DELAY};
 
 /// Time between packets to a peer that owes something, but not an acknowledgement.
 const KEEPALIVE: Time = 500_000_000;
 /// Most quarters of a round trip for which packets may overtake others without being taken for lost.
 const MAX_REORDERS: u32 = 8;
+/// Rounds without packets repeated in vain after which a quarter less is allowed (RFC 8985 has 16
+/// recoveries).
+const CALM_ROUNDS: u8 = 16;
 /// Acknowledgements without progress that mean a loss, for a peer of the C library: it drops what it
 /// does not expect, and acknowledges each such packet.
 const REPEATS: u32 = 2;
@@ -25,6 +28,8 @@ pub struct Ack<'a> {
     pub window: u32,
     /// Number of refusals that have been sent because of packets before `next`.
     pub refusals: u16,
+    /// Microseconds since the last packet that it acknowledges has arrived, or [`NO_DELAY`].
+    pub delay: u16,
     pub selective: Option<Selective<'a>>,
 }
 
@@ -41,7 +46,8 @@ pub struct Selective<'a> {
 #[derive(Default)]
 struct News {
     packets: u32,
-    /// Round trip of the latest packet that was sent once.
+    /// Time since the last packet was sent, if no later one has been acknowledged before, and it was sent
+    /// once.
     sample: Option<Time>,
     /// Packets that had been taken for lost, and were not sent again.
     spurious: u32,
@@ -69,9 +75,11 @@ impl Sending {
         news.packets += 1;
         news.was_repeated |= flight.is_repeated;
         let took = now.saturating_sub(flight.sent_at);
-        if !flight.is_repeated {
-            news.sample = Some(took);
-        } else if took < self.round_trip.least {
+        if (seq.wrapping_sub(self.arrived_to) as i64) >= 0 {
+            self.arrived_to = seq.wrapping_add(1);
+            news.sample = (!flight.is_repeated).then_some(took);
+        }
+        if flight.is_repeated && took < self.round_trip.least {
             // It is the first one that has arrived.
             return;
         }
@@ -142,14 +150,15 @@ impl<H: Host> Shared<H> {
             words,
         };
         let selective = peer.is_extended().then_some(selective);
+        let (refusals, delay) = match peer.is_extended() {
+            true => (extended.part as u16, (extended.part >> 16) as u16),
+            false => (0, 0),
+        };
         let ack = Ack {
             next: base.seq,
             window: extended.rx_id,
-            refusals: if peer.is_extended() {
-                extended.part as u16
-            } else {
-                0
-            },
+            refusals,
+            delay,
             selective,
         };
         self.acknowledged(now, peer, &ack, host);
@@ -200,8 +209,12 @@ impl<H: Host> Shared<H> {
         if news.packets != 0 {
             sending.round_trip.progressed();
             // Without selective acknowledgements, what has arrived behind a hole is heard of late.
-            if let Some(sample) = news.sample.filter(|_| is_extended || !news.was_repeated) {
-                sending.round_trip.sample(now, sample);
+            if let Some(took) = news.sample.filter(|_| is_extended || !news.was_repeated)
+                && ack.delay != NO_DELAY
+            {
+                // An acknowledgement that repeats one that was lost is older than it looks.
+                let delay = Time::from(ack.delay) * 1_000;
+                sending.round_trip.sample(now, took.saturating_sub(delay));
             }
             if news.spurious != 0 {
                 sending.congestion.uncount_losses(news.spurious);
@@ -213,6 +226,11 @@ impl<H: Host> Shared<H> {
                 .delivered(news.packets, WINDOW.min(ack.window.max(1)));
             if (sending.una.wrapping_sub(sending.round_end) as i64) >= 0 {
                 sending.congestion.round(now);
+                sending.calm_rounds += 1;
+                if sending.calm_rounds >= CALM_ROUNDS {
+                    sending.calm_rounds = 0;
+                    sending.reorders = (sending.reorders - 1).max(1);
+                }
                 sending.round_end = sending.next();
             }
             sending.is_probed = false;
@@ -248,6 +266,7 @@ impl<H: Host> Shared<H> {
         if more != 0 && more < u32::MAX / 2 {
             sending.duplicates = selective.duplicates;
             sending.reorders = (sending.reorders + 1).min(MAX_REORDERS);
+            sending.calm_rounds = 0;
             sending.congestion.uncount_losses(more);
         }
         let words = selective.words.as_chunks::<8>().0;

@@ -205,7 +205,7 @@ impl<H: Host> Shared<H> {
         let Some(&flight) = peer.sending.flights.get(index) else {
             return Ok(());
         };
-        self.send_part(now, peer, flight.job, flight.part, seq, host)?;
+        self.send_part(now, peer, flight.job, flight.part, seq, true, host)?;
         let sending = &mut peer.sending;
         if let Some(flight) = sending.flights.get_mut(index) {
             if flight.state == Stage::Lost {
@@ -242,7 +242,7 @@ impl<H: Host> Shared<H> {
         }
         let (part, parts) = (job.sent, job.parts);
         let seq = peer.sending.next();
-        self.send_part(now, peer, number, part, seq, host)?;
+        self.send_part(now, peer, number, part, seq, false, host)?;
         if part == 0 {
             peer.sending.begun.push_back(number);
         }
@@ -280,8 +280,10 @@ impl<H: Host> Shared<H> {
         }
     }
 
-    /// Sends a packet of a job.
+    /// Sends a packet of a job. One that was sent before takes an acknowledgement along in any case: that
+    /// of the first time may be lost, too.
     #[inline]
+    #[allow(clippy::too_many_arguments, reason = "one packet")]
     fn send_part(
         &mut self,
         now: Time,
@@ -289,6 +291,7 @@ impl<H: Host> Shared<H> {
         number: u32,
         part: u32,
         seq: u64,
+        is_repeated: bool,
         host: &mut H,
     ) -> Result<(), NoRoom> {
         let Some(job) = self.jobs.get(number) else {
@@ -302,13 +305,17 @@ impl<H: Host> Shared<H> {
             (..) => head_len(&job.operation),
         };
         let receiving = &peer.receiving;
-        let ack = receiving.ack != AckDue::No
-            && peer.is_extended()
+        let is_extended = peer.is_extended();
+        let ack = (receiving.ack != AckDue::No || is_repeated)
+            && is_extended
             && head + len + ACK_FIELD_LEN <= peer.mtu;
-        let flags = match ack {
+        let mut flags = match ack {
             true => flag::ACK,
             false => 0,
         };
+        if is_repeated && is_extended {
+            flags |= flag::REPEATED;
+        }
         let (kind, flags) = match (&job.what, part) {
             (What::Own(_), 0) => (job.kind, flags | flags_of(job)),
             (What::Own(_), _) => (kind::DATA, flags),
@@ -321,6 +328,7 @@ impl<H: Host> Shared<H> {
                 next: receiving.next as u32,
                 window: receiving.window(WINDOW) as u16,
                 refusals: receiving.refusals,
+                delay: receiving.delay(now, receiving.next),
             });
         }
         let payload = match job.what {
@@ -353,7 +361,7 @@ impl<H: Host> Shared<H> {
         self.send(peer, &head, payload, host)?;
         let receiving = &mut peer.receiving;
         if ack {
-            receiving.is_interactive = true;
+            receiving.is_interactive |= receiving.ack != AckDue::No;
             receiving.unacked = 0;
             // Which packets have come behind a missing one is still to be told.
             if receiving
@@ -378,16 +386,19 @@ impl<H: Host> Shared<H> {
             false => u32::from(self.config.max_unacked),
         };
         let number = peer.terms.remote as u32;
+        let early = receiving.early.as_ref();
+        let early = early.filter(|early| is_extended && early.count != 0);
+        let end = early.map_or(receiving.next, |early| early.end);
         let mut head = Head::new(kind::ACK, 0, number, receiving.next);
         head.extended(&Extended {
             tx_id: if is_extended { receiving.duplicates } else { 0 },
             rx_id: receiving.window(most),
-            part: u64::from(receiving.refusals),
+            part: match is_extended {
+                true => u64::from(receiving.refusals) | u64::from(receiving.delay(now, end)) << 16,
+                false => 0,
+            },
         });
-        if is_extended
-            && let Some(early) = &receiving.early
-            && early.count != 0
-        {
+        if let Some(early) = early {
             let first = receiving.next.wrapping_add(1);
             let count = early.end.wrapping_sub(first).min(u64::from(WINDOW));
             for word in 0..count.div_ceil(64) {

@@ -39,6 +39,8 @@ pub mod flag {
     pub const TAG: u16 = 1 << 4;
     /// There is no [`Extent`](super::Extent).
     pub const INLINE: u16 = 1 << 5;
+    /// Extension: this packet has been sent before.
+    pub const REPEATED: u16 = 1 << 13;
     /// Extension: only asks for an acknowledgement.
     pub const PROBE: u16 = 1 << 14;
     /// Extension: an acknowledgement follows the header.
@@ -50,7 +52,7 @@ pub const BASE_LEN: usize = 16;
 /// Bytes of the headers of [`kind::DATA`], [`kind::RESULT`] and [`kind::ACK`].
 pub const EXTENDED_LEN: usize = 32;
 /// Bytes of an acknowledgement within another packet.
-pub const ACK_FIELD_LEN: usize = 8;
+pub const ACK_FIELD_LEN: usize = 12;
 /// Bytes of the longest header: that of an atomic operation with four pieces of memory.
 const HEAD_ROOM: usize = BASE_LEN + ACK_FIELD_LEN + 8 + 8 + 24 + 4 * 24 + 8;
 
@@ -95,7 +97,12 @@ pub struct AckField {
     pub window: u16,
     /// Number of refusals that have been sent for packets before `next`, modulo 2^16.
     pub refusals: u16,
+    /// Microseconds since the newest packet arrived, or [`NO_DELAY`].
+    pub delay: u16,
 }
+
+/// It is not known how old the newest packet is, or it is not among those that are acknowledged.
+pub const NO_DELAY: u16 = u16::MAX;
 
 /// What one side of this library tells the other during set-up (extension).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +116,7 @@ pub struct Hello {
 }
 
 /// "rxd-rs" and the version of the extension.
-const HELLO_MAGIC: u64 = 0x7278_642d_7273_0001;
+const HELLO_MAGIC: u64 = 0x7278_642d_7273_0002;
 const HELLO_LEN: usize = 32;
 
 /// Takes numbers off the front of a packet.
@@ -168,11 +175,12 @@ impl AckField {
     #[inline(always)]
     pub fn read(rest: &[u8]) -> Option<(AckField, &[u8])> {
         let (&field, rest) = rest.split_first_chunk::<ACK_FIELD_LEN>()?;
-        let [n0, n1, n2, n3, w0, w1, r0, r1] = field;
+        let [n0, n1, n2, n3, w0, w1, r0, r1, d0, d1, _, _] = field;
         let field = AckField {
             next: u32::from_ne_bytes([n0, n1, n2, n3]),
             window: u16::from_ne_bytes([w0, w1]),
             refusals: u16::from_ne_bytes([r0, r1]),
+            delay: u16::from_ne_bytes([d0, d1]),
         };
         Some((field, rest))
     }
@@ -184,7 +192,8 @@ pub struct Extended {
     pub tx_id: u32,
     /// In acknowledgements: number of packets for which there is room.
     pub rx_id: u32,
-    /// In acknowledgements between peers of this library: number of refusals, modulo 2^16.
+    /// In acknowledgements between peers of this library: number of refusals, modulo 2^16, and in the
+    /// next 16 bits the [delay](AckField::delay).
     pub part: u64,
 }
 
@@ -391,6 +400,8 @@ impl Head {
         self.u32(ack.next);
         self.put(&ack.window.to_ne_bytes());
         self.put(&ack.refusals.to_ne_bytes());
+        self.put(&ack.delay.to_ne_bytes());
+        self.put(&[0; 2]);
     }
 
     #[inline(always)]

@@ -20,7 +20,7 @@ mod world;
 use network::{Faults, MS, US};
 use prov_rxd::protocol::Time;
 use random::Random;
-use world::{Plan, World};
+use world::{Load, Plan, World};
 
 prov_base::stand_in!();
 
@@ -119,7 +119,7 @@ fn goodput(extended: bool, delay: Time, loss: u64) -> u64 {
         longest: 1 << 20,
         operations: MESSAGES,
         holds: 0,
-        is_bulk: true,
+        load: Load::Bulk,
         ..Plan::quiet(3)
     });
     let took = world.run_timed();
@@ -143,6 +143,42 @@ fn losses_cost_little_goodput() {
     assert!(far[0] > 15 && far[2] > 1 && far[4] > 0, "{far:?}");
     let old = losses.map(|loss| goodput(false, 20 * US, loss));
     assert!(old[0] > 900 && old[2] > 200 && old[4] > 10, "{old:?}");
+}
+
+/// A thousand messages each way, each of which answers the one before; returns the time of one such
+/// exchange.
+fn exchange(seed: u64, loss: u64, completes: bool) -> Time {
+    const MESSAGES: u64 = 1_000;
+    let mut world = World::new(Plan {
+        faults: Faults {
+            loss,
+            duplication: 20_000,
+            reordering: 100_000,
+            late: 200 * US,
+            ..Faults::NONE
+        },
+        nodes: 2,
+        operations: MESSAGES,
+        holds: 0,
+        load: Load::PingPong(completes),
+        ..Plan::quiet(seed)
+    });
+    world.run_timed() / MESSAGES
+}
+
+#[test]
+fn an_exchange_whose_messages_are_lost_takes_a_few_round_trips() {
+    // A message or its answer is lost in one of three exchanges. The first repetition comes after a
+    // millisecond, the next ones after 4, 8 and so on.
+    for completes in [false, true] {
+        for (loss, most) in [(10_000, MS / 4), (50_000, MS / 2), (200_000, 3 * MS)] {
+            for seed in 0..8 {
+                let took = exchange(seed, loss, completes);
+                println!("{loss} ppm, completes {completes}: {} us", took / US);
+                assert!(took < most, "{loss} ppm, seed {seed}: {} us", took / US);
+            }
+        }
+    }
 }
 
 /// Messages and reads both ways with a peer that behaves as the C library's.

@@ -27,8 +27,20 @@ pub struct Plan {
     pub holds: u64,
     /// Time after which peers are given up.
     pub give_up: Time,
-    /// Whether the first node only sends long messages to the second one, which sends nothing.
-    pub is_bulk: bool,
+    pub load: Load,
+}
+
+/// What the applications do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// Operations of all kinds to all nodes.
+    Mixed,
+    /// The nodes of the first half send messages of the longest size to those of the second half, each
+    /// to one of them, which send nothing.
+    Bulk,
+    /// Two nodes answer each other's messages of 8 bytes; with `true`, each waits until its own last
+    /// message is complete, too.
+    PingPong(bool),
 }
 
 impl Plan {
@@ -46,7 +58,7 @@ impl Plan {
             longest: 100_000,
             holds: 20_000,
             give_up: 60_000 * MS,
-            is_bulk: false,
+            load: Load::Mixed,
         }
     }
 
@@ -71,7 +83,7 @@ impl Plan {
             longest: [64, 5_000, 50_000][random.below(3) as usize],
             holds: [0, 10_000][random.below(2) as usize],
             give_up: if extended { 8_000 * MS } else { 600_000 * MS },
-            is_bulk: false,
+            load: Load::Mixed,
         }
     }
 }
@@ -94,6 +106,8 @@ struct Node {
     /// Operations that are still to be submitted.
     left: u64,
     count: u64,
+    /// Messages that have come.
+    received: u64,
     is_alive: bool,
 }
 
@@ -159,7 +173,7 @@ impl World {
             plan,
         };
         for node in 0..plan.nodes {
-            let operations = match plan.is_bulk && node != 0 {
+            let operations = match plan.load == Load::Bulk && node >= plan.nodes / 2 {
                 true => 0,
                 false => plan.operations,
             };
@@ -192,6 +206,7 @@ impl World {
             polls_at: Time::MAX,
             left,
             count: 0,
+            received: 0,
             is_alive: true,
         }
     }
@@ -338,6 +353,7 @@ impl World {
                 _ => node.endpoint.resume(now, peer, &mut node.host),
             }
         }
+        self.note(number);
         self.act(number);
         let node = &mut self.nodes[number as usize];
         node.host.room = match self.random.below(8) {
@@ -364,7 +380,8 @@ impl World {
         }
         self.note(number);
         let node = &self.nodes[number as usize];
-        let is_waiting = !node.host.held.is_empty() || node.left != 0;
+        let is_answering = matches!(self.plan.load, Load::PingPong(_));
+        let is_waiting = !node.host.held.is_empty() || (node.left != 0 && !is_answering);
         if !had_room {
             self.poll_at(number, now + 10 * US);
         }
@@ -379,14 +396,19 @@ impl World {
 
     /// The application of a node submits operations.
     fn act(&mut self, number: u32) {
+        if let Load::PingPong(completes) = self.plan.load {
+            self.answer(number, completes);
+            return;
+        }
         let burst = self.random.below(16);
         for _ in 0..burst {
             let node = &self.nodes[number as usize];
             if node.left == 0 || node.host.ops.len() >= OUTSTANDING {
                 break;
             }
-            if self.plan.is_bulk {
-                self.submit(number, 1, Kind::Message, self.plan.longest, false);
+            if self.plan.load == Load::Bulk {
+                let to = number + self.plan.nodes / 2;
+                self.submit(number, to, Kind::Message, self.plan.longest, false);
                 self.nodes[number as usize].left -= 1;
                 continue;
             }
@@ -412,6 +434,16 @@ impl World {
                 && self.random.below(8) == 0;
             self.submit(number, to, kind, len, is_wrong);
             self.nodes[number as usize].left -= 1;
+        }
+    }
+
+    /// The application of a node sends the next message if it is its turn.
+    fn answer(&mut self, number: u32, completes: bool) {
+        let node = &mut self.nodes[number as usize];
+        let is_due = node.received + 1 > node.count + u64::from(number);
+        if is_due && node.left != 0 && !(completes && !node.host.ops.is_empty()) {
+            node.left -= 1;
+            self.submit(number, 1 - number, Kind::Message, 8, false);
         }
     }
 
@@ -442,6 +474,7 @@ impl World {
     fn note(&mut self, number: u32) {
         let node = &mut self.nodes[number as usize];
         let ledger = &mut self.ledger;
+        node.received += node.host.delivered.len() as u64;
         for id in node.host.delivered.drain(..) {
             assert!(ledger.sent.contains_key(&id), "{id:x} was never sent");
             assert!(ledger.delivered.insert(id), "{id:x} came twice");
