@@ -9,11 +9,6 @@ use super::slot::Direction;
 use super::{AREA, INLINE, LONGEST, MODERATE, NEAR};
 use crate::supply::{Count, Supply};
 
-/// Length in bytes of the longest message that reuses the space of the message before it once that
-/// is free: the few cache lines of such a message arrive sooner from the receiver's cache than from
-/// the last-level cache, where the rest of the area is.
-const SHORT: u64 = 1 << 10;
-
 /// An allocation in the area.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
@@ -83,7 +78,9 @@ impl Area {
             });
         }
         let (area, len) = (self.len, len.next_multiple_of(64) as u64);
-        if len <= SHORT && self.given == self.free {
+        // The cache lines of a message that is not long arrive sooner from the receiver's cache than
+        // from the last-level cache, where the rest of the area is.
+        if len <= MODERATE as u64 && self.given == self.free {
             self.origin = self.given;
         }
         let mut start = self.given;
@@ -102,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_messages_reuse_the_place_of_one_that_is_taken() {
+    fn messages_that_are_not_long_reuse_the_place_of_one_that_is_taken() {
         let mut area = Area::default();
         let mut find = |len, is_taken| {
             let place = area.find(len).unwrap();
@@ -112,14 +109,13 @@ mod tests {
             }
             place.offset
         };
-        let short = SHORT as usize;
+        let short = 1 << 10;
         assert_eq!([find(short, true), find(short, false)], [0, 0]);
-        assert_eq!(find(short, true), SHORT, "the last one is not taken");
-        assert_eq!(find(short, true), 0);
-        assert_eq!(
-            [find(short + 1, true), find(4096, true)],
-            [SHORT, 2 * SHORT + 64]
-        );
+        assert_eq!(find(short, true), 1 << 10, "the last one is not taken");
+        assert_eq!([find(short, true), find(4096, true)], [0, 0]);
+        let long = MODERATE + 1;
+        assert_eq!(find(long, true), 4096);
+        assert_ne!(find(long, true), 0, "a long one");
     }
 
     #[test]
