@@ -4,6 +4,7 @@
  * FI_DELIVERY_COMPLETE and fetching atomics: from the call to the completion.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "side.h"
 
@@ -35,6 +36,14 @@ static void write_and_wait(struct bench_side *side)
 	bench_wait(side, peer->tx.fid);
 }
 
+static void send_one(struct bench_side *side, void *context, long number)
+{
+	if (side->options.fresh)
+		memset(side->out.data, (int)number, side->options.size);
+	bench_post(side, context);
+	bench_wait(side, side->peer.tx.fid);
+}
+
 static void rounds(struct bench_side *side, long count)
 {
 	static struct fi_context2 tx_context, rx_context;
@@ -51,15 +60,13 @@ static void rounds(struct bench_side *side, long count)
 			continue;
 		}
 		if (side->client) {
-			bench_post(side, &tx_context);
-			bench_wait(side, peer->tx.fid);
+			send_one(side, &tx_context, i);
 			bench_wait(side, peer->rx.fid);
 			bench_post_receive(side, &rx_context);
 		} else {
 			bench_wait(side, peer->rx.fid);
 			bench_post_receive(side, &rx_context);
-			bench_post(side, &tx_context);
-			bench_wait(side, peer->tx.fid);
+			send_one(side, &tx_context, i);
 		}
 	}
 }

@@ -19,7 +19,7 @@
 #include "wait.h"
 
 #define TAG 7
-#define OPTIONS "k:e:s:n:w:N:p:a:L:C:T:1z"
+#define OPTIONS "k:e:s:n:w:N:p:a:L:C:T:1fz"
 #define THREAD_OPTIONS "t:m:dic"
 
 static const char *const kind_names[BENCH_KINDS] = {
@@ -37,9 +37,10 @@ static void usage(const char *program)
 		"usage: %s [-k msg|tagged|write|read|atomic] [-e rdm|msg]\n"
 		"       [-s bytes] [-n iterations] [-w window] [-N peers]\n"
 		"       [-p provider] [-a node|none] [-T safe|completion|domain]\n"
-		"       [-1] [-z] [-L port | -C host:port]\n"
+		"       [-1] [-f] [-z] [-L port | -C host:port]\n"
 		"Without -L (server) or -C (client) both sides run here.\n"
 		"  -1  do not pin to processors\n"
+		"  -f  the sender writes its buffer before each message (latency)\n"
 		"  -z  the target of remote access sleeps (onesided)\n"
 		"Programs with threads:\n"
 		"       [-t threads] [-m endpoints of each] [-d] [-i] [-c]\n"
@@ -212,6 +213,9 @@ static int start(int argc, char **argv, void (*run)(struct bench_side *side),
 			break;
 		case '1':
 			side.options.pinned = false;
+			break;
+		case 'f':
+			side.options.fresh = true;
 			break;
 		case 'z':
 			side.options.idle = true;

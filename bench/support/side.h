@@ -34,6 +34,7 @@ struct bench_options {
 	bool inside;		/* both sides are one process */
 	bool contexts;		/* of one scalable endpoint, in place of endpoints */
 	bool pinned;		/* to processors */
+	bool fresh;		/* each message has new data */
 	bool idle;		/* the target of remote access makes no calls */
 	enum fi_threading threading;
 };
