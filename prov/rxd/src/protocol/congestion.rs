@@ -17,6 +17,8 @@ const RTO_MAX: Time = 2_000 * MS;
 const RTO_FIRST: Time = 50 * MS;
 /// Part of the probe timeout that allows for the peer's delayed acknowledgement and scheduling.
 const PROBE_SLACK: Time = MS / 2;
+/// Most probes before the retransmission timeout counts.
+pub const MAX_PROBES: u8 = 8;
 /// A minimum of the round trip older than this is replaced.
 const MIN_RTT_AGE: Time = 10_000 * MS;
 
@@ -62,9 +64,19 @@ impl RoundTrip {
         (plain << self.backoff.min(16)).min(RTO_MAX)
     }
 
-    /// Time after which the last packet is repeated as a probe (the tail loss probe of RFC 8985), or
-    /// the retransmission timeout if that is earlier.
-    pub fn probe_timeout(&self) -> Time {
+    /// Time after which the last packet is repeated as a probe (the tail loss probe of RFC 8985), when so
+    /// many have been sent since the last sign of progress, or the retransmission timeout if that is
+    /// earlier. It follows the least round trip: a host that is busy makes round trips long, and a probe
+    /// that comes too early costs one packet.
+    pub fn probe_timeout(&self, probes: u8) -> Time {
+        match self.smoothed {
+            0 => self.timeout(),
+            _ => ((2 * self.least + PROBE_SLACK) << probes.min(MAX_PROBES)).min(self.timeout()),
+        }
+    }
+
+    /// The same for a peer of the C library, which takes two acknowledgements without progress for a loss.
+    pub fn only_probe_timeout(&self) -> Time {
         match self.smoothed {
             0 => self.timeout(),
             smoothed => (2 * smoothed + (4 * self.variation).max(PROBE_SLACK)).min(self.timeout()),

@@ -111,7 +111,7 @@ impl<H: Host> Peer<H> {
     fn due(&self) -> Time {
         let ack = match self.receiving.ack {
             AckDue::At(when) => when,
-            AckDue::No | AckDue::Now => Time::MAX,
+            AckDue::No | AckDue::Now | AckDue::Last => Time::MAX,
         };
         match self.setup {
             Setup::Idle => Time::MAX,
@@ -416,24 +416,27 @@ impl<H: Host> Endpoint<H> {
 
     /// Sends all acknowledgements that wait for company.
     pub fn acknowledge_all(&mut self, now: Time, host: &mut H) {
-        self.acknowledge(|peer| matches!(peer.receiving.ack, AckDue::At(_)));
+        let are = |peer: &Peer<H>| matches!(peer.receiving.ack, AckDue::At(_));
+        self.acknowledge(AckDue::Now, are);
         self.transmit(now, host);
     }
 
-    /// Acknowledges to all peers what they have sent, also again, before the endpoint is closed:
-    /// nobody answers them afterwards. A host calls it a few times, since datagrams get lost.
+    /// Acknowledges to all peers what they have sent, also again, before the endpoint is closed, and
+    /// tells those of this library that nobody answers afterwards: what they have sent beyond that
+    /// fails. A host calls it a few times, since datagrams get lost.
     pub fn acknowledge_last(&mut self, now: Time, host: &mut H) {
-        self.acknowledge(|peer| peer.setup == Setup::Open && peer.is_confirmed);
+        let are = |peer: &Peer<H>| peer.setup == Setup::Open && peer.is_confirmed;
+        self.acknowledge(AckDue::Last, are);
         self.transmit(now, host);
     }
 
     /// Has acknowledgements sent to these peers.
-    fn acknowledge(&mut self, are: impl Fn(&Peer<H>) -> bool) {
+    fn acknowledge(&mut self, ack: AckDue, are: impl Fn(&Peer<H>) -> bool) {
         for index in 0..self.peers.len() {
             if let Some((peer, shared)) = self.at_index(index as u32)
                 && are(peer)
             {
-                peer.receiving.ack = AckDue::Now;
+                peer.receiving.ack = ack;
                 shared.serve(peer);
             }
         }

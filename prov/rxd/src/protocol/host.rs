@@ -164,7 +164,7 @@ pub enum Admission {
 pub enum Failure {
     /// The peer has been silent for [`Config::give_up`](super::Config::give_up).
     Silent,
-    /// The peer has been restarted since the operation was sent.
+    /// The peer has been closed or restarted since the operation was sent.
     Restarted,
     /// The peer refused it with this error: memory that may not be accessed so.
     Refused(Errno),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::congestion::{Congestion, RoundTrip};
+use super::congestion::{Congestion, MAX_PROBES, RoundTrip};
 use super::host::{Host, Name, PeerId, Time};
 use super::wire::{EXTENDED_LEN, Hello, NO_DELAY, SetupAnswer};
 
@@ -123,6 +123,8 @@ pub enum AckDue {
     /// At this time, if no packet takes it along before.
     At(Time),
     Now,
+    /// Now, and it is the last one.
+    Last,
 }
 
 /// What comes from a peer.
@@ -226,8 +228,8 @@ pub struct Sending {
     pub reorder_at: Time,
     /// When the peer is probed, or everything is taken for lost.
     pub timer: Time,
-    /// Whether the probe for this silence has been sent.
-    pub is_probed: bool,
+    /// Number of probes since the last sign of progress; [`MAX_PROBES`] after a timeout.
+    pub probes: u8,
     /// Whether a probe is to be sent.
     pub probe_due: bool,
     /// Time at which the pace lets a packet leave that could leave otherwise.
@@ -246,6 +248,24 @@ impl Sending {
     #[inline(always)]
     pub fn next(&self) -> u64 {
         self.una.wrapping_add(self.flights.len() as u64)
+    }
+
+    /// Time from now until the peer is probed, or everything on the way is taken for lost.
+    #[inline]
+    pub fn patience(&self, is_extended: bool) -> Time {
+        match is_extended {
+            true => self.round_trip.probe_timeout(self.probes),
+            false if self.probes == 0 => self.round_trip.only_probe_timeout(),
+            false => self.round_trip.timeout(),
+        }
+    }
+
+    /// Whether the peer is probed when that time is over.
+    pub fn is_to_be_probed(&self, is_extended: bool) -> bool {
+        let trip = &self.round_trip;
+        let before_timeout = || trip.probe_timeout(self.probes) < trip.timeout();
+        let again = is_extended && self.probes < MAX_PROBES && before_timeout();
+        trip.smoothed != 0 && (self.probes == 0 || again)
     }
 }
 
@@ -356,7 +376,7 @@ impl Sending {
             duplicates: 0,
             reorder_at: NEVER,
             timer: NEVER,
-            is_probed: false,
+            probes: 0,
             probe_due: false,
             paced_until: NEVER,
             elicits: first,

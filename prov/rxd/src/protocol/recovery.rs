@@ -1,11 +1,12 @@
 //! Acknowledgements come, or do not: what has arrived is complete, what is lost is sent again, and who
 //! stays silent is given up.
 
+use super::congestion::MAX_PROBES;
 use super::endpoint::Shared;
 use super::host::{Failure, Host, Time};
 use super::jobs::What;
 use super::peer::{AckDue, Flight, NEVER, Peer, Sending, Setup, Stage, WINDOW};
-use super::wire::{Base, Extended, NO_DELAY};
+use super::wire::{Base, Extended, NO_DELAY, flag};
 
 /// Time between packets to a peer that owes something, but not an acknowledgement.
 const KEEPALIVE: Time = 500_000_000;
@@ -162,6 +163,9 @@ impl<H: Host> Shared<H> {
             selective,
         };
         self.acknowledged(now, peer, &ack, host);
+        if base.flags & flag::CLOSING != 0 && peer.is_extended() {
+            self.disconnect(now, peer, Failure::Restarted, host);
+        }
     }
 
     /// Handles an acknowledgement.
@@ -233,7 +237,7 @@ impl<H: Host> Shared<H> {
                 }
                 sending.round_end = sending.next();
             }
-            sending.is_probed = false;
+            sending.probes = 0;
             sending.probe_due = false;
             sending.timer = NEVER;
             sending.repeats = 0;
@@ -426,7 +430,7 @@ impl<H: Host> Shared<H> {
         }
         let sending = &peer.sending;
         peer.sending.timer = match sending.flights.is_empty() {
-            false => now + sending.round_trip.probe_timeout(),
+            false => now + sending.patience(peer.is_extended()),
             true if !sending.queue.is_empty() => now + sending.round_trip.timeout(),
             true if peer.owes() => now + KEEPALIVE,
             true => NEVER,
@@ -475,6 +479,7 @@ impl<H: Host> Shared<H> {
             self.disconnect(now, peer, Failure::Silent, host);
             return;
         }
+        let is_extended = peer.is_extended();
         let sending = &mut peer.sending;
         if sending.flying == 0 && sending.lost == 0 {
             // Nothing is on the way: there is no room for what would be, or everything has come.
@@ -485,12 +490,12 @@ impl<H: Host> Shared<H> {
                 false => 0,
             };
             sending.timer = now + sending.round_trip.timeout().max(wait);
-        } else if !sending.is_probed && sending.round_trip.smoothed != 0 {
-            sending.is_probed = true;
+        } else if sending.is_to_be_probed(is_extended) {
+            sending.probes += 1;
             sending.probe_due = true;
-            sending.timer = now + sending.round_trip.timeout();
+            sending.timer = now + sending.patience(is_extended);
         } else {
-            sending.is_probed = true;
+            sending.probes = MAX_PROBES;
             sending.congestion.timed_out();
             sending.round_trip.back_off();
             sending.recover = sending.next();

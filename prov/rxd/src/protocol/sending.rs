@@ -28,6 +28,17 @@ pub enum Turn {
     NoRoom,
 }
 
+/// Why a packet is sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Nth {
+    /// It has not been sent before.
+    First,
+    /// It may be lost, and its acknowledgement tells what is.
+    Probe,
+    /// It is lost.
+    Again,
+}
+
 /// The host has no room.
 struct NoRoom;
 
@@ -76,7 +87,7 @@ impl<H: Host> Shared<H> {
         if !peer.is_extended() {
             self.ask_for_ack(peer, host)?;
         }
-        if peer.receiving.ack == AckDue::Now {
+        if matches!(peer.receiving.ack, AckDue::Now | AckDue::Last) {
             self.send_ack(now, peer, host)?;
         }
         self.arm(now, peer);
@@ -139,16 +150,15 @@ impl<H: Host> Shared<H> {
         }
     }
 
-    /// Makes the peer acknowledge, so that it is known what has arrived: with the last packet, or with
-    /// a packet that has come long ago.
+    /// Makes the peer acknowledge, so that it is known what has arrived: with the last packet that is not
+    /// known to be there, or with one that has come long ago.
     #[cold]
     fn probe(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
-        let last = peer.sending.flights.back();
-        if peer.is_extended() && last.is_some_and(|flight| flight.state == Stage::Flying) {
-            let index = peer.sending.flights.len() - 1;
-            self.send_flight(now, peer, index, host)?;
-        } else {
-            self.send_probe(peer, host)?;
+        let mut flights = peer.sending.flights.iter();
+        let last = flights.rposition(|flight| flight.state == Stage::Flying);
+        match last.filter(|_| peer.is_extended()) {
+            Some(index) => self.send_flight(now, peer, index, host)?,
+            None => self.send_probe(peer, host)?,
         }
         peer.sending.probe_due = false;
         Ok(())
@@ -205,7 +215,11 @@ impl<H: Host> Shared<H> {
         let Some(&flight) = peer.sending.flights.get(index) else {
             return Ok(());
         };
-        self.send_part(now, peer, flight.job, flight.part, seq, true, host)?;
+        let time = match flight.state {
+            Stage::Lost => Nth::Again,
+            Stage::Flying | Stage::Arrived => Nth::Probe,
+        };
+        self.send_part(now, peer, flight.job, flight.part, seq, time, host)?;
         let sending = &mut peer.sending;
         if let Some(flight) = sending.flights.get_mut(index) {
             if flight.state == Stage::Lost {
@@ -242,7 +256,7 @@ impl<H: Host> Shared<H> {
         }
         let (part, parts) = (job.sent, job.parts);
         let seq = peer.sending.next();
-        self.send_part(now, peer, number, part, seq, false, host)?;
+        self.send_part(now, peer, number, part, seq, Nth::First, host)?;
         if part == 0 {
             peer.sending.begun.push_back(number);
         }
@@ -252,6 +266,10 @@ impl<H: Host> Shared<H> {
         let sending = &mut peer.sending;
         if part + 1 == parts {
             sending.queue.pop_front();
+        }
+        if sending.flights.is_empty() {
+            // It waited for what the peer owes, which may take longer.
+            sending.timer = NEVER;
         }
         sending.flights.push_back(Flight {
             sent_at: now,
@@ -291,7 +309,7 @@ impl<H: Host> Shared<H> {
         number: u32,
         part: u32,
         seq: u64,
-        is_repeated: bool,
+        time: Nth,
         host: &mut H,
     ) -> Result<(), NoRoom> {
         let Some(job) = self.jobs.get(number) else {
@@ -306,14 +324,14 @@ impl<H: Host> Shared<H> {
         };
         let receiving = &peer.receiving;
         let is_extended = peer.is_extended();
-        let ack = (receiving.ack != AckDue::No || is_repeated)
+        let ack = (receiving.ack != AckDue::No || time != Nth::First)
             && is_extended
             && head + len + ACK_FIELD_LEN <= peer.mtu;
         let mut flags = match ack {
             true => flag::ACK,
             false => 0,
         };
-        if is_repeated && is_extended {
+        if time == Nth::Again && is_extended {
             flags |= flag::REPEATED;
         }
         let (kind, flags) = match (&job.what, part) {
@@ -389,7 +407,11 @@ impl<H: Host> Shared<H> {
         let early = receiving.early.as_ref();
         let early = early.filter(|early| is_extended && early.count != 0);
         let end = early.map_or(receiving.next, |early| early.end);
-        let mut head = Head::new(kind::ACK, 0, number, receiving.next);
+        let flags = match is_extended && receiving.ack == AckDue::Last {
+            true => flag::CLOSING,
+            false => 0,
+        };
+        let mut head = Head::new(kind::ACK, flags, number, receiving.next);
         head.extended(&Extended {
             tx_id: if is_extended { receiving.duplicates } else { 0 },
             rx_id: receiving.window(most),

@@ -39,7 +39,9 @@ pub mod flag {
     pub const TAG: u16 = 1 << 4;
     /// There is no [`Extent`](super::Extent).
     pub const INLINE: u16 = 1 << 5;
-    /// Extension: this packet has been sent before.
+    /// Extension: the sender of this acknowledgement does not answer any longer.
+    pub const CLOSING: u16 = 1 << 12;
+    /// Extension: this packet has been sent before and was taken for lost.
     pub const REPEATED: u16 = 1 << 13;
     /// Extension: only asks for an acknowledgement.
     pub const PROBE: u16 = 1 << 14;

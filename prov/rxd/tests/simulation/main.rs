@@ -145,10 +145,9 @@ fn losses_cost_little_goodput() {
     assert!(old[0] > 900 && old[2] > 200 && old[4] > 10, "{old:?}");
 }
 
-/// A thousand messages each way, each of which answers the one before; returns the time of one such
-/// exchange.
-fn exchange(seed: u64, loss: u64, completes: bool) -> Time {
-    const MESSAGES: u64 = 1_000;
+/// Messages both ways, each of which answers the one before; returns the time of one such exchange.
+fn exchange(seed: u64, loss: u64, len: usize, completes: bool, is_busy: bool) -> Time {
+    const MESSAGES: u64 = 500;
     let mut world = World::new(Plan {
         faults: Faults {
             loss,
@@ -159,8 +158,10 @@ fn exchange(seed: u64, loss: u64, completes: bool) -> Time {
         },
         nodes: 2,
         operations: MESSAGES,
+        longest: len,
         holds: 0,
         load: Load::PingPong(completes),
+        is_busy,
         ..Plan::quiet(seed)
     });
     world.run_timed() / MESSAGES
@@ -168,17 +169,65 @@ fn exchange(seed: u64, loss: u64, completes: bool) -> Time {
 
 #[test]
 fn an_exchange_whose_messages_are_lost_takes_a_few_round_trips() {
-    // A message or its answer is lost in one of three exchanges. The first repetition comes after a
-    // millisecond, the next ones after 4, 8 and so on.
+    // A message or its answer is lost in one of three exchanges. The first probe comes after half a
+    // millisecond and two round trips, the next ones after twice as long each.
     for completes in [false, true] {
-        for (loss, most) in [(10_000, MS / 4), (50_000, MS / 2), (200_000, 3 * MS)] {
+        for (loss, most) in [(10_000, MS / 4), (50_000, MS / 2), (200_000, 3 * MS / 2)] {
             for seed in 0..8 {
-                let took = exchange(seed, loss, completes);
-                println!("{loss} ppm, completes {completes}: {} us", took / US);
-                assert!(took < most, "{loss} ppm, seed {seed}: {} us", took / US);
+                let took = exchange(seed, loss, 8, completes, false);
+                assert!(took < most, "{loss} ppm, seed {seed}: {took} ns");
             }
         }
     }
+}
+
+#[test]
+fn busy_hosts_find_losses_soon() {
+    for (len, most) in [(8, 2 * MS), (4_096, 5 * MS), (65_536, 20 * MS)] {
+        let took = (0..8).map(|seed| exchange(seed, 200_000, len, true, true));
+        let mean = took.sum::<Time>() / 8;
+        println!("{len} bytes: {} us", mean / US);
+        assert!(mean < most, "{len} bytes: {mean} ns");
+    }
+}
+
+/// A node sends 20 messages to another one, which closes its endpoint when it has so many of them.
+/// Returns how many succeed, and the time until all are done.
+fn until_closed(seed: u64, most: u64, longest: usize) -> (usize, Time) {
+    let mut world = World::new(Plan {
+        faults: Faults {
+            loss: 200_000,
+            duplication: 20_000,
+            reordering: 100_000,
+            late: 200 * US,
+            ..Faults::NONE
+        },
+        nodes: 2,
+        operations: 20,
+        holds: 0,
+        longest,
+        load: Load::UntilClosed(most),
+        ..Plan::quiet(seed)
+    });
+    let took = world.run_timed();
+    (world.succeeded(), took)
+}
+
+#[test]
+fn who_closes_leaves_nobody_waiting() {
+    for seed in 0..200 {
+        let (succeeded, took) = until_closed(seed, 20, 64);
+        assert!(succeeded == 20 && took < 500 * MS, "{took} ns");
+    }
+    // The rest is on the way, or not even that, when the other side closes.
+    let mut failed = 0;
+    for seed in 0..200 {
+        let (succeeded, took) = until_closed(seed, 10, 5_000);
+        assert!((10..=20).contains(&succeeded), "{succeeded}");
+        assert!(took < 1_000 * MS, "seed {seed}: {took} ns");
+        failed += 20 - succeeded;
+    }
+    assert!(failed > 200, "{failed}");
 }
 
 /// Messages and reads both ways with a peer that behaves as the C library's.

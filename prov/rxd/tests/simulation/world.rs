@@ -28,6 +28,8 @@ pub struct Plan {
     /// Time after which peers are given up.
     pub give_up: Time,
     pub load: Load,
+    /// Whether nodes do nothing for some milliseconds now and then, as on a busy machine.
+    pub is_busy: bool,
 }
 
 /// What the applications do.
@@ -38,7 +40,9 @@ pub enum Load {
     /// The nodes of the first half send messages of the longest size to those of the second half, each
     /// to one of them, which send nothing.
     Bulk,
-    /// Two nodes answer each other's messages of 8 bytes; with `true`, each waits until its own last
+    /// The first node sends messages to the second one, which closes its endpoint when it has so many.
+    UntilClosed(u64),
+    /// Two nodes answer each other's messages of the longest size; with `true`, each waits until its own last
     /// message is complete, too.
     PingPong(bool),
 }
@@ -59,6 +63,7 @@ impl Plan {
             holds: 20_000,
             give_up: 60_000 * MS,
             load: Load::Mixed,
+            is_busy: false,
         }
     }
 
@@ -84,6 +89,7 @@ impl Plan {
             holds: [0, 10_000][random.below(2) as usize],
             give_up: if extended { 8_000 * MS } else { 600_000 * MS },
             load: Load::Mixed,
+            is_busy: false,
         }
     }
 }
@@ -108,6 +114,8 @@ struct Node {
     count: u64,
     /// Messages that have come.
     received: u64,
+    /// Since when it is being closed, and how often it has said so.
+    closes: Option<(Time, u32)>,
     is_alive: bool,
 }
 
@@ -156,6 +164,8 @@ pub fn config(
     }
 }
 
+/// Number of times that the provider acknowledges before it closes an endpoint.
+const FAREWELLS: u32 = 8;
 /// Most operations of a node that are outstanding.
 const OUTSTANDING: usize = 64;
 
@@ -173,9 +183,10 @@ impl World {
             plan,
         };
         for node in 0..plan.nodes {
-            let operations = match plan.load == Load::Bulk && node >= plan.nodes / 2 {
-                true => 0,
-                false => plan.operations,
+            let operations = match plan.load {
+                Load::Bulk if node >= plan.nodes / 2 => 0,
+                Load::UntilClosed(_) if node != 0 => 0,
+                _ => plan.operations,
             };
             let made = world.node(node, 0, operations);
             world.nodes.push(made);
@@ -207,6 +218,7 @@ impl World {
             left,
             count: 0,
             received: 0,
+            closes: None,
             is_alive: true,
         }
     }
@@ -238,6 +250,14 @@ impl World {
         }
     }
 
+    /// How long something that has arrived waits for the application.
+    fn pause(&mut self) -> Time {
+        match self.plan.is_busy && self.random.below(4) == 0 {
+            true => self.random.below(8 * MS),
+            false => self.random.below(20 * US),
+        }
+    }
+
     /// Runs until everything is done; returns the number of operations.
     pub fn run(mut self) -> u64 {
         self.run_to_end();
@@ -249,6 +269,12 @@ impl World {
         let begin = self.now;
         self.run_to_end();
         self.now - begin
+    }
+
+    /// Number of operations that have succeeded.
+    pub fn succeeded(&self) -> usize {
+        let outcomes = self.ledger.sent.values();
+        outcomes.filter(|outcome| **outcome == Some(true)).count()
     }
 
     /// Datagrams sent so far.
@@ -300,7 +326,7 @@ impl World {
                 let node = &mut self.nodes[to as usize];
                 if node.is_alive {
                     node.inbox.push((from, bytes));
-                    let at = self.now + self.random.below(20 * US);
+                    let at = self.now + self.pause();
                     self.poll_at(to, at);
                 }
             }
@@ -361,6 +387,8 @@ impl World {
             _ => usize::MAX,
         };
         let had_room = node.endpoint.transmit(now, &mut node.host);
+        self.close(number);
+        let node = &mut self.nodes[number as usize];
         let next = node.endpoint.next_timeout();
         let outbox = std::mem::take(&mut node.host.outbox);
         for (to, bytes) in outbox {
@@ -390,8 +418,33 @@ impl World {
             self.poll_at(number, now + 10 * US + pause);
         }
         if let Some(next) = next {
-            self.poll_at(number, next.max(now + 1));
+            let pause = match self.plan.is_busy {
+                true => self.pause(),
+                false => 1,
+            };
+            self.poll_at(number, next.max(now + pause));
         }
+    }
+
+    /// Closes the endpoint of a node step by step, if it is to be closed, as the provider does it.
+    fn close(&mut self, number: u32) {
+        let now = self.now;
+        let node = &mut self.nodes[number as usize];
+        if matches!(self.plan.load, Load::UntilClosed(most) if number != 0 && node.received >= most)
+        {
+            node.closes.get_or_insert((now, 0));
+        }
+        let Some((since, times)) = &mut node.closes else {
+            return;
+        };
+        let waits = node.endpoint.unfinished() != 0 && now - *since < 2_000 * MS;
+        if !waits && *times < FAREWELLS {
+            node.endpoint.acknowledge_last(now, &mut node.host);
+            *times += 1;
+        }
+        let is_over = *times == FAREWELLS;
+        self.poll_at(number, now + 50 * US);
+        self.nodes[number as usize].is_alive = !is_over;
     }
 
     /// The application of a node submits operations.
@@ -400,14 +453,20 @@ impl World {
             self.answer(number, completes);
             return;
         }
-        let burst = self.random.below(16);
+        let burst = match self.plan.load {
+            Load::UntilClosed(_) => OUTSTANDING as u64,
+            _ => self.random.below(16),
+        };
         for _ in 0..burst {
             let node = &self.nodes[number as usize];
             if node.left == 0 || node.host.ops.len() >= OUTSTANDING {
                 break;
             }
-            if self.plan.load == Load::Bulk {
-                let to = number + self.plan.nodes / 2;
+            if !matches!(self.plan.load, Load::Mixed) {
+                let to = match self.plan.load {
+                    Load::Bulk => number + self.plan.nodes / 2,
+                    _ => 1,
+                };
                 self.submit(number, to, Kind::Message, self.plan.longest, false);
                 self.nodes[number as usize].left -= 1;
                 continue;
@@ -443,7 +502,8 @@ impl World {
         let is_due = node.received + 1 > node.count + u64::from(number);
         if is_due && node.left != 0 && !(completes && !node.host.ops.is_empty()) {
             node.left -= 1;
-            self.submit(number, 1 - number, Kind::Message, 8, false);
+            let len = self.plan.longest;
+            self.submit(number, 1 - number, Kind::Message, len, false);
         }
     }
 
@@ -491,6 +551,7 @@ impl World {
                 }
                 Ok(()) => {}
                 Err(Failure::Refused(_)) => assert_ne!(kind, Kind::Message),
+                Err(Failure::Restarted) if matches!(self.plan.load, Load::UntilClosed(_)) => {}
                 Err(failure) => assert!(
                     self.plan.restarts + self.plan.partitions != 0,
                     "{id:x} has failed: {failure:?}"
