@@ -4,6 +4,7 @@
  * discarded. */
 #include <stdlib.h>
 #include <string.h>
+#include <rdma/fi_trigger.h>
 
 #include "check.h"
 #include "pattern.h"
@@ -127,6 +128,62 @@ static void whole(void)
 			CHECK(c.tag == 7, "tag");
 		ct_done(&pair.a, &pair.a.tx, &tx_context);
 	}
+	ct_close_pair(&pair);
+	free(bytes);
+}
+
+/* A message is claimed or discarded by deferred work (fi_trigger(3)). */
+static void deferred(void)
+{
+	struct ct_spec spec = { .caps = FI_TRIGGER };
+	struct fi_cntr_attr attr = { .events = FI_CNTR_EVENTS_COMP };
+	struct fid_cntr *when, *done;
+	struct ct_pair pair;
+	unsigned char room[SHORT];
+	void *bytes = message_of(SHORT, 3);
+
+	open_with(&pair, spec);
+	OK(fi_cntr_open(pair.b.domain, &attr, &when, NULL));
+	OK(fi_cntr_open(pair.b.domain, &attr, &done, NULL));
+	for (int drops = 0; drops < 2; drops++) {
+		struct iovec iov = { room, SHORT };
+		struct fi_op_tagged op = {
+			.ep = pair.b.ep,
+			.flags = drops ? FI_DISCARD : FI_CLAIM | FI_COMPLETION,
+			.msg = { .msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC },
+		};
+		struct fi_deferred_work work = {
+			.op_type = FI_OP_TRECV, .op.tagged = &op, .threshold = 1,
+			.triggering_cntr = when, .completion_cntr = done,
+		};
+		struct fi_recv_context *context;
+		struct ct_completion c;
+
+		memset(room, 0, sizeof(room));
+		OK(fi_cntr_set(when, 0));
+		OK(fi_cntr_set(done, 0));
+		post(&pair, true, 7, bytes, SHORT);
+		c = told(&pair, SHORT, bytes, FI_TAGGED);
+		ct_done(&pair.a, &pair.a.tx, &tx_context);
+		context = c.context;
+		context->context = &claim_context;
+		op.msg.context = context;
+		OK(fi_control(&pair.b.domain->fid, FI_QUEUE_WORK, &work));
+		REQUIRE(ct_stays_empty(&pair.b, &pair.b.rx));
+		OK(fi_cntr_add(when, 1));
+		UNTIL(&pair.b, fi_cntr_read(done) == 1);
+		if (!drops) {
+			c = ct_done(&pair.b, &pair.b.rx, &claim_context);
+			CHECK(c.flags & FI_CLAIM && c.tag == 7, "is claimed");
+			CHECK(!memcmp(room, bytes, SHORT), "bytes");
+		}
+		REQUIRE(ct_stays_empty(&pair.b, &pair.b.rx));
+		REQUIRE(!fi_cntr_readerr(done));
+		/* It is gone. */
+		EXPECT(fi_control(&pair.b.domain->fid, FI_QUEUE_WORK, &work), -FI_ENOMSG);
+	}
+	OK(fi_close(&when->fid));
+	OK(fi_close(&done->fid));
 	ct_close_pair(&pair);
 	free(bytes);
 }
@@ -465,6 +522,7 @@ static void unasked(void)
 
 static const struct ct_test tests[] = {
 	{ "whole", whole, CT_RDM },
+	{ "deferred", deferred, CT_RDM },
 	{ "discard-short", discard_short, CT_RDM },
 	{ "discard-in-parts", discard_in_parts, CT_RDM },
 	{ "discard-large", discard_large, CT_RDM },

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include <rdma/fi_collective.h>
+#include <rdma/fi_trigger.h>
 
 #include "check.h"
 #include "child.h"
@@ -26,7 +27,7 @@
 
 enum { MOST = 64, AT_ONCE = 3, LONGEST = 20000, OPERATIONS = 30 };
 
-static const struct ct_spec spec = {
+static struct ct_spec spec = {
 	.caps = FI_TAGGED | FI_COLLECTIVE, .eq = true, .one_cq = true,
 };
 
@@ -639,12 +640,74 @@ static void death(void)
 		}
 }
 
+/* Operations that members begin when a counter of theirs says so. */
+static void triggered(void)
+{
+	enum { COUNT = 4 };
+	struct group group = { .count = COUNT, .of = { 2, 0, 3, 1 } };
+	struct fi_triggered_context2 when[COUNT];
+	struct fi_cntr_attr attr = { .events = FI_CNTR_EVENTS_COMP };
+	struct fid_cntr *counters[COUNT];
+	uint64_t in[COUNT], out[COUNT];
+	struct ct_completion error;
+	struct ct_peer *first = &members[group.of[0]].peer;
+
+	spec.caps |= FI_TRIGGER;
+	open_members(COUNT);
+	join_group(&group, COUNT);
+	for (int rank = 0; rank < COUNT; rank++) {
+		struct ct_peer *peer = &members[group.of[rank]].peer;
+
+		OK(fi_cntr_open(peer->domain, &attr, &counters[rank], NULL));
+		memset(&when[rank], 0, sizeof(when[rank]));
+		when[rank].event_type = FI_TRIGGER_THRESHOLD;
+		when[rank].trigger.threshold.cntr = counters[rank];
+		when[rank].trigger.threshold.threshold = 1;
+		in[rank] = 1 << rank;
+		out[rank] = 0;
+		OK(fi_allreduce(peer->ep, &in[rank], 1, NULL, &out[rank], NULL,
+				fi_mc_addr(group.mc[rank]), FI_UINT64, FI_SUM, FI_TRIGGER,
+				&when[rank]));
+		if (rank)
+			OK(fi_cntr_add(counters[rank], 1));
+	}
+	for (int i = 0; i < 200; i++)
+		drive_all(COUNT);
+	for (int rank = 0; rank < COUNT; rank++)
+		CHECK(!members[group.of[rank]].peer.tx.count, "rank %d waits", rank);
+	OK(fi_cntr_add(counters[0], 1));
+	for (int rank = 0; rank < COUNT; rank++) {
+		struct ct_peer *peer = &members[group.of[rank]].peer;
+
+		double until = ct_now() + ct_patience();
+
+		while (!peer->tx.count) {
+			REQUIRE(ct_now() < until);
+			drive_all(COUNT);
+		}
+		ct_done(peer, &peer->tx, &when[rank]);
+		CHECK(out[rank] == (1 << COUNT) - 1, "rank %d", rank);
+	}
+	/* One that is taken back. */
+	when[0].trigger.threshold.threshold = 2;
+	OK(fi_barrier2(first->ep, fi_mc_addr(group.mc[0]), FI_TRIGGER, &when[0]));
+	OK(fi_cancel(&first->ep->fid, &when[0]));
+	error = ct_error(first, &first->tx);
+	CHECK(error.err == FI_ECANCELED && error.context == &when[0], "cancelled");
+	leave_group(&group);
+	for (int rank = 0; rank < COUNT; rank++)
+		OK(fi_close(&counters[rank]->fid));
+	close_members(COUNT);
+	spec.caps &= ~FI_TRIGGER;
+}
+
 static const struct ct_test tests[] = {
 	{ "pairs", pairs, CT_RDM },
 	{ "chosen", chosen, CT_RDM },
 	{ "some", some, CT_RDM | CT_SLOW },
 	{ "many", many, CT_RDM | CT_SLOW },
 	{ "most", most, CT_RDM | CT_SLOW },
+	{ "triggered", triggered, CT_RDM },
 	{ "sets", sets, CT_RDM },
 	{ "queries", queries, CT_RDM },
 	{ "wildcards", wildcards, CT_RDM },

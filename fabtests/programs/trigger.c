@@ -14,9 +14,14 @@
 #define LEN 64
 #define CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_MULTI_RECV | FI_TRIGGER)
 
+/* Contexts of a scalable endpoint: the operations use the last of each direction. */
+enum { CONTEXTS = 2, LAST = CONTEXTS - 1, BITS = 2 };
+
 /* What triggers, and what tells of deferred work, at a; memory on both sides. */
 struct bench {
 	struct ct_pair pair;
+	struct fid_ep *sep;		/* NULL without one */
+	struct fid_ep *tx, *rx;		/* where a posts: its endpoint, or contexts */
 	struct ct_memory local, remote, result;
 	struct fid_cntr *trigger, *done;
 };
@@ -30,15 +35,50 @@ static struct fid_cntr *open_counter(struct ct_peer *peer)
 	return cntr;
 }
 
-static void setup(struct bench *bench, enum fi_progress progress)
+static void several(struct fi_info *hints)
+{
+	hints->ep_attr->tx_ctx_cnt = CONTEXTS;
+	hints->ep_attr->rx_ctx_cnt = CONTEXTS;
+	hints->caps |= FI_NAMED_RX_CTX;
+}
+
+/* A scalable endpoint beside a's own, with a's queues and counters, which b sends to. */
+static void open_contexts(struct bench *bench)
+{
+	struct ct_peer *a = &bench->pair.a, *b = &bench->pair.b;
+	unsigned char name[256];
+
+	OK(fi_scalable_ep(a->domain, a->info, &bench->sep, NULL));
+	OK(fi_scalable_ep_bind(bench->sep, &a->av->fid, 0));
+	OK(fi_tx_context(bench->sep, LAST, NULL, &bench->tx, NULL));
+	OK(fi_rx_context(bench->sep, LAST, NULL, &bench->rx, NULL));
+	OK(fi_ep_bind(bench->tx, &a->tx.fid->fid, FI_TRANSMIT));
+	OK(fi_ep_bind(bench->rx, &a->rx.fid->fid, FI_RECV));
+	OK(fi_ep_bind(bench->tx, &a->cntr[CT_CNTR_SEND]->fid, FI_SEND));
+	OK(fi_ep_bind(bench->tx, &a->cntr[CT_CNTR_READ]->fid, FI_READ));
+	OK(fi_ep_bind(bench->tx, &a->cntr[CT_CNTR_WRITE]->fid, FI_WRITE));
+	OK(fi_ep_bind(bench->rx, &a->cntr[CT_CNTR_RECV]->fid, FI_RECV));
+	OK(fi_enable(bench->tx));
+	OK(fi_enable(bench->rx));
+	ct_name(&bench->sep->fid, name, sizeof(name));
+	b->to = fi_rx_addr(ct_insert(b, name), LAST, BITS);
+}
+
+static void setup_with(struct bench *bench, enum fi_progress progress, bool contexts)
 {
 	struct ct_spec spec = {
 		.caps = CAPS, .progress = progress, .wait = FI_WAIT_UNSPEC,
 		.counters = FI_SEND | FI_RECV | FI_READ | FI_WRITE,
+		.hint = contexts ? several : NULL,
+		.rx_ctx_bits = contexts ? BITS : 0,
 	};
 
+	memset(bench, 0, sizeof(*bench));
 	ct_open_pair(&bench->pair, &spec);
 	ct_warm_up(&bench->pair);
+	bench->tx = bench->rx = bench->pair.a.ep;
+	if (contexts)
+		open_contexts(bench);
 	ct_memory_open(&bench->pair.a, &bench->local, LEN, FI_READ | FI_WRITE);
 	ct_memory_open(&bench->pair.a, &bench->result, LEN, FI_READ | FI_WRITE);
 	ct_memory_open(&bench->pair.b, &bench->remote, LEN,
@@ -47,8 +87,20 @@ static void setup(struct bench *bench, enum fi_progress progress)
 	bench->done = open_counter(&bench->pair.a);
 }
 
+static void setup(struct bench *bench, enum fi_progress progress)
+{
+	setup_with(bench, progress, false);
+}
+
 static void teardown(struct bench *bench)
 {
+	if (bench->sep) {
+		if (bench->tx)
+			OK(fi_close(&bench->tx->fid));
+		if (bench->rx)
+			OK(fi_close(&bench->rx->fid));
+		OK(fi_close(&bench->sep->fid));
+	}
 	OK(fi_close(&bench->done->fid));
 	OK(fi_close(&bench->trigger->fid));
 	ct_memory_close(&bench->local);
@@ -95,6 +147,7 @@ static void describe(struct bench *bench, struct op *op, enum fi_op_type type,
 	struct fi_msg_fetch fetch = { &op->result_ioc, &op->result_desc, 1 };
 	struct fi_msg_compare compare = { &op->compare_ioc, &op->desc, 1 };
 	bool receives = type == FI_OP_RECV || type == FI_OP_TRECV;
+	struct fid_ep *ep = receives ? bench->rx : bench->tx;
 
 	memset(op, 0, sizeof(*op));
 	op->iov = (struct iovec) { bench->local.data, LEN };
@@ -116,7 +169,7 @@ static void describe(struct bench *bench, struct op *op, enum fi_op_type type,
 	case FI_OP_RECV:
 	case FI_OP_SEND:
 		op->op.msg = (struct fi_op_msg) {
-			.ep = a->ep, .flags = flags,
+			.ep = ep, .flags = flags,
 			.msg = { .msg_iov = &op->iov, .desc = &op->desc,
 				 .iov_count = 1, .context = &op->context,
 				 .addr = receives ? FI_ADDR_UNSPEC : a->to },
@@ -126,7 +179,7 @@ static void describe(struct bench *bench, struct op *op, enum fi_op_type type,
 	case FI_OP_TRECV:
 	case FI_OP_TSEND:
 		op->op.tagged = (struct fi_op_tagged) {
-			.ep = a->ep, .flags = flags,
+			.ep = ep, .flags = flags,
 			.msg = { .msg_iov = &op->iov, .desc = &op->desc,
 				 .iov_count = 1, .context = &op->context,
 				 .tag = 7,
@@ -137,7 +190,7 @@ static void describe(struct bench *bench, struct op *op, enum fi_op_type type,
 	case FI_OP_READ:
 	case FI_OP_WRITE:
 		op->op.rma = (struct fi_op_rma) {
-			.ep = a->ep, .flags = flags,
+			.ep = ep, .flags = flags,
 			.msg = { .msg_iov = &op->iov, .desc = &op->desc,
 				 .iov_count = 1, .addr = a->to,
 				 .rma_iov = &op->rma_iov, .rma_iov_count = 1,
@@ -146,20 +199,20 @@ static void describe(struct bench *bench, struct op *op, enum fi_op_type type,
 		op->work.op.rma = &op->op.rma;
 		break;
 	case FI_OP_ATOMIC:
-		op->op.atomic.ep = a->ep;
+		op->op.atomic.ep = ep;
 		op->op.atomic.flags = flags;
 		fill_atomic(bench, op, &op->op.atomic.msg);
 		op->work.op.atomic = &op->op.atomic;
 		break;
 	case FI_OP_FETCH_ATOMIC:
-		op->op.fetch.ep = a->ep;
+		op->op.fetch.ep = ep;
 		op->op.fetch.flags = flags;
 		fill_atomic(bench, op, &op->op.fetch.msg);
 		op->op.fetch.fetch = fetch;
 		op->work.op.fetch_atomic = &op->op.fetch;
 		break;
 	case FI_OP_COMPARE_ATOMIC:
-		op->op.compare.ep = a->ep;
+		op->op.compare.ep = ep;
 		op->op.compare.flags = flags;
 		fill_atomic(bench, op, &op->op.compare.msg);
 		op->op.compare.msg.op = FI_CSWAP;
@@ -293,14 +346,14 @@ static const struct {
 
 #define KINDS (sizeof(kinds) / sizeof(*kinds))
 
-static void triggered(enum fi_progress progress)
+static void triggered(enum fi_progress progress, bool contexts)
 {
 	struct bench bench;
 	struct ct_memory at_b;
 	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
 	struct op op;
 
-	setup(&bench, progress);
+	setup_with(&bench, progress, contexts);
 	ct_memory_open(b, &at_b, LEN, FI_SEND | FI_RECV);
 	for (size_t i = 0; i < KINDS; i++) {
 		enum fi_op_type type = kinds[i].type;
@@ -331,12 +384,17 @@ static void triggered(enum fi_progress progress)
 
 static void triggered_manual(void)
 {
-	triggered(FI_PROGRESS_MANUAL);
+	triggered(FI_PROGRESS_MANUAL, false);
 }
 
 static void triggered_auto(void)
 {
-	triggered(FI_PROGRESS_AUTO);
+	triggered(FI_PROGRESS_AUTO, false);
+}
+
+static void triggered_on_contexts(void)
+{
+	triggered(FI_PROGRESS_MANUAL, true);
 }
 
 /* Calls without flags, through an alias that has FI_TRIGGER by default. */
@@ -372,7 +430,7 @@ static void alias(void)
 	teardown(&bench);
 }
 
-static void deferred(enum fi_progress progress, uint64_t flags)
+static void deferred(enum fi_progress progress, uint64_t flags, bool contexts)
 {
 	struct bench bench;
 	struct ct_memory at_b;
@@ -380,7 +438,7 @@ static void deferred(enum fi_progress progress, uint64_t flags)
 	uint64_t counts[CT_CNTR_MAX];
 	struct op op;
 
-	setup(&bench, progress);
+	setup_with(&bench, progress, contexts);
 	ct_memory_open(b, &at_b, LEN, FI_SEND | FI_RECV);
 	for (size_t i = 0; i < CT_CNTR_MAX; i++)
 		counts[i] = a->cntr[i] ? fi_cntr_read(a->cntr[i]) : 0;
@@ -425,17 +483,73 @@ static void deferred(enum fi_progress progress, uint64_t flags)
 
 static void deferred_manual(void)
 {
-	deferred(FI_PROGRESS_MANUAL, 0);
+	deferred(FI_PROGRESS_MANUAL, 0, false);
 }
 
 static void deferred_auto(void)
 {
-	deferred(FI_PROGRESS_AUTO, 0);
+	deferred(FI_PROGRESS_AUTO, 0, false);
 }
 
 static void deferred_completions(void)
 {
-	deferred(FI_PROGRESS_MANUAL, FI_COMPLETION);
+	deferred(FI_PROGRESS_MANUAL, FI_COMPLETION, false);
+}
+
+static void deferred_on_contexts(void)
+{
+	deferred(FI_PROGRESS_MANUAL, FI_COMPLETION, true);
+}
+
+static void deferred_on_contexts_auto(void)
+{
+	deferred(FI_PROGRESS_AUTO, 0, true);
+}
+
+/* What waits goes with its context, and what waits for the other one of the index stays. */
+static void closed_context(void)
+{
+	struct bench bench;
+	struct ct_memory at_b;
+	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
+	struct op send, receive;
+
+	for (int receives = 0; receives < 2; receives++) {
+		struct op *gone = receives ? &receive : &send;
+		struct op *left = receives ? &send : &receive;
+		enum fi_op_type type = receives ? FI_OP_TSEND : FI_OP_TRECV;
+
+		setup_with(&bench, FI_PROGRESS_AUTO, true);
+		ct_memory_open(b, &at_b, LEN, FI_SEND | FI_RECV);
+		prepare(&bench, type, &at_b);
+		describe(&bench, &send, FI_OP_TSEND, 0);
+		describe(&bench, &receive, FI_OP_TRECV, 0);
+		/* A receive is not for a context that sends, nor the other way round. */
+		gone->op.tagged.ep = receives ? bench.tx : bench.rx;
+		EXPECT(fi_control(&a->domain->fid, FI_QUEUE_WORK, &gone->work), -FI_EINVAL);
+		gone->op.tagged.ep = receives ? bench.rx : bench.tx;
+		OK(fi_control(&a->domain->fid, FI_QUEUE_WORK, &gone->work));
+		OK(call(gone, receives ? FI_OP_TRECV : FI_OP_TSEND));
+		OK(fi_control(&a->domain->fid, FI_QUEUE_WORK, &left->work));
+		if (receives) {
+			OK(fi_close(&bench.rx->fid));
+			bench.rx = NULL;
+		} else {
+			OK(fi_close(&bench.tx->fid));
+			bench.tx = NULL;
+		}
+		EXPECT(fi_control(&a->domain->fid, FI_CANCEL_WORK, &gone->work), -FI_ENOENT);
+		OK(fi_cntr_add(bench.trigger, 1));
+		UNTIL(a, fi_cntr_read(bench.done) == 1);
+		if (receives)
+			ct_done(b, &b->rx, &at_b);
+		UNTIL(a, is_done(&bench, type, &at_b));
+		CHECK(ct_stays_empty(a, &a->tx) && ct_stays_empty(a, &a->rx) &&
+		      fi_cntr_read(bench.done) == 1 && fi_cntr_readerr(bench.done) == 0,
+		      "only what is left, %d", receives);
+		ct_memory_close(&at_b);
+		teardown(&bench);
+	}
 }
 
 /* A deferred buffer for several messages counts each, and is given back with the last. */
@@ -516,6 +630,95 @@ static void deferred_peek(void)
 	ct_memory_close(&at_a);
 	ct_memory_close(&at_b);
 	teardown(&bench);
+}
+
+/* Posts a receive of a tagged message as deferred work, or by a call. */
+static void look(struct bench *bench, struct op *op, bool is_deferred, uint64_t flags)
+{
+	struct ct_peer *a = &bench->pair.a;
+
+	op->op.tagged.flags = flags;
+	if (is_deferred) {
+		OK(fi_cntr_set(bench->trigger, 0));
+		OK(fi_control(&a->domain->fid, FI_QUEUE_WORK, &op->work));
+		OK(fi_cntr_add(bench->trigger, 1));
+	} else {
+		OK(fi_trecvmsg(op->op.tagged.ep, &op->op.tagged.msg, flags));
+	}
+}
+
+/* Messages that are set aside and received or dropped, each by deferred work or by a call. */
+static void claims(bool contexts)
+{
+	struct bench bench;
+	struct ct_memory at_b, at_a;
+	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
+	struct ct_completion found;
+	struct op op;
+
+	setup_with(&bench, FI_PROGRESS_MANUAL, contexts);
+	ct_memory_open(b, &at_b, LEN, FI_SEND);
+	ct_memory_open(a, &at_a, LEN, FI_RECV);
+	describe(&bench, &op, FI_OP_TRECV, FI_PEEK);
+	for (unsigned way = 0; way < 8; way++) {
+		bool claims_late = way & 1, peeks_late = way & 2, drops = way & 4;
+		uint64_t done = 0;
+
+		ct_fill(at_b.data, LEN, way);
+		memset(bench.local.data, 0, LEN);
+		OK(fi_cntr_set(bench.done, 0));
+		POST(b, fi_tsend(b->ep, at_b.data, LEN, at_b.desc, b->to, 7, &at_b));
+		ct_done(b, &b->tx, &at_b);
+		/* It has come when a look finds it. */
+		for (;;) {
+			look(&bench, &op, false, FI_PEEK | FI_COMPLETION);
+			found = ct_next(a, &a->rx);
+			if (!found.err)
+				break;
+			REQUIRE(found.err == FI_ENOMSG);
+		}
+		look(&bench, &op, peeks_late, FI_PEEK | FI_CLAIM | FI_COMPLETION);
+		found = ct_done(a, &a->rx, &op.context);
+		CHECK(found.len == LEN && found.tag == 7, "set aside, way %u", way);
+		if (peeks_late)
+			UNTIL(a, fi_cntr_read(bench.done) == ++done);
+		/* Others do not get it. */
+		OK(fi_trecv(bench.rx, at_a.data, LEN, at_a.desc, FI_ADDR_UNSPEC, 7, 0,
+			    &at_a));
+		CHECK(ct_stays_empty(a, &a->rx), "is kept");
+		look(&bench, &op, claims_late,
+		     FI_CLAIM | FI_COMPLETION | (drops ? FI_DISCARD : 0));
+		found = ct_done(a, &a->rx, &op.context);
+		CHECK(found.len == LEN && found.tag == 7, "claimed, way %u", way);
+		CHECK(drops || ct_holds(bench.local.data, LEN, way), "data, way %u", way);
+		if (claims_late)
+			UNTIL(a, fi_cntr_read(bench.done) == ++done);
+		REQUIRE(fi_cntr_read(bench.done) == done && !fi_cntr_readerr(bench.done));
+		OK(fi_cancel(&bench.rx->fid, &at_a));
+		REQUIRE(ct_error(a, &a->rx).err == FI_ECANCELED);
+		/* There is nothing to claim: known when it is queued, or later. */
+		op.op.tagged.flags = FI_CLAIM;
+		OK(fi_cntr_set(bench.trigger, 1));
+		EXPECT(fi_control(&a->domain->fid, FI_QUEUE_WORK, &op.work), -FI_ENOMSG);
+		OK(fi_cntr_set(bench.done, 0));
+		look(&bench, &op, true, FI_CLAIM);
+		UNTIL(a, fi_cntr_readerr(bench.done) == 1);
+		REQUIRE(ct_error(a, &a->rx).err == FI_ENOMSG);
+		OK(fi_cntr_seterr(bench.done, 0));
+	}
+	ct_memory_close(&at_a);
+	ct_memory_close(&at_b);
+	teardown(&bench);
+}
+
+static void deferred_claim(void)
+{
+	claims(false);
+}
+
+static void deferred_claim_on_context(void)
+{
+	claims(true);
 }
 
 /* Counters change counters, however far one jumps. */
@@ -708,12 +911,18 @@ static void closed(void)
 static const struct ct_test tests[] = {
 	{ "triggered", triggered_manual, CT_BOTH },
 	{ "triggered-auto", triggered_auto, CT_BOTH },
+	{ "triggered-context", triggered_on_contexts, CT_RDM },
 	{ "alias", alias, CT_BOTH },
 	{ "deferred", deferred_manual, CT_BOTH },
 	{ "deferred-auto", deferred_auto, CT_BOTH },
 	{ "deferred-completions", deferred_completions, CT_BOTH },
+	{ "deferred-context", deferred_on_contexts, CT_RDM },
+	{ "deferred-context-auto", deferred_on_contexts_auto, CT_RDM },
+	{ "closed-context", closed_context, CT_RDM },
 	{ "deferred-multi", deferred_multi, CT_BOTH },
 	{ "deferred-peek", deferred_peek, CT_BOTH },
+	{ "deferred-claim", deferred_claim, CT_BOTH },
+	{ "deferred-claim-context", deferred_claim_on_context, CT_RDM },
 	{ "counters", counters, CT_BOTH },
 	{ "chain", chain_manual, CT_BOTH },
 	{ "chain-auto", chain_auto, CT_BOTH },

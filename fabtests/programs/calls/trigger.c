@@ -75,7 +75,7 @@ ROW(BOTH, "trigger/queue-injected", "fi_trigger(3)", -FI_EINVAL,
     QUEUED(of->op.msg->flags = FI_INJECT))
 ROW(BOTH, "trigger/queue-multi-receive", "fi_trigger(3)", 0,
     QUEUED((of->op_type = FI_OP_RECV, of->op.msg->flags = FI_MULTI_RECV)))
-ROW(BOTH, "trigger/queue-claim", "fi_trigger(3)", -FI_ENOSYS,
+ROW(BOTH, "trigger/queue-claim", "fi_trigger(3)", 0,
     QUEUED((of->op_type = FI_OP_RECV, of->op.msg->flags = FI_CLAIM)))
 ROW(BOTH, "trigger/queue-count-with-completion", "fi_trigger(3)", -FI_EINVAL, ({
 	struct fi_op_cntr add = { counter(), 1 };

@@ -4,14 +4,17 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fabric_abi::{FI_MULTI_RECV, FI_REMOTE_CQ_DATA};
+use fabric_abi::{FI_CLAIM, FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA};
 
 use crate::cntr::Cntr;
 use crate::cq::{Completion, Cq, ErrorCompletion};
 use crate::object::{Handle, Use};
+
+/// Flags of the provider's completion that the application's has, too.
+const KEPT_FLAGS: u64 = FI_REMOTE_CQ_DATA | FI_MULTI_RECV | FI_CLAIM;
 
 /// The outcome of a transfer.
 #[derive(Debug)]
@@ -25,7 +28,7 @@ pub enum Ended {
 /// Where deferred work reports.
 pub struct Quiet {
     /// The application's context.
-    pub context: usize,
+    pub context: AtomicUsize,
     /// Flags of the completion.
     pub flags: u64,
     /// Whether success is reported to `cq`.
@@ -39,10 +42,14 @@ pub struct Quiet {
 }
 
 impl Quiet {
+    fn context(&self) -> *mut c_void {
+        std::ptr::with_exposed_provenance_mut(self.context.load(Ordering::Relaxed))
+    }
+
     fn report(&self, ended: Ended) {
         let own = |completion: Completion| Completion {
-            context: std::ptr::with_exposed_provenance_mut(self.context),
-            flags: self.flags | completion.flags & (FI_REMOTE_CQ_DATA | FI_MULTI_RECV),
+            context: self.context(),
+            flags: self.flags | completion.flags & KEPT_FLAGS,
             ..completion
         };
         match ended {
@@ -142,6 +149,36 @@ impl Transfers {
         self.quiet_with(context, true);
     }
 
+    /// Returns the application's context of the deferred work that was posted with `context`, which
+    /// names the message that the application has set aside (`FI_CLAIM`). `None` if it is no
+    /// deferred work.
+    pub fn name_of(&self, context: *mut c_void) -> Option<*mut c_void> {
+        let quiet = self.posted_with(context)?;
+        Some(quiet.context())
+    }
+
+    /// Reports deferred work with another context than the one that it was queued with.
+    pub fn rename(&self, context: *mut c_void, name: *mut c_void) {
+        if let Some(quiet) = self.posted_with(context) {
+            let name = name.expose_provenance();
+            quiet.context.store(name, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets the deferred work of one direction, which has ended without being reported.
+    pub fn forget(&self, receives: bool) {
+        let mut all = self.quiet();
+        all.retain(|_, quiet| (quiet.flags & FI_RECV != 0) != receives);
+        self.has_quiet.store(!all.is_empty(), Ordering::Release);
+    }
+
+    fn posted_with(&self, context: *mut c_void) -> Option<Arc<Quiet>> {
+        match self.has_quiet.load(Ordering::Acquire) {
+            true => self.quiet().get(&context.addr()).cloned(),
+            false => None,
+        }
+    }
+
     /// Returns the deferred work that was posted with a context, which has ended unless it goes on
     /// and this is not the last of it.
     fn quiet_with(&self, context: *mut c_void, is_last: bool) -> Option<Arc<Quiet>> {
@@ -166,7 +203,7 @@ impl Transfers {
 mod tests {
     use std::ptr::null_mut;
 
-    use fabric_abi::FI_RECV;
+    use fabric_abi::FI_SEND;
 
     use super::*;
     use crate::cq::CqConfig;
@@ -187,7 +224,7 @@ mod tests {
         let all = Transfers::default();
         for is_multi in [true, false] {
             let context = all.expect(Quiet {
-                context: 7,
+                context: 7.into(),
                 flags: FI_RECV,
                 wants_completion: false,
                 cq: Some(cq.clone()),
@@ -211,5 +248,49 @@ mod tests {
             let of_peer = std::iter::from_fn(|| all.next()).count();
             assert_eq!(of_peer, if is_multi { 1 } else { 2 });
         }
+    }
+
+    fn receive(context: usize, flags: u64) -> Quiet {
+        Quiet {
+            context: context.into(),
+            flags,
+            wants_completion: true,
+            cq: None,
+            counter: None,
+            is_multi: false,
+        }
+    }
+
+    #[test]
+    fn deferred_work_has_the_name_of_the_application() {
+        let cq = Cq::new(CqConfig::default()).unwrap();
+        let cq = Use::of(&Handle::new(cq, null_mut(), Vec::new()));
+        let all = Transfers::default();
+        let context = all.expect(Quiet {
+            cq: Some(cq.clone()),
+            ..receive(7, FI_RECV)
+        });
+        assert_eq!(all.name_of(context).map(|name| name.addr()), Some(7));
+        assert_eq!(all.name_of(std::ptr::without_provenance_mut(7)), None);
+        all.rename(context, std::ptr::without_provenance_mut(9));
+        assert_eq!(all.name_of(context).map(|name| name.addr()), Some(9));
+        all.done(Completion::new(context, FI_RECV | FI_CLAIM));
+        assert_eq!(completions(&cq), [(9, FI_RECV | FI_CLAIM)]);
+        assert_eq!(all.name_of(context), None);
+    }
+
+    #[test]
+    fn the_work_of_one_direction_is_forgotten() {
+        let all = Transfers::default();
+        let contexts = [FI_RECV, FI_SEND].map(|flags| all.expect(receive(1, flags)));
+        all.forget(true);
+        let left = contexts.map(|context| all.name_of(context).is_some());
+        assert_eq!(left, [false, true]);
+        all.forget(false);
+        assert!(
+            contexts
+                .iter()
+                .all(|context| all.name_of(*context).is_none())
+        );
     }
 }

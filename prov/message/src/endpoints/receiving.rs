@@ -133,17 +133,17 @@ impl<T: Transport> Endpoints<T> {
     /// `FI_CLAIM` without `FI_PEEK`: receives or drops the message that was set aside.
     fn claim(&mut self, poster: Poster, receive: &Receive) -> Result<Posting> {
         let (tagged, _) = select(receive, poster.directed);
-        let context = Context::of(receive.context).0;
+        let name = self.name_for_claim(poster, receive);
         let inbox = self.inboxes.get_mut(poster.inbox);
         let queue = inbox.ok_or(Errno::EOPBADSTATE)?.queue(tagged);
-        let message = queue.claim(context).ok_or(Errno::ENOMSG)?;
+        let message = queue.claim(name).ok_or(Errno::ENOMSG)?;
         if receive.flags & FI_DISCARD != 0 {
             let seen = Seen::of(&message);
             self.drop_message(message);
             self.report_look(poster, receive, Some(&seen));
         } else {
             let matched = Matched {
-                context,
+                context: Context::of(receive.context).0,
                 buf: receive.buffers,
                 // Completions have this flag only for messages that an endpoint buffers
                 // (`FI_BUFFERED_RECV`).
@@ -155,8 +155,20 @@ impl<T: Transport> Endpoints<T> {
         Ok(Posting::Done)
     }
 
+    /// The context that names the message which a receive sets aside or claims: that of the
+    /// application, which deferred work is not posted with.
+    fn name_for_claim(&self, poster: Poster, receive: &Receive) -> usize {
+        let transfers = match receive.flags & FI_PEER_TRANSFER {
+            0 => None,
+            _ => self.reports_of(poster).and_then(|to| to.transfers.as_ref()),
+        };
+        let name = transfers.and_then(|transfers| transfers.name_of(receive.context));
+        Context::of(name.unwrap_or(receive.context)).0
+    }
+
     fn peek(&mut self, poster: Poster, receive: &Receive) -> Result<Posting> {
         let (tagged, filter) = select(receive, poster.directed);
+        let name = self.name_for_claim(poster, receive);
         let inbox = self.inboxes.get_mut(poster.inbox);
         let queue = inbox.ok_or(Errno::EOPBADSTATE)?.queue(tagged);
         let seen = if receive.flags & FI_DISCARD != 0 {
@@ -167,8 +179,7 @@ impl<T: Transport> Endpoints<T> {
             }
             seen
         } else if receive.flags & FI_CLAIM != 0 {
-            let context = Context::of(receive.context).0;
-            queue.peek_claim(filter, context).map(Seen::of)
+            queue.peek_claim(filter, name).map(Seen::of)
         } else {
             queue.peek(filter).map(Seen::of)
         };
@@ -185,12 +196,15 @@ impl<T: Transport> Endpoints<T> {
     }
 
     fn report_look(&self, poster: Poster, receive: &Receive, seen: Option<&Seen>) {
-        let reports = match poster.ep {
+        if let Some(reports) = self.reports_of(poster) {
+            reports.look(receive, seen);
+        }
+    }
+
+    fn reports_of(&self, poster: Poster) -> Option<&Reports> {
+        match poster.ep {
             Some(ep) => self.eps.get(ep).map(|ep| &ep.reports),
             None => self.inboxes.get(poster.inbox).map(|inbox| &inbox.reports),
-        };
-        if let Some(reports) = reports {
-            reports.look(receive, seen);
         }
     }
 

@@ -3,14 +3,18 @@
 //! with a receive, or discards it.
 
 use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::Arc;
 
-use fabric_abi::{FI_CLAIM, FI_DISCARD, FI_MORE};
+use fabric_abi::{FI_CLAIM, FI_DISCARD, FI_MORE, FI_PEER_TRANSFER, FI_RECV};
 use prov_base::errno::{Errno, Result};
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Buffer, Context, Core as _, Reaching, Receipt};
+use prov_util::cq::Completion;
 use prov_util::ffi::FidRef;
 use prov_util::ffi::buffered::Notice;
 use prov_util::request::{Receive, Select};
+use prov_util::transfers::Transfers;
 
 use super::Core;
 use super::keys::{EpKey, LinkKey};
@@ -130,13 +134,15 @@ impl Core {
     /// # Errors
     /// `-FI_EINVAL` for a receive that does neither, `-FI_ENOMSG` if there is no such message.
     pub(super) fn take_buffered(&mut self, ep: EpKey, receive: &Receive) -> Result {
+        let work = self.deferred(ep, receive);
         let Some(buffered) = &mut self.buffered else {
             return Err(Errno::EINVAL);
         };
         if receive.flags & (FI_CLAIM | FI_DISCARD) == 0 {
             return Err(Errno::EINVAL);
         }
-        let name = receive.context.addr();
+        let name = work.as_ref().and_then(|work| work.name_of(receive.context));
+        let name = name.unwrap_or(receive.context).addr();
         let found = buffered.messages.get(&name);
         let is_tagged = matches!(receive.select, Select::Tagged { .. });
         if found.is_none_or(|found| found.receipt.ep != ep || found.receipt.tagged != is_tagged) {
@@ -145,16 +151,34 @@ impl Core {
         let Some(message) = buffered.messages.remove(&name) else {
             return Err(Errno::ENOMSG);
         };
-        match receive.flags & FI_DISCARD {
-            0 => self.claim(message, receive),
-            _ => self.disregard(message.link, message.rest, message.charge),
+        let named = message.notice.context();
+        match (receive.flags & FI_DISCARD, work) {
+            (0, None) => self.claim(message, receive, named),
+            (0, Some(work)) => {
+                work.rename(receive.context, named);
+                self.claim(message, receive, receive.context);
+            }
+            (_, work) => {
+                self.disregard(message.link, message.rest, message.charge);
+                if let Some(work) = work {
+                    work.done(Completion::new(receive.context, FI_RECV));
+                }
+            }
         }
         self.follow_up();
         Ok(())
     }
 
+    /// Where a receive reports that is deferred work (fi_trigger(3)), which is posted with a context of its own.
+    fn deferred(&mut self, ep: EpKey, receive: &Receive) -> Option<Arc<Transfers>> {
+        match receive.flags & FI_PEER_TRANSFER {
+            0 => None,
+            _ => self.endpoints.get_mut(ep)?.reports.transfers.clone(),
+        }
+    }
+
     #[allow(clippy::indexing_slicing, reason = "limited to the shorter one")]
-    fn claim(&mut self, message: Message, receive: &Receive) {
+    fn claim(&mut self, message: Message, receive: &Receive, context: *mut c_void) {
         let memory = receive.buffers;
         // The address vector may have learnt or forgotten the peer since the message was reported.
         let link = self.links.get(message.link);
@@ -168,7 +192,7 @@ impl Core {
         };
         self.endpoints.discharge(message.charge);
         let receipt = Receipt {
-            context: Context::of(message.notice.context()),
+            context: Context::of(context),
             flags: receive.flags | FI_CLAIM,
             src,
             ..message.receipt

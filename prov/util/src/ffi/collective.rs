@@ -14,7 +14,7 @@ use fabric_abi::*;
 
 use super::av::AvSet;
 use super::call::answer;
-use super::ep::EndpointObject;
+use super::ep::{EndpointObject, Request};
 use super::group::{Group, Purpose};
 use super::object::{AnyFid, Handle};
 use super::{deliver, missing, posted, status, tagged};
@@ -439,7 +439,7 @@ fn post<E: Endpoint>(
 ) -> Result<isize> {
     // The peer's queue does not know which operations the application has selected, so the owner's
     // flags are passed.
-    Ok(posted(this.to_move()?.collective(&Collective {
+    let collective = Collective {
         kind,
         group: call.group,
         count,
@@ -449,7 +449,11 @@ fn post<E: Endpoint>(
         output,
         flags: this.tx.with(call.flags),
         context: call.context,
-    })))
+    };
+    Ok(posted(match this.fast_path() {
+        Some(endpoint) => endpoint.collective(&collective),
+        None => this.post_watchfully(Request::Collective(collective)),
+    }))
 }
 
 /// Implements `fi_ops_cm::join`: fi_join_collective(3), and fi_join(3) of a multicast group.

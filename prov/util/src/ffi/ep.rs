@@ -157,10 +157,7 @@ impl<E: Endpoint> EndpointObject<E> {
             caps: info.caps,
             limits,
             process,
-            fast_path: match info.caps & FI_TRIGGER {
-                0 => process,
-                _ => Process::NONE,
-            },
+            fast_path: fast_path(process, info.caps),
             inject_size: info.tx.inject_size,
             tx: OperationFlags::new(info.tx.op_flags),
             rx: OperationFlags::new(info.rx.op_flags),
@@ -232,10 +229,7 @@ impl<E: Endpoint> EndpointObject<E> {
             caps: this.caps,
             limits: this.limits,
             process: this.process,
-            fast_path: match flags & FI_TRIGGER {
-                0 => this.fast_path,
-                _ => Process::NONE,
-            },
+            fast_path: fast_path(this.fast_path, flags),
             inject_size: this.inject_size,
             tx: OperationFlags::alias(&this.tx, tx),
             rx: OperationFlags::alias(&this.rx, rx),
@@ -343,7 +337,9 @@ impl<E: Endpoint> EndpointObject<E> {
         if let Some(peer) = this.collectives() {
             peer.bind(&after)?;
         }
-        if let Err(error) = after.beyond(before).add_source(progress, is_connected) {
+        let beyond = after.beyond(before);
+        let added = beyond.add_source(progress, is_connected);
+        if let Err(error) = added.and_then(|()| this.opened.begin_with_reads_of(&beyond)) {
             E::rebind(this, before)?;
             return Err(error);
         }
@@ -415,6 +411,14 @@ impl<E: Endpoint> EndpointObject<E> {
             FI_RECV => &self.rx,
             _ => &self.tx,
         }
+    }
+}
+
+/// The process in which data calls are not looked at, for these capabilities or flags of an object.
+fn fast_path(process: Process, flags: u64) -> Process {
+    match flags & FI_TRIGGER {
+        0 => process,
+        _ => Process::NONE,
     }
 }
 
@@ -580,10 +584,13 @@ impl<E: Endpoint> Receiver for EndpointObject<E> {
         if let Stage::New(new) = &mut *self.stage() {
             return new.receives.cancel(context, &new.bindings);
         }
-        match self.cancel_triggered(context) {
-            true => Ok(()),
-            false => endpoint.cancel(context),
+        if self.cancel_triggered(context) {
+            return Ok(());
         }
+        if let Some(peer) = self.collectives() {
+            peer.cancel(context);
+        }
+        endpoint.cancel(context)
     }
 
     fn room(&self) -> (Result<usize>, Result<usize>) {

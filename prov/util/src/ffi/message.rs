@@ -167,14 +167,19 @@ pub(super) unsafe fn receive<R: Receiver>(
         return Ok(0);
     }
     let mut receive = request();
-    // Without `FI_TAGGED_MULTI_RECV`, each buffer takes one tagged message.
-    if matches!(select, Select::Tagged { .. })
-        && receive.flags & FI_MULTI_RECV != 0
-        && receiver.caps() & FI_TAGGED_MULTI_RECV == 0
-    {
-        receive.flags |= ONE_MESSAGE;
-    }
+    receive.flags |= one_message(&receive, receiver.caps());
     Ok(post_receive(receiver, &receive))
+}
+
+/// Returns [`ONE_MESSAGE`] for a buffer that takes one tagged message although it is for several:
+/// that of an endpoint without `FI_TAGGED_MULTI_RECV`.
+#[inline(always)]
+pub(super) fn one_message(receive: &Receive, caps: u64) -> u64 {
+    let is_tagged = matches!(receive.select, Select::Tagged { .. });
+    match is_tagged && receive.flags & FI_MULTI_RECV != 0 && caps & FI_TAGGED_MULTI_RECV == 0 {
+        true => ONE_MESSAGE,
+        false => 0,
+    }
 }
 
 #[inline(never)]

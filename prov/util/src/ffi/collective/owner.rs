@@ -1,6 +1,7 @@
 //! An endpoint whose collective operations are those of another provider (fi_peer(3)): that
 //! provider's endpoint transfers over this one, and reports to its queues.
 
+use std::ffi::c_void;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -66,7 +67,9 @@ impl Collectives {
         };
         let found = below::getinfo(api_version, None, None, OFFLOAD, &hints);
         let entry = found.map_err(|_| Errno::ENOSYS)?;
-        let entry = entry.into_iter().next().ok_or(Errno::ENOSYS)?;
+        let mut entry = entry.into_iter().next().ok_or(Errno::ENOSYS)?;
+        // The peer looks at the flags of calls where the owner does.
+        entry.caps |= info.caps & FI_TRIGGER;
         // SAFETY: the caller guarantees that the endpoint and its domain are open; the info is
         // freed after the peer has read it.
         let this = unsafe {
@@ -137,6 +140,18 @@ impl Collectives {
     fn drive(&self) {
         if let Some((cq, _)) = self.bound().cqs.last() {
             cq.drive();
+        }
+    }
+
+    /// Takes back an operation that waits for its counter (fi_trigger(3)).
+    pub fn cancel(&self, context: *mut c_void) {
+        let ep = self.ep();
+        // SAFETY: the peer's endpoint is open, and a table has as many functions as it says.
+        unsafe {
+            let cancel = (*ep).ops.as_ref().and_then(|table| table.cancel);
+            if let Some(cancel) = cancel {
+                cancel(ep.cast(), context);
+            }
         }
     }
 

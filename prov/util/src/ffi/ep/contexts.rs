@@ -136,6 +136,9 @@ impl<E: Endpoint> Context<E> {
                 let mut left = bindings.clone();
                 let taken = left.take(self.side);
                 E::close_side(pair, self.side, &left)?;
+                if let Some(transfers) = &left.transfers {
+                    transfers.forget(self.side == Side::Receive);
+                }
                 taken.remove_source(progress, false);
                 *bindings = left;
             }

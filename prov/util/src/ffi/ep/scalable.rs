@@ -18,7 +18,7 @@ use super::super::options::{Options, getopt, setopt};
 use super::super::{cm, deliver, missing, status};
 use super::contexts::{Context, Opening};
 use super::operations::{Limits, OperationFlags, split_direction};
-use super::{EndpointObject, control};
+use super::{EndpointObject, control, fast_path};
 use crate::attr::{Info, Offers, RxAttr, TxAttr};
 use crate::av::Av;
 use crate::cntr::Cntr;
@@ -78,8 +78,6 @@ pub(in crate::ffi) fn pairs_of(info: &Info, target: &'static str) -> Result<usiz
         "scalable endpoints are not connected (FI_EP_MSG)"
     } else if counts.contains(&FI_SHARED_CONTEXT) {
         "contexts of a scalable endpoint are not shared (FI_SHARED_CONTEXT)"
-    } else if info.caps & FI_TRIGGER != 0 {
-        "scalable endpoints have no triggered operations (FI_TRIGGER)"
     } else if info.caps & FI_COLLECTIVE != 0 {
         "scalable endpoints have no collective operations (FI_COLLECTIVE)"
     } else {
@@ -176,7 +174,7 @@ impl<E: Endpoint> ScalableObject<E> {
             caps: opening.caps,
             limits: scalable.limits,
             process,
-            fast_path: process,
+            fast_path: fast_path(process, scalable.info.caps),
             inject_size: opening.inject_size,
             tx: OperationFlags::new(opening.op_flags),
             rx: OperationFlags::new(opening.op_flags),

@@ -7,11 +7,13 @@ use std::sync::atomic::Ordering;
 
 use fabric_abi::*;
 
+use super::super::message::one_message;
 use super::super::object::{AnyFid, Handle};
 use super::{EndpointObject, Opened, Stage};
 use crate::cntr::{Cntr, Reached, WorkName};
+use crate::collective::Collective;
 use crate::cq::{Completion, Cq, ErrorCompletion};
-use crate::endpoint::{Bindings, Endpoint};
+use crate::endpoint::{Bindings, Endpoint, Side};
 use crate::object::Use;
 use crate::progress::Progress;
 use crate::request::{Access, Atomic, AtomicKind, Receive, RemoteAccess, Select, Tag, Transmit};
@@ -30,6 +32,7 @@ pub(in crate::ffi) enum Request {
     Receive(Receive),
     Access(RemoteAccess),
     Atomic(Atomic),
+    Collective(Collective),
 }
 
 impl Request {
@@ -39,6 +42,18 @@ impl Request {
             Request::Receive(receive) => &mut receive.flags,
             Request::Access(access) => &mut access.flags,
             Request::Atomic(atomic) => &mut atomic.flags,
+            Request::Collective(collective) => &mut collective.flags,
+        }
+    }
+
+    /// The side of an endpoint that posts it.
+    fn side(&self) -> Side {
+        match self {
+            Request::Receive(_) => Side::Receive,
+            Request::Transmit(_)
+            | Request::Access(_)
+            | Request::Atomic(_)
+            | Request::Collective(_) => Side::Transmit,
         }
     }
 
@@ -48,6 +63,7 @@ impl Request {
             Request::Receive(receive) => &mut receive.context,
             Request::Access(access) => &mut access.context,
             Request::Atomic(atomic) => &mut atomic.context,
+            Request::Collective(collective) => &mut collective.context,
         }
     }
 
@@ -70,6 +86,7 @@ impl Request {
                 AtomicKind::Base => FI_ATOMIC | FI_WRITE,
                 AtomicKind::Fetch { .. } | AtomicKind::Compare { .. } => FI_ATOMIC | FI_READ,
             },
+            Request::Collective(_) => FI_COLLECTIVE,
         }
     }
 }
@@ -115,6 +132,7 @@ impl<E: Endpoint> Opened<E> {
             Request::Receive(receive) => self.endpoint.receive(receive),
             Request::Access(access) => self.endpoint.access(access),
             Request::Atomic(atomic) => self.endpoint.atomic(atomic),
+            Request::Collective(collective) => self.endpoint.collective(collective),
         }
     }
 
@@ -135,7 +153,7 @@ impl<E: Endpoint> Opened<E> {
 
     fn quiet(&self, request: &mut Request, counter: &Option<Handle<Cntr>>) -> Result<Quiet> {
         Ok(Quiet {
-            context: request.context().expose_provenance(),
+            context: request.context().expose_provenance().into(),
             flags: request.completion_flags(),
             wants_completion: *request.flags() & FI_COMPLETION != 0,
             cq: self.with_bindings(|bindings| cq_of(bindings, request))?,
@@ -179,15 +197,24 @@ impl<E: Endpoint> Opened<E> {
         if self.is_triggered.load(Ordering::Acquire) {
             return Ok(());
         }
-        let cqs = self.with_bindings(|bindings| {
-            let cqs = bindings.tx_cq.iter().chain(&bindings.rx_cq);
-            cqs.cloned().collect::<Vec<_>>()
-        })?;
-        for cq in cqs {
+        self.with_bindings(|bindings| {
+            // Queues that are bound later see this with the lock of the stage.
+            self.is_triggered.store(true, Ordering::Release);
+            let begun = self.begin_with_reads_of(bindings);
+            self.is_triggered.store(begun.is_ok(), Ordering::Release);
+            begun
+        })?
+    }
+
+    /// Has reads of the queues that are bound begin what is due, where the endpoint has had work.
+    pub(super) fn begin_with_reads_of(&self, bound: &Bindings<E::SharedReceive>) -> Result {
+        if !self.is_triggered.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        for cq in bound.tx_cq.iter().chain(&bound.rx_cq) {
             let triggers: Arc<dyn Progress> = self.triggers.clone();
             cq.add_source(triggers)?;
         }
-        self.is_triggered.store(true, Ordering::Release);
         Ok(())
     }
 }
@@ -212,7 +239,7 @@ fn counter_of<S: crate::endpoint::SharedReceive>(
         Request::Receive(_) => &counters.recv,
         Request::Access(access) if access.access == Access::Read => &counters.read,
         Request::Atomic(atomic) if !matches!(atomic.kind, AtomicKind::Base) => &counters.read,
-        Request::Access(_) | Request::Atomic(_) => &counters.write,
+        Request::Access(_) | Request::Atomic(_) | Request::Collective(_) => &counters.write,
     };
     counter.clone()
 }
@@ -252,7 +279,7 @@ impl<E: Endpoint> EndpointObject<E> {
         let name = WorkName {
             is_deferred: false,
             address: context.addr(),
-            endpoint: opened.address(),
+            endpoint: self.name_for_work(),
         };
         let posting = Posting {
             opened: opened.clone(),
@@ -268,15 +295,27 @@ impl<E: Endpoint> EndpointObject<E> {
         Arc::ptr_eq(&self.opened.triggers, triggers)
     }
 
-    /// The address that names the endpoint in the list of works.
+    /// The number that names the endpoint in the list of works: its address, and for a context of
+    /// a scalable endpoint its side.
     pub(in crate::ffi) fn name_for_work(&self) -> usize {
-        self.opened.address()
+        // The address is aligned.
+        let side = match self.side() {
+            None => 0,
+            Some(Side::Transmit) => 1,
+            Some(Side::Receive) => 2,
+        };
+        self.opened.address() | side
+    }
+
+    fn side(&self) -> Option<Side> {
+        self.context.as_ref().map(|context| context.side)
     }
 
     /// What deferred work does that posts a request to this endpoint, and begins it where it is due already.
     ///
     /// # Errors
-    /// `-FI_EINVAL` for flags that deferred work cannot have, `-FI_ENOSYS` for what is not there, and those of posting.
+    /// `-FI_EINVAL` for flags that deferred work cannot have and for a context of the other direction, and those of
+    /// posting.
     pub(in crate::ffi) fn deferred(
         &self,
         mut request: Request,
@@ -284,18 +323,15 @@ impl<E: Endpoint> EndpointObject<E> {
         is_due: bool,
     ) -> Result<Option<Box<dyn Operation>>> {
         let opened = &self.opened;
-        if *request.flags() & FI_INJECT != 0 {
+        if *request.flags() & FI_INJECT != 0 || self.side() == Some(request.side().other()) {
             return Err(Errno::EINVAL);
         }
         *request.flags() &= !FI_TRIGGER;
         if let Request::Receive(receive) = &mut request {
-            // Such a receive is named by the application's context, with which work is not posted.
-            if receive.flags & FI_CLAIM != 0 {
-                return Err(Errno::ENOSYS);
-            }
             if !opened.is_directed {
                 receive.peer = FI_ADDR_UNSPEC;
             }
+            receive.flags |= one_message(receive, self.caps);
         }
         opened.is_triggered()?;
         if is_due {
@@ -313,16 +349,16 @@ impl<E: Endpoint> EndpointObject<E> {
 
     /// `fi_cancel` of an operation that waits for its counter; whether it did.
     pub(super) fn cancel_triggered(&self, context: *mut c_void) -> bool {
-        let endpoint = self.opened.address();
+        let endpoint = self.name_for_work();
         self.opened.is_triggered.load(Ordering::Relaxed)
             && self.opened.triggers.cancel_operation(|name| {
                 !name.is_deferred && name.endpoint == endpoint && name.address == context.addr()
             }) != 0
     }
 
-    /// The endpoint is being closed: its work ends without a word.
+    /// The endpoint, or the context, is being closed: its work ends without a word.
     pub(super) fn forget_work(&self) {
-        let endpoint = self.opened.address();
+        let endpoint = self.name_for_work();
         self.opened
             .triggers
             .cancel(None, |name| name.endpoint == endpoint);

@@ -297,7 +297,6 @@ fn what_is_no_scalable_endpoint_is_refused() {
         with(|info| info.ep.rx_ctx_cnt = FI_SHARED_CONTEXT),
         with(|info| info.ep.tx_ctx_cnt = FI_SHARED_CONTEXT),
         with(|info| info.caps = FI_COLLECTIVE),
-        with(|info| info.caps = FI_TRIGGER),
     ] {
         assert_eq!(refused, Err(Errno::EINVAL));
     }
