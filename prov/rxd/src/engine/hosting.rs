@@ -67,6 +67,18 @@ impl Host for Core {
         self.path_of_stranger(&Address(*name))
     }
 
+    fn is_unknown(from: Path) -> bool {
+        from == NOWHERE
+    }
+
+    fn released(&mut self, path: Path) {
+        if let Some(below) = &self.below
+            && let Err(error) = below.addresses.remove(path)
+        {
+            log::debug!(target: LOG.av, "an address below cannot be removed: {error}");
+        }
+    }
+
     fn appeared(&mut self, peer: PeerId, name: &Name, _path: Path) {
         let addr = Address(*name);
         let below = self.below.as_ref();
@@ -79,14 +91,8 @@ impl Host for Core {
         if let Some(key) = self.peers.remove(peer) {
             self.ended.push((key, Errno::ECONNRESET));
         }
-        if path != NOWHERE
-            && let Some(below) = &self.below
-        {
-            // It was inserted for this peer.
-            if let Err(error) = below.addresses.remove(path) {
-                log::debug!(target: LOG.av, "an address below cannot be removed: {error}");
-            }
-        }
+        // It was inserted for this peer.
+        self.released(path);
     }
 
     #[inline]

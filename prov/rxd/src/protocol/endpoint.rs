@@ -289,7 +289,7 @@ impl<H: Host> Endpoint<H> {
                 let Some((peer, shared)) = self.at_index(index as u32) else {
                     return;
                 };
-                if peer.setup != Setup::Open || from.is_some_and(|from| from != peer.path) {
+                if peer.terms.remote == 0 || from.is_some_and(|from| from != peer.path) {
                     return;
                 }
                 if !shared.recognises(now, peer, &base, host) {

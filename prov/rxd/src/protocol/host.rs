@@ -192,6 +192,15 @@ pub trait Host {
     /// ([`Config::max_strangers`](super::Config::max_strangers)).
     fn resolve(&mut self, name: &Name) -> Option<Self::Path>;
 
+    /// Whether the source of a datagram has no path yet: it is no peer's, unless a stranger's first
+    /// request is what gives it one.
+    fn is_unknown(_from: Self::Path) -> bool {
+        false
+    }
+
+    /// A path that [`Host::resolve`] returned is not needed: the stranger has not become a peer.
+    fn released(&mut self, _path: Self::Path) {}
+
     /// The stranger has become a peer.
     fn appeared(&mut self, peer: PeerId, name: &Name, path: Self::Path);
 

@@ -16,9 +16,9 @@ pub const WINDOW: u32 = 1024;
 /// How far the set-up of a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setup {
-    /// There is no connection.
+    /// There is no connection; a request of the peer may have come.
     Idle,
-    /// Requests have been sent, or are to be sent.
+    /// Requests have been sent, or are to be sent; one of the peer may have come.
     Asking {
         /// Since when.
         since: Time,
@@ -27,7 +27,7 @@ pub enum Setup {
         /// Time of the next one.
         next: Time,
     },
-    /// The peer's address is known.
+    /// The peer has answered a request, or has sent a packet with the number that it was told.
     Open,
 }
 

@@ -3,7 +3,8 @@
 //! A request and its answer tell both sides the other's address: what packets to it carry as a
 //! number. A request alone changes nothing that exists, since anybody can send one: where there is a
 //! connection already, its terms stay a candidate until a packet proves that the peer has received the
-//! answer.
+//! answer. Where there is none, no operation is sent until then, or until the peer has answered a
+//! request of this side.
 
 use super::endpoint::{Endpoint, Shared};
 use super::host::{Failure, Host, PeerId, Time};
@@ -59,8 +60,8 @@ impl<H: Host> Peer<H> {
         Some(request.write())
     }
 
-    /// The peer's address is known.
-    fn open(
+    /// The peer's address is known, and nothing has been exchanged with it yet.
+    fn begin(
         &mut self,
         now: Time,
         remote: u64,
@@ -70,7 +71,6 @@ impl<H: Host> Peer<H> {
     ) {
         self.terms.remote = remote;
         self.terms.hello = hello;
-        self.setup = Setup::Open;
         self.is_confirmed = false;
         self.silent_since = now;
         let (first, expected, window) = match hello {
@@ -119,11 +119,18 @@ impl<H: Host> Shared<H> {
         hello.filter(makes_sense).filter(|_| self.config.extended)
     }
 
-    fn open(&mut self, now: Time, peer: &mut Peer<H>, remote: u64, hello: Option<Hello>) {
+    /// Begins with a peer that may have forged its address: operations wait.
+    fn begin(&mut self, now: Time, peer: &mut Peer<H>, remote: u64, hello: Option<Hello>) {
         let (most, mtu) = (self.config.max_unacked, self.config.mtu);
         self.forget_early(peer);
-        peer.open(now, remote, hello, most, mtu);
+        peer.begin(now, remote, hello, most, mtu);
         self.serve(peer);
+    }
+
+    /// Begins with a peer that has proved to receive at its path.
+    fn open(&mut self, now: Time, peer: &mut Peer<H>, remote: u64, hello: Option<Hello>) {
+        self.begin(now, peer, remote, hello);
+        peer.setup = Setup::Open;
     }
 
     /// Takes back what is kept of the peer's packets.
@@ -146,12 +153,25 @@ impl<H: Host> Shared<H> {
         if base.seq.wrapping_sub(expected).wrapping_add(OLD) >= OLD + most {
             return false;
         }
-        peer.is_confirmed = true;
-        peer.is_stranger = false;
+        if !peer.is_confirmed {
+            self.confirm(now, peer);
+        }
         if peer.is_extended() {
             peer.silent_since = now;
         }
         true
+    }
+
+    /// The first packet with the number that the peer was told: it has received it.
+    #[cold]
+    fn confirm(&mut self, now: Time, peer: &mut Peer<H>) {
+        peer.is_confirmed = true;
+        peer.is_stranger = false;
+        if peer.setup != Setup::Open {
+            peer.setup = Setup::Open;
+            peer.silent_since = now;
+            self.serve(peer);
+        }
     }
 
     /// Handles a packet with another number than that of the connection: maybe the peer was restarted,
@@ -260,22 +280,19 @@ impl<H: Host> Endpoint<H> {
         else {
             return;
         };
-        let id = match self.find(&request.name) {
-            Some(id) => id,
-            None => match self.admit(now, from, &request, host) {
-                Some(id) => id,
-                None => return,
-            },
-        };
-        let Some((peer, shared)) = self.at(id) else {
+        let known = self.find(&request.name);
+        let id = known.or_else(|| self.admit(now, from, &request, host));
+        let Some((peer, shared)) = id.and_then(|id| self.at(id)) else {
             return;
         };
-        if from.is_some_and(|from| from != peer.path) {
+        if known.is_some() && from.is_some_and(|from| from != peer.path) {
             return;
         }
         let (hello, own) = (shared.accepted(request.hello), shared.hello());
-        if peer.setup != Setup::Open {
-            shared.open(now, peer, request.address, hello);
+        // A request of this side is still to be answered, which settles the peer's address.
+        let is_asking = matches!(peer.setup, Setup::Asking { .. });
+        if is_asking || peer.terms.remote == 0 {
+            shared.begin(now, peer, request.address, hello);
             let terms = peer.terms;
             peer.answer_to(request.address, &terms, own);
             return;
@@ -311,10 +328,15 @@ impl<H: Host> Endpoint<H> {
             return None;
         }
         let path = host.resolve(&request.name)?;
-        if from.is_some_and(|from| from != path) {
+        let is_other = from.is_some_and(|from| from != path && !H::is_unknown(from));
+        let id = match is_other {
+            true => None,
+            false => self.add(&request.name, path),
+        };
+        let Some(id) = id else {
+            host.released(path);
             return None;
-        }
-        let id = self.add(&request.name, path)?;
+        };
         self.shared.strangers.push_back(id);
         if let Some((peer, _)) = self.at(id) {
             peer.is_stranger = true;

@@ -1,0 +1,293 @@
+//! Set-up requests with a forged source: anybody can send one in the name of a peer, so it must not
+//! change where the operations to that peer go.
+
+use std::collections::HashMap;
+
+use prov_base::errno::Errno;
+use prov_rxd::protocol::{
+    Admission, AtomicArrival, Config, Datagram, Endpoint, Failure, Host, MessageArrival, Name,
+    Payload, PeerId, Request, Time, WriteArrival,
+};
+use prov_util::request::RemoteIov;
+
+prov_base::stand_in!();
+
+const MS: Time = 1_000_000;
+const MTU: usize = 512;
+
+/// An application that only sends and receives short messages.
+#[derive(Default)]
+struct Application {
+    outbox: Vec<Vec<u8>>,
+    received: usize,
+    outcomes: HashMap<u32, Result<(), Failure>>,
+    /// Strangers' paths that are in use.
+    paths: usize,
+}
+
+/// The source of a datagram that has no path.
+const UNKNOWN: u8 = 255;
+
+impl Host for Application {
+    type Op = u32;
+    type Response = u32;
+    type Path = u8;
+
+    fn transmit(&mut self, datagram: &Datagram<'_, u8, u32, u32>) -> bool {
+        let mut bytes = datagram.header.to_vec();
+        if let Payload::Op { len, .. } = datagram.payload {
+            bytes.resize(bytes.len() + len, 7);
+        }
+        self.outbox.push(bytes);
+        true
+    }
+
+    fn resolve(&mut self, name: &Name) -> Option<u8> {
+        self.paths += 1;
+        Some(name[0])
+    }
+
+    fn is_unknown(from: u8) -> bool {
+        from == UNKNOWN
+    }
+
+    fn released(&mut self, _: u8) {
+        self.paths -= 1;
+    }
+
+    fn appeared(&mut self, _: PeerId, _: &Name, _: u8) {}
+
+    fn disappeared(&mut self, _: PeerId, _: u8) {
+        self.paths -= 1;
+    }
+
+    fn message(&mut self, _: PeerId, _: &MessageArrival, _: &[u8]) -> Admission {
+        self.received += 1;
+        Admission::Taken
+    }
+
+    fn write(&mut self, _: PeerId, _: &WriteArrival, _: &[u8]) -> Result<(), Errno> {
+        Err(Errno::EACCES)
+    }
+
+    fn segment(&mut self, _: PeerId, _: usize, _: &[u8], _: bool) -> bool {
+        true
+    }
+
+    fn finished(&mut self, _: PeerId) {}
+
+    fn interrupted(&mut self, _: PeerId, _: Failure) {}
+
+    fn read(&mut self, _: PeerId, _: &RemoteIov) -> Result<u32, Errno> {
+        Err(Errno::EACCES)
+    }
+
+    fn atomic(&mut self, _: PeerId, _: &AtomicArrival<'_>) -> Result<Option<u32>, Errno> {
+        Err(Errno::EACCES)
+    }
+
+    fn responded(&mut self, _: PeerId, _: u32, _: bool) {}
+
+    fn result(&mut self, _: u32, _: usize, _: &[u8]) {}
+
+    fn done(&mut self, op: u32, outcome: Result<(), Failure>) {
+        self.outcomes.insert(op, outcome);
+    }
+}
+
+/// One of two endpoints. Its name is its path, repeated.
+struct Side {
+    endpoint: Endpoint<Application>,
+    app: Application,
+    other: u8,
+    submitted: u32,
+}
+
+impl Side {
+    fn new(own: u8, other: u8, extended: bool) -> Side {
+        let endpoint = Endpoint::new(Config {
+            name: [own; 64],
+            mtu: MTU,
+            max_unacked: 16,
+            retry: true,
+            extended,
+            give_up: 120_000 * MS,
+            max_strangers: 4,
+            max_buffered: 1 << 16,
+            secret: [own.into(), 2],
+        });
+        Side {
+            endpoint,
+            app: Application::default(),
+            other,
+            submitted: 0,
+        }
+    }
+
+    fn submit(&mut self, now: Time) {
+        let peer = self.endpoint.peer(&[self.other; 64], self.other).unwrap();
+        let request = Request::Message {
+            tag: None,
+            data: None,
+            len: 8,
+        };
+        self.submitted += 1;
+        self.endpoint
+            .submit(now, peer, self.submitted, &request)
+            .unwrap();
+    }
+
+    fn receive(&mut self, now: Time, datagram: &[u8]) {
+        self.endpoint
+            .receive(now, Some(self.other), datagram, &mut self.app);
+    }
+
+    fn transmit(&mut self, now: Time) -> Vec<Vec<u8>> {
+        self.endpoint.transmit(now, &mut self.app);
+        std::mem::take(&mut self.app.outbox)
+    }
+}
+
+/// A request in the name of `peer`, with this address.
+fn forged(peer: u8, address: u64, extended: bool) -> Vec<u8> {
+    let mut bytes = vec![2, 9, 0, 0];
+    bytes.resize(16, 0);
+    bytes.extend(address.to_ne_bytes());
+    bytes.extend([peer; 64]);
+    if extended {
+        bytes.extend(0x7278_642d_7273_0001_u64.to_ne_bytes());
+        bytes.extend((MTU as u32).to_ne_bytes());
+        bytes.extend(1024_u32.to_ne_bytes());
+        bytes.extend(99_u64.to_ne_bytes());
+        bytes.extend([0; 8]);
+    }
+    bytes
+}
+
+/// Delivers everything both ways for a second, in steps of a millisecond.
+fn second(sides: &mut [Side; 2], now: &mut Time) {
+    for _ in 0..1000 {
+        let [one, other] = sides;
+        for datagram in one.transmit(*now) {
+            other.receive(*now, &datagram);
+        }
+        for datagram in other.transmit(*now) {
+            one.receive(*now, &datagram);
+        }
+        *now += MS;
+    }
+}
+
+/// All operations of both have succeeded, and what was sent has arrived once.
+fn check(sides: &[Side; 2], case: &str) {
+    for (side, other) in [(&sides[0], &sides[1]), (&sides[1], &sides[0])] {
+        let outcomes = &side.app.outcomes;
+        assert_eq!(outcomes.len() as u32, side.submitted, "{case}");
+        assert!(outcomes.values().all(Result::is_ok), "{case}: {outcomes:?}");
+        assert_eq!(other.app.received as u32, side.submitted, "{case}");
+    }
+}
+
+/// Runs a test with the extensions of this library on both sides, on one, and on none.
+fn for_all(test: impl Fn([Side; 2], &str)) {
+    for (one, other) in [(true, true), (true, false), (false, true), (false, false)] {
+        let sides = [Side::new(1, 2, one), Side::new(2, 1, other)];
+        test(sides, &format!("extensions: {one}, {other}"));
+    }
+}
+
+#[test]
+fn a_forged_request_does_not_take_over_a_connection_that_is_being_set_up() {
+    for_all(|mut sides, case| {
+        let mut now = MS;
+        let [one, _] = &mut sides;
+        one.submit(now);
+        let request = one.transmit(now);
+        one.receive(now, &forged(2, 0xbad_0001, true));
+        one.transmit(now);
+        for datagram in request {
+            sides[1].receive(now, &datagram);
+        }
+        second(&mut sides, &mut now);
+        check(&sides, case);
+    });
+}
+
+#[test]
+fn a_forged_request_before_the_first_operation_does_not_misdirect_it() {
+    for_all(|mut sides, case| {
+        for extended in [true, false] {
+            let mut now = MS;
+            let [one, _] = &mut sides;
+            one.receive(now, &forged(2, 0xbad_0001, extended));
+            one.transmit(now);
+            one.submit(now);
+            second(&mut sides, &mut now);
+            check(&sides, case);
+        }
+    });
+}
+
+#[test]
+fn a_forged_request_between_two_real_ones_does_no_harm() {
+    for_all(|mut sides, case| {
+        let mut now = MS;
+        let [one, other] = &mut sides;
+        one.submit(now);
+        other.submit(now);
+        let (from_one, from_other) = (one.transmit(now), other.transmit(now));
+        for datagram in from_other {
+            one.receive(now, &datagram);
+        }
+        one.receive(now, &forged(2, 0xbad_0001, true));
+        for datagram in from_one {
+            other.receive(now, &datagram);
+        }
+        second(&mut sides, &mut now);
+        check(&sides, case);
+    });
+}
+
+#[test]
+fn a_peer_whose_request_has_come_receives_before_it_has_sent_anything() {
+    for_all(|mut sides, case| {
+        let mut now = MS;
+        let [one, other] = &mut sides;
+        one.submit(now);
+        for datagram in one.transmit(now) {
+            other.receive(now, &datagram);
+        }
+        // The answer and everything else of this side is lost for the time being.
+        other.submit(now);
+        other.transmit(now);
+        second(&mut sides, &mut now);
+        check(&sides, case);
+    });
+}
+
+#[test]
+fn requests_in_the_name_of_others_leave_nothing_behind() {
+    let mut side = Side::new(1, 2, true);
+    for name in 3..200 {
+        let request = forged(name, 7, true);
+        side.endpoint.receive(MS, Some(2), &request, &mut side.app);
+    }
+    assert_eq!(side.app.paths, 0);
+    assert!(side.transmit(MS).is_empty());
+}
+
+#[test]
+fn the_first_request_of_a_stranger_is_answered() {
+    let mut side = Side::new(1, 2, true);
+    let mut now = MS;
+    for name in 3..200 {
+        let request = forged(name, 7, true);
+        let from = Some(UNKNOWN);
+        side.endpoint.receive(now, from, &request, &mut side.app);
+        let answers = side.transmit(now);
+        assert_eq!(answers.len(), 1, "{name}");
+        assert_eq!(answers[0][1], 10);
+        assert!(side.app.paths <= 4, "more strangers than there may be");
+        now += 1_000 * MS;
+    }
+}
