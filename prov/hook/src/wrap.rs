@@ -16,12 +16,15 @@ mod argument;
 #[macro_use]
 mod blocking;
 mod call;
+mod operation;
 mod owner;
 mod registry;
 mod special;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod text;
+mod value;
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_int, c_void};
@@ -33,7 +36,8 @@ use fabric_abi::*;
 use prov_base::errno::{Errno, Result};
 use prov_base::process::Process;
 
-pub use self::call::{Call, Completion, Operation, Table};
+pub use self::call::{Call, Completion};
+pub use self::operation::{Operation, Table};
 use crate::below::Below;
 
 /// A layer's observer. Any thread may be in it at any time.

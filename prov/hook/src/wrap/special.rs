@@ -6,8 +6,10 @@ use std::ffi::{c_int, c_void};
 use fabric_abi::*;
 use prov_base::uncancelled::Uncancelled;
 
-use super::call::{Call, Operation, Shown, Value};
+use super::call::Call;
+use super::operation::Operation;
 use super::tables::slot;
+use super::value::{Shown, Value};
 use super::{Core, Kind, Ordering, Wrapped, below, refresh, registry};
 
 /// Replaces the objects in what a call's arguments point to, before the call. These structures are

@@ -11,7 +11,9 @@ use libc::{iovec, ssize_t};
 use prov_base::uncancelled::Uncancelled;
 
 use super::argument::Argument;
-use super::call::{Call, Operation, Shown};
+use super::call::Call;
+use super::operation::Operation;
+use super::value::Shown;
 use super::{Wrapped, special};
 
 /// A type of results.
