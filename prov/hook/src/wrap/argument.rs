@@ -144,23 +144,36 @@ opened!(
     fid_xpu_ctx: XpuContext,
 );
 
-/// Attributes of queues and counters: those of a wait set name it, and those for an accelerator its
-/// context. A copy is made only for them; what the provider has answered is copied back.
+/// Attributes of queues and counters: those with FI_WAIT_SET name a wait set, and those with FI_XPU
+/// the context of an accelerator. A copy is made only for them; what the provider has answered is
+/// copied back.
 macro_rules! queue_attributes {
-    ($($attr:ident: [$($object:ident),*] answers [$($answer:ident),*];)*) => {
+    ($($attr:ident: [$($xpu:ident)?] answers [$($answer:ident),*];)*) => {
         $(
             impl Argument for *mut $attr {
                 type Room = Option<$attr>;
 
                 unsafe fn lowered(self, room: &mut Self::Room) -> Self {
-                    // SAFETY: the caller vouches for the attributes; a wait set is named by those
-                    // with FI_WAIT_SET only.
+                    // SAFETY: the caller vouches for the attributes, in which the members of objects
+                    // are valid if the wait object and the flags say so.
                     unsafe {
-                        if self.is_null() || (*self).wait_obj != FI_WAIT_SET {
+                        if self.is_null() {
+                            return self;
+                        }
+                        let has_set = (*self).wait_obj == FI_WAIT_SET;
+                        let has_xpu = (*self).flags & FI_XPU != 0;
+                        if !has_set && !has_xpu {
                             return self;
                         }
                         let mut attr = *self;
-                        $(attr.$object = below(attr.$object.cast()).cast();)*
+                        if has_set {
+                            attr.wait_set = below(attr.wait_set.cast()).cast();
+                        }
+                        $(
+                            if has_xpu {
+                                attr.$xpu = below(attr.$xpu.cast()).cast();
+                            }
+                        )?
                         room.insert(attr)
                     }
                 }
@@ -178,9 +191,9 @@ macro_rules! queue_attributes {
 }
 
 queue_attributes! {
-    fi_cq_attr: [wait_set] answers [size, format];
-    fi_eq_attr: [wait_set] answers [size];
-    fi_cntr_attr: [wait_set] answers [];
+    fi_cq_attr: [xpu_ctx] answers [size, format];
+    fi_eq_attr: [] answers [size];
+    fi_cntr_attr: [xpu_ctx] answers [];
 }
 
 impl Argument for *const fi_mr_attr {

@@ -544,6 +544,32 @@ fn a_wait_set_in_attributes_is_the_one_below_and_answers_come_back() {
 }
 
 #[test]
+fn a_context_of_an_accelerator_in_attributes_is_the_one_below() {
+    use super::argument::Argument;
+    let bed = Bed::new();
+    let domain = bed.domain();
+    let cntr = bed.cntr(domain);
+    // SAFETY: the attributes are valid, and any wrapped object stands for a context.
+    unsafe {
+        let mut attr: fi_cntr_attr = zeroed();
+        attr.xpu_ctx = cntr.cast();
+        attr.flags = FI_XPU;
+        let mut room = None;
+        let lowered = (&raw mut attr).lowered(&mut room);
+        assert_eq!((*lowered).xpu_ctx.addr(), below_of!(cntr));
+        assert_eq!(attr.xpu_ctx, cntr.cast());
+        // Without the flag the member means nothing.
+        attr.flags = 0;
+        attr.xpu_ctx = std::ptr::without_provenance_mut(1);
+        let place = &raw mut attr;
+        assert_eq!(place.lowered(&mut room), place);
+    }
+    for object in [cntr.cast(), domain.cast()] {
+        close_it(object);
+    }
+}
+
+#[test]
 fn a_thread_that_sleeps_in_the_provider_gets_its_completions_and_the_hook_sees_them() {
     let bed = Bed::new();
     let domain = bed.domain();
