@@ -109,7 +109,11 @@ impl Ledger {
         }
         self.last_ticket += 1;
         posted.ticket = self.last_ticket;
-        self.posted.entry(context).or_default().push(posted);
+        let endpoints = &self.endpoints;
+        let of_context = self.posted.entry(context).or_default();
+        // A completion of an endpoint that has been closed is not told apart from the new one's.
+        of_context.retain(|posted| endpoints.contains_key(&posted.endpoint));
+        of_context.push(posted);
         self.last_ticket
     }
 
@@ -118,8 +122,11 @@ impl Ledger {
         if let Some(posted) = self.posted.get_mut(&context)
             && let Some(place) = posted.iter().position(|posted| posted.ticket == ticket)
         {
-            let posted = posted.remove(place);
-            self.ended(&posted);
+            let withdrawn = posted.remove(place);
+            if posted.is_empty() {
+                self.posted.remove(&context);
+            }
+            self.ended(&withdrawn);
         }
     }
 
@@ -279,6 +286,23 @@ mod tests {
         // The completion may be in the queue.
         let flags = FI_TAGGED | FI_SEND;
         assert_eq!(ledger.complete(&completion(1, flags)), Matched::Operation);
+    }
+
+    #[test]
+    fn a_context_of_a_closed_endpoint_is_free_for_the_next_one() {
+        let mut ledger = ledger(FI_TRANSMIT | FI_RECV);
+        ledger.post(1, posted(Operation::TaggedSend, false, false));
+        assert_eq!(ledger.close(EP).len(), 1);
+        ledger.open(EP + 1, Kind::Endpoint, None);
+        ledger.bind(EP + 1, CQ, FI_TRANSMIT);
+        let again = Posted {
+            endpoint: EP + 1,
+            ..posted(Operation::TaggedSend, false, false)
+        };
+        ledger.post(1, again);
+        let sent = completion(1, FI_TAGGED | FI_SEND);
+        assert_eq!(ledger.complete(&sent), Matched::Operation);
+        assert!(ledger.close(EP + 1).is_empty());
     }
 
     #[test]
