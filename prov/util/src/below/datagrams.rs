@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use fabric_abi::*;
 
-use super::endpoint::{Posted, next_owner, post, receive};
+use super::endpoint::{Posted, inject, next_owner, receive, send_slot};
 use super::slots::{Memory, Slot, Slots};
 use super::{Addresses, Cq, Domain, Made, Object, name_of, set_name_of};
 use crate::attr::Info;
@@ -119,16 +119,7 @@ impl DatagramEndpoint {
     /// `-FI_EAGAIN` if there is no room for it.
     #[inline]
     pub fn inject(&self, datagram: &[u8], to: fi_addr_t) -> Result {
-        // SAFETY: the endpoint is open, and the provider copies the datagram during the call.
-        let status = unsafe {
-            let inject = (*(*self.object.as_ptr()).msg).inject.ok_or(Errno::ENOSYS)?;
-            let ep = self.object.as_ptr();
-            inject(ep, datagram.as_ptr().cast(), datagram.len(), to)
-        };
-        match status {
-            0 => Ok(()),
-            error => Err(Errno::new(error as i32)),
-        }
+        inject(&self.object, datagram, to)
     }
 
     /// [`DatagramEndpoint::inject`] for a header and the memory behind it, which has at most
@@ -177,24 +168,6 @@ impl DatagramEndpoint {
     /// The provider's, with the slot; `-FI_EAGAIN` if there is no room for it.
     #[inline]
     pub fn send<T>(&self, slots: &mut Slots<T>, slot: Slot, len: usize, to: fi_addr_t) -> Posted {
-        let object = &self.object;
-        post(slots, slot, self.owner, |lent| {
-            let len = len.min(lent.len);
-            // SAFETY: the endpoint is open, and the slot's bytes are lent to this operation until
-            // it completes.
-            unsafe {
-                match (*(*object.as_ptr()).msg).send {
-                    Some(send) => send(
-                        object.as_ptr(),
-                        lent.bytes,
-                        len,
-                        lent.desc,
-                        to,
-                        lent.context,
-                    ),
-                    None => Errno::ENOSYS.to_c() as isize,
-                }
-            }
-        })
+        send_slot(&self.object, self.owner, slots, slot, len, to)
     }
 }

@@ -162,6 +162,47 @@ pub(super) fn post<T>(
     lend(slots, slot, owner, false, call)
 }
 
+/// Sends a packet that the call copies and whose completion is not reported.
+///
+/// # Errors
+/// `-FI_EAGAIN` if there is no room for it.
+#[inline(always)]
+pub(super) fn inject(object: &Object<fid_ep>, packet: &[u8], to: fi_addr_t) -> Result {
+    let ep = object.as_ptr();
+    // SAFETY: the endpoint is open, and the provider copies the packet during the call.
+    let status = unsafe {
+        let inject = (*(*ep).msg).inject.ok_or(Errno::ENOSYS)?;
+        inject(ep, packet.as_ptr().cast(), packet.len(), to)
+    };
+    match status {
+        0 => Ok(()),
+        error => Err(Errno::new(error as i32)),
+    }
+}
+
+/// Sends this many bytes of a slot.
+#[inline(always)]
+pub(super) fn send_slot<T>(
+    object: &Object<fid_ep>,
+    owner: u32,
+    slots: &mut Slots<T>,
+    slot: Slot,
+    len: usize,
+    to: fi_addr_t,
+) -> Posted {
+    post(slots, slot, owner, |lent| {
+        let (ep, len) = (object.as_ptr(), len.min(lent.len));
+        // SAFETY: the endpoint is open, and the slot's bytes are lent to this operation until it
+        // completes.
+        unsafe {
+            match (*(*ep).msg).send {
+                Some(send) => send(ep, lent.bytes, len, lent.desc, to, lent.context),
+                None => Errno::ENOSYS.to_c() as isize,
+            }
+        }
+    })
+}
+
 /// Lends a slot for an operation.
 #[inline(always)]
 fn lend<T>(
@@ -354,40 +395,14 @@ impl Endpoint {
     /// `-FI_EAGAIN` if there is no room for it.
     #[inline(always)]
     pub fn inject(&self, packet: &[u8]) -> Result {
-        // SAFETY: the endpoint is open, and the provider copies the packet during the call.
-        let status = unsafe {
-            let inject = (*(*self.object.as_ptr()).msg).inject.ok_or(Errno::ENOSYS)?;
-            let ep = self.object.as_ptr();
-            inject(ep, packet.as_ptr().cast(), packet.len(), FI_ADDR_UNSPEC)
-        };
-        match status {
-            0 => Ok(()),
-            error => Err(Errno::new(error as i32)),
-        }
+        inject(&self.object, packet, FI_ADDR_UNSPEC)
     }
 
     /// Sends this many bytes of a slot.
     #[inline]
     pub fn send_slot<T>(&self, slots: &mut Slots<T>, slot: Slot, len: usize) -> Posted {
-        let object = &self.object;
-        post(slots, slot, self.owner, |lent| {
-            let len = len.min(lent.len);
-            // SAFETY: the endpoint is open, and the slot's bytes are lent to this operation until
-            // it completes.
-            unsafe {
-                match (*(*object.as_ptr()).msg).send {
-                    Some(send) => send(
-                        object.as_ptr(),
-                        lent.bytes,
-                        len,
-                        lent.desc,
-                        FI_ADDR_UNSPEC,
-                        lent.context,
-                    ),
-                    None => Errno::ENOSYS.to_c() as isize,
-                }
-            }
-        })
+        let to = FI_ADDR_UNSPEC;
+        send_slot(&self.object, self.owner, slots, slot, len, to)
     }
 
     /// Sends this many bytes of a slot followed by the application's memory, which has at most
