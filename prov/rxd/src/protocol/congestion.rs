@@ -117,7 +117,7 @@ const NOISE_AGE: Time = 10_000 * MS;
 /// Packets that may leave at once in spite of pacing.
 const BURST: Time = 16;
 /// Round trips below this are not paced: a flight is shorter than what a timer can tell apart.
-const PACED_FROM: Time = MS;
+pub const PACED_FROM: Time = MS;
 
 /// The congestion window: NewReno (RFC 5681, RFC 6582), apart from what a loss means; see
 /// [`Congestion::lost`].

@@ -11,7 +11,10 @@ pub const NEVER: Time = Time::MAX;
 
 /// Packets beyond the first missing one that are taken in, and most packets on the way to a peer of
 /// this library.
-pub const WINDOW: u32 = 1024;
+pub const WINDOW: u32 = 4096;
+/// Most packets on the way to one whose round trip is shorter than [`PACED_FROM`]: the system's buffers
+/// have room for less.
+pub const NEAR_WINDOW: u32 = 1024;
 
 /// How far the set-up of a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +65,6 @@ pub struct Inbound {
 }
 
 /// Packets that came before others that are missing.
-#[derive(Default)]
 pub struct Early {
     /// Which packets of the window are here: the bit is the sequence number modulo [`WINDOW`].
     bits: [u64; WINDOW as usize / 64],
@@ -76,6 +78,18 @@ pub struct Early {
     pub bytes: usize,
 }
 
+impl Default for Early {
+    fn default() -> Self {
+        Early {
+            bits: [0; WINDOW as usize / 64],
+            count: 0,
+            end: 0,
+            packets: BTreeMap::new(),
+            bytes: 0,
+        }
+    }
+}
+
 impl Early {
     fn at(seq: u64) -> (usize, u64) {
         let place = (seq % u64::from(WINDOW)) as usize;
@@ -87,6 +101,18 @@ impl Early {
     pub fn has(&self, seq: u64) -> bool {
         let (word, bit) = Self::at(seq);
         self.bits.get(word).is_some_and(|word| word & bit != 0)
+    }
+
+    /// A bit for each of 64 packets from this one on.
+    pub fn word(&self, from: u64) -> u64 {
+        let ((word, _), shift) = (Self::at(from), from % 64);
+        let low = self.bits.get(word).copied().unwrap_or(0);
+        let next = (word + 1) % self.bits.len();
+        let high = self.bits.get(next).copied().unwrap_or(0);
+        match shift {
+            0 => low,
+            shift => low >> shift | high << (64 - shift),
+        }
     }
 
     /// Notes a packet that was not here.

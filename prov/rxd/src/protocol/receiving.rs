@@ -6,14 +6,14 @@ use super::handling::Step;
 use super::host::{Host, Time};
 use super::peer::{AckDue, Early, Peer, WINDOW};
 use super::recovery::Ack;
-use super::wire::{self, AckField, Base, flag, kind};
+use super::wire::{AckField, Base, flag, kind};
 
 /// Time that an acknowledgement waits for a packet that takes it along.
 const ACK_DELAY: Time = 100_000;
 /// Number of packets after which it does not wait.
 const ACK_EVERY: u32 = 8;
 /// Most bytes of packets of one peer that are kept until their turn.
-const MAX_EARLY: usize = 1 << 20;
+const MAX_EARLY: usize = 8 << 20;
 
 impl<H: Host> Shared<H> {
     /// Handles a packet of a connection.
@@ -278,5 +278,3 @@ impl<H: Host> Shared<H> {
         }
     }
 }
-
-const _: () = assert!(wire::EXTENDED_LEN + WINDOW as usize / 8 <= 168);

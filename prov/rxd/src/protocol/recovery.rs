@@ -1,11 +1,11 @@
 //! Acknowledgements come, or do not: what has arrived is complete, what is lost is sent again, and who
 //! stays silent is given up.
 
-use super::congestion::MAX_PROBES;
+use super::congestion::{MAX_PROBES, PACED_FROM};
 use super::endpoint::Shared;
 use super::host::{Failure, Host, Time};
 use super::jobs::What;
-use super::peer::{AckDue, Flight, NEVER, Peer, Sending, Setup, Stage, WINDOW};
+use super::peer::{AckDue, Flight, NEAR_WINDOW, NEVER, Peer, Sending, Setup, Stage, WINDOW};
 use super::wire::{Base, Extended, NO_DELAY, flag};
 
 /// Time between packets to a peer that owes something, but not an acknowledgement.
@@ -181,7 +181,11 @@ impl<H: Host> Shared<H> {
             // A peer of the C library that refuses an operation only repeats itself.
             peer.silent_since = now;
         }
-        sending.window = ack.window.min(WINDOW);
+        let most = match sending.round_trip.smoothed < PACED_FROM {
+            true => NEAR_WINDOW,
+            false => WINDOW,
+        };
+        sending.window = ack.window.min(most);
         if (ack.refusals.wrapping_sub(sending.refusals_told) as i16) > 0 {
             sending.refusals_told = ack.refusals;
         }
@@ -227,7 +231,7 @@ impl<H: Host> Shared<H> {
             }
             sending
                 .congestion
-                .delivered(news.packets, WINDOW.min(ack.window.max(1)));
+                .delivered(news.packets, most.min(ack.window.max(1)));
             if (sending.una.wrapping_sub(sending.round_end) as i64) >= 0 {
                 sending.congestion.round(now);
                 sending.calm_rounds += 1;

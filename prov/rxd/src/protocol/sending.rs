@@ -14,6 +14,8 @@ use prov_base::errno::Errno;
 const QUANTUM: u32 = 32;
 /// Bytes of [`Extent`].
 const EXTENT_LEN: usize = 24;
+/// Bytes of the longest acknowledgement.
+const LONG_ACK: usize = EXTENDED_LEN + WINDOW as usize / 8;
 /// A packet this soon after an acknowledgement could have taken it along.
 const SOON: Time = 100_000;
 
@@ -131,10 +133,10 @@ impl<H: Host> Shared<H> {
     }
 
     #[inline(always)]
-    fn send(
+    fn send<const ROOM: usize>(
         &mut self,
         peer: &Peer<H>,
-        head: &Head,
+        head: &Head<ROOM>,
         payload: Payload<H::Op, H::Response>,
         host: &mut H,
     ) -> Result<(), NoRoom> {
@@ -166,7 +168,7 @@ impl<H: Host> Shared<H> {
 
     fn send_probe(&mut self, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
         let seq = peer.sending.una.wrapping_sub(1);
-        let mut head = Head::new(kind::DATA, flag::PROBE, peer.terms.remote as u32, seq);
+        let mut head: Head = Head::new(kind::DATA, flag::PROBE, peer.terms.remote as u32, seq);
         head.extended(&Extended {
             tx_id: 0,
             rx_id: 0,
@@ -340,7 +342,7 @@ impl<H: Host> Shared<H> {
             (What::Response(_), _) => (kind::RESULT, flags),
             (What::Refusal { .. }, _) => (kind::REFUSAL, flags),
         };
-        let mut head = Head::new(kind, flags, peer.terms.remote as u32, seq);
+        let mut head: Head = Head::new(kind, flags, peer.terms.remote as u32, seq);
         if ack {
             head.ack(&AckField {
                 next: receiving.next as u32,
@@ -397,46 +399,57 @@ impl<H: Host> Shared<H> {
 
     /// Sends an acknowledgement.
     fn send_ack(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
-        let is_extended = peer.is_extended();
-        let receiving = &peer.receiving;
-        let most = match is_extended {
-            true => WINDOW,
-            false => u32::from(self.config.max_unacked),
-        };
-        let number = peer.terms.remote as u32;
-        let early = receiving.early.as_ref();
-        let early = early.filter(|early| is_extended && early.count != 0);
-        let end = early.map_or(receiving.next, |early| early.end);
-        let flags = match is_extended && receiving.ack == AckDue::Last {
-            true => flag::CLOSING,
-            false => 0,
-        };
-        let mut head = Head::new(kind::ACK, flags, number, receiving.next);
-        head.extended(&Extended {
-            tx_id: if is_extended { receiving.duplicates } else { 0 },
-            rx_id: receiving.window(most),
-            part: match is_extended {
-                true => u64::from(receiving.refusals) | u64::from(receiving.delay(now, end)) << 16,
-                false => 0,
-            },
-        });
-        if let Some(early) = early {
-            let first = receiving.next.wrapping_add(1);
-            let count = early.end.wrapping_sub(first).min(u64::from(WINDOW));
-            for word in 0..count.div_ceil(64) {
-                let bits = (0..64).filter(|bit| {
-                    let ahead = word * 64 + bit;
-                    ahead < count && early.has(first.wrapping_add(ahead))
-                });
-                head.u64(bits.fold(0, |word, bit| word | 1 << bit));
+        let early = peer.receiving.early.as_deref();
+        match early.filter(|early| peer.is_extended() && early.count != 0) {
+            None => {
+                let head: Head = self.ack_head(now, peer, peer.receiving.next);
+                self.send(peer, &head, Payload::None, host)?;
+            }
+            Some(early) => {
+                let mut head: Head<LONG_ACK> = self.ack_head(now, peer, early.end);
+                let first = peer.receiving.next.wrapping_add(1);
+                let count = early.end.wrapping_sub(first).min(u64::from(WINDOW));
+                let words = count.div_ceil(64).min((peer.mtu - EXTENDED_LEN) as u64 / 8);
+                for word in 0..words {
+                    head.u64(early.word(first.wrapping_add(word * 64)));
+                }
+                self.send(peer, &head, Payload::None, host)?;
             }
         }
-        self.send(peer, &head, Payload::None, host)?;
         let receiving = &mut peer.receiving;
         receiving.ack = AckDue::No;
         receiving.unacked = 0;
         receiving.acked_at = now;
         Ok(())
+    }
+
+    /// The headers of an acknowledgement of packets up to `end`.
+    #[inline]
+    fn ack_head<const ROOM: usize>(&self, now: Time, peer: &Peer<H>, end: u64) -> Head<ROOM> {
+        let (receiving, number) = (&peer.receiving, peer.terms.remote as u32);
+        let is_last = receiving.ack == AckDue::Last;
+        let (flags, extended) = match peer.is_extended() {
+            true => {
+                let (refusals, delay) = (receiving.refusals, receiving.delay(now, end));
+                let extended = Extended {
+                    tx_id: receiving.duplicates,
+                    rx_id: receiving.window(WINDOW),
+                    part: u64::from(refusals) | u64::from(delay) << 16,
+                };
+                (if is_last { flag::CLOSING } else { 0 }, extended)
+            }
+            false => {
+                let extended = Extended {
+                    tx_id: 0,
+                    rx_id: receiving.window(u32::from(self.config.max_unacked)),
+                    part: 0,
+                };
+                (0, extended)
+            }
+        };
+        let mut head = Head::new(kind::ACK, flags, number, receiving.next);
+        head.extended(&extended);
+        head
     }
 }
 

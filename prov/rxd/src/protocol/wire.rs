@@ -56,7 +56,7 @@ pub const EXTENDED_LEN: usize = 32;
 /// Bytes of an acknowledgement within another packet.
 pub const ACK_FIELD_LEN: usize = 12;
 /// Bytes of the longest header: that of an atomic operation with four pieces of memory.
-const HEAD_ROOM: usize = BASE_LEN + ACK_FIELD_LEN + 8 + 8 + 24 + 4 * 24 + 8;
+pub const HEAD_ROOM: usize = BASE_LEN + ACK_FIELD_LEN + 8 + 8 + 24 + 4 * 24 + 8;
 
 /// What begins every packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -293,7 +293,7 @@ impl SetupRequest {
     }
 
     pub fn write(&self) -> Head {
-        let mut head = Head::new(kind::REQUEST, 0, 0, 0);
+        let mut head: Head = Head::new(kind::REQUEST, 0, 0, 0);
         head.u64(self.address);
         head.put(&self.name);
         if let Some(hello) = &self.hello {
@@ -324,7 +324,7 @@ impl SetupAnswer {
     }
 
     pub fn write(&self) -> Head {
-        let mut head = Head::new(kind::ANSWER, 0, self.to as u32, 0);
+        let mut head: Head = Head::new(kind::ANSWER, 0, self.to as u32, 0);
         head.u64(self.to);
         head.u64(self.address);
         if let Some(hello) = &self.hello {
@@ -354,15 +354,15 @@ impl RefusalPacket {
 }
 
 /// Room for a packet's headers, or for a whole packet without payload.
-pub struct Head {
-    bytes: [u8; HEAD_ROOM],
+pub struct Head<const ROOM: usize = HEAD_ROOM> {
+    bytes: [u8; ROOM],
     len: usize,
 }
 
-impl Head {
+impl<const ROOM: usize> Head<ROOM> {
     #[inline(always)]
-    pub fn new(kind: u8, flags: u16, number: u32, seq: u64) -> Head {
-        let mut bytes = [0; HEAD_ROOM];
+    pub fn new(kind: u8, flags: u16, number: u32, seq: u64) -> Self {
+        let mut bytes = [0; ROOM];
         let [f0, f1] = flags.to_ne_bytes();
         let [n0, n1, n2, n3] = number.to_ne_bytes();
         let [s0, s1, s2, s3, s4, s5, s6, s7] = seq.to_ne_bytes();
@@ -499,7 +499,7 @@ mod tests {
             atomic: Some((3, 2)),
         };
         let base = base(kind::FETCH, flag::DATA);
-        let mut head = Head::new(base.kind, base.flags, base.number, base.seq);
+        let mut head: Head = Head::new(base.kind, base.flags, base.number, base.seq);
         head.operation(&operation);
         let mut packet = head.bytes().to_vec();
         assert_eq!(packet.len(), head_len(&operation));
@@ -524,7 +524,7 @@ mod tests {
             atomic: None,
         };
         let base = base(kind::TAGGED, flag::TAG | flag::DATA | flag::INLINE);
-        let mut head = Head::new(base.kind, base.flags, base.number, base.seq);
+        let mut head: Head = Head::new(base.kind, base.flags, base.number, base.seq);
         head.operation(&operation);
         for len in 0..head.bytes().len() {
             let cut = &head.bytes()[..len];

@@ -21,6 +21,8 @@ pub struct Faults {
     /// Nanoseconds for a byte, and the longest queue; 0 for no limit.
     pub per_byte: Time,
     pub queue: Time,
+    /// Whether all nodes share one link to those with higher numbers, and one back.
+    pub is_shared: bool,
 }
 
 impl Faults {
@@ -32,6 +34,7 @@ impl Faults {
         late: 0,
         per_byte: 0,
         queue: 0,
+        is_shared: false,
     };
 
     /// Some faults.
@@ -50,6 +53,7 @@ impl Faults {
             late: delay * (1 + random.below(4)),
             per_byte: [0, 0, 8, 80][random.below(4) as usize],
             queue: 2 * MS + delay,
+            is_shared: false,
         }
     }
 }
@@ -92,7 +96,11 @@ impl Network {
         }
         let mut leaves = now;
         if faults.per_byte != 0 {
-            let busy = self.busy.entry((from, to)).or_insert(0);
+            let link = match faults.is_shared {
+                true => (u32::from(from < to), u32::MAX),
+                false => (from, to),
+            };
+            let busy = self.busy.entry(link).or_insert(0);
             let begin = now.max(*busy);
             if begin - now > faults.queue {
                 return;

@@ -264,6 +264,28 @@ impl World {
         self.check()
     }
 
+    /// Runs until the first node has nothing left to do; returns how many operations each has completed.
+    pub fn run_until_one_is_done(&mut self) -> Vec<u64> {
+        let is_done = |node: &Node| node.left == 0 && node.count != 0 && node.host.ops.is_empty();
+        while !self.nodes.iter().any(is_done) {
+            let Some(Reverse((at, _, event))) = self.events.pop() else {
+                panic!("nothing happens any more");
+            };
+            self.now = at;
+            self.happens(event);
+        }
+        let nodes = self.nodes.iter();
+        nodes
+            .map(|node| node.count - node.host.ops.len() as u64)
+            .collect()
+    }
+
+    /// Has a node begin later.
+    pub fn delay(&mut self, node: u32, by: Time) {
+        self.nodes[node as usize].polls_at = Time::MAX;
+        self.poll_at(node, self.now + by);
+    }
+
     /// Runs until everything is done; returns the time it took.
     pub fn run_timed(&mut self) -> Time {
         let begin = self.now;
