@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_completed_is_left_when_the_endpoint_is_closed() {
+    fn operations_without_a_completion_are_reported_when_the_endpoint_is_closed() {
         let mut ledger = ledger(FI_TRANSMIT | FI_RECV);
         ledger.post(1, posted(Operation::TaggedSend, false, false));
         let failed = ledger.post(2, posted(Operation::TaggedSend, false, false));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_without_a_completion_is_not_missed() {
+    fn an_operation_that_generates_no_completion_is_not_tracked() {
         let mut ledger = ledger(FI_TRANSMIT | FI_SELECTIVE_COMPLETION);
         assert_eq!(ledger.post(1, posted(Operation::MsgSend, false, false)), 0);
         assert_ne!(

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_shortened_is_an_error_and_no_more() {
+    fn a_truncated_counter_file_is_an_error_and_no_crash() {
         let folder = Folder::new("short");
         let path = folder.file();
         let mut board = Board::create(&path, 0o600).unwrap();

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_even_with_the_least_window_is_noise() {
+    fn losses_that_persist_at_the_smallest_window_are_not_congestion() {
         let mut trip = RoundTrip::default();
         trip.sample(0, MS);
         let mut congestion = Congestion {

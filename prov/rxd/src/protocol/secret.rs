@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_leads_back_to_its_index() {
+    fn the_peer_index_is_recovered_from_its_number() {
         let mut secret = Secret::new([1, 2]);
         for index in [0, 1, 2, 1000, 0xf_ffff] {
             for _ in 0..100 {

@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_a_packet_is_refused_or_read_within_its_bounds() {
+    fn a_truncated_packet_is_refused() {
         let operation = Operation {
             tag: Some(1),
             data: Some(2),
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_stands_behind_what_the_c_library_reads() {
+    fn the_extension_follows_the_bytes_that_the_c_library_reads() {
         let hello = Hello {
             mtu: 1472,
             window: 1024,

@@ -663,7 +663,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_is_as_long_as_the_device_has_them() {
+    fn the_queue_size_is_the_largest_that_the_device_supports() {
         let device = |size| match size <= 32767 {
             true => Ok(size),
             false => Err(Errno::EINVAL),

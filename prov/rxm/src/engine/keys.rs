@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_finds_its_link_until_that_has_ended() {
+    fn a_connection_id_maps_to_its_link_until_the_link_is_removed() {
         let mut links = SlotMap::<LinkKey, ()>::with_key();
         let mut ids = Ids::default();
         assert_eq!(ids.find(0), None);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_do_not_give_the_same_numbers() {
+    fn tables_of_different_contexts_assign_different_connection_ids() {
         let mut links = SlotMap::<LinkKey, ()>::with_key();
         let numbers: HashSet<_> = (0..1000)
             .map(|_| Ids::default().add(links.insert(())).unwrap())

@@ -316,7 +316,7 @@ fn messages_of_all_sizes_arrive_expected_or_not() {
 }
 
 #[test]
-fn the_receiver_may_have_long_messages_written() {
+fn messages_of_all_sizes_arrive_with_rendezvous_by_write() {
     exchange_all_sizes(|| Params {
         use_rndv_write: true,
         ..Params::default()
@@ -324,7 +324,7 @@ fn the_receiver_may_have_long_messages_written() {
 }
 
 #[test]
-fn peers_may_have_receives_of_their_own_below() {
+fn messages_of_all_sizes_arrive_without_a_shared_receive_context() {
     exchange_all_sizes(|| Params {
         use_srx: Some(false),
         ..Params::default()
@@ -332,7 +332,7 @@ fn peers_may_have_receives_of_their_own_below() {
 }
 
 #[test]
-fn all_memory_is_registered_where_the_provider_below_wants_it() {
+fn messages_of_all_sizes_arrive_over_a_provider_with_fi_mr_local() {
     IS_LOCAL.set(true);
     for use_rndv_write in [false, true] {
         for use_srx in [None, Some(false)] {
@@ -463,7 +463,7 @@ fn no_more_is_under_way_than_the_queue_below_has_room_for() {
 }
 
 #[test]
-fn a_full_sender_keeps_its_receives_posted() {
+fn receive_buffers_are_posted_again_while_the_send_queue_is_full() {
     let [a, b] = pair(|| Params {
         use_srx: Some(false),
         ..Params::default()
@@ -504,7 +504,7 @@ fn short_messages_to_a_peer_complete_in_order() {
 }
 
 #[test]
-fn what_is_answered_before_this_side_knows_of_its_connection_arrives() {
+fn a_message_received_before_the_connection_event_is_delivered() {
     let [a, b] = {
         let mut sides = [side(Params::default()), side(Params::default())];
         // Of two crossing requests, that of the larger address wins.

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_that_says_nothing_is_one() {
+    fn a_refusal_without_a_known_reason_is_decoded_as_refused() {
         assert_eq!(Refusal::decode(&[]), Refusal::Refused);
         assert_eq!(Refusal::decode(&[2, 2]), Refusal::Refused);
         for refusal in [Refusal::Refused, Refusal::Already, Refusal::NoContext] {

@@ -8,7 +8,7 @@ mod packet_seeds;
 use proptest::prelude::*;
 
 #[test]
-fn packets_in_order_damaged_and_cut_are_read_or_refused() {
+fn valid_damaged_and_truncated_packets_are_read_or_refused() {
     for seed in packet_seeds::packets() {
         packet_check::check(&seed);
         for at in 0..seed.len() {

@@ -190,7 +190,7 @@ fn a_message_comes_with_its_length_and_its_source() {
 }
 
 #[test]
-fn the_source_is_what_the_vector_calls_it_by_then() {
+fn the_source_of_a_message_is_looked_up_when_it_is_received() {
     let (mut a, mut b) = pair("127.0.0.1");
     let mut rooms = [[0; 8]; 3];
     let [first, second, third] = &mut rooms;
@@ -247,7 +247,7 @@ fn a_message_that_is_too_long_for_its_receive_is_an_error_with_the_rest() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_refused_at_the_call() {
+fn a_message_that_cannot_be_sent_is_an_error_of_the_call() {
     let (mut a, b) = pair("127.0.0.1");
     let mut bytes = vec![0; 65_508];
     assert_eq!(a.send(&mut bytes, 0, 1), Err(Errno::EMSGSIZE));
@@ -262,7 +262,7 @@ fn what_cannot_be_sent_is_refused_at_the_call() {
 }
 
 #[test]
-fn messages_that_follow_the_first_one_leave_together_and_in_order() {
+fn messages_after_the_first_one_are_sent_in_batches_and_in_order() {
     let (mut a, mut b) = pair("127.0.0.1");
     let mut rooms = vec![[0; 1500]; 100];
     for (number, room) in rooms.iter_mut().enumerate() {
@@ -295,7 +295,7 @@ fn messages_that_follow_the_first_one_leave_together_and_in_order() {
 }
 
 #[test]
-fn a_message_that_is_too_long_to_be_held_back_leaves_behind_those_that_are() {
+fn a_long_message_is_sent_after_the_batched_messages_before_it() {
     let (mut a, mut b) = pair("127.0.0.1");
     let mut rooms = vec![[0; 10_000]; 3];
     for (number, room) in rooms.iter_mut().enumerate() {
@@ -311,7 +311,7 @@ fn a_message_that_is_too_long_to_be_held_back_leaves_behind_those_that_are() {
 }
 
 #[test]
-fn what_is_sent_for_the_application_is_reported_by_its_next_call() {
+fn messages_sent_by_the_helper_thread_complete_in_the_applications_next_call() {
     let (mut a, mut b) = pair("127.0.0.1");
     let mut rooms = [[0; 8]; 2];
     for (number, room) in rooms.iter_mut().enumerate() {
@@ -329,7 +329,7 @@ fn what_is_sent_for_the_application_is_reported_by_its_next_call() {
 }
 
 #[test]
-fn what_is_held_back_leaves_before_a_thread_sleeps_and_before_the_end() {
+fn batched_messages_are_sent_before_a_thread_sleeps_and_before_the_endpoint_closes() {
     let (mut a, mut b) = pair("127.0.0.1");
     let mut rooms = [[0; 8]; 4];
     for (number, room) in rooms.iter_mut().enumerate() {
@@ -347,7 +347,7 @@ fn what_is_held_back_leaves_before_a_thread_sleeps_and_before_the_end() {
 }
 
 #[test]
-fn what_is_held_back_is_forgotten_with_an_endpoint_that_closes_at_once() {
+fn batched_messages_of_an_endpoint_closed_without_flushing_are_dropped() {
     let (mut a, _b) = pair("127.0.0.1");
     a.send(&mut [1], 0, 1).unwrap();
     a.send(&mut [2], 0, 2).unwrap();
@@ -386,7 +386,7 @@ fn a_receive_takes_what_came_before_it_while_a_thread_sleeps() {
 }
 
 #[test]
-fn a_buffer_for_many_takes_messages_until_its_room_is_low() {
+fn a_multi_receive_buffer_is_released_when_less_than_the_minimum_is_free() {
     let (mut a, mut b) = pair("127.0.0.1");
     let mut room = [0; LONGEST + 20];
     b.receive(&mut room, 1, FI_MULTI_RECV);
@@ -407,7 +407,7 @@ fn a_buffer_for_many_takes_messages_until_its_room_is_low() {
 }
 
 #[test]
-fn what_ends_is_counted() {
+fn completed_sends_and_receives_increment_their_counters() {
     let (mut a, mut b) = pair("127.0.0.1");
     let counter = || open(Cntr::new(CntrEvents::Completions, Attachment::None, None));
     let (sent, received) = (counter(), counter());

@@ -97,7 +97,7 @@ fn a_context_is_reached_by_its_index_and_known_by_the_number_of_its_endpoint() {
 }
 
 #[test]
-fn nobody_but_the_context_takes_what_is_for_it() {
+fn a_connection_to_a_context_is_refused_by_any_other_endpoint_at_its_port() {
     // Who listens there: a plain endpoint, or another context.
     for there in [0, 2] {
         let (a, b) = (side_of_context(0), side_of_context(there));
@@ -113,7 +113,7 @@ fn nobody_but_the_context_takes_what_is_for_it() {
 }
 
 #[test]
-fn a_context_takes_nothing_that_is_for_a_plain_endpoint_at_its_port() {
+fn a_context_refuses_connections_that_are_for_a_plain_endpoint() {
     let (a, b) = (side_of_context(0), side_of_context(3));
     a.inserts(addr(&b));
     let (mut out, mut place) = ([7; 8], [0; 8]);

@@ -243,7 +243,7 @@ fn parts_that_say_something_else_of_their_message_end_the_link() {
 }
 
 #[test]
-fn a_message_ends_for_which_the_peer_has_no_room() {
+fn a_send_ends_when_the_peer_has_no_room_for_it() {
     let [a, b] = linked(side(Params::default()));
     let key = b.links()[0];
     let mut large = vec![2; 1 << 20];

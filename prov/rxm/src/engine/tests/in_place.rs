@@ -40,7 +40,7 @@ fn two() -> [Side; 2] {
 }
 
 #[test]
-fn zeros_replace_the_bytes_that_a_peer_without_the_mode_does_not_send() {
+fn a_rendezvous_message_is_reported_with_zeros_in_place_of_its_first_bytes() {
     let [a, b] = two();
     let mut large = vec![7; 1 << 20];
     a.send(&mut large, 5);
@@ -59,7 +59,7 @@ fn zeros_replace_the_bytes_that_a_peer_without_the_mode_does_not_send() {
 }
 
 #[test]
-fn a_message_without_bytes_has_no_address() {
+fn an_empty_buffered_message_has_a_null_address() {
     let [a, b] = two();
     a.send(&mut [], 5);
     until(&[&a, &b], || b.count() == 1);
@@ -70,7 +70,7 @@ fn a_message_without_bytes_has_no_address() {
 }
 
 #[test]
-fn every_message_that_is_kept_costs_something() {
+fn every_buffered_message_is_charged_to_the_budget() {
     let [a, b] = two();
     let mut large = vec![1; 1 << 20];
     let mut last = 0;
@@ -87,7 +87,7 @@ fn every_message_that_is_kept_costs_something() {
 }
 
 #[test]
-fn a_message_in_parts_is_paid_for_when_it_begins() {
+fn a_segmented_message_is_charged_to_the_budget_with_its_first_segment() {
     let [a, b] = two();
     inject_part(
         &a,
@@ -105,7 +105,7 @@ fn a_message_in_parts_is_paid_for_when_it_begins() {
 }
 
 #[test]
-fn a_message_that_there_is_no_room_for_ends_its_link() {
+fn a_message_longer_than_the_available_memory_ends_its_link() {
     for len in [1 << 40, isize::MAX as u64] {
         let [a, b] = two();
         inject_part(&a, Said { len, ..SAID }, Position::First);

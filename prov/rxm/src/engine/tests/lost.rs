@@ -71,7 +71,7 @@ fn a_receive_fails_with_the_sender_that_it_reads_from() {
 }
 
 #[test]
-fn what_waits_for_a_peer_that_does_not_listen_fails() {
+fn operations_to_a_peer_that_does_not_listen_fail() {
     let a = side(Params::default());
     let gone = side(Params::default());
     a.knows(&gone);
@@ -87,7 +87,7 @@ fn what_waits_for_a_peer_that_does_not_listen_fails() {
 }
 
 #[test]
-fn a_link_that_has_ended_is_made_anew() {
+fn a_broken_connection_is_established_again_by_the_next_message() {
     let [a, b] = pair(Params::default);
     for round in 0..10 {
         let (mut out, mut place) = ([round; 300], [0; 300]);
@@ -108,7 +108,7 @@ fn a_link_that_has_ended_is_made_anew() {
 }
 
 #[test]
-fn what_had_come_with_the_end_is_received_though_it_is_answered() {
+fn messages_before_a_disconnect_are_received_even_if_answering_them_fails() {
     let [a, b] = linked();
     let mut large = vec![1; LARGE];
     let mut shorts = [[2; 300]; 100];
@@ -135,7 +135,7 @@ fn what_had_come_with_the_end_is_received_though_it_is_answered() {
 }
 
 #[test]
-fn what_had_come_before_the_end_is_received_when_the_owner_of_receives_asks() {
+fn messages_before_a_disconnect_are_received_when_the_owner_of_the_receives_makes_progress() {
     let [a, b] = linked();
     let mut shorts = [[2; 300]; 100];
     for short in &mut shorts {

@@ -48,7 +48,7 @@ fn is_linked(side: &Side) -> bool {
 }
 
 #[test]
-fn for_one_stranger_more_the_one_that_was_quiet_for_longest_goes() {
+fn the_stranger_idle_for_longest_is_disconnected_when_another_one_connects() {
     let host = limited();
     let mut guests = Vec::new();
     for _ in 0..LIMIT {
@@ -69,7 +69,7 @@ fn for_one_stranger_more_the_one_that_was_quiet_for_longest_goes() {
 }
 
 #[test]
-fn a_stranger_with_a_message_under_way_stays_and_peers_that_are_known_always_come_in() {
+fn strangers_with_a_pending_message_are_not_disconnected_and_known_peers_are_always_accepted() {
     let host = limited();
     let busy = [(); LIMIT].map(|()| stranger(&host));
     let mut announced = vec![1; 1 << 20];

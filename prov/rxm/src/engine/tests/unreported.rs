@@ -134,7 +134,7 @@ fn remote_writes_wait_until_the_queue_is_read_and_nothing_is_lost() {
 }
 
 #[test]
-fn what_is_sent_completes_though_the_receive_queue_is_not_read() {
+fn sends_complete_while_the_receive_queue_is_not_read() {
     let (sides, cq) = limited(150);
     connect(&sides, &cq);
     let [a, b] = &sides;
@@ -159,7 +159,7 @@ fn what_is_sent_completes_though_the_receive_queue_is_not_read() {
 }
 
 #[test]
-fn what_is_sent_completes_however_full_the_receive_queue_is() {
+fn sends_complete_while_the_receive_queue_is_full() {
     let (mut out, mut place) = ([7; 8], [0; 8]);
     let ([a, b], cq, region) = filled(8, (&mut out, &mut place));
     // In one packet that is injected, in one that is not, and in several.
@@ -245,7 +245,7 @@ fn an_endpoint_closes_with_its_receive_queue_unread() {
 }
 
 #[test]
-fn what_a_peer_has_sent_before_it_ends_is_received_however_late_the_queue_is_read() {
+fn messages_before_a_disconnect_are_received_once_the_full_queue_is_read() {
     let (mut out, mut place) = ([7; 8], [0; 8]);
     let ([a, b], cq, region) = filled(8, (&mut out, &mut place));
     let (mut sent, mut received) = ([3; 8], [0; 8]);

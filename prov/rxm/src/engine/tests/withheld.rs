@@ -149,7 +149,7 @@ fn a_stranger_resumes_when_it_is_inserted() {
 }
 
 #[test]
-fn what_a_stranger_has_sent_that_was_held_back_is_received_when_it_has_gone() {
+fn messages_held_back_from_a_stranger_are_received_after_it_disconnects() {
     static KEPT: StrangersKept = StrangersKept::new();
     let [stranger, host] = stranger_and_host(&KEPT, quick);
     // Not more than the host has packet buffers for, held back or not.
@@ -174,7 +174,7 @@ fn what_a_stranger_has_sent_that_was_held_back_is_received_when_it_has_gone() {
 }
 
 #[test]
-fn a_stranger_that_is_held_back_and_has_gone_makes_way_for_another_one() {
+fn a_disconnected_stranger_that_is_held_back_counts_as_idle() {
     static KEPT: StrangersKept = StrangersKept::new();
     let [stranger, host] = stranger_and_host(&KEPT, quick);
     let mut out = messages(60, 8);

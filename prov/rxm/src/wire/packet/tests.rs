@@ -59,7 +59,7 @@ fn a_message_is_read_as_it_was_written() {
 }
 
 #[test]
-fn what_is_longer_than_the_packet_is_refused() {
+fn a_length_beyond_the_end_of_the_packet_is_refused() {
     let mut long = head(Kind::Eager);
     for len in [4, u64::MAX] {
         long.len = len;
@@ -77,7 +77,7 @@ fn what_is_longer_than_the_packet_is_refused() {
 }
 
 #[test]
-fn an_announced_message_says_where_it_is() {
+fn a_rendezvous_packet_lists_the_memory_of_the_payload() {
     let parts = [piece(1, 2, 3), piece(4, 5, 6)];
     let mut list = [0; COUNTED_LIST];
     write_list(&parts, &mut list);

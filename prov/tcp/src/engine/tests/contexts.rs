@@ -94,7 +94,7 @@ fn only_the_addressed_context_receives_a_message() {
 }
 
 #[test]
-fn a_context_takes_nothing_that_is_for_a_plain_endpoint_at_its_port() {
+fn a_context_refuses_connections_that_are_for_a_plain_endpoint() {
     let (a, b) = (side_of_context(0), side_of_context(3));
     a.knows(b.addr);
     let (mut out, mut place) = ([7; 8], [0; 8]);

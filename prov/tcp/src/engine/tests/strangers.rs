@@ -109,7 +109,7 @@ fn a_moment_later() {
 }
 
 #[test]
-fn for_one_stranger_more_the_one_that_was_quiet_for_longest_goes() {
+fn the_stranger_idle_for_longest_is_disconnected_when_another_one_connects() {
     let a = limited();
     let first = stranger(&a);
     let second = stranger(&a);
