@@ -7,10 +7,11 @@ use prov_base::buffer::AppIov;
 /// A block of memory. Its owner keeps it until all operations end that use some of it.
 pub struct Scratch(Box<[UnsafeCell<u8>]>);
 
-// SAFETY: the memory is accessed through `AppIov` alone, which copies bytes and makes no references to them; its users
-// order their accesses, as they do for the application's memory.
+// SAFETY: the memory is accessed only through `AppIov`, which copies bytes and makes no references to
+// them, and an operation orders its accesses: it waits for a message before it uses the same bytes
+// again.
 unsafe impl Send for Scratch {}
-// SAFETY: a shared reference permits the same accesses, which are sound from any thread, as above.
+// SAFETY: a shared reference only permits the same accesses, whatever the thread.
 unsafe impl Sync for Scratch {}
 
 impl Scratch {
@@ -24,8 +25,9 @@ impl Scratch {
     /// endpoint, which ends its messages, is closed.
     pub fn lend(&self) -> AppIov {
         let base = self.0.as_ptr().cast_mut().cast();
-        // SAFETY: the block is as long, stays where it is while this lives, and may be written through a shared
-        // reference. That it outlives what it is lent to is the promise of this crate, told above.
+        // SAFETY: the block has this length, does not move, and is made of `UnsafeCell`, so that it may be
+        // written through a shared reference. It outlives the result: only this crate calls the method,
+        // and keeps an operation with its block until its messages have ended (see above).
         unsafe { AppIov::from_raw(base, self.0.len()) }
     }
 }

@@ -1,9 +1,9 @@
 //! The endpoints of a lane with their sockets, and what moves between the two.
 //!
-//! A message that is posted leaves at once, unless others left right before it, after the
-//! application's last call that read a queue: then it waits for those that follow, which leave
-//! with it in one system call, until the application reads a queue or makes no call for some
-//! time. What has come stays in the socket until a receive is posted.
+//! A message is sent at once, unless another one was sent since the application last read a queue:
+//! then it is batched with those that follow, and the batch is sent with one system call when the
+//! application reads a queue or has made no call for some time. Datagrams that arrive stay in the
+//! socket until a receive is posted.
 
 pub mod port;
 mod receiving;
@@ -27,7 +27,7 @@ use slotmap::{Key, KeyData, SecondaryMap};
 use self::port::Port;
 use crate::bases::LONGEST;
 
-/// Datagrams, which come on no link.
+/// The types of the provider's messages: datagrams belong to no link.
 pub enum Messages {}
 
 impl Transport for Messages {
@@ -36,11 +36,11 @@ impl Transport for Messages {
     type Name = ();
     type Endpoint = ();
 
-    /// One message more fits.
+    /// A multi-receive buffer is released when the longest message no longer fits.
     const MIN_MULTI_RECV: usize = LONGEST;
 }
 
-/// Whose socket it is that the poller tells of.
+/// What a descriptor in the poller belongs to: the timer, or the socket of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Source {
     Timer,
@@ -72,14 +72,14 @@ pub struct Core {
     ports: SecondaryMap<EpKey, Port>,
     /// All of them, in the order in which they were opened.
     keys: Vec<EpKey>,
-    /// Ports that may have something, where there are several.
+    /// Ports that may have datagrams, if there are several.
     ready: Vec<EpKey>,
     poller: Poller<Source>,
     events: Vec<Event<Source>>,
     signals: Arc<Signals>,
-    /// Whether a datagram waits to be sent, or an outcome to be reported.
+    /// Whether a datagram is to be sent, or a completion to be reported.
     has_chores: bool,
-    /// Whether messages are held back for others.
+    /// Whether messages are batched that have not been sent.
     holds: bool,
     /// Whether a thread has gone to sleep at the poller, ever.
     has_sleepers: bool,
@@ -127,7 +127,7 @@ impl Core {
         self.ports.get_mut(ep)
     }
 
-    /// Has the poller tell what all sockets have.
+    /// Registers all sockets with the poller.
     fn watch_all(&mut self) -> Result {
         for (ep, port) in &mut self.ports {
             if !port.is_watched {
@@ -139,7 +139,7 @@ impl Core {
         Ok(())
     }
 
-    /// Asks the poller; whether it had something to say.
+    /// Polls, and marks the ports that have datagrams. Returns whether there was any event.
     fn ask_poller(&mut self) -> bool {
         let mut events = std::mem::take(&mut self.events);
         self.poller.poll(&mut events);
@@ -159,7 +159,7 @@ impl Core {
         any
     }
 
-    /// Takes in what has come; whether anything has.
+    /// Receives datagrams from all ports. Returns whether a receive has completed.
     #[inline(always)]
     fn take_in(&mut self) -> bool {
         match self.keys.as_slice() {
@@ -168,7 +168,7 @@ impl Core {
         }
     }
 
-    /// [`Core::take_in`] where there are several sockets, or none.
+    /// [`Core::take_in`] for several sockets, or none.
     #[inline(never)]
     fn take_in_ready(&mut self) -> bool {
         self.ask_poller();
@@ -183,7 +183,7 @@ impl Core {
         any
     }
 
-    /// Does what earlier calls have left to this one.
+    /// Sends the datagrams that wait and reports completions, which earlier calls have postponed.
     #[cold]
     #[inline(never)]
     fn do_chores(&mut self) {
@@ -225,7 +225,7 @@ impl prov_message::Core for Core {
         !self.has_sleepers
     }
 
-    /// A thread may sleep for what has come before the receive: nothing tells it of that.
+    /// A datagram that arrived before the receive was posted causes no event that would wake a thread.
     fn receive_posted(&mut self) {
         if self.has_sleepers {
             self.take_in_for_sleepers();

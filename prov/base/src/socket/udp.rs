@@ -1,5 +1,5 @@
-//! UDP sockets, which never wait: how they are made and bound, groups that they join, and
-//! datagrams one at a time. [`outbox`] and [`arrivals`] move many with one system call.
+//! Non-blocking UDP sockets: creation, binding, multicast groups, and sends of single datagrams.
+//! [`outbox`] and [`arrivals`] send and receive many with one system call.
 //!
 //! The C library's functions for these system calls are cancellation points; syscall(2)
 //! is not (`crate::system_calls`).
@@ -49,15 +49,15 @@ pub fn bound(addr: &SocketAddr) -> Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Makes room for as many bytes of datagrams that have come, or for as many as the system
-/// permits (net.core.rmem_max).
+/// Sets the size of the receive buffer in bytes, at most to what the system permits
+/// (net.core.rmem_max).
 pub fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) {
     // A socket with another buffer works, and drops more.
     let _ = sockopt::set_socket_recv_buffer_size(socket, bytes);
 }
 
-/// Has the system hand over several datagrams of one sender as one piece
-/// (`UDP_GRO`, which [`arrivals`] takes apart), where it can.
+/// Has the system return several datagrams of one sender as one piece (`UDP_GRO`), which
+/// [`arrivals`] divides, if it can.
 pub fn receive_coalesced(socket: BorrowedFd<'_>) {
     let on: c_int = 1;
     // SAFETY: the option's value is an `int`, of the length that is passed. A system without the
@@ -100,7 +100,7 @@ pub fn leave(socket: BorrowedFd<'_>, group: &SocketAddr) -> Result {
     Ok(())
 }
 
-/// Whether an address is that of a multicast group.
+/// Returns whether an address is that of a multicast group.
 pub fn is_group(addr: &SocketAddr) -> bool {
     match addr.ip() {
         IpAddr::V4(ip) => ip.is_multicast(),
@@ -156,7 +156,7 @@ pub fn send(socket: BorrowedFd<'_>, message: &Iov<'_>, to: &Encoded) -> Result {
     }
 }
 
-/// Waits until the socket has room for sending, at most so long.
+/// Waits until the socket is writable, at most for this time.
 pub fn wait_writable(socket: &impl AsFd, timeout: std::time::Duration) {
     super::tcp::wait_writable(&[socket.as_fd()], timeout);
 }

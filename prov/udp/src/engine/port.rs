@@ -1,4 +1,4 @@
-//! An endpoint's socket with what waits at it, and how its peers are found.
+//! An endpoint's socket with its send and receive buffers, and how its peers' addresses are found.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -15,14 +15,14 @@ use prov_util::av::{Av, Changes};
 use prov_util::ffi::Use;
 use prov_util::matching::ANY_SOURCE;
 
-/// Whose messages completions tell apart.
+/// Which sources completions name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Senders {
-    /// Nobody's.
+    /// None.
     None,
-    /// Those of peers that the address vector has (`FI_SOURCE`).
+    /// Peers in the address vector (`FI_SOURCE`).
     Known,
-    /// Those of anybody: an error names the address of one that the vector does not have
+    /// All peers: an error completion has the address of one that is not in the vector
     /// (`FI_SOURCE_ERR`).
     All,
 }
@@ -31,41 +31,41 @@ pub enum Senders {
 pub struct Port {
     pub socket: Arc<OwnedFd>,
     peers: Peers,
-    /// What has come and waits for a receive.
+    /// Datagrams that were read from the socket and wait for a receive.
     pub arrivals: Arrivals,
-    /// Whether the last look for datagrams has found some: more may have come with them.
+    /// Whether the last read of the socket returned datagrams: more may have arrived with them.
     pub has_brought: bool,
-    /// Whether the last look has found the socket empty. What comes then is told by the poller.
+    /// Whether the last read found the socket empty. The poller reports later datagrams.
     pub is_drained: bool,
-    /// Whether the poller tells what can be read.
+    /// Whether the poller reports that the socket is readable.
     pub is_watched: bool,
-    /// Whether it tells of room for sending, too.
+    /// Whether it also reports that the socket is writable.
     pub is_watched_for_room: bool,
-    /// What waits to be sent.
+    /// Datagrams to be sent.
     pub outbox: Outbox,
-    /// The operations of what waits there.
+    /// The operations of the datagrams in the outbox, in the same order.
     pub ops: VecDeque<Ticket>,
-    /// Operations that have ended while the application was elsewhere.
+    /// Operations that have ended and are reported in the application's next call.
     pub ended: Vec<(Ticket, Result)>,
     pub burst: Burst,
-    /// Whether the socket had no room for what waits.
+    /// Whether the socket's send buffer was full.
     pub is_stalled: bool,
 }
 
-/// The addresses of those whom an endpoint sends to and receives from.
+/// The addresses of an endpoint's peers, with a cache of the last one in each direction.
 pub struct Peers {
     av: Use<Av>,
     pub senders: Senders,
-    /// Where the last message went: its number, the vectors as they were, and the address.
+    /// The last destination: its number, the state of the address vectors, and the address.
     last: Option<(fi_addr_t, Changes, Encoded)>,
-    /// Where the last datagram came from, the vectors as they were, and its number there.
+    /// The last source: its address, the state of the address vectors, and its number.
     last_sender: Option<(SocketAddr, Changes, u64)>,
     /// The multicast groups that were joined, by number.
     groups: Vec<(fi_addr_t, Encoded)>,
 }
 
 impl Port {
-    /// Of an endpoint with this socket and these peers.
+    /// Creates the port of an endpoint with this socket and this address vector.
     pub fn new(socket: Arc<OwnedFd>, av: Use<Av>, senders: Senders) -> Self {
         Port {
             socket,
@@ -89,17 +89,17 @@ impl Port {
         }
     }
 
-    /// Whom the endpoint knows, and what has come.
+    /// The peers, and the datagrams that have arrived.
     #[inline(always)]
     pub fn receiving(&mut self) -> (&mut Peers, &mut Arrivals) {
         (&mut self.peers, &mut self.arrivals)
     }
 
-    /// Where a message for this number goes: an address of the vector, or a group that was
+    /// Returns the address for this number: one of the address vector, or a multicast group that was
     /// joined.
     ///
     /// # Errors
-    /// `-FI_EINVAL` where it is neither.
+    /// `-FI_EINVAL` if it is neither.
     #[inline(always)]
     pub fn destination(&mut self, number: fi_addr_t) -> Result<Encoded> {
         match &self.peers.last {
@@ -108,18 +108,18 @@ impl Port {
         }
     }
 
-    /// A multicast group has this number from now on.
+    /// Gives a multicast group its number.
     pub fn joined(&mut self, number: fi_addr_t, address: &SocketAddr) {
         self.peers.groups.push((number, sockaddr::encode(address)));
     }
 
-    /// The number of a multicast group means nothing any more.
+    /// Removes the number of a multicast group.
     pub fn left(&mut self, number: fi_addr_t) {
         self.peers.groups.retain(|(group, _)| *group != number);
         self.peers.last = None;
     }
 
-    /// Gives up what is not sent or not reported, without a word.
+    /// Drops the operations that were not sent or not reported, without completions.
     pub fn abandon(self) {
         let ended = self.ended.into_iter().map(|(ticket, _)| ticket);
         self.ops.into_iter().chain(ended).for_each(Ticket::abandon);
@@ -143,8 +143,8 @@ impl Peers {
         Ok(to)
     }
 
-    /// The number of a sender's address; [`ANY_SOURCE`] where the vector does not have it, or
-    /// nobody wants to know.
+    /// Returns the number of a sender's address; [`ANY_SOURCE`] if it is not in the vector, or if
+    /// completions do not name sources.
     #[inline(always)]
     pub fn source(&mut self, from: Option<SocketAddr>) -> u64 {
         let (Some(from), Senders::Known | Senders::All) = (from, self.senders) else {

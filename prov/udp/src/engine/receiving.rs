@@ -1,4 +1,4 @@
-//! Datagrams that have come meet receives (fi_msg(3)).
+//! Arriving datagrams are matched with posted receives (fi_msg(3)).
 
 use std::os::fd::AsFd;
 
@@ -12,8 +12,7 @@ use prov_util::request::Receive;
 use super::Core;
 use super::port::Senders;
 
-/// A receive without the flags of looks at messages that wait: those are for tagged messages,
-/// and what waits here is in the socket.
+/// Returns the receive without `FI_PEEK`, `FI_CLAIM` and `FI_DISCARD`, which are for tagged messages.
 #[inline(always)]
 pub fn without_looks(receive: &Receive) -> Receive {
     Receive {
@@ -23,7 +22,8 @@ pub fn without_looks(receive: &Receive) -> Receive {
 }
 
 impl Core {
-    /// Takes in what has come to an endpoint, as far as it has receives; whether anything has.
+    /// Receives datagrams of an endpoint while it has posted receives. Returns whether a receive has
+    /// completed.
     #[inline(always)]
     pub(super) fn take_in_at(&mut self, ep: EpKey) -> bool {
         if !self.endpoints.has_receives(ep) {
@@ -40,14 +40,15 @@ impl Core {
             }
             Err(error) => {
                 port.has_brought = false;
-                // Any other one is of a datagram that was sent, and told once.
+                // Any other error is that of a datagram that was sent, and is reported once.
                 port.is_drained = error == Errno::EAGAIN;
                 false
             }
         }
     }
 
-    /// Hands what is here to receives; whether any got something.
+    /// Copies the datagrams that were read into posted receives. Returns whether a receive has
+    /// completed.
     #[inline(always)]
     fn deliver(&mut self, ep: EpKey) -> bool {
         let (Some(port), Some(mut plain)) = (self.ports.get_mut(ep), self.endpoints.plain(ep))
@@ -74,7 +75,7 @@ impl Core {
         any
     }
 
-    /// Takes in what had come before a receive was posted, of which no event tells any more.
+    /// Receives datagrams that arrived before a receive was posted: their event is over.
     #[cold]
     #[inline(never)]
     pub(super) fn take_in_for_sleepers(&mut self) {

@@ -1,4 +1,4 @@
-//! Messages that the application sends (fi_msg(3)): one at a time, or many together.
+//! Messages that the application sends (fi_msg(3)): one at a time, or in batches.
 
 use std::os::fd::AsFd;
 
@@ -13,20 +13,19 @@ use prov_util::request::Transmit;
 use super::{Core, Source};
 use crate::bases::LONGEST;
 
-/// Longest message that waits for others. Copying a longer one takes as long as a system call
-/// of its own.
+/// Longest message in bytes that is batched: copying a longer one takes as long as a system call.
 const HELD_LONGEST: usize = LONGEST;
-/// Messages that wait for others at most: those that the system takes as one piece.
+/// Limit of the messages in a batch: as many as the system takes as one piece (`UDP_MAX_SEGMENTS`).
 const HELD: usize = 64;
-/// Bytes that wait at most.
+/// Limit of the bytes in a batch: those of one piece (`UDP_SEGMENT`).
 const HELD_BYTES: usize = 64 << 10;
 
 impl Core {
     /// Posts a message.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where the socket has no room, `-FI_EMSGSIZE` for one that is too long,
-    /// `-FI_EINVAL` for no peer's number, `-FI_ENOSYS` with immediate data, for which a
+    /// `-FI_EAGAIN` if the socket is full, `-FI_EMSGSIZE` for a message that is too long,
+    /// `-FI_EINVAL` for a number that is no peer's, `-FI_ENOSYS` with immediate data, for which a
     /// datagram has no place.
     #[inline(always)]
     pub(super) fn post_message(&mut self, ep: EpKey, message: &Transmit) -> Result {
@@ -51,7 +50,7 @@ impl Core {
         }
     }
 
-    /// Posts a message that follows others.
+    /// Posts a message that is batched with others.
     #[inline(never)]
     fn post_with_others(&mut self, ep: EpKey, message: &Transmit, to: &Encoded) -> Result {
         if message.buffers.len() > HELD_LONGEST {
@@ -81,7 +80,7 @@ impl Core {
         Ok(())
     }
 
-    /// Posts a message that is too long to be kept: it leaves once those before it have.
+    /// Posts a message that is too long for a batch: it is sent after the batch.
     fn post_behind_others(&mut self, ep: EpKey, message: &Transmit, to: &Encoded) -> Result {
         self.flush(ep);
         let port = self.ports.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
@@ -94,19 +93,19 @@ impl Core {
         Ok(())
     }
 
-    /// Whether as much waits as may.
+    /// Returns whether the batch has reached a limit.
     fn is_full(&self, ep: EpKey) -> bool {
         let port = self.ports.get(ep);
         port.is_some_and(|port| port.outbox.len() >= HELD || port.outbox.bytes() >= HELD_BYTES)
     }
 
-    /// Sends what waits at a port, and reports it.
+    /// Sends the batch of a port, and reports the completions.
     pub(super) fn flush(&mut self, ep: EpKey) {
         self.send_waiting(ep);
         self.report_left(ep);
     }
 
-    /// Sends what waits at a port; whether anything has left.
+    /// Sends the batch of a port. Returns whether anything was sent.
     fn send_waiting(&mut self, ep: EpKey) -> bool {
         let Some(port) = self
             .ports
@@ -138,7 +137,7 @@ impl Core {
         any
     }
 
-    /// Tells the others what of the lane's ports waits.
+    /// Updates the lane's signals: whether a batch waits, and whether a socket is full.
     pub(super) fn settle_signals(&mut self) {
         let mut ports = self.ports.values();
         let waits = ports.any(|port| !port.outbox.is_empty() && !port.is_stalled);
@@ -151,7 +150,7 @@ impl Core {
         }
     }
 
-    /// Reports what has left.
+    /// Reports the operations that have ended.
     pub(super) fn report_left(&mut self, ep: EpKey) {
         let Some(port) = self.ports.get_mut(ep) else {
             return;
@@ -167,8 +166,8 @@ impl Core {
         }
     }
 
-    /// Sends what was held back or had no room, for an application that makes no further call;
-    /// whether anything has left. The next call reports it.
+    /// Sends the batches for an application that makes no call. Returns whether anything was sent; the
+    /// application's next call reports it.
     pub(super) fn flush_for_application(&mut self) -> bool {
         let mut any = false;
         for at in 0..self.keys.len() {
@@ -180,7 +179,7 @@ impl Core {
         any
     }
 
-    /// Has the poller tell when sockets without room have some.
+    /// Has the poller report when full sockets become writable.
     pub(super) fn watch_for_room(&mut self) {
         for (ep, port) in &mut self.ports {
             if port.is_stalled && !port.is_watched_for_room {

@@ -1,5 +1,5 @@
-//! Datagrams that have come: taken from the socket one or several at a time, and kept until
-//! somebody wants them. No more than one call brings is kept, all else waits in the socket.
+//! Received datagrams: read from the socket one or several at a time, and kept until they are
+//! taken. At most what one system call returns is kept; everything else stays in the socket.
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
@@ -10,9 +10,10 @@ use crate::errno::{Errno, Result};
 use crate::kept_errno::KeptErrno;
 use crate::sockaddr::{self, SIZE_IN6};
 
-/// Pieces that one call brings at most.
+/// Limit of the pieces that one system call returns: more save little, and each has 64 KiB of room.
 const PIECES: usize = 16;
-/// Bytes of a piece at most, one datagram or several that came from one sender.
+/// Limit of the bytes of a piece, which is one datagram or several of one sender (`UDP_GRO`): the
+/// kernel's.
 const ROOM: usize = 1 << 16;
 
 /// See the [module](self) description.
@@ -21,18 +22,18 @@ pub struct Arrivals {
     /// [`PIECES`] rooms for a piece each. The system gives memory to what is written to.
     room: Vec<u8>,
     pieces: [Piece; PIECES],
-    /// How many of them there are.
+    /// Number of pieces that were received.
     count: usize,
-    /// The one that the next datagram is in.
+    /// Index of the piece with the next datagram.
     at: usize,
-    /// Where it begins there.
+    /// Offset of that datagram in the piece.
     offset: usize,
 }
 
-/// What one place has.
+/// What was received into one room.
 #[derive(Clone, Copy, Default)]
 struct Piece {
-    /// `None` where the system named no sender that is understood.
+    /// The sender; `None` if its address has an unknown format.
     from: Option<SocketAddr>,
     len: usize,
     /// Bytes of each datagram but the last, which may be shorter.
@@ -49,18 +50,17 @@ pub struct Datagram<'a> {
 }
 
 impl Arrivals {
-    /// Whether no datagram is here.
+    /// Returns whether no datagram is left.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.at == self.count
     }
 
-    /// Takes datagrams from the socket, where none is left here: what came as one piece, or
-    /// where `several` are likely, as many pieces as there is room for. To look for a second
-    /// one costs a call that has brought the first one some time.
+    /// Reads datagrams from the socket if none is left: one piece, or, if `several` are likely, as many
+    /// pieces as there is room for. recvmmsg(2) takes longer than recvmsg(2) for a single one.
     ///
     /// # Errors
-    /// Those of recvmsg(2); `-FI_EAGAIN` where nothing has come.
+    /// Those of recvmsg(2); `-FI_EAGAIN` if there are no datagrams.
     pub fn receive(&mut self, socket: BorrowedFd<'_>, several: bool) -> Result {
         if !self.is_empty() {
             return Ok(());
@@ -139,7 +139,7 @@ impl Arrivals {
         Ok(count.min(PIECES))
     }
 
-    /// The datagram that is next.
+    /// Returns the next datagram.
     #[inline]
     pub fn front(&self) -> Option<Datagram<'_>> {
         if self.is_empty() {
@@ -154,7 +154,7 @@ impl Arrivals {
         })
     }
 
-    /// Lets go of the datagram that is next.
+    /// Removes the next datagram.
     #[inline]
     pub fn pop(&mut self) {
         let Some(piece) = self.pieces.get(self.at).filter(|_| self.at < self.count) else {
@@ -169,7 +169,7 @@ impl Arrivals {
 }
 
 impl Piece {
-    /// What the system has said of a piece; nothing of it is trusted to lie within the room.
+    /// Describes a piece from what the system returned. Lengths are limited to the room.
     fn of(len: usize, name: &[u8; SIZE_IN6], header: &libc::msghdr) -> Self {
         let named = (header.msg_namelen as usize).min(name.len());
         let len = len.min(ROOM);

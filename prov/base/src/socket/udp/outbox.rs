@@ -1,6 +1,6 @@
-//! Datagrams that leave together: those of one length for one destination as one piece that
-//! the system takes apart (`UDP_SEGMENT`), and several pieces with one call (sendmmsg(2)).
-//! On the network nothing tells them from datagrams that were sent one at a time.
+//! Datagrams that are sent in batches: those of one length to one destination as one piece that the
+//! system divides (`UDP_SEGMENT`), and several pieces with one system call (sendmmsg(2)). On the
+//! network they are the same as datagrams that are sent one at a time.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -11,17 +11,17 @@ use crate::errno::{Errno, Result};
 use crate::kept_errno::KeptErrno;
 use crate::sockaddr::Encoded;
 
-/// Datagrams in one piece at most: systems before Linux 6.10 take no more (`UDP_MAX_SEGMENTS`).
+/// Limit of the datagrams in one piece: that of Linux before 6.10 (`UDP_MAX_SEGMENTS`).
 const SEGMENTS: usize = 64;
-/// Bytes in one piece at most, as for a single datagram of IPv4.
+/// Limit of the bytes in one piece: that of a single datagram over IPv4.
 const PIECE: usize = 65_507;
-/// Pieces that one call sends at most.
+/// Limit of the pieces that one system call sends; bounds the memory on the stack.
 const PIECES: usize = 16;
 
 /// See the [module](self) description.
 #[derive(Default)]
 pub struct Outbox {
-    /// Of all runs, one behind the other, from `start` of the first one on.
+    /// The bytes of all runs, one after another; those before the first run's `start` were sent.
     bytes: Vec<u8>,
     runs: VecDeque<Run>,
     /// Datagrams in all runs.
@@ -31,50 +31,50 @@ pub struct Outbox {
 /// Datagrams for one destination.
 struct Run {
     to: Encoded,
-    /// Where its bytes begin.
+    /// Offset of its first byte.
     start: usize,
     len: usize,
     /// Bytes of each datagram; the last one may be shorter.
     segment: usize,
     count: usize,
-    /// Whether the last datagram is shorter, so that none follows.
+    /// Whether the last datagram is shorter, so that no other can follow in this run.
     is_closed: bool,
-    /// Whether the system does not take it as one piece.
+    /// Whether its datagrams are sent one at a time, since the system has refused them as one piece.
     is_apart: bool,
 }
 
 /// How sending has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
-    /// Everything has left.
+    /// Everything was sent.
     All,
     /// The socket has no room for the rest.
     Full,
-    /// The datagram behind those that have left is not sent, for this cause, and out of the
-    /// outbox. More may be in it.
+    /// The datagram after those that were sent failed with this error, and was removed. More may
+    /// follow it in the outbox.
     Failed(Errno),
 }
 
 impl Outbox {
-    /// Datagrams that wait.
+    /// Returns the number of datagrams.
     #[inline]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether none does.
+    /// Returns whether there are none.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Bytes that wait.
+    /// Returns the number of bytes in use, including those that were sent.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Adds a copy of a datagram behind all others.
+    /// Appends a copy of a datagram.
     pub fn push(&mut self, message: &Iov<'_>, to: &Encoded) {
         let len = message.len();
         self.count += 1;
@@ -99,7 +99,7 @@ impl Outbox {
         });
     }
 
-    /// Sends what waits, in order, and returns how many datagrams have left, and how that ended.
+    /// Sends the datagrams in order. Returns how many were sent, and the outcome.
     pub fn send(&mut self, socket: BorrowedFd<'_>) -> (usize, Sent) {
         let mut left = 0;
         let outcome = loop {
@@ -195,7 +195,7 @@ impl Outbox {
         Ok(datagrams)
     }
 
-    /// Forgets the first `datagrams`.
+    /// Removes the first `datagrams`.
     fn remove(&mut self, mut datagrams: usize) {
         self.count -= datagrams.min(self.count);
         while datagrams > 0
@@ -215,7 +215,7 @@ impl Outbox {
 }
 
 impl Run {
-    /// Whether a datagram of this length can follow.
+    /// Returns whether a datagram of this length to this destination can be appended.
     fn takes(&self, len: usize, to: &Encoded) -> bool {
         !self.is_closed
             && !self.is_apart
@@ -230,7 +230,7 @@ impl Run {
     }
 }
 
-/// Has the system take a piece apart into datagrams of this length.
+/// Has the system divide a piece into datagrams of this length.
 fn set_segment(header: &mut libc::msghdr, control: &mut Control, segment: u16) {
     header.msg_control = control.as_mut_ptr().cast();
     // SAFETY: the macros compute sizes and the location of the first entry in the control buffer,
