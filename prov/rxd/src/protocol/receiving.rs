@@ -208,10 +208,18 @@ impl<H: Host> Shared<H> {
         }
     }
 
-    /// The host has no room for the message in this packet.
+    /// The host has no room for the message in this packet. The packet is kept whatever the limits are:
+    /// the host has a destination for this message and for no other, which the peer might send instead.
     fn hold(&mut self, peer: &mut Peer<H>, datagram: &[u8]) {
         peer.receiving.is_held = true;
-        self.keep(peer, peer.receiving.next, datagram);
+        self.store(peer, peer.receiving.next, datagram);
+    }
+
+    fn store(&mut self, peer: &mut Peer<H>, seq: u64, datagram: &[u8]) {
+        let early = peer.receiving.early.get_or_insert_default();
+        early.bytes += datagram.len();
+        self.buffered += datagram.len();
+        early.packets.insert(seq, datagram.into());
     }
 
     /// Keeps a packet until its turn; returns `false` if there is no room.
@@ -221,9 +229,7 @@ impl<H: Host> Shared<H> {
         if early.bytes + len > MAX_EARLY || self.buffered + len > self.config.max_buffered {
             return false;
         }
-        early.bytes += len;
-        self.buffered += len;
-        early.packets.insert(seq, datagram.into());
+        self.store(peer, seq, datagram);
         true
     }
 

@@ -1,5 +1,12 @@
-//! Set-up requests with a forged source: anybody can send one in the name of a peer, so it must not
-//! change where the operations to that peer go.
+//! Datagrams of somebody who lies. Anybody can send a set-up request in the name of a peer: it must not
+//! change where the operations to that peer go. A peer can send anything: it must not get what is meant
+//! for something else.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a check that fails panics"
+)]
 
 use std::collections::HashMap;
 
@@ -23,6 +30,11 @@ struct Application {
     outcomes: HashMap<u32, Result<(), Failure>>,
     /// Strangers' paths that are in use.
     paths: usize,
+    /// Whether there is no room for messages, and the lengths of those that were held back.
+    is_full: bool,
+    held: Vec<usize>,
+    /// The lengths of the others.
+    lens: Vec<usize>,
 }
 
 /// The source of a datagram that has no path.
@@ -61,8 +73,13 @@ impl Host for Application {
         self.paths -= 1;
     }
 
-    fn message(&mut self, _: PeerId, _: &MessageArrival, _: &[u8]) -> Admission {
+    fn message(&mut self, _: PeerId, message: &MessageArrival, _: &[u8]) -> Admission {
+        if self.is_full {
+            self.held.push(message.len);
+            return Admission::Held;
+        }
         self.received += 1;
+        self.lens.push(message.len);
         Admission::Taken
     }
 
@@ -113,7 +130,7 @@ impl Side {
             extended,
             give_up: 120_000 * MS,
             max_strangers: 4,
-            max_buffered: 1 << 16,
+            max_buffered: 1 << 10,
             secret: [own.into(), 2],
         });
         Side {
@@ -290,4 +307,36 @@ fn the_first_request_of_a_stranger_is_answered() {
         assert!(side.app.paths <= 4, "more strangers than there may be");
         now += 1_000 * MS;
     }
+}
+
+#[test]
+fn a_message_that_is_held_back_cannot_be_exchanged_for_another_one() {
+    let mut sides = [Side::new(1, 2, true), Side::new(2, 1, true)];
+    let mut now = MS;
+    sides[0].submit(now);
+    second(&mut sides, &mut now);
+    let [liar, side] = &mut sides;
+    side.app.is_full = true;
+    // The packet of a message of 8 bytes, and many that come before their turn and take all room.
+    liar.submit(now);
+    let [packet] = &liar.transmit(now)[..] else {
+        panic!("a message of one packet");
+    };
+    let seq = u64::from_ne_bytes(packet[8..16].try_into().unwrap());
+    for ahead in 1..1000_u64 {
+        let mut early = packet.clone();
+        early[8..16].copy_from_slice(&seq.wrapping_add(ahead).to_ne_bytes());
+        side.receive(now, &early);
+    }
+    side.receive(now, packet);
+    assert_eq!(side.app.held, [8]);
+    // There is room again, and another message with the same sequence number comes.
+    side.app.is_full = false;
+    let peer = side.endpoint.find(&[1; 64]).unwrap();
+    side.endpoint.resume(now, peer, &mut side.app);
+    let mut other = packet.clone();
+    other.resize(packet.len() + 100, 1);
+    side.receive(now, &other);
+    assert_eq!(side.app.lens[..2], [8, 8]);
+    assert!(!side.app.lens.contains(&108));
 }
