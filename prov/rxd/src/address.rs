@@ -25,20 +25,28 @@ impl Address {
         Some(Address(name))
     }
 
-    /// Returns the address as an endpoint with the address `own` reaches it: a link-local one with that
-    /// endpoint's interface, since peers name themselves with the number of theirs.
+    /// Returns the address as an endpoint with the address `own` reaches it. A link-local one has that
+    /// endpoint's interface, since peers name themselves with the number of theirs; bytes that do not
+    /// belong to the address are zero, so that a peer has one name and not as many as it likes.
     pub fn seen_from(&self, own: &[u8]) -> Self {
-        let (Some(SocketAddr::V6(own)), Some(SocketAddr::V6(mut peer))) =
-            (sockaddr::decode(own), sockaddr::decode(&self.0))
-        else {
-            return *self;
-        };
-        if own.scope_id() == 0 || !peer.ip().is_unicast_link_local() {
+        if own.is_empty() {
             return *self;
         }
-        peer.set_scope_id(own.scope_id());
-        let peer = sockaddr::encode(&SocketAddr::V6(peer));
-        Address::of(peer.as_bytes()).unwrap_or(*self)
+        let Some(own_addr) = sockaddr::decode(own) else {
+            return Address::of(self.bytes(own.len())).unwrap_or(*self);
+        };
+        let Some(mut peer) = sockaddr::decode(&self.0) else {
+            return *self;
+        };
+        if let SocketAddr::V6(peer) = &mut peer {
+            peer.set_flowinfo(0);
+            match own_addr {
+                _ if !peer.ip().is_unicast_link_local() => peer.set_scope_id(0),
+                SocketAddr::V6(own) if own.scope_id() != 0 => peer.set_scope_id(own.scope_id()),
+                _ => {}
+            }
+        }
+        Address::of(sockaddr::encode(&peer).as_bytes()).unwrap_or(*self)
     }
 
     /// Returns the first bytes, which are the address in a format with addresses of this length.
@@ -119,6 +127,24 @@ mod tests {
         let other = address("[fe80::2%3]:9");
         assert_eq!(other.seen_from(&address("[fd00::1]:1").0), other);
         assert_eq!(other.seen_from(&[]), other);
+    }
+
+    #[test]
+    fn bytes_that_do_not_belong_to_an_address_make_no_other_one_of_it() {
+        for (own, peer, junk) in [
+            ("10.0.0.1:1", "10.0.0.2:9", 8..NAME_LEN),
+            ("[fd00::1]:1", "[fd00::2]:9", 4..8),
+            ("[fd00::1]:1", "[fd00::2]:9", 24..NAME_LEN),
+        ] {
+            let (own, peer) = (address(own), address(peer));
+            let mut other = peer;
+            other.0[junk].fill(7);
+            assert_eq!(other.seen_from(&own.0), peer);
+        }
+        // An address of another format has as many bytes as the endpoint's own.
+        let (peer, mut other) = (Address::of(&[9; 20]).unwrap(), [9; NAME_LEN]);
+        other[20..].fill(7);
+        assert_eq!(Address(other).seen_from(&[8; 20]), peer);
     }
 
     #[test]

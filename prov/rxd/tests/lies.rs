@@ -54,6 +54,11 @@ impl Host for Application {
         true
     }
 
+    /// The first byte is the address, the others mean nothing.
+    fn canonical(&self, name: &Name) -> Name {
+        [name[0]; 64]
+    }
+
     fn resolve(&mut self, name: &Name) -> Option<u8> {
         self.paths += 1;
         Some(name[0])
@@ -339,4 +344,16 @@ fn a_message_that_is_held_back_cannot_be_exchanged_for_another_one() {
     side.receive(now, &other);
     assert_eq!(side.app.lens[..2], [8, 8]);
     assert!(!side.app.lens.contains(&108));
+}
+
+#[test]
+fn a_peer_with_several_spellings_of_its_name_is_one_peer() {
+    let mut side = Side::new(1, 2, true);
+    for spelling in 0..100 {
+        let mut request = forged(3, 7, true);
+        request[24 + 63] = spelling;
+        side.endpoint.receive(MS, Some(3), &request, &mut side.app);
+        side.transmit(MS);
+    }
+    assert_eq!(side.app.paths, 1);
 }

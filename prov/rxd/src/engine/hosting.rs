@@ -63,6 +63,12 @@ impl Host for Core {
         }
     }
 
+    fn canonical(&self, name: &Name) -> Name {
+        let addr = Address(*name);
+        let below = self.below.as_ref();
+        below.map_or(addr, |below| addr.seen_from(&below.name)).0
+    }
+
     fn resolve(&mut self, name: &Name) -> Option<Path> {
         self.path_of_stranger(&Address(*name))
     }
@@ -80,10 +86,7 @@ impl Host for Core {
     }
 
     fn appeared(&mut self, peer: PeerId, name: &Name, _path: Path) {
-        let addr = Address(*name);
-        let below = self.below.as_ref();
-        let addr = below.map_or(addr, |below| addr.seen_from(&below.name));
-        self.peers.add(peer, addr);
+        self.peers.add(peer, Address(*name));
         self.link_of(peer);
     }
 

@@ -160,11 +160,13 @@ impl Core {
     /// Returns the protocol's peer with an address.
     fn protocol_peer(&mut self, addr: &Address) -> Result<PeerId> {
         let protocol = self.protocol.as_mut().ok_or(Errno::EOPBADSTATE)?;
-        if let Some(id) = protocol.find(&addr.0) {
+        let below = self.below.as_ref().ok_or(Errno::EOPBADSTATE)?;
+        let name = addr.seen_from(&below.name).0;
+        if let Some(id) = protocol.find(&name) {
             return Ok(id);
         }
-        let path = self.below.as_ref().ok_or(Errno::EOPBADSTATE)?.path(addr)?;
-        let id = protocol.peer(&addr.0, path).ok_or(Errno::ENOMEM)?;
+        let path = below.path(addr)?;
+        let id = protocol.peer(&name, path).ok_or(Errno::ENOMEM)?;
         self.peers.put(KnownPeer {
             id,
             addr: *addr,

@@ -187,6 +187,11 @@ pub trait Host {
     /// A datagram that cannot be sent for another reason is lost: `true`.
     fn transmit(&mut self, datagram: &Datagram<'_, Self::Path, Self::Op, Self::Response>) -> bool;
 
+    /// The one name of what a peer calls itself, if it could do so in several ways.
+    fn canonical(&self, name: &Name) -> Name {
+        *name
+    }
+
     /// A stranger wants to set up a connection: the path to this name, which nobody vouches for.
     /// `None` refuses it. The number of such peers is limited
     /// ([`Config::max_strangers`](super::Config::max_strangers)).

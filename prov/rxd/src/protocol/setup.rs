@@ -280,6 +280,8 @@ impl<H: Host> Endpoint<H> {
         else {
             return;
         };
+        let name = host.canonical(&request.name);
+        let request = SetupRequest { name, ..request };
         let known = self.find(&request.name);
         let id = known.or_else(|| self.admit(now, from, &request, host));
         let Some((peer, shared)) = id.and_then(|id| self.at(id)) else {
