@@ -31,6 +31,24 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 DEPS = os.path.join(ROOT, ".deps")
 
+# The two sides of dev/rxd-relay, if this runs within it: what a command there begins with, the
+# address, and the variables.
+RELAY = [(os.environ[f"RELAY_{side}"].split(), address, {"FI_UDP_IFACE": "relay"})
+         for side, address in (("A", "10.77.0.1"), ("B", "10.77.0.2")) if f"RELAY_{side}" in os.environ]
+
+
+def run_in_relay(faults):
+    """Starts this program once more within dev/rxd-relay and ends with its status. Without the
+    privileges for that, says so and ends without error."""
+    words = [os.path.join(ROOT, "dev/rxd-relay"), "--prefix", f"fab{os.getpid()}"]
+    possible = os.geteuid() == 0 and os.path.exists("/dev/net/tun") and shutil.which("ip") and \
+        subprocess.run(["unshare", "-n", "true"], capture_output=True, check=False).returncode == 0
+    if not possible:
+        print("not run: dev/rxd-relay needs root, ip(8), network namespaces and /dev/net/tun")
+        sys.exit(0)
+    sys.stdout.flush()
+    sys.exit(subprocess.run([*words, *faults, "--", sys.executable, *sys.argv], check=False).returncode)
+
 
 class Failure(Exception):
     """A program failed; `output` is what it printed."""
@@ -225,13 +243,14 @@ def pair(server, client, seconds, ready_port=None):
 
 
 def wait_for_listener(port, job, seconds):
-    """Returns once some process listens on the TCP port, or has a socket at the UDP port."""
+    """Returns once some process of the job's network listens on the TCP port, or has a socket at
+    the UDP port."""
     wanted = f":{port:04X}"
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         for table, state in (("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")):
             try:
-                with open(f"/proc/net/{table}", encoding="ascii") as file:
+                with open(f"/proc/{job.process.pid}/net/{table}", encoding="ascii") as file:
                     for line in file:
                         fields = line.split()
                         if fields[1].endswith(wanted) and fields[3] == state:

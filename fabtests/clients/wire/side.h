@@ -18,9 +18,10 @@ struct side {
 	int talk;
 };
 
-/* Reads the role and the port from the environment (WIRE_ROLE is "server" or
- * "client", WIRE_PORT the server's port for the talk) and meets the other
- * process in the same test. */
+/* Reads the role and the server's address for the talk from the environment
+ * (WIRE_ROLE is "server" or "client", WIRE_PORT the port, WIRE_HOST the address,
+ * by default that of the loopback interface) and meets the other process in the
+ * same test. */
 void side_meet(struct side *side, const char *test);
 
 /* Connects to the other side, then opens an endpoint that can reach its
