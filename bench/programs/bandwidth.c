@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
  * Message rate and bandwidth: one side keeps a window of operations in flight
- * to the other. The clock stops when the last one has arrived there.
+ * to the other. The clock stops when the last one has arrived there. Datagrams
+ * are in flight until the receiver says that half a window of them has arrived,
+ * so that none is dropped for want of room.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,11 +57,64 @@ static void receive(struct bench_side *side, struct fi_context2 *contexts,
 	}
 }
 
+/* Datagrams that one acknowledgement is for. */
+static long half_window(const struct bench_side *side)
+{
+	return side->options.window > 2 ? side->options.window / 2 : 1;
+}
+
+static void send_datagrams(struct bench_side *side,
+			   struct fi_context2 *contexts, long count)
+{
+	static struct fi_context2 acks[4];
+	struct fid_cq *cq = side->peer.tx.fid;
+	long window = side->options.window, half = half_window(side);
+	long sent = 0, completed = 0, awaited = 0, arrived = 0;
+
+	while (arrived < count) {
+		for (; awaited < 4 && (arrived / half + awaited) * half < count;
+		     awaited++)
+			bench_post_receive(side, &acks[awaited]);
+		for (; sent < count && sent - arrived < window; sent++)
+			bench_post(side, &contexts[sent % window]);
+		completed += bench_reap(cq);
+		for (long acked = bench_reap(side->peer.rx.fid); acked; acked--) {
+			awaited--;
+			arrived += half;
+		}
+	}
+	while (completed < count)
+		completed += bench_reap(cq);
+}
+
+static void receive_datagrams(struct bench_side *side,
+			      struct fi_context2 *contexts, long count)
+{
+	long window = side->options.window, posted = 0, received = 0;
+	long acked = 0;
+
+	while (received < count) {
+		for (; posted < count && posted - received < window; posted++)
+			bench_post_receive(side, &contexts[posted % window]);
+		received += bench_reap(side->peer.rx.fid);
+		for (; received - acked >= half_window(side);
+		     acked += half_window(side))
+			send_ack(side);
+	}
+}
+
 static void one_pass(struct bench_side *side, struct fi_context2 *contexts,
 		     long count)
 {
 	static struct fi_context2 ack;
 
+	if (ct_opt.type == FI_EP_DGRAM) {
+		if (side->client)
+			send_datagrams(side, contexts, count);
+		else
+			receive_datagrams(side, contexts, count);
+		return;
+	}
 	if (!is_message(side)) {
 		if (side->client)
 			transmit(side, contexts, count);
@@ -75,6 +130,14 @@ static void one_pass(struct bench_side *side, struct fi_context2 *contexts,
 	}
 }
 
+/* Operations before the clock starts. */
+static long warm_up(const struct bench_side *side, long count)
+{
+	long half = half_window(side);
+
+	return (count / 20 / half + 1) * half;
+}
+
 static void run(struct bench_side *side)
 {
 	size_t size = side->options.size;
@@ -87,10 +150,12 @@ static void run(struct bench_side *side)
 	if (!count)
 		count = size <= 1024 ? 400000 : size <= 16384 ? 100000 :
 			(long)((4ULL << 30) / size);
+	if (ct_opt.type == FI_EP_DGRAM)
+		count -= count % half_window(side);
 	bench_connect(side);
 	bench_barrier(side);
 	if (is_message(side) || side->client) {
-		one_pass(side, contexts, count / 20 + 1);
+		one_pass(side, contexts, warm_up(side, count));
 		start = ct_now();
 		one_pass(side, contexts, count);
 		took = ct_now() - start;

@@ -34,7 +34,7 @@ const char *bench_kind_name(enum bench_kind kind)
 static void usage(const char *program)
 {
 	fprintf(stderr,
-		"usage: %s [-k msg|tagged|write|read|atomic] [-e rdm|msg]\n"
+		"usage: %s [-k msg|tagged|write|read|atomic] [-e rdm|msg|dgram]\n"
 		"       [-s bytes] [-n iterations] [-w window] [-N peers]\n"
 		"       [-p provider] [-a node|none] [-T safe|completion|domain]\n"
 		"       [-1] [-f] [-z] [-L port | -C host:port]\n"
@@ -149,6 +149,17 @@ void bench_pin(int which)
 	}
 }
 
+static enum fi_ep_type endpoint_of(const char *program, const char *name)
+{
+	if (!strcmp(name, "msg"))
+		return FI_EP_MSG;
+	if (!strcmp(name, "dgram"))
+		return FI_EP_DGRAM;
+	if (strcmp(name, "rdm"))
+		usage(program);
+	return FI_EP_RDM;
+}
+
 static enum fi_threading threading_of(const char *program, const char *name)
 {
 	if (!strcmp(name, "safe"))
@@ -184,8 +195,7 @@ static int start(int argc, char **argv, void (*run)(struct bench_side *side),
 				usage(argv[0]);
 			break;
 		case 'e':
-			ct_opt.type = strcmp(optarg, "msg") ? FI_EP_RDM
-							    : FI_EP_MSG;
+			ct_opt.type = endpoint_of(argv[0], optarg);
 			break;
 		case 's':
 			side.options.size = strtoull(optarg, NULL, 0);
