@@ -27,14 +27,18 @@ pub enum Senders {
     All,
 }
 
+/// Consecutive reads with datagrams after which the next one reads several at a time. That one takes longer
+/// if there is nothing, as after a lone message.
+pub const SEVERAL: u8 = 2;
+
 /// See the [module](self) description.
 pub struct Port {
     pub socket: Arc<OwnedFd>,
     peers: Peers,
     /// Datagrams that were read from the socket and wait for a receive.
     pub arrivals: Arrivals,
-    /// Whether the last read of the socket returned datagrams: more may have arrived with them.
-    pub has_brought: bool,
+    /// Consecutive reads of the socket that returned datagrams, up to [`SEVERAL`].
+    pub brought: u8,
     /// Whether the last read found the socket empty. The poller reports later datagrams.
     pub is_drained: bool,
     /// Whether the poller reports that the socket is readable.
@@ -77,7 +81,7 @@ impl Port {
                 groups: Vec::new(),
             },
             arrivals: Arrivals::default(),
-            has_brought: false,
+            brought: 0,
             is_drained: false,
             is_watched: false,
             is_watched_for_room: false,

@@ -10,7 +10,7 @@ use prov_util::matching::ANY_SOURCE;
 use prov_util::request::Receive;
 
 use super::Core;
-use super::port::Senders;
+use super::port::{SEVERAL, Senders};
 
 /// Returns the receive without `FI_PEEK`, `FI_CLAIM` and `FI_DISCARD`, which are for tagged messages.
 #[inline(always)]
@@ -32,14 +32,15 @@ impl Core {
         let Some(port) = self.ports.get_mut(ep) else {
             return false;
         };
-        match port.arrivals.receive(port.socket.as_fd(), port.has_brought) {
+        let several = port.brought == SEVERAL;
+        match port.arrivals.receive(port.socket.as_fd(), several) {
             Ok(()) => {
-                port.has_brought = true;
+                port.brought = SEVERAL.min(port.brought + 1);
                 port.is_drained = false;
                 self.deliver(ep)
             }
             Err(error) => {
-                port.has_brought = false;
+                port.brought = 0;
                 // Any other error is that of a datagram that was sent, and is reported once.
                 port.is_drained = error == Errno::EAGAIN;
                 false

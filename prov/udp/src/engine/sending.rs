@@ -18,7 +18,7 @@ const HELD_LONGEST: usize = LONGEST;
 /// Limit of the messages in a batch: as many as the system takes as one piece (`UDP_MAX_SEGMENTS`).
 const HELD: usize = 64;
 /// Limit of the bytes in a batch: those of one piece (`UDP_SEGMENT`).
-const HELD_BYTES: usize = 64 << 10;
+const HELD_BYTES: usize = 65_507;
 
 impl Core {
     /// Posts a message.
@@ -96,7 +96,9 @@ impl Core {
     /// Returns whether the batch has reached a limit.
     fn is_full(&self, ep: EpKey) -> bool {
         let port = self.ports.get(ep);
-        port.is_some_and(|port| port.outbox.len() >= HELD || port.outbox.bytes() >= HELD_BYTES)
+        port.is_some_and(|port| {
+            port.outbox.len() >= HELD || port.outbox.bytes() + LONGEST > HELD_BYTES
+        })
     }
 
     /// Sends the batch of a port, and reports the completions.
