@@ -7,11 +7,15 @@
 mod accessed;
 mod arriving;
 pub mod below;
+mod copied;
 mod hosting;
 pub mod link;
 mod posting;
 mod progress;
 mod sessions;
+#[cfg(test)]
+mod tests;
+mod watching;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -59,6 +63,8 @@ pub struct Core {
     ended: Vec<(LinkKey, Errno)>,
     /// The domain's registered memory.
     target: Option<RmaTarget>,
+    /// Old values of the atomic operation that is performed.
+    old_values: Vec<u8>,
     /// Immediate data that waits for room in the application's queue.
     unreported: Unreported,
     poller: Wakeups<Source, Due>,
@@ -66,9 +72,14 @@ pub struct Core {
     idle_turns: u32,
     /// Whether datagrams had no room below.
     is_stalled: bool,
-    /// Whether something waits for an acknowledgement, or is one that waits for company: the
-    /// library's thread looks after it if the application makes no calls.
-    is_waiting: bool,
+    /// Whether the library's thread looks after the endpoint if the application makes no calls: since
+    /// something waited for an acknowledgement, was one that waits for company, or a peer waited for
+    /// messages, until that thread finds nothing of it.
+    is_looked_after: bool,
+    /// When the application's calls last handled what has arrived.
+    driven_at: u64,
+    /// When to find out next which peers receives wait for ([`watching`]).
+    watch_at: u64,
     /// Whether that thread is driving, which reports nothing.
     is_quiet: bool,
     /// What has ended meanwhile.
@@ -103,11 +114,14 @@ impl Core {
             resumed: Vec::new(),
             ended: Vec::new(),
             target: Some(RmaTarget::new(memory)),
+            old_values: Vec::new(),
             unreported: Unreported::default(),
             poller: Wakeups::new()?,
             idle_turns: 0,
             is_stalled: false,
-            is_waiting: false,
+            is_looked_after: false,
+            driven_at: 0,
+            watch_at: u64::MAX,
             is_quiet: false,
             postponed: Vec::new(),
             farewells: 0,

@@ -46,6 +46,7 @@ mod recovery;
 mod secret;
 mod sending;
 mod setup;
+mod watching;
 mod wire;
 
 /// Bytes of the longest datagram that the protocol uses, whatever the provider below can send.
@@ -60,3 +61,4 @@ pub use host::{
     Admission, AtomicArrival, Datagram, Failure, Form, Host, MessageArrival, NAME_LEN, Name,
     Payload, PeerId, Request, Time, WriteArrival,
 };
+pub use watching::watch_every;

@@ -1,6 +1,8 @@
 //! Receives that the application posts (fi_msg(3), fi_tagged(3)), and their effect on messages that
 //! have already arrived.
 
+use std::collections::HashSet;
+
 use fabric_abi::{FI_CLAIM, FI_COMPLETION, FI_DISCARD, FI_MULTI_RECV, FI_PEEK, FI_PEER_TRANSFER};
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
@@ -259,6 +261,18 @@ impl<T: Transport> Endpoints<T> {
                 self.report_cancelled(key, Some(ep), tagged, &cancelled, cause);
             }
         }
+    }
+
+    /// Returns the sources that posted receives of an endpoint name as their only one.
+    pub fn awaited_sources(&mut self, ep: EpKey) -> HashSet<u64> {
+        let mut sources = HashSet::new();
+        let inbox = self.eps.get(ep).map(|ep| ep.inbox);
+        if let Some(inbox) = inbox.and_then(|inbox| self.inboxes.get_mut(inbox)) {
+            for tagged in [false, true] {
+                inbox.queue(tagged).add_named_sources(&mut sources);
+            }
+        }
+        sources
     }
 
     /// Handles that the only link of an endpoint with its own inbox has ended with this error: its

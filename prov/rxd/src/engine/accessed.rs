@@ -8,6 +8,7 @@ use prov_message::{AtomicRequest, Course, Placing, Reports, Then};
 use prov_util::mr::Grants;
 
 use super::Core;
+use super::copied::Copied;
 use super::link::{EpKey, Incoming, LinkKey, Rxd, ServedKey};
 use crate::protocol::{AtomicArrival, Form, PeerId, WriteArrival};
 use prov_util::request::RemoteIov;
@@ -15,9 +16,9 @@ use prov_util::request::RemoteIov;
 /// What a peer reads.
 pub enum Served {
     /// Registered memory.
-    Memory(LinkKey, Box<Grants>),
+    Memory(LinkKey, Grants),
     /// The old values of an atomic operation.
-    Values(Box<[u8]>),
+    Values(Copied),
 }
 
 /// Writes with immediate data that wait for room in the application's queue, by length, data and
@@ -47,11 +48,11 @@ impl Core {
         let grants = grants.map_err(|refusal| refusal.error())?;
         grants.write_at(&mut target.memory, 0, payload);
         let placing = Placing::remote_write(grants, write.data, ());
-        let course = Course::Place(Box::new(placing));
         let len = usize::try_from(write.remote.len()).unwrap_or(usize::MAX);
         if payload.len() >= len {
-            self.arrived(key, course);
+            self.placed(key, placing);
         } else if let Some(link) = self.links.get_mut(key) {
+            let course = Course::Place(Box::new(placing));
             link.incoming = Some(Incoming { course, len });
         }
         Ok(())
@@ -119,7 +120,7 @@ impl Core {
         let (_, visitor) = state.visited(src);
         let grants = target.resolve(&visitor, FI_REMOTE_READ, remote.pieces(), None);
         let grants = grants.map_err(|refusal| refusal.error())?;
-        Ok(self.served.insert(Served::Memory(key, Box::new(grants))))
+        Ok(self.served.insert(Served::Memory(key, grants)))
     }
 
     /// Performs a peer's atomic operation.
@@ -144,13 +145,21 @@ impl Core {
             operands: atomic.operands,
             data: atomic.data,
         };
-        let mut result = Vec::new();
+        self.old_values.clear();
         target
-            .atomic(&visitor, atomic.remote.pieces(), &request, &mut result)
+            .atomic(
+                &visitor,
+                atomic.remote.pieces(),
+                &request,
+                &mut self.old_values,
+            )
             .map_err(|refusal| refusal.error())?;
         Ok(match atomic.form {
             Form::Base => None,
-            _ => Some(self.served.insert(Served::Values(result.into()))),
+            _ => {
+                let values = Copied::of_slice(&self.old_values);
+                Some(self.served.insert(Served::Values(values)))
+            }
         })
     }
 

@@ -7,7 +7,7 @@ use prov_message::{
 };
 
 use super::Core;
-use super::link::{self, Action, Arrival, Endpoints, Incoming, LinkKey};
+use super::link::{self, Action, Arrival, Endpoints, Incoming, LinkKey, Rxd};
 use crate::protocol::{Admission, MessageArrival, PeerId};
 
 impl Core {
@@ -180,26 +180,29 @@ impl Core {
     /// Handles that a message or a write is here.
     pub(super) fn arrived(&mut self, key: LinkKey, course: link::Course) {
         match course {
-            Course::Place(placing) => {
-                let Some(link) = self.links.get(key) else {
-                    return;
-                };
-                let (ep, src) = (link.ep, link.src);
-                match &placing.then {
-                    Then::RemoteWrite {
-                        data: Some(data), ..
-                    } => {
-                        let data = *data;
-                        self.written_with_data(ep, key, *placing, data);
-                    }
-                    _ => {
-                        self.endpoints
-                            .placed(&mut self.target, ep, src, *placing, Ok(()));
-                    }
-                }
-            }
+            Course::Place(placing) => self.placed(key, *placing),
             Course::Keep(kept) => self.endpoints.kept(kept),
             Course::Discard | Course::Done => {}
+        }
+    }
+
+    /// Handles that a message is in its receive's memory, or a write in registered memory.
+    pub(super) fn placed(&mut self, key: LinkKey, placing: Placing<Rxd>) {
+        let Some(link) = self.links.get(key) else {
+            return;
+        };
+        let (ep, src) = (link.ep, link.src);
+        match &placing.then {
+            Then::RemoteWrite {
+                data: Some(data), ..
+            } => {
+                let data = *data;
+                self.written_with_data(ep, key, placing, data);
+            }
+            _ => {
+                self.endpoints
+                    .placed(&mut self.target, ep, src, placing, Ok(()));
+            }
         }
     }
 

@@ -33,10 +33,9 @@ impl Host for Core {
                     Bytes::App(memory) => {
                         below.send(header, &Load::App(&memory.slice(offset, len)), to)
                     }
-                    copied => {
-                        let bytes = copied.copied().unwrap_or_default();
-                        let part = bytes.get(offset..offset + len).unwrap_or_default();
-                        below.send(header, &Load::Own(part), to)
+                    Bytes::Copied(copied) => {
+                        let part = copied.bytes().get(offset..offset + len);
+                        below.send(header, &Load::Own(part.unwrap_or_default()), to)
                     }
                 },
                 None => true,
@@ -55,8 +54,8 @@ impl Host for Core {
                     below.send(header, &Load::Own(part), to)
                 }
                 Some(Served::Values(values)) => {
-                    let part = values.get(offset..offset + len).unwrap_or_default();
-                    below.send(header, &Load::Own(part), to)
+                    let part = values.bytes().get(offset..offset + len);
+                    below.send(header, &Load::Own(part.unwrap_or_default()), to)
                 }
                 None => true,
             },

@@ -7,6 +7,7 @@ use prov_message::{Op, Ticket};
 use prov_util::request::{Access, Atomic, RemoteAccess, Transmit};
 
 use super::Core;
+use super::copied::Copied;
 use super::link::{EpKey, LinkKey};
 use crate::offer;
 use crate::protocol::{Form, Request};
@@ -26,52 +27,15 @@ pub enum Payload {
     /// In the application's memory, which it leaves alone until the operation is complete.
     App(AppIov),
     /// Copied: the application may reuse its memory.
-    Short(u8, [u8; SHORT]),
-    /// The same, for more bytes.
-    Long(Box<[u8]>),
+    Copied(Copied),
 }
-
-/// Limit in bytes of the payloads that are copied without an allocation.
-const SHORT: usize = 55;
 
 impl Payload {
     #[inline]
     fn of(memory: &AppIov, is_copied: bool) -> Self {
         match is_copied {
             false => Payload::App(*memory),
-            true => Payload::copy(memory),
-        }
-    }
-
-    fn copy(memory: &AppIov) -> Self {
-        let mut short = [0; SHORT];
-        match short.get_mut(..memory.len()) {
-            Some(place) => {
-                memory.read_at(0, place);
-                Payload::Short(memory.len() as u8, short)
-            }
-            None => {
-                let mut bytes = Vec::with_capacity(memory.len());
-                memory.append_to(&mut bytes);
-                Payload::Long(bytes.into())
-            }
-        }
-    }
-
-    /// The operands of an atomic operation and the values that it compares with, in one.
-    fn of_both(operand: &AppIov, compare: &AppIov) -> Self {
-        let mut bytes = Vec::with_capacity(operand.len() + compare.len());
-        operand.append_to(&mut bytes);
-        compare.append_to(&mut bytes);
-        Payload::Long(bytes.into())
-    }
-
-    /// Returns the bytes that were copied; `None` if they are the application's.
-    pub fn copied(&self) -> Option<&[u8]> {
-        match self {
-            Payload::App(_) => None,
-            Payload::Short(len, bytes) => bytes.get(..usize::from(*len)),
-            Payload::Long(bytes) => Some(bytes),
+            true => Payload::Copied(Copied::of_both(memory, &AppIov::EMPTY)),
         }
     }
 }
@@ -122,7 +86,7 @@ impl Core {
         }
         let key = self.link_to(ep, atomic.peer)?;
         let payload = match form {
-            Form::Compare => Payload::of_both(&atomic.operand, &compare),
+            Form::Compare => Payload::Copied(Copied::of_both(&atomic.operand, &compare)),
             _ => Payload::of(&atomic.operand, atomic.is_inject()),
         };
         let request = Request::Atomic {

@@ -119,32 +119,34 @@ impl Core {
         if let Some(below) = self.below.as_mut().filter(|_| self.is_stalled) {
             below.take_back();
         }
+        if now >= self.watch_at {
+            self.watch(protocol, now);
+        }
         self.is_stalled = !protocol.transmit(now, self);
-        // What is not acknowledged goes on without the application's next call, if that is late.
-        let is_waiting = protocol.unfinished() != 0 || protocol.may_hold_acks(now);
-        if is_waiting != self.is_waiting {
-            self.is_waiting = is_waiting;
-            match is_waiting {
-                true => self.signals.stall_begins(),
-                false => self.signals.stall_ends(),
-            }
+        self.driven_at = now;
+        if !self.is_looked_after && needs_help(protocol, now) {
+            self.is_looked_after = true;
+            self.signals.stall_begins();
         }
     }
 
-    /// Acknowledges what has arrived and sends again what was lost, for an application that makes no
-    /// calls. Reports nothing: that is left to the next call. Returns whether acknowledgements have
-    /// waited.
+    /// Acknowledges what has arrived, sends again what was lost, and shows peers that wait for
+    /// messages that this side is there, for an application that makes no calls. Reports nothing: that
+    /// is left to the next call. Returns whether acknowledgements have waited.
     pub(super) fn send_for_application(&mut self) -> bool {
         let now = nanoseconds();
         self.is_quiet = true;
+        let driven = self.driven_at;
         let sent = self.with_protocol(|protocol, core| {
             let holds = protocol.may_hold_acks(now);
+            protocol.show_life(now, driven, core);
             protocol.acknowledge_all(now, core);
-            core.is_waiting = protocol.unfinished() != 0;
+            // What says that peers do not wait any longer has not been handled.
+            core.is_looked_after = needs_help(protocol, driven);
             holds
         });
         self.is_quiet = false;
-        if !self.is_waiting {
+        if !self.is_looked_after {
             self.signals.stall_ends();
         }
         sent.unwrap_or(false)
@@ -194,6 +196,12 @@ impl Core {
     }
 }
 
+/// Whether something is to be done even if the application makes no calls.
+#[inline(always)]
+fn needs_help(protocol: &Endpoint<Core>, now: u64) -> bool {
+    protocol.unfinished() != 0 || protocol.may_hold_acks(now) || protocol.is_awaited(now)
+}
+
 impl Woken for Core {
     type Source = Source;
     type Due = Due;
@@ -212,7 +220,8 @@ impl Woken for Core {
     }
 
     fn other_times(&mut self, now: Instant) -> Option<Instant> {
-        let due = self.protocol.as_mut()?.next_timeout()?;
+        let due = self.protocol.as_mut()?.next_timeout().unwrap_or(u64::MAX);
+        let due = Some(due.min(self.watch_at)).filter(|due| *due != u64::MAX)?;
         Some(now + Duration::from_nanos(due.saturating_sub(nanoseconds())))
     }
 }

@@ -84,14 +84,17 @@ impl PeerTable {
     }
 }
 
-/// Sources of messages: the peers of links. Receives for one peer do not wait for it to be reachable
-/// again, since nothing shows that.
+/// Sources of messages: the peers of links.
 pub enum BySessions {}
 
 impl Sources<Core> for BySessions {
+    #[inline]
     fn expects(core: &mut Core, ep: EpKey) -> bool {
-        core.expects_one(ep);
-        false
+        core.expects_one(ep)
+    }
+
+    fn awaits(core: &mut Core, ep: EpKey, peer: u64) {
+        core.seek(ep, peer);
     }
 
     fn look(core: &mut Core, ep: EpKey) {
@@ -188,6 +191,7 @@ impl Core {
             course: None,
         });
         self.peers.set_link(id, Some(key));
+        self.watch_from_now();
         key
     }
 

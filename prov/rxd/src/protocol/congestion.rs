@@ -93,6 +93,11 @@ impl RoundTrip {
         self.backoff = 0;
     }
 
+    /// Whether packets leave at a pace.
+    pub fn is_paced(&self) -> bool {
+        self.least >= PACED_FROM
+    }
+
     /// Whether packets wait in queues on the way: the round trip is clearly longer than the least.
     fn has_queue(&self) -> bool {
         self.smoothed > self.least + (self.least / 4).max(100 * US)
@@ -116,8 +121,9 @@ const NOISE_SAMPLE: u32 = 64;
 const NOISE_AGE: Time = 10_000 * MS;
 /// Packets that may leave at once in spite of pacing.
 const BURST: Time = 16;
-/// Round trips below this are not paced: a flight is shorter than what a timer can tell apart.
-pub const PACED_FROM: Time = MS;
+/// Least round trips below this are not paced: a flight is shorter than what a timer can tell apart, and
+/// what takes longer waits in queues of this path.
+const PACED_FROM: Time = MS;
 
 /// The congestion window: NewReno (RFC 5681, RFC 6582), apart from what a loss means; see
 /// [`Congestion::lost`].
@@ -265,15 +271,15 @@ impl Congestion {
 
     /// Time at which the next packet may leave: now or later.
     pub fn next_departure(&self, round_trip: &RoundTrip) -> Time {
-        match round_trip.smoothed < PACED_FROM {
-            true => 0,
-            false => self.leaves_at,
+        match round_trip.is_paced() {
+            false => 0,
+            true => self.leaves_at,
         }
     }
 
     /// A packet leaves. The pace is 1.25 windows per round trip, and two in slow start.
     pub fn departs(&mut self, now: Time, round_trip: &RoundTrip) {
-        if round_trip.smoothed < PACED_FROM {
+        if !round_trip.is_paced() {
             return;
         }
         let window = Time::from(self.window.max(1));

@@ -81,6 +81,8 @@ pub(super) struct Shared<H: Host> {
     pub buffered: usize,
     /// Until when the latest of the acknowledgements that wait does so, or did.
     pub acks_wait_until: Time,
+    /// Until when one of the peers has said that it waits for messages of this side.
+    pub awaited_until: Time,
     /// Strangers, in the order in which they came, and some that are none any longer.
     pub strangers: VecDeque<PeerId>,
 }
@@ -153,6 +155,7 @@ impl<H: Host> Endpoint<H> {
                 timers: BinaryHeap::new(),
                 buffered: 0,
                 acks_wait_until: 0,
+                awaited_until: 0,
                 strangers: VecDeque::new(),
             },
             generation: 0,

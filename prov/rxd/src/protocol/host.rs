@@ -235,7 +235,8 @@ pub trait Host {
     fn finished(&mut self, peer: PeerId);
 
     /// The rest of the message or the write will not come, for this reason; or a message that was
-    /// answered [`Admission::Held`] will not be presented again.
+    /// answered [`Admission::Held`] will not be presented again; or a peer that the host waits for
+    /// ([`Endpoint::watch`](super::Endpoint::watch)) is given up.
     fn interrupted(&mut self, peer: PeerId, reason: Failure);
 
     /// A peer reads memory, whose total length is at most `isize::MAX`. The response is held until

@@ -12,8 +12,8 @@ pub const NEVER: Time = Time::MAX;
 /// Packets beyond the first missing one that are taken in, and most packets on the way to a peer of
 /// this library.
 pub const WINDOW: u32 = 4096;
-/// Most packets on the way to one whose round trip is shorter than [`PACED_FROM`]: the system's buffers
-/// have room for less.
+/// Most packets on the way to one to which packets are not
+/// [paced](super::congestion::RoundTrip::is_paced): the system's buffers have room for less.
 pub const NEAR_WINDOW: u32 = 1024;
 
 /// How far the set-up of a connection is.
@@ -256,6 +256,8 @@ pub struct Sending {
     pub timer: Time,
     /// Number of probes since the last sign of progress; [`MAX_PROBES`] after a timeout.
     pub probes: u8,
+    /// Whether the timer is one of a peer to which nothing is on the way.
+    pub keeps_alive: bool,
     /// Whether a probe is to be sent.
     pub probe_due: bool,
     /// Time at which the pace lets a packet leave that could leave otherwise.
@@ -319,6 +321,13 @@ pub struct Peer<H: Host> {
     pub answer: Option<SetupAnswer>,
     pub sending: Sending,
     pub receiving: Receiving,
+    /// Whether the application waits for its messages, and for nobody else's.
+    pub is_awaited: bool,
+    /// Until when the peer said that its application waits for messages of this side, how often it
+    /// asks for a sign of life, and when the next one is due.
+    pub awaits_until: Time,
+    pub life_every: Time,
+    pub life_at: Time,
     /// Since when the peer has been silent although it should answer.
     pub silent_since: Time,
     /// Whether it is in the list of peers to be served.
@@ -344,6 +353,10 @@ impl<H: Host> Peer<H> {
             answer: None,
             sending: Sending::new(0),
             receiving: Receiving::new(0),
+            is_awaited: false,
+            awaits_until: 0,
+            life_every: 0,
+            life_at: 0,
             silent_since: 0,
             is_ready: false,
             wakes_at: NEVER,
@@ -362,8 +375,13 @@ impl<H: Host> Peer<H> {
         self.mtu - EXTENDED_LEN
     }
 
-    /// Whether the peer should answer something, so that its silence means something.
+    /// Whether the peer's silence means something: it should answer, or is waited for.
     pub fn owes(&self) -> bool {
+        self.is_awaited || self.owes_answer()
+    }
+
+    /// Whether the peer should answer something.
+    pub fn owes_answer(&self) -> bool {
         let sending = &self.sending;
         let receiving = &self.receiving;
         !sending.begun.is_empty()
@@ -403,6 +421,7 @@ impl Sending {
             reorder_at: NEVER,
             timer: NEVER,
             probes: 0,
+            keeps_alive: false,
             probe_due: false,
             paced_until: NEVER,
             elicits: first,

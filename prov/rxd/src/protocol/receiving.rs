@@ -82,6 +82,9 @@ impl<H: Host> Shared<H> {
         }
         if (ahead as i64) < 0 || ahead == 0 {
             self.note_duplicate(peer, base);
+            if base.flags & flag::AWAITED != 0 {
+                self.note_awaited(now, peer, rest);
+            }
         } else if ahead < u64::from(WINDOW) {
             self.out_of_turn(now, peer, base, rest, datagram, host);
         }

@@ -1,7 +1,7 @@
 //! Acknowledgements come, or do not: what has arrived is complete, what is lost is sent again, and who
 //! stays silent is given up.
 
-use super::congestion::{MAX_PROBES, PACED_FROM};
+use super::congestion::MAX_PROBES;
 use super::endpoint::Shared;
 use super::host::{Failure, Host, Time};
 use super::jobs::What;
@@ -181,9 +181,9 @@ impl<H: Host> Shared<H> {
             // A peer of the C library that refuses an operation only repeats itself.
             peer.silent_since = now;
         }
-        let most = match sending.round_trip.smoothed < PACED_FROM {
-            true => NEAR_WINDOW,
-            false => WINDOW,
+        let most = match sending.round_trip.is_paced() {
+            false => NEAR_WINDOW,
+            true => WINDOW,
         };
         sending.window = ack.window.min(most);
         if (ack.refusals.wrapping_sub(sending.refusals_told) as i16) > 0 {
@@ -429,14 +429,19 @@ impl<H: Host> Shared<H> {
     /// Starts the timer for what the peer owes, unless it runs.
     #[inline]
     pub fn arm(&mut self, now: Time, peer: &mut Peer<H>) {
-        if peer.sending.timer != NEVER || !self.config.retry || peer.setup != Setup::Open {
+        let sending = &peer.sending;
+        let is_empty = sending.flights.is_empty();
+        let runs = sending.timer != NEVER && (is_empty || !sending.keeps_alive);
+        if runs || !self.config.retry || peer.setup != Setup::Open {
             return;
         }
+        peer.sending.keeps_alive = is_empty;
         let sending = &peer.sending;
-        peer.sending.timer = match sending.flights.is_empty() {
+        peer.sending.timer = match is_empty {
             false => now + sending.patience(peer.is_extended()),
             true if !sending.queue.is_empty() => now + sending.round_trip.timeout(),
-            true if peer.owes() => now + KEEPALIVE,
+            true if peer.owes_answer() => now + KEEPALIVE,
+            true if peer.is_awaited => now + self.keep_alive_every(),
             true => NEVER,
         };
     }
@@ -488,6 +493,13 @@ impl<H: Host> Shared<H> {
         if sending.flying == 0 && sending.lost == 0 {
             // Nothing is on the way: there is no room for what would be, or everything has come.
             sending.probe_due = true;
+            sending.keeps_alive = true;
+            if !peer.owes_answer() {
+                peer.sending.timer = now + self.keep_alive_every();
+                self.serve(peer);
+                return;
+            }
+            let sending = &mut peer.sending;
             sending.round_trip.back_off();
             let wait = match sending.queue.is_empty() {
                 true => KEEPALIVE,

@@ -12,6 +12,9 @@ use prov_base::errno::Errno;
 
 /// Packets that a peer may send in its turn, while others wait.
 const QUANTUM: u32 = 32;
+/// New packets that leave at once at least, where so many are on the way that acknowledgements keep
+/// coming: the provider below sends them with few system calls, and they are acknowledged together.
+const TOGETHER: u32 = 32;
 /// Bytes of [`Extent`].
 const EXTENT_LEN: usize = 24;
 /// Bytes of the longest acknowledgement.
@@ -72,7 +75,9 @@ impl<H: Host> Shared<H> {
             budget -= 1;
             self.repeat(now, peer, host)?;
         }
+        let waits = self.waits_for_more(peer);
         while peer.sending.lost == 0
+            && !waits
             && let Some(&number) = peer.sending.queue.front()
         {
             if peer.sending.flights.len() >= peer.sending.window as usize
@@ -111,6 +116,21 @@ impl<H: Host> Shared<H> {
             return false;
         }
         true
+    }
+
+    /// Whether new packets wait until more can leave with them: the windows are nearly full, and not
+    /// paced.
+    #[inline]
+    fn waits_for_more(&mut self, peer: &mut Peer<H>) -> bool {
+        let sending = &mut peer.sending;
+        if sending.flying <= 2 * TOGETHER || sending.round_trip.is_paced() {
+            return false;
+        }
+        let room = sending.congestion.window.saturating_sub(sending.flying);
+        let accepted = sending.window.saturating_sub(sending.flights.len() as u32);
+        let waits = room.min(accepted) < TOGETHER;
+        sending.congestion.limits |= waits && room < TOGETHER;
+        waits
     }
 
     /// Sends an answer and a request, if they are due.
@@ -168,10 +188,15 @@ impl<H: Host> Shared<H> {
 
     fn send_probe(&mut self, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
         let seq = peer.sending.una.wrapping_sub(1);
-        let mut head: Head = Head::new(kind::DATA, flag::PROBE, peer.terms.remote as u32, seq);
+        let (awaited, every) = match peer.is_awaited && peer.is_extended() {
+            true => (flag::AWAITED, self.keep_alive_every() / 1_000_000),
+            false => (0, 0),
+        };
+        let flags = flag::PROBE | awaited;
+        let mut head: Head = Head::new(kind::DATA, flags, peer.terms.remote as u32, seq);
         head.extended(&Extended {
             tx_id: 0,
-            rx_id: 0,
+            rx_id: u32::try_from(every).unwrap_or(u32::MAX),
             part: 0,
         });
         self.send(peer, &head, Payload::None, host)

@@ -88,6 +88,13 @@ impl<H: Host> Peer<H> {
         self.receiving = Receiving::new(expected);
     }
 
+    /// It has proved to receive at its path.
+    fn open(&mut self) {
+        self.setup = Setup::Open;
+        // A peer of the C library shows no signs of life while its application computes.
+        self.is_awaited &= self.is_extended();
+    }
+
     /// The answer to a request with this address.
     fn answer_to(&mut self, to: u64, terms: &Terms, own: Option<Hello>) {
         self.answer = Some(SetupAnswer {
@@ -124,13 +131,14 @@ impl<H: Host> Shared<H> {
         let (most, mtu) = (self.config.max_unacked, self.config.mtu);
         self.forget_early(peer);
         peer.begin(now, remote, hello, most, mtu);
+        peer.awaits_until = 0;
         self.serve(peer);
     }
 
     /// Begins with a peer that has proved to receive at its path.
     fn open(&mut self, now: Time, peer: &mut Peer<H>, remote: u64, hello: Option<Hello>) {
         self.begin(now, peer, remote, hello);
-        peer.setup = Setup::Open;
+        peer.open();
     }
 
     /// Takes back what is kept of the peer's packets.
@@ -168,7 +176,7 @@ impl<H: Host> Shared<H> {
         peer.is_confirmed = true;
         peer.is_stranger = false;
         if peer.setup != Setup::Open {
-            peer.setup = Setup::Open;
+            peer.open();
             peer.silent_since = now;
             self.serve(peer);
         }
@@ -249,6 +257,10 @@ impl<H: Host> Shared<H> {
     /// Ends the connection: everything that concerns it fails.
     pub fn disconnect(&mut self, now: Time, peer: &mut Peer<H>, failure: Failure, host: &mut H) {
         self.fail(peer, failure, false, host);
+        if std::mem::take(&mut peer.is_awaited) && failure == Failure::Silent {
+            host.interrupted(peer.id, failure);
+        }
+        peer.awaits_until = 0;
         peer.setup = Setup::Idle;
         peer.candidate = None;
         peer.answer = None;

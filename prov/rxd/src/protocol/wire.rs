@@ -39,6 +39,8 @@ pub mod flag {
     pub const TAG: u16 = 1 << 4;
     /// There is no [`Extent`](super::Extent).
     pub const INLINE: u16 = 1 << 5;
+    /// Extension: the sender of a probe has receives that only the receiver's messages can fill.
+    pub const AWAITED: u16 = 1 << 11;
     /// Extension: the sender of this acknowledgement does not answer any longer.
     pub const CLOSING: u16 = 1 << 12;
     /// Extension: this packet has been sent before and was taken for lost.
@@ -192,7 +194,8 @@ impl AckField {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extended {
     pub tx_id: u32,
-    /// In acknowledgements: number of packets for which there is room.
+    /// In acknowledgements: number of packets for which there is room. In probes with
+    /// [`flag::AWAITED`]: milliseconds between the signs of life that the sender asks for.
     pub rx_id: u32,
     /// In acknowledgements between peers of this library: number of refusals, modulo 2^16, and in the
     /// next 16 bits the [delay](AckField::delay).

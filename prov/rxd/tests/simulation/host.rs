@@ -1,6 +1,6 @@
 //! An application on top of an endpoint, which knows what it has sent and checks what comes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use prov_base::errno::Errno;
 use prov_rxd::protocol::{
@@ -77,6 +77,8 @@ pub struct SimHost {
     pub counter: u64,
     pub peers: HashMap<PeerId, u32>,
     pub strangers_gone: usize,
+    /// Peers that are awaited and have not been given up.
+    pub awaited: HashSet<PeerId>,
 }
 
 impl SimHost {
@@ -97,6 +99,7 @@ impl SimHost {
             counter: 0,
             peers: HashMap::new(),
             strangers_gone: 0,
+            awaited: HashSet::new(),
         }
     }
 
@@ -316,7 +319,8 @@ impl Host for SimHost {
         let was_held = self.resumed.remove(&peer).is_some();
         self.held.retain(|held| *held != peer);
         let was_arriving = self.arriving.remove(&peer).is_some();
-        assert!(was_held || was_arriving);
+        let was_awaited = self.awaited.remove(&peer);
+        assert!(was_held || was_arriving || was_awaited);
     }
 
     fn read(&mut self, _: PeerId, remote: &RemoteIov) -> Result<u64, Errno> {

@@ -11,6 +11,7 @@
     reason = "a check that fails panics"
 )]
 
+mod awaited;
 mod c_peer;
 mod host;
 mod network;

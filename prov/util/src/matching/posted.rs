@@ -236,6 +236,16 @@ impl<B> PostedQueue<B> {
         self.hashed.in_order(select)
     }
 
+    /// Calls `visit` with each receive, in any order.
+    pub fn for_each(&self, mut visit: impl FnMut(&Posted)) {
+        for (_, posted) in self.hashed.iter() {
+            visit(posted);
+        }
+        for posted in self.line.iter() {
+            visit(posted);
+        }
+    }
+
     /// Moves the receives from the ring to the hash table.
     #[cold]
     #[inline(never)]

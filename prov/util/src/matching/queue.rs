@@ -1,6 +1,8 @@
 //! One receive queue: posted receives on one side, unexpected messages on the other. No pair of
 //! them matches at any time.
 
+use std::collections::HashSet;
+
 use fabric_abi::FI_MULTI_RECV;
 
 use super::multi::{MultiBuffers, MultiKey};
@@ -9,7 +11,7 @@ use super::posted::{Posted, PostedQueue, Space};
 use super::unexpected::{NO_ORIGIN, UnexpectedQueue};
 use crate::request::ONE_MESSAGE;
 
-use super::{Filter, Matched, Message, MessageId, MultiId, Receive, ReceiveBuffer};
+use super::{ANY_SOURCE, Filter, Matched, Message, MessageId, MultiId, Receive, ReceiveBuffer};
 
 /// See the [module](super) description.
 #[derive(Debug)]
@@ -299,6 +301,15 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
             .into_iter()
             .filter_map(|index| self.withdraw_posted(index))
             .collect()
+    }
+
+    /// Adds the sources that receives name as their only one.
+    pub fn add_named_sources(&self, sources: &mut HashSet<u64>) {
+        self.posted.for_each(|posted| {
+            if posted.src != ANY_SOURCE {
+                sources.insert(posted.src);
+            }
+        });
     }
 
     fn withdraw_posted(&mut self, index: u32) -> Option<Cancelled<B>> {

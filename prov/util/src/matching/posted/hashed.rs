@@ -186,6 +186,12 @@ impl<B> Hashed<B> {
             .map(|(index, _)| index)
     }
 
+    /// The receives, in any order.
+    pub fn iter(&self) -> impl Iterator<Item = (Index, &Posted)> {
+        let entries = self.entries.iter();
+        entries.map(|(index, entry)| (index, &entry.posted))
+    }
+
     /// Returns a receive for whose buffer `is_it` is true.
     pub fn find_space(&self, is_it: impl Fn(&Space<B>) -> bool) -> Option<Index> {
         self.entries

@@ -220,6 +220,11 @@ impl<B> Line<B> {
             .find(|&index| self.get(index).is_some_and(&is_it))
     }
 
+    /// The receives, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Posted> {
+        self.positions().filter_map(|index| self.get(index))
+    }
+
     /// Returns the newest receive for whose buffer `is_it` is true.
     pub fn find_last(&self, is_it: impl Fn(&Space<B>) -> bool) -> Option<Index> {
         self.positions()

@@ -1,0 +1,399 @@
+//! Tests with endpoints in one process, over the udp provider.
+
+mod framework;
+
+use std::ptr::{null_mut, without_provenance_mut};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fabric_abi::*;
+use prov_base::buffer::AppIov;
+use prov_base::errno::Errno;
+use prov_base::sync::LockKind;
+use prov_message::{Attributes, Core as _, EpKey, Lane};
+use prov_util::attr::{Info, version};
+use prov_util::av::{self, Av, Insertion};
+use prov_util::below::{DatagramEndpoint, Domain, Fabric};
+use prov_util::cq::{Completion, Cq, CqConfig, ErrorCompletion};
+use prov_util::desc::Descs;
+use prov_util::ffi::{Class, Handle, Use};
+use prov_util::mr::{self, Job, Memory, MrTable, Region};
+use prov_util::progress::Progress;
+use prov_util::request::{
+    Access, Atomic, AtomicKind, Receive, RemoteAccess, RemoteIov, RemotePiece, Select, Tag,
+    Transmit,
+};
+
+use super::Core;
+use super::below::{Below, Setting};
+use super::link::Rdm;
+use crate::address::Vector;
+use crate::offer;
+use crate::params::Params;
+
+/// Time that an operation may take on a busy machine.
+const LONG: Duration = Duration::from_secs(100);
+/// A key with which memory may be accessed.
+const KEY: u64 = 7;
+
+fn open<T: Class>(object: T) -> Use<T> {
+    Use::of(&Handle::new(object, null_mut(), Vec::new()))
+}
+
+fn memory(bytes: &mut [u8]) -> AppIov {
+    // SAFETY: the tests keep the bytes until the operation is done.
+    unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) }
+}
+
+struct Side {
+    lane: Arc<Lane<Core>>,
+    ep: EpKey,
+    av: Use<Av>,
+    cq: Use<Cq>,
+    table: Arc<MrTable>,
+    name: Vec<u8>,
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        self.lane.close(self.ep);
+    }
+}
+
+impl Side {
+    fn new(params: Params) -> Side {
+        let params = Arc::new(params);
+        let addr = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        let info = Info {
+            src_addr: prov_base::sockaddr::encode(&addr).as_bytes().to_vec(),
+            addr_format: FI_SOCKADDR_IN,
+            ..Info::default()
+        };
+        let api = version(2, 0);
+        let mut core = offer::below(api, &info, Some("udp")).unwrap();
+        core.fabric.api_version = api;
+        core.src_addr = info.src_addr.clone();
+        let fabric = Arc::new(Fabric::open(&core).unwrap());
+        let domain = Domain::open(&fabric, &core).unwrap();
+        let endpoint = DatagramEndpoint::open(&domain, &core).unwrap();
+        let setting = Setting {
+            domain,
+            core,
+            has_sleepers: false,
+        };
+        let below = Below::open(setting, endpoint).unwrap();
+        let config = av::Config {
+            format: av::format::Format::IN,
+            ..av::Config::default()
+        };
+        let av = open(Av::open(&config).unwrap());
+        let cq = open(Cq::new(CqConfig::default()).unwrap());
+        let table = Arc::new(MrTable::new(&mr::Config::default()));
+        let lane = Lane::start(LockKind::Real, |signals| {
+            Core::new(params.clone(), &table, signals.clone())
+        })
+        .unwrap();
+        let attributes = Attributes {
+            tx_size: 1024,
+            rx_size: 1024,
+            directed: true,
+            job: Job::NONE,
+        };
+        let mut core = lane.core();
+        let own = Box::new(Rdm::new(Vector(av.clone()), &params));
+        let ep = core.endpoints().add(attributes, own);
+        let state = core.endpoints().get_mut(ep).unwrap();
+        state.meets_strangers = true;
+        state.reports.tx_cq = Some(cq.clone());
+        state.reports.rx_cq = Some(cq.clone());
+        let name = below.name.clone();
+        core.start(ep, below).unwrap();
+        drop(core);
+        Side {
+            lane,
+            ep,
+            av,
+            cq,
+            table,
+            name,
+        }
+    }
+
+    fn knows(&self, name: &[u8]) {
+        let addr = prov_base::sockaddr::decode(name).unwrap();
+        let inserted = self.av.insert([Insertion::from(addr)], |_, outcome| {
+            outcome.unwrap();
+        });
+        assert_eq!(inserted, Ok(1));
+    }
+
+    fn register(&self, bytes: &mut [u8], key: u64) -> Arc<Region> {
+        // SAFETY: the tests keep the bytes as long as the table that refers to them.
+        let memory = unsafe { Memory::new(memory(bytes).pieces()) }.unwrap();
+        let request = mr::Request::new(memory, FI_REMOTE_READ | FI_REMOTE_WRITE, key);
+        self.table.register(request).unwrap()
+    }
+
+    fn send(&self, bytes: &mut [u8], tag: u64, flags: u64) {
+        let message = Transmit {
+            tag: Tag::Value(tag),
+            buffers: memory(bytes),
+            desc: Descs::NONE,
+            peer: 0,
+            data: 0,
+            flags: FI_COMPLETION | flags,
+            context: without_provenance_mut(tag as usize),
+        };
+        self.lane.core().transmit(self.ep, &message).unwrap();
+    }
+
+    fn receive(&self, bytes: &mut [u8], tag: u64, peer: u64) {
+        let receive = Receive {
+            select: Select::Tagged { tag, ignore: 0 },
+            buffers: memory(bytes),
+            desc: Descs::NONE,
+            peer,
+            flags: FI_COMPLETION,
+            context: without_provenance_mut(tag as usize),
+        };
+        self.lane.core().receive(self.ep, &receive).unwrap();
+    }
+
+    fn access(&self, access: Access, bytes: &mut [u8], remote: RemoteIov) {
+        let access = RemoteAccess {
+            access,
+            local: memory(bytes),
+            desc: Descs::NONE,
+            remote,
+            peer: 0,
+            data: 0,
+            flags: FI_COMPLETION,
+            context: without_provenance_mut(1),
+        };
+        self.lane.core().access(self.ep, &access).unwrap();
+    }
+
+    /// The operations and lengths of what has completed.
+    fn completions(&self) -> Vec<Completion> {
+        let mut list = Vec::new();
+        let _ = self.cq.take(100, |completion| list.push(*completion));
+        list
+    }
+
+    fn error(&self) -> Option<ErrorCompletion> {
+        self.cq.read_error().ok()
+    }
+}
+
+fn pair(params: impl Fn() -> Params) -> [Side; 2] {
+    let sides = [Side::new(params()), Side::new(params())];
+    sides[0].knows(&sides[1].name);
+    sides[1].knows(&sides[0].name);
+    sides
+}
+
+/// Makes progress on these sides until there is a result.
+fn until<R>(sides: &[&Side], mut result: impl FnMut() -> Option<R>) -> R {
+    let deadline = Instant::now() + LONG;
+    loop {
+        if let Some(result) = result() {
+            return result;
+        }
+        assert!(Instant::now() < deadline, "it never comes about");
+        sides.iter().for_each(|side| side.lane.progress());
+        std::thread::yield_now();
+    }
+}
+
+/// Waits for as many completions of the first side.
+fn completed(sides: &[&Side], count: usize) -> Vec<Completion> {
+    let mut all = Vec::new();
+    until(sides, || {
+        all.extend(sides[0].completions());
+        (all.len() >= count).then_some(())
+    });
+    assert_eq!(all.len(), count);
+    all
+}
+
+fn remote(len: usize, key: u64) -> RemoteIov {
+    let mut remote = RemoteIov::default();
+    // The default table expects offsets from a region's start.
+    let (addr, len) = (0, len as u64);
+    assert!(remote.push(RemotePiece { addr, len, key }));
+    remote
+}
+
+#[test]
+fn messages_of_all_lengths_arrive_whole_and_in_order() {
+    let [a, b] = pair(Params::default);
+    let lens = [0, 1, 8, 255, 256, 1_400, 1_472, 5_000, 300_000];
+    let mut sent: Vec<Vec<u8>> = lens.iter().map(|len| vec![*len as u8 | 1; *len]).collect();
+    let mut rooms: Vec<Vec<u8>> = lens.iter().map(|len| vec![0; len + 1]).collect();
+    for (tag, room) in rooms.iter_mut().enumerate() {
+        b.receive(room, tag as u64, FI_ADDR_UNSPEC);
+    }
+    for (tag, bytes) in sent.iter_mut().enumerate() {
+        a.send(bytes, tag as u64, 0);
+    }
+    let received = completed(&[&b, &a], lens.len());
+    completed(&[&a, &b], lens.len());
+    for (completion, len) in received.iter().zip(lens) {
+        assert_eq!(completion.len, len);
+    }
+    for (room, bytes) in rooms.iter().zip(&sent) {
+        assert_eq!(room[..bytes.len()], bytes[..]);
+    }
+}
+
+#[test]
+fn memory_of_injected_messages_may_be_reused_at_once() {
+    let [a, b] = pair(Params::default);
+    let lens = [8, 63, 64, 4_000];
+    for (tag, len) in lens.into_iter().enumerate() {
+        let mut bytes = vec![7; len];
+        a.send(&mut bytes, tag as u64, FI_INJECT);
+        bytes.fill(0);
+        completed(&[&a, &b], 1);
+    }
+    for (tag, len) in lens.into_iter().enumerate() {
+        let mut room = vec![0; len];
+        b.receive(&mut room, tag as u64, FI_ADDR_UNSPEC);
+        completed(&[&b, &a], 1);
+        assert_eq!(room, vec![7; len]);
+    }
+}
+
+#[test]
+fn writes_reads_and_atomic_operations_reach_registered_memory() {
+    let [a, b] = pair(Params::default);
+    for (key, len) in [(KEY, 8), (KEY + 1, 300_000)] {
+        let mut target = vec![0; len];
+        let _region = b.register(&mut target, key);
+        let mut bytes = vec![3; len];
+        a.access(Access::Write, &mut bytes, remote(len, key));
+        completed(&[&a, &b], 1);
+        assert_eq!(target, bytes);
+        let mut back = vec![0; len];
+        a.access(Access::Read, &mut back, remote(len, key));
+        completed(&[&a, &b], 1);
+        assert_eq!(back, bytes);
+        let (mut operand, mut old) = (5u64.to_ne_bytes(), [0; 8]);
+        let atomic = Atomic {
+            kind: AtomicKind::Fetch {
+                result: memory(&mut old),
+                result_desc: Descs::NONE,
+            },
+            datatype: FI_UINT64,
+            op: FI_SUM,
+            operand: memory(&mut operand),
+            desc: Descs::NONE,
+            remote: remote(8, key),
+            peer: 0,
+            data: 0,
+            flags: FI_COMPLETION,
+            context: null_mut(),
+        };
+        a.lane.core().atomic(a.ep, &atomic).unwrap();
+        completed(&[&a, &b], 1);
+        assert_eq!(old, [3; 8]);
+        let before = u64::from_ne_bytes(old);
+        assert_eq!(target[..8], (before + 5).to_ne_bytes());
+    }
+}
+
+#[test]
+fn an_access_with_a_wrong_key_fails_at_its_initiator() {
+    let [a, b] = pair(Params::default);
+    let mut target = vec![0; 8];
+    let _region = b.register(&mut target, KEY);
+    for access in [Access::Write, Access::Read] {
+        let mut bytes = [3; 8];
+        a.access(access, &mut bytes, remote(8, KEY + 1));
+        let error = until(&[&a, &b], || a.error());
+        assert_ne!(error.err, Errno::ETIMEDOUT);
+        assert_eq!(target, [0; 8]);
+    }
+}
+
+/// Gives peers up soon.
+fn impatient() -> Params {
+    Params {
+        timeout: 300,
+        ..Params::default()
+    }
+}
+
+#[test]
+fn a_receive_from_a_peer_that_is_gone_ends() {
+    let [a, b] = pair(impatient);
+    let mut room = [0; 8];
+    a.receive(&mut room, 1, 0);
+    b.send(&mut [1; 8], 1, 0);
+    completed(&[&a, &b], 1);
+    completed(&[&b, &a], 1);
+    a.receive(&mut room, 2, 0);
+    let mut other = [0; 8];
+    a.receive(&mut other, 3, FI_ADDR_UNSPEC);
+    drop(b);
+    let error = until(&[&a], || a.error());
+    assert_eq!(
+        (error.err, error.completion.context.addr()),
+        (Errno::ECANCELED, 2)
+    );
+    // It is not back for the next one either.
+    a.receive(&mut room, 4, 0);
+    let error = until(&[&a], || a.error());
+    assert_eq!(
+        (error.err, error.completion.context.addr()),
+        (Errno::ECANCELED, 4)
+    );
+    assert!(a.completions().is_empty() && a.error().is_none());
+}
+
+#[test]
+fn operations_for_a_peer_that_is_not_there_fail_and_others_do_not() {
+    let [a, b] = pair(impatient);
+    let absent = Side::new(impatient());
+    a.knows(&absent.name);
+    drop(absent);
+    let mut bytes = [1; 8];
+    let message = Transmit {
+        tag: Tag::Value(9),
+        buffers: memory(&mut bytes),
+        desc: Descs::NONE,
+        peer: 1,
+        data: 0,
+        flags: FI_COMPLETION,
+        context: without_provenance_mut(9),
+    };
+    a.lane.core().transmit(a.ep, &message).unwrap();
+    let mut failed = None;
+    until(&[&a, &b], || {
+        a.send(&mut [2; 8], 1, FI_INJECT);
+        let mut room = [0; 8];
+        b.receive(&mut room, 1, FI_ADDR_UNSPEC);
+        completed(&[&b, &a], 1);
+        a.completions();
+        failed = failed.take().or_else(|| a.error());
+        failed.as_ref().map(|_| ())
+    });
+    let error = failed.unwrap();
+    assert_eq!(
+        (error.err, error.completion.context.addr()),
+        (Errno::ETIMEDOUT, 9)
+    );
+}
+
+#[test]
+fn what_is_done_without_the_applications_calls_is_reported_by_its_next_one() {
+    let [a, b] = pair(Params::default);
+    let mut room = [0; 8];
+    b.receive(&mut room, 1, FI_ADDR_UNSPEC);
+    a.send(&mut [1; 8], 1, 0);
+    completed(&[&b, &a], 1);
+    // Acknowledged on its own, if it still waits for company.
+    b.lane.core().end_burst();
+    assert!(b.completions().is_empty());
+    completed(&[&a], 1);
+}

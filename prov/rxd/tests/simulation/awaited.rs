@@ -1,0 +1,222 @@
+//! Peers that an application waits for, although it has sent them nothing.
+
+use prov_rxd::protocol::{Config, Endpoint, PeerId, Time};
+
+use crate::host::{Kind, Op, SimHost, name_of, request_of};
+use crate::network::MS;
+use crate::random::Random;
+use crate::world;
+
+/// Time after which silent peers are given up.
+const GIVE_UP: Time = 8_000 * MS;
+
+/// What the application of the awaited side does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Other {
+    /// It calls the library all the time.
+    Calls,
+    /// It computes: the library's thread does what needs no application.
+    Computes,
+    /// Its host is gone.
+    IsGone,
+}
+
+struct Side {
+    endpoint: Endpoint<SimHost>,
+    host: SimHost,
+}
+
+/// Two endpoints with a connection, without faults between them.
+struct Pair {
+    now: Time,
+    own: Side,
+    other: Side,
+    peer: PeerId,
+    /// When the other side's application last called the library.
+    driven: Time,
+    /// Datagrams that wait for the other side's application.
+    unread: Vec<Vec<u8>>,
+    /// Datagrams of both sides.
+    sent: usize,
+}
+
+fn side(number: u32, extended: bool) -> Side {
+    let mut random = Random::new(u64::from(number) + 1);
+    let config: Config = world::config(number, 1, &mut random, extended, GIVE_UP);
+    Side {
+        endpoint: Endpoint::new(config),
+        host: SimHost::new(random),
+    }
+}
+
+impl Pair {
+    /// After one message to the other side.
+    fn new(extended: bool) -> Self {
+        let (mut own, other) = (side(0, true), side(1, extended));
+        let now = 1_000 * MS;
+        let peer = own.endpoint.peer(&name_of(1), 1).unwrap();
+        own.host.peers.insert(peer, 1);
+        let op = Op {
+            peer,
+            kind: Kind::Message,
+            len: 8,
+            is_wrong: false,
+            got: 0,
+        };
+        let request = request_of(&op, 1, &mut Random::new(1));
+        own.host.ops.insert(1, op);
+        own.endpoint.submit(now, peer, 1, &request).unwrap();
+        let mut pair = Pair {
+            now,
+            own,
+            other,
+            peer,
+            driven: now,
+            unread: Vec::new(),
+            sent: 0,
+        };
+        pair.run(100 * MS, Other::Calls);
+        assert!(pair.own.host.ops.is_empty());
+        pair
+    }
+
+    fn run(&mut self, time: Time, other: Other) {
+        let end = self.now + time;
+        while self.now < end {
+            self.now += 10 * MS;
+            for _ in 0..4 {
+                self.turn(other);
+            }
+        }
+    }
+
+    fn turn(&mut self, doing: Other) {
+        let Pair {
+            now, own, other, ..
+        } = self;
+        own.endpoint.transmit(*now, &mut own.host);
+        let to_other = own.host.outbox.drain(..).map(|(_, bytes)| bytes);
+        let before = self.unread.len();
+        self.unread.extend(to_other);
+        self.sent += self.unread.len() - before;
+        match doing {
+            Other::Calls => {
+                for bytes in self.unread.drain(..) {
+                    other
+                        .endpoint
+                        .receive(*now, Some(0), &bytes, &mut other.host);
+                }
+                other.endpoint.transmit(*now, &mut other.host);
+                self.driven = *now;
+            }
+            Other::Computes => {
+                let driven = self.driven;
+                other.endpoint.show_life(*now, driven, &mut other.host);
+                other.endpoint.acknowledge_all(*now, &mut other.host);
+            }
+            Other::IsGone => self.unread.clear(),
+        }
+        for (_, bytes) in other.host.outbox.drain(..) {
+            self.sent += 1;
+            own.endpoint.receive(*now, Some(1), &bytes, &mut own.host);
+        }
+    }
+
+    fn watch(&mut self) {
+        self.own.endpoint.watch(self.now, self.peer, true);
+        self.own.host.awaited.insert(self.peer);
+    }
+
+    /// Whether the other side was given up.
+    fn is_given_up(&self) -> bool {
+        self.own.host.awaited.is_empty()
+    }
+}
+
+#[test]
+fn a_peer_that_is_awaited_and_gone_is_given_up_in_time() {
+    let mut pair = Pair::new(true);
+    pair.watch();
+    pair.run(GIVE_UP / 2, Other::IsGone);
+    assert!(!pair.is_given_up());
+    pair.run(GIVE_UP, Other::IsGone);
+    assert!(pair.is_given_up());
+}
+
+#[test]
+fn a_peer_that_calls_the_library_is_not_given_up() {
+    let mut pair = Pair::new(true);
+    pair.watch();
+    pair.run(4 * GIVE_UP, Other::Calls);
+    assert!(!pair.is_given_up());
+}
+
+#[test]
+fn a_peer_that_computes_is_not_given_up_once_it_knows_that_it_is_awaited() {
+    let mut pair = Pair::new(true);
+    pair.watch();
+    pair.run(GIVE_UP / 4, Other::Calls);
+    pair.run(4 * GIVE_UP, Other::Computes);
+    assert!(!pair.is_given_up());
+    // It has not died meanwhile.
+    pair.run(GIVE_UP / 4, Other::Calls);
+    pair.run(2 * GIVE_UP, Other::IsGone);
+    assert!(pair.is_given_up());
+}
+
+#[test]
+fn a_peer_that_is_not_awaited_any_longer_is_left_alone() {
+    let mut pair = Pair::new(true);
+    pair.watch();
+    pair.run(GIVE_UP / 4, Other::Calls);
+    pair.own.endpoint.watch(pair.now, pair.peer, false);
+    pair.run(GIVE_UP, Other::Calls);
+    let sent = pair.sent;
+    pair.run(4 * GIVE_UP, Other::IsGone);
+    assert!(!pair.is_given_up());
+    assert_eq!(pair.sent, sent, "nobody asks for signs of life");
+}
+
+#[test]
+fn signs_of_life_are_few() {
+    let mut pair = Pair::new(true);
+    pair.watch();
+    let before = pair.sent;
+    pair.run(8 * GIVE_UP, Other::Calls);
+    assert!(pair.sent - before <= 2 * 64 + 2, "{}", pair.sent - before);
+}
+
+#[test]
+fn a_peer_of_the_c_library_is_not_awaited() {
+    let mut pair = Pair::new(false);
+    pair.watch();
+    pair.run(4 * GIVE_UP, Other::IsGone);
+    assert!(!pair.is_given_up());
+}
+
+#[test]
+fn a_peer_that_is_sought_and_not_there_is_given_up_again() {
+    let mut pair = Pair::new(true);
+    pair.watch();
+    pair.run(2 * GIVE_UP, Other::IsGone);
+    pair.own.endpoint.seek(pair.now, pair.peer);
+    pair.own.host.awaited.insert(pair.peer);
+    pair.run(GIVE_UP / 2, Other::IsGone);
+    assert!(!pair.is_given_up());
+    pair.run(GIVE_UP, Other::IsGone);
+    assert!(pair.is_given_up());
+}
+
+#[test]
+fn a_peer_that_was_closed_is_sought_and_given_up() {
+    let mut pair = Pair::new(true);
+    pair.other
+        .endpoint
+        .acknowledge_last(pair.now, &mut pair.other.host);
+    pair.run(100 * MS, Other::IsGone);
+    pair.watch();
+    pair.run(GIVE_UP / 2, Other::IsGone);
+    assert!(!pair.is_given_up());
+    pair.run(GIVE_UP, Other::IsGone);
+    assert!(pair.is_given_up());
+}
