@@ -13,7 +13,7 @@ use prov_base::logging::Targets;
 use prov_base::sync::LockKind;
 use prov_message::objects::{self, BelowFabric, Domain, Enabling, Provider, SoftEndpoint};
 use prov_message::{Lane, Signals};
-use prov_util::attr::{Info, MODE_BUFFERED_RECV, MODE_LOCAL_MR};
+use prov_util::attr::{Info, MODE_BUFFERED_RECV, MODE_LOCAL_MR, MR_BASIC};
 use prov_util::av::format::Format;
 use prov_util::below::{self, Eq, PassiveEndpoint};
 use prov_util::endpoint::{Counters, OptionValue};
@@ -45,6 +45,8 @@ pub struct Layered {
     memory: Arc<memory::Below>,
     /// Whether the application registers the memory of its operations.
     has_descs: bool,
+    /// Whether regions have the mode `FI_MR_BASIC` below.
+    is_basic: bool,
     /// Whether a thread makes progress for transfers.
     is_auto: bool,
 }
@@ -91,6 +93,7 @@ impl objects::Layered for Layered {
             domain,
             memory: memory.clone(),
             has_descs,
+            is_basic: core.domain.mr_mode == MR_BASIC,
             is_auto: params.data_auto_progress
                 || info.domain.data_progress == FI_PROGRESS_AUTO
                 || info.domain.control_progress == FI_PROGRESS_AUTO,
@@ -109,7 +112,12 @@ impl Layered {
     /// The endpoint below for an endpoint with these attributes.
     fn core(&self, info: &Info) -> Result<Info> {
         let provider = self.provider.as_deref();
-        offer::below(self.api_version, info, provider, &self.params)
+        let mut info = info.clone();
+        if self.is_basic {
+            // The capabilities of this endpoint may differ from those that the domain was opened for.
+            info.domain.mr_mode = MR_BASIC;
+        }
+        offer::below(self.api_version, &info, provider, &self.params)
     }
 
     /// Has the provider below count what peers do to memory. One that cannot is an error only if

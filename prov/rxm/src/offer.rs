@@ -5,7 +5,7 @@ use fabric_abi::*;
 use prov_base::errno::Result;
 use prov_message::{Sizes, attributes};
 use prov_util::attr::{Base, DomainAttr, FabricAttr, Hints, Info, MR_BASIC, MR_SCALABLE, Request};
-use prov_util::attr::{MODE_BUFFERED_RECV, MODE_LOCAL_MR, is_rma_target, version};
+use prov_util::attr::{MODE_BUFFERED_RECV, MODE_LOCAL_MR, is_basic, is_rma_target, version};
 use prov_util::below::offers::{Layer, REACH, all_below, one_below};
 
 use crate::VERSION;
@@ -123,6 +123,8 @@ fn domain_hints(api: u32, asked: &Hints, params: &Params) -> DomainAttr {
     let is_single = domain.threading == FI_THREAD_DOMAIN && !is_auto;
     let mr_mode = if domain.mr_mode & (MR_BASIC | MR_SCALABLE) != 0 {
         domain.mr_mode
+    } else if is_basic(asked.caps, domain.mr_mode) {
+        MR_BASIC
     } else if api < version(1, 5) {
         0
     } else if asked.domain.is_none() || !is_rma_target(asked.caps) {
@@ -270,6 +272,7 @@ pub fn below_of_fabric(attr: &FabricAttr, params: &Params) -> Result<Vec<Info>> 
 #[cfg(test)]
 mod tests {
     use prov_base::buffer::IOV_LIMIT;
+    use prov_util::attr::MR_BASIC_BITS;
 
     use super::*;
 
@@ -304,6 +307,36 @@ mod tests {
             assert!(!found.is_empty());
             for found in found {
                 assert_eq!(found & MODE_BUFFERED_RECV != 0, expected, "{mode:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn regions_have_virtual_addresses_with_collective_operations() {
+        for (caps, expected) in [(FI_COLLECTIVE, MR_BASIC_BITS), (0, 0)] {
+            let hints = Hints::from(Info {
+                caps: FI_MSG | FI_RMA | caps,
+                domain: DomainAttr {
+                    mr_mode: MR_BASIC_BITS | FI_MR_LOCAL,
+                    ..DomainAttr::default()
+                },
+                ..Info::default()
+            });
+            let request = Request {
+                version: version(1, 20),
+                node: None,
+                service: None,
+                flags: 0,
+                hints: Some(&hints),
+                target: "",
+            };
+            let params = Params::default();
+            let found = getinfo(&request, &params).unwrap();
+            assert!(!found.is_empty());
+            for info in found {
+                assert_eq!(info.domain.mr_mode, expected, "{caps:#x}");
+                let core = below(request.version, &info, None, &params).unwrap();
+                assert_eq!(core.domain.mr_mode == MR_BASIC, expected != 0, "{caps:#x}");
             }
         }
     }

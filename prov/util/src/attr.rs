@@ -120,6 +120,8 @@ const RMA_DIRECTIONS: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRIT
 pub const MR_BASIC: i32 = 1 << 0;
 /// `FI_MR_SCALABLE`: the other mode of registration before interface version 1.5.
 pub const MR_SCALABLE: i32 = 1 << 1;
+/// The bits that `FI_MR_BASIC` stands for.
+pub const MR_BASIC_BITS: i32 = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
 /// `FI_BUFFERED_RECV`: the application reads messages in the provider's buffer (fi_msg(3) of the
 /// 1.x interface).
 pub const MODE_BUFFERED_RECV: u64 = 1 << 51;
@@ -136,6 +138,13 @@ pub const ANY_KEY_SIZE: usize = usize::MAX - 1;
 pub fn is_rma_target(caps: u64) -> bool {
     caps & (FI_RMA | FI_ATOMIC) != 0
         && (caps & (FI_REMOTE_READ | FI_REMOTE_WRITE) != 0 || caps & (FI_READ | FI_WRITE) == 0)
+}
+
+/// Returns whether the modes [`MR_BASIC_BITS`] apply to a request that allows these modes, though the
+/// provider does not need them: for a target of remote accesses with collective operations. Runtimes
+/// that ask for both (Lamellar) take the addresses of their peers for virtual ones.
+pub fn is_basic(caps: u64, mr_mode: i32) -> bool {
+    caps & FI_COLLECTIVE != 0 && is_rma_target(caps) && mr_mode & MR_BASIC_BITS == MR_BASIC_BITS
 }
 
 /// Returns whether an endpoint transmits under these capabilities. Directions without an operation

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use fabric_abi::*;
 use parking_lot::RwLock;
 
-use crate::attr::{MR_BASIC, MR_SCALABLE};
+use crate::attr::{MR_BASIC, MR_BASIC_BITS, MR_SCALABLE};
 use prov_base::errno::{Errno, Result};
 use prov_base::random;
 
@@ -141,7 +141,7 @@ impl MrTable {
     /// Creates a table without regions.
     pub fn new(config: &Config) -> Self {
         let mode = match config.mr_mode {
-            MR_BASIC => FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY,
+            MR_BASIC => MR_BASIC_BITS,
             MR_SCALABLE => 0,
             mode => mode & !(MR_BASIC | MR_SCALABLE),
         };

@@ -203,6 +203,8 @@ fn mr_mode(supported: i32, api: u32, asked: i32, with_hints: bool, info_caps: u6
         }
     } else if with_hints && asked & required != required {
         mr_modes_for(info_caps, asked & required)
+    } else if supported & MR_BASIC != 0 && is_basic(info_caps, asked) {
+        required | MR_BASIC_BITS
     } else {
         required
     }

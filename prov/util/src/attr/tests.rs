@@ -485,6 +485,35 @@ fn registration_modes_old_and_new_are_negotiated() {
 }
 
 #[test]
+fn regions_have_virtual_addresses_with_collective_operations() {
+    let all = MR_BASIC_BITS | FI_MR_LOCAL | FI_MR_ENDPOINT;
+    let offsets = FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+    let (both, group) = (MR_BASIC | MR_SCALABLE, FI_MSG | FI_COLLECTIVE);
+    let cases = [
+        (both, group | FI_RMA, MR_BASIC_BITS, MR_BASIC_BITS),
+        (both, group | FI_ATOMIC, all, MR_BASIC_BITS),
+        (MR_BASIC, group | FI_RMA, all, MR_BASIC_BITS),
+        (both, group | FI_RMA, offsets, 0),
+        (both, group | FI_RMA, 0, 0),
+        (both, group | FI_RMA, MR_SCALABLE, MR_SCALABLE),
+        (both, group | FI_RMA | FI_READ, all, 0),
+        (both, group, all, 0),
+        (both, FI_MSG | FI_RMA, all, 0),
+        (MR_SCALABLE, group | FI_RMA, all, 0),
+    ];
+    for (row, (supported, caps, asked, expected)) in cases.into_iter().enumerate() {
+        let mut base = base();
+        base.caps |= FI_COLLECTIVE | FI_ATOMIC;
+        base.domain.mr_mode = supported;
+        let mut hints = hints();
+        hints.caps = caps;
+        domain(&mut hints).mr_mode = asked;
+        let info = fit(&base.into(), NOW, Some(&hints));
+        assert_eq!(info.domain.mr_mode, expected, "row {row}");
+    }
+}
+
+#[test]
 fn a_caller_unprepared_for_remote_keys_gets_no_remote_access() {
     let mut base = base();
     base.domain.mr_mode = FI_MR_PROV_KEY;
