@@ -43,7 +43,7 @@ OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) absent buffered cancel cm ensemble exh
 	reconnect silent stalled strangers,$(LAYERED))
 
 # For tcp under the name sockets.
-RENAMED = cm getinfo message rma trigger
+RENAMED = cm completion getinfo message rma trigger
 # And what sends messages, for its endpoints of the type FI_EP_DGRAM, which are reliable.
 RELIABLE = binding cntr cq early first match message poll sep signals source
 

@@ -3,6 +3,8 @@
  * and completion levels. */
 #include <string.h>
 
+#include <rdma/fi_atomic.h>
+
 #include "check.h"
 #include "memory.h"
 #include "pattern.h"
@@ -304,6 +306,74 @@ static void fence(void)
 	ct_close_pair(&pair);
 }
 
+/* A fenced message, write or atomic operation takes its bytes after the read
+ * before it has brought them. */
+static void fence_behind_read(void)
+{
+	struct ct_spec spec = { .caps = FI_MSG | FI_RMA | FI_ATOMIC | FI_FENCE };
+	struct ct_memory local, remote;
+	struct iovec from;
+	struct fi_ioc operand;
+	struct fi_rma_iov target;
+	struct fi_rma_ioc targets;
+	struct fi_msg_rma write = {
+		.msg_iov = &from, .iov_count = 1, .rma_iov = &target,
+		.rma_iov_count = 1, .context = &tx_context[1],
+	};
+	struct fi_msg_atomic add = {
+		.msg_iov = &operand, .iov_count = 1, .rma_iov = &targets,
+		.rma_iov_count = 1, .datatype = FI_UINT64, .op = FI_SUM,
+		.context = &tx_context[1],
+	};
+	const uint64_t flags = FI_FENCE | FI_COMPLETION | FI_DELIVERY_COMPLETE;
+	uint64_t arrived = 0, *here, *there;
+	struct ct_message m = { .len = 8, .context = &tx_context[1],
+				.flags = FI_FENCE };
+	struct ct_message in = { .buf = &arrived, .len = 8,
+				 .from = FI_ADDR_UNSPEC,
+				 .context = &rx_context[0] };
+	struct ct_pair pair;
+
+	ct_open_pair(&pair, &spec);
+	ct_memory_open(&pair.a, &local, 8, FI_WRITE | FI_READ);
+	ct_memory_open(&pair.b, &remote, 16, FI_REMOTE_WRITE | FI_REMOTE_READ);
+	here = (uint64_t *)local.data;
+	there = (uint64_t *)remote.data;
+	from = (struct iovec) { here, 8 };
+	operand = (struct fi_ioc) { here, 1 };
+	target = (struct fi_rma_iov) { remote.addr + 8, 8, remote.key };
+	targets = (struct fi_rma_ioc) { remote.addr + 8, 1, remote.key };
+	write.desc = add.desc = &local.desc;
+	write.addr = add.addr = pair.a.to;
+	m.buf = here;
+	m.desc = local.desc;
+	POST(&pair.b, ct_recv(&pair.b, CT_RECV, &in));
+	for (uint64_t round = 0; round < 3; round++) {
+		*here = 0;
+		there[0] = 5 + round;
+		there[1] = 100;
+		POST(&pair.a, fi_read(pair.a.ep, here, 8, local.desc, pair.a.to,
+				      remote.addr, remote.key, &tx_context[0]));
+		if (round == 0)
+			POST(&pair.a, ct_send(&pair.a, CT_SENDMSG, &m));
+		else if (round == 1)
+			POST(&pair.a, fi_writemsg(pair.a.ep, &write, flags));
+		else
+			POST(&pair.a, fi_atomicmsg(pair.a.ep, &add, flags));
+		ct_done(&pair.a, &pair.a.tx, &tx_context[0]);
+		ct_done(&pair.a, &pair.a.tx, &tx_context[1]);
+		if (round == 0) {
+			ct_done(&pair.b, &pair.b.rx, &rx_context[0]);
+			REQUIRE(arrived == 5);
+		} else {
+			REQUIRE(there[1] == (round == 1 ? 6 : 107));
+		}
+	}
+	ct_memory_close(&local);
+	ct_memory_close(&remote);
+	ct_close_pair(&pair);
+}
+
 /* With FI_RX_CQ_DATA the receiver spends a buffer on immediate data; without
  * it a posted receive stays for the next message. */
 static void immediate_data_takes_no_buffer(void)
@@ -361,6 +431,7 @@ static const struct ct_test tests[] = {
 	{ "match-complete", match_complete, CT_BOTH },
 	{ "more", more, CT_BOTH },
 	{ "fence", fence, CT_BOTH },
+	{ "fence-behind-read", fence_behind_read, CT_BOTH },
 	{ "immediate-data-takes-no-buffer", immediate_data_takes_no_buffer,
 	  CT_BOTH },
 	{ "null-context", null_context, CT_BOTH },

@@ -242,6 +242,7 @@ impl Endpoint {
             kind: state,
             auth_key: None,
             msg_order: 0,
+            has_fences: true,
         };
         let ep = core.endpoints.add(attributes, part);
         let state = core.endpoints.get_mut(ep).unwrap();

@@ -127,9 +127,13 @@ fn base(name: Name, params: &Params, ep_type: fi_ep_type) -> Base {
         }
     }
     if !is_rdm {
-        for caps in [&mut tx.caps, &mut rx.caps, caps] {
+        for caps in [&mut tx.caps, &mut rx.caps, &mut *caps] {
             *caps &= !RDM_CAPS;
         }
+    }
+    if name == Name::Sockets {
+        *caps |= FI_FENCE;
+        tx.caps |= FI_FENCE;
     }
     tx.msg_order &= !UNORDERED;
     rx.msg_order &= !UNORDERED;

@@ -220,6 +220,7 @@ impl Provider for Tcp {
             kind,
             auth_key: setup.auth_key.clone(),
             msg_order: setup.info.tx.msg_order,
+            has_fences: setup.info.caps & FI_FENCE != 0,
         })
     }
 

@@ -84,7 +84,20 @@ impl Provider for Sockets {
 
 #[cfg(test)]
 mod tests {
+    use fabric_abi::FI_FENCE;
+
     use super::*;
+    use crate::bases::bases;
+
+    #[test]
+    fn only_this_provider_offers_fences() {
+        let fenced = |name| {
+            let bases = bases(name, &Params::default()).into_iter();
+            let caps = bases.flat_map(|base| [base.limits.caps, base.limits.tx.caps]);
+            caps.filter(|caps| caps & FI_FENCE != 0).count()
+        };
+        assert_eq!([fenced(Name::Tcp), fenced(Name::Sockets)], [0, 6]);
+    }
 
     #[test]
     fn the_time_to_connect_has_the_name_of_either_provider() {

@@ -228,6 +228,7 @@ fn side_of(
         kind: kind(addr, &params),
         auth_key: auth_key.clone(),
         msg_order: FI_ORDER_RAS | FI_ORDER_WAS,
+        has_fences: false,
     };
     let ep = core.endpoints.add(attributes, part);
     let endpoint = core.endpoints.get_mut(ep).unwrap();

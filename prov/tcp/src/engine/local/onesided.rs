@@ -7,6 +7,8 @@
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
+use fabric_abi::FI_FENCE;
+
 use crate::local::neighbour::{OutOfTurn, Remark, Subject};
 use prov_base::errno::{Errno, Result};
 use prov_local::onesided::window::{Outcome, Window};
@@ -90,7 +92,8 @@ impl Core {
             Regions::Closed => return Ok(false),
         }
         let endpoint = self.endpoints.get(ep).ok_or(Errno::EOPBADSTATE)?;
-        let is_behind_messages = endpoint.own.msg_order & access.access.behind_messages() != 0;
+        let is_behind_messages = endpoint.own.msg_order & access.access.behind_messages() != 0
+            || endpoint.own.has_fences && access.flags & FI_FENCE != 0;
         let has_room = self.check_room(key);
         let Some(conn) = self.conns.get_mut(key) else {
             return Ok(false);

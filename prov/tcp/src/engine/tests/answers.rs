@@ -1,6 +1,6 @@
 //! Answers that the library itself sends, in relation to the application's messages.
 
-use fabric_abi::{FI_DELIVERY_COMPLETE, FI_INJECT};
+use fabric_abi::{FI_DELIVERY_COMPLETE, FI_FENCE, FI_INJECT};
 
 use super::*;
 
@@ -48,6 +48,34 @@ fn an_unreported_operation_needs_no_acknowledgement() {
         assert_eq!(place, [7; 8]);
     }
     assert_eq!(a.count(), 2);
+}
+
+#[test]
+fn a_fenced_message_waits_for_the_operations_before_it() {
+    for has_fences in [false, true] {
+        let (a, b) = acquainted();
+        let mut core = a.engine.core();
+        core.endpoints.get_mut(a.ep).unwrap().own.has_fences = has_fences;
+        drop(core);
+        let (mut out, mut last, mut place) = ([7; 8], [8; 8], [[0; 8]; 2]);
+        send_until_delivered(&a, &mut out, 1);
+        let mut fenced = tagged(&mut last, 2);
+        fenced.flags |= FI_FENCE;
+        let post = || a.engine.core().transmit(a.ep, &fenced);
+        let posted = post();
+        for (tag, place) in (1..).zip(&mut place) {
+            receive(&b, place, tag);
+        }
+        if has_fences {
+            assert_eq!(posted, Err(Errno::EAGAIN));
+            until([&a, &b], || a.count() == 3);
+            assert_eq!(post(), Ok(()));
+        } else {
+            assert_eq!(posted, Ok(()));
+        }
+        until([&a, &b], || a.count() == 4 && b.count() == 4);
+        assert_eq!(place, [[7; 8], [8; 8]]);
+    }
 }
 
 #[test]

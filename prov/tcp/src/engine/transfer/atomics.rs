@@ -23,6 +23,7 @@ impl Core {
     /// Posts an atomic operation; `-FI_EOPNOTSUPP` for a peer whose protocol does not have them.
     pub(crate) fn post_atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
         self.params.sizes().check_atomic(atomic)?;
+        self.check_fence(ep, atomic.flags)?;
         let key = self.negotiated(ep, atomic.peer, Features::ATOMICS, "atomic operations")?;
         self.check_room(key)?;
         let conn = self.conns.get_mut(key).ok_or(Errno::ENOTCONN)?;

@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 use std::time::Instant;
 
+use fabric_abi::FI_FENCE;
 use prov_base::errno::{Errno, Result};
 use prov_message::{Op, Ticket};
 use prov_util::mr::Grants;
@@ -11,7 +12,7 @@ use crate::engine::Core;
 use crate::engine::link::connection::Connection;
 use crate::engine::link::connection::Owner;
 use crate::engine::link::detours::Detour;
-use crate::engine::link::keys::ConnKey;
+use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::post::{COPY_LIMIT, Post};
 use crate::wire::handshake::Features;
 use crate::wire::header::{Header, MAX_HEADER};
@@ -42,6 +43,23 @@ impl Core {
         } else {
             Err(Errno::EAGAIN)
         }
+    }
+
+    /// Whether an operation with these flags may be posted: with `FI_FENCE`, `-FI_EAGAIN` until all
+    /// operations of the endpoint have completed.
+    #[inline]
+    pub(crate) fn check_fence(&self, ep: EpKey, flags: u64) -> Result {
+        match flags & FI_FENCE != 0 && self.is_fenced(ep) {
+            true => Err(Errno::EAGAIN),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether an operation with `FI_FENCE` would have to wait.
+    #[cold]
+    fn is_fenced(&self, ep: EpKey) -> bool {
+        let endpoint = self.endpoints.get(ep);
+        endpoint.is_some_and(|ep| ep.own.has_fences && ep.ledger.outstanding() != 0)
     }
 
     /// Sends a message on an open connection, or queues it. Never fails: if the connection breaks,

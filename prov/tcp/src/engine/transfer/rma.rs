@@ -21,6 +21,7 @@ impl Core {
     /// Posts a read or a write.
     pub(crate) fn post_access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
         self.params.sizes().check_access(access)?;
+        self.check_fence(ep, access.flags)?;
         match self.destination(ep, access.peer)? {
             Destination::Open(conn) => {
                 if self.access_alone(ep, conn, access)? {

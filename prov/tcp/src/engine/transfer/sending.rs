@@ -2,7 +2,9 @@
 
 use std::os::fd::AsFd;
 
-use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_PEER_TRANSFER, FI_REMOTE_CQ_DATA};
+use fabric_abi::{
+    FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_FENCE, FI_PEER_TRANSFER, FI_REMOTE_CQ_DATA,
+};
 use prov_base::errno::{Errno, Result};
 use prov_message::peers::{Bytes, Deferred, Destination, PeerKey};
 use prov_message::{Op, Reaching as _};
@@ -23,7 +25,7 @@ use crate::wire::header::{self, Header};
 use crate::wire::simple;
 
 /// Flags of messages that take the slow path.
-const SPECIAL: u64 = FI_REMOTE_CQ_DATA | FI_COMMIT_COMPLETE | FI_PEER_TRANSFER;
+const SPECIAL: u64 = FI_REMOTE_CQ_DATA | FI_COMMIT_COMPLETE | FI_PEER_TRANSFER | FI_FENCE;
 
 /// Number of bytes that an application which does not read its queues sends on a connection between
 /// two checks for received data.
@@ -207,6 +209,7 @@ impl Core {
 
     fn transmit_in_turn(&mut self, ep: EpKey, message: &Transmit) -> Result {
         self.params.sizes().check_message(message)?;
+        self.check_fence(ep, message.flags)?;
         match self.destination(ep, message.peer)? {
             Destination::Open(conn) => {
                 self.check_room(conn)?;
