@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -135,7 +135,7 @@ impl Options {
     fn find(&self, is_folder: bool, sources: &mut BTreeMap<PathBuf, Source>) -> Result<(), String> {
         if !is_folder {
             if sources.is_empty() {
-                let source = self.open(&self.target)?;
+                let source = self.open(&self.target, 0)?;
                 sources.insert(self.target.clone(), source);
             }
             return Ok(());
@@ -149,7 +149,8 @@ impl Options {
             if !is_file || sources.contains_key(&path) {
                 continue;
             }
-            match self.open(&path) {
+            // Another user's folder is not trusted: the file may be a link to one of this user by now.
+            match self.open(&path, libc::O_NOFOLLOW) {
                 Ok(source) => {
                     sources.insert(path, source);
                 }
@@ -160,11 +161,13 @@ impl Options {
         Ok(())
     }
 
-    fn open(&self, path: &Path) -> Result<Source, String> {
+    /// Opens a file of counters, with these flags of open(2).
+    fn open(&self, path: &Path, flags: i32) -> Result<Source, String> {
         let failed = |error| format!("Could not open {}: {error}", path.display());
         let file = OpenOptions::new()
             .read(true)
             .write(true)
+            .custom_flags(flags)
             .open(path)
             .map_err(failed)?;
         let len = file.metadata().map_err(failed)?.len();
@@ -287,6 +290,25 @@ mod tests {
             ]
         );
         assert_eq!(names.last(), Some(&"mon_cq_tagged_rx_4M_UP_s"));
+    }
+
+    #[test]
+    fn a_link_is_sampled_only_if_the_user_names_it() {
+        let name = format!("mon-sampler-{}", std::process::id());
+        let folder = env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let (file, link) = (folder.join("file"), folder.join("link"));
+        std::fs::write(&file, vec![0; SIZE]).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let options = Options {
+            every: None,
+            output: None,
+            target: folder.clone(),
+        };
+        assert!(options.open(&link, 0).is_ok());
+        assert!(options.open(&link, libc::O_NOFOLLOW).is_err());
+        assert!(options.open(&file, libc::O_NOFOLLOW).is_ok());
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
