@@ -205,7 +205,8 @@ impl<'a> Call<'a> {
         match self.value(self.operation.facts().opened)? {
             Value::Opened(place) if result == 0 && !place.is_null() => {
                 // SAFETY: the call has succeeded, and stored the object there.
-                Some(unsafe { place.read() }.addr())
+                let opened = unsafe { place.read() };
+                (!opened.is_null()).then(|| opened.addr())
             }
             _ => None,
         }
