@@ -180,6 +180,7 @@ impl Side {
             extended,
             give_up: 2_000 * MS,
             max_strangers: 4,
+            max_guests: 2,
             max_buffered: 1 << 16,
             secret: [own.into(), 2],
         });

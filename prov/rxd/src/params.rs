@@ -12,8 +12,9 @@ param_table! {
         /// Whether datagrams that are not acknowledged are sent again. If not, the provider below
         /// must not lose any
         retry: bool = true;
-        /// Limit of the peers of an endpoint that its address vector does not know. Another one is
-        /// not answered
+        /// Limit of the peers of an endpoint that its address vector does not know. Another one takes
+        /// the place of the one that has been idle longest, if that is a minute at least, or else is
+        /// not served
         max_peers: usize = 1024, in 1..=1 << 24;
         /// Limit of the datagrams that a peer of the C library may have sent without an
         /// acknowledgement

@@ -135,6 +135,7 @@ impl Side {
             extended,
             give_up: 120_000 * MS,
             max_strangers: 4,
+            max_guests: 4,
             max_buffered: 1 << 10,
             secret: [own.into(), 2],
         });
@@ -177,7 +178,7 @@ fn forged(peer: u8, address: u64, extended: bool) -> Vec<u8> {
     bytes.extend(address.to_ne_bytes());
     bytes.extend([peer; 64]);
     if extended {
-        bytes.extend(0x7278_642d_7273_0001_u64.to_ne_bytes());
+        bytes.extend(0x7278_642d_7273_0002_u64.to_ne_bytes());
         bytes.extend((MTU as u32).to_ne_bytes());
         bytes.extend(1024_u32.to_ne_bytes());
         bytes.extend(99_u64.to_ne_bytes());

@@ -84,6 +84,14 @@ impl Host for Core {
         }
     }
 
+    fn is_expected(&mut self, name: &Name) -> bool {
+        self.is_known(&Address(*name))
+    }
+
+    fn refused(&mut self, peer: PeerId) {
+        self.stranger_is_refused(peer);
+    }
+
     fn appeared(&mut self, peer: PeerId, name: &Name, _path: Path) {
         self.peers.add(peer, Address(*name));
         self.link_of(peer);

@@ -48,6 +48,7 @@ impl Core {
             extended: self.params.extended,
             give_up: self.params.timeout().as_nanos() as u64,
             max_strangers: MOST_INCOMPLETE,
+            max_guests: self.params.max_peers,
             max_buffered: MOST_BUFFERED,
             secret: [random::secret()?, random::secret()?],
         })));

@@ -21,16 +21,12 @@ use crate::protocol::PeerId;
 pub struct PeerTable {
     /// By [`PeerId::index`].
     places: Vec<Option<KnownPeer>>,
-    /// Number of peers that have begun by themselves.
-    came_in: usize,
 }
 
 struct KnownPeer {
     id: PeerId,
     addr: Address,
     link: Option<LinkKey>,
-    /// Whether the peer has begun.
-    came_in: bool,
 }
 
 impl PeerTable {
@@ -57,12 +53,10 @@ impl PeerTable {
 
     /// Adds a peer that has begun.
     pub fn add(&mut self, id: PeerId, addr: Address) {
-        self.came_in += 1;
         self.put(KnownPeer {
             id,
             addr,
             link: None,
-            came_in: true,
         });
     }
 
@@ -70,7 +64,6 @@ impl PeerTable {
     pub fn remove(&mut self, peer: PeerId) -> Option<LinkKey> {
         let place = self.places.get_mut(peer.index())?;
         let known = place.take_if(|known| known.id == peer)?;
-        self.came_in -= usize::from(known.came_in);
         known.link
     }
 
@@ -174,7 +167,6 @@ impl Core {
             id,
             addr: *addr,
             link: None,
-            came_in: false,
         });
         Ok(id)
     }
@@ -227,21 +219,25 @@ impl Core {
         Some(key)
     }
 
-    /// Returns the path to a stranger that wants to set up a connection; `None` if there are too
-    /// many, or if nothing can be sent to it.
+    /// Returns the path to a stranger that wants to set up a connection; `None` if nothing can be sent to
+    /// it.
     pub(super) fn path_of_stranger(&mut self, addr: &Address) -> Option<Path> {
-        if self.peers.came_in >= self.params.max_peers && !self.is_known(addr) {
-            warn_again!(
-                target: LOG.ep_ctrl,
-                "{addr} and others are not answered: there are FI_OFI_RXD_MAX_PEERS strangers"
-            );
-            return None;
-        }
         self.below.as_ref()?.path(addr).ok()
     }
 
+    /// Says that there is no room for a stranger.
+    pub(super) fn stranger_is_refused(&mut self, peer: PeerId) {
+        if let Some(known) = self.peers.get(peer) {
+            warn_again!(
+                target: LOG.ep_ctrl,
+                "{} and others are not served: there are FI_OFI_RXD_MAX_PEERS peers",
+                known.addr
+            );
+        }
+    }
+
     /// Returns whether the address vector has an address.
-    fn is_known(&mut self, addr: &Address) -> bool {
+    pub(super) fn is_known(&mut self, addr: &Address) -> bool {
         use prov_message::peers::AddressVector as _;
         let ep = self.endpoints.iter().next().map(|(ep, _)| ep);
         let peers = ep.and_then(|ep| self.peers(ep));

@@ -35,6 +35,10 @@ pub struct Config {
     pub give_up: Time,
     /// Most strangers with an incomplete set-up at one time.
     pub max_strangers: usize,
+    /// Most peers that have come by themselves, have completed the set-up and are not
+    /// [expected](Host::is_expected). Another one takes the place of the one that has been idle longest,
+    /// or is not served if none has been for a minute.
+    pub max_guests: usize,
     /// Most bytes of datagrams of all peers that have arrived too early or are held back. What exceeds
     /// it is dropped and sent again by the peer.
     pub max_buffered: usize,
@@ -85,6 +89,8 @@ pub(super) struct Shared<H: Host> {
     pub awaited_until: Time,
     /// Strangers, in the order in which they came, and some that are none any longer.
     pub strangers: VecDeque<PeerId>,
+    /// Peers that came as strangers and have completed the set-up, and some that are gone.
+    pub guests: Vec<PeerId>,
 }
 
 impl<H: Host> Shared<H> {
@@ -157,6 +163,7 @@ impl<H: Host> Endpoint<H> {
                 acks_wait_until: 0,
                 awaited_until: 0,
                 strangers: VecDeque::new(),
+                guests: Vec::new(),
             },
             generation: 0,
         }
@@ -295,12 +302,36 @@ impl<H: Host> Endpoint<H> {
                 if peer.terms.remote == 0 || from.is_some_and(|from| from != peer.path) {
                     return;
                 }
+                let was_stranger = peer.is_stranger;
                 if !shared.recognises(now, peer, &base, host) {
                     return;
+                }
+                if was_stranger {
+                    let index = index as u32;
+                    return self.first_packet(now, index, &base, rest, datagram, host);
                 }
                 shared.packet(now, peer, &base, rest, datagram, host);
                 shared.schedule(peer);
             }
+        }
+    }
+
+    /// Handles the first packet of a connection that a stranger has set up, if there is room for it.
+    #[cold]
+    fn first_packet(
+        &mut self,
+        now: Time,
+        index: u32,
+        base: &Base,
+        rest: &[u8],
+        datagram: &[u8],
+        host: &mut H,
+    ) {
+        if self.settle(now, index, host)
+            && let Some((peer, shared)) = self.at_index(index)
+        {
+            shared.packet(now, peer, base, rest, datagram, host);
+            shared.schedule(peer);
         }
     }
 

@@ -206,11 +206,20 @@ pub trait Host {
     /// A path that [`Host::resolve`] returned is not needed: the stranger has not become a peer.
     fn released(&mut self, _path: Self::Path) {}
 
+    /// Whether the host knows a peer that has come by itself, so that it does not count towards
+    /// [`Config::max_guests`](super::Config::max_guests) and is not removed.
+    fn is_expected(&mut self, _name: &Name) -> bool {
+        false
+    }
+
+    /// A stranger has completed the set-up, and there is no room for it. [`Host::disappeared`] follows.
+    fn refused(&mut self, _peer: PeerId) {}
+
     /// The stranger has become a peer.
     fn appeared(&mut self, peer: PeerId, name: &Name, path: Self::Path);
 
-    /// A peer does not exist any longer, and nothing refers to it: a stranger that did not complete the
-    /// set-up and had to give way to another one.
+    /// A peer does not exist any longer, and nothing refers to it: one that had come by itself, and had to
+    /// give way to another one.
     fn disappeared(&mut self, peer: PeerId, path: Self::Path);
 
     /// A message begins; `payload` is its first part, and all of it if it is as long as the message:

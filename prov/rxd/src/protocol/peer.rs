@@ -375,6 +375,20 @@ impl<H: Host> Peer<H> {
         self.mtu - EXTENDED_LEN
     }
 
+    /// Whether nothing is underway to or from it.
+    pub fn is_idle(&self) -> bool {
+        let (sending, receiving) = (&self.sending, &self.receiving);
+        !self.owes()
+            && sending.foreign == 0
+            && receiving.inbound.is_none()
+            && !receiving.is_held
+            && receiving
+                .early
+                .as_ref()
+                .is_none_or(|early| early.count == 0)
+            && self.answer.is_none()
+    }
+
     /// Whether the peer's silence means something: it should answer, or is waited for.
     pub fn owes(&self) -> bool {
         self.is_awaited || self.owes_answer()

@@ -422,6 +422,17 @@ impl<H: Host> Shared<H> {
         Ok(())
     }
 
+    /// Tells a peer that it is forgotten, twice, since datagrams get lost. One that does not learn of it
+    /// gives up when it wants something.
+    pub fn part(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) {
+        for _ in 0..2 {
+            peer.receiving.ack = AckDue::Last;
+            if self.send_ack(now, peer, host).is_err() {
+                break;
+            }
+        }
+    }
+
     /// Sends an acknowledgement.
     fn send_ack(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
         let early = peer.receiving.early.as_deref();

@@ -17,6 +17,8 @@ use super::{MAX_MTU, MIN_MTU};
 const FIRST_REPEAT: Time = 10_000_000;
 /// Longest time between requests.
 const LAST_REPEAT: Time = 1_000_000_000;
+/// Time after which a guest that is idle gives way to another one.
+const GUEST_IDLE: Time = 60_000_000_000;
 /// Age at which a stranger gives way to another one.
 const STRANGER_AGE: Time = 1_000_000_000;
 /// Sequence numbers behind those that are expected that may belong to old duplicates. What is
@@ -387,6 +389,65 @@ impl<H: Host> Endpoint<H> {
             host.disappeared(oldest, peer.path);
         }
         true
+    }
+
+    /// A stranger has completed the set-up: it becomes a guest, if there is room for one. Otherwise it is
+    /// removed, and `false` returned. Who only pretends to be somebody else does not get here, and so
+    /// takes nobody's place.
+    #[cold]
+    pub(super) fn settle(&mut self, now: Time, index: u32, host: &mut H) -> bool {
+        let Some((peer, shared)) = self.at_index(index) else {
+            return false;
+        };
+        let id = peer.id;
+        if host.is_expected(&peer.name) {
+            return true;
+        }
+        if shared.guests.len() >= shared.config.max_guests && !self.make_room_for_guest(now, host) {
+            host.refused(id);
+            self.dismiss(now, id, host);
+            return false;
+        }
+        self.shared.guests.push(id);
+        true
+    }
+
+    /// The guest that has been idle longest gives way, unless there is room. Returns whether there is.
+    fn make_room_for_guest(&mut self, now: Time, host: &mut H) -> bool {
+        let guests = std::mem::take(&mut self.shared.guests);
+        let is_guest = |id: &PeerId| {
+            let peer = self.peers.get(id.index()).and_then(Option::as_deref);
+            peer.is_some_and(|peer| peer.id == *id && !host.is_expected(&peer.name))
+        };
+        self.shared.guests = guests.into_iter().filter(is_guest).collect();
+        if self.shared.guests.len() < self.shared.config.max_guests {
+            return true;
+        }
+        let idle_since = |id: &PeerId| {
+            let peer = self.peers.get(id.index()).and_then(Option::as_deref);
+            peer.filter(|peer| peer.is_idle())
+                .map(|peer| peer.silent_since)
+        };
+        let guests = self.shared.guests.iter().enumerate();
+        let idle = guests.filter_map(|(place, id)| Some((idle_since(id)?, place)));
+        match idle.min() {
+            Some((since, place)) if now.saturating_sub(since) >= GUEST_IDLE => {
+                let id = self.shared.guests.swap_remove(place);
+                self.dismiss(now, id, host);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Removes a peer that is to come again if it wants something.
+    fn dismiss(&mut self, now: Time, id: PeerId, host: &mut H) {
+        if let Some((peer, shared)) = self.at(id) {
+            shared.part(now, peer, host);
+        }
+        if let Some(peer) = self.remove(id) {
+            host.disappeared(id, peer.path);
+        }
     }
 
     /// Handles an answer.

@@ -16,6 +16,7 @@ mod c_peer;
 mod host;
 mod network;
 mod random;
+mod strangers;
 mod world;
 
 use network::{Faults, MS, US};

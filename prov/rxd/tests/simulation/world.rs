@@ -159,6 +159,7 @@ pub fn config(
         extended,
         give_up,
         max_strangers: 64,
+        max_guests: 64,
         max_buffered: buffered << 20,
         secret: [random.next(), random.next()],
     }

@@ -1,0 +1,155 @@
+//! Peers that come by themselves: how many an endpoint has, and who gives way to whom.
+
+use prov_rxd::protocol::{Endpoint, Time};
+
+use crate::host::{Kind, Op, SimHost, name_of, request_of};
+use crate::network::MS;
+use crate::random::Random;
+use crate::world;
+
+/// An endpoint and its application.
+struct Node {
+    endpoint: Endpoint<SimHost>,
+    host: SimHost,
+}
+
+impl Node {
+    fn new(number: u32) -> Node {
+        let mut random = Random::new(u64::from(number));
+        let mut config = world::config(number, 16, &mut random, true, 120_000 * MS);
+        (config.max_strangers, config.max_guests) = (STRANGERS, GUESTS);
+        Node {
+            endpoint: Endpoint::new(config),
+            host: SimHost::new(random),
+        }
+    }
+
+    /// Sends a message with this number to the first node.
+    fn send(&mut self, now: Time, id: u64) {
+        let peer = self.endpoint.peer(&name_of(0), 0).unwrap();
+        let op = Op {
+            peer,
+            kind: Kind::Message,
+            len: 100,
+            is_wrong: false,
+            got: 0,
+        };
+        let request = request_of(&op, id, &mut self.host.random);
+        self.host.ops.insert(id, op);
+        self.endpoint.submit(now, peer, id, &request).unwrap();
+    }
+
+    fn transmit(&mut self, now: Time) -> Vec<(u32, Vec<u8>)> {
+        self.endpoint.transmit(now, &mut self.host);
+        std::mem::take(&mut self.host.outbox)
+    }
+}
+
+const STRANGERS: usize = 4;
+const GUESTS: usize = 4;
+
+/// The first node, and others who send to it and whom it does not know.
+struct Crowd {
+    now: Time,
+    nodes: Vec<Node>,
+    count: u64,
+}
+
+impl Crowd {
+    fn new(nodes: u32) -> Crowd {
+        Crowd {
+            now: 1_000 * MS,
+            nodes: (0..nodes).map(Node::new).collect(),
+            count: 0,
+        }
+    }
+
+    /// One of the others sends a message. Returns whether it has arrived within a second: the sender knows
+    /// in either case.
+    fn arrives(&mut self, from: u32) -> bool {
+        self.count += 1;
+        let (id, now) = (self.count, self.now);
+        self.nodes[from as usize].send(now, id);
+        self.wait(1_000 * MS);
+        let has_come = self.nodes[0].host.delivered.contains(&id);
+        let outcome = self.nodes[from as usize].host.done.pop().unwrap();
+        assert_eq!((outcome.id, outcome.result.is_ok()), (id, has_come));
+        has_come
+    }
+
+    fn wait(&mut self, time: Time) {
+        let end = self.now + time;
+        while self.now < end {
+            let (first, others) = self.nodes.split_first_mut().unwrap();
+            for (number, other) in (1..).zip(&mut *others) {
+                for (_, bytes) in other.transmit(self.now) {
+                    let from = Some(number);
+                    first
+                        .endpoint
+                        .receive(self.now, from, &bytes, &mut first.host);
+                }
+            }
+            for (to, bytes) in first.transmit(self.now) {
+                if let Some(to) = others.get_mut(to as usize - 1) {
+                    to.endpoint.receive(self.now, Some(0), &bytes, &mut to.host);
+                }
+            }
+            self.now += 10 * MS;
+        }
+    }
+}
+
+#[test]
+fn a_guest_that_is_idle_gives_way_and_may_come_again() {
+    let mut crowd = Crowd::new(GUESTS as u32 + 2);
+    let newcomer = GUESTS as u32 + 1;
+    for guest in 1..=GUESTS as u32 {
+        assert!(crowd.arrives(guest));
+    }
+    assert!(
+        !crowd.arrives(newcomer),
+        "nobody has been idle for a minute"
+    );
+    assert_eq!(crowd.nodes[0].host.peers.len(), GUESTS);
+    crowd.wait(50_000 * MS);
+    for guest in 2..=GUESTS as u32 {
+        assert!(crowd.arrives(guest));
+    }
+    crowd.wait(20_000 * MS);
+    assert!(crowd.arrives(newcomer));
+    assert_eq!(crowd.nodes[0].host.peers.len(), GUESTS);
+    crowd.wait(120_000 * MS);
+    // It has been told that it was forgotten.
+    assert!(crowd.arrives(1));
+    assert_eq!(crowd.nodes[0].host.peers.len(), GUESTS);
+}
+
+#[test]
+fn requests_that_are_forged_cost_little_and_nobody_a_place() {
+    let mut crowd = Crowd::new(GUESTS as u32 + 1);
+    for guest in 1..=GUESTS as u32 {
+        assert!(crowd.arrives(guest));
+    }
+    crowd.wait(120_000 * MS);
+    for number in 100..3_000 {
+        let mut forger = Node::new(number);
+        forger.send(crowd.now, 1 << 40);
+        for (_, request) in forger.transmit(crowd.now) {
+            let (now, first) = (crowd.now, &mut crowd.nodes[0]);
+            first
+                .endpoint
+                .receive(now, Some(number), &request, &mut first.host);
+        }
+        let first = &mut crowd.nodes[0];
+        first.transmit(crowd.now);
+        assert!(first.host.peers.len() <= GUESTS + STRANGERS);
+        crowd.now += 100 * MS;
+    }
+    for guest in 1..=GUESTS as u32 {
+        let (id, now) = (1_000 + u64::from(guest), crowd.now);
+        crowd.nodes[guest as usize].send(now, id);
+        crowd.wait(10 * MS);
+        let delivered = &crowd.nodes[0].host.delivered;
+        assert!(delivered.contains(&id), "it has lost its place");
+    }
+}
