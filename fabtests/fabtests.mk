@@ -40,7 +40,7 @@ LAYERED = $(filter-out crowd door leak sleepers,$(basename $(notdir $(wildcard f
 # shorter times for that.
 GIVEN_UP = collective deserted endpoint killed_connecting unreachable
 OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) absent buffered cancel cm ensemble exhaustion floods killed neighbour \
-	reconnect silent stalled strangers,$(LAYERED))
+	reconnect silent stalled,$(LAYERED))
 
 # For tcp under the name sockets.
 RENAMED = cm completion getinfo message rma trigger

@@ -3,7 +3,8 @@
  * Thousands of strangers that connect to an endpoint and send anything, while
  * it communicates with a peer that must not be affected: noise, requests that
  * are damaged or truncated, and after a valid request, streams that are. MSG
- * requests are accepted, rejected, or left for a while.
+ * requests are accepted, rejected, or left for a while. Over rxd, strangers send
+ * datagrams: noise, requests, and packets of connections that do not exist.
  *
  * CT_SEED=<number> repeats the run that a failure names, CT_RUNS=<number> sets
  * the number of strangers.
@@ -25,7 +26,7 @@
 #include "transfer.h"
 #include "wait.h"
 
-enum { STRANGERS = 10000, STAYING = 100, ENDPOINTS = 8, LONGEST = 600 };
+enum { STRANGERS = 10000, STAYING = 100, ENDPOINTS = 8, LONGEST = 600, REGION = 4096 };
 
 static struct world {
 	struct ct_random random;
@@ -35,6 +36,7 @@ static struct world {
 	struct fid_pep *pep;		/* MSG: where they connect */
 	struct fid_ep *accepted[ENDPOINTS];
 	struct sockaddr_in name;
+	bool datagrams;			/* strangers send them to b */
 	int staying[STAYING];
 } world;
 
@@ -165,6 +167,60 @@ static size_t speech(unsigned char *out)
 	}
 }
 
+/* docs/rxd-wire.md: a packet, right or nearly right. */
+static size_t packet(unsigned char *out, const struct sockaddr_in *from)
+{
+	static const unsigned char types[] = {
+		0, 1, 2, 4, 6, 7, 8, 9, 10, 11, 12, 13, 16,
+	};
+	unsigned char type = types[below(sizeof(types))];
+	uint32_t number = once_in(2) ? below(4) : (uint32_t)ct_bits(&world.random);
+	uint64_t sequence = once_in(2) ? below(4) : ct_bits(&world.random);
+	size_t len = 16;
+
+	out[0] = 2;
+	out[1] = type;
+	out[2] = (unsigned char)below(256);
+	out[3] = (unsigned char)(once_in(2) ? below(256) : 0);
+	memcpy(out + 4, &number, sizeof(number));
+	put(out + 8, sequence);
+	if (type == 9 && once_in(2)) {
+		/* A request in order, in half of the cases with the extension. */
+		memset(out + 16, 0, 104);
+		put(out + 16, 1 + below(4));
+		memcpy(out + 24, from, sizeof(*from));
+		put(out + 88, 0x7278642d72730001);
+		put(out + 96, (uint64_t)1024 << 32 | 1472);
+		put(out + 104, ct_bits(&world.random));
+		return once_in(2) ? 88 : 120;
+	}
+	for (uint32_t words = below(12); words; words--, len += 8)
+		put(out + len, once_in(3) ? world.memory.addr :
+			       once_in(3) ? ct_bits(&world.random) : below(100));
+	return len + noise(out + len, 200);
+}
+
+/* Sends a few datagrams. */
+static int visit_with_datagrams(void)
+{
+	struct sockaddr_in name;
+	socklen_t name_len = sizeof(name);
+	unsigned char bytes[LONGEST];
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	REQUIRE(fd >= 0);
+	REQUIRE(!connect(fd, (struct sockaddr *)&world.name, sizeof(world.name)));
+	REQUIRE(!getsockname(fd, (struct sockaddr *)&name, &name_len));
+	for (uint32_t i = 1 + below(6); i; i--) {
+		size_t len = once_in(4) ? noise(bytes, 400) : packet(bytes, &name);
+
+		if (once_in(3))
+			damage(bytes, len);
+		(void)!send(fd, bytes, len, MSG_DONTWAIT);
+	}
+	return fd;
+}
+
 /* Connects and sends. */
 static int visit(void)
 {
@@ -271,24 +327,29 @@ static void open_world(uint64_t seed)
 	memset(world.staying, -1, sizeof(world.staying));
 	ct_open_pair(&world.pair, &spec);
 	if (ct_opt.type == FI_EP_RDM) {
-		ct_memory_open(b, &world.memory, 4096,
+		ct_memory_open(b, &world.memory, REGION,
 			       FI_REMOTE_READ | FI_REMOTE_WRITE);
 		ct_name(&b->ep->fid, &world.name, sizeof(world.name));
 	} else {
 		ct_open_domain(&world.guests, &spec, fi_dupinfo(b->info),
 			       b->fabric, b->domain);
-		ct_memory_open(&world.guests, &world.memory, 4096,
+		ct_memory_open(&world.guests, &world.memory, REGION,
 			       FI_REMOTE_READ | FI_REMOTE_WRITE);
 		world.pep = ct_listen(&world.guests);
 		ct_name(&world.pep->fid, &world.name, sizeof(world.name));
 	}
 	if (world.name.sin_family != AF_INET)
 		SKIP("not an IPv4 address");
+	world.datagrams = strstr(b->info->fabric_attr->prov_name, "ofi_rxd");
+	ct_fill(world.memory.data, REGION, 7);
 	one_round(0);
 }
 
 static void close_world(void)
 {
+	/* None of these strangers can know the number that it was given. */
+	if (world.datagrams)
+		REQUIRE(ct_holds(world.memory.data, REGION, 7));
 	ct_memory_close(&world.memory);
 	if (world.pep) {
 		for (int i = 0; i < ENDPOINTS; i++)
@@ -311,7 +372,7 @@ static void strangers(void)
 
 		if (*place >= 0)
 			go_away(*place);
-		*place = visit();
+		*place = world.datagrams ? visit_with_datagrams() : visit();
 		if (world.pep)
 			look_after_guests();
 		ct_progress(&world.pair.b);
