@@ -15,6 +15,9 @@
 
 /* Milliseconds of one wait. */
 enum { WAIT = 1 };
+/* Seconds after which there are messages enough: each may take a turn of everybody else who wants the
+ * processor, and there are six variants. */
+#define ENOUGH 3.0
 
 static struct ct_spec spec;
 static struct ct_pair pair;
@@ -58,13 +61,14 @@ static void exchange(void *(*watch)(void *))
 {
 	static struct fi_context2 rx, tx;
 	int least = ct_times(50), messages = ct_times(2000);
+	double until = ct_now() + ENOUGH;
 	pthread_t thread;
 
 	ct_warm_up(&pair);
 	atomic_store(&stop, false);
 	atomic_store(&waits, 0);
 	REQUIRE(!pthread_create(&thread, NULL, watch, NULL));
-	for (int i = 0; i < messages || atomic_load(&waits) < least; i++) {
+	for (int i = 0; (i < messages && ct_now() < until) || atomic_load(&waits) < least; i++) {
 		struct ct_peer *from = i % 2 ? &pair.a : &pair.b;
 		struct ct_peer *to = from->partner;
 		int in = -1;
