@@ -36,11 +36,11 @@ LAYERED = $(filter-out crowd door leak sleepers,$(basename $(notdir $(wildcard f
 
 # For rxd, all of these but what is about connections, and buffers of the kernel behind them; what one side
 # does while the other makes no progress; descriptors right after closing, when the last acknowledgements
-# may still be under way; and what kills many peers or floods. What asks after peers that are gone has
-# shorter times for that.
+# may still be under way; and what kills many peers. What asks after peers that are gone has shorter
+# times for that.
 GIVEN_UP = collective deserted endpoint killed_connecting unreachable
-OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) absent buffered cancel cm ensemble exhaustion floods killed neighbour \
-	reconnect silent stalled,$(LAYERED))
+OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) absent buffered cancel cm ensemble exhaustion killed neighbour \
+	reconnect silent,$(LAYERED))
 
 # For tcp under the name sockets.
 RENAMED = cm completion getinfo message rma trigger
@@ -63,6 +63,7 @@ ifeq ($(LIB)$(PROGRAMS)$(PROVIDER),tcp)
 	VALGRIND=$(VALGRIND) fabtests/run -p 'tcp;ofi_rxm' -e rdm $(LAYERED)
 	VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm $(OVER_DATAGRAMS)
 	FI_OFI_RXD_TIMEOUT=2000 VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm $(GIVEN_UP)
+	FI_OFI_RXD_TIMEOUT=1000 VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm killed
 	FI_OFI_RXD_TIMEOUT=10000 VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm silent
 	VALGRIND=$(VALGRIND) fabtests/run -p loopback -a none -e rdm $(WITHIN)
 	VALGRIND=$(VALGRIND) fabtests/run -p sockets $(RENAMED)
