@@ -124,7 +124,7 @@ impl Host for Core {
 
     fn interrupted(&mut self, peer: PeerId, reason: Failure) {
         if let Some(key) = self.peers.link(peer) {
-            self.ended.push((key, error_of(reason)));
+            self.ends(key, error_of(reason));
         }
     }
 
@@ -173,7 +173,7 @@ impl Core {
         let is_gone = matches!(failure, Failure::Silent | Failure::Restarted);
         let last = self.ended.last();
         if is_gone && last.is_none_or(|(key, _)| *key != operation.link) {
-            self.ended.push((operation.link, error));
+            self.ends(operation.link, error);
         }
         self.endpoints.finish(operation.ticket, Err(error));
     }

@@ -67,6 +67,13 @@ impl PeerTable {
         known.link
     }
 
+    /// Forgets a link that ends, unless the peer has another one.
+    pub fn detach(&mut self, peer: PeerId, link: LinkKey) {
+        if self.link(peer) == Some(link) {
+            self.set_link(peer, None);
+        }
+    }
+
     fn set_link(&mut self, peer: PeerId, link: Option<LinkKey>) {
         let place = self.places.get_mut(peer.index());
         if let Some(known) = place.and_then(Option::as_mut)
@@ -268,6 +275,15 @@ impl Core {
         }
     }
 
+    /// Has a link end when the protocol has returned. What its peer sends from now on, as one does
+    /// that was restarted, comes on another link.
+    pub(super) fn ends(&mut self, key: LinkKey, error: Errno) {
+        if let Some(link) = self.links.get(key) {
+            self.peers.detach(link.id, key);
+        }
+        self.ended.push((key, error));
+    }
+
     /// Ends a link with everything on it. Operations have failed before.
     fn end_link(&mut self, key: LinkKey, error: Errno) {
         let Some(link) = self.links.get(key) else {
@@ -296,7 +312,7 @@ impl Linked for Core {
             course,
             ..
         } = link;
-        self.peers.set_link(id, None);
+        self.peers.detach(id, key);
         let courses = incoming.map(|incoming| incoming.course).into_iter();
         for course in courses.chain(course) {
             self.abandon_course(course, error);

@@ -30,6 +30,7 @@ use super::link::Rdm;
 use crate::address::Vector;
 use crate::offer;
 use crate::params::Params;
+use crate::protocol::{Config, Endpoint};
 
 /// Time that an operation may take on a busy machine.
 const LONG: Duration = Duration::from_secs(100);
@@ -117,6 +118,20 @@ impl Side {
             table,
             name,
         }
+    }
+
+    /// Forgets its connection to its only peer, as after a restart at the same address.
+    fn restart(&self) {
+        let mut core = self.lane.core();
+        let config = Config {
+            secret: [5, 6],
+            ..core.protocol.take().unwrap().config().clone()
+        };
+        let mut protocol = Box::new(Endpoint::new(config));
+        let link = core.links.values().next().unwrap();
+        let path = core.below.as_ref().unwrap().path(&link.addr).unwrap();
+        assert_eq!(protocol.peer(&link.addr.0, path), Some(link.id));
+        core.protocol = Some(protocol);
     }
 
     fn knows(&self, name: &[u8]) {
@@ -386,7 +401,7 @@ fn operations_for_a_peer_that_is_not_there_fail_and_others_do_not() {
 }
 
 #[test]
-fn what_is_done_without_the_applications_calls_is_reported_by_its_next_one() {
+fn operations_completed_by_the_helper_thread_are_reported_by_the_next_call() {
     let [a, b] = pair(Params::default);
     let mut room = [0; 8];
     b.receive(&mut room, 1, FI_ADDR_UNSPEC);
@@ -396,4 +411,30 @@ fn what_is_done_without_the_applications_calls_is_reported_by_its_next_one() {
     b.lane.core().end_burst();
     assert!(b.completions().is_empty());
     completed(&[&a], 1);
+}
+
+#[test]
+fn the_first_message_of_a_restarted_peer_is_received() {
+    let [a, b] = pair(Params::default);
+    let mut room = [0; 8];
+    a.receive(&mut room, 1, FI_ADDR_UNSPEC);
+    b.send(&mut [1; 8], 1, 0);
+    completed(&[&b, &a], 1);
+    completed(&[&a, &b], 1);
+    // The link ends with this operation, in the call in which the message begins to arrive.
+    let mut lost = vec![2; 100_000];
+    b.send(&mut lost, 2, 0);
+    a.restart();
+    let (mut bytes, mut place) = (vec![3; 5_000], vec![0; 5_000]);
+    b.receive(&mut place, 3, FI_ADDR_UNSPEC);
+    a.send(&mut bytes, 3, 0);
+    let error = until(&[&b, &a], || b.error());
+    assert_eq!(
+        (error.err, error.completion.context.addr()),
+        (Errno::ECONNRESET, 2)
+    );
+    let received = completed(&[&b, &a], 1);
+    assert_eq!(received[0].context.addr(), 3);
+    assert_eq!(place, bytes);
+    completed(&[&a, &b], 1);
 }
