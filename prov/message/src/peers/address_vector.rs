@@ -52,8 +52,10 @@ impl AddressVector for Use<Av> {
     }
 }
 
-/// Counts the addresses that were removed from the address vector.
+/// Counts the addresses that were removed from the address vector. Each message reads it, so that
+/// its cache line, and the one beside it, have nothing that other threads write.
 #[derive(Default)]
+#[repr(align(128))]
 pub(crate) struct Removals(AtomicU64);
 
 impl Removals {

@@ -9,7 +9,7 @@ use super::PeerKey;
 pub(super) struct Routes<L> {
     pages: Vec<Option<Box<Page<L>>>>,
     /// Those of numbers beyond 32 bits, which name a receive context, too (`fi_rx_addr`).
-    contexts: HashMap<u64, PeerKey, BuildHasherDefault<Numbers>>,
+    contexts: HashMap<u64, Route<L>, BuildHasherDefault<Numbers>>,
 }
 
 const PAGE: usize = 256;
@@ -67,10 +67,9 @@ impl<L: Copy> Routes<L> {
         Some(&page[fi_addr as usize % PAGE])
     }
 
-    #[cold]
     #[inline(never)]
-    fn of_context(&self, fi_addr: u64) -> Option<PeerKey> {
-        self.contexts.get(&fi_addr).copied()
+    fn of_context(&self, fi_addr: u64) -> Option<&Route<L>> {
+        self.contexts.get(&fi_addr)
     }
 
     /// Returns the peer at an address, if it was looked up before.
@@ -78,14 +77,17 @@ impl<L: Copy> Routes<L> {
     pub fn peer(&self, fi_addr: u64) -> Option<PeerKey> {
         match self.get(fi_addr) {
             Some(route) => route.peer,
-            None => self.of_context(fi_addr),
+            None => self.of_context(fi_addr)?.peer,
         }
     }
 
     /// Returns the link that messages for an address used last.
     #[inline]
     pub fn link(&self, fi_addr: u64) -> Option<L> {
-        self.get(fi_addr)?.link
+        match self.get(fi_addr) {
+            Some(route) => route.link,
+            None => self.of_context(fi_addr)?.link,
+        }
     }
 
     /// Records the route of a valid address.
@@ -99,7 +101,7 @@ impl<L: Copy> Routes<L> {
             link,
         };
         let Some(page) = page_of(fi_addr).filter(|_| u32::try_from(fi_addr).is_ok()) else {
-            self.contexts.insert(fi_addr, peer);
+            self.contexts.insert(fi_addr, route);
             return;
         };
         if page >= self.pages.len() {
@@ -170,6 +172,7 @@ mod tests {
         routes.set(1 << 60 | 1, peer, Some(link));
         assert!(routes.pages.is_empty());
         assert_eq!(routes.peer(1 << 60 | 1), Some(peer));
+        assert_eq!(routes.link(1 << 60 | 1), Some(link));
         for other in [1, 1 << 60, 1 << 61 | 1] {
             assert_eq!(routes.peer(other), None);
         }

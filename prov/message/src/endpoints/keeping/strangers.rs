@@ -15,8 +15,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use prov_base::memory_limit::half_of_memory;
 
-/// The counters of what all lanes of a process keep of strangers.
+/// The counters of what all lanes of a process keep of strangers, or have taken to keep it. In a
+/// cache line, and a pair of them, of their own.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct StrangersKept {
     bytes: AtomicUsize,
     announcements: AtomicUsize,
@@ -64,12 +66,22 @@ impl StrangersLimits {
 /// of messages, and covers the bookkeeping.
 pub const MESSAGE_COST: usize = 1 << 10;
 
-/// One lane's part of one counter.
+/// Limit of what a lane takes from a counter beyond what it keeps: about as much as 64 short
+/// messages cost.
+const STEP: usize = 64 << 10;
+/// The same, as a part of the counter's limit.
+const STEP_OF_LIMIT: usize = 1 << 10;
+
+/// One lane's part of one counter. While it keeps anything it takes in steps, so that lanes of
+/// different threads rarely write the counter.
 pub(crate) struct Share {
     all: &'static AtomicUsize,
     limit: usize,
+    step: usize,
     /// The amount that this lane keeps.
     here: usize,
+    /// The amount that it has taken in addition; 0 while it keeps nothing.
+    reserve: usize,
     /// The part of `here` that belongs to links that have ended.
     left_behind: usize,
 }
@@ -80,7 +92,9 @@ impl Share {
         let share = |all, limit| Share {
             all,
             limit,
+            step: STEP.min(limit / STEP_OF_LIMIT),
             here: 0,
+            reserve: 0,
             left_behind: 0,
         };
         [
@@ -93,7 +107,10 @@ impl Share {
     pub fn total(&self) -> usize {
         match self.here {
             0 => 0,
-            _ => self.all.load(Ordering::Relaxed),
+            _ => self
+                .all
+                .load(Ordering::Relaxed)
+                .saturating_sub(self.reserve),
         }
     }
 
@@ -108,7 +125,14 @@ impl Share {
     pub fn charge(&mut self, account: &mut usize, cost: usize) {
         *account += cost;
         self.here += cost;
-        self.all.fetch_add(cost, Ordering::Relaxed);
+        self.reserve = match self.reserve.checked_sub(cost) {
+            Some(left) => left,
+            None => {
+                let taken = cost - self.reserve + self.step;
+                self.all.fetch_add(taken, Ordering::Relaxed);
+                self.step
+            }
+        };
     }
 
     /// Subtracts `cost` from a link's account; pass `None` for a link that has ended. Does not
@@ -132,12 +156,68 @@ impl Share {
 
     fn give_back(&mut self, cost: usize) {
         self.here -= cost;
-        self.all.fetch_sub(cost, Ordering::Relaxed);
+        self.reserve += cost;
+        let (most, kept) = match self.here {
+            0 => (0, 0),
+            _ => (2 * self.step, self.step),
+        };
+        if self.reserve > most {
+            self.all.fetch_sub(self.reserve - kept, Ordering::Relaxed);
+            self.reserve = kept;
+        }
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.all.fetch_sub(self.here, Ordering::Relaxed);
+        let taken = self.here + self.reserve;
+        self.all.fetch_sub(taken, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static KEPT: StrangersKept = StrangersKept::new();
+
+    /// How often the counter has changed in a row of charges and refunds of `cost`, `window` at a time.
+    fn changes(share: &mut Share, window: usize, cost: usize) -> usize {
+        let mut account = 0;
+        let mut before = share.all.load(Ordering::Relaxed);
+        let mut changes = 0;
+        let mut look = |share: &Share| {
+            let now = share.all.load(Ordering::Relaxed);
+            changes += usize::from(std::mem::replace(&mut before, now) != now);
+            assert_eq!(now, share.here + share.reserve);
+            assert_eq!(share.total(), share.here);
+        };
+        for _ in 0..window {
+            share.charge(&mut account, cost);
+            look(share);
+        }
+        for _ in 0..window {
+            share.refund(Some(&mut account), cost);
+            look(share);
+        }
+        changes
+    }
+
+    #[test]
+    fn a_lane_takes_in_steps_and_gives_all_back() {
+        let limits = StrangersLimits {
+            of: &KEPT,
+            bytes: 128 << 20,
+            announcements: 16,
+        };
+        let [mut bytes, mut announcements] = Share::of(&limits);
+        assert!(changes(&mut bytes, 64, MESSAGE_COST + 8) <= 4);
+        assert!(changes(&mut bytes, 1024, MESSAGE_COST + 8) <= 64);
+        assert_eq!(KEPT.bytes.load(Ordering::Relaxed), 0);
+        // A small limit is kept to exactly.
+        assert_eq!(changes(&mut announcements, 8, 1), 16);
+        bytes.charge(&mut 0, 7);
+        drop(bytes);
+        assert_eq!(KEPT.bytes.load(Ordering::Relaxed), 0);
     }
 }
