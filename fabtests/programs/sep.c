@@ -466,6 +466,46 @@ static void remote_access(void)
 	close_side(&b);
 }
 
+/* A counter of a receive context counts what peers write through it. */
+static void remote_events(void)
+{
+	struct fi_cntr_attr attr = { .wait_obj = FI_WAIT_NONE };
+	double until = ct_now() + ct_patience();
+	struct fid_cntr *written;
+	struct side a, b;
+	struct fid_mr *mr;
+	uint64_t base;
+	fi_addr_t to;
+
+	open_scalable(&a, FI_RMA | FI_RMA_EVENT | FI_MSG);
+	open_scalable(&b, FI_RMA | FI_RMA_EVENT | FI_MSG);
+	to = insert(&a, &b);
+	OK(fi_close(&b.rx[1]->fid));
+	OK(fi_cntr_open(b.domain, &attr, &written, NULL));
+	OK(fi_rx_context(b.sep, 1, NULL, &b.rx[1], NULL));
+	OK(fi_ep_bind(b.rx[1], &b.rxq[1].fid->fid, FI_RECV));
+	OK(fi_ep_bind(b.rx[1], &written->fid, FI_REMOTE_WRITE));
+	OK(fi_enable(b.rx[1]));
+	OK(fi_mr_reg(b.domain, in, MOST, FI_REMOTE_WRITE, 0, 3, 0, &mr, NULL));
+	base = b.info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uintptr_t)in : 0;
+	for (uint64_t i = 0; i < 3; i++) {
+		TRY(fi_write(a.tx[i], out, 8, NULL, fi_rx_addr(to, 1, BITS), base,
+			     fi_mr_key(mr), &tx_context[i]));
+		done(&a.txq[i], &tx_context[i]);
+		while (fi_cntr_read(written) != i + 1) {
+			REQUIRE(ct_now() < until);
+			drive();
+		}
+	}
+	REQUIRE(nothing_is_left());
+	OK(fi_close(&mr->fid));
+	OK(fi_close(&b.rx[1]->fid));
+	OK(fi_close(&written->fid));
+	open_rx(&b, 1);
+	close_side(&a);
+	close_side(&b);
+}
+
 static void counters_and_selective_completion(void)
 {
 	struct fi_cntr_attr attr = { .wait_obj = FI_WAIT_NONE };
@@ -725,6 +765,7 @@ static const struct ct_test tests[] = {
 	{ "absent-context", context_that_is_not_there, CT_RDM },
 	{ "plain-endpoint", with_a_plain_endpoint, CT_RDM },
 	{ "remote-access", remote_access, CT_RDM },
+	{ "remote-events", remote_events, CT_RDM },
 	{ "counters", counters_and_selective_completion, CT_RDM },
 	{ "rules", rules, CT_RDM },
 	{ "closing", closing_in_any_order, CT_RDM },

@@ -80,6 +80,26 @@ ROW(RDM, "scalable/shared-contexts", PAGE, REFUSED, ({
 	info()->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
 	fi_scalable_ep(domain(), info(), &opened_context, NULL);
     }))
+ROW(RDM, "scalable/triggered-operations", PAGE, 0, ({
+	spec.caps |= FI_TRIGGER;
+	sep();
+	0;
+    }))
+ROW(RDM, "scalable/collective-operations", PAGE, REFUSED, ({
+	sep();
+	info()->caps |= FI_COLLECTIVE;
+	fi_scalable_ep(domain(), info(), &opened_context, NULL);
+    }))
+ROW(RDM, "scalable/transmit-capabilities", PAGE, 0, ({
+	struct fi_tx_attr attr = { .caps = FI_MSG | FI_SEND };
+
+	fi_tx_context(sep(), 0, &attr, &opened_context, NULL);
+    }))
+ROW(RDM, "scalable/transmit-capabilities-beyond", PAGE, -FI_ENODATA, ({
+	struct fi_tx_attr attr = { .caps = FI_COLLECTIVE };
+
+	fi_tx_context(sep(), 0, &attr, &opened_context, NULL);
+    }))
 ROW(RDM, "scalable/transmit-context", PAGE, 0, open_tx(1))
 ROW(RDM, "scalable/receive-context", PAGE, 0, open_rx(1))
 ROW(RDM, "scalable/transmit-beyond", PAGE, -FI_EINVAL, open_tx(2))

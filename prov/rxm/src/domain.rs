@@ -21,7 +21,7 @@ use prov_util::mr::{MrTable, Registrar};
 
 use crate::LOG;
 use crate::engine::Core;
-use crate::engine::accesses::Accesses;
+use crate::engine::accesses::{Accesses, BoundCounters};
 use crate::engine::below::{Below, Setting};
 use crate::engine::buffered::{Bounds, Buffered};
 use crate::engine::endpoint::Rdm;
@@ -68,6 +68,11 @@ pub struct Setup {
     buffered: Option<Box<Buffered>>,
     /// Counts what peers do to memory, until the endpoint is enabled.
     accesses: Option<Accesses>,
+    /// The counters of that, where they may be bound to the enabled endpoint.
+    bound: Option<BoundCounters>,
+    /// Whether it is a pair of contexts of a scalable endpoint, one of which may be opened when the
+    /// other is enabled already.
+    is_context: bool,
     /// Which context of a scalable endpoint it is; 0 where it is none.
     context: u8,
 }
@@ -123,7 +128,8 @@ impl Layered {
     /// Has the provider below count what peers do to memory. One that cannot is an error only if
     /// the application has asked for it.
     fn accesses(&self, setup: &Setup, counters: &Counters) -> Result<Option<Accesses>> {
-        let accesses = Accesses::new(&self.domain, counters);
+        let may_come = setup.is_context && setup.core.caps & FI_RMA_EVENT != 0;
+        let accesses = Accesses::new(&self.domain, counters, may_come);
         match accesses {
             Err(error) if setup.core.caps & FI_RMA_EVENT == 0 => {
                 log::info!(
@@ -150,6 +156,8 @@ impl Layered {
             },
             buffered: None,
             accesses: None,
+            bound: None,
+            is_context: false,
             context: 0,
         }
     }
@@ -199,6 +207,7 @@ impl Provider for Layered {
         let row = Listening::open_in_row(&domain.own.fabric, &core, pairs)?;
         let setup = |(context, listening)| Setup {
             context,
+            is_context: true,
             ..domain.own.setup(info, core.clone(), listening)
         };
         Ok((0..=u8::MAX).zip(row).map(setup).collect())
@@ -225,6 +234,7 @@ impl Provider for Layered {
             return Err(Errno::EINVAL);
         }
         setup.accesses = self.accesses(setup, &bindings.counters)?;
+        setup.bound = setup.accesses.as_ref().map(Accesses::bound);
         let endpoint = enabling.endpoint;
         let buffered = || Box::new(Buffered::new(endpoint, setup.bounds));
         setup.buffered = setup.is_buffered.then(buffered);
@@ -252,10 +262,17 @@ impl Provider for Layered {
         Ok(())
     }
 
+    fn rebound(&self, setup: &mut Setup, _: &mut Box<Rdm>, enabling: Enabling<'_, Self>) {
+        if let Some(bound) = &setup.bound {
+            bound.set(&enabling.bindings.counters);
+        }
+    }
+
     fn closed(&self, setup: &mut Setup) {
         // It refers to the endpoint, which would otherwise keep itself alive.
         setup.buffered = None;
         setup.accesses = None;
+        setup.bound = None;
     }
 
     fn endpoint_option(ep: &SoftEndpoint<Self>, name: c_int) -> Result<OptionValue> {

@@ -19,13 +19,31 @@ use prov_util::ffi::Use;
 /// The application's counter of one kind of access.
 type Bound = Arc<Mutex<Option<Use<Cntr>>>>;
 
+/// The application's counters of reads and of writes, which may be bound at any time.
+#[derive(Clone)]
+pub struct BoundCounters([Bound; 2]);
+
+impl BoundCounters {
+    /// Counts in these counters of an endpoint from now on.
+    pub fn set(&self, counters: &Counters) {
+        let new = [&counters.remote_read, &counters.remote_write];
+        for (bound, new) in self.0.iter().zip(new) {
+            let mut place = bound.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = std::mem::replace(&mut *place, new.clone());
+            drop(place);
+            // Not under the lock.
+            drop(before);
+        }
+    }
+}
+
 /// See the [module](self) description.
 pub struct Accesses {
     /// The counters of connections below, with the directions that they count.
     pub of_links: Vec<(u64, Arc<Counter>)>,
     /// The counter of memory that this provider registers for long messages.
     of_messages: Arc<Counter>,
-    bound: [Bound; 2],
+    bound: BoundCounters,
 }
 
 thread_local! {
@@ -34,13 +52,14 @@ thread_local! {
 }
 
 impl Accesses {
-    /// Has the provider below count for these counters of an endpoint; `None` if there are none.
+    /// Has the provider below count for these counters of an endpoint. `None` if there are none,
+    /// unless they `may_come`, bound to the enabled endpoint.
     ///
     /// # Errors
     /// Those of the provider below, which may not share counters.
-    pub fn new(domain: &Arc<Domain>, counters: &Counters) -> Result<Option<Self>> {
+    pub fn new(domain: &Arc<Domain>, counters: &Counters, may_come: bool) -> Result<Option<Self>> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        if counters.remote_read.is_none() && counters.remote_write.is_none() {
+        if counters.remote_read.is_none() && counters.remote_write.is_none() && !may_come {
             return Ok(None);
         }
         let endpoint = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -60,7 +79,7 @@ impl Accesses {
         Ok(Some(Accesses {
             of_links,
             of_messages,
-            bound,
+            bound: BoundCounters(bound),
         }))
     }
 
@@ -72,13 +91,14 @@ impl Accesses {
         region.count_in(&self.of_messages, FI_REMOTE_READ | FI_REMOTE_WRITE)
     }
 
+    /// The counters, of which others may be bound.
+    pub fn bound(&self) -> BoundCounters {
+        self.bound.clone()
+    }
+
     /// Ends the counting, since the counters are not bound any more.
     pub fn end(&self) {
-        for bound in &self.bound {
-            let counter = bound.lock().unwrap_or_else(PoisonError::into_inner).take();
-            // Not under the lock.
-            drop(counter);
-        }
+        self.bound.set(&Counters::default());
     }
 }
 
