@@ -35,11 +35,10 @@ DATAGRAMS = binding cntr cq datagram early first forks linklocal poll signals un
 LAYERED = $(filter-out crowd door leak sleepers,$(basename $(notdir $(wildcard fabtests/programs/*.c))))
 
 # For rxd, all of these but what is about connections, and buffers of the kernel behind them; what one side
-# does while the other makes no progress; descriptors right after closing, when the last acknowledgements
-# may still be under way; and what kills many peers. What asks after peers that are gone has shorter
-# times for that.
+# does while the other makes no progress; and what kills many peers. What asks after peers that are gone
+# has shorter times for that.
 GIVEN_UP = collective deserted endpoint killed_connecting unreachable
-OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) absent buffered cancel cm ensemble exhaustion killed neighbour \
+OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) absent buffered cm ensemble exhaustion killed neighbour \
 	reconnect silent,$(LAYERED))
 
 # For tcp under the name sockets.

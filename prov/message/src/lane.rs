@@ -377,6 +377,14 @@ impl<C: Core> Lane<C> {
         }
     }
 
+    /// As [`Lane::retire`], if nobody but the caller and the progress thread refers to the lane. So
+    /// it is the caller who drops the lane, with all that it has open.
+    pub fn retire_unshared(self: &Arc<Self>) {
+        if let Some(seat) = self.signals.seat() {
+            seat.leave_unless(|| Arc::strong_count(self) > 1);
+        }
+    }
+
     /// Makes the progress thread drive the lane, too, while the application does not.
     ///
     /// # Errors

@@ -285,9 +285,7 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
         if let Some(seat) = this.seat() {
             seat.lane.linger(seat.key);
             seat.lane.close(seat.key);
-            if Arc::strong_count(&seat.lane) == 1 {
-                seat.lane.retire();
-            }
+            seat.lane.retire_unshared();
         }
         this.domain.own.closed(&mut this.setup());
         Ok(())

@@ -285,6 +285,24 @@ impl Seat {
         }
         self.helper.leave(&self.place);
     }
+
+    /// As [`Seat::leave`], but not if the lane is in use by others. `is_in_use` may count the
+    /// references to the lane: the thread has none meanwhile, unless it is the caller.
+    pub fn leave_unless(&self, is_in_use: impl FnOnce() -> bool) {
+        if self.helper.is_this_thread() {
+            if !is_in_use() {
+                self.leave();
+            }
+            return;
+        }
+        let mut is_closed = self.place.is_closed.lock();
+        if is_in_use() {
+            return;
+        }
+        *is_closed = true;
+        drop(is_closed);
+        self.leave();
+    }
 }
 
 /// Logs that messages without room, or held back, are sent only by the application's next call.

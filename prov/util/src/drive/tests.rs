@@ -368,6 +368,31 @@ fn a_seat_that_leaves_waits_until_the_thread_is_out() {
 }
 
 #[test]
+fn the_thread_in_a_lane_does_not_count_as_another_user_of_it() {
+    let helper = Helper::new("fi_test");
+    let (open, gate) = channel();
+    let plan = Plan {
+        gate: Some(gate),
+        ..Plan::default()
+    };
+    let (lane, did) = Lane::planned(&helper, plan);
+    let (_other, _) = Lane::new(&helper);
+    let second = lane.clone();
+    lane.hold();
+    burst_ender(&did);
+    let leaver = std::thread::spawn(move || {
+        lane.seat().leave_unless(|| Arc::strong_count(&lane) > 1);
+        let is_second = Arc::strong_count(&lane) > 1;
+        drop(second);
+        lane.seat().leave_unless(|| Arc::strong_count(&lane) > 1);
+        // It is dropped here and not by the thread.
+        is_second && Arc::into_inner(lane).is_some()
+    });
+    open.send(()).unwrap();
+    assert!(leaver.join().unwrap());
+}
+
+#[test]
 fn a_lane_is_driven_whenever_its_descriptor_is_readable() {
     let helper = Helper::new("fi_test");
     let lanes: Vec<_> = (0..3).map(|_| Lane::new(&helper)).collect();
