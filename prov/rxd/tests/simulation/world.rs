@@ -523,7 +523,8 @@ impl World {
     fn answer(&mut self, number: u32, completes: bool) {
         let node = &mut self.nodes[number as usize];
         let is_due = node.received + 1 > node.count + u64::from(number);
-        if is_due && node.left != 0 && !(completes && !node.host.ops.is_empty()) {
+        let is_free = !completes || node.host.ops.is_empty();
+        if is_due && is_free && node.left != 0 {
             node.left -= 1;
             let len = self.plan.longest;
             self.submit(number, 1 - number, Kind::Message, len, false);
