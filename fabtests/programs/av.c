@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -521,6 +522,87 @@ static void named(void)
 	ct_close_peer(&one);
 }
 
+/* The sockets that this process has. */
+static int sockets(void)
+{
+	int count = 0;
+
+	for (int fd = 0; fd < 1024; fd++) {
+		struct stat st;
+
+		count += !fstat(fd, &st) && S_ISSOCK(st.st_mode);
+	}
+	return count;
+}
+
+static void pass_one(struct ct_pair *pair)
+{
+	static struct fi_context2 rx, tx;
+	char in = 0, out = 'm';
+	struct ct_message incoming = {
+		.buf = &in, .len = 1, .from = FI_ADDR_UNSPEC, .context = &rx,
+	};
+	struct ct_message outgoing = { .buf = &out, .len = 1, .context = &tx };
+
+	POST(&pair->b, ct_recv(&pair->b, CT_RECV, &incoming));
+	POST(&pair->a, ct_send(&pair->a, CT_SEND, &outgoing));
+	ct_done(&pair->a, &pair->a.tx, &tx);
+	ct_done(&pair->b, &pair->b.rx, &rx);
+	REQUIRE(in == out);
+}
+
+/*
+ * Removes an address whose peer has a connection; how many sockets this process
+ * has less then, at once and when the peer has noticed. The peer can be reached
+ * again.
+ */
+static void remove_with(const char *cleanup, int *at_once, int *later)
+{
+	struct ct_spec spec = { 0 };
+	unsigned char name[256];
+	struct ct_pair pair;
+	double until;
+	int before;
+
+	if (!ct_opt.provider || !strstr(ct_opt.provider, "ofi_rxm"))
+		SKIP("no connection belongs to an address");
+	setenv("FI_AV_REMOVE_CLEANUP", cleanup, 1);
+	/* Within a host, connections may need no socket. */
+	setenv("FI_TCP_LOCAL", "off", 1);
+	ct_open_pair(&pair, &spec);
+	pass_one(&pair);
+	before = sockets();
+	OK(fi_av_remove(pair.a.av, &pair.a.to, 1, 0));
+	*at_once = before - sockets();
+	until = ct_now() + 0.2;
+	while (ct_now() < until || (*at_once && before - sockets() < 2))
+		ct_progress(&pair.a);
+	*later = before - sockets();
+	ct_name(&pair.b.ep->fid, name, sizeof(name));
+	pair.a.to = ct_insert(&pair.a, name);
+	pass_one(&pair);
+	ct_close_pair(&pair);
+}
+
+/* FI_AV_REMOVE_CLEANUP: the connection goes with the address. */
+static void removed_with_connection(void)
+{
+	int at_once, later;
+
+	remove_with("1", &at_once, &later);
+	REQUIRE(at_once == 1);
+	REQUIRE(later == 2);
+}
+
+static void removed_without_connection(void)
+{
+	int at_once, later;
+
+	remove_with("0", &at_once, &later);
+	REQUIRE(at_once == 0);
+	REQUIRE(later == 0);
+}
+
 static const struct ct_test tests[] = {
 	{ "insert", insert, CT_RDM },
 	{ "table-indices", table_indices, CT_RDM },
@@ -537,6 +619,8 @@ static const struct ct_test tests[] = {
 	{ "unspecified-type", unspecified_type, CT_RDM },
 	{ "busy", busy, CT_RDM },
 	{ "removed-peer-returns", removed_peer_returns, CT_RDM },
+	{ "removed-with-connection", removed_with_connection, CT_RDM },
+	{ "removed-without-connection", removed_without_connection, CT_RDM },
 	{ "receive-context", receive_context, CT_RDM },
 	{ "many", many, CT_RDM },
 	{ "named", named, CT_RDM },

@@ -10,7 +10,7 @@ mod requests;
 mod shared_receive;
 
 pub use domain::{Domain, Provider};
-pub use endpoint::{Enabling, SoftEndpoint};
+pub use endpoint::{Enabling, Seat, SoftEndpoint};
 pub use fabric::SoftFabric;
 pub use layered::{BelowFabric, Layered, LayeredFabric};
 pub use passive::{Listening, RequestReporter, SoftPassive};

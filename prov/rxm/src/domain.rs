@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use fabric_abi::{
     FI_MR_LOCAL, FI_OPT_BUFFERED_LIMIT, FI_OPT_BUFFERED_MIN, FI_PROGRESS_AUTO, FI_RMA_EVENT,
-    FI_THREAD_SAFE,
+    FI_THREAD_DOMAIN, FI_THREAD_SAFE, fi_threading,
 };
 use prov_base::atomic_ops::Offered;
 use prov_base::errno::{Errno, Result};
 use prov_base::logging::Targets;
+use prov_base::services::core_bool;
 use prov_base::sync::LockKind;
-use prov_message::objects::{self, BelowFabric, Domain, Enabling, Provider, SoftEndpoint};
+use prov_message::objects::{self, BelowFabric, Domain, Enabling, Provider, Seat, SoftEndpoint};
 use prov_message::{Lane, Signals};
 use prov_util::attr::{Info, MODE_BUFFERED_RECV, MODE_LOCAL_MR, MR_BASIC};
 use prov_util::av::format::Format;
@@ -25,6 +26,7 @@ use crate::engine::accesses::{Accesses, BoundCounters};
 use crate::engine::below::{Below, Setting};
 use crate::engine::buffered::{Bounds, Buffered};
 use crate::engine::endpoint::Rdm;
+use crate::engine::removal::Closer;
 use crate::listening::Listening;
 use crate::memory;
 use crate::offer;
@@ -49,6 +51,10 @@ pub struct Layered {
     is_basic: bool,
     /// Whether a thread makes progress for transfers.
     is_auto: bool,
+    /// Whether peers lose their connections when their addresses are removed.
+    closes_removed: bool,
+    /// The threading level.
+    threading: fi_threading,
 }
 
 /// The data of an endpoint outside its lane.
@@ -75,6 +81,8 @@ pub struct Setup {
     is_context: bool,
     /// Which context of a scalable endpoint it is; 0 where it is none.
     context: u8,
+    /// Ends connections when addresses are removed.
+    closer: Option<Arc<Closer>>,
 }
 
 impl objects::Layered for Layered {
@@ -90,6 +98,14 @@ impl objects::Layered for Layered {
         let domain = below::Domain::open(fabric, &core)?;
         let has_descs = info.domain.mr_mode & FI_MR_LOCAL != 0 || info.mode & MODE_LOCAL_MR != 0;
         let memory = memory::Below::new(domain.clone(), has_descs && is_local(&core));
+        let is_auto = params.data_auto_progress
+            || info.domain.data_progress == FI_PROGRESS_AUTO
+            || info.domain.control_progress == FI_PROGRESS_AUTO;
+        let mut info = info.clone();
+        if params.data_auto_progress {
+            info.domain.data_progress = FI_PROGRESS_AUTO;
+            info.domain.threading = FI_THREAD_SAFE;
+        }
         let own = Layered {
             params: params.clone(),
             api_version: api,
@@ -99,15 +115,10 @@ impl objects::Layered for Layered {
             memory: memory.clone(),
             has_descs,
             is_basic: core.domain.mr_mode == MR_BASIC,
-            is_auto: params.data_auto_progress
-                || info.domain.data_progress == FI_PROGRESS_AUTO
-                || info.domain.control_progress == FI_PROGRESS_AUTO,
+            is_auto,
+            closes_removed: core_bool(c"av_remove_cleanup") == Some(true),
+            threading: info.domain.threading,
         };
-        let mut info = info.clone();
-        if params.data_auto_progress {
-            info.domain.data_progress = FI_PROGRESS_AUTO;
-            info.domain.threading = FI_THREAD_SAFE;
-        }
         let registrar = Registrar::Both(memory);
         Ok(Domain::with_registrar(own, &info, None, LOG.mr, registrar))
     }
@@ -159,6 +170,16 @@ impl Layered {
             bound: None,
             is_context: false,
             context: 0,
+            closer: None,
+        }
+    }
+
+    /// Has connections end within fi_av_remove(3), where the application's threads may not be in
+    /// the endpoint's lane at that time without its lock.
+    fn watch_removals(&self, setup: &mut Setup, ep: &Seat<Self>) {
+        let may_enter = ep.lane.is_for_any_thread() || self.threading == FI_THREAD_DOMAIN;
+        if self.closes_removed && may_enter {
+            setup.closer = Some(Closer::watch(&ep.lane, ep.key));
         }
     }
 }
@@ -252,12 +273,14 @@ impl Provider for Layered {
             is_local,
             has_descs: self.has_descs && is_local,
             has_sleepers: setup.has_sleepers,
+            closes_removed: self.closes_removed,
             accesses: setup.accesses.take(),
         };
         let (eq, passive) = (setup.eq.clone(), setup.passive.clone());
         let below = Below::open(setting, eq, passive, &self.params)?;
         let buffered = setup.buffered.take();
         seat.lane.core().start(seat.key, below, buffered)?;
+        self.watch_removals(setup, seat);
         setup.is_enabled = true;
         Ok(())
     }
@@ -273,6 +296,7 @@ impl Provider for Layered {
         setup.buffered = None;
         setup.accesses = None;
         setup.bound = None;
+        setup.closer = None;
     }
 
     fn endpoint_option(ep: &SoftEndpoint<Self>, name: c_int) -> Result<OptionValue> {

@@ -13,6 +13,7 @@ mod keys;
 mod link;
 mod progress;
 mod queued;
+pub mod removal;
 mod rendezvous;
 mod rma;
 mod sending;

@@ -80,6 +80,9 @@ pub struct Setting {
     pub has_descs: bool,
     /// Whether threads may sleep until something arrives.
     pub has_sleepers: bool,
+    /// Whether a peer loses its connection when its address is removed
+    /// ([`removal`](super::removal)).
+    pub closes_removed: bool,
     /// Counts what peers do to memory, if the application does.
     pub accesses: Option<Accesses>,
 }

@@ -62,6 +62,9 @@ impl Reaching for Core {
             link.has_source(source);
         }
         self.count_if_stranger(link);
+        if source == UNKNOWN_SOURCE {
+            self.end_removed(link);
+        }
     }
 }
 

@@ -86,11 +86,12 @@ impl Core {
                 );
                 Errno::ENOBUFS
             }
+            Fault::Removed => Errno::ECANCELED,
         };
         let failure = match (fault, error) {
             // The peer's own request is on its way.
             (_, Errno::EALREADY) => Failure::Unreached(Errno::ECONNREFUSED),
-            (Fault::NoContext, error) => Failure::Hopeless(error),
+            (Fault::NoContext | Fault::Removed, error) => Failure::Hopeless(error),
             (_, error) => Failure::of(error),
         };
         self.fail_link_to((ep, peer), key, error, failure);

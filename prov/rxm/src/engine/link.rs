@@ -232,6 +232,8 @@ pub enum Fault {
     Protocol(&'static str),
     /// There is no room for what the peer sends.
     Flooded,
+    /// The application has removed the peer's address.
+    Removed,
 }
 
 impl From<Malformed> for Fault {

@@ -7,6 +7,7 @@ mod in_place;
 mod left;
 mod lost;
 mod registering;
+mod removal;
 mod strangers;
 mod unreported;
 mod withheld;
@@ -107,6 +108,7 @@ fn side_with(av: Use<Av>, params: Params, bounds: Option<Bounds>, has_sleepers: 
         is_local,
         has_descs: false,
         has_sleepers,
+        closes_removed: false,
         accesses: None,
     };
     let below = Below::open(setting, eq, passive, &params).unwrap();
@@ -269,6 +271,7 @@ fn memory_of(bytes: &mut [u8]) -> AppIov {
     unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) }
 }
 
+#[track_caller]
 fn until(sides: &[&Side], mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !done() {
