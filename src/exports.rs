@@ -6,6 +6,7 @@
 //! module for all.
 
 use std::arch::global_asm;
+use std::borrow::Cow;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
@@ -419,12 +420,7 @@ unsafe extern "C" fn param_define(fixed: Fixed, arguments: VaList) -> c_int {
             return Errno::EINVAL.to_c();
         };
         let defined = variadic::format(help, arguments, |help| {
-            params::define(
-                owner(provider),
-                &name.to_string_lossy(),
-                kind,
-                &help.to_string_lossy(),
-            )
+            params::define(owner(provider), &readable(name), kind, &readable(help))
         });
         prov_util::ffi::status(defined.unwrap_or(Err(Errno::ENOMEM)))
     }
@@ -447,7 +443,7 @@ pub unsafe extern "C" fn fi_param_get_1_0(
         let (Some(name), false) = (text(name), value.is_null()) else {
             return Errno::EINVAL.to_c();
         };
-        match params::get(owner(provider), &name.to_string_lossy()) {
+        match params::get(owner(provider), &readable(name)) {
             Ok(Value::Text(text)) => *value.cast() = text.as_ptr(),
             Ok(Value::Int(number)) => *value.cast() = number,
             Ok(Value::Bool(truth)) => *value.cast() = c_int::from(truth),
@@ -640,6 +636,12 @@ unsafe fn text<'a>(pointer: *const c_char) -> Option<&'a CStr> {
     // SAFETY: the caller guarantees that the pointer is NULL or refers to a terminated text that
     // lives for 'a.
     (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) })
+}
+
+/// Returns a text as UTF-8. Nearly all are, and those are not copied.
+fn readable(text: &CStr) -> Cow<'_, str> {
+    text.to_str()
+        .map_or_else(|_| text.to_string_lossy(), Cow::Borrowed)
 }
 
 // The end of the process, or of the library in it.

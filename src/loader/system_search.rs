@@ -65,12 +65,32 @@ impl SystemSearch {
 /// Returns the names of the external providers in the contents of the linker's cache, which has the
 /// paths of libraries between null bytes.
 fn providers_in(cache: &[u8]) -> Vec<Vec<u8>> {
-    let entries = cache.split(|&byte| byte == 0);
-    entries
-        .filter(|entry| entry.ends_with(SUFFIX.as_bytes()))
-        .filter_map(|entry| entry.rsplit(|&byte| byte == b'/').next())
-        .map(<[u8]>::to_vec)
-        .collect()
+    let mut names = Vec::new();
+    let mut rest = cache;
+    while let Some((before, behind)) = split_at_suffix(rest) {
+        rest = behind;
+        if rest.first().is_none_or(|&byte| byte == 0) {
+            let stem = before.rsplit(|&byte| byte == b'/' || byte == 0).next();
+            names.push([stem.unwrap_or_default(), SUFFIX.as_bytes()].concat());
+        }
+    }
+    names
+}
+
+/// Returns what is before and what is behind the first occurrence of [`SUFFIX`]. memmem(3) is
+/// several times as fast as a look at each of the cache's entries.
+fn split_at_suffix(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    // SAFETY: both pointers refer to as many bytes as the lengths say.
+    let found = unsafe {
+        libc::memmem(
+            text.as_ptr().cast(),
+            text.len(),
+            SUFFIX.as_ptr().cast(),
+            SUFFIX.len(),
+        )
+    };
+    let offset = (!found.is_null()).then(|| found.addr() - text.as_ptr().addr())?;
+    Some((text.get(..offset)?, text.get(offset + SUFFIX.len()..)?))
 }
 
 /// Whether the process has loaded an external provider already. The linker finds it by its name,
@@ -169,8 +189,8 @@ mod tests {
 
     #[test]
     fn the_cache_has_names_and_paths() {
-        let cache =
-            b"\x01glibc\0libefa-fi.so\0libc.so.6\0/opt/lib/libverbs-fi.so\0/lib/libm.so.6\0";
+        let cache = b"\x01glibc\0libefa-fi.so\0libc.so.6\0/opt/lib/libverbs-fi.so\0/x-fi.so.1\0\
+            /lib/libm.so.6\0";
         let expected: [&[u8]; 2] = [b"libefa-fi.so", b"libverbs-fi.so"];
         assert_eq!(providers_in(cache), expected);
         assert!(providers_in(b"").is_empty());

@@ -102,11 +102,11 @@ pub fn load<T: ParamType + PartialOrd>(
     let Ok(c_name) = CString::new(name) else {
         return default;
     };
-    // Joins the lines of the row's doc comment.
-    let help: Vec<&str> = help.split_whitespace().collect();
+    // Each line of the row's doc comment begins with a space.
+    let help = help.trim_start();
     let bounds = range.as_ref().map(bounds).unwrap_or_default();
     let default_text = default.show();
-    let help = format!("{} (default: {default_text}{bounds})", help.join(" "));
+    let help = format!("{help} (default: {default_text}{bounds})");
     services::define_param(provider, &c_name, T::KIND, &help);
     match (T::read(provider, &c_name), range) {
         (Some(value), Some(range)) if !range.contains(&value) => {
