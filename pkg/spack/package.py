@@ -10,8 +10,22 @@ of libfabric where a package depends on it through
 
 from spack.package import *
 
-# Providers that are part of the library: those that are not chosen stay out of use by default.
-BUILT_IN = ("tcp", "shm", "rxm")
+try:
+    # Spack 1.0 has it here, those before it in spack.package.
+    from spack_repo.builtin.build_systems.makefile import MakefilePackage
+except ImportError:
+    pass
+
+# Providers that are part of the library, by their names in FI_PROVIDER: those that are not chosen
+# stay out of use by default.
+BUILT_IN = {
+    "tcp": "tcp",
+    "shm": "shm",
+    "rxm": "ofi_rxm",
+    "rxd": "ofi_rxd",
+    "udp": "udp",
+    "sockets": "sockets",
+}
 
 
 class LibfabricRs(MakefilePackage):
@@ -27,8 +41,8 @@ class LibfabricRs(MakefilePackage):
 
     variant(
         "fabrics",
-        default="tcp,shm,rxm,verbs",
-        values=BUILT_IN + ("verbs",),
+        default="tcp,shm,rxm,rxd,udp,sockets,verbs",
+        values=(*BUILT_IN, "verbs"),
         multi=True,
         description="Providers in use unless FI_PROVIDER says otherwise",
     )
@@ -54,12 +68,11 @@ class LibfabricRs(MakefilePackage):
         make(f"PREFIX={prefix}", "install")
         if not self.chosen("verbs"):
             remove_directory_contents(join_path(prefix.lib, "libfabric"))
-        left_out = [name for name in BUILT_IN if not self.chosen(name)]
+        left_out = [BUILT_IN[name] for name in BUILT_IN if not self.chosen(name)]
         if left_out:
-            names = ["ofi_rxm" if name == "rxm" else name for name in left_out]
             mkdirp(prefix.etc)
             with open(join_path(prefix.etc, "libfabric.conf"), "w") as file:
-                file.write("FI_PROVIDER=^" + ",".join(names) + "\n")
+                file.write("FI_PROVIDER=^" + ",".join(left_out) + "\n")
 
     def setup_run_environment(self, env):
         if self.chosen("verbs"):
