@@ -344,7 +344,8 @@ fn a_receive_from_a_peer_that_is_gone_ends() {
     let [a, b] = pair(impatient);
     let mut room = [0; 8];
     a.receive(&mut room, 1, 0);
-    b.send(&mut [1; 8], 1, 0);
+    let mut sent = [1; 8];
+    b.send(&mut sent, 1, 0);
     completed(&[&a, &b], 1);
     completed(&[&b, &a], 1);
     a.receive(&mut room, 2, 0);
@@ -405,7 +406,8 @@ fn operations_completed_by_the_helper_thread_are_reported_by_the_next_call() {
     let [a, b] = pair(Params::default);
     let mut room = [0; 8];
     b.receive(&mut room, 1, FI_ADDR_UNSPEC);
-    a.send(&mut [1; 8], 1, 0);
+    let mut sent = [1; 8];
+    a.send(&mut sent, 1, 0);
     completed(&[&b, &a], 1);
     // Acknowledged on its own, if it still waits for company.
     b.lane.core().end_burst();
@@ -418,7 +420,8 @@ fn the_first_message_of_a_restarted_peer_is_received() {
     let [a, b] = pair(Params::default);
     let mut room = [0; 8];
     a.receive(&mut room, 1, FI_ADDR_UNSPEC);
-    b.send(&mut [1; 8], 1, 0);
+    let mut sent = [1; 8];
+    b.send(&mut sent, 1, 0);
     completed(&[&b, &a], 1);
     completed(&[&a, &b], 1);
     // The link ends with this operation, in the call in which the message begins to arrive.
