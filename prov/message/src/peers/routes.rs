@@ -67,9 +67,15 @@ impl<L: Copy> Routes<L> {
         Some(&page[fi_addr as usize % PAGE])
     }
 
-    #[inline(never)]
     fn of_context(&self, fi_addr: u64) -> Option<&Route<L>> {
         self.contexts.get(&fi_addr)
+    }
+
+    /// Apart, so that it costs messages to other addresses no registers.
+    #[cold]
+    #[inline(never)]
+    fn link_of_context(&self, fi_addr: u64) -> Option<L> {
+        self.of_context(fi_addr)?.link
     }
 
     /// Returns the peer at an address, if it was looked up before.
@@ -86,7 +92,7 @@ impl<L: Copy> Routes<L> {
     pub fn link(&self, fi_addr: u64) -> Option<L> {
         match self.get(fi_addr) {
             Some(route) => route.link,
-            None => self.of_context(fi_addr)?.link,
+            None => self.link_of_context(fi_addr),
         }
     }
 
