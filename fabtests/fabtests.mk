@@ -39,7 +39,7 @@ LAYERED = $(filter-out crowd door leak sleepers,$(basename $(notdir $(wildcard f
 # has shorter times for that.
 GIVEN_UP = collective deserted endpoint killed_connecting unreachable
 OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) absent buffered cm ensemble exhaustion killed neighbour \
-	reconnect silent,$(LAYERED))
+	reconnect restarted silent,$(LAYERED))
 
 # For tcp under the name sockets.
 RENAMED = cm completion getinfo message rma trigger
@@ -62,7 +62,7 @@ ifeq ($(LIB)$(PROGRAMS)$(PROVIDER),tcp)
 	VALGRIND=$(VALGRIND) fabtests/run -p 'tcp;ofi_rxm' -e rdm $(LAYERED)
 	VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm $(OVER_DATAGRAMS)
 	FI_OFI_RXD_TIMEOUT=2000 VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm $(GIVEN_UP)
-	FI_OFI_RXD_TIMEOUT=1000 VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm killed
+	FI_OFI_RXD_TIMEOUT=1000 VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm killed restarted
 	FI_OFI_RXD_TIMEOUT=10000 VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm silent
 	VALGRIND=$(VALGRIND) fabtests/run -p loopback -a none -e rdm $(WITHIN)
 	VALGRIND=$(VALGRIND) fabtests/run -p sockets $(RENAMED)
