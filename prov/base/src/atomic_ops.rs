@@ -261,6 +261,17 @@ impl Offered {
         }
     }
 
+    /// The operations that providers of the C library support for messages on a wire, with up to so
+    /// many bytes of operands. Such a peer does not check which operation it receives.
+    pub const fn common(bytes: usize) -> Self {
+        Offered {
+            bytes,
+            filter: |datatype, op, _| {
+                datatype <= fabric_abi::FI_FLOAT_COMPLEX && op <= fabric_abi::FI_MSWAP
+            },
+        }
+    }
+
     /// Whether this operation is offered for this datatype, in the form that the flags name.
     pub fn has(&self, datatype: u32, op: u32, flags: u64) -> bool {
         (self.filter)(datatype, op, flags)

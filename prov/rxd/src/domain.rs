@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fabric_abi::{FI_INT128, FI_PROGRESS_AUTO, FI_UINT128};
+use fabric_abi::FI_PROGRESS_AUTO;
 use prov_base::atomic_ops::Offered;
 use prov_base::errno::{Errno, Result};
 use prov_base::logging::Targets;
@@ -45,11 +45,6 @@ pub struct Setup {
     has_sleepers: bool,
 }
 
-/// The atomic operations that peers of the C library have: none of 16 bytes.
-fn is_common(datatype: u32, _op: u32, _flags: u64) -> bool {
-    datatype != FI_INT128 && datatype != FI_UINT128
-}
-
 impl objects::Layered for Layered {
     type Params = Params;
 
@@ -77,10 +72,7 @@ impl Provider for Layered {
     const IMPORTS_RECEIVES: bool = true;
 
     fn atomics(&self) -> Offered {
-        Offered {
-            bytes: self.atomic,
-            filter: is_common,
-        }
+        Offered::common(self.atomic)
     }
 
     fn address_format(addr_format: u32) -> Option<Format> {

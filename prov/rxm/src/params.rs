@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use fabric_abi::{FI_FLOAT_COMPLEX, FI_MSWAP};
 use prov_base::atomic_ops::Offered;
 use prov_base::param_table;
 
@@ -10,12 +9,8 @@ use crate::wire::part;
 
 /// Largest size of the operands of an atomic operation, in bytes.
 pub const ATOMIC_LIMIT: usize = 8064;
-/// The supported atomic operations. Peers of the C library support no others, not even those of 16
-/// bytes if it is built without them, and do not check what they receive.
-pub const ATOMICS: Offered = Offered {
-    bytes: ATOMIC_LIMIT,
-    filter: |datatype, op, _| datatype <= FI_FLOAT_COMPLEX && op <= FI_MSWAP,
-};
+/// The supported atomic operations: those of peers that run the C library.
+pub const ATOMICS: Offered = Offered::common(ATOMIC_LIMIT);
 /// Largest segment in bytes: its length field has 16 bits.
 const LONGEST_SEGMENT: usize = u16::MAX as usize;
 

@@ -336,6 +336,25 @@ fn a_query_returns_which_operations_the_calls_accept() {
 }
 
 #[test]
+fn peers_of_the_c_library_get_no_operation_that_they_lack() {
+    let offered = Offered::common(1256);
+    let has = |datatype: Datatype, op: Op, flags| {
+        query(datatype.number(), op.number(), flags, &offered).is_ok()
+    };
+    assert!(has(Datatype::FloatComplex, Op::Sum, FI_FETCH_ATOMIC));
+    assert!(has(Datatype::Uint64, Op::Mswap, FI_COMPARE_ATOMIC));
+    assert!(!has(Datatype::Uint64, Op::Diff, 0));
+    for lacking in [
+        Datatype::DoubleComplex,
+        Datatype::LongDouble,
+        Datatype::LongDoubleComplex,
+        Datatype::Int128,
+    ] {
+        assert!(!has(lacking, Op::Sum, 0), "{lacking:?}");
+    }
+}
+
+#[test]
 fn lengths_that_do_not_fit_change_nothing() {
     let mut room = Room::new();
     let target = room.target(0, 16);
