@@ -1,5 +1,7 @@
 //! Peers that end.
 
+use std::os::fd::AsFd as _;
+
 use prov_base::errno::Errno;
 use prov_message::{Core as _, Sleeper};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -73,9 +75,10 @@ fn a_receive_fails_with_the_sender_that_it_reads_from() {
 #[test]
 fn operations_to_a_peer_that_does_not_listen_fail() {
     let a = side(Params::default());
-    let gone = side(Params::default());
-    a.knows(&gone);
-    drop(gone);
+    // A socket that is bound and does not listen refuses connections, and keeps others from its port.
+    let any = "127.0.0.1:0".parse().unwrap();
+    let bound = prov_base::socket::tcp::bound(&any, None, "test").unwrap();
+    a.inserts(prov_base::socket::name(bound.as_fd()).unwrap());
     let mut outs: Vec<Vec<u8>> = SIZES.map(|len| vec![1; len]).into();
     for out in &mut outs {
         a.send(out, 1);
