@@ -15,7 +15,7 @@ use prov_rxd::protocol::{
     Admission, AtomicArrival, Config, Datagram, Endpoint, Failure, Host, MessageArrival, Name,
     Payload, PeerId, Request, Time, WriteArrival,
 };
-use prov_util::request::RemoteIov;
+use prov_util::request::{RemoteIov, RemotePiece};
 
 prov_base::stand_in!();
 
@@ -148,15 +148,19 @@ impl Side {
     }
 
     fn submit(&mut self, now: Time) {
-        let peer = self.endpoint.peer(&[self.other; 64], self.other).unwrap();
         let request = Request::Message {
             tag: None,
             data: None,
             len: 8,
         };
+        self.submit_any(now, &request);
+    }
+
+    fn submit_any(&mut self, now: Time, request: &Request) {
+        let peer = self.endpoint.peer(&[self.other; 64], self.other).unwrap();
         self.submitted += 1;
         self.endpoint
-            .submit(now, peer, self.submitted, &request)
+            .submit(now, peer, self.submitted, request)
             .unwrap();
     }
 
@@ -357,4 +361,122 @@ fn a_peer_with_several_spellings_of_its_name_is_one_peer() {
         side.transmit(MS);
     }
     assert_eq!(side.app.paths, 1);
+}
+
+/// The header of a packet.
+fn header(kind: u8, flags: u16, number: u32, seq: u64) -> Vec<u8> {
+    let mut bytes = vec![2, kind];
+    bytes.extend(flags.to_ne_bytes());
+    bytes.extend(number.to_ne_bytes());
+    bytes.extend(seq.to_ne_bytes());
+    bytes
+}
+
+/// The answer of a peer of the C library to a request with the address `to`.
+fn answer(to: u64, address: u64) -> Vec<u8> {
+    let mut bytes = header(10, 0, 0, 0);
+    bytes.extend(to.to_ne_bytes());
+    bytes.extend(address.to_ne_bytes());
+    bytes
+}
+
+/// A message of 8 bytes.
+fn message(number: u32, seq: u64) -> Vec<u8> {
+    let mut bytes = header(0, 1 << 5, number, seq);
+    bytes.extend([7; 8]);
+    bytes
+}
+
+/// An acknowledgement with room for 16 packets.
+fn acknowledgement(number: u32, next: u64) -> Vec<u8> {
+    let mut bytes = header(11, 0, number, next);
+    bytes.extend([0; 4]);
+    bytes.extend(16_u32.to_ne_bytes());
+    bytes.extend([0; 8]);
+    bytes
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+#[test]
+fn a_packet_that_comes_twice_is_no_restart_whatever_the_number_that_it_carries() {
+    let mut side = Side::new(1, 2, false);
+    side.submit(MS);
+    let request = side.transmit(MS).remove(0);
+    let address = u64_at(&request, 16);
+    // The peer is restarted between its answers, so that it is told another address than at first.
+    side.receive(MS, &answer(address, 1));
+    side.receive(MS, &forged(2, 5, false));
+    side.receive(MS, &answer(address, 5));
+    let sent = side.transmit(MS);
+    let told = sent.iter().find(|packet| packet[1] == 10).unwrap();
+    let number = u64_at(told, 24) as u32;
+    assert_ne!(number, address as u32);
+    for _ in 0..3 {
+        side.receive(MS, &message(number, 0));
+    }
+    // Packets of before that come late belong to the same connection.
+    for _ in 0..2 {
+        side.receive(MS, &message(address as u32, 0));
+        side.receive(MS, &message(number, 1));
+        side.receive(MS, &message(address as u32, 2));
+    }
+    assert_eq!(side.app.received, 3);
+    assert!(side.app.outcomes.is_empty(), "{:?}", side.app.outcomes);
+    // When it is really restarted, it gets a number that it has not used. What comes before its first
+    // packet does not hide that it is restarted.
+    side.receive(MS, &forged(2, 5, false));
+    let sent = side.transmit(MS);
+    let told = sent.iter().find(|packet| packet[1] == 10).unwrap();
+    let fresh = u64_at(told, 24) as u32;
+    side.receive(MS, &message(number, 0));
+    side.receive(MS, &acknowledgement(fresh, 0));
+    side.receive(MS, &message(fresh, 1));
+    assert_eq!(side.app.received, 3);
+    side.receive(MS, &message(fresh, 0));
+    assert_eq!(side.app.received, 4);
+    assert_eq!(side.app.outcomes[&1], Err(Failure::Restarted));
+}
+
+/// A peer of the C library that acknowledges a read and all that asks for it, and sends no result, but
+/// a message from time to time if it `sends`. Returns what has become of the read after so many
+/// milliseconds.
+fn owed(sends: bool, after: Time) -> Option<Result<(), Failure>> {
+    let mut side = Side::new(1, 2, false);
+    let mut remote = RemoteIov::default();
+    let (addr, len, key) = (1, 1000, 2);
+    assert!(remote.push(RemotePiece { addr, len, key }));
+    let mut now = MS;
+    side.submit_any(now, &Request::Read { remote });
+    let address = u64_at(&side.transmit(now)[0], 16);
+    side.receive(now, &answer(address, 1));
+    let mut sent = 0;
+    for step in 0..after / 100 {
+        for packet in side.transmit(now) {
+            assert!(matches!(packet[1], 2 | 11 | 12));
+            if packet[1] != 11 {
+                side.receive(now, &acknowledgement(address as u32, 1));
+            }
+        }
+        if sends && step % 600 == 0 {
+            side.receive(now, &message(address as u32, sent));
+            sent += 1;
+        }
+        now += 100 * MS;
+    }
+    assert_eq!(side.app.received as u64, sent);
+    side.app.outcomes.get(&1).copied()
+}
+
+#[test]
+fn a_result_that_a_peer_of_the_c_library_owes_is_not_awaited_forever() {
+    assert_eq!(owed(false, 115_000), None);
+    assert_eq!(owed(false, 130_000), Some(Err(Failure::Silent)));
+}
+
+#[test]
+fn a_peer_of_the_c_library_that_sends_other_things_first_is_awaited() {
+    assert_eq!(owed(true, 400_000), None);
 }

@@ -309,6 +309,9 @@ pub struct Peer<H: Host> {
     pub terms: Terms,
     /// Terms for the peer after a restart, of which it is not known whether it has happened.
     pub candidate: Option<Box<Terms>>,
+    /// The number that the first packet from a peer of the C library carried, if it is another than
+    /// that of the terms: such a peer takes the number of the last answer.
+    pub first_number: Option<u32>,
     /// Bytes of the longest datagram to and from it.
     pub mtu: usize,
     /// Whether it has proved to receive at its path.
@@ -346,6 +349,7 @@ impl<H: Host> Peer<H> {
             setup: Setup::Idle,
             terms,
             candidate: None,
+            first_number: None,
             mtu,
             is_confirmed: false,
             is_stranger: false,
@@ -392,6 +396,13 @@ impl<H: Host> Peer<H> {
     /// Whether the peer's silence means something: it should answer, or is waited for.
     pub fn owes(&self) -> bool {
         self.is_awaited || self.owes_answer()
+    }
+
+    /// Whether packets with sequence numbers should come from the peer. They cannot while the host has
+    /// no room for what is before them.
+    pub fn owes_packets(&self) -> bool {
+        let receiving = &self.receiving;
+        (self.sending.awaiting != 0 || receiving.inbound.is_some()) && !receiving.is_held
     }
 
     /// Whether the peer should answer something.

@@ -171,16 +171,18 @@ impl<H: Host> Shared<H> {
     /// Handles an acknowledgement.
     #[inline]
     pub fn acknowledged(&mut self, now: Time, peer: &mut Peer<H>, ack: &Ack<'_>, host: &mut H) {
-        let sending = &mut peer.sending;
-        let newly = ack.next.wrapping_sub(sending.una);
-        if newly > sending.flights.len() as u64 {
+        let newly = ack.next.wrapping_sub(peer.sending.una);
+        if newly > peer.sending.flights.len() as u64 {
             // Old, or nonsense.
             return;
         }
-        if newly != 0 || sending.flights.is_empty() {
-            // A peer of the C library that refuses an operation only repeats itself.
+        let is_progress = newly != 0 || peer.sending.flights.is_empty();
+        if !peer.is_extended() && is_progress && !peer.owes_packets() {
+            // A peer of the C library that refuses an operation only repeats itself, and one that has
+            // forgotten what it owes acknowledges nevertheless.
             peer.silent_since = now;
         }
+        let sending = &mut peer.sending;
         let most = match sending.round_trip.is_paced() {
             false => NEAR_WINDOW,
             true => WINDOW,

@@ -75,6 +75,7 @@ impl<H: Host> Peer<H> {
         self.terms.hello = hello;
         self.is_confirmed = false;
         self.silent_since = now;
+        self.first_number = None;
         let (first, expected, window) = match hello {
             Some(hello) => (self.terms.first_seq, hello.first_seq, hello.window),
             None => (0, 0, u32::from(most_unacked)),
@@ -189,6 +190,9 @@ impl<H: Host> Shared<H> {
     #[cold]
     fn recognises_new(&mut self, now: Time, peer: &mut Peer<H>, base: &Base, host: &mut H) -> bool {
         let number = base.number;
+        if peer.first_number == Some(number) {
+            return true;
+        }
         let candidate = peer.candidate.as_deref();
         let Some(&terms) = candidate.filter(|terms| terms.local as u32 == number) else {
             return false;
@@ -198,7 +202,13 @@ impl<H: Host> Shared<H> {
             && base.seq.wrapping_sub(first) < u64::from(self.config.max_unacked.max(1));
         if terms.hello.is_none() && terms.remote == peer.terms.remote {
             // The C library repeats requests, and takes the last answer's number.
-            if !is_new || base.seq != 0 || peer.receiving.next == 0 {
+            if !is_new || base.seq != 0 {
+                return true;
+            }
+            if peer.receiving.next == 0 {
+                // When the packet comes again, it is no restart.
+                peer.candidate = None;
+                peer.first_number = Some(number);
                 return true;
             }
         }
@@ -265,6 +275,7 @@ impl<H: Host> Shared<H> {
         peer.awaits_until = 0;
         peer.setup = Setup::Idle;
         peer.candidate = None;
+        peer.first_number = None;
         peer.answer = None;
         peer.is_confirmed = false;
         peer.silent_since = now;
