@@ -24,9 +24,9 @@ LOCAL = $(WITHIN) absent allocation calls collective crowd deserted ensemble for
 # What has large data, once more where processes do not read one another's memory.
 LARGE = crowd killed match message rma simulation
 # And one process only: for the loopback provider.
-WITHIN = atomic auth av binding cancel caps cntr combinations completion cq early endpoint entries eq first getinfo \
-	hints hook late leak match message mr nothing param peer peer_av poll refused rma signals simulation source srx stx \
-	text threads trigger unreachable untouched
+WITHIN = atomic auth av binding cancel caps cntr combinations completion cq early elsewhere endpoint entries eq first \
+	getinfo hints hook late leak match message mr nothing param peer peer_av poll refused rma signals simulation source \
+	srx stx text threads trigger unreachable untouched
 
 # What passes messages without tags that fit into datagrams: for udp.
 DATAGRAMS = binding cntr cq datagram early first forks linklocal poll signals untouched
@@ -42,7 +42,7 @@ OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) absent buffered cm ensemble exhaustion
 	reconnect restarted silent,$(LAYERED))
 
 # For tcp under the name sockets.
-RENAMED = cm completion getinfo message rma trigger
+RENAMED = cm completion elsewhere getinfo message rma trigger
 # And what sends messages, for its endpoints of the type FI_EP_DGRAM, which are reliable.
 RELIABLE = binding cntr cq early first match message poll sep signals source
 

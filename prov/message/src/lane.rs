@@ -4,13 +4,14 @@
 //! An RDM endpoint is a lane of its own; connected endpoints share one by their receive context or
 //! completion queue. Threads that drive different RDM endpoints therefore never contend for a lock.
 
+pub mod all;
 pub mod linked;
 pub mod reaching;
 pub mod sources;
 pub mod wakeups;
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use fabric_abi::{FI_PEEK, FI_PEER_TRANSFER};
@@ -25,6 +26,7 @@ use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
 use crate::endpoints::Endpoints;
 use crate::endpoints::inbox::{Action, Transport};
 use crate::endpoints::receiving::{Poster, Posting};
+use crate::lane::all::Lanes;
 use crate::lane::sources::Sources;
 use crate::operation::EpKey;
 use crate::reports::Reports;
@@ -317,6 +319,8 @@ pub struct Lane<C: Core> {
     core: Lock<C>,
     signals: Arc<Signals>,
     wait_fd: Option<RawFd>,
+    /// The lanes that a thread which drives this one in vain drives as well.
+    all: OnceLock<Arc<Lanes<C>>>,
 }
 
 impl<C: Core> Lane<C> {
@@ -334,7 +338,42 @@ impl<C: Core> Lane<C> {
             wait_fd: core.poller().map(|fd| fd.as_raw_fd()),
             core: Lock::new(kind, core),
             signals,
+            all: OnceLock::new(),
         }))
+    }
+
+    /// Lets threads that drive this lane in vain drive those of `all` that the application leaves
+    /// alone: a program may post to one endpoint and read the queue of another one only. They may
+    /// be driven by any thread that drives this one.
+    pub fn is_one_of(&self, all: &Arc<Lanes<C>>) {
+        self.all.get_or_init(|| all.clone());
+    }
+
+    /// Makes progress, unless another thread does. Returns whether the lane is waiting.
+    #[inline(always)]
+    fn turn(&self) -> Idling {
+        // The thread that holds the lock makes progress.
+        let Some(mut core) = self.core.try_lock() else {
+            return Idling::No;
+        };
+        self.signals.serve();
+        core.follow_removals();
+        let waiting = core.progress();
+        if core.has_errands() {
+            self.run_errands(core);
+        } else {
+            drop(core);
+        }
+        waiting
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&self, waiting: Idling) {
+        if let Some(all) = self.all.get() {
+            all.drive_neglected(self);
+        }
+        self.signals.wait(waiting);
     }
 
     #[cold]
@@ -501,20 +540,9 @@ impl<C: Core> Progress for Lane<C> {
     #[inline]
     fn progress(&self) {
         self.signals.driven();
-        // The thread that holds the lock makes progress.
-        let Some(mut core) = self.core.try_lock() else {
-            return;
-        };
-        self.signals.serve();
-        core.follow_removals();
-        let waiting = core.progress();
-        if core.has_errands() {
-            self.run_errands(core);
-        } else {
-            drop(core);
-        }
+        let waiting = self.turn();
         if waiting != Idling::No {
-            self.signals.wait(waiting);
+            self.wait(waiting);
         }
     }
 

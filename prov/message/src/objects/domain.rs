@@ -1,8 +1,8 @@
 //! fi_domain(3): memory registration, and the lanes of endpoints.
 
 use std::ffi::c_int;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use fabric_abi::{
     FI_EP_MSG, FI_EP_RDM, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RMA_EVENT, FI_SHARED_CONTEXT,
@@ -10,10 +10,9 @@ use fabric_abi::{
 };
 use prov_base::atomic_ops::Offered;
 use prov_base::errno::{Errno, Result};
-use prov_base::logging::{Targets, UTIL};
+use prov_base::logging::Targets;
 use prov_base::process::Process;
 use prov_base::sync::LockKind;
-use prov_base::warn_again;
 use prov_util::attr::{EpAttr, Info};
 use prov_util::av::format::Format;
 use prov_util::domain;
@@ -25,10 +24,10 @@ use prov_util::ffi::srx::ImportedSrx;
 use prov_util::mr::publish::Publisher;
 use prov_util::mr::{Config, Job, MrTable, Registrar};
 use prov_util::progress::Progress;
-use rustix::event::epoll;
 
 use super::{Enabling, SoftEndpoint, SoftSharedReceive};
 use crate::endpoints::inbox::Transport;
+use crate::lane::all::Lanes;
 use crate::lane::{Core, Lane};
 
 /// Default size of a transmit or receive context, in operations: large enough that applications
@@ -389,6 +388,9 @@ impl<P: Provider> Domain<P> {
             lane.drive_automatically()?;
         }
         self.lanes.add(&lane)?;
+        if self.can_meet && !self.is_auto {
+            lane.is_one_of(&self.lanes);
+        }
         Ok(lane)
     }
 
@@ -515,95 +517,4 @@ impl<P: Provider> domain::Domain for Domain<P> {
     fn atomics(&self) -> Offered {
         self.own.atomics()
     }
-}
-
-/// All lanes of a domain. A counter of a memory region drives them all, since peers may access the
-/// region through any endpoint.
-struct Lanes<C: Core> {
-    state: Mutex<LanesState<C>>,
-}
-
-struct LanesState<C: Core> {
-    list: Vec<Weak<Lane<C>>>,
-    /// Readable when a lane's descriptor is; created on first use.
-    poller: Option<OwnedFd>,
-}
-
-impl<C: Core> Default for Lanes<C> {
-    fn default() -> Self {
-        Lanes {
-            state: Mutex::new(LanesState {
-                list: Vec::new(),
-                poller: None,
-            }),
-        }
-    }
-}
-
-impl<C: Core> Lanes<C> {
-    fn state(&self) -> MutexGuard<'_, LanesState<C>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn add(&self, lane: &Arc<Lane<C>>) -> Result {
-        let mut state = self.state();
-        let is_known = |known: &Weak<Lane<C>>| std::ptr::eq(known.as_ptr(), Arc::as_ptr(lane));
-        state.list.retain(|lane| lane.strong_count() != 0);
-        if !state.list.iter().any(is_known) {
-            if let Some(poller) = &state.poller {
-                watch(poller, lane)?;
-            }
-            state.list.push(Arc::downgrade(lane));
-        }
-        Ok(())
-    }
-
-    fn all(&self) -> Vec<Arc<Lane<C>>> {
-        self.state().list.iter().filter_map(Weak::upgrade).collect()
-    }
-}
-
-impl<C: Core> Progress for Lanes<C> {
-    fn is_driven(&self) -> bool {
-        C::IS_DRIVEN
-    }
-
-    fn progress(&self) {
-        self.all().iter().for_each(|lane| lane.progress());
-    }
-
-    fn wait_fd(&self) -> Option<RawFd> {
-        let mut state = self.state();
-        if state.poller.is_none() {
-            let poller = watch_all(&state.list).inspect_err(|error| {
-                warn_again!(target: UTIL.domain, "who waits for all lanes is not woken: {error}");
-            });
-            state.poller = Some(poller.ok()?);
-        }
-        state.poller.as_ref().map(AsRawFd::as_raw_fd)
-    }
-
-    fn prepare_wait(&self) -> bool {
-        self.all().iter().all(|lane| lane.prepare_wait())
-    }
-}
-
-/// Creates a poller of all lanes.
-fn watch_all<C: Core>(lanes: &[Weak<Lane<C>>]) -> Result<OwnedFd> {
-    let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for lane in lanes.iter().filter_map(Weak::upgrade) {
-        watch(&poller, &lane)?;
-    }
-    Ok(poller)
-}
-
-/// Adds a lane's poller to another one. The kernel removes it when the lane's descriptor is closed.
-fn watch<C: Core>(poller: &OwnedFd, lane: &Lane<C>) -> Result {
-    let core = lane.core();
-    let Some(fd) = core.poller() else {
-        return Ok(());
-    };
-    let data = epoll::EventData::new_u64(0);
-    epoll::add(poller, fd, data, epoll::EventFlags::IN)?;
-    Ok(())
 }

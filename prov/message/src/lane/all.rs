@@ -1,0 +1,155 @@
+//! All lanes of a domain.
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use prov_base::errno::Result;
+use prov_base::logging::UTIL;
+use prov_base::warn_again;
+use prov_util::drive::Driven as _;
+use prov_util::progress::Progress;
+use rustix::event::epoll;
+
+use super::{Core, Lane};
+
+/// All lanes of a domain. A counter of a memory region drives them all, since peers may access the
+/// region through any endpoint. Reads of a queue drive those that the application leaves alone.
+pub struct Lanes<C: Core> {
+    state: Mutex<State<C>>,
+    /// The number of lanes, known without the lock.
+    count: AtomicUsize,
+}
+
+struct State<C: Core> {
+    list: Vec<Member<C>>,
+    /// Readable when a lane's descriptor is; created on first use.
+    poller: Option<OwnedFd>,
+}
+
+struct Member<C: Core> {
+    lane: Weak<Lane<C>>,
+    /// The lane's count of the application's calls when an idle lane last asked for it.
+    calls: Option<u64>,
+}
+
+impl<C: Core> Member<C> {
+    fn is(&self, lane: &Lane<C>) -> bool {
+        std::ptr::eq(self.lane.as_ptr(), lane)
+    }
+
+    /// Returns the lane if the application has not driven it since the last question.
+    fn neglected(&mut self) -> Option<Arc<Lane<C>>> {
+        let lane = self.lane.upgrade()?;
+        let calls = lane.calls();
+        let before = self.calls.replace(calls);
+        (before == Some(calls)).then_some(lane)
+    }
+}
+
+impl<C: Core> Default for Lanes<C> {
+    fn default() -> Self {
+        Lanes {
+            state: Mutex::new(State {
+                list: Vec::new(),
+                poller: None,
+            }),
+            count: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl<C: Core> Lanes<C> {
+    fn state(&self) -> MutexGuard<'_, State<C>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a lane, unless it is one of them.
+    ///
+    /// # Errors
+    /// Those of epoll_ctl(2).
+    pub fn add(&self, lane: &Arc<Lane<C>>) -> Result {
+        let mut state = self.state();
+        state.list.retain(|known| known.lane.strong_count() != 0);
+        if !state.list.iter().any(|known| known.is(lane)) {
+            if let Some(poller) = &state.poller {
+                watch(poller, lane)?;
+            }
+            state.list.push(Member {
+                lane: Arc::downgrade(lane),
+                calls: None,
+            });
+        }
+        self.count.store(state.list.len(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn all(&self) -> Vec<Arc<Lane<C>>> {
+        let state = self.state();
+        let lanes = state.list.iter().map(|known| &known.lane);
+        lanes.filter_map(Weak::upgrade).collect()
+    }
+
+    /// Drives the lanes that the application has left alone since the last call, on behalf of
+    /// `idle`, which it has driven in vain.
+    pub(super) fn drive_neglected(&self, idle: &Lane<C>) {
+        if self.count.load(Ordering::Relaxed) < 2 {
+            return;
+        }
+        // Another thread is asking.
+        let Ok(mut state) = self.state.try_lock() else {
+            return;
+        };
+        let others = state.list.iter_mut().filter(|known| !known.is(idle));
+        let neglected: Vec<_> = others.filter_map(Member::neglected).collect();
+        drop(state);
+        for lane in neglected {
+            lane.turn();
+        }
+    }
+}
+
+impl<C: Core> Progress for Lanes<C> {
+    fn is_driven(&self) -> bool {
+        C::IS_DRIVEN
+    }
+
+    fn progress(&self) {
+        self.all().iter().for_each(|lane| lane.progress());
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        let mut state = self.state();
+        if state.poller.is_none() {
+            let poller = watch_all(&state.list).inspect_err(|error| {
+                warn_again!(target: UTIL.domain, "who waits for all lanes is not woken: {error}");
+            });
+            state.poller = Some(poller.ok()?);
+        }
+        state.poller.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    fn prepare_wait(&self) -> bool {
+        self.all().iter().all(|lane| lane.prepare_wait())
+    }
+}
+
+/// Creates a poller of all lanes.
+fn watch_all<C: Core>(lanes: &[Member<C>]) -> Result<OwnedFd> {
+    let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for lane in lanes.iter().filter_map(|known| known.lane.upgrade()) {
+        watch(&poller, &lane)?;
+    }
+    Ok(poller)
+}
+
+/// Adds a lane's poller to another one. The kernel removes it when the lane's descriptor is closed.
+fn watch<C: Core>(poller: &OwnedFd, lane: &Lane<C>) -> Result {
+    let core = lane.core();
+    let Some(fd) = core.poller() else {
+        return Ok(());
+    };
+    let data = epoll::EventData::new_u64(0);
+    epoll::add(poller, fd, data, epoll::EventFlags::IN)?;
+    Ok(())
+}
