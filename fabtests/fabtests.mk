@@ -41,6 +41,10 @@ GIVEN_UP = collective deserted endpoint killed_connecting unreachable
 OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) absent buffered cm ensemble exhaustion killed neighbour \
 	reconnect restarted silent,$(LAYERED))
 
+# Under all hooks at once: what passes objects in every way.
+HOOKED = cm cntr cq eq poll sep srx trigger
+HOOKS = noop;trace;perf;profile;monitor;debug
+
 # For tcp under the name sockets.
 RENAMED = cm completion elsewhere getinfo message rma trigger
 # And what sends messages, for its endpoints of the type FI_EP_DGRAM, which are reliable.

@@ -197,8 +197,9 @@ static void closed_context(void)
 		gone->op.tagged.ep = receives ? bench.tx : bench.rx;
 		EXPECT(fi_control(&a->domain->fid, FI_QUEUE_WORK, &gone->work), -FI_EINVAL);
 		gone->op.tagged.ep = receives ? bench.rx : bench.tx;
-		OK(fi_control(&a->domain->fid, FI_QUEUE_WORK, &gone->work));
+		/* A hook writes to what is queued: the call is first. */
 		OK(ct_op_call(gone, receives ? FI_OP_TRECV : FI_OP_TSEND));
+		OK(fi_control(&a->domain->fid, FI_QUEUE_WORK, &gone->work));
 		OK(fi_control(&a->domain->fid, FI_QUEUE_WORK, &left->work));
 		if (receives) {
 			OK(fi_close(&bench.rx->fid));
