@@ -12,6 +12,7 @@
 
 #include "check.h"
 #include "peer.h"
+#include "process.h"
 
 static void ask_v6(struct fi_info *hints)
 {
@@ -21,17 +22,6 @@ static void ask_v6(struct fi_info *hints)
 static void ask_v4(struct fi_info *hints)
 {
 	hints->addr_format = FI_SOCKADDR_IN;
-}
-
-static double resident(void)
-{
-	FILE *file = fopen("/proc/self/statm", "r");
-	long total, pages;
-
-	REQUIRE(file);
-	REQUIRE(fscanf(file, "%ld %ld", &total, &pages) == 2);
-	fclose(file);
-	return (double)pages * (double)sysconf(_SC_PAGESIZE);
 }
 
 /* Peers as a cluster has them: nodes in sequence, some ports on each. */
@@ -106,7 +96,7 @@ int main(int argc, char **argv)
 	memset(out, 0xff, count * sizeof(*out));
 	ct_open_single(&peer, &spec);
 
-	before = resident();
+	before = ct_resident();
 	start = ct_now();
 	for (unsigned i = 0; i < count; i += batch) {
 		unsigned n = count - i < batch ? count - i : batch;
@@ -117,7 +107,7 @@ int main(int argc, char **argv)
 	took = ct_now() - start;
 	printf("{\"bench\": \"av\", \"family\": \"%s\", \"addresses\": %u, "
 	       "\"bytes_each\": %.1f, \"nsec_each\": %.1f}\n",
-	       v6 ? "IPv6" : "IPv4", count, (resident() - before) / count,
+	       v6 ? "IPv6" : "IPv4", count, ((double)ct_resident() - before) / count,
 	       took * 1e9 / count);
 	ct_close_peer(&peer);
 	free(out);

@@ -7,25 +7,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "process.h"
 #include "side.h"
 #include "wait.h"
 
 enum { PROCESSES = 4, TAG = 7, WINDOW = 32, RECEIVES = 512 };
-
-static void allow_descriptors(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit))
-		return;
-	limit.rlim_cur = limit.rlim_max;
-	setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 static long messages(const struct bench_side *side)
 {
@@ -34,17 +24,6 @@ static long messages(const struct bench_side *side)
 	if (!count)
 		count = 8192;
 	return count - count % side->options.peers;
-}
-
-static long resident(void)
-{
-	FILE *file = fopen("/proc/self/statm", "r");
-	long total, pages;
-
-	REQUIRE(file);
-	REQUIRE(fscanf(file, "%ld %ld", &total, &pages) == 2);
-	fclose(file);
-	return pages * sysconf(_SC_PAGESIZE);
 }
 
 static double receive_all(struct bench_side *side, char *room)
@@ -94,9 +73,9 @@ static void hub(struct bench_side *side, const struct ct_spec *spec)
 	bench_tell(side, name, sizeof(name));
 	receive_all(side, room);
 	one = receive_all(side, room);
-	before = resident();
+	before = ct_resident();
 	receive_all(side, room);
-	before = resident() - before;
+	before = ct_resident() - before;
 	all = receive_all(side, room);
 	printf("{\"bench\": \"gathering\", \"peers\": %ld, \"size\": %zu, "
 	       "\"one\": %.2f, \"mbytes\": %.2f, \"ratio\": %.3f, "
@@ -209,17 +188,7 @@ static void crowd(struct bench_side *side, const struct ct_spec *spec)
 
 static void run(struct bench_side *side)
 {
-	const struct ct_spec spec = {
-		.caps = FI_TAGGED, .format = FI_CQ_FORMAT_CONTEXT,
-	};
-
-	ct_opt.type = FI_EP_RDM;
-	allow_descriptors();
-	/* The hub is the client: it measures. */
-	if (side->client)
-		hub(side, &spec);
-	else
-		crowd(side, &spec);
+	bench_run_crowd(side, hub, crowd);
 }
 
 int main(int argc, char **argv)

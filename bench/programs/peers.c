@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
+#include "process.h"
 #include "side.h"
 #include "wait.h"
 
@@ -17,27 +17,6 @@
 #define ROUNDS 20000
 
 static struct fi_context2 tx_context, rx_context;
-
-static void allow_descriptors(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit))
-		return;
-	limit.rlim_cur = limit.rlim_max;
-	setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-static long resident(void)
-{
-	FILE *file = fopen("/proc/self/statm", "r");
-	long total, pages;
-
-	REQUIRE(file);
-	REQUIRE(fscanf(file, "%ld %ld", &total, &pages) == 2);
-	fclose(file);
-	return pages * sysconf(_SC_PAGESIZE);
-}
 
 static void post_receive(struct fid_ep *ep)
 {
@@ -122,12 +101,12 @@ static void hub(struct bench_side *side, const struct ct_spec *spec)
 		first = i ? first : addr;
 	}
 	alone = ping_pong(side, peer->ep, first);
-	before = resident();
+	before = ct_resident();
 	for (long i = 1; i < count; i++) {
 		post_receive(peer->ep);
 		bench_wait(side, peer->rx.fid);
 	}
-	after = resident();
+	after = ct_resident();
 	among = ping_pong(side, peer->ep, first);
 	printf("{\"bench\": \"peers\", \"peers\": %ld, \"alone_usec\": %.3f, "
 	       "\"among_usec\": %.3f, \"bytes_per_connection\": %ld}\n",
@@ -172,17 +151,7 @@ static void crowd(struct bench_side *side, const struct ct_spec *spec)
 
 static void run(struct bench_side *side)
 {
-	const struct ct_spec spec = {
-		.caps = FI_TAGGED, .format = FI_CQ_FORMAT_CONTEXT,
-	};
-
-	ct_opt.type = FI_EP_RDM;
-	allow_descriptors();
-	/* The hub is the client: it measures. */
-	if (side->client)
-		hub(side, &spec);
-	else
-		crowd(side, &spec);
+	bench_run_crowd(side, hub, crowd);
 }
 
 int main(int argc, char **argv)

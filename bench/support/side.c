@@ -10,12 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "connect.h"
 #include "pattern.h"
+#include "process.h"
 #include "wait.h"
 
 #define TAG 7
@@ -290,6 +292,20 @@ int bench_main_threads(int argc, char **argv,
 		       void (*run)(struct bench_side *side))
 {
 	return start(argc, argv, run, true);
+}
+
+void bench_run_crowd(struct bench_side *side, bench_part *hub, bench_part *crowd)
+{
+	const struct ct_spec spec = {
+		.caps = FI_TAGGED, .format = FI_CQ_FORMAT_CONTEXT,
+	};
+
+	ct_opt.type = FI_EP_RDM;
+	ct_allow_descriptors(RLIM_INFINITY);
+	if (side->client)
+		hub(side, &spec);
+	else
+		crowd(side, &spec);
 }
 
 static uint64_t wanted(enum bench_kind kind)

@@ -57,6 +57,12 @@ int bench_main(int argc, char **argv, void (*run)(struct bench_side *side));
 int bench_main_threads(int argc, char **argv,
 		       void (*run)(struct bench_side *side));
 
+/* For a program with one endpoint on one side and many on the other: the client, which measures,
+ * is the hub. Endpoints are of the type FI_EP_RDM, and there may be as many descriptors as the
+ * system permits. */
+typedef void bench_part(struct bench_side *side, const struct ct_spec *spec);
+void bench_run_crowd(struct bench_side *side, bench_part *hub, bench_part *crowd);
+
 /* Binds this thread to one of the processors that the program may use; how
  * many those are, asked before any thread is bound. */
 void bench_pin(int which);

@@ -5,7 +5,6 @@
  * on can still be used. Threads in other calls end afterwards.
  */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,18 +12,18 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "blocking.h"
 #include "check.h"
 #include "everything.h"
+#include "process.h"
 #include "transfer.h"
 #include "wait.h"
 
-enum call { CQ, EQ, CNTR, SET, POLL };
-
 struct sleeper {
-	enum call call;
+	enum ct_blocking call;
 	struct ct_pair *pair;
 	struct fid_wait *set;
-	struct fid_poll *poll;
+	struct fid_poll *poll;		/* polled forever, in place of the call */
 	int cleaned, came;
 	long ret;
 };
@@ -37,46 +36,15 @@ static void clean(void *arg)
 static void *sleep_there(void *arg)
 {
 	struct sleeper *me = arg;
-	struct ct_peer *b = &me->pair->b;
-	struct fi_cq_tagged_entry entry;
-	struct fi_eq_entry event;
 	void *contexts[2];
-	uint32_t type;
 
 	pthread_cleanup_push(clean, me);
 	__atomic_store_n(&me->came, 1, __ATOMIC_RELEASE);
-	switch (me->call) {
-	case CQ:
-		me->ret = fi_cq_sread(b->rx.fid, &entry, 1, NULL, -1);
-		break;
-	case EQ:
-		me->ret = fi_eq_sread(b->eq.fid, &type, &event, sizeof(event),
-				      -1, 0);
-		break;
-	case CNTR:
-		me->ret = fi_cntr_wait(b->cntr[CT_CNTR_RECV], 1u << 30, -1);
-		break;
-	case SET:
-		me->ret = fi_wait(me->set, -1);
-		break;
-	case POLL:
-		for (;;)
-			fi_poll(me->poll, contexts, 2);
-	}
+	while (me->poll)
+		fi_poll(me->poll, contexts, 2);
+	me->ret = ct_block(&me->pair->b, me->call, me->set);
 	pthread_cleanup_pop(0);
 	return NULL;
-}
-
-static int descriptors(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int count = 0;
-
-	REQUIRE(dir);
-	while (readdir(dir))
-		count++;
-	closedir(dir);
-	return count;
 }
 
 static void begin(struct sleeper *me, pthread_t *thread)
@@ -112,55 +80,52 @@ static void cancel_often(struct sleeper *me)
 	}
 }
 
-static void open_all(struct ct_pair *pair)
+static void open_all(struct ct_pair *pair, struct sleeper *me)
 {
-	struct ct_spec spec = {
-		.wait = FI_WAIT_FD, .eq = true, .counters = FI_RECV,
-	};
+	struct ct_spec spec = { CT_BLOCKING_SPEC };
 
 	ct_open_pair(pair, &spec);
 	ct_warm_up(pair);
+	me->pair = pair;
 }
 
-static void cancelled_in(enum call call)
+static void cancelled(struct sleeper *me)
 {
-	struct fi_poll_attr attr = { 0 };
+	int before = ct_descriptors();
+
+	cancel_often(me);
+	CHECK(ct_descriptors() == before, "descriptors");
+}
+
+static void cancelled_in(enum ct_blocking call)
+{
 	struct sleeper me = { .call = call };
 	struct ct_pair pair;
-	int before;
 
-	open_all(&pair);
-	me.pair = &pair;
-	if (call == POLL) {
-		OK(fi_poll_open(pair.b.domain, &attr, &me.poll));
-		OK(fi_poll_add(me.poll, &pair.b.rx.fid->fid, 0));
-	}
-	before = descriptors();
-	cancel_often(&me);
-	CHECK(descriptors() == before, "descriptors");
-	if (call == POLL) {
-		OK(fi_poll_del(me.poll, &pair.b.rx.fid->fid, 0));
-		OK(fi_close(&me.poll->fid));
-	}
+	open_all(&pair, &me);
+	me.set = ct_blocking_set(&pair.b, call);
+	cancelled(&me);
+	if (me.set)
+		OK(fi_close(&me.set->fid));
 	ct_close_pair(&pair);
 }
 
-static void counter(void) { cancelled_in(CNTR); }
-static void events(void) { cancelled_in(EQ); }
-static void poll_set(void) { cancelled_in(POLL); }
+static void counter(void) { cancelled_in(CT_BLOCK_CNTR); }
+static void events(void) { cancelled_in(CT_BLOCK_EQ); }
+static void wait_set(void) { cancelled_in(CT_BLOCK_SET); }
 
-static void wait_set(void)
+static void poll_set(void)
 {
-	struct fi_wait_attr attr = { .wait_obj = FI_WAIT_FD };
-	struct sleeper me = { .call = SET };
+	struct fi_poll_attr attr = { 0 };
+	struct sleeper me = { 0 };
 	struct ct_pair pair;
 
-	open_all(&pair);
-	me.pair = &pair;
-	if (fi_wait_open(pair.b.fabric, &attr, &me.set) == -FI_ENOSYS)
-		SKIP("no wait sets");
-	cancel_often(&me);
-	OK(fi_close(&me.set->fid));
+	open_all(&pair, &me);
+	OK(fi_poll_open(pair.b.domain, &attr, &me.poll));
+	OK(fi_poll_add(me.poll, &pair.b.rx.fid->fid, 0));
+	cancelled(&me);
+	OK(fi_poll_del(me.poll, &pair.b.rx.fid->fid, 0));
+	OK(fi_close(&me.poll->fid));
 	ct_close_pair(&pair);
 }
 
@@ -203,8 +168,8 @@ static void cancelled_before(void *print)
 		 * keeps. */
 		ct_everything(&whole, (struct ct_everything){ 0 });
 		if (before >= 0)
-			CHECK(descriptors() == before, "descriptors");
-		before = descriptors();
+			CHECK(ct_descriptors() == before, "descriptors");
+		before = ct_descriptors();
 	}
 }
 
@@ -231,18 +196,16 @@ static struct fi_context2 rx_context, tx_context;
  * many were cancelled, some of which had been signalled. */
 static void completions(void)
 {
-	struct sleeper me = { .call = CQ }, other = { .call = CQ };
+	struct sleeper me = { .call = CT_BLOCK_CQ }, other = { .call = CT_BLOCK_CQ };
 	struct ct_pair pair;
 	struct fid *fid;
 	struct pollfd fd = { .events = POLLIN };
 	pthread_t thread, gone;
-	int before, times = ct_times(40);
+	int times = ct_times(40);
 
-	open_all(&pair);
-	me.pair = other.pair = &pair;
-	before = descriptors();
-	cancel_often(&me);
-	CHECK(descriptors() == before, "descriptors");
+	open_all(&pair, &me);
+	other.pair = &pair;
+	cancelled(&me);
 	for (int i = 0; i < times; i++) {
 		struct fi_cq_tagged_entry entry;
 		void *result;

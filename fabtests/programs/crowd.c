@@ -193,17 +193,7 @@ static void keep_busy(struct member *member)
 		}
 }
 
-#define BUSY_UNTIL(member, cond)					\
-	do {								\
-		double until_ = ct_now() + ct_patience();		\
-									\
-		while (!(cond)) {					\
-			if (ct_now() > until_)				\
-				ct_fail(__FILE__, __LINE__,		\
-					"never: %s", #cond);		\
-			keep_busy(member);				\
-		}							\
-	} while (0)
+#define BUSY_UNTIL(member, cond) CT_UNTIL(cond, keep_busy(member))
 
 static bool all_have_sent(struct member *member, uint64_t count)
 {

@@ -81,17 +81,7 @@ static void reap(struct ct_peer *peer, struct call *call)
 	}
 }
 
-#define REAP_UNTIL(peer, call, cond)					\
-	do {								\
-		double until_ = ct_now() + ct_patience();		\
-									\
-		while (!(cond)) {					\
-			if (ct_now() > until_)				\
-				ct_fail(__FILE__, __LINE__,		\
-					"never: %s", #cond);		\
-			reap(peer, call);				\
-		}							\
-	} while (0)
+#define REAP_UNTIL(peer, call, cond) CT_UNTIL(cond, reap(peer, call))
 
 /* Waits for the end of a call in vain, and takes its receive back. */
 static void give_up(struct ct_peer *peer, struct call *call)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /* The resources that strangers at a listener can make a process use are
  * bounded. */
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "check.h"
 #include "child.h"
 #include "connect.h"
+#include "process.h"
 #include "stranger.h"
 #include "wait.h"
 
@@ -107,18 +107,6 @@ static void vanished(void)
 	ct_close_pair(&pair);
 }
 
-static int open_descriptors(void)
-{
-	DIR *folder = opendir("/proc/self/fd");
-	int count = 0;
-
-	REQUIRE(folder);
-	while (readdir(folder))
-		count++;
-	closedir(folder);
-	return count;
-}
-
 /* Requests that the application has not read end with the listener. */
 static void unread(void)
 {
@@ -132,12 +120,12 @@ static void unread(void)
 
 	ct_open_strangers(&pair, &spec, name);
 	memcpy(bytes + 24, &mark, sizeof(mark));
-	before = open_descriptors();
+	before = ct_descriptors();
 	for (int i = 0; i < STRANGERS; i++) {
 		fds[i] = ct_connect_plainly(name);
 		REQUIRE(write(fds[i], bytes, sizeof(bytes)) == sizeof(bytes));
 	}
-	while (open_descriptors() < before + 2 * STRANGERS) {
+	while (ct_descriptors() < before + 2 * STRANGERS) {
 		REQUIRE(ct_now() < until);
 		fi_eq_read(pair.a.eq.fid, &(uint32_t) { 0 }, NULL, 0, FI_PEEK);
 	}
@@ -145,7 +133,7 @@ static void unread(void)
 	pair.pep = NULL;
 	for (int i = 0; i < STRANGERS; i++)
 		close(fds[i]);
-	CHECK(open_descriptors() < before, "closed");
+	CHECK(ct_descriptors() < before, "closed");
 	ct_close_pair(&pair);
 }
 
@@ -183,7 +171,7 @@ static void half_open(void)
 	char word;
 
 	ct_open_strangers(&pair, &spec, name);
-	before = open_descriptors();
+	before = ct_descriptors();
 	ct_begin(&child);
 	ct_tell(child.fd, name, sizeof(name));
 	while (recv(child.fd, &word, 1, MSG_DONTWAIT) != 1) {
@@ -193,10 +181,10 @@ static void half_open(void)
 	ct_get_through(&pair, name);
 	/* The number includes the descriptors of the connection between the
 	 * two endpoints. */
-	count = open_descriptors() - before;
+	count = ct_descriptors() - before;
 	CHECK(count > OWN && count <= KEPT + OWN, "number");
 	until = ct_now() + 10 + ct_patience();
-	while (open_descriptors() - before > OWN) {
+	while (ct_descriptors() - before > OWN) {
 		REQUIRE(ct_now() < until);
 		drive(&pair);
 		usleep(1000);
@@ -213,13 +201,10 @@ enum { DESCRIPTORS = 400, IDLE = 1200, SHARE = DESCRIPTORS / 4, FEW = 64 };
 static void idle_strangers(int fd)
 {
 	unsigned char name[256], request[40] = { 3 };
-	struct rlimit limit;
 	uint64_t mark = 1;
 	char word;
 
-	REQUIRE(!getrlimit(RLIMIT_NOFILE, &limit));
-	limit.rlim_cur = limit.rlim_max;
-	REQUIRE(!setrlimit(RLIMIT_NOFILE, &limit));
+	ct_allow_descriptors(RLIM_INFINITY);
 	ct_hear(fd, name, sizeof(name));
 	request[3] = 8;
 	memcpy(request + 24, &mark, sizeof(mark));
@@ -269,7 +254,7 @@ static void idle(void)
 	limit.rlim_cur = DESCRIPTORS;
 	REQUIRE(!setrlimit(RLIMIT_NOFILE, &limit));
 	ct_open_strangers(&pair, &spec, name);
-	opened = open_descriptors();
+	opened = ct_descriptors();
 	ct_begin(&child);
 	ct_tell(child.fd, name, sizeof(name));
 	while (recv(child.fd, &word, 1, MSG_DONTWAIT) != 1) {
@@ -277,7 +262,7 @@ static void idle(void)
 
 		REQUIRE(ct_now() < until);
 		drive(&pair);
-		now = open_descriptors() - opened;
+		now = ct_descriptors() - opened;
 		most = now > most ? now : most;
 	}
 	open_files();

@@ -15,19 +15,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "check.h"
 #include "child.h"
 #include "pattern.h"
+#include "process.h"
 #include "stranger.h"
 #include "transfer.h"
 #include "wait.h"
 
 /* The bound of what strangers may leave in a process: fi_tcp(7). */
-#define SHARE ((size_t)128 << 20)
+#define SHARE (128L << 20)
 
 enum {
 	MESSAGES = 1000000,	/* in the flood of empty ones */
@@ -294,25 +294,6 @@ static void stranger(int fd)
 	ct_hear(fd, &count, sizeof(count));
 }
 
-static void allow_descriptors(void)
-{
-	struct rlimit limit;
-
-	REQUIRE(!getrlimit(RLIMIT_NOFILE, &limit));
-	limit.rlim_cur = limit.rlim_max < 10000 ? limit.rlim_max : 10000;
-	REQUIRE(!setrlimit(RLIMIT_NOFILE, &limit));
-}
-
-static size_t resident(void)
-{
-	FILE *file = fopen("/proc/self/statm", "r");
-	unsigned long all, pages;
-
-	REQUIRE(file && fscanf(file, "%lu %lu", &all, &pages) == 2);
-	fclose(file);
-	return pages * (size_t)sysconf(_SC_PAGESIZE);
-}
-
 static void pass(struct ct_peer *from, struct ct_peer *to, uint64_t tag)
 {
 	static unsigned char out[LEN], in[LEN];
@@ -371,12 +352,12 @@ static void beside(unsigned (*plain)(void), unsigned (*as_peer)(void))
 	struct ct_spec spec = { .caps = FI_TAGGED };
 	double without, during, left;
 	struct ct_child child;
-	size_t before, after;
+	long before, after;
 	unsigned count = 0;
 
 	bool is_tcp = !ct_opt.provider || !strcmp(ct_opt.provider, "tcp");
 
-	allow_descriptors();
+	ct_allow_descriptors(10000);
 	flood = is_tcp ? plain : as_peer;
 	child = ct_spawn(stranger);
 	ct_open_pair(&pair, &spec);
@@ -387,13 +368,13 @@ static void beside(unsigned (*plain)(void), unsigned (*as_peer)(void))
 	}
 	latency(NULL);
 	without = latency(NULL);
-	before = resident();
+	before = ct_resident();
 	ct_begin(&child);
 	ct_tell(child.fd, &name, sizeof(name));
 	during = latency(&child);
 	ct_hear(child.fd, &count, sizeof(count));
 	left = latency(NULL);
-	after = resident();
+	after = ct_resident();
 	printf("# %u of the stranger's; pair: %.1f us without, %.1f beside, "
 	       "%.1f with what is left; %.1f MiB more\n", count, without, during,
 	       left, ((double)after - (double)before) / (1 << 20));

@@ -222,17 +222,7 @@ static void victim(int fd)
 	}
 }
 
-#define DRIVE_UNTIL(side, acts, cond)					\
-	do {								\
-		double until_ = ct_now() + ct_patience();		\
-									\
-		while (!(cond)) {					\
-			if (ct_now() > until_)				\
-				ct_fail(__FILE__, __LINE__,		\
-					"never: %s", #cond);		\
-			keep_busy(side, acts);				\
-		}							\
-	} while (0)
+#define DRIVE_UNTIL(side, acts, cond) CT_UNTIL(cond, keep_busy(side, acts))
 
 static bool told(int fd)
 {

@@ -11,35 +11,13 @@
 #include "connect.h"
 #include "memory.h"
 #include "pattern.h"
+#include "process.h"
 #include "transfer.h"
 #include "wait.h"
 
 #define CYCLES 1000
 #define WARM_UP 50		/* caches and pools fill in the first cycles */
 #define ALLOWED_KIB 1024	/* growth over all cycles: allocator noise */
-
-static int open_descriptors(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int count = 0;
-
-	REQUIRE(dir);
-	while (readdir(dir))
-		count++;
-	closedir(dir);
-	return count;
-}
-
-static long resident_kib(void)
-{
-	FILE *file = fopen("/proc/self/statm", "r");
-	long total, resident;
-
-	REQUIRE(file);
-	REQUIRE(fscanf(file, "%ld %ld", &total, &resident) == 2);
-	fclose(file);
-	return resident * (sysconf(_SC_PAGESIZE) / 1024);
-}
 
 static int shared_files(void)
 {
@@ -85,13 +63,13 @@ static void cycles(void (*cycle)(int round), int count)
 
 	for (int i = 0; i < count; i++) {
 		if (i == warm_up) {
-			descriptors = open_descriptors();
-			resident = resident_kib();
+			descriptors = ct_descriptors();
+			resident = ct_resident() / 1024;
 			files = shared_files();
 		}
 		cycle(i);
 		if (part && i >= warm_up && (i + 1 - warm_up) % part == 0) {
-			long now = resident_kib();
+			long now = ct_resident() / 1024;
 
 			if (now - resident < least)
 				least = now - resident;
@@ -100,9 +78,9 @@ static void cycles(void (*cycle)(int round), int count)
 	}
 	/* A thread of the library may be a moment late in freeing its
 	 * resources. */
-	for (int i = 0; i < 100 && open_descriptors() > descriptors; i++)
+	for (int i = 0; i < 100 && ct_descriptors() > descriptors; i++)
 		usleep(10000);
-	CHECK(open_descriptors() <= descriptors, "descriptors");
+	CHECK(ct_descriptors() <= descriptors, "descriptors");
 	CHECK(shared_files() == files, "shared-memory");
 	if (under_memory_checker() || !part)
 		return;

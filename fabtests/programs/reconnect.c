@@ -100,18 +100,6 @@ static void progress(void)
 	ct_relay_step(world.relay, &world.random);
 }
 
-#define DRIVE_UNTIL(cond)						\
-	do {								\
-		double until_ = ct_now() + ct_patience();		\
-									\
-		while (!(cond)) {					\
-			if (ct_now() > until_)				\
-				ct_fail(__FILE__, __LINE__,		\
-					"never: %s", #cond);		\
-			progress();					\
-		}							\
-	} while (0)
-
 /* False if it has to be tried again. */
 static bool send_one(bool delivery)
 {
@@ -198,13 +186,13 @@ static void run_one(uint64_t seed)
 			ct_relay_mend(world.relay);
 		}
 	}
-	DRIVE_UNTIL(all_ended());
+	CT_UNTIL(all_ended(), progress());
 	/* By now there is a connection, or there will be one. */
-	DRIVE_UNTIL(send_one(true));
-	DRIVE_UNTIL(all_ended());
+	CT_UNTIL(send_one(true), progress());
+	CT_UNTIL(all_ended(), progress());
 	for (int i = 0; i < world.count; i++)
 		if (world.sent[i].delivery && world.sent[i].succeeded)
-			DRIVE_UNTIL(world.sent[i].arrived);
+			CT_UNTIL(world.sent[i].arrived, progress());
 	REQUIRE(world.sent[world.count - 1].succeeded);
 	close_world();
 }

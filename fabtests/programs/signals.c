@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "blocking.h"
 #include "check.h"
 #include "transfer.h"
 #include "wait.h"
@@ -34,10 +35,8 @@ static void install(int flags)
 	REQUIRE(!sigaction(SIGALRM, &action, NULL));
 }
 
-enum call { CQ, CQ_FROM, EQ, CNTR, SET };
-
 struct sleeper {
-	enum call call;
+	enum ct_blocking call;
 	struct ct_pair *pair;
 	struct fid_wait *set;
 	int came, returned;
@@ -47,53 +46,26 @@ struct sleeper {
 static void *sleep_there(void *arg)
 {
 	struct sleeper *me = arg;
-	struct ct_peer *b = &me->pair->b;
-	struct fi_cq_tagged_entry entry;
-	struct fi_eq_entry event;
-	fi_addr_t from;
-	uint32_t type;
 
 	__atomic_store_n(&me->came, 1, __ATOMIC_RELEASE);
-	switch (me->call) {
-	case CQ:
-		me->ret = fi_cq_sread(b->rx.fid, &entry, 1, NULL, -1);
-		break;
-	case CQ_FROM:
-		me->ret = fi_cq_sreadfrom(b->rx.fid, &entry, 1, &from, NULL, -1);
-		break;
-	case EQ:
-		me->ret = fi_eq_sread(b->eq.fid, &type, &event, sizeof(event),
-				      -1, 0);
-		break;
-	case CNTR:
-		me->ret = fi_cntr_wait(b->cntr[CT_CNTR_RECV], 1u << 30, -1);
-		break;
-	case SET:
-		me->ret = fi_wait(me->set, -1);
-		break;
-	}
+	me->ret = ct_block(&me->pair->b, me->call, me->set);
 	__atomic_store_n(&me->returned, 1, __ATOMIC_RELEASE);
 	return NULL;
 }
 
 /* A signal that comes before the thread sleeps has no effect: they are repeated
  * until the call returns. */
-static void interrupted_in(enum call call)
+static void interrupted_in(enum ct_blocking call)
 {
 	static const int flags[] = { 0, SA_RESTART };
-	struct ct_spec spec = {
-		.wait = FI_WAIT_FD, .eq = true, .counters = FI_RECV,
-	};
-	struct fi_wait_attr attr = { .wait_obj = FI_WAIT_FD };
+	struct ct_spec spec = { CT_BLOCKING_SPEC };
 	struct sleeper me = { .call = call };
 	struct ct_pair pair;
 
 	ct_open_pair(&pair, &spec);
 	ct_warm_up(&pair);
 	me.pair = &pair;
-	if (call == SET &&
-	    fi_wait_open(pair.b.fabric, &attr, &me.set) == -FI_ENOSYS)
-		SKIP("no wait sets");
+	me.set = ct_blocking_set(&pair.b, call);
 	for (int i = 0; i < 2; i++) {
 		double end = ct_now() + ct_patience();
 		pthread_t thread;
@@ -118,11 +90,11 @@ static void interrupted_in(enum call call)
 	ct_close_pair(&pair);
 }
 
-static void completions(void) { interrupted_in(CQ); }
-static void completions_from(void) { interrupted_in(CQ_FROM); }
-static void events(void) { interrupted_in(EQ); }
-static void counter(void) { interrupted_in(CNTR); }
-static void wait_set(void) { interrupted_in(SET); }
+static void completions(void) { interrupted_in(CT_BLOCK_CQ); }
+static void completions_from(void) { interrupted_in(CT_BLOCK_CQ_FROM); }
+static void events(void) { interrupted_in(CT_BLOCK_EQ); }
+static void counter(void) { interrupted_in(CT_BLOCK_CNTR); }
+static void wait_set(void) { interrupted_in(CT_BLOCK_SET); }
 
 /* A timer interrupts whatever the thread does; no message is lost or repeated,
  * and a call that was interrupted is repeated. */

@@ -199,18 +199,13 @@ static void progress(struct world *world, struct side *side, int most)
 		ct_relay_step(world->relay, &world->random);
 }
 
-#define WORLD_UNTIL(world, cond)					\
-	do {								\
-		double until_ = ct_now() + ct_patience();		\
-									\
-		while (!(cond)) {					\
-			if (ct_now() > until_)				\
-				ct_fail(__FILE__, __LINE__,		\
-					"never: %s", #cond);		\
-			progress(world, &(world)->side[0], 64);		\
-			progress(world, &(world)->side[1], 64);		\
-		}							\
-	} while (0)
+static void progress_both(struct world *world)
+{
+	for (int i = 0; i < 2; i++)
+		progress(world, &world->side[i], 64);
+}
+
+#define WORLD_UNTIL(world, cond) CT_UNTIL(cond, progress_both(world))
 
 static uint64_t some_tag(struct ct_random *random)
 {

@@ -6,7 +6,6 @@
 #define _GNU_SOURCE
 #include "ends.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +15,8 @@
 
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_rma.h>
+
+#include "process.h"
 
 static struct place place;
 static struct end a, b;
@@ -584,26 +585,6 @@ static void crowded(void)
 	close_place(&place);
 }
 
-static int descriptors(void)
-{
-	int fd, count = 0;
-
-	for (fd = 0; fd < 1024; fd++)
-		count += fcntl(fd, F_GETFD) >= 0;
-	return count;
-}
-
-static long resident(void)
-{
-	FILE *file = fopen("/proc/self/statm", "r");
-	long size, pages = 0;
-
-	REQUIRE(file);
-	REQUIRE(fscanf(file, "%ld %ld", &size, &pages) == 2);
-	fclose(file);
-	return pages;
-}
-
 static void one_cycle(void)
 {
 	struct wish wish = { .memory = 4096 };
@@ -619,18 +600,19 @@ static void one_cycle(void)
 /* Everything is opened, connected, used and closed, time and again. */
 static void cycles(void)
 {
-	enum { FIRST = 20, CYCLES = 1000 };
+	enum { FIRST = 20, CYCLES = 1000, ALLOWED = 1 << 20 };
 	int i, before;
-	long pages;
+	long resident;
 
 	for (i = 0; i < FIRST; i++)
 		one_cycle();
-	before = descriptors();
-	pages = resident();
+	before = ct_descriptors();
+	resident = ct_resident();
 	for (i = 0; i < CYCLES; i++)
 		one_cycle();
-	EXPECT(descriptors(), before);
-	CHECK(resident() - pages < 256, "memory: %ld pages more", resident() - pages);
+	EXPECT(ct_descriptors(), before);
+	resident = ct_resident() - resident;
+	CHECK(resident < ALLOWED, "memory: %ld bytes more", resident);
 }
 
 static const struct ct_test tests[] = {

@@ -31,8 +31,8 @@ struct ct_completion ct_error(struct ct_peer *peer, struct ct_cq *cq);
 /* Drives both sides for a moment; true if the queue stayed empty. */
 bool ct_stays_empty(struct ct_peer *peer, struct ct_cq *cq);
 
-/* Drives both sides until the condition holds; the test fails if it never does. */
-#define UNTIL(peer, cond)						\
+/* Repeats a step until the condition holds; the test fails if it never does. */
+#define CT_UNTIL(cond, step)						\
 	do {								\
 		double ct_until_ = ct_now() + ct_patience();		\
 									\
@@ -40,9 +40,12 @@ bool ct_stays_empty(struct ct_peer *peer, struct ct_cq *cq);
 			if (ct_now() > ct_until_)			\
 				ct_fail(__FILE__, __LINE__,		\
 					"never: %s", #cond);		\
-			ct_progress(peer);				\
+			step;						\
 		}							\
 	} while (0)
+
+/* Drives both sides until the condition holds. */
+#define UNTIL(peer, cond) CT_UNTIL(cond, ct_progress(peer))
 
 /* Drives both sides until a counter has reached the value. */
 void ct_count(struct ct_peer *peer, enum ct_counter which, uint64_t value);
