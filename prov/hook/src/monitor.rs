@@ -15,6 +15,7 @@ use prov_base::errno::{Errno, Result};
 use prov_base::process::Process;
 
 use self::board::Board;
+use self::place::Place;
 use crate::below::Below;
 use crate::tally::Tally;
 use crate::wrap::{Call, Entry, Hook};
@@ -41,20 +42,21 @@ impl Hook for Monitor {
 
     fn install(below: Below) -> Result<Self> {
         let settings = Settings::get();
-        let path = place::path(&settings, &below.name()).map_err(|error| {
+        let place = Place::of(&settings, &below.name()).map_err(|error| {
             below.warn(FI_LOG_FABRIC, &format_args!("monitor hook: {error}"));
             Errno::EACCES
         })?;
-        let board = Board::create(&path, settings.file_mode).map_err(|error| {
+        let path = place.to_string();
+        let board = Board::create(place, settings.file_mode).map_err(|error| {
             below.warn(
                 FI_LOG_FABRIC,
-                &format_args!("monitor hook: cannot create {}: {error}", path.display()),
+                &format_args!("monitor hook: cannot create {path}: {error}"),
             );
             Errno::EACCES
         })?;
         below.trace(
             FI_LOG_FABRIC,
-            &format_args!("monitor hook: counters are in {}", path.display()),
+            &format_args!("monitor hook: counters are in {path}"),
         );
         Ok(Monitor {
             below,

@@ -3,43 +3,30 @@
 //! A sampler maps the file. The hook reads and writes it with system calls, so that nobody who
 //! shortens it can end the application.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, Permissions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::atomic::Ordering;
 
 use fabric_abi::monitor::{COLUMNS, COUNTERS, FINISHED, REQUESTED, ROWS, SIZE};
 
+use super::place::Place;
 use crate::tally::Tally;
 
 /// The file of one fabric.
 #[derive(Debug)]
 pub struct Board {
     file: File,
-    path: PathBuf,
+    place: Place,
 }
 
 impl Board {
-    /// Creates the file. One that is there already is of a process that has ended.
-    pub fn create(path: &Path, mode: u32) -> io::Result<Self> {
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            .open(path)?;
+    /// Creates the file.
+    pub fn create(place: Place, mode: u32) -> io::Result<Self> {
+        let file = place.create()?;
         file.set_len(SIZE as u64)?;
         file.set_permissions(Permissions::from_mode(mode & 0o7777))?;
-        Ok(Board {
-            file,
-            path: path.to_owned(),
-        })
+        Ok(Board { file, place })
     }
 
     /// Hands the counters over if a sampler has requested them; those that it gets are taken from
@@ -71,7 +58,7 @@ impl Board {
 
     /// Removes the file.
     pub fn remove(&mut self) -> io::Result<()> {
-        std::fs::remove_file(&self.path)
+        self.place.remove()
     }
 
     fn flags(&self) -> io::Result<u8> {
@@ -112,27 +99,16 @@ fn add(to: &mut [u8], what: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+    use std::path::{Path, PathBuf};
+
+    use super::super::place::tests::Base;
     use super::*;
 
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Self {
-            let name = format!("hook-board-{}-{name}", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            std::fs::create_dir_all(&path).unwrap();
-            Folder(path)
-        }
-
-        fn file(&self) -> PathBuf {
-            self.0.join("1_2_1_0_tcp")
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
+    fn create(base: &Base, mode: u32) -> (Board, PathBuf) {
+        let place = base.place();
+        let path = place.path().to_owned();
+        (Board::create(place, mode).unwrap(), path)
     }
 
     fn set(tally: &Tally, row: usize, column: usize, count: u64, sum: u64) {
@@ -159,9 +135,8 @@ mod tests {
 
     #[test]
     fn a_sample_has_what_was_counted_since_the_one_before() {
-        let folder = Folder::new("sample");
-        let path = folder.file();
-        let mut board = Board::create(&path, 0o600).unwrap();
+        let base = Base::new("sample");
+        let (mut board, path) = create(&base, 0o600);
         let tally = Tally::default();
         set(&tally, 12, 0, 5, 40);
         board.answer(&tally).unwrap();
@@ -181,9 +156,8 @@ mod tests {
 
     #[test]
     fn the_last_counters_include_those_that_nobody_has_read() {
-        let folder = Folder::new("last");
-        let path = folder.file();
-        let mut board = Board::create(&path, 0o600).unwrap();
+        let base = Base::new("last");
+        let (mut board, path) = create(&base, 0o600);
         let tally = Tally::default();
         set(&tally, 0, 0, 2, 0);
         request(&path);
@@ -195,9 +169,8 @@ mod tests {
 
     #[test]
     fn the_last_counters_are_only_the_new_ones_after_a_sample() {
-        let folder = Folder::new("new");
-        let path = folder.file();
-        let mut board = Board::create(&path, 0o640).unwrap();
+        let base = Base::new("new");
+        let (mut board, path) = create(&base, 0o640);
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o640);
         let tally = Tally::default();
@@ -212,9 +185,8 @@ mod tests {
 
     #[test]
     fn a_truncated_counter_file_is_an_error_and_no_crash() {
-        let folder = Folder::new("short");
-        let path = folder.file();
-        let mut board = Board::create(&path, 0o600).unwrap();
+        let base = Base::new("short");
+        let (mut board, path) = create(&base, 0o600);
         let file = OpenOptions::new().write(true).open(&path).unwrap();
         file.set_len(10).unwrap();
         assert!(board.answer(&Tally::default()).is_err());
