@@ -1,7 +1,7 @@
 //! The framework's functions for the unit tests. What is logged can be looked at.
 
 use std::cell::RefCell;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int};
 
 use fabric_abi::*;
 
@@ -37,40 +37,4 @@ extern "C" fn fi_log(
     LOGGED.with_borrow_mut(|logged| logged.push((level, message)));
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn fi_param_define(
-    _: *const fi_provider,
-    _: *const c_char,
-    _: fi_param_type,
-    _: *const c_char,
-) -> c_int {
-    0
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn fi_param_get(_: *const fi_provider, _: *const c_char, _: *mut c_void) -> c_int {
-    -libc::ENODATA
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn fi_strerror(_: c_int) -> *const c_char {
-    c"an error".as_ptr()
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn fi_tostr_r(
-    buf: *mut c_char,
-    len: usize,
-    _: *const c_void,
-    _: fi_type,
-) -> *mut c_char {
-    if buf.is_null() || len < 2 {
-        return std::ptr::null_mut();
-    }
-    // SAFETY: the caller gives room for `len` bytes, which is two at least.
-    unsafe {
-        buf.write(b'x' as c_char);
-        buf.add(1).write(0);
-    }
-    buf
-}
+prov_base::stand_in!();

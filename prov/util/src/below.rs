@@ -15,6 +15,7 @@ pub mod offers;
 mod peer;
 mod queue;
 mod slots;
+mod stand_in;
 
 use std::ffi::{CStr, c_int, c_void};
 use std::os::fd::BorrowedFd;

@@ -1,7 +1,5 @@
 //! Tests with endpoints in one process, over the udp provider.
 
-mod framework;
-
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,6 +29,9 @@ use crate::address::Vector;
 use crate::offer;
 use crate::params::Params;
 use crate::protocol::{Config, Endpoint};
+
+// The framework has only udp here.
+prov_util::stand_in_below!(prov_udp::provider(), "udp");
 
 /// Time that an operation may take on a busy machine.
 const LONG: Duration = Duration::from_secs(100);
