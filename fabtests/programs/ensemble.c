@@ -139,14 +139,27 @@ static void join(void)
 		drive_all();
 		for (int i = 0; i < own_members; i++) {
 			struct member *member = &members[i];
+			struct fi_eq_err_entry failure = { 0 };
 			struct fi_eq_entry entry;
 			uint32_t event;
+			ssize_t ret;
 
-			if (member->joined ||
-			    fi_eq_read(member->peer.eq.fid, &event, &entry, sizeof(entry),
-				       0) != sizeof(entry))
+			if (member->joined)
 				continue;
-			REQUIRE(event == FI_JOIN_COMPLETE && entry.fid == &member->mc->fid);
+			ret = fi_eq_read(member->peer.eq.fid, &event, &entry, sizeof(entry), 0);
+			if (ret == -FI_EAVAIL) {
+				/* The victim has joined, and is gone already. */
+				REQUIRE(plan.victim != NONE);
+				ret = fi_eq_readerr(member->peer.eq.fid, &failure, 0);
+				REQUIRE(ret == sizeof(failure) && failure.err > 0 &&
+					failure.fid == &member->mc->fid);
+				member->broken = true;
+			} else if (ret != sizeof(entry)) {
+				continue;
+			} else {
+				REQUIRE(event == FI_JOIN_COMPLETE &&
+					entry.fid == &member->mc->fid);
+			}
 			member->joined = true;
 			left--;
 		}

@@ -3,8 +3,13 @@
 //! Members start their operations on a group in the same order, so that a number identifies the
 //! operation of a message. A member that cannot continue notifies all others, and the group is
 //! broken: its operations end with an error at each member, and no more can be started.
+//!
+//! No member waits for ever, even if it misses that notification, whose sender may be gone before it
+//! arrives: each receive names a member, and ends with an error when that member ends
+//! (`FI_PEER_TRANSFER`), and a member whose group is broken notifies those that wait for messages of
+//! its operations, also of the ones that it does not start any more.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
 use std::ptr::{with_exposed_provenance_mut, without_provenance_mut};
 
@@ -21,7 +26,7 @@ use prov_util::request::{Receive, Select, Tag, Transmit};
 
 use crate::memory::Memories;
 use crate::operation::{Operation, Then, Wants};
-use crate::program::{Program, program};
+use crate::program::{Program, program, receivers};
 use crate::tags::GroupId;
 
 /// A group that the endpoint has joined, or is joining.
@@ -36,6 +41,8 @@ struct Group {
     broken: Option<Errno>,
     /// The receive that waits for the notification of a failure.
     watch: Option<u64>,
+    /// The ranks that have been notified of the failure, or will be.
+    notified: HashSet<usize>,
 }
 
 /// The owner of a message.
@@ -163,6 +170,7 @@ impl Engine {
                 is_joined: false,
                 broken: None,
                 watch: None,
+                notified: HashSet::new(),
             },
         );
         if let Err(error) = self.watch(owner, address) {
@@ -256,6 +264,8 @@ impl Engine {
     ) -> Result {
         let group = self.groups.get_mut(&address).ok_or(Errno::EINVAL)?;
         if let Some(error) = group.broken {
+            self.notify(address, receivers(&steps.steps));
+            self.send_news(owner);
             return Err(error);
         }
         let number = group.next;
@@ -396,13 +406,23 @@ impl Engine {
         if let Some(group) = self.groups.get(&address)
             && group.broken.is_none()
         {
-            let own = group.rank;
-            let others = group.members.iter().enumerate();
-            let others = others.filter(|(rank, _)| *rank != own);
-            self.news
-                .extend(others.map(|(_, member)| (*member, group.id)));
+            self.notify(address, 0..group.members.len());
             self.break_group(owner, address, error);
-            self.send_news(owner);
+        }
+    }
+
+    /// Queues notifications of the failure of a group for members that have not been notified.
+    fn notify(&mut self, address: fi_addr_t, ranks: impl IntoIterator<Item = usize>) {
+        let Some(group) = self.groups.get_mut(&address) else {
+            return;
+        };
+        for rank in ranks {
+            if rank != group.rank
+                && let Some(member) = group.members.get(rank)
+                && group.notified.insert(rank)
+            {
+                self.news.push((*member, group.id));
+            }
         }
     }
 
@@ -415,10 +435,14 @@ impl Engine {
         let of_group = self.operations.iter_mut();
         let of_group = of_group.filter(|(_, operation)| operation.group == address);
         let mut broken = Vec::new();
+        let mut receivers = Vec::new();
         for (name, operation) in of_group {
             operation.fail(error);
             broken.push(*name);
+            receivers.extend(operation.receivers());
         }
+        self.notify(address, receivers);
+        self.send_news(owner);
         // Receives from members that will not send are cancelled, and end with an error.
         let receives: Vec<u64> = self
             .messages

@@ -6,7 +6,7 @@ use prov_base::errno::{Errno, Result};
 use prov_util::ffi::FidRef;
 
 use crate::memory::Memories;
-use crate::program::{Pieces, Program, Step};
+use crate::program::{Pieces, Program, Step, receivers};
 
 /// What is reported at the end, and where. Contexts are addresses, with exposed provenance, and
 /// never dereferenced here.
@@ -75,6 +75,11 @@ impl Operation {
     /// Returns the number of messages that have not ended.
     pub fn under_way(&self) -> usize {
         self.under_way
+    }
+
+    /// Returns the ranks to which messages have yet to be posted.
+    pub fn receivers(&self) -> impl Iterator<Item = usize> + '_ {
+        receivers(self.program.steps.get(self.at..).unwrap_or_default())
     }
 
     /// Executes the steps that need no message, and returns what to do next.

@@ -71,6 +71,14 @@ pub struct Program {
     pub scratch: usize,
 }
 
+/// Returns the ranks to which these steps send.
+pub fn receivers(steps: &[Step]) -> impl Iterator<Item = usize> + '_ {
+    steps.iter().filter_map(|step| match *step {
+        Step::Send { to, .. } => Some(to),
+        _ => None,
+    })
+}
+
 /// Returns the steps of a member. Ranks are below `place.members`, and [`extents`] has checked the
 /// sizes.
 pub fn program(kind: Kind, place: &MemberView) -> Program {

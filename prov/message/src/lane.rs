@@ -241,11 +241,15 @@ pub trait Core: Send + Sized + 'static {
             false => receive,
         };
         self.post_receive(poster, receive)?;
-        if is_awaited
-            && receive.flags & FI_PEEK == 0
+        if receive.flags & FI_PEEK == 0
             && let Some(peer) = receive.directed()
         {
-            Self::Sources::awaits(self, ep, peer);
+            if is_awaited {
+                Self::Sources::awaits(self, ep, peer);
+            }
+            if receive.flags & FI_PEER_TRANSFER != 0 {
+                Self::Sources::depends(self, ep, peer);
+            }
         }
         Ok(())
     }

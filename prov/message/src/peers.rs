@@ -42,6 +42,7 @@ use slotmap::{SlotMap, new_key_type};
 pub(crate) use self::address_vector::{Removals, VectorState};
 use self::attempt::{Attempt, Stage};
 use self::leaving::LeftOf;
+use self::linking::EXPECTED_FOR;
 use self::peer::{Asked, LinkState, Peer, Reach, Standing};
 use self::routes::Routes;
 
@@ -224,6 +225,18 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         self.connect(key, now).unwrap_or(ConnectStep::Wait)
     }
 
+    /// Called when a receive was posted that only messages of this peer can match, and whose owner
+    /// has to learn of the peer's end even if there has never been a link. Returns the time at which
+    /// [`Peers::due`] is to be called: if there is no link by then, this side establishes one.
+    pub fn expect(&mut self, key: PeerKey, now: Instant) -> Option<Instant> {
+        let peer = self.table.get_mut(key)?;
+        if peer.standing != Standing::Good || matches!(peer.link, LinkState::Open(_)) {
+            return None;
+        }
+        peer.standing = Standing::Expected;
+        matches!(peer.link, LinkState::None).then(|| now + EXPECTED_FOR)
+    }
+
     /// Returns the target of the attempt that is to be started; `None` if no attempt is under way.
     pub fn target(&self, key: PeerKey) -> Option<ConnectTarget<V::Address>> {
         let peer = self.table.get(key)?;
@@ -353,6 +366,15 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
 
     /// Handles the timer of a peer without a link.
     pub fn due(&mut self, key: PeerKey, now: Instant) -> ConnectStep {
+        if let Some(Peer {
+            link: LinkState::None,
+            standing: Standing::Expected,
+            ..
+        }) = self.table.get(key)
+        {
+            // A peer that only its own request can reach is waited for.
+            return self.connect(key, now).unwrap_or(ConnectStep::Wait);
+        }
         match self.stage(key) {
             Some(stage @ Stage::Pausing(_)) => {
                 if let Stage::Pausing(at) = *stage

@@ -214,6 +214,18 @@ pub trait Reaching: Core {
         }
     }
 
+    /// Called after a receive was posted whose owner has to learn of the end of this peer. See
+    /// [`crate::Sources::depends`].
+    fn expect_peer(&mut self, ep: EpKey, addr: u64) {
+        if let Ok(Destination::Waits(peer)) = self.reach(ep, addr)
+            && let Some(at) = self
+                .peers(ep)
+                .and_then(|peers| peers.expect(peer, Instant::now()))
+        {
+            self.call_at(at, ep, peer);
+        }
+    }
+
     /// Follows the changes of an endpoint's address vector. See [`crate::Sources::look`].
     fn follow_av(&mut self, ep: EpKey) {
         if let Some(peers) = self.peers(ep) {

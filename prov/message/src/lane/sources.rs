@@ -15,6 +15,11 @@ pub trait Sources<C> {
     /// Called after a receive was posted that only messages of this peer can match.
     fn awaits(_core: &mut C, _ep: EpKey, _peer: u64) {}
 
+    /// Called after a receive of a provider above was posted that only messages of this peer can
+    /// match, for instance that of a collective operation: it ends with an error when the peer ends,
+    /// even if the peer has never sent anything.
+    fn depends(_core: &mut C, _ep: EpKey, _peer: u64) {}
+
     /// Looks up the sources of messages after the address vector has grown, for an endpoint whose
     /// receives belong to another provider.
     fn look(_core: &mut C, _ep: EpKey) {}
@@ -36,6 +41,10 @@ impl<C: Reaching> Sources<C> for ByPeers {
 
     fn awaits(core: &mut C, ep: EpKey, peer: u64) {
         core.look_for_peer(ep, peer);
+    }
+
+    fn depends(core: &mut C, ep: EpKey, peer: u64) {
+        core.expect_peer(ep, peer);
     }
 
     fn look(core: &mut C, ep: EpKey) {

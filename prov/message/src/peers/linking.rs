@@ -1,6 +1,6 @@
 //! How links to peers are established and end, and how that ends the requests that wait.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use prov_base::errno::{Errno, Result};
 
@@ -9,6 +9,11 @@ use super::answer::{ConnectStep, Ended, GivenUp};
 use super::attempt::{Attempt, Failure, Stage};
 use super::peer::{Asked, LinkState, Reach, Standing};
 use super::{PeerKey, Peers};
+
+/// The time for which a message is expected of a peer without a link before this side begins to
+/// establish one: the peer establishes it with its first message, and two requests that cross cost
+/// more than one. It is short compared with the time after which an application seems to hang.
+pub(super) const EXPECTED_FOR: Duration = Duration::from_secs(1);
 
 impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
     /// Makes sure that a link is being established.
@@ -43,6 +48,10 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
             return Ended::Quietly;
         };
         let is_wanted = peer.is_wanted();
+        // A peer that is slow to answer is waited for, as its message is.
+        let is_slow = failure == Failure::Unreached(Errno::ETIMEDOUT)
+            && peer.standing == Standing::Expected
+            && !peer.is_needed();
         if is_wanted
             && let LinkState::Attempted(attempt) = &mut peer.link
             && let Some(at) = attempt.fail(failure, &patience, now)
@@ -50,6 +59,9 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
             return Ended::Again(at);
         }
         peer.link = LinkState::None;
+        if is_slow {
+            return Ended::Again(now + EXPECTED_FOR);
+        }
         if is_wanted && let Some(given_up) = self.give_up(key, failure.error(), now) {
             return Ended::GivenUp(given_up);
         }
@@ -106,9 +118,10 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
 
     pub(super) fn stand(&mut self, key: PeerKey, standing: Standing) {
         if let Some(peer) = self.table.get_mut(key) {
-            let was_lost = std::mem::replace(&mut peer.standing, standing) != Standing::Good;
+            let was_lost = peer.is_lost();
+            peer.standing = standing;
             self.lost -= usize::from(was_lost);
-            self.lost += usize::from(standing != Standing::Good);
+            self.lost += usize::from(peer.is_lost());
         }
     }
 }

@@ -45,6 +45,9 @@ pub(super) enum Asked {
 pub(super) enum Standing {
     /// None was requested, or the link is open.
     Good,
+    /// There is no open link yet, and receives are posted that only this peer's messages can match:
+    /// its end has to be noticed.
+    Expected,
     /// The last one has ended, or the attempts to establish one were given up, and the peer is not
     /// reachable again.
     Lost,
@@ -77,7 +80,12 @@ impl<L: Copy + Eq, A, W> Peer<L, A, W> {
 
     /// Returns whether there is a reason to establish a link.
     pub fn is_wanted(&self) -> bool {
-        !self.waiting.is_empty() || self.asked == Asked::Yes || self.standing == Standing::Missed
+        self.is_needed() || matches!(self.standing, Standing::Missed | Standing::Expected)
+    }
+
+    /// Returns whether an operation needs the link.
+    pub fn is_needed(&self) -> bool {
+        !self.waiting.is_empty() || self.asked == Asked::Yes
     }
 
     /// Returns whether the peer can be forgotten without any loss.
@@ -88,7 +96,7 @@ impl<L: Copy + Eq, A, W> Peer<L, A, W> {
     }
 
     pub fn is_lost(&self) -> bool {
-        self.standing != Standing::Good
+        matches!(self.standing, Standing::Lost | Standing::Missed)
     }
 
     /// Returns its source, if it has one.

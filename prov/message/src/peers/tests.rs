@@ -1,5 +1,7 @@
 //! Tests of single rules of [`Peers`], for a provider whose links are numbers.
 
+mod expected;
+
 use std::sync::{Mutex, Weak};
 use std::time::Duration;
 
