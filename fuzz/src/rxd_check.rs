@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use prov_base::errno::Errno;
 use prov_rxd::protocol::{
     Admission, AtomicArrival, Config, Datagram, Endpoint, Failure, Form, Host, MessageArrival,
-    Name, Payload, PeerId, Request, Time, WriteArrival,
+    Name, Payload, PeerId, Request, Time, WriteArrival, seal,
 };
 use prov_util::request::{RemoteIov, RemotePiece};
 
@@ -276,7 +276,10 @@ pub fn datagrams(bytes: &[u8]) {
         }
     }
     // The last datagram of the other side to this one.
-    let mut pattern = Vec::new();
+    let mut pattern = Pattern {
+        is_sealed: first & 3 == 3,
+        ..Pattern::default()
+    };
     for _ in 0..3 {
         exchange(&mut sides, &mut now, &mut pattern);
     }
@@ -287,13 +290,18 @@ pub fn datagrams(bytes: &[u8]) {
         let (datagram, rest) = rest.split_at(len);
         bytes = rest;
         let mut datagram = datagram.to_vec();
-        if let (Some(front), Some(real)) = (datagram.get_mut(..16), pattern.get(..16)) {
+        if let Some(front) = datagram.get_mut(..16)
+            && pattern.number != [0; 4]
+        {
             front[0] = 2;
             if front[1] != 9 && front[1] != 10 {
-                front[4..8].copy_from_slice(&real[4..8]);
+                front[4..8].copy_from_slice(&pattern.number);
                 let step = i64::from(i16::from_ne_bytes([front[8], front[9]]));
-                let seq = u64::from_ne_bytes(real[8..16].try_into().unwrap());
-                front[8..16].copy_from_slice(&seq.wrapping_add_signed(step).to_ne_bytes());
+                let seq = pattern.seq.wrapping_add_signed(step);
+                front[8..16].copy_from_slice(&seq.to_ne_bytes());
+                if pattern.is_sealed {
+                    seal(&mut datagram, seq);
+                }
             }
         }
         this.endpoint.receive(now, None, &datagram, &mut this.host);
@@ -312,8 +320,41 @@ pub fn datagrams(bytes: &[u8]) {
     assert!(this.host.ops.is_empty(), "operations that never end");
 }
 
+/// What makes a packet one of the connection.
+#[derive(Default)]
+struct Pattern {
+    /// Whether sequence numbers have only half of their bits.
+    is_sealed: bool,
+    /// The number of the first packet then.
+    first: u64,
+    number: [u8; 4],
+    seq: u64,
+}
+
+impl Pattern {
+    /// Takes in a datagram.
+    fn follow(&mut self, datagram: &[u8]) {
+        let at = |place| {
+            datagram
+                .get(place..place + 8)
+                .map(|word| u64::from_ne_bytes(word.try_into().unwrap()))
+        };
+        match datagram[1] {
+            9 if self.is_sealed => self.first = at(88 + 16).unwrap_or(0),
+            10 if self.is_sealed => self.first = at(32 + 16).unwrap_or(0),
+            9 | 10 => {}
+            _ => {
+                self.number.copy_from_slice(&datagram[4..8]);
+                let seq = at(8).unwrap_or(0);
+                let ahead = (seq as u32).wrapping_sub(self.first as u32) as i32;
+                self.seq = self.first.wrapping_add_signed(ahead.into());
+            }
+        }
+    }
+}
+
 /// All that waits is delivered, both ways.
-fn exchange(sides: &mut [Side; 2], now: &mut Time, pattern: &mut Vec<u8>) {
+fn exchange(sides: &mut [Side; 2], now: &mut Time, pattern: &mut Pattern) {
     *now += MS;
     for from in 0..2 {
         let side = &mut sides[from];
@@ -321,8 +362,8 @@ fn exchange(sides: &mut [Side; 2], now: &mut Time, pattern: &mut Vec<u8>) {
         let sent = std::mem::take(&mut side.host.outbox);
         let to = &mut sides[1 - from];
         for datagram in sent {
-            if from == 1 && !matches!(datagram[1], 9 | 10) {
-                pattern.clone_from(&datagram);
+            if from == 1 {
+                pattern.follow(&datagram);
             }
             to.endpoint.receive(*now, None, &datagram, &mut to.host);
         }

@@ -62,3 +62,5 @@ pub use host::{
     Payload, PeerId, Request, Time, WriteArrival,
 };
 pub use watching::watch_every;
+#[doc(hidden)]
+pub use wire::seal;

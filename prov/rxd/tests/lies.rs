@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use prov_base::errno::Errno;
 use prov_rxd::protocol::{
     Admission, AtomicArrival, Config, Datagram, Endpoint, Failure, Host, MessageArrival, Name,
-    Payload, PeerId, Request, Time, WriteArrival,
+    Payload, PeerId, Request, Time, WriteArrival, seal,
 };
 use prov_util::request::{RemoteIov, RemotePiece};
 
@@ -182,11 +182,12 @@ fn forged(peer: u8, address: u64, extended: bool) -> Vec<u8> {
     bytes.extend(address.to_ne_bytes());
     bytes.extend([peer; 64]);
     if extended {
-        bytes.extend(0x7278_642d_7273_0002_u64.to_ne_bytes());
+        bytes.extend(0x7278_642b_6372_6303_u64.to_ne_bytes());
         bytes.extend((MTU as u32).to_ne_bytes());
         bytes.extend(1024_u32.to_ne_bytes());
         bytes.extend(99_u64.to_ne_bytes());
-        bytes.extend([0; 8]);
+        bytes.extend([0; 12]);
+        bytes.extend(crc32c::crc32c(&bytes).to_ne_bytes());
     }
     bytes
 }
@@ -324,6 +325,9 @@ fn a_message_that_is_held_back_cannot_be_exchanged_for_another_one() {
     let mut sides = [Side::new(1, 2, true), Side::new(2, 1, true)];
     let mut now = MS;
     sides[0].submit(now);
+    let request = sides[0].transmit(now).remove(0);
+    let first = u64_at(&request, 88 + 16);
+    sides[1].receive(now, &request);
     second(&mut sides, &mut now);
     let [liar, side] = &mut sides;
     side.app.is_full = true;
@@ -332,10 +336,10 @@ fn a_message_that_is_held_back_cannot_be_exchanged_for_another_one() {
     let [packet] = &liar.transmit(now)[..] else {
         panic!("a message of one packet");
     };
-    let seq = u64::from_ne_bytes(packet[8..16].try_into().unwrap());
+    let seq = first.wrapping_add(1);
     for ahead in 1..1000_u64 {
         let mut early = packet.clone();
-        early[8..16].copy_from_slice(&seq.wrapping_add(ahead).to_ne_bytes());
+        seal(&mut early, seq.wrapping_add(ahead));
         side.receive(now, &early);
     }
     side.receive(now, packet);
@@ -346,6 +350,7 @@ fn a_message_that_is_held_back_cannot_be_exchanged_for_another_one() {
     side.endpoint.resume(now, peer, &mut side.app);
     let mut other = packet.clone();
     other.resize(packet.len() + 100, 1);
+    seal(&mut other, seq);
     side.receive(now, &other);
     assert_eq!(side.app.lens[..2], [8, 8]);
     assert!(!side.app.lens.contains(&108));

@@ -11,7 +11,7 @@ use super::jobs::{Job, Jobs, What};
 use super::peer::{AckDue, Peer, Setup, Terms};
 use super::secret::{MAX_PEERS, Secret};
 use super::sending::Turn;
-use super::wire::{self, Base, Operation, kind};
+use super::wire::{self, Base, EXTENT_LEN, Operation, kind};
 use super::{MAX_MTU, MIN_MTU};
 
 /// Settings of an [`Endpoint`].
@@ -288,12 +288,12 @@ impl<H: Host> Endpoint<H> {
     /// of a peer that come by another path than its own are ignored.
     #[inline]
     pub fn receive(&mut self, now: Time, from: Option<H::Path>, datagram: &[u8], host: &mut H) {
-        let Some((base, rest)) = Base::read(datagram) else {
+        let Some((mut base, rest)) = Base::read(datagram) else {
             return;
         };
         match base.kind {
-            kind::REQUEST => self.requested(now, from, rest, host),
-            kind::ANSWER => self.answered(now, from, rest),
+            kind::REQUEST => self.requested(now, from, datagram, host),
+            kind::ANSWER => self.answered(now, from, datagram),
             _ => {
                 let index = self.shared.secret.index_of(base.number);
                 let Some((peer, shared)) = self.at_index(index as u32) else {
@@ -303,7 +303,7 @@ impl<H: Host> Endpoint<H> {
                     return;
                 }
                 let was_stranger = peer.is_stranger;
-                if !shared.recognises(now, peer, &base, host) {
+                if !shared.recognises(now, peer, &mut base, datagram, host) {
                     return;
                 }
                 if was_stranger {
@@ -481,9 +481,6 @@ impl<H: Host> Endpoint<H> {
         &self.shared.config
     }
 }
-
-/// Bytes of [`wire::Extent`].
-const EXTENT_LEN: usize = 24;
 
 /// The job of an operation.
 fn job_of<H: Host>(peer: u32, op: H::Op, request: &Request) -> Job<H> {

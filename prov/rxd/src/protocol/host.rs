@@ -99,6 +99,22 @@ pub enum Payload<O, R> {
     },
 }
 
+impl<O, R> Payload<O, R> {
+    /// Number of bytes.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        match *self {
+            Payload::None => 0,
+            Payload::Op { len, .. } | Payload::Response { len, .. } => len,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// A datagram that leaves.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a, P, O, R> {

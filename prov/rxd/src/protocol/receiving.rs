@@ -191,9 +191,11 @@ impl<H: Host> Shared<H> {
 
     /// Handles a packet that was kept; returns whether it was taken.
     fn replay(&mut self, peer: &mut Peer<H>, datagram: &[u8], host: &mut H) -> bool {
-        let Some((base, mut rest)) = Base::read(datagram) else {
+        let Some((mut base, mut rest)) = Base::read(datagram) else {
             return false;
         };
+        // The datagram was checked when it came, and has only half of the number.
+        base.seq = peer.receiving.next;
         if base.flags & flag::ACK != 0 && peer.is_extended() {
             // It was handled when the packet came.
             rest = AckField::read(rest).map_or(rest, |(_, rest)| rest);

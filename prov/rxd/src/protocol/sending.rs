@@ -5,8 +5,8 @@ use super::host::{Datagram, Failure, Host, Payload, Time};
 use super::jobs::{Job, What};
 use super::peer::{AckDue, Flight, NEVER, Peer, Setup, Stage, WINDOW};
 use super::wire::{
-    ACK_FIELD_LEN, AckField, BASE_LEN, EXTENDED_LEN, Extended, Extent, Head, SetupRequest, flag,
-    head_len, kind,
+    ACK_FIELD_LEN, AckField, BASE_LEN, EXTENDED_LEN, EXTENT_LEN, Extended, Extent, Head,
+    SetupRequest, flag, head_len, kind,
 };
 use prov_base::errno::Errno;
 
@@ -15,8 +15,6 @@ const QUANTUM: u32 = 32;
 /// New packets that leave at once at least, where so many are on the way that acknowledgements keep
 /// coming: the provider below sends them with few system calls, and they are acknowledged together.
 const TOGETHER: u32 = 32;
-/// Bytes of [`Extent`].
-const EXTENT_LEN: usize = 24;
 /// Bytes of the longest acknowledgement.
 const LONG_ACK: usize = EXTENDED_LEN + WINDOW as usize / 8;
 /// A packet this soon after an acknowledgement could have taken it along.
@@ -137,7 +135,7 @@ impl<H: Host> Shared<H> {
     #[cold]
     fn set_up(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
         if let Some(answer) = peer.answer {
-            self.send(peer, &answer.write(), Payload::None, host)?;
+            self.post(peer, &answer.write(), Payload::None, host)?;
             peer.answer = None;
         }
         let own = SetupRequest {
@@ -147,13 +145,28 @@ impl<H: Host> Shared<H> {
         };
         if let Some(request) = peer.request(now, &own) {
             // If there is no room, it is as if it was lost.
-            self.send(peer, &request, Payload::None, host)?;
+            self.post(peer, &request, Payload::None, host)?;
         }
         Ok(())
     }
 
+    /// Sends a packet of the connection.
     #[inline(always)]
     fn send<const ROOM: usize>(
+        &mut self,
+        peer: &Peer<H>,
+        head: &mut Head<ROOM>,
+        payload: Payload<H::Op, H::Response>,
+        host: &mut H,
+    ) -> Result<(), NoRoom> {
+        if peer.is_extended() {
+            head.seal(payload.len());
+        }
+        self.post(peer, head, payload, host)
+    }
+
+    #[inline(always)]
+    fn post<const ROOM: usize>(
         &mut self,
         peer: &Peer<H>,
         head: &Head<ROOM>,
@@ -199,7 +212,7 @@ impl<H: Host> Shared<H> {
             rx_id: u32::try_from(every).unwrap_or(u32::MAX),
             part: 0,
         });
-        self.send(peer, &head, Payload::None, host)
+        self.send(peer, &mut head, Payload::None, host)
     }
 
     /// Asks a peer of the C library for an acknowledgement, if it sends none for what is on the way:
@@ -403,7 +416,7 @@ impl<H: Host> Shared<H> {
             }
             (..) => head.operation(&job.operation),
         }
-        self.send(peer, &head, payload, host)?;
+        self.send(peer, &mut head, payload, host)?;
         let receiving = &mut peer.receiving;
         if ack {
             receiving.is_interactive |= receiving.ack != AckDue::No;
@@ -438,8 +451,8 @@ impl<H: Host> Shared<H> {
         let early = peer.receiving.early.as_deref();
         match early.filter(|early| peer.is_extended() && early.count != 0) {
             None => {
-                let head: Head = self.ack_head(now, peer, peer.receiving.next);
-                self.send(peer, &head, Payload::None, host)?;
+                let mut head: Head = self.ack_head(now, peer, peer.receiving.next);
+                self.send(peer, &mut head, Payload::None, host)?;
             }
             Some(early) => {
                 let mut head: Head<LONG_ACK> = self.ack_head(now, peer, early.end);
@@ -449,7 +462,7 @@ impl<H: Host> Shared<H> {
                 for word in 0..words {
                     head.u64(early.word(first.wrapping_add(word * 64)));
                 }
-                self.send(peer, &head, Payload::None, host)?;
+                self.send(peer, &mut head, Payload::None, host)?;
             }
         }
         let receiving = &mut peer.receiving;

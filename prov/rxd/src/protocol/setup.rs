@@ -118,6 +118,7 @@ impl<H: Host> Shared<H> {
             mtu: self.config.mtu as u32,
             window: WINDOW,
             first_seq: 0,
+            cookie: 0,
         })
     }
 
@@ -151,11 +152,29 @@ impl<H: Host> Shared<H> {
         }
     }
 
-    /// Whether a packet is one of the connection, as its number and its sequence number say.
+    /// Whether a packet is one of the connection, as its number, its checksum and its sequence number
+    /// say. The latter is complete afterwards.
     #[inline]
-    pub fn recognises(&mut self, now: Time, peer: &mut Peer<H>, base: &Base, host: &mut H) -> bool {
-        if peer.terms.local as u32 != base.number && !self.recognises_new(now, peer, base, host) {
-            return false;
+    pub fn recognises(
+        &mut self,
+        now: Time,
+        peer: &mut Peer<H>,
+        base: &mut Base,
+        datagram: &[u8],
+        host: &mut H,
+    ) -> bool {
+        if peer.terms.local as u32 != base.number {
+            if !self.recognises_new(now, peer, base, datagram, host) {
+                return false;
+            }
+        } else if peer.is_extended() {
+            let expected = match base.kind {
+                kind::ACK => peer.sending.una,
+                _ => peer.receiving.next,
+            };
+            if !base.unseal(expected, datagram) {
+                return false;
+            }
         }
         let (expected, most) = match base.kind {
             kind::ACK => (peer.sending.una, peer.sending.flights.len() as u64 + 1),
@@ -188,7 +207,14 @@ impl<H: Host> Shared<H> {
     /// Handles a packet with another number than that of the connection: maybe the peer was restarted,
     /// and this is the first packet that proves it.
     #[cold]
-    fn recognises_new(&mut self, now: Time, peer: &mut Peer<H>, base: &Base, host: &mut H) -> bool {
+    fn recognises_new(
+        &mut self,
+        now: Time,
+        peer: &mut Peer<H>,
+        base: &mut Base,
+        datagram: &[u8],
+        host: &mut H,
+    ) -> bool {
         let number = base.number;
         if peer.first_number == Some(number) {
             return true;
@@ -198,6 +224,9 @@ impl<H: Host> Shared<H> {
             return false;
         };
         let first = terms.hello.map_or(0, |hello| hello.first_seq);
+        if terms.hello.is_some() && !base.unseal(first, datagram) {
+            return false;
+        }
         let is_new = base.kind != kind::ACK
             && base.seq.wrapping_sub(first) < u64::from(self.config.max_unacked.max(1));
         if terms.hello.is_none() && terms.remote == peer.terms.remote {
@@ -298,10 +327,11 @@ impl<H: Host> Endpoint<H> {
         &mut self,
         now: Time,
         from: Option<H::Path>,
-        rest: &[u8],
+        packet: &[u8],
         host: &mut H,
     ) {
-        let Some(request) = SetupRequest::read(rest).filter(|request| request.address as u32 != 0)
+        let Some(request) =
+            SetupRequest::read(packet).filter(|request| request.address as u32 != 0)
         else {
             return;
         };
@@ -463,8 +493,8 @@ impl<H: Host> Endpoint<H> {
 
     /// Handles an answer.
     #[cold]
-    pub(super) fn answered(&mut self, now: Time, from: Option<H::Path>, rest: &[u8]) {
-        let Some(answer) = SetupAnswer::read(rest).filter(|answer| answer.address as u32 != 0)
+    pub(super) fn answered(&mut self, now: Time, from: Option<H::Path>, packet: &[u8]) {
+        let Some(answer) = SetupAnswer::read(packet).filter(|answer| answer.address as u32 != 0)
         else {
             return;
         };

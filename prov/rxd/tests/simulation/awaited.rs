@@ -2,7 +2,7 @@
 
 use prov_rxd::protocol::{Config, Endpoint, PeerId, Time};
 
-use crate::host::{Kind, Op, SimHost, name_of, request_of};
+use crate::host::{Kind, Leaving, Op, SimHost, name_of, request_of};
 use crate::network::MS;
 use crate::random::Random;
 use crate::world;
@@ -95,7 +95,7 @@ impl Pair {
             now, own, other, ..
         } = self;
         own.endpoint.transmit(*now, &mut own.host);
-        let to_other = own.host.outbox.drain(..).map(|(_, bytes)| bytes);
+        let to_other = own.host.outbox.drain(..).map(|leaving| leaving.bytes);
         let before = self.unread.len();
         self.unread.extend(to_other);
         self.sent += self.unread.len() - before;
@@ -116,7 +116,7 @@ impl Pair {
             }
             Other::IsGone => self.unread.clear(),
         }
-        for (_, bytes) in other.host.outbox.drain(..) {
+        for Leaving { bytes, .. } in other.host.outbox.drain(..) {
             self.sent += 1;
             own.endpoint.receive(*now, Some(1), &bytes, &mut own.host);
         }

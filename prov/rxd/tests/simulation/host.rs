@@ -55,10 +55,17 @@ struct Arriving {
     is_message: bool,
 }
 
+/// A datagram that leaves.
+pub struct Leaving {
+    pub to: u32,
+    /// Bytes of the header.
+    pub header: usize,
+    pub bytes: Vec<u8>,
+}
+
 pub struct SimHost {
     pub random: Random,
-    /// Datagrams that leave.
-    pub outbox: Vec<(u32, Vec<u8>)>,
+    pub outbox: Vec<Leaving>,
     pub room: usize,
     pub ops: HashMap<u64, Op>,
     pub done: Vec<Outcome>,
@@ -76,6 +83,8 @@ pub struct SimHost {
     pub takes_early: bool,
     pub counter: u64,
     pub peers: HashMap<PeerId, u32>,
+    /// Whether the numbers of messages begin with the node that sends them.
+    pub knows_sources: bool,
     pub strangers_gone: usize,
     /// Peers that are awaited and have not been given up.
     pub awaited: HashSet<PeerId>,
@@ -98,6 +107,7 @@ impl SimHost {
             takes_early: true,
             counter: 0,
             peers: HashMap::new(),
+            knows_sources: false,
             strangers_gone: 0,
             awaited: HashSet::new(),
         }
@@ -230,7 +240,11 @@ impl Host for SimHost {
             }
         }
         assert!(bytes.len() <= 1472);
-        self.outbox.push((datagram.path, bytes));
+        self.outbox.push(Leaving {
+            to: datagram.path,
+            header: front,
+            bytes,
+        });
         true
     }
 
@@ -250,6 +264,9 @@ impl Host for SimHost {
 
     fn message(&mut self, peer: PeerId, message: &MessageArrival, payload: &[u8]) -> Admission {
         let id = Self::number_of(message, payload);
+        if self.knows_sources {
+            assert_eq!(u64::from(self.peers[&peer]), id >> 48, "from another peer");
+        }
         match self.resumed.remove(&peer) {
             Some(resumed) => assert_eq!(resumed, id, "another message than the one that was held"),
             None if self.random.happens(self.holds) => {

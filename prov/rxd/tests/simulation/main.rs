@@ -82,9 +82,24 @@ fn two_hosts_without_extensions_understand_each_other() {
 #[test]
 fn without_partitions_and_restarts_nothing_fails() {
     for seed in 100..130 {
-        let faults = Faults::random(&mut Random::new(seed));
+        let faults = Faults::random(&mut Random::new(seed), true);
         run(Plan {
             faults,
+            ..Plan::quiet(seed)
+        });
+    }
+}
+
+#[test]
+fn headers_that_are_damaged_change_nothing() {
+    for seed in 200..220 {
+        run(Plan {
+            faults: Faults {
+                corruption: 50_000,
+                loss: 10_000 * (seed % 2),
+                late: 100 * US,
+                ..Faults::NONE
+            },
             ..Plan::quiet(seed)
         });
     }
@@ -109,6 +124,7 @@ fn goodput(extended: bool, delay: Time, loss: u64) -> u64 {
         loss,
         duplication: 20_000 * u64::from(loss != 0),
         reordering: 100_000 * u64::from(loss != 0),
+        corruption: 0,
         late: delay / 2,
         delay,
         per_byte: 1,
@@ -332,12 +348,12 @@ fn with_c_peer(seed: u64, faults: Faults) {
         }
         endpoint.transmit(now, &mut host);
         other.tick(now);
-        let ours = host.outbox.drain(..).map(|(_, bytes)| (true, bytes));
+        let ours = host.outbox.drain(..).map(|leaving| (true, leaving.bytes));
         let theirs = other.outbox.drain(..).map(|bytes| (false, bytes));
         for (is_ours, bytes) in ours.chain(theirs) {
             let (from, to) = (u32::from(!is_ours), u32::from(is_ours));
             let len = bytes.len();
-            network.send(now, &mut random, from, to, len, |at| {
+            network.send(now, &mut random, from, to, len, |at, _| {
                 wires.push((at, is_ours, bytes.clone()));
             });
         }

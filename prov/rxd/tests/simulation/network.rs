@@ -15,6 +15,8 @@ pub struct Faults {
     pub loss: u64,
     pub duplication: u64,
     pub reordering: u64,
+    /// Datagrams whose header is damaged so that UDP's checksum is still right.
+    pub corruption: u64,
     /// How long a datagram is underway, and how long at most one that others overtake is late.
     pub delay: Time,
     pub late: Time,
@@ -30,6 +32,7 @@ impl Faults {
         loss: 0,
         duplication: 0,
         reordering: 0,
+        corruption: 0,
         delay: 20 * US,
         late: 0,
         per_byte: 0,
@@ -37,8 +40,8 @@ impl Faults {
         is_shared: false,
     };
 
-    /// Some faults.
-    pub fn random(random: &mut Random) -> Faults {
+    /// Some faults. A host that is not `extended` recognises no damaged header.
+    pub fn random(random: &mut Random, extended: bool) -> Faults {
         let delay = match random.below(4) {
             0 => 10 * US,
             1 => 100 * US,
@@ -49,6 +52,10 @@ impl Faults {
             loss: [0, 1_000, 10_000, 50_000, 200_000][random.below(5) as usize],
             duplication: [0, 20_000, 100_000][random.below(3) as usize],
             reordering: [0, 100_000, 300_000][random.below(3) as usize],
+            corruption: match extended {
+                true => [0, 1_000, 20_000][random.below(3) as usize],
+                false => 0,
+            },
             delay,
             late: delay * (1 + random.below(4)),
             per_byte: [0, 0, 8, 80][random.below(4) as usize],
@@ -77,7 +84,8 @@ impl Network {
         }
     }
 
-    /// A datagram is sent: calls `arrives` with the time of each arrival.
+    /// A datagram is sent: calls `arrives` with the time of each arrival, and whether the header is
+    /// damaged ([`corrupt`]).
     pub fn send(
         &mut self,
         now: Time,
@@ -85,7 +93,7 @@ impl Network {
         from: u32,
         to: u32,
         len: usize,
-        mut arrives: impl FnMut(Time),
+        mut arrives: impl FnMut(Time, bool),
     ) {
         self.sent += 1;
         let faults = self.faults;
@@ -117,7 +125,24 @@ impl Network {
             if random.happens(faults.reordering) {
                 at += random.below(faults.late.max(1));
             }
-            arrives(at);
+            arrives(at, random.happens(faults.corruption));
+        }
+    }
+}
+
+/// Changes bits of a header so that UDP's checksum, the sum of all words of 16 bits, stays the same:
+/// of two words, one loses a bit that the other one gains.
+pub fn corrupt(random: &mut Random, header: &mut [u8]) {
+    let words = header.len() as u64 / 2;
+    for _ in 0..1 + random.below(3) {
+        for _ in 0..64 {
+            let [one, other] = [(); 2].map(|()| 2 * random.below(words) as usize);
+            let (byte, bit) = (random.below(2) as usize, 1 << random.below(8));
+            if header[one + byte] & bit != 0 && header[other + byte] & bit == 0 {
+                header[one + byte] ^= bit;
+                header[other + byte] ^= bit;
+                break;
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use prov_rxd::protocol::{Endpoint, Time};
 
-use crate::host::{Kind, Op, SimHost, name_of, request_of};
+use crate::host::{Kind, Leaving, Op, SimHost, name_of, request_of};
 use crate::network::MS;
 use crate::random::Random;
 use crate::world;
@@ -39,7 +39,7 @@ impl Node {
         self.endpoint.submit(now, peer, id, &request).unwrap();
     }
 
-    fn transmit(&mut self, now: Time) -> Vec<(u32, Vec<u8>)> {
+    fn transmit(&mut self, now: Time) -> Vec<Leaving> {
         self.endpoint.transmit(now, &mut self.host);
         std::mem::take(&mut self.host.outbox)
     }
@@ -82,14 +82,14 @@ impl Crowd {
         while self.now < end {
             let (first, others) = self.nodes.split_first_mut().unwrap();
             for (number, other) in (1..).zip(&mut *others) {
-                for (_, bytes) in other.transmit(self.now) {
+                for Leaving { bytes, .. } in other.transmit(self.now) {
                     let from = Some(number);
                     first
                         .endpoint
                         .receive(self.now, from, &bytes, &mut first.host);
                 }
             }
-            for (to, bytes) in first.transmit(self.now) {
+            for Leaving { to, bytes, .. } in first.transmit(self.now) {
                 if let Some(to) = others.get_mut(to as usize - 1) {
                     to.endpoint.receive(self.now, Some(0), &bytes, &mut to.host);
                 }
@@ -134,11 +134,11 @@ fn requests_that_are_forged_cost_little_and_nobody_a_place() {
     for number in 100..3_000 {
         let mut forger = Node::new(number);
         forger.send(crowd.now, 1 << 40);
-        for (_, request) in forger.transmit(crowd.now) {
+        for Leaving { bytes, .. } in forger.transmit(crowd.now) {
             let (now, first) = (crowd.now, &mut crowd.nodes[0]);
             first
                 .endpoint
-                .receive(now, Some(number), &request, &mut first.host);
+                .receive(now, Some(number), &bytes, &mut first.host);
         }
         let first = &mut crowd.nodes[0];
         first.transmit(crowd.now);

@@ -5,8 +5,8 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 
 use prov_rxd::protocol::{Config, Endpoint, Failure, PeerId, Time};
 
-use crate::host::{Kind, Op, Outcome, SimHost, name_of, request_of};
-use crate::network::{Faults, MS, Network, US};
+use crate::host::{Kind, Leaving, Op, Outcome, SimHost, name_of, request_of};
+use crate::network::{Faults, MS, Network, US, corrupt};
 use crate::random::Random;
 
 /// What is simulated.
@@ -80,7 +80,7 @@ impl Plan {
             seed,
             nodes: 2 + random.below(7) as u32,
             operations: 2_000,
-            faults: Faults::random(&mut random),
+            faults: Faults::random(&mut random, extended),
             extended,
             partitions: count(&mut random),
             // A peer of the C library does not notice that the other one is new.
@@ -210,6 +210,7 @@ impl World {
         let mut host = SimHost::new(Random::new(self.random.next()));
         host.holds = self.plan.holds;
         host.takes_early = self.random.below(2) == 0;
+        host.knows_sources = true;
         Node {
             endpoint: Endpoint::new(config),
             host,
@@ -414,17 +415,24 @@ impl World {
         let node = &mut self.nodes[number as usize];
         let next = node.endpoint.next_timeout();
         let outbox = std::mem::take(&mut node.host.outbox);
-        for (to, bytes) in outbox {
-            let mut times = [0; 2];
+        for Leaving { to, header, bytes } in outbox {
+            if to as usize >= self.nodes.len() {
+                // A damaged packet can look like a request of the C library in the name of anybody.
+                continue;
+            }
+            let mut times = [(0, false); 2];
             let mut count = 0;
             let len = bytes.len();
             self.network
-                .send(now, &mut self.random, number, to, len, |at| {
-                    times[count] = at;
+                .send(now, &mut self.random, number, to, len, |at, is_corrupt| {
+                    times[count] = (at, is_corrupt);
                     count += 1;
                 });
-            for at in &times[..count] {
-                let bytes = bytes.clone();
+            for (at, is_corrupt) in &times[..count] {
+                let mut bytes = bytes.clone();
+                if *is_corrupt {
+                    corrupt(&mut self.random, &mut bytes[..header]);
+                }
                 let from = number;
                 self.push(*at, Event::Arrival { to, from, bytes });
             }
