@@ -167,6 +167,19 @@ static size_t speech(unsigned char *out)
 	}
 }
 
+/* CRC-32C, bit by bit. */
+static uint32_t crc32c(const unsigned char *bytes, size_t len)
+{
+	uint32_t sum = ~0U;
+
+	for (size_t i = 0; i < 8 * len; i++) {
+		if (!(i % 8))
+			sum ^= bytes[i / 8];
+		sum = sum >> 1 ^ (sum & 1 ? 0x82f63b78 : 0);
+	}
+	return ~sum;
+}
+
 /* docs/rxd-wire.md: a packet, right or nearly right. */
 static size_t packet(unsigned char *out, const struct sockaddr_in *from)
 {
@@ -186,13 +199,15 @@ static size_t packet(unsigned char *out, const struct sockaddr_in *from)
 	put(out + 8, sequence);
 	if (type == 9 && once_in(2)) {
 		/* A request in order, in half of the cases with the extension. */
-		memset(out + 16, 0, 104);
+		memset(out + 16, 0, 112);
 		put(out + 16, 1 + below(4));
 		memcpy(out + 24, from, sizeof(*from));
-		put(out + 88, 0x7278642d72730001);
+		put(out + 88, 0x7278642b63726303);
 		put(out + 96, (uint64_t)1024 << 32 | 1472);
 		put(out + 104, ct_bits(&world.random));
-		return once_in(2) ? 88 : 120;
+		put(out + 112, once_in(2) ? 0 : ct_bits(&world.random));
+		put(out + 120, (uint64_t)crc32c(out, 124) << 32);
+		return once_in(2) ? 88 : 128;
 	}
 	for (uint32_t words = below(12); words; words--, len += 8)
 		put(out + len, once_in(3) ? world.memory.addr :

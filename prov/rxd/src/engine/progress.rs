@@ -20,8 +20,8 @@ use crate::protocol::{Config, Endpoint};
 /// gets none of them goes on until it gives up; where one datagram in five is lost, that is one close
 /// in 390,000.
 const FAREWELLS: u32 = 8;
-/// Most strangers with an incomplete set-up.
-const MOST_INCOMPLETE: usize = 256;
+/// Most strangers with an incomplete set-up, less than 1 KiB each.
+const MOST_INCOMPLETE: usize = 1024;
 /// Most bytes of datagrams that have arrived too early.
 const MOST_BUFFERED: usize = 64 << 20;
 

@@ -33,7 +33,7 @@ pub struct Config {
     pub extended: bool,
     /// Time after which a peer that is silent, though it should answer, is given up.
     pub give_up: Time,
-    /// Most strangers with an incomplete set-up at one time.
+    /// Most strangers with an incomplete set-up at one time, and as many that have returned a cookie.
     pub max_strangers: usize,
     /// Most peers that have come by themselves, have completed the set-up and are not
     /// [expected](Host::is_expected). Another one takes the place of the one that has been idle longest,
@@ -89,6 +89,10 @@ pub(super) struct Shared<H: Host> {
     pub awaited_until: Time,
     /// Strangers, in the order in which they came, and some that are none any longer.
     pub strangers: VecDeque<PeerId>,
+    /// The same for those that have returned a cookie.
+    pub proven: VecDeque<PeerId>,
+    /// Names and paths to which cookies were sent last.
+    pub cookies: VecDeque<(Name, H::Path)>,
     /// Peers that came as strangers and have completed the set-up, and some that are gone.
     pub guests: Vec<PeerId>,
 }
@@ -163,6 +167,8 @@ impl<H: Host> Endpoint<H> {
                 acks_wait_until: 0,
                 awaited_until: 0,
                 strangers: VecDeque::new(),
+                proven: VecDeque::new(),
+                cookies: VecDeque::new(),
                 guests: Vec::new(),
             },
             generation: 0,
@@ -293,7 +299,7 @@ impl<H: Host> Endpoint<H> {
         };
         match base.kind {
             kind::REQUEST => self.requested(now, from, datagram, host),
-            kind::ANSWER => self.answered(now, from, datagram),
+            kind::ANSWER => self.answered(now, from, datagram, host),
             _ => {
                 let index = self.shared.secret.index_of(base.number);
                 let Some((peer, shared)) = self.at_index(index as u32) else {

@@ -118,9 +118,7 @@ impl<O, R> Payload<O, R> {
 /// A datagram that leaves.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a, P, O, R> {
-    /// The receiver.
-    pub peer: PeerId,
-    /// The way to it.
+    /// The way to the receiver.
     pub path: P,
     /// Its first bytes.
     pub header: &'a [u8],
@@ -219,11 +217,13 @@ pub trait Host {
         false
     }
 
-    /// A path that [`Host::resolve`] returned is not needed: the stranger has not become a peer.
+    /// A path that [`Host::resolve`] returned is not needed any longer: the stranger has not become a
+    /// peer.
     fn released(&mut self, _path: Self::Path) {}
 
-    /// Whether the host knows a peer that has come by itself, so that it does not count towards
-    /// [`Config::max_guests`](super::Config::max_guests) and is not removed.
+    /// Whether the host knows a peer that comes by itself, so that it counts neither towards
+    /// [`Config::max_strangers`](super::Config::max_strangers) nor
+    /// [`Config::max_guests`](super::Config::max_guests), and is not removed.
     fn is_expected(&mut self, _name: &Name) -> bool {
         false
     }

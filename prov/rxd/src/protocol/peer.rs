@@ -322,6 +322,12 @@ pub struct Peer<H: Host> {
     pub since: Time,
     /// An answer that is to be sent.
     pub answer: Option<SetupAnswer>,
+    /// What the peer wants requests to be repeated with, or 0.
+    pub cookie: u64,
+    /// Whether a request is to be sent to a peer with which there is a connection, since it is silent,
+    /// and when that was done last.
+    pub asks_again: bool,
+    pub asked_again_at: Time,
     pub sending: Sending,
     pub receiving: Receiving,
     /// Whether the application waits for its messages, and for nobody else's.
@@ -355,6 +361,9 @@ impl<H: Host> Peer<H> {
             is_stranger: false,
             since: 0,
             answer: None,
+            cookie: 0,
+            asks_again: false,
+            asked_again_at: 0,
             sending: Sending::new(0),
             receiving: Receiving::new(0),
             is_awaited: false,

@@ -18,6 +18,9 @@ const CALM_ROUNDS: u8 = 16;
 /// Acknowledgements without progress that mean a loss, for a peer of the C library: it drops what it
 /// does not expect, and acknowledges each such packet.
 const REPEATS: u32 = 2;
+/// Time after which a peer of this library that is silent is asked whether it still knows of the
+/// connection: each time it is probed, or everything is repeated, from then on.
+const ASK_AGAIN: Time = 1_000_000_000;
 /// Shortest time between two repetitions of everything.
 const GO_BACK_PAUSE: Time = 200_000;
 
@@ -491,6 +494,12 @@ impl<H: Host> Shared<H> {
             return;
         }
         let is_extended = peer.is_extended();
+        let asks_after = match peer.owes_answer() {
+            true => ASK_AGAIN,
+            // One sign of life is missing, at least.
+            false => ASK_AGAIN + self.keep_alive_every(),
+        };
+        peer.asks_again |= is_extended && now.saturating_sub(peer.silent_since) >= asks_after;
         let sending = &mut peer.sending;
         if sending.flying == 0 && sending.lost == 0 {
             // Nothing is on the way: there is no room for what would be, or everything has come.

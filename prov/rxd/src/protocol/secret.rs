@@ -7,11 +7,16 @@
 use std::hash::SipHasher;
 use std::hash::{Hash, Hasher};
 
+use super::host::{Name, Time};
+
 /// Bits of a peer's number that are its index: most peers at one time.
 const INDEX_BITS: u32 = 20;
 
 /// Most peers of an endpoint at one time.
 pub const MAX_PEERS: usize = 1 << INDEX_BITS;
+
+/// Time for which one cookie is given out; it is accepted for as long again.
+const COOKIE_AGE: Time = 16_000_000_000;
 
 /// A source of such numbers.
 pub struct Secret {
@@ -48,6 +53,24 @@ impl Secret {
                 return random & 0xffff_ffff_0000_0000 | u64::from(number);
             }
         }
+    }
+
+    /// What proves that a request with this address and this name was answered at its path, about now.
+    /// Nothing is kept of it. Never 0.
+    pub fn cookie(&self, now: Time, address: u64, name: &Name) -> u64 {
+        self.cookie_of(now / COOKIE_AGE, address, name)
+    }
+
+    /// Whether it is one of the last two times that cookies are for.
+    pub fn is_cookie(&self, now: Time, address: u64, name: &Name, cookie: u64) -> bool {
+        let age = now / COOKIE_AGE;
+        [age, age.wrapping_sub(1)]
+            .into_iter()
+            .any(|age| self.cookie_of(age, address, name) == cookie)
+    }
+
+    fn cookie_of(&self, age: u64, address: u64, name: &Name) -> u64 {
+        keyed(self.key, (2, age, address, name)).max(1)
     }
 
     /// The index within a number.
@@ -102,6 +125,18 @@ mod tests {
                 assert_eq!(secret.index_of(address as u32), index as usize);
             }
         }
+    }
+
+    #[test]
+    fn a_cookie_is_for_one_request_and_some_time() {
+        let secret = Secret::new([1, 2]);
+        let name = [7; 64];
+        let cookie = secret.cookie(0, 5, &name);
+        assert!(secret.is_cookie(2 * COOKIE_AGE - 1, 5, &name, cookie));
+        assert!(!secret.is_cookie(2 * COOKIE_AGE, 5, &name, cookie));
+        assert!(!secret.is_cookie(0, 6, &name, cookie));
+        assert!(!secret.is_cookie(0, 5, &[8; 64], cookie));
+        assert!(!Secret::new([1, 3]).is_cookie(0, 5, &name, cookie));
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl<H: Host> Shared<H> {
     }
 
     fn try_turn(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<Turn, NoRoom> {
-        if peer.answer.is_some() || matches!(peer.setup, Setup::Asking { .. }) {
+        if peer.answer.is_some() || peer.asks_again || matches!(peer.setup, Setup::Asking { .. }) {
             self.set_up(now, peer, host)?;
         }
         if peer.setup != Setup::Open {
@@ -174,7 +174,6 @@ impl<H: Host> Shared<H> {
         host: &mut H,
     ) -> Result<(), NoRoom> {
         let datagram = Datagram {
-            peer: peer.id,
             path: peer.path,
             header: head.bytes(),
             payload,

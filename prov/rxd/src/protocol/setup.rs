@@ -5,9 +5,19 @@
 //! connection already, its terms stay a candidate until a packet proves that the peer has received the
 //! answer. Where there is none, no operation is sent until then, or until the peer has answered a
 //! request of this side.
+//!
+//! A request that anybody can send costs memory: that of one of a limited number of strangers. While
+//! there are so many, a peer of this library is sent a cookie, of which nothing is kept, and has room of
+//! its own when it returns it.
+//!
+//! A peer of this library that is silent in the middle of a connection is sent the request once more. If it
+//! is still the same, it gives the same answer; otherwise it was restarted, or has forgotten the
+//! connection.
+
+use std::collections::VecDeque;
 
 use super::endpoint::{Endpoint, Shared};
-use super::host::{Failure, Host, PeerId, Time};
+use super::host::{Datagram, Failure, Host, Name, Payload, PeerId, Time};
 use super::jobs::What;
 use super::peer::{NEVER, Peer, Receiving, Sending, Setup, Terms, WINDOW};
 use super::wire::{Base, Head, Hello, SetupAnswer, SetupRequest, kind};
@@ -21,6 +31,8 @@ const LAST_REPEAT: Time = 1_000_000_000;
 const GUEST_IDLE: Time = 60_000_000_000;
 /// Age at which a stranger gives way to another one.
 const STRANGER_AGE: Time = 1_000_000_000;
+/// Most paths that are held for cookies which have been sent.
+const COOKIE_PATHS: usize = 32;
 /// Sequence numbers behind those that are expected that may belong to old duplicates. What is
 /// further away is not from this connection.
 const OLD: u64 = 1 << 20;
@@ -34,6 +46,7 @@ impl<H: Host> Peer<H> {
     /// A connection is wanted.
     pub fn ask(&mut self, now: Time) {
         self.silent_since = now;
+        self.cookie = 0;
         self.setup = Setup::Asking {
             since: now,
             times: 0,
@@ -43,18 +56,20 @@ impl<H: Host> Peer<H> {
 
     /// The request that is due, if one is.
     pub fn request(&mut self, now: Time, own: &SetupRequest) -> Option<Head> {
-        let Setup::Asking { times, next, .. } = &mut self.setup else {
-            return None;
-        };
-        if *next > now {
-            return None;
+        match &mut self.setup {
+            Setup::Asking { times, next, .. } if *next <= now => {
+                *times += 1;
+                *next = now + repeat_after(*times);
+            }
+            Setup::Open if self.asks_again => self.asked_again_at = now,
+            _ => return None,
         }
-        *times += 1;
-        *next = now + repeat_after(*times);
+        self.asks_again = false;
         let request = SetupRequest {
             address: self.terms.local,
             hello: own.hello.map(|hello| Hello {
                 first_seq: self.terms.first_seq,
+                cookie: self.cookie,
                 ..hello
             }),
             ..*own
@@ -96,6 +111,11 @@ impl<H: Host> Peer<H> {
         self.setup = Setup::Open;
         // A peer of the C library shows no signs of life while its application computes.
         self.is_awaited &= self.is_extended();
+    }
+
+    /// Whether it was asked again who it is, and has not been heard of since then.
+    fn is_asked_again(&self) -> bool {
+        self.setup == Setup::Open && self.asked_again_at > self.silent_since
     }
 
     /// The answer to a request with this address.
@@ -143,6 +163,14 @@ impl<H: Host> Shared<H> {
     fn open(&mut self, now: Time, peer: &mut Peer<H>, remote: u64, hello: Option<Hello>) {
         self.begin(now, peer, remote, hello);
         peer.open();
+    }
+
+    /// The strangers that have returned a cookie, or the others.
+    fn strangers_of(&mut self, is_proven: bool) -> &mut VecDeque<PeerId> {
+        match is_proven {
+            true => &mut self.proven,
+            false => &mut self.strangers,
+        }
     }
 
     /// Takes back what is kept of the peer's packets.
@@ -249,6 +277,18 @@ impl<H: Host> Shared<H> {
         peer.terms = terms;
         self.open(now, peer, terms.remote, terms.hello);
         true
+    }
+
+    /// The peer wants the request to be repeated with this cookie: at once if it is the first one.
+    fn take_cookie(&mut self, now: Time, peer: &mut Peer<H>, cookie: u64) {
+        if peer.cookie == 0 {
+            match &mut peer.setup {
+                Setup::Asking { next, .. } => *next = now,
+                _ => peer.asks_again = peer.is_asked_again(),
+            }
+            self.serve(peer);
+        }
+        peer.cookie = cookie;
     }
 
     /// Fails the jobs of a peer, apart from those that have not begun if they are kept, and interrupts
@@ -381,51 +421,118 @@ impl<H: Host> Endpoint<H> {
         request: &SetupRequest,
         host: &mut H,
     ) -> Option<PeerId> {
-        if !self.has_room_for_stranger(now, host) {
+        // The address vector bounds how many of those there are.
+        let is_expected = host.is_expected(&request.name);
+        let is_proven = !is_expected && self.has_returned_cookie(now, request);
+        if !is_expected && !self.has_room_for_stranger(now, is_proven, host) {
+            if !is_proven {
+                self.send_cookie(now, from, request, host);
+            }
             return None;
         }
-        let path = host.resolve(&request.name)?;
-        let is_other = from.is_some_and(|from| from != path && !H::is_unknown(from));
-        let id = match is_other {
-            true => None,
-            false => self.add(&request.name, path),
-        };
-        let Some(id) = id else {
+        let path = self.path_to(from, &request.name, host)?;
+        let Some(id) = self.add(&request.name, path) else {
             host.released(path);
             return None;
         };
-        self.shared.strangers.push_back(id);
-        if let Some((peer, _)) = self.at(id) {
-            peer.is_stranger = true;
-            peer.since = now;
+        if !is_expected {
+            self.shared.strangers_of(is_proven).push_back(id);
+            if let Some((peer, _)) = self.at(id) {
+                peer.is_stranger = true;
+                peer.since = now;
+            }
         }
         host.appeared(id, &request.name, path);
         Some(id)
     }
 
+    /// The path to a name that came from there; `None` if it is somebody else's.
+    fn path_to(&mut self, from: Option<H::Path>, name: &Name, host: &mut H) -> Option<H::Path> {
+        let cookies = &mut self.shared.cookies;
+        let place = cookies.iter().position(|(known, _)| known == name);
+        let path = match place.and_then(|place| cookies.remove(place)) {
+            Some((_, path)) => path,
+            None => host.resolve(name)?,
+        };
+        if from.is_some_and(|from| from != path && !H::is_unknown(from)) {
+            host.released(path);
+            return None;
+        }
+        Some(path)
+    }
+
+    /// Whether a request has the cookie that was sent to its path.
+    fn has_returned_cookie(&self, now: Time, request: &SetupRequest) -> bool {
+        let SetupRequest { address, name, .. } = request;
+        let cookie = request.hello.map_or(0, |hello| hello.cookie);
+        let secret = &self.shared.secret;
+        cookie != 0 && secret.is_cookie(now, *address, name, cookie)
+    }
+
+    /// Asks a stranger for which there is no room to repeat its request with a cookie.
+    fn send_cookie(
+        &mut self,
+        now: Time,
+        from: Option<H::Path>,
+        request: &SetupRequest,
+        host: &mut H,
+    ) {
+        let SetupRequest { address, name, .. } = request;
+        let Some(own) = self.shared.hello() else {
+            return;
+        };
+        if self.shared.accepted(request.hello).is_none() {
+            return;
+        }
+        let Some(path) = self.path_to(from, name, host) else {
+            return;
+        };
+        let answer = SetupAnswer {
+            to: *address,
+            address: 0,
+            hello: Some(Hello {
+                cookie: self.shared.secret.cookie(now, *address, name),
+                ..own
+            }),
+        };
+        // If there is no room, it is as if it was lost.
+        host.transmit(&Datagram {
+            path,
+            header: answer.write().bytes(),
+            payload: Payload::None,
+        });
+        // The provider below may still need the path.
+        self.shared.cookies.push_back((*name, path));
+        if self.shared.cookies.len() > COOKIE_PATHS
+            && let Some((_, path)) = self.shared.cookies.pop_front()
+        {
+            host.released(path);
+        }
+    }
+
     /// Whether one more stranger may come; the oldest one that has been there for some time gives way.
-    fn has_room_for_stranger(&mut self, now: Time, host: &mut H) -> bool {
+    fn has_room_for_stranger(&mut self, now: Time, is_proven: bool, host: &mut H) -> bool {
         let most = self.shared.config.max_strangers;
-        if self.shared.strangers.len() < most {
+        let strangers = self.shared.strangers_of(is_proven);
+        if strangers.len() < most {
             return true;
         }
-        let strangers = std::mem::take(&mut self.shared.strangers);
-        let is_stranger = |id: &PeerId| {
+        let mut strangers = std::mem::take(strangers);
+        strangers.retain(|id| {
             let peer = self.peers.get(id.index()).and_then(Option::as_deref);
             peer.is_some_and(|peer| peer.id == *id && peer.is_stranger)
-        };
-        self.shared.strangers = strangers.into_iter().filter(is_stranger).collect();
-        if self.shared.strangers.len() < most {
-            return true;
-        }
-        let Some(&oldest) = self.shared.strangers.front() else {
-            return false;
+        });
+        let is_full = strangers.len() >= most;
+        let oldest = strangers.front().copied();
+        *self.shared.strangers_of(is_proven) = strangers;
+        let Some(oldest) = oldest.filter(|_| is_full) else {
+            return !is_full;
         };
         match self.at(oldest) {
             Some((peer, _)) if now.saturating_sub(peer.since) < STRANGER_AGE => return false,
             _ => {}
         }
-        self.shared.strangers.pop_front();
+        self.shared.strangers_of(is_proven).pop_front();
         if let Some(peer) = self.remove(oldest) {
             host.disappeared(oldest, peer.path);
         }
@@ -493,9 +600,14 @@ impl<H: Host> Endpoint<H> {
 
     /// Handles an answer.
     #[cold]
-    pub(super) fn answered(&mut self, now: Time, from: Option<H::Path>, packet: &[u8]) {
-        let Some(answer) = SetupAnswer::read(packet).filter(|answer| answer.address as u32 != 0)
-        else {
+    pub(super) fn answered(
+        &mut self,
+        now: Time,
+        from: Option<H::Path>,
+        packet: &[u8],
+        host: &mut H,
+    ) {
+        let Some(answer) = SetupAnswer::read(packet) else {
             return;
         };
         let index = self.shared.secret.index_of(answer.to as u32);
@@ -506,6 +618,12 @@ impl<H: Host> Endpoint<H> {
             return;
         }
         let hello = shared.accepted(answer.hello);
+        if answer.address as u32 == 0 {
+            if let Some(hello) = hello {
+                shared.take_cookie(now, peer, hello.cookie);
+            }
+            return;
+        }
         match peer.setup {
             Setup::Idle => {}
             Setup::Asking { times, next, .. } => {
@@ -516,7 +634,14 @@ impl<H: Host> Endpoint<H> {
                     peer.sending.round_trip.sample(now, took);
                 }
             }
-            Setup::Open if peer.is_confirmed || peer.terms.remote == answer.address => {}
+            Setup::Open if peer.terms.remote == answer.address => {}
+            // It does not know of the connection.
+            Setup::Open if peer.is_asked_again() => {
+                shared.fail(peer, Failure::Restarted, true, host);
+                peer.candidate = None;
+                shared.open(now, peer, answer.address, hello);
+            }
+            Setup::Open if peer.is_confirmed => {}
             // The one that answered first has been restarted since then.
             Setup::Open if peer.sending.flights.is_empty() => {
                 shared.open(now, peer, answer.address, hello);

@@ -83,6 +83,10 @@ pub struct SimHost {
     pub takes_early: bool,
     pub counter: u64,
     pub peers: HashMap<PeerId, u32>,
+    /// Number of strangers' paths in use.
+    pub paths: usize,
+    /// The nodes that the application knows, though they come by themselves.
+    pub expected: HashSet<u32>,
     /// Whether the numbers of messages begin with the node that sends them.
     pub knows_sources: bool,
     pub strangers_gone: usize,
@@ -107,6 +111,8 @@ impl SimHost {
             takes_early: true,
             counter: 0,
             peers: HashMap::new(),
+            paths: 0,
+            expected: HashSet::new(),
             knows_sources: false,
             strangers_gone: 0,
             awaited: HashSet::new(),
@@ -249,7 +255,17 @@ impl Host for SimHost {
     }
 
     fn resolve(&mut self, name: &Name) -> Option<u32> {
-        node_of(name)
+        let node = node_of(name)?;
+        self.paths += 1;
+        Some(node)
+    }
+
+    fn released(&mut self, _: u32) {
+        self.paths -= 1;
+    }
+
+    fn is_expected(&mut self, name: &Name) -> bool {
+        node_of(name).is_some_and(|node| self.expected.contains(&node))
     }
 
     fn appeared(&mut self, peer: PeerId, name: &Name, path: u32) {
@@ -259,6 +275,7 @@ impl Host for SimHost {
 
     fn disappeared(&mut self, peer: PeerId, path: u32) {
         self.strangers_gone += 1;
+        self.paths -= 1;
         assert_eq!(self.peers.remove(&peer), Some(path));
     }
 

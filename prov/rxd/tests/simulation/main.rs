@@ -16,6 +16,7 @@ mod c_peer;
 mod host;
 mod network;
 mod random;
+mod restarted;
 mod strangers;
 mod world;
 

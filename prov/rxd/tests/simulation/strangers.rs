@@ -153,3 +153,85 @@ fn requests_that_are_forged_cost_little_and_nobody_a_place() {
         assert!(delivered.contains(&id), "it has lost its place");
     }
 }
+
+/// A request that a forger sends in the name of a node that does not exist.
+fn forged(number: u32, extended: bool) -> Vec<u8> {
+    let mut forger = Node::new(number);
+    forger.send(1_000 * MS, 1);
+    let mut request = forger.transmit(1_000 * MS).remove(0).bytes;
+    if !extended {
+        // What the C library sends is shorter.
+        request.truncate(16 + 8 + 64);
+    }
+    request
+}
+
+/// Delivers everything for a second, as [`Crowd::wait`] does, but with many forged requests before all
+/// else. Returns whether the message with this number has come.
+fn comes_in_a_flood(crowd: &mut Crowd, flood: &[Vec<u8>], id: u64) -> bool {
+    let mut forged = (1_000..).zip(flood).cycle();
+    for _ in 0..100 {
+        for (number, request) in forged.by_ref().take(4 * STRANGERS) {
+            let (now, first) = (crowd.now, &mut crowd.nodes[0]);
+            first
+                .endpoint
+                .receive(now, Some(number), request, &mut first.host);
+        }
+        crowd.wait(10 * MS);
+        let first = &crowd.nodes[0];
+        assert!(first.host.peers.len() <= GUESTS + 2 * STRANGERS);
+        assert!(first.host.paths <= GUESTS + 2 * STRANGERS + 32);
+    }
+    crowd.nodes[0].host.delivered.contains(&id)
+}
+
+#[test]
+fn a_flood_of_forged_requests_locks_nobody_out_who_returns_a_cookie() {
+    for extended in [true, false] {
+        let flood: Vec<_> = (1_000..1_500)
+            .map(|number| forged(number, extended))
+            .collect();
+        let mut crowd = Crowd::new(3);
+        assert!(!comes_in_a_flood(&mut crowd, &flood, 1));
+        for id in [1, 2] {
+            let now = crowd.now;
+            crowd.nodes[id as usize].send(now, id);
+            assert!(comes_in_a_flood(&mut crowd, &flood, id), "{extended} {id}");
+        }
+    }
+}
+
+#[test]
+fn a_flood_of_forged_requests_locks_no_peer_out_that_the_application_knows() {
+    let flood: Vec<_> = (1_000..1_500).map(|number| forged(number, true)).collect();
+    let mut crowd = Crowd::new(2);
+    crowd.nodes[0].host.expected.insert(1);
+    assert!(!comes_in_a_flood(&mut crowd, &flood, 1));
+    // It does not return cookies, as a peer of the C library does not.
+    let mut config = crowd.nodes[1].endpoint.config().clone();
+    config.extended = false;
+    crowd.nodes[1].endpoint = Endpoint::new(config);
+    let now = crowd.now;
+    crowd.nodes[1].send(now, 1);
+    assert!(comes_in_a_flood(&mut crowd, &flood, 1));
+}
+
+#[test]
+fn cookies_leave_nothing_behind() {
+    let mut crowd = Crowd::new(1);
+    let now = crowd.now;
+    for number in 1_000..1_500 {
+        let first = &mut crowd.nodes[0];
+        let request = forged(number, true);
+        first
+            .endpoint
+            .receive(now, Some(number), &request, &mut first.host);
+        let cookies = first.host.outbox.iter();
+        for Leaving { to, bytes, .. } in cookies {
+            assert_eq!(*to, number);
+            assert!(bytes.len() <= request.len(), "nothing is amplified");
+        }
+        first.host.outbox.clear();
+        assert!(first.host.paths <= STRANGERS + 32);
+    }
+}
