@@ -19,8 +19,8 @@ KNOWN ?= fabtests/known/c-library-2.x
 OTHER ?= .deps/mpich/lib/mpich
 
 # What needs no network: for the shm provider.
-LOCAL = $(WITHIN) absent allocation calls collective crowd deserted ensemble forks killed killed_connecting openshmem \
-	peer_srx process sep sleepers watchers
+LOCAL = $(WITHIN) absent allocation calls collective crowd deserted ensemble forks impostor killed killed_connecting \
+	openshmem peer_srx process sep sleepers watchers
 # What has large data, once more where processes do not read one another's memory.
 LARGE = crowd killed match message rma simulation
 # And one process only: for the loopback provider.

@@ -10,10 +10,11 @@ pub fn check(input: &[u8]) {
     let Some((&choice, bytes)) = input.split_first() else {
         return;
     };
-    let expected: &[Kind] = match choice % 3 {
+    let expected: &[Kind] = match choice % 4 {
         0 => &[Kind::Request],
         1 => &[Kind::Accept, Kind::Reject],
-        _ => &[Kind::Request, Kind::Accept, Kind::Reject],
+        2 => &[Kind::Request, Kind::Accept, Kind::Reject],
+        _ => &[Kind::Request, Kind::ContextRequest],
     };
     let mut asked_for = 0;
     for len in 0..=bytes.len().min(2 * handshake::MAX_MESSAGE) {
@@ -55,5 +56,13 @@ fn complete(message: &Message, expected: &[Kind]) {
             ..identity
         };
         assert_eq!(Identity::decode(&again.encode()), Ok(again));
+    }
+    if let Ok((identity, context)) = Identity::decode_for(&message.data) {
+        let again = Identity {
+            version: identity.version & 0x7f,
+            ..identity
+        };
+        let data = again.encode_for(context);
+        assert_eq!(Identity::decode_for(&data), Ok((again, context)));
     }
 }

@@ -33,6 +33,12 @@ pub fn handshakes() -> Vec<Vec<u8>> {
             }
         }
     }
+    // From one context of a scalable endpoint to another.
+    let data = [&identity[..], &[3]].concat();
+    let request = Message::new(Kind::ContextRequest, Features::OURS, 99, &data);
+    let mut seed = vec![3];
+    seed.extend(request.from_context(2).encode());
+    seeds.push(seed);
     seeds
 }
 
