@@ -3,6 +3,7 @@ use std::os::fd::AsFd;
 use prov_base::buffer::Iov;
 
 use super::*;
+use crate::barrier;
 
 fn pair() -> (Channel, Channel) {
     let (here, fd) = Channel::create().unwrap();
