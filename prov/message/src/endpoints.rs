@@ -6,6 +6,7 @@ pub mod foreign;
 pub mod inbox;
 pub mod keeping;
 pub(crate) mod left;
+pub mod plain;
 pub mod receiving;
 pub mod target;
 pub mod whole;

@@ -26,9 +26,10 @@ mod spare;
 pub mod strangers;
 
 pub use apart::Charge;
-pub use arriving::{Arrival, Expected, Notice, Plain, Unmatched};
+pub use arriving::{Arrival, Expected, Notice, Unmatched};
 pub use burst::Burst;
 pub use checks::Sizes;
+pub use endpoints::plain::Plain;
 pub use endpoints::{Attributes, Endpoint, Endpoints};
 pub use endpoints::{arriving, foreign, inbox, keeping, receiving, target, whole};
 pub use importing::{Importing, OwnerDrives};

@@ -1,20 +1,18 @@
 //! Messages that arrive: each is matched with a posted receive or buffered as unexpected.
 
-use fabric_abi::{FI_COMPLETION, FI_REMOTE_CQ_DATA};
+use fabric_abi::FI_REMOTE_CQ_DATA;
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
-use prov_util::matching::{ANY_SOURCE, Matched, Message};
+use prov_util::matching::{Matched, Message};
 
 use crate::endpoints::Endpoints;
 use crate::endpoints::inbox::{
-    Action, Body, Course, Fetch, Inbox, Placing, Then, Transport, Unexpected, UnexpectedHandle,
+    Action, Body, Course, Fetch, Placing, Then, Transport, Unexpected, UnexpectedHandle,
 };
 use crate::endpoints::keeping::{HeldBack, Room, Wish};
-use crate::endpoints::whole::Whole;
 use crate::operation::EpKey;
 use crate::operation::{Context, Ticket};
 use crate::receipt::{Buffer, InboxKey, Receipt};
-use crate::reports::Reports;
 use crate::spare::Spare;
 
 /// The header of a message that begins, or of an announcement.
@@ -76,130 +74,7 @@ pub enum Notice {
 /// before it arrives: a sender must not be able to allocate memory by a header alone.
 const AHEAD: usize = 1 << 20;
 
-/// The fast path for complete messages without immediate data or acknowledgement that arrive at one
-/// endpoint.
-pub struct Plain<'a, T: Transport> {
-    inbox: &'a mut Inbox<T>,
-    key: InboxKey,
-    ep: EpKey,
-    reports: &'a Reports,
-}
-
-impl<T: Transport> Plain<'_, T> {
-    /// Delivers a message to a posted receive; returns `false` if none matches.
-    #[inline(always)]
-    pub fn take(&mut self, src: u64, tag: Option<u64>, payload: &(impl Whole + ?Sized)) -> bool {
-        // Tagged and untagged messages get separately specialised code.
-        match tag {
-            Some(tag) => self.take_one::<true>(src, tag, payload),
-            None => self.take_one::<false>(src, 0, payload),
-        }
-    }
-
-    #[inline(always)]
-    fn take_one<const TAGGED: bool>(
-        &mut self,
-        src: u64,
-        tag: u64,
-        payload: &(impl Whole + ?Sized),
-    ) -> bool {
-        let Some(single) = self.inbox.queue(TAGGED).take_single(src, tag) else {
-            return self.take_into_many(src, TAGGED, tag, payload);
-        };
-        let (reports, len) = (self.reports, payload.len());
-        if len <= single.buf.len() && single.flags & FI_COMPLETION != 0 {
-            payload.copy_to(single.buf);
-            reports.plain_receive::<TAGGED>(&single, src, tag, len);
-        } else {
-            payload.copy_to(single.buf);
-            reports.whole_receive(&single, src, TAGGED, tag, len);
-        }
-        true
-    }
-
-    /// Takes in a message without a tag from an address that the address vector does not
-    /// have, which its receive reports as an error (`FI_SOURCE_ERR`); `false` if nobody waits
-    /// for it.
-    #[cold]
-    pub fn take_from_stranger(&mut self, address: &[u8], payload: &(impl Whole + ?Sized)) -> bool {
-        let report = |reports: &Reports, receipt: &Receipt<()>, memory: &AppIov, release| {
-            reports.receive_from_stranger(receipt, memory, release, address);
-        };
-        self.take_any(ANY_SOURCE, false, 0, payload, report)
-    }
-
-    /// Delivers a message to a multi-receive buffer.
-    #[inline(never)]
-    fn take_into_many(
-        &mut self,
-        src: u64,
-        tagged: bool,
-        tag: u64,
-        payload: &(impl Whole + ?Sized),
-    ) -> bool {
-        let report = |reports: &Reports, receipt: &Receipt<()>, memory: &AppIov, release| {
-            reports.receive(receipt, memory, release, Ok(()));
-        };
-        self.take_any(src, tagged, tag, payload, report)
-    }
-
-    #[inline(always)]
-    fn take_any(
-        &mut self,
-        src: u64,
-        tagged: bool,
-        tag: u64,
-        payload: &(impl Whole + ?Sized),
-        report: impl FnOnce(&Reports, &Receipt<()>, &AppIov, bool),
-    ) -> bool {
-        let queue = self.inbox.queue(tagged);
-        let Some(matched) = queue.arrive(src, tag, payload.len()) else {
-            return false;
-        };
-        payload.copy_to(&matched.buf);
-        let release = match matched.multi {
-            None => false,
-            Some(multi) => queue.finish_multi(multi),
-        };
-        let receipt = Receipt {
-            inbox: self.key,
-            ep: self.ep,
-            tagged,
-            context: Context(matched.context),
-            flags: matched.flags,
-            buffer: Buffer::of(matched.multi),
-            src,
-            tag,
-            data: None,
-            len: payload.len(),
-            ack: (),
-        };
-        report(self.reports, &receipt, &matched.buf, release);
-        true
-    }
-}
-
 impl<T: Transport> Endpoints<T> {
-    /// Whether an endpoint has receives without a tag that wait.
-    #[inline]
-    pub fn has_receives(&mut self, ep: EpKey) -> bool {
-        let inbox = self.eps.get(ep).map(|ep| ep.inbox);
-        let inbox = inbox.and_then(|inbox| self.inboxes.get_mut(inbox));
-        inbox.is_some_and(|inbox| inbox.queue(false).posted_len() != 0)
-    }
-
-    /// Returns the fast path for complete plain messages to an endpoint.
-    #[inline(always)]
-    pub fn plain(&mut self, key: EpKey) -> Option<Plain<'_, T>> {
-        let ep = self.eps.get(key)?;
-        Some(Plain {
-            inbox: self.inboxes.get_mut(ep.inbox)?,
-            key: ep.inbox,
-            ep: key,
-            reports: &ep.reports,
-        })
-    }
-
     /// Matches a message with a posted receive. If there is none, the caller passes the message to
     /// [`Endpoints::unmatched`] or [`Endpoints::announced`].
     #[inline]
