@@ -10,8 +10,10 @@ mod counter;
 mod datagrams;
 mod endpoint;
 mod events;
+mod lending;
 mod memory;
 pub mod offers;
+mod passive;
 mod peer;
 mod queue;
 mod slots;
@@ -25,11 +27,11 @@ use std::sync::Arc;
 pub use self::addresses::Addresses;
 pub use self::counter::Counter;
 pub use self::datagrams::DatagramEndpoint;
-pub use self::endpoint::{
-    Endpoint, Local, PassiveEndpoint, Refused, SharedReceive, Wiring, Written,
-};
+pub use self::endpoint::{Endpoint, Local, SharedReceive, Wiring, Written};
 pub use self::events::{Asking, Eq, Event};
+pub use self::lending::Refused;
 pub use self::memory::Region;
+pub use self::passive::PassiveEndpoint;
 pub(crate) use self::peer::{PeerObject, PeerSide};
 pub use self::queue::{Batch, Completion, Cq};
 pub use self::slots::{Size, Slot, Slots};

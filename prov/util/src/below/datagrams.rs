@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use fabric_abi::*;
 
-use super::endpoint::{Posted, inject, next_owner, receive, send_slot};
+use super::lending::{Posted, inject, next_owner, receive, send_slot};
 use super::slots::{Memory, Slot, Slots};
 use super::{Addresses, Cq, Domain, Made, Object, name_of, set_name_of};
 use crate::attr::Info;

@@ -1,42 +1,25 @@
-//! Connected and passive endpoints of the provider below, and their shared receive contexts
-//! (fi_endpoint(3), fi_cm(3), fi_msg(3), fi_rma(3)).
+//! Connected endpoints of the provider below, and their shared receive contexts (fi_endpoint(3),
+//! fi_cm(3), fi_msg(3), fi_rma(3)).
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use fabric_abi::*;
 use libc::iovec;
 
 use super::counter::Counter;
 use super::events::{Asking, Eq};
+use super::lending::{Posted, inject, next_owner, post, receive, send_slot};
 use super::queue::Cq;
 use super::slots::{Lent, Memory, Slot, Slots};
-use super::{Domain, Fabric, Made, Object, Region, done, name_of, set_name_of};
+use super::{Domain, Made, Object, Region, done};
 use crate::attr::Info;
 use crate::desc::Descs;
 use crate::marshal::info;
 use crate::request::RemotePiece;
 use prov_base::buffer::{AppIov, IOV_LIMIT};
 use prov_base::errno::{Errno, Result};
-
-/// An operation that the provider below has refused: the caller gets its slot back.
-#[derive(Debug)]
-pub struct Refused {
-    /// The error; `-FI_EAGAIN` if it may be retried.
-    pub error: Errno,
-    /// The slot of the operation.
-    pub slot: Slot,
-}
-
-pub(super) type Posted = std::result::Result<(), Refused>;
-
-/// Returns a number that identifies an endpoint as the owner of operations.
-pub(super) fn next_owner() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
 
 /// The descriptors of local memory, one per segment.
 #[derive(Clone, Copy)]
@@ -118,111 +101,6 @@ impl SharedReceive {
     #[inline(always)]
     pub fn receive<T>(&self, slots: &mut Slots<T>, slot: Slot) -> Posted {
         receive(&self.object, self.owner, slots, slot)
-    }
-}
-
-#[inline(always)]
-pub(super) fn receive<T>(
-    object: &Object<fid_ep>,
-    owner: u32,
-    slots: &mut Slots<T>,
-    slot: Slot,
-) -> Posted {
-    lend(slots, slot, owner, true, |lent| {
-        // SAFETY: the endpoint is open, and the slot's bytes are lent to this operation until it
-        // completes.
-        unsafe {
-            match (*(*object.as_ptr()).msg).recv {
-                Some(recv) => recv(
-                    object.as_ptr(),
-                    lent.bytes,
-                    lent.len,
-                    lent.desc,
-                    FI_ADDR_UNSPEC,
-                    lent.context,
-                ),
-                None => Errno::ENOSYS.to_c() as isize,
-            }
-        }
-    })
-}
-
-/// Lends a slot for an operation other than a receive, if the limit allows another one.
-#[inline(always)]
-pub(super) fn post<T>(
-    slots: &mut Slots<T>,
-    slot: Slot,
-    owner: u32,
-    call: impl FnOnce(&Lent) -> isize,
-) -> Posted {
-    if slots.is_full() {
-        let error = Errno::EAGAIN;
-        return Err(Refused { error, slot });
-    }
-    lend(slots, slot, owner, false, call)
-}
-
-/// Sends a packet that the call copies and whose completion is not reported.
-///
-/// # Errors
-/// `-FI_EAGAIN` if there is no room for it.
-#[inline(always)]
-pub(super) fn inject(object: &Object<fid_ep>, packet: &[u8], to: fi_addr_t) -> Result {
-    let ep = object.as_ptr();
-    // SAFETY: the endpoint is open, and the provider copies the packet during the call.
-    let status = unsafe {
-        let inject = (*(*ep).msg).inject.ok_or(Errno::ENOSYS)?;
-        inject(ep, packet.as_ptr().cast(), packet.len(), to)
-    };
-    match status {
-        0 => Ok(()),
-        error => Err(Errno::new(error as i32)),
-    }
-}
-
-/// Sends this many bytes of a slot.
-#[inline(always)]
-pub(super) fn send_slot<T>(
-    object: &Object<fid_ep>,
-    owner: u32,
-    slots: &mut Slots<T>,
-    slot: Slot,
-    len: usize,
-    to: fi_addr_t,
-) -> Posted {
-    post(slots, slot, owner, |lent| {
-        let (ep, len) = (object.as_ptr(), len.min(lent.len));
-        // SAFETY: the endpoint is open, and the slot's bytes are lent to this operation until it
-        // completes.
-        unsafe {
-            match (*(*ep).msg).send {
-                Some(send) => send(ep, lent.bytes, len, lent.desc, to, lent.context),
-                None => Errno::ENOSYS.to_c() as isize,
-            }
-        }
-    })
-}
-
-/// Lends a slot for an operation.
-#[inline(always)]
-fn lend<T>(
-    slots: &mut Slots<T>,
-    slot: Slot,
-    owner: u32,
-    is_receive: bool,
-    call: impl FnOnce(&Lent) -> isize,
-) -> Posted {
-    let Some(lent) = slots.lend(&slot, owner, is_receive) else {
-        let error = Errno::EINVAL;
-        return Err(Refused { error, slot });
-    };
-    match call(&lent) {
-        0 => Ok(()),
-        error => {
-            slots.take_back(&slot);
-            let error = Errno::new(error as i32);
-            Err(Refused { error, slot })
-        }
     }
 }
 
@@ -563,107 +441,5 @@ fn access(
         rma_iov_count: count,
         context: lent.context,
         data,
-    }
-}
-
-/// A passive endpoint of the provider below; closed when it is dropped.
-pub struct PassiveEndpoint {
-    object: Object<fid_pep>,
-    _eq: Arc<Eq>,
-    _fabric: Arc<Fabric>,
-}
-
-impl PassiveEndpoint {
-    /// Opens an endpoint that does not listen yet.
-    ///
-    /// # Errors
-    /// What the provider returns.
-    pub fn open(fabric: &Arc<Fabric>, entry: &Info, eq: &Arc<Eq>) -> Result<Self> {
-        let entry = Made(info::to_c(std::slice::from_ref(entry))?);
-        let mut pep = null_mut();
-        // SAFETY: the fabric is open, and the entry has all of its attributes.
-        let object = unsafe {
-            let open = (*(*fabric.as_c()).ops).passive_ep.ok_or(Errno::ENOSYS)?;
-            let status = open(fabric.as_c(), entry.0, &mut pep, null_mut());
-            Object::opened(status, pep)?
-        };
-        object.bind(eq.fid(), 0)?;
-        Ok(PassiveEndpoint {
-            object,
-            _eq: eq.clone(),
-            _fabric: fabric.clone(),
-        })
-    }
-
-    /// Begins to listen: events report connection requests.
-    ///
-    /// # Errors
-    /// What the provider returns.
-    pub fn listen(&self) -> Result {
-        // SAFETY: the endpoint is open until it is dropped.
-        let status = unsafe {
-            let listen = (*(*self.object.as_ptr()).cm).listen;
-            listen.ok_or(Errno::ENOSYS)?(self.object.as_ptr())
-        };
-        done(status)
-    }
-
-    /// Rejects a connection request, with connection data.
-    ///
-    /// # Errors
-    /// What the provider returns.
-    pub fn reject(&self, asking: Asking, data: &[u8]) -> Result {
-        // SAFETY: the endpoint is open, the handle is that of one of its requests, and the data is
-        // valid during the call.
-        let status = unsafe {
-            let reject = (*(*self.object.as_ptr()).cm).reject;
-            reject.ok_or(Errno::ENOSYS)?(
-                self.object.as_ptr(),
-                asking.handle(),
-                data.as_ptr().cast(),
-                data.len(),
-            )
-        };
-        done(status)
-    }
-
-    /// Returns its own address.
-    ///
-    /// # Errors
-    /// What the provider returns.
-    pub fn address(&self) -> Result<Vec<u8>> {
-        // SAFETY: the endpoint is open, and the table is its own.
-        unsafe { name_of((*self.object.as_ptr()).cm, self.object.fid()) }
-    }
-
-    /// Sets its address.
-    ///
-    /// # Errors
-    /// What the provider returns.
-    pub fn set_address(&self, address: &[u8]) -> Result {
-        // SAFETY: the endpoint is open, and the table is its own.
-        unsafe { set_name_of((*self.object.as_ptr()).cm, self.object.fid(), address) }
-    }
-
-    /// Returns the largest connection data in bytes (`FI_OPT_CM_DATA_SIZE`).
-    ///
-    /// # Errors
-    /// What the provider returns.
-    pub fn data_limit(&self) -> Result<usize> {
-        let mut limit = 0_usize;
-        let mut len = size_of::<usize>();
-        // SAFETY: the endpoint is open, and `limit` has the option's type and the length `len`.
-        let status = unsafe {
-            let getopt = (*(*self.object.as_ptr()).ops).getopt;
-            getopt.ok_or(Errno::ENOSYS)?(
-                self.object.fid(),
-                FI_OPT_ENDPOINT,
-                FI_OPT_CM_DATA_SIZE,
-                (&raw mut limit).cast(),
-                &mut len,
-            )
-        };
-        done(status)?;
-        Ok(limit)
     }
 }
