@@ -11,6 +11,7 @@ pub mod entry;
 pub mod format;
 mod keys;
 mod map_array;
+mod named;
 mod others;
 mod shared;
 mod slots;
@@ -21,7 +22,7 @@ mod write_lock;
 
 use std::ffi::c_void;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use fabric_abi::*;
@@ -29,12 +30,13 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use self::format::{Address, Format};
 use self::keys::{AuthKeys, UserIds};
-use self::others::{ARE_SHARED, Observers, Watched};
+use self::others::{INSERTIONS, Observers, Watched};
 use self::shared::Shared;
 use self::store::{SlotIndex, Store};
 use crate::object::AnyFid;
 use prov_base::errno::{Errno, Result};
 
+pub use self::others::Changes;
 pub use self::shared::Name;
 
 /// How to open a vector.
@@ -110,49 +112,6 @@ pub trait Observer: Send + Sync {
     /// The address was removed from the vector; its number may be assigned to another one. Called
     /// without holding a lock.
     fn removed(&self, fi_addr: fi_addr_t);
-}
-
-static INSERTIONS: AtomicU64 = AtomicU64::new(0);
-static REMOVALS: AtomicU64 = AtomicU64::new(0);
-
-/// Version numbers of the address vectors of this process: code that caches numbers of addresses
-/// compares two of these to decide whether to look them up again. A change is counted before the
-/// call that makes it returns. If other processes may change a vector, [`Changes::now`] always
-/// differs from a saved value, so that [`Changes::asked`] is called.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Changes {
-    insertions: u64,
-    removals: u64,
-}
-
-impl Changes {
-    /// Returns the current version.
-    #[inline]
-    pub fn now() -> Self {
-        Changes {
-            insertions: INSERTIONS.load(Ordering::Acquire),
-            removals: REMOVALS.load(Ordering::Acquire),
-        }
-    }
-
-    /// Returns the current version for saving, after counting the changes of other processes.
-    pub fn asked() -> Self {
-        others::ask();
-        let Changes {
-            insertions,
-            removals,
-        } = Changes::now();
-        Changes {
-            insertions,
-            removals: removals & !ARE_SHARED,
-        }
-    }
-
-    /// Returns whether addresses have been removed since this version.
-    #[inline(always)]
-    pub fn is_before_a_removal(self) -> bool {
-        self.removals != REMOVALS.load(Ordering::Acquire)
-    }
 }
 
 /// An object that is informed when an address vector grows.
@@ -499,83 +458,6 @@ impl Av {
                 .for_each(|&fi_addr| others::tell(&self.observers, fi_addr));
         }
         outcome
-    }
-
-    /// Sets the identifier that is reported for an address.
-    ///
-    /// # Errors `-FI_EINVAL` for a vector opened without `FI_AV_USER_ID`.
-    pub fn set_user_id(&self, fi_addr: fi_addr_t, id: fi_addr_t) -> Result {
-        if !self.user_ids_required || self.with_address(fi_addr, |_| ()).is_none() {
-            return Err(Errno::EINVAL);
-        }
-        let index = self.index(fi_addr).ok_or(Errno::EINVAL)?;
-        self.write().ids.set(index, id);
-        Ok(())
-    }
-
-    /// Adds an authorization key and returns its handle.
-    ///
-    /// # Errors `-FI_EINVAL` for a key of the wrong size, `-FI_ENOSYS` if keys do not come from
-    /// vectors.
-    pub fn insert_auth_key(&self, key: &[u8]) -> Result<fi_addr_t> {
-        let size = self.auth_key_size.ok_or(Errno::ENOSYS)?;
-        if key.is_empty() || size != 0 && key.len() != size {
-            return Err(Errno::EINVAL);
-        }
-        self.write().keys.insert(key).map(fi_addr_t::from)
-    }
-
-    /// Calls `read` with the key of a handle, or with the key that an address was inserted with.
-    ///
-    /// # Errors `-FI_EINVAL` if there is none.
-    pub fn lookup_auth_key<R>(
-        &self,
-        fi_addr: fi_addr_t,
-        read: impl FnOnce(&[u8]) -> R,
-    ) -> Result<R> {
-        let state = self.read();
-        let index = u32::try_from(fi_addr).map_err(|_| Errno::EINVAL)?;
-        let handle = state.keys.of_address(index).unwrap_or(index);
-        state.keys.get(handle).map(read).ok_or(Errno::EINVAL)
-    }
-
-    /// Calls `each` with every authorization key and its handle, for an endpoint that is enabled.
-    pub fn auth_keys(&self, mut each: impl FnMut(fi_addr_t, &[u8])) {
-        self.read()
-            .keys
-            .all()
-            .for_each(|(handle, key)| each(handle.into(), key));
-    }
-
-    /// Removes authorization keys.
-    ///
-    /// # Errors `-FI_EBUSY` for a key that addresses use.
-    pub fn remove_auth_keys(&self, handles: &[fi_addr_t]) -> Result {
-        let mut state = self.write();
-        handles.iter().try_for_each(|&handle| {
-            let handle = u32::try_from(handle).map_err(|_| Errno::EINVAL)?;
-            state.keys.remove(handle)
-        })
-    }
-
-    /// Sets the identifier that errors report for an authorization key.
-    pub fn set_auth_key_user_id(&self, handle: fi_addr_t, id: fi_addr_t) -> Result {
-        if !self.user_ids_required {
-            return Err(Errno::EINVAL);
-        }
-        let handle = u32::try_from(handle).map_err(|_| Errno::EINVAL)?;
-        self.write().keys.set_user_id(handle, id)
-    }
-
-    /// Returns what errors report for an authorization key.
-    pub fn reported_auth_key(&self, handle: fi_addr_t) -> fi_addr_t {
-        let id = u32::try_from(handle)
-            .ok()
-            .and_then(|handle| self.read().keys.user_id(handle));
-        match id {
-            Some(id) if self.user_ids_required => id,
-            _ => handle,
-        }
     }
 
     /// Returns the index in a number, without its receive context.

@@ -1,6 +1,6 @@
-//! Changes that other processes make in the vectors which this one shares with them (fi_av(3)). No
-//! event announces them: code that caches numbers of addresses reads the tables' state before it
-//! relies on them.
+//! Which state of the address vectors code has seen that caches numbers of addresses. No event
+//! announces the changes that other processes make in vectors which this one shares with them
+//! (fi_av(3)): the tables' state is read before the cache is relied on.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -8,11 +8,54 @@ use std::sync::{Arc, Weak};
 use fabric_abi::FI_ADDR_NOTAVAIL;
 use parking_lot::Mutex;
 
+use super::Observer;
 use super::shared::{Glance, State};
-use super::{INSERTIONS, Observer, REMOVALS};
 
 /// The observers of removals from a vector.
 pub(super) type Observers = Mutex<Vec<Weak<dyn Observer>>>;
+
+pub(super) static INSERTIONS: AtomicU64 = AtomicU64::new(0);
+static REMOVALS: AtomicU64 = AtomicU64::new(0);
+
+/// Version numbers of the address vectors of this process: code that caches numbers of addresses
+/// compares two of these to decide whether to look them up again. A change is counted before the
+/// call that makes it returns. If other processes may change a vector, [`Changes::now`] always
+/// differs from a saved value, so that [`Changes::asked`] is called.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Changes {
+    insertions: u64,
+    removals: u64,
+}
+
+impl Changes {
+    /// Returns the current version.
+    #[inline]
+    pub fn now() -> Self {
+        Changes {
+            insertions: INSERTIONS.load(Ordering::Acquire),
+            removals: REMOVALS.load(Ordering::Acquire),
+        }
+    }
+
+    /// Returns the current version for saving, after counting the changes of other processes.
+    pub fn asked() -> Self {
+        ask();
+        let Changes {
+            insertions,
+            removals,
+        } = Changes::now();
+        Changes {
+            insertions,
+            removals: removals & !ARE_SHARED,
+        }
+    }
+
+    /// Returns whether addresses have been removed since this version.
+    #[inline(always)]
+    pub fn is_before_a_removal(self) -> bool {
+        self.removals != REMOVALS.load(Ordering::Acquire)
+    }
+}
 
 /// Set in [`REMOVALS`] while vectors are shared: a saved version then always differs, so that the
 /// tables are read.
