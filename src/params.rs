@@ -197,11 +197,14 @@ pub fn core_int(name: &str) -> Option<i32> {
 }
 
 /// Variables that name files to load, to write, or to read a secret from.
-const FILES: [&str; 4] = [
+const FILES: [&str; 7] = [
     "FI_PROVIDER_PATH",
     "FI_LOG_LOCATION",
     "FI_TCP_AUTH_KEY_FILE",
+    "FI_SOCKETS_AUTH_KEY_FILE",
     "FI_OFI_HOOK_MONITOR_BASEPATH",
+    "FI_VERBS_XRCD_FILENAME",
+    "FI_VERBS_NIC_AFFINITY_CONFIG",
 ];
 
 struct Parameter {
@@ -420,6 +423,26 @@ mod tests {
         assert_eq!(matching[0].help.as_c_str(), c"fake: how much of it");
         assert_eq!(matching[0].kind, Kind::Size);
         undefine(owner);
+    }
+
+    #[test]
+    fn a_variable_that_names_a_file_is_not_trusted_in_a_program_with_raised_rights() {
+        crate::framework::get();
+        let words = ["file", "files", "folder", "directory", "directories"];
+        let names_file = |param: &Listed| {
+            let help = param.help.to_string_lossy().to_lowercase();
+            let mut parts = help.split(|letter: char| !letter.is_alphabetic());
+            param.kind == Kind::Text && parts.any(|word| words.contains(&word))
+        };
+        let listed = list();
+        let names = listed.iter().filter(|param| names_file(param));
+        let names: Vec<&str> = names
+            .filter_map(|param| param.variable.to_str().ok())
+            .collect();
+        assert!(names.contains(&"FI_LOG_LOCATION"), "{names:?}");
+        for name in names {
+            assert!(FILES.contains(&name), "{name}");
+        }
     }
 
     #[test]
