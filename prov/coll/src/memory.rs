@@ -26,14 +26,18 @@ pub struct Memories {
 impl Memories {
     /// Combines the application's memory with `scratch` elements of the operation's own. Memory in
     /// several segments is copied: a message has two spans, and its I/O vector only a few segments.
-    pub fn new(size: usize, input: AppIov, output: AppIov, scratch: usize) -> Self {
+    ///
+    /// # Errors
+    /// `-FI_ENOMEM` if there is not so much memory.
+    pub fn new(size: usize, input: AppIov, output: AppIov, scratch: usize) -> Result<Self> {
         let copied = |memory: &AppIov| match memory.single().is_some() || memory.is_empty() {
             true => 0,
             false => memory.len(),
         };
         let own = scratch.saturating_mul(size);
         let (copied_input, copied_output) = (copied(&input), copied(&output));
-        let scratch = Scratch::new(own + copied_input + copied_output);
+        let copied = copied_input.saturating_add(copied_output);
+        let scratch = Scratch::new(own.saturating_add(copied))?;
         let mut this = Memories {
             size,
             input,
@@ -52,7 +56,7 @@ impl Memories {
             this.output = copy;
             this.result = Some(output);
         }
-        this
+        Ok(this)
     }
 
     /// Copies the result to the application's memory when the operation is complete.
@@ -110,5 +114,20 @@ impl Memories {
             into.write_at(at, target);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prov_base::errno::Errno;
+
+    use super::*;
+
+    #[test]
+    fn memory_that_there_is_not_is_an_error() {
+        for (size, elements) in [(1, isize::MAX as usize), (32, usize::MAX / 16)] {
+            let memory = Memories::new(size, AppIov::EMPTY, AppIov::EMPTY, elements);
+            assert_eq!(memory.err(), Some(Errno::ENOMEM));
+        }
     }
 }

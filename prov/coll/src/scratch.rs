@@ -3,6 +3,7 @@
 use std::cell::UnsafeCell;
 
 use prov_base::buffer::AppIov;
+use prov_base::errno::{Errno, Result};
 
 /// A block of memory. Its owner keeps it until all operations end that use some of it.
 pub struct Scratch(Box<[UnsafeCell<u8>]>);
@@ -16,8 +17,14 @@ unsafe impl Sync for Scratch {}
 
 impl Scratch {
     /// Allocates so many bytes, which are zero.
-    pub fn new(bytes: usize) -> Self {
-        Scratch((0..bytes).map(|_| UnsafeCell::new(0)).collect())
+    ///
+    /// # Errors
+    /// `-FI_ENOMEM` if there is not so much memory.
+    pub fn new(bytes: usize) -> Result<Self> {
+        let mut block = Vec::new();
+        block.try_reserve_exact(bytes).map_err(|_| Errno::ENOMEM)?;
+        block.resize_with(bytes, || UnsafeCell::new(0));
+        Ok(Scratch(block.into()))
     }
 
     /// Lends all of it, for operations that end before this is dropped. `engine` keeps each
