@@ -158,7 +158,7 @@ impl endpoint::Endpoint for CollEndpoint {
     }
 
     /// The owner's endpoint has ended all messages, so that the operations' memory is not accessed.
-    /// Groups that are still open are empty from now on.
+    /// Groups that are still open are empty afterwards.
     fn close(this: &Handle<EndpointObject<Self>>) -> Result {
         *this.0.engine() = Engine::new(0);
         *this.0.reports() = None;

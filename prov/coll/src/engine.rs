@@ -4,7 +4,7 @@
 //! operation of a message. A member that cannot continue notifies all others, and the group is
 //! broken: its operations end with an error at each member, and no more can be started.
 //!
-//! No member waits for ever, even if it misses that notification, whose sender may be gone before it
+//! No member waits forever, even if it misses that notification, whose sender may be gone before it
 //! arrives: each receive names a member, and ends with an error when that member ends
 //! (`FI_PEER_TRANSFER`), and a member whose group is broken notifies those that wait for messages of
 //! its operations, also of the ones that it does not start any more.
@@ -186,7 +186,7 @@ impl Engine {
             group: join.group,
             context: join.context.expose_provenance(),
         };
-        let memory = Memories::new(0, AppIov::EMPTY, AppIov::EMPTY, 0);
+        let memory = Memories::new(0, AppIov::EMPTY, AppIov::EMPTY, 0)?;
         self.start(owner, address, steps, memory, (None, None), then)
     }
 
@@ -241,7 +241,7 @@ impl Engine {
             size: call.datatype.map_or(0, |datatype| datatype.size()),
         };
         let steps = program(call.kind, &place);
-        let memory = Memories::new(place.size, call.input, call.output, steps.scratch);
+        let memory = Memories::new(place.size, call.input, call.output, steps.scratch)?;
         let then = Then::Complete {
             context: call.context.expose_provenance(),
             is_reported: call.flags & FI_COMPLETION != 0,
@@ -277,7 +277,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Executes the steps of an operation that can be executed now.
+    /// Executes the steps of an operation up to the one that has to wait.
     fn proceed(&mut self, owner: &TransferOwner, name: u64) {
         loop {
             let Some(operation) = self.operations.get_mut(&name) else {

@@ -7,7 +7,10 @@
 
 use prov_util::collective::RESERVED_TAG;
 
+/// Bits of a tag that number the operations of a group, modulo 65,536.
 const NUMBER_BITS: u32 = 16;
+/// Bits of a tag that identify a group: the others but the reserved one and the lowest one
+/// ([`FAILURE`]).
 const GROUP_BITS: u32 = 46;
 const _: () = assert!(NUMBER_BITS + GROUP_BITS + 1 == 63);
 

@@ -159,12 +159,13 @@ struct Layer {
     hook: Box<dyn Observer>,
     /// Closed objects, the oldest first, if the hook wants them kept.
     closed: Mutex<Vec<ClosedObject>>,
-    /// Children of fork(2) leave the list alone, which may be locked for ever there.
+    /// Children of fork(2) leave the list alone, which may stay locked there.
     process: Process,
 }
 
-/// The number of closed objects that a layer keeps at most.
+/// The number of closed objects that a layer keeps at most: a MiB of them.
 const CLOSED_OBJECTS: usize = 4096;
+const _: () = assert!(CLOSED_OBJECTS * size_of::<Wrapped>() <= 1 << 20);
 
 /// A closed object, which nobody but a faulty application uses.
 struct ClosedObject(*mut Wrapped);

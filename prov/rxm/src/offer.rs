@@ -26,10 +26,12 @@ const AFTER_MESSAGES: u64 = FI_ORDER_RAS | FI_ORDER_WAS | FI_ORDER_SAS;
 /// operations, which are performed when their packets are handled.
 const NOT_WITH_ATOMICS: u64 =
     FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAR | FI_ORDER_WAW | FI_ORDER_SAR | FI_ORDER_SAW;
+/// Orders among atomic operations: they are performed in the order of their packets.
 const ATOMIC_ORDER: u64 =
     FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW;
-/// Limit of the size of a transmit context.
+/// Limit of the size of a transmit context, in operations: the C library's.
 const MOST_TRANSMITS: usize = 16384;
+/// Limit of the size of a receive context, in operations: the C library's.
 const MOST_RECEIVES: usize = 65536;
 /// This provider as a layer.
 const LAYER: Layer = Layer("ofi_rxm");

@@ -2,7 +2,8 @@
 
 use super::{Blocks, Builder, MemberView, Memory, Span};
 
-/// Number of messages of a direct exchange that a member has in progress at a time.
+/// Number of messages in each direction that a member has in progress during a direct exchange: enough
+/// to keep the network busy, and few enough that no receiver buffers many blocks.
 const WINDOW: usize = 8;
 
 /// Short blocks (the Bruck algorithm): in round k, each member forwards the blocks whose distance

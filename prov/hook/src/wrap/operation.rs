@@ -68,6 +68,7 @@ pub(super) struct Facts {
     pub event: usize,
 }
 
+/// The place of an argument that a function does not have.
 pub(super) const NONE: usize = usize::MAX;
 
 impl Operation {

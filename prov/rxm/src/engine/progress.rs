@@ -17,7 +17,8 @@ use super::keys::{Due, Source};
 use super::link::Fault;
 use crate::LOG;
 
-/// Number of progress calls without a completion after which the clock is read.
+/// Number of progress calls without a completion after which the clock is read for the timers: reading
+/// it takes about as long as such a call.
 const VAIN: u32 = 64;
 
 impl Core {
