@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use prov_base::errno::Result;
 use prov_base::logging::UTIL;
 use prov_base::warn_again;
-use prov_util::drive::Driven as _;
+use prov_util::drive::Signals;
 use prov_util::progress::Progress;
 use rustix::event::epoll;
 
@@ -21,14 +21,22 @@ pub struct Lanes<C: Core> {
     count: AtomicUsize,
 }
 
+/// Number of lanes that one call of [`Lanes::drive_neglected`] looks at: it bounds what a vain read
+/// of a queue costs, however many endpoints the domain has.
+const LOOKS: usize = 8;
+
 struct State<C: Core> {
     list: Vec<Member<C>>,
+    /// The position in `list` from which the next call looks for neglected lanes.
+    next: usize,
     /// Readable when a lane's descriptor is; created on first use.
     poller: Option<OwnedFd>,
 }
 
 struct Member<C: Core> {
     lane: Weak<Lane<C>>,
+    /// The lane's, which are read without writing to memory of the lane.
+    signals: Arc<Signals>,
     /// The lane's count of the application's calls when an idle lane last asked for it.
     calls: Option<u64>,
 }
@@ -40,10 +48,12 @@ impl<C: Core> Member<C> {
 
     /// Returns the lane if the application has not driven it since the last question.
     fn neglected(&mut self) -> Option<Arc<Lane<C>>> {
-        let lane = self.lane.upgrade()?;
-        let calls = lane.calls();
+        let calls = self.signals.calls();
         let before = self.calls.replace(calls);
-        (before == Some(calls)).then_some(lane)
+        match before == Some(calls) {
+            true => self.lane.upgrade(),
+            false => None,
+        }
     }
 }
 
@@ -52,6 +62,7 @@ impl<C: Core> Default for Lanes<C> {
         Lanes {
             state: Mutex::new(State {
                 list: Vec::new(),
+                next: 0,
                 poller: None,
             }),
             count: AtomicUsize::new(0),
@@ -77,6 +88,7 @@ impl<C: Core> Lanes<C> {
             }
             state.list.push(Member {
                 lane: Arc::downgrade(lane),
+                signals: lane.signals.clone(),
                 calls: None,
             });
         }
@@ -90,8 +102,8 @@ impl<C: Core> Lanes<C> {
         lanes.filter_map(Weak::upgrade).collect()
     }
 
-    /// Drives the lanes that the application has left alone since the last call, on behalf of
-    /// `idle`, which it has driven in vain.
+    /// Drives lanes that the application has left alone since they were last looked at, on behalf
+    /// of `idle`, which it has driven in vain. The lanes of the domain take turns.
     pub(super) fn drive_neglected(&self, idle: &Lane<C>) {
         if self.count.load(Ordering::Relaxed) < 2 {
             return;
@@ -100,10 +112,17 @@ impl<C: Core> Lanes<C> {
         let Ok(mut state) = self.state.try_lock() else {
             return;
         };
-        let others = state.list.iter_mut().filter(|known| !known.is(idle));
-        let neglected: Vec<_> = others.filter_map(Member::neglected).collect();
+        let mut neglected = [const { None }; LOOKS];
+        let count = state.list.len();
+        for place in neglected.iter_mut().take(count) {
+            let at = state.next;
+            state.next = if at + 1 < count { at + 1 } else { 0 };
+            let member = state.list.get_mut(at);
+            let other = member.filter(|member| !member.is(idle));
+            *place = other.and_then(Member::neglected);
+        }
         drop(state);
-        for lane in neglected {
+        for lane in neglected.into_iter().flatten() {
             lane.turn();
         }
     }
