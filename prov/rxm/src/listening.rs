@@ -1,18 +1,14 @@
 //! Where an endpoint listens for peers: its passive endpoint below, whose address is its own.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use prov_base::errno::{Errno, Result};
-use prov_base::socket::tcp;
+use prov_base::socket::tcp::Row;
 use prov_util::attr::Info;
 use prov_util::below::{Eq, Fabric, PassiveEndpoint};
 
 use crate::wire::connection::CONTEXT_REQUEST;
 use crate::{LOG, address};
-
-/// Number of attempts to find ports that follow each other.
-const ROW_ATTEMPTS: u32 = 256;
 
 /// A passive endpoint that does not listen yet, and its event queue.
 pub struct Listening {
@@ -39,14 +35,10 @@ impl Listening {
     /// in use, or if no row was found.
     pub fn open_in_row(fabric: &Arc<Fabric>, core: &Info, count: usize) -> Result<Vec<Self>> {
         let is_given = address::read(&core.src_addr).is_ok_and(|addr| addr.port() != 0);
-        let attempts = if is_given { 1 } else { ROW_ATTEMPTS };
-        for _ in 0..attempts {
+        for attempt in Row::attempts(is_given) {
             let first = Self::open(fabric, core)?;
             first.takes(CONTEXT_REQUEST)?;
-            // Who has a port of their own choice may choose another one: nobody's is taken that is
-            // bound and does not listen yet.
-            let may_take = |at: &SocketAddr| Ok(is_given || tcp::is_free(at)?);
-            if let Some(row) = first.row(fabric, core, count, may_take)? {
+            if let Some(row) = first.row(fabric, core, count, attempt)? {
                 return Ok(row);
             }
         }
@@ -61,7 +53,7 @@ impl Listening {
         fabric: &Arc<Fabric>,
         core: &Info,
         count: usize,
-        may_take: impl Fn(&SocketAddr) -> Result<bool>,
+        attempt: Row,
     ) -> Result<Option<Vec<Self>>> {
         let first = address::read(&self.passive.address()?)?;
         let mut row = vec![self];
@@ -70,7 +62,7 @@ impl Listening {
             .take(count.saturating_sub(1))
         {
             let at = address::at_port(first, port);
-            if !may_take(&at)? {
+            if !attempt.takes(&at)? {
                 return Ok(None);
             }
             let core = Info {

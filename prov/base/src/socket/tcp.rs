@@ -99,8 +99,44 @@ pub fn bound(
     Err(Errno::EADDRNOTAVAIL)
 }
 
-/// Attempts to find ports that follow each other.
-const ROW_ATTEMPTS: u32 = 256;
+/// Number of attempts to find unused ports that follow each other, and number of further attempts
+/// with ports that may be used again.
+const ROW_ATTEMPTS: usize = 128;
+
+/// Which ports a row of ports that follow each other may consist of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Row {
+    /// Ports at which no socket is bound, not even one that does not listen yet: who has no port of
+    /// its own choice takes nobody's.
+    Unused,
+    /// All ports that may be bound with `SO_REUSEADDR`: those of a given row, and on a host where
+    /// closed connections (`TIME_WAIT`) leave no row of unused ones.
+    Reusable,
+}
+
+impl Row {
+    /// Returns the attempts to find a row: one if the first port is given.
+    pub fn attempts(is_given: bool) -> impl Iterator<Item = Row> {
+        let (unused, reusable) = match is_given {
+            true => (0, 1),
+            false => (ROW_ATTEMPTS, ROW_ATTEMPTS),
+        };
+        let unused = std::iter::repeat_n(Row::Unused, unused);
+        unused.chain(std::iter::repeat_n(Row::Reusable, reusable))
+    }
+
+    /// Returns whether the port of an address may be bound with `SO_REUSEADDR`, as far as this
+    /// decides it.
+    ///
+    /// # Errors
+    /// Those of socket(2) and bind(2) other than `-FI_EADDRINUSE`.
+    pub fn takes(self, addr: &SocketAddr) -> Result<bool> {
+        match self {
+            Row::Unused => is_free(addr),
+            Row::Reusable => Ok(true),
+        }
+    }
+}
 
 /// Returns sockets that are bound to consecutive ports, of which the first is as for [`bound`].
 ///
@@ -118,8 +154,7 @@ pub fn bound_in_row(
         Some(range) if !is_given => *range.end(),
         _ => u16::MAX,
     };
-    let attempts = if is_given { 1 } else { ROW_ATTEMPTS };
-    for _ in 0..attempts {
+    for attempt in Row::attempts(is_given) {
         let first = bound(addr, ports.clone(), target)?;
         let at = name(first.as_fd())?;
         let mut row = vec![first];
@@ -129,9 +164,7 @@ pub fn bound_in_row(
             let mut at = at;
             at.set_port(port);
             let socket = open(&at)?;
-            // SO_REUSEADDR permits binding to a port at which another socket is bound and does not
-            // listen yet. It is set only for a given port: otherwise another port can be chosen.
-            sockopt::set_socket_reuseaddr(&socket, is_given)?;
+            sockopt::set_socket_reuseaddr(&socket, attempt == Row::Reusable)?;
             followed = rustix::net::bind(&socket, &at);
             if followed.is_err() {
                 break;
@@ -155,7 +188,7 @@ pub fn bound_in_row(
 ///
 /// # Errors
 /// Those of socket(2) and bind(2) other than `-FI_EADDRINUSE`.
-pub fn is_free(addr: &SocketAddr) -> Result<bool> {
+fn is_free(addr: &SocketAddr) -> Result<bool> {
     let socket = open(addr)?;
     match rustix::net::bind(&socket, addr) {
         Ok(()) => Ok(true),
@@ -191,11 +224,13 @@ pub fn rebind(
     Ok(())
 }
 
-/// Makes a bound socket listen.
+/// Makes a bound socket listen. Its port may be bound again when it is closed, although there are
+/// closed connections (`TIME_WAIT`), which have the option from it.
 ///
 /// # Errors
 /// Those of listen(2).
 pub fn listen(socket: BorrowedFd<'_>, backlog: i32) -> Result {
+    sockopt::set_socket_reuseaddr(socket, true)?;
     Ok(rustix::net::listen(socket, backlog)?)
 }
 
@@ -295,5 +330,51 @@ mod tests {
         start_connect(socket.as_fd(), &own).unwrap();
         wait_writable(&[socket.as_fd()], Duration::from_secs(60));
         assert_eq!(connect_outcome(socket.as_fd()), Err(Errno::ECONNREFUSED));
+    }
+
+    /// Leaves a closed connection in `TIME_WAIT` at each of the ports of a row.
+    fn leave_closed_connections(row: &[OwnedFd]) {
+        for listener in row {
+            listen(listener.as_fd(), 1).unwrap();
+            let at = name(listener.as_fd()).unwrap();
+            let mut far = std::net::TcpStream::connect(at).unwrap();
+            wait_readable(listener);
+            // Who closes first keeps the port.
+            drop(accept(listener.as_fd()).unwrap());
+            assert_eq!(std::io::Read::read(&mut far, &mut [0]).unwrap(), 0);
+        }
+    }
+
+    fn wait_readable(socket: &OwnedFd) {
+        let mut fds = [PollFd::new(socket, PollFlags::IN)];
+        rustix::event::poll(&mut fds, None).unwrap();
+    }
+
+    #[test]
+    fn ports_of_closed_connections_are_part_of_a_row() {
+        const COUNT: u16 = 4;
+        // Another socket may be given one of the ports meanwhile.
+        let finds_row = |_| {
+            let any = SocketAddr::from(([127, 0, 0, 1], 0));
+            let row = bound_in_row(&any, COUNT.into(), None, "test").unwrap();
+            let first = name(row[0].as_fd()).unwrap().port();
+            leave_closed_connections(&row);
+            drop(row);
+            let ports = first..=first + COUNT - 1;
+            bound_in_row(&any, COUNT.into(), Some(ports), "test").is_ok()
+        };
+        assert!((0..20).any(finds_row));
+    }
+
+    #[test]
+    fn a_row_has_no_port_at_which_a_socket_is_bound_while_there_are_others() {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let rows: Vec<_> = (0..8)
+            .map(|_| bound_in_row(&any, 8, None, "test").unwrap())
+            .collect();
+        let ports = rows.iter().flatten();
+        let ports = ports.map(|socket| name(socket.as_fd()).unwrap().port());
+        let unique: std::collections::HashSet<_> = ports.collect();
+        assert_eq!(unique.len(), 64);
     }
 }
