@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use prov_base::atomic_ops::Offered;
 use prov_base::param_table;
+use prov_base::services::core_size;
 
 use crate::wire::part;
 
@@ -126,9 +127,12 @@ impl Params {
     }
 }
 
-/// Expected number of peers of an endpoint (`FI_UNIVERSE_SIZE`).
+/// Expected number of peers of an endpoint, unless the framework's parameter `universe_size` is set.
+/// The C library's value.
+const USUAL_PEERS: usize = 1024;
+
+/// Returns the expected number of peers of an endpoint.
 pub fn universe_size() -> usize {
-    let set = std::env::var("FI_UNIVERSE_SIZE");
-    let set = set.ok().and_then(|text| text.trim().parse().ok());
-    set.unwrap_or(256).clamp(1, 1 << 20)
+    let set = core_size(c"universe_size");
+    set.unwrap_or(USUAL_PEERS).clamp(1, 1 << 20)
 }
