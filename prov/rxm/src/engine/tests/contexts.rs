@@ -24,10 +24,19 @@ fn context(index: u64) -> u64 {
 
 /// An endpoint that is this context of a scalable endpoint.
 fn side_of_context(index: u8) -> Side {
+    side_of_context_with(index, Params::default())
+}
+
+/// The same; its operations end soon if their peer refuses.
+fn impatient_side_of_context(index: u8) -> Side {
     let params = Params {
-        connect_timeout: 500,
+        connect_timeout: 3_000,
         ..Params::default()
     };
+    side_of_context_with(index, params)
+}
+
+fn side_of_context_with(index: u8, params: Params) -> Side {
     let config = prov_util::av::Config {
         format: prov_util::av::format::Format::IN,
         rx_ctx_bits: BITS,
@@ -100,7 +109,7 @@ fn a_context_is_reached_by_its_index_and_known_by_the_number_of_its_endpoint() {
 fn a_connection_to_a_context_is_refused_by_any_other_endpoint_at_its_port() {
     // Who listens there: a plain endpoint, or another context.
     for there in [0, 2] {
-        let (a, b) = (side_of_context(0), side_of_context(there));
+        let (a, b) = (impatient_side_of_context(0), side_of_context(there));
         a.inserts(base(&b, 1));
         let (mut out, mut place) = ([7; 8], [0; 8]);
         b.receive(&mut place, 1);
@@ -114,7 +123,7 @@ fn a_connection_to_a_context_is_refused_by_any_other_endpoint_at_its_port() {
 
 #[test]
 fn a_context_refuses_connections_that_are_for_a_plain_endpoint() {
-    let (a, b) = (side_of_context(0), side_of_context(3));
+    let (a, b) = (impatient_side_of_context(0), side_of_context(3));
     a.inserts(addr(&b));
     let (mut out, mut place) = ([7; 8], [0; 8]);
     b.receive(&mut place, 1);
