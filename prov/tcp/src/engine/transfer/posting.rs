@@ -176,6 +176,7 @@ impl Core {
             }
             return;
         }
+        lend_buffer(&mut self.spare_buffers, conn);
         conn.outbox.push(&self.scratch[sent..total]);
         conn.is_blocked = true;
         if let Some(ticket) = op.and_then(|op| self.endpoints.count(op)) {
