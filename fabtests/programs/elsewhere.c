@@ -21,6 +21,7 @@ struct trio {
 };
 
 static struct fid_stx *to_bind;
+static enum fi_threading threading = FI_THREAD_SAFE;
 
 static void bind_shared(struct fid_ep *ep)
 {
@@ -43,7 +44,7 @@ static void meet(struct ct_peer *from, struct ct_peer *to)
 static void setup(struct trio *trio, bool shared)
 {
 	struct ct_spec spec = {
-		.caps = FI_MSG | FI_RMA, .threading = FI_THREAD_SAFE,
+		.caps = FI_MSG | FI_RMA, .threading = threading,
 		.progress = FI_PROGRESS_MANUAL,
 	};
 	struct ct_peer *read = &trio->read, *silent = &trio->silent;
@@ -159,6 +160,21 @@ static void message_arrives(bool shared, size_t len)
 	teardown(&trio);
 }
 
+/* With FI_THREAD_COMPLETION, the C library's tcp sends what the silent endpoint
+ * posts, and does not drive it otherwise. */
+static void message_leaves_completion(void)
+{
+	threading = FI_THREAD_COMPLETION;
+	message_leaves(false, SHORT);
+	message_leaves(false, LONG);
+}
+
+static void put_leaves_completion(void)
+{
+	threading = FI_THREAD_COMPLETION;
+	put_leaves(false, SHORT);
+}
+
 #define VARIANTS(what)							\
 	static void what##_short(void) { what(false, SHORT); }		\
 	static void what##_long(void) { what(false, LONG); }		\
@@ -181,6 +197,8 @@ static const struct ct_test tests[] = {
 	ROWS(put_leaves),
 	ROWS(put_arrives),
 	ROWS(message_arrives),
+	{ "message_leaves/completion", message_leaves_completion, CT_RDM },
+	{ "put_leaves/completion", put_leaves_completion, CT_RDM },
 };
 
 CT_MAIN(tests)
