@@ -122,6 +122,15 @@ pub fn is_destination(addr: &SocketAddr) -> bool {
     !addr.ip().is_unspecified() && addr.port() != 0
 }
 
+/// Returns the bytes of an internet address with another port; none for any other address.
+pub fn at_port(addr: &[u8], port: u16) -> Vec<u8> {
+    let Some(mut addr) = decode(addr) else {
+        return Vec::new();
+    };
+    addr.set_port(port);
+    encode(&addr).as_bytes().to_vec()
+}
+
 /// Returns the string form of an address, such as `fi_sockaddr_in://10.1.2.3:4567`.
 pub fn to_string(addr: &SocketAddr) -> String {
     match addr {

@@ -5,6 +5,8 @@ use std::fmt::{self, Display, Formatter};
 use std::net::SocketAddr;
 use std::sync::Weak;
 
+use prov_base::errno::Result;
+use prov_base::resolve::source_towards;
 use prov_base::sockaddr;
 use prov_message::peers::AddressVector;
 use prov_util::av::format::{self, Layout};
@@ -62,6 +64,44 @@ impl Display for Address {
         }
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
+}
+
+/// What an endpoint calls itself.
+#[derive(Clone, Default)]
+pub struct OwnName {
+    /// The address that its datagram endpoint is bound to.
+    pub bound: Vec<u8>,
+    /// The address that fi_getname(3) returns.
+    pub told: Vec<u8>,
+}
+
+impl OwnName {
+    /// The name of an endpoint with this address. If that is every address of the host, others need one
+    /// to send to: that which `host` returns.
+    pub fn of(bound: Vec<u8>, host: impl FnOnce() -> Result<Vec<u8>>) -> Self {
+        let at = |port| host().map(|host| sockaddr::at_port(&host, port)).ok();
+        let told = port_of_wildcard(&bound).and_then(at);
+        OwnName {
+            told: told.unwrap_or_else(|| bound.clone()),
+            bound,
+        }
+    }
+
+    /// Returns the name that a peer with this address is told, if it is not the same for all: the source
+    /// of the datagrams that it gets, so that it recognises them.
+    pub fn towards(&self, peer: &Name) -> Option<Name> {
+        let port = port_of_wildcard(&self.bound)?;
+        let mut source = source_towards(&sockaddr::decode(peer)?).ok()?;
+        source.set_port(port);
+        Some(Address::of(sockaddr::encode(&source).as_bytes())?.0)
+    }
+}
+
+/// Returns the port of the internet address that stands for every address of the host; `None` for any
+/// other address.
+fn port_of_wildcard(addr: &[u8]) -> Option<u16> {
+    let addr = sockaddr::decode(addr)?;
+    addr.ip().is_unspecified().then_some(addr.port())
 }
 
 /// An address vector (fi_av(3)) whose addresses are those of the provider below.

@@ -15,7 +15,7 @@ use prov_util::below::{self, DatagramEndpoint};
 use prov_util::mr::MrTable;
 
 use crate::LOG;
-use crate::address::Vector;
+use crate::address::{OwnName, Vector};
 use crate::engine::Core;
 use crate::engine::below::{Below, Setting};
 use crate::engine::link::Rdm;
@@ -119,7 +119,7 @@ impl Provider for Layered {
             has_sleepers: setup.has_sleepers,
         };
         let below = Below::open(setting, endpoint)?;
-        setup.name = below.name.clone();
+        setup.name = below.name.told.clone();
         seat.lane.core().start(seat.key, below)
     }
 
@@ -130,7 +130,10 @@ impl Provider for Layered {
     fn name(ep: &SoftEndpoint<Self>) -> Result<Vec<u8>> {
         let setup = ep.setup();
         match &setup.below {
-            Some(below) => below.address(),
+            Some(below) => {
+                let name = OwnName::of(below.address()?, || offer::host_address(&setup.core));
+                Ok(name.told)
+            }
             None => Ok(setup.name.clone()),
         }
     }

@@ -169,6 +169,21 @@ pub fn below(api: u32, info: &Info, provider: Option<&str>) -> Result<Info> {
     }
 }
 
+/// Returns the address by which others reach an endpoint that is bound to every address, as one below
+/// like this one is: that of an interface, with port 0.
+///
+/// # Errors
+/// `-FI_ENODATA` if there is none, and those of the providers below.
+pub fn host_address(core: &Info) -> Result<Vec<u8>> {
+    let info = Info {
+        src_addr: Vec::new(),
+        ..core.clone()
+    };
+    let api = core.fabric.api_version.max(version(1, 5));
+    let found = one_below(api, &info, None, |hints| below_hints(api, hints))?;
+    Ok(found.src_addr)
+}
+
 /// Returns the endpoints below of a fabric.
 ///
 /// # Errors

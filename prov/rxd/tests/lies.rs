@@ -485,3 +485,58 @@ fn a_result_that_a_peer_of_the_c_library_owes_is_not_awaited_forever() {
 fn a_peer_of_the_c_library_that_sends_other_things_first_is_awaited() {
     assert_eq!(owed(true, 400_000), None);
 }
+
+#[test]
+fn a_peer_with_several_addresses_may_answer_from_any_of_them() {
+    for_all(|mut sides, case| {
+        let mut now = MS;
+        let [one, other] = &mut sides;
+        one.submit(now);
+        for _ in 0..1000 {
+            for datagram in one.transmit(now) {
+                other.receive(now, &datagram);
+            }
+            if one.app.outcomes.len() == 1 && other.submitted == 0 {
+                other.submit(now);
+            }
+            for datagram in other.transmit(now) {
+                let (from, app) = (Some(UNKNOWN), &mut one.app);
+                one.endpoint.receive(now, from, &datagram, app);
+            }
+            now += MS;
+        }
+        assert_eq!(other.submitted, 1, "{case}");
+        check(&sides, case);
+    });
+}
+
+#[test]
+fn nobody_answers_for_a_peer_who_has_not_got_the_request() {
+    for_all(|mut sides, case| {
+        let mut now = MS;
+        let [one, other] = &mut sides;
+        one.submit(now);
+        let requests = one.transmit(now);
+        let address = u64_at(&requests[0], 16);
+        for guess in [address ^ 1 << 63, address ^ 1 << 32, address << 32 >> 32] {
+            let (from, app) = (Some(UNKNOWN), &mut one.app);
+            let forged = answer(guess, 0xbad_0001);
+            one.endpoint.receive(now, from, &forged, app);
+        }
+        for datagram in requests {
+            other.receive(now, &datagram);
+        }
+        second(&mut sides, &mut now);
+        check(&sides, case);
+        // Nor does anybody send for it.
+        let [one, other] = &mut sides;
+        other.submit(now);
+        for datagram in other.transmit(now) {
+            let (from, app) = (Some(UNKNOWN), &mut one.app);
+            one.endpoint.receive(now, from, &datagram, app);
+        }
+        assert_eq!(one.app.received, 0, "{case}");
+        second(&mut sides, &mut now);
+        check(&sides, case);
+    });
+}

@@ -2,7 +2,9 @@
 //! and the endpoints that it makes of them.
 
 use fabric_abi::*;
-use prov_base::errno::Result;
+use prov_base::errno::{Errno, Result};
+use prov_base::resolve::{Query, resolve};
+use prov_base::sockaddr;
 use prov_message::{Sizes, attributes};
 use prov_util::attr::{Base, DomainAttr, FabricAttr, Hints, Info, MR_BASIC, MR_SCALABLE, Request};
 use prov_util::attr::{MODE_BUFFERED_RECV, MODE_LOCAL_MR, is_basic, is_rma_target, version};
@@ -51,7 +53,40 @@ pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
         base.limits.mode |= in_place;
         base
     };
-    LAYER.offers(request, &wanted, base, within)
+    let (request, port) = without_wildcard(request)?;
+    let mut offers = LAYER.offers(&request, &wanted, base, within)?;
+    if let Some(port) = port {
+        for info in &mut offers {
+            info.src_addr = sockaddr::at_port(&info.src_addr, port);
+        }
+    }
+    Ok(offers)
+}
+
+/// Converts a request for a port of this host without a node: endpoints need the address of an
+/// interface, since peers get it.
+fn without_wildcard<'a>(request: &Request<'a>) -> Result<(Request<'a>, Option<u16>)> {
+    let (None, Some(service), true) = (
+        request.node,
+        request.service,
+        request.flags & FI_SOURCE != 0,
+    ) else {
+        return Ok((*request, None));
+    };
+    let found = resolve(&Query {
+        node: None,
+        service: Some(service),
+        family: 0,
+        passive: true,
+        numeric: false,
+    })?;
+    let port = found.first().ok_or(Errno::ENODATA)?.port();
+    let bare = Request {
+        service: None,
+        flags: request.flags & !FI_SOURCE,
+        ..*request
+    };
+    Ok((bare, Some(port)))
 }
 
 /// Returns the hints without values that exclude nothing: atomic operations that only the transmit

@@ -13,7 +13,7 @@ use prov_util::below::{
     Addresses, Batch, Cq, DatagramEndpoint, Domain, Refused, Size, Slot, Slots,
 };
 
-use crate::address::Address;
+use crate::address::{Address, OwnName};
 use crate::protocol::MAX_MTU;
 use crate::{LOG, offer};
 
@@ -41,8 +41,7 @@ const COPIED: usize = 256;
 /// See the [module](self) description: the sending half.
 pub struct Below {
     pub setting: Setting,
-    /// The endpoint's own address.
-    pub name: Vec<u8>,
+    pub name: OwnName,
     pub addresses: Arc<Addresses>,
     // Declared before the queues, so that it is closed first.
     endpoint: Arc<DatagramEndpoint>,
@@ -96,7 +95,7 @@ impl Below {
         let rx_cq = Cq::open(domain, &rx_slots, posted, setting.has_sleepers)?;
         let addresses = Addresses::open(domain)?;
         endpoint.enable([&tx_cq, &rx_cq], &addresses, [&tx_slots, &rx_slots])?;
-        let name = endpoint.address()?;
+        let name = OwnName::of(endpoint.address()?, || offer::host_address(core));
         let injects = core.tx.inject_size >= longest;
         let has_sources = (core.caps | core.rx.caps) & FI_SOURCE != 0;
         let endpoint = Arc::new(endpoint);
@@ -136,9 +135,10 @@ impl Below {
     /// # Errors
     /// `-FI_EINVAL` for an address that nothing can be sent to, and those of the provider below.
     pub fn path(&self, addr: &Address) -> Result<Path> {
-        let addr = addr.seen_from(&self.name);
-        let bytes = addr.bytes(self.name.len());
-        if sockaddr::decode(&self.name).is_some() {
+        let own = &self.name.bound;
+        let addr = addr.seen_from(own);
+        let bytes = addr.bytes(own.len());
+        if sockaddr::decode(own).is_some() {
             let addr = sockaddr::decode(bytes).ok_or(Errno::EINVAL)?;
             if !sockaddr::is_destination(&addr) || addr.ip().is_multicast() {
                 return Err(Errno::EINVAL);

@@ -65,7 +65,13 @@ impl Host for Core {
     fn canonical(&self, name: &Name) -> Name {
         let addr = Address(*name);
         let below = self.below.as_ref();
-        below.map_or(addr, |below| addr.seen_from(&below.name)).0
+        below
+            .map_or(addr, |below| addr.seen_from(&below.name.bound))
+            .0
+    }
+
+    fn own_name(&self, peer: &Name) -> Option<Name> {
+        self.below.as_ref()?.name.towards(peer)
     }
 
     fn resolve(&mut self, name: &Name) -> Option<Path> {

@@ -39,7 +39,7 @@ impl Core {
             self.poller
                 .watch_listener(below.wait_fd()?, Source::Completions)?;
         }
-        let name = Address::of(&below.name).ok_or(Errno::EINVAL)?;
+        let name = Address::of(&below.name.told).ok_or(Errno::EINVAL)?;
         self.protocol = Some(Box::new(Endpoint::new(Config {
             name: name.0,
             mtu: offer::mtu(&below.setting.core),

@@ -164,7 +164,7 @@ impl Core {
     fn protocol_peer(&mut self, addr: &Address) -> Result<PeerId> {
         let protocol = self.protocol.as_mut().ok_or(Errno::EOPBADSTATE)?;
         let below = self.below.as_ref().ok_or(Errno::EOPBADSTATE)?;
-        let name = addr.seen_from(&below.name).0;
+        let name = addr.seen_from(&below.name.bound).0;
         if let Some(id) = protocol.find(&name) {
             return Ok(id);
         }

@@ -1,5 +1,8 @@
 //! Tests with endpoints in one process, over the udp provider.
 
+mod addresses;
+
+use std::net::Ipv4Addr;
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -64,8 +67,13 @@ impl Drop for Side {
 
 impl Side {
     fn new(params: Params) -> Side {
+        Side::at(Ipv4Addr::LOCALHOST, params)
+    }
+
+    /// One that is bound to this address.
+    fn at(ip: Ipv4Addr, params: Params) -> Side {
         let params = Arc::new(params);
-        let addr = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        let addr = std::net::SocketAddr::from((ip, 0));
         let info = Info {
             src_addr: prov_base::sockaddr::encode(&addr).as_bytes().to_vec(),
             addr_format: FI_SOCKADDR_IN,
@@ -108,7 +116,7 @@ impl Side {
         state.meets_strangers = true;
         state.reports.tx_cq = Some(cq.clone());
         state.reports.rx_cq = Some(cq.clone());
-        let name = below.name.clone();
+        let name = below.name.told.clone();
         core.start(ep, below).unwrap();
         drop(core);
         Side {

@@ -291,7 +291,7 @@ impl<H: Host> Endpoint<H> {
     }
 
     /// Handles a datagram from `from`, `None` if the provider below does not tell. With it, datagrams
-    /// of a peer that come by another path than its own are ignored.
+    /// of a peer that come by another path than its own are ignored, unless it has answered by that.
     #[inline]
     pub fn receive(&mut self, now: Time, from: Option<H::Path>, datagram: &[u8], host: &mut H) {
         let Some((mut base, rest)) = Base::read(datagram) else {
@@ -305,7 +305,7 @@ impl<H: Host> Endpoint<H> {
                 let Some((peer, shared)) = self.at_index(index as u32) else {
                     return;
                 };
-                if peer.terms.remote == 0 || from.is_some_and(|from| from != peer.path) {
+                if peer.terms.remote == 0 || !peer.sends_from(from) {
                     return;
                 }
                 let was_stranger = peer.is_stranger;

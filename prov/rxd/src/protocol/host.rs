@@ -206,6 +206,12 @@ pub trait Host {
         *name
     }
 
+    /// What this side calls itself towards the peer with this name, if it is not
+    /// [`Config::name`](super::Config::name).
+    fn own_name(&self, _peer: &Name) -> Option<Name> {
+        None
+    }
+
     /// A stranger wants to set up a connection: the path to this name, which nobody vouches for.
     /// `None` refuses it. The number of such peers is limited
     /// ([`Config::max_strangers`](super::Config::max_strangers)).

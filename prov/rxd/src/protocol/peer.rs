@@ -316,6 +316,9 @@ pub struct Peer<H: Host> {
     pub mtu: usize,
     /// Whether it has proved to receive at its path.
     pub is_confirmed: bool,
+    /// Whether it has answered a request of this side from another address than its path, as hosts with
+    /// several do: its packets are recognised by their numbers alone.
+    pub is_elsewhere: bool,
     /// Whether it may be removed: it has come by itself, and is not confirmed.
     pub is_stranger: bool,
     /// When it was added.
@@ -358,6 +361,7 @@ impl<H: Host> Peer<H> {
             first_number: None,
             mtu,
             is_confirmed: false,
+            is_elsewhere: false,
             is_stranger: false,
             since: 0,
             answer: None,
@@ -374,6 +378,12 @@ impl<H: Host> Peer<H> {
             is_ready: false,
             wakes_at: NEVER,
         }
+    }
+
+    /// Whether a packet with a number that the peer was told may come from there, if that is known.
+    #[inline(always)]
+    pub fn sends_from(&self, from: Option<H::Path>) -> bool {
+        from.is_none_or(|from| from == self.path) || self.is_elsewhere
     }
 
     /// Whether it is of this library and extensions are in use.

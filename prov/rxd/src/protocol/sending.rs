@@ -1,7 +1,7 @@
 //! Packets leave: answers and requests, what is repeated, what is new, and acknowledgements.
 
 use super::endpoint::Shared;
-use super::host::{Datagram, Failure, Host, Payload, Time};
+use super::host::{Datagram, Failure, Host, Name, Payload, Time};
 use super::jobs::{Job, What};
 use super::peer::{AckDue, Flight, NEVER, Peer, Setup, Stage, WINDOW};
 use super::wire::{
@@ -138,12 +138,13 @@ impl<H: Host> Shared<H> {
             self.post(peer, &answer.write(), Payload::None, host)?;
             peer.answer = None;
         }
-        let own = SetupRequest {
+        let hello = self.hello();
+        let own = |peer: &Name| SetupRequest {
             address: 0,
-            name: self.config.name,
-            hello: self.hello(),
+            name: host.own_name(peer).unwrap_or(self.config.name),
+            hello,
         };
-        if let Some(request) = peer.request(now, &own) {
+        if let Some(request) = peer.request(now, own) {
             // If there is no room, it is as if it was lost.
             self.post(peer, &request, Payload::None, host)?;
         }

@@ -54,8 +54,8 @@ impl<H: Host> Peer<H> {
         };
     }
 
-    /// The request that is due, if one is.
-    pub fn request(&mut self, now: Time, own: &SetupRequest) -> Option<Head> {
+    /// The request that is due, if one is; `own` makes one for the peer with a name.
+    pub fn request(&mut self, now: Time, own: impl FnOnce(&Name) -> SetupRequest) -> Option<Head> {
         match &mut self.setup {
             Setup::Asking { times, next, .. } if *next <= now => {
                 *times += 1;
@@ -65,6 +65,7 @@ impl<H: Host> Peer<H> {
             _ => return None,
         }
         self.asks_again = false;
+        let own = own(&self.name);
         let request = SetupRequest {
             address: self.terms.local,
             hello: own.hello.map(|hello| Hello {
@@ -72,7 +73,7 @@ impl<H: Host> Peer<H> {
                 cookie: self.cookie,
                 ..hello
             }),
-            ..*own
+            ..own
         };
         Some(request.write())
     }
@@ -347,6 +348,7 @@ impl<H: Host> Shared<H> {
         peer.first_number = None;
         peer.answer = None;
         peer.is_confirmed = false;
+        peer.is_elsewhere = false;
         peer.silent_since = now;
         peer.terms = Terms {
             local: self.secret.address_of(peer.id.index),
@@ -614,8 +616,15 @@ impl<H: Host> Endpoint<H> {
         let Some((peer, shared)) = self.at_index(index as u32) else {
             return;
         };
-        if peer.terms.local != answer.to || from.is_some_and(|from| from != peer.path) {
+        if peer.terms.local != answer.to {
             return;
+        }
+        // Only who has got the request, which was sent to the peer's path, knows its address.
+        let is_elsewhere = from.is_some_and(|from| from != peer.path);
+        match peer.setup {
+            Setup::Asking { .. } => peer.is_elsewhere = is_elsewhere,
+            _ if is_elsewhere && !peer.is_elsewhere => return,
+            _ => {}
         }
         let hello = shared.accepted(answer.hello);
         if answer.address as u32 == 0 {

@@ -1,9 +1,7 @@
 //! The attributes that a layered provider offers over the providers below (fi_getinfo(3)).
 
-use fabric_abi::{FI_FORMAT_UNSPEC, FI_LOCAL_COMM, FI_REMOTE_COMM, FI_SOURCE};
+use fabric_abi::{FI_FORMAT_UNSPEC, FI_LOCAL_COMM, FI_REMOTE_COMM};
 use prov_base::errno::{Errno, Result};
-use prov_base::resolve::{Query, resolve};
-use prov_base::sockaddr;
 
 use super::{CORE_ONLY, getinfo};
 use crate::attr::{Base, FabricAttr, Hints, Info, Opaque, Request, version};
@@ -29,7 +27,6 @@ impl Layer {
         base: impl Fn(&Info) -> Base,
         within: impl Fn(Hints, &Info) -> Hints,
     ) -> Result<Vec<Info>> {
-        let (request, port) = without_wildcard(request)?;
         let flags = request.flags | CORE_ONLY;
         let (node, service) = (request.node, request.service);
         let below = getinfo(request.version, node, service, flags, wanted)?;
@@ -52,16 +49,13 @@ impl Layer {
                 service: None,
                 flags: 0,
                 hints: hints.as_ref(),
-                ..request
+                ..*request
             };
             let Ok(fitting) = judged.fitting(&[base]) else {
                 continue;
             };
             let fitting = fitting.into_iter().map(|mut info| {
-                info.src_addr = match port {
-                    Some(port) => at_port(&core.src_addr, port),
-                    None => core.src_addr.clone(),
-                };
+                info.src_addr = core.src_addr.clone();
                 info.dest_addr = core.dest_addr.clone();
                 info.addr_format = core.addr_format;
                 info.handle = Opaque::NULL;
@@ -157,41 +151,6 @@ pub fn all_below(attr: &FabricAttr, wanted: impl FnOnce(u32, &Hints) -> Info) ->
     let mut wanted = wanted(api, &hints);
     wanted.fabric.api_version = 0;
     getinfo(api, None, None, CORE_ONLY, &wanted)
-}
-
-/// Converts a request for a port of this host without a node: endpoints need the address of an
-/// interface, since peers get it.
-fn without_wildcard<'a>(request: &Request<'a>) -> Result<(Request<'a>, Option<u16>)> {
-    let (None, Some(service), true) = (
-        request.node,
-        request.service,
-        request.flags & FI_SOURCE != 0,
-    ) else {
-        return Ok((*request, None));
-    };
-    let found = resolve(&Query {
-        node: None,
-        service: Some(service),
-        family: 0,
-        passive: true,
-        numeric: false,
-    })?;
-    let port = found.first().ok_or(Errno::ENODATA)?.port();
-    let bare = Request {
-        service: None,
-        flags: request.flags & !FI_SOURCE,
-        ..*request
-    };
-    Ok((bare, Some(port)))
-}
-
-/// Returns the bytes of an internet address with another port; none for any other address.
-fn at_port(addr: &[u8], port: u16) -> Vec<u8> {
-    let Some(mut addr) = sockaddr::decode(addr) else {
-        return Vec::new();
-    };
-    addr.set_port(port);
-    sockaddr::encode(&addr).as_bytes().to_vec()
 }
 
 #[cfg(test)]
