@@ -2,13 +2,17 @@
 /*
  * A peer is killed in each phase of a transfer, and at once there is another
  * one at its address. The operations with the old one end, and those with the
- * new one are carried out.
+ * new one are carried out. Nobody else is in the network of these processes,
+ * who could be given the port in between.
  */
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "memory.h"
+#include "network.h"
 #include "random.h"
 #include "survivor.h"
 #include "transfer.h"
@@ -16,7 +20,7 @@
 
 enum { ROUNDS = 20, WINDOW = 4, ROOM = 1 << 20, TAG = 1 };
 
-enum phase { SETUP, SMALL, LARGE, READS, WRITES };
+enum phase { SETUP, SMALL, LARGE, READS, WRITES, CLOSING };
 
 struct op {
 	struct fi_context2 context;	/* first: completions lead back here */
@@ -49,7 +53,15 @@ static void open_memory(struct ct_peer *peer, struct ct_memory *memory)
 		       FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE);
 }
 
-/* Receives until it is killed. */
+/* Whether the other process has said something. */
+static bool is_told(int fd)
+{
+	struct pollfd told = { .fd = fd, .events = POLLIN };
+
+	return poll(&told, 1, 0) == 1;
+}
+
+/* Receives until it is killed, or told to close its endpoint. */
 static void victim(int fd)
 {
 	struct ct_spec wanted = spec();
@@ -65,7 +77,7 @@ static void victim(int fd)
 	own.addr = memory.addr;
 	own.key = memory.key;
 	ct_meet(&peer, &own, &other, fd, NULL);
-	for (;;) {
+	while (!is_told(fd)) {
 		for (int i = 0; i < WINDOW; i++) {
 			struct ct_message message = {
 				.tagged = true, .tag = TAG, .buf = memory.data,
@@ -86,6 +98,10 @@ static void victim(int fd)
 			op->open = false;
 		}
 	}
+	ct_tell(fd, "c", 1);
+	OK(fi_close(&peer.ep->fid));
+	for (;;)
+		pause();
 }
 
 static bool post(struct ct_peer *peer, const struct ct_memory *memory,
@@ -153,9 +169,12 @@ static void reach(struct ct_peer *peer, const struct ct_memory *memory,
 static void keep_busy(struct ct_peer *peer, const struct ct_memory *memory,
 		      const struct ct_card *other, struct op *ops)
 {
+	static const enum phase each[WINDOW] = { SMALL, LARGE, READS, WRITES };
+
 	for (int i = 0; i < WINDOW; i++)
 		if (!ops[i].open)
-			post(peer, memory, other, phase, &ops[i]);
+			post(peer, memory, other,
+			     phase == CLOSING ? each[i] : phase, &ops[i]);
 	reap(peer);
 }
 
@@ -182,6 +201,8 @@ static void run_phase(enum phase what)
 	struct ct_peer peer;
 
 	phase = what;
+	if (ct_opt.source)
+		ct_own_network();
 	for (int i = 0; i <= ROUNDS; i++)
 		children[i] = ct_spawn(victim);
 	wanted = spec();
@@ -197,6 +218,16 @@ static void run_phase(enum phase what)
 			reach(&peer, &memory, &other, &last);
 		for (uint64_t n = ct_below(&chance, 200); n; n--)
 			keep_busy(&peer, &memory, &other, ops);
+		if (what == CLOSING) {
+			char word = 'c';
+
+			ct_tell(children[i].fd, &word, 1);
+			while (!is_told(children[i].fd))
+				keep_busy(&peer, &memory, &other, ops);
+			ct_hear(children[i].fd, &word, 1);
+			for (uint64_t n = ct_below(&chance, 200); n; n--)
+				keep_busy(&peer, &memory, &other, ops);
+		}
 		ct_kill(&children[i]);
 		meet(&peer, &children[i + 1], &other);
 		reach(&peer, &memory, &other, &last);
@@ -220,13 +251,15 @@ static void small(void) { run_phase(SMALL); }
 static void large(void) { run_phase(LARGE); }
 static void reads(void) { run_phase(READS); }
 static void writes(void) { run_phase(WRITES); }
+static void closing(void) { run_phase(CLOSING); }
 
 static const struct ct_test tests[] = {
-	{ "set-up", setup, CT_RDM },
-	{ "small-messages", small, CT_RDM },
-	{ "large-messages", large, CT_RDM },
-	{ "reads", reads, CT_RDM },
-	{ "writes", writes, CT_RDM },
+	{ "set-up", setup, CT_RDM | CT_SLOW },
+	{ "small-messages", small, CT_RDM | CT_SLOW },
+	{ "large-messages", large, CT_RDM | CT_SLOW },
+	{ "reads", reads, CT_RDM | CT_SLOW },
+	{ "writes", writes, CT_RDM | CT_SLOW },
+	{ "closing", closing, CT_RDM | CT_SLOW },
 };
 
 CT_MAIN(tests)
