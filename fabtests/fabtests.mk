@@ -20,7 +20,7 @@ OTHER ?= .deps/mpich/lib/mpich
 
 # What needs no network: for the shm provider.
 LOCAL = $(WITHIN) absent allocation calls collective crowd deserted ensemble forks impostor killed killed_connecting \
-	openshmem peer_srx process sep sleepers watchers
+	openshmem peer_srx process sep sep_srx sleepers watchers
 # What has large data, once more where processes do not read one another's memory.
 LARGE = crowd killed match message rma simulation
 # And one process only: for the loopback provider.
@@ -42,11 +42,11 @@ OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) absent buffered cm ensemble exhaustion
 	reconnect restarted silent,$(LAYERED))
 
 # Under all hooks at once: what passes objects in every way.
-HOOKED = cm cntr cq eq poll sep srx trigger
+HOOKED = cm cntr cq eq poll sep sep_srx srx trigger
 HOOKS = noop;trace;perf;profile;monitor;debug
 
 # For tcp under the name sockets.
-RENAMED = cm completion elsewhere getinfo message rma trigger
+RENAMED = cm completion elsewhere getinfo message rma sep_srx trigger
 # And what sends messages, for its endpoints of the type FI_EP_DGRAM, which are reliable.
 RELIABLE = binding cntr cq early first match message poll sep signals source
 

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_ROWS = 1024 };
+enum { MOST_ROWS = 2048 };
 
 static struct ct_test rows[MOST_ROWS];
 static size_t count;

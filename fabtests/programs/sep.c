@@ -8,17 +8,11 @@
 #include "check.h"
 #include "pattern.h"
 #include "peer.h"
+#include "together.h"
 #include "transfer.h"
 #include "wait.h"
 
-enum { CONTEXTS = 3, BITS = 4, MOST = 1 << 20, SIDES = 3, PENDING = 16 };
-
-/* A queue, and the completions that were read from it and not asked for. */
-struct queue {
-	struct fid_cq *fid;
-	struct ct_completion pending[PENDING];
-	int count;
-};
+enum { CONTEXTS = 3, BITS = 4, MOST = 1 << 20 };
 
 /* A scalable endpoint with all it needs, or a plain one (contexts 0). */
 struct side {
@@ -28,12 +22,10 @@ struct side {
 	struct fid_domain *domain;
 	struct fid_av *av;
 	struct fid_ep *sep, *tx[CONTEXTS], *rx[CONTEXTS];
-	struct queue txq[CONTEXTS], rxq[CONTEXTS];
+	struct ct_cq txq[CONTEXTS], rxq[CONTEXTS];
 	unsigned char name[256];
 };
 
-static struct side *all[SIDES];
-static int sides;
 static unsigned char out[MOST], in[MOST];
 static struct fi_context2 tx_context[CONTEXTS], rx_context[CONTEXTS];
 
@@ -42,15 +34,6 @@ static void several(struct fi_info *hints)
 	hints->ep_attr->tx_ctx_cnt = CONTEXTS;
 	hints->ep_attr->rx_ctx_cnt = CONTEXTS;
 	hints->caps |= FI_NAMED_RX_CTX;
-}
-
-static struct fid_cq *open_queue(struct side *side)
-{
-	struct fi_cq_attr attr = { .format = FI_CQ_FORMAT_TAGGED };
-	struct fid_cq *cq;
-
-	OK(fi_cq_open(side->domain, &attr, &cq, NULL));
-	return cq;
 }
 
 static void open_objects(struct side *side, int contexts, uint64_t caps)
@@ -65,8 +48,8 @@ static void open_objects(struct side *side, int contexts, uint64_t caps)
 	OK(fi_domain(side->fabric, side->info, &side->domain, NULL));
 	OK(fi_av_open(side->domain, &attr, &side->av, NULL));
 	for (int i = 0; i < (contexts ? contexts : 1); i++) {
-		side->txq[i].fid = open_queue(side);
-		side->rxq[i].fid = open_queue(side);
+		ct_cq_join(&side->txq[i], side->domain);
+		ct_cq_join(&side->rxq[i], side->domain);
 	}
 }
 
@@ -95,7 +78,6 @@ static void open_scalable(struct side *side, uint64_t caps)
 	}
 	OK(fi_enable(side->sep));
 	ct_name(&side->sep->fid, side->name, sizeof(side->name));
-	all[sides++] = side;
 }
 
 static void open_plain(struct side *side, uint64_t caps)
@@ -108,14 +90,13 @@ static void open_plain(struct side *side, uint64_t caps)
 	OK(fi_enable(side->tx[0]));
 	side->rx[0] = side->tx[0];
 	ct_name(&side->tx[0]->fid, side->name, sizeof(side->name));
-	all[sides++] = side;
 }
 
 static void close_objects(struct side *side)
 {
 	for (int i = 0; i < (side->contexts ? side->contexts : 1); i++) {
-		OK(fi_close(&side->txq[i].fid->fid));
-		OK(fi_close(&side->rxq[i].fid->fid));
+		ct_cq_leave(&side->txq[i]);
+		ct_cq_leave(&side->rxq[i]);
 	}
 	OK(fi_close(&side->av->fid));
 	OK(fi_close(&side->domain->fid));
@@ -135,9 +116,6 @@ static void close_side(struct side *side)
 		OK(fi_close(&side->tx[0]->fid));
 	}
 	close_objects(side);
-	for (int i = 0; i < sides; i++)
-		if (all[i] == side)
-			all[i] = all[--sides];
 }
 
 static fi_addr_t insert(struct side *side, const struct side *other)
@@ -148,64 +126,13 @@ static fi_addr_t insert(struct side *side, const struct side *other)
 	return number;
 }
 
-/* Reads what is in a queue. */
-static void pull(struct queue *queue)
-{
-	struct fi_cq_tagged_entry entry;
-	struct fi_cq_err_entry error = { 0 };
-	struct ct_completion done = { .src = FI_ADDR_NOTAVAIL };
-	ssize_t ret = fi_cq_readfrom(queue->fid, &entry, 1, &done.src);
-
-	if (ret == -FI_EAGAIN)
-		return;
-	REQUIRE(queue->count < PENDING);
-	if (ret == -FI_EAVAIL) {
-		EXPECT(fi_cq_readerr(queue->fid, &error, 0), 1);
-		done.context = error.op_context;
-		done.err = error.err;
-	} else {
-		EXPECT(ret, 1);
-		done.context = entry.op_context;
-		done.len = entry.len;
-		done.tag = entry.tag;
-	}
-	queue->pending[queue->count++] = done;
-}
-
-static void drive(void)
-{
-	for (int s = 0; s < sides; s++) {
-		int count = all[s]->contexts ? all[s]->contexts : 1;
-
-		for (int i = 0; i < count; i++) {
-			pull(&all[s]->txq[i]);
-			pull(&all[s]->rxq[i]);
-		}
-	}
-}
-
-static struct ct_completion next(struct queue *queue)
-{
-	double until = ct_now() + ct_patience();
-	struct ct_completion first;
-
-	while (!queue->count) {
-		REQUIRE(ct_now() < until);
-		drive();
-	}
-	first = queue->pending[0];
-	memmove(queue->pending, queue->pending + 1,
-		--queue->count * sizeof(first));
-	return first;
-}
-
-static struct ct_completion done(struct queue *queue, void *context)
+/* One without a context is that of a message which nobody waits for. */
+static struct ct_completion done(struct ct_cq *queue, void *context)
 {
 	struct ct_completion completion;
 
-	/* One without a context is that of a message which nobody waits for. */
 	do
-		completion = next(queue);
+		completion = ct_next_of(queue);
 	while (!completion.err && !completion.context);
 	if (completion.err)
 		ct_fail(__FILE__, __LINE__, "a completion with error %s",
@@ -213,29 +140,6 @@ static struct ct_completion done(struct queue *queue, void *context)
 	REQUIRE(completion.context == context);
 	return completion;
 }
-
-static bool nothing_is_left(void)
-{
-	for (int i = 0; i < 200; i++)
-		drive();
-	for (int s = 0; s < sides; s++)
-		for (int i = 0; i < CONTEXTS; i++)
-			if (all[s]->txq[i].count || all[s]->rxq[i].count)
-				return false;
-	return true;
-}
-
-#define TRY(call)							\
-	do {								\
-		double until_ = ct_now() + ct_patience();		\
-		ssize_t ret_;						\
-									\
-		while ((ret_ = (call)) == -FI_EAGAIN) {			\
-			REQUIRE(ct_now() < until_);			\
-			drive();					\
-		}							\
-		OK(ret_);						\
-	} while (0)
 
 static void fill(size_t len, int seed)
 {
@@ -296,7 +200,7 @@ static void all_pairs_of_contexts(void)
 						fi_rx_addr(back, i, BITS), to,
 						sizes[s], k & 1, k & 2);
 				}
-	REQUIRE(nothing_is_left());
+	REQUIRE(ct_all_stay_empty());
 	close_side(&a);
 	close_side(&b);
 }
@@ -312,7 +216,7 @@ static void contexts_of_one_endpoint(void)
 		for (int j = 0; j < CONTEXTS; j++)
 			message(&a, i, &a, j, fi_rx_addr(itself, j, BITS), itself,
 				8, j & 1, i & 1);
-	REQUIRE(nothing_is_left());
+	REQUIRE(ct_all_stay_empty());
 	close_side(&a);
 }
 
@@ -353,7 +257,7 @@ static void directed_receives(void)
 			done(&a.txq[i], &tx_context[0]);
 		}
 	}
-	REQUIRE(nothing_is_left());
+	REQUIRE(ct_all_stay_empty());
 	close_side(&a);
 	close_side(&b);
 	close_side(&c);
@@ -373,12 +277,12 @@ static void end_with_errors(struct side *from, const fi_addr_t wrong[WRONG])
 		while ((ret = fi_tsend(from->tx[i], out, 8, NULL, wrong[i], 7,
 				       &tx_context[i])) == -FI_EAGAIN) {
 			REQUIRE(ct_now() < until);
-			drive();
+			ct_drive();
 		}
 		is_posted[i] = !ret;
 	}
 	for (int i = 0; i < WRONG; i++)
-		REQUIRE(!is_posted[i] || next(&from->txq[i]).err);
+		REQUIRE(!is_posted[i] || ct_next_of(&from->txq[i]).err);
 }
 
 static void context_that_is_not_there(void)
@@ -398,7 +302,7 @@ static void context_that_is_not_there(void)
 		/* The number of an address that is not in the vector. */
 		fi_rx_addr(to + 1, 1, BITS),
 	});
-	REQUIRE(nothing_is_left());
+	REQUIRE(ct_all_stay_empty());
 	close_side(&a);
 	close_side(&b);
 }
@@ -429,7 +333,7 @@ static void with_a_plain_endpoint(void)
 		fi_rx_addr(to_plain, 1, BITS), fi_rx_addr(to_plain, 2, BITS),
 		fi_rx_addr(to_plain, 1, BITS),
 	});
-	REQUIRE(nothing_is_left());
+	REQUIRE(ct_all_stay_empty());
 	close_side(&plain);
 	close_side(&a);
 }
@@ -494,10 +398,10 @@ static void remote_events(void)
 		done(&a.txq[i], &tx_context[i]);
 		while (fi_cntr_read(written) != i + 1) {
 			REQUIRE(ct_now() < until);
-			drive();
+			ct_drive();
 		}
 	}
-	REQUIRE(nothing_is_left());
+	REQUIRE(ct_all_stay_empty());
 	OK(fi_close(&mr->fid));
 	OK(fi_close(&b.rx[1]->fid));
 	OK(fi_close(&written->fid));
@@ -536,9 +440,9 @@ static void counters_and_selective_completion(void)
 	TRY(fi_send(a.tx[1], out, 8, NULL, fi_rx_addr(to, 1, BITS), NULL));
 	while (fi_cntr_read(sent) < 1 || fi_cntr_read(received) < 1) {
 		REQUIRE(ct_now() < until);
-		drive();
+		ct_drive();
 	}
-	REQUIRE(nothing_is_left());
+	REQUIRE(ct_all_stay_empty());
 	OK(fi_close(&a.tx[1]->fid));
 	OK(fi_close(&b.rx[1]->fid));
 	OK(fi_close(&sent->fid));
@@ -654,19 +558,18 @@ static void closing_in_any_order(void)
 		OK(fi_trecv(a.rx[1], in, 8, NULL, FI_ADDR_UNSPEC, 98, 0, NULL));
 		OK(fi_recv(a.rx[1], in, 8, NULL, FI_ADDR_UNSPEC, NULL));
 		for (int i = 0; i < 20; i++)
-			drive();
+			ct_drive();
 		if (order & 2) {
 			OK(fi_close(&a.rx[1]->fid));
 			message(&a, 1, &b, 0, to, back, 8, true, false);
-			OK(fi_close(&a.rxq[1].fid->fid));
-			a.rxq[1].fid = open_queue(&a);
+			ct_cq_leave(&a.rxq[1]);
+			ct_cq_join(&a.rxq[1], a.domain);
 			open_rx(&a, 1);
 		} else {
 			OK(fi_close(&a.tx[1]->fid));
-			a.txq[1].count = 0;
 			message(&b, 0, &a, 0, back, to, 8, true, false);
-			OK(fi_close(&a.txq[1].fid->fid));
-			a.txq[1].fid = open_queue(&a);
+			ct_cq_leave(&a.txq[1]);
+			ct_cq_join(&a.txq[1], a.domain);
 			open_tx(&a, 1);
 		}
 		message(&a, 0, &b, 1, fi_rx_addr(to, 1, BITS), back, 8, true, true);
@@ -748,7 +651,6 @@ static void accessed_only(void)
 	open_objects(&a, CONTEXTS, FI_RMA);
 	OK(fi_scalable_ep(a.domain, a.info, &a.sep, NULL));
 	OK(fi_scalable_ep_bind(a.sep, &a.av->fid, 0));
-	all[sides++] = &a;
 	for (int i = 0; i < CONTEXTS; i++) {
 		open_tx(&a, i);
 		OK(fi_rx_context(a.sep, i, NULL, &a.rx[i], NULL));

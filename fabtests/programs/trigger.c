@@ -12,17 +12,17 @@ enum { LEN = CT_TRIGGER_LEN };
 
 static void setup(struct ct_trigger *bench, enum fi_progress progress)
 {
-	ct_trigger_open(bench, progress, false);
+	ct_trigger_open(bench, progress, CT_TRIGGER_ENDPOINT);
 }
 
-static void triggered(enum fi_progress progress, bool contexts)
+static void triggered(enum fi_progress progress, enum ct_trigger_form form)
 {
 	struct ct_trigger bench;
 	struct ct_memory at_b;
 	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
 	struct ct_op op;
 
-	ct_trigger_open(&bench, progress, contexts);
+	ct_trigger_open(&bench, progress, form);
 	ct_memory_open(b, &at_b, LEN, FI_SEND | FI_RECV);
 	for (size_t i = 0; i < CT_OP_KINDS; i++) {
 		enum fi_op_type type = ct_op_kinds[i].type;
@@ -53,17 +53,17 @@ static void triggered(enum fi_progress progress, bool contexts)
 
 static void triggered_manual(void)
 {
-	triggered(FI_PROGRESS_MANUAL, false);
+	triggered(FI_PROGRESS_MANUAL, CT_TRIGGER_ENDPOINT);
 }
 
 static void triggered_auto(void)
 {
-	triggered(FI_PROGRESS_AUTO, false);
+	triggered(FI_PROGRESS_AUTO, CT_TRIGGER_ENDPOINT);
 }
 
 static void triggered_on_contexts(void)
 {
-	triggered(FI_PROGRESS_MANUAL, true);
+	triggered(FI_PROGRESS_MANUAL, CT_TRIGGER_CONTEXTS);
 }
 
 /* Calls without flags, through an alias that has FI_TRIGGER by default. */
@@ -99,7 +99,7 @@ static void alias(void)
 	ct_trigger_close(&bench);
 }
 
-static void deferred(enum fi_progress progress, uint64_t flags, bool contexts)
+static void deferred(enum fi_progress progress, uint64_t flags, enum ct_trigger_form form)
 {
 	struct ct_trigger bench;
 	struct ct_memory at_b;
@@ -107,7 +107,7 @@ static void deferred(enum fi_progress progress, uint64_t flags, bool contexts)
 	uint64_t counts[CT_CNTR_MAX];
 	struct ct_op op;
 
-	ct_trigger_open(&bench, progress, contexts);
+	ct_trigger_open(&bench, progress, form);
 	ct_memory_open(b, &at_b, LEN, FI_SEND | FI_RECV);
 	for (size_t i = 0; i < CT_CNTR_MAX; i++)
 		counts[i] = a->cntr[i] ? fi_cntr_read(a->cntr[i]) : 0;
@@ -152,27 +152,42 @@ static void deferred(enum fi_progress progress, uint64_t flags, bool contexts)
 
 static void deferred_manual(void)
 {
-	deferred(FI_PROGRESS_MANUAL, 0, false);
+	deferred(FI_PROGRESS_MANUAL, 0, CT_TRIGGER_ENDPOINT);
 }
 
 static void deferred_auto(void)
 {
-	deferred(FI_PROGRESS_AUTO, 0, false);
+	deferred(FI_PROGRESS_AUTO, 0, CT_TRIGGER_ENDPOINT);
 }
 
 static void deferred_completions(void)
 {
-	deferred(FI_PROGRESS_MANUAL, FI_COMPLETION, false);
+	deferred(FI_PROGRESS_MANUAL, FI_COMPLETION, CT_TRIGGER_ENDPOINT);
 }
 
 static void deferred_on_contexts(void)
 {
-	deferred(FI_PROGRESS_MANUAL, FI_COMPLETION, true);
+	deferred(FI_PROGRESS_MANUAL, FI_COMPLETION, CT_TRIGGER_CONTEXTS);
 }
 
 static void deferred_on_contexts_auto(void)
 {
-	deferred(FI_PROGRESS_AUTO, 0, true);
+	deferred(FI_PROGRESS_AUTO, 0, CT_TRIGGER_CONTEXTS);
+}
+
+static void triggered_on_shared(void)
+{
+	triggered(FI_PROGRESS_MANUAL, CT_TRIGGER_SHARED);
+}
+
+static void deferred_on_shared(void)
+{
+	deferred(FI_PROGRESS_MANUAL, FI_COMPLETION, CT_TRIGGER_SHARED);
+}
+
+static void deferred_on_shared_auto(void)
+{
+	deferred(FI_PROGRESS_AUTO, 0, CT_TRIGGER_SHARED);
 }
 
 /* What waits goes with its context, and what waits for the other one of the index stays. */
@@ -188,7 +203,7 @@ static void closed_context(void)
 		struct ct_op *left = receives ? &send : &receive;
 		enum fi_op_type type = receives ? FI_OP_TSEND : FI_OP_TRECV;
 
-		ct_trigger_open(&bench, FI_PROGRESS_AUTO, true);
+		ct_trigger_open(&bench, FI_PROGRESS_AUTO, CT_TRIGGER_CONTEXTS);
 		ct_memory_open(b, &at_b, LEN, FI_SEND | FI_RECV);
 		ct_op_prepare(&bench, type, &at_b);
 		ct_op_describe(&bench, &send, FI_OP_TSEND, 0);
@@ -223,7 +238,7 @@ static void closed_context(void)
 }
 
 /* A deferred buffer for several messages counts each, and is given back with the last. */
-static void deferred_multi(void)
+static void multi(enum ct_trigger_form form)
 {
 	enum { MESSAGES = 3 };
 	size_t least = LEN;
@@ -233,10 +248,10 @@ static void deferred_multi(void)
 	struct ct_completion last;
 	struct ct_op op;
 
-	setup(&bench, FI_PROGRESS_MANUAL);
+	ct_trigger_open(&bench, FI_PROGRESS_MANUAL, form);
 	ct_memory_open(b, &at_b, LEN, FI_SEND);
 	ct_memory_open(a, &room, MESSAGES * LEN, FI_RECV);
-	OK(fi_setopt(&a->ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least,
+	OK(fi_setopt(&bench.rx->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least,
 		     sizeof(least)));
 	ct_op_describe(&bench, &op, FI_OP_RECV, FI_MULTI_RECV);
 	op.iov = (struct iovec) { room.data, MESSAGES * LEN };
@@ -257,6 +272,16 @@ static void deferred_multi(void)
 	ct_memory_close(&room);
 	ct_memory_close(&at_b);
 	ct_trigger_close(&bench);
+}
+
+static void deferred_multi(void)
+{
+	multi(CT_TRIGGER_ENDPOINT);
+}
+
+static void deferred_multi_on_shared(void)
+{
+	multi(CT_TRIGGER_SHARED);
 }
 
 /* Whether a deferred peek finds a message. */
@@ -318,7 +343,7 @@ static void look(struct ct_trigger *bench, struct ct_op *op, bool is_deferred, u
 }
 
 /* Messages that are set aside and received or dropped, each by deferred work or by a call. */
-static void claims(bool contexts)
+static void claims(enum ct_trigger_form form)
 {
 	struct ct_trigger bench;
 	struct ct_memory at_b, at_a;
@@ -327,7 +352,7 @@ static void claims(bool contexts)
 	struct ct_op op;
 	int ret;
 
-	ct_trigger_open(&bench, FI_PROGRESS_MANUAL, contexts);
+	ct_trigger_open(&bench, FI_PROGRESS_MANUAL, form);
 	ct_memory_open(b, &at_b, LEN, FI_SEND);
 	ct_memory_open(a, &at_a, LEN, FI_RECV);
 	ct_op_describe(&bench, &op, FI_OP_TRECV, FI_PEEK);
@@ -392,12 +417,17 @@ static void claims(bool contexts)
 
 static void deferred_claim(void)
 {
-	claims(false);
+	claims(CT_TRIGGER_ENDPOINT);
 }
 
 static void deferred_claim_on_context(void)
 {
-	claims(true);
+	claims(CT_TRIGGER_CONTEXTS);
+}
+
+static void deferred_claim_on_shared(void)
+{
+	claims(CT_TRIGGER_SHARED);
 }
 
 /* Counters change counters, however far one jumps. */
@@ -502,7 +532,7 @@ static void sleeps(void)
 	ct_trigger_close(&bench);
 }
 
-static void cancelled(void)
+static void cancellations(enum ct_trigger_form form)
 {
 	struct ct_trigger bench;
 	struct fid_cntr *other;
@@ -510,7 +540,7 @@ static void cancelled(void)
 	struct ct_completion error;
 	struct ct_op ops[4], op;
 
-	setup(&bench, FI_PROGRESS_MANUAL);
+	ct_trigger_open(&bench, FI_PROGRESS_MANUAL, form);
 	other = ct_new_counter(a);
 	for (int i = 0; i < 4; i++) {
 		ct_op_describe(&bench, &ops[i], FI_OP_CNTR_ADD, 0);
@@ -531,7 +561,7 @@ static void cancelled(void)
 	ct_op_describe(&bench, &op, FI_OP_TRECV, 0);
 	OK(fi_cntr_set(bench.trigger, 0));
 	OK(ct_op_call(&op, FI_OP_TRECV));
-	OK(fi_cancel(&a->ep->fid, &op.context));
+	OK(fi_cancel(&bench.rx->fid, &op.context));
 	error = ct_error(a, &a->rx);
 	CHECK(error.err == FI_ECANCELED && error.context == &op.context, "fi_cancel");
 	/* So does one whose counter is closed; deferred work ends without a word. */
@@ -548,6 +578,16 @@ static void cancelled(void)
 	CHECK(error.err == FI_ECANCELED && error.context == &op.context, "closed");
 	CHECK(fi_cntr_read(bench.done) == 10, "closed without a word");
 	ct_trigger_close(&bench);
+}
+
+static void cancelled(void)
+{
+	cancellations(CT_TRIGGER_ENDPOINT);
+}
+
+static void cancelled_on_shared(void)
+{
+	cancellations(CT_TRIGGER_SHARED);
 }
 
 /* An operation that fails reports to its counter, and to the queue. */
@@ -587,28 +627,66 @@ static void closed(void)
 	ct_trigger_close(&bench);
 }
 
+/* A shared context takes receives alone, and what waits for a counter goes with it. */
+static void closed_shared(void)
+{
+	struct ct_trigger bench;
+	struct ct_peer *a = &bench.pair.a;
+	struct ct_op op, call;
+
+	ct_trigger_open(&bench, FI_PROGRESS_AUTO, CT_TRIGGER_SHARED);
+	ct_op_describe(&bench, &op, FI_OP_TSEND, 0);
+	op.op.tagged.ep = bench.rx;
+	EXPECT(fi_control(&a->domain->fid, FI_QUEUE_WORK, &op.work), -FI_EINVAL);
+	ct_op_describe(&bench, &op, FI_OP_TRECV, FI_INJECT);
+	EXPECT(fi_control(&a->domain->fid, FI_QUEUE_WORK, &op.work), -FI_EINVAL);
+	EXPECT(fi_control(&bench.pair.b.domain->fid, FI_QUEUE_WORK, &op.work), -FI_EINVAL);
+	ct_op_describe(&bench, &call, FI_OP_TRECV, 0);
+	call.context.event_type = (enum fi_trigger_event)77;
+	EXPECT(ct_op_call(&call, FI_OP_TRECV), -FI_EINVAL);
+	ct_op_describe(&bench, &call, FI_OP_TRECV, 0);
+	OK(ct_op_call(&call, FI_OP_TRECV));
+	ct_op_describe(&bench, &op, FI_OP_RECV, 0);
+	OK(fi_control(&a->domain->fid, FI_QUEUE_WORK, &op.work));
+	OK(fi_close(&a->ep->fid));
+	a->ep = NULL;
+	OK(fi_close(&a->srx->fid));
+	a->srx = NULL;
+	EXPECT(fi_control(&a->domain->fid, FI_CANCEL_WORK, &op.work), -FI_ENOENT);
+	OK(fi_cntr_add(bench.trigger, 1));
+	CHECK(fi_cntr_read(bench.done) == 0 && fi_cntr_readerr(bench.done) == 0, "gone");
+	ct_trigger_close(&bench);
+}
+
 static const struct ct_test tests[] = {
 	{ "triggered", triggered_manual, CT_BOTH },
 	{ "triggered-auto", triggered_auto, CT_BOTH },
 	{ "triggered-context", triggered_on_contexts, CT_RDM },
+	{ "triggered-shared", triggered_on_shared, CT_BOTH },
 	{ "alias", alias, CT_BOTH },
 	{ "deferred", deferred_manual, CT_BOTH },
 	{ "deferred-auto", deferred_auto, CT_BOTH },
 	{ "deferred-completions", deferred_completions, CT_BOTH },
 	{ "deferred-context", deferred_on_contexts, CT_RDM },
 	{ "deferred-context-auto", deferred_on_contexts_auto, CT_RDM },
+	{ "deferred-shared", deferred_on_shared, CT_BOTH },
+	{ "deferred-shared-auto", deferred_on_shared_auto, CT_BOTH },
 	{ "closed-context", closed_context, CT_RDM },
 	{ "deferred-multi", deferred_multi, CT_BOTH },
+	{ "deferred-multi-shared", deferred_multi_on_shared, CT_BOTH },
 	{ "deferred-peek", deferred_peek, CT_BOTH },
 	{ "deferred-claim", deferred_claim, CT_BOTH },
 	{ "deferred-claim-context", deferred_claim_on_context, CT_RDM },
+	{ "deferred-claim-shared", deferred_claim_on_shared, CT_BOTH },
 	{ "counters", counters, CT_BOTH },
 	{ "chain", chain_manual, CT_BOTH },
 	{ "chain-auto", chain_auto, CT_BOTH },
 	{ "sleeps", sleeps, CT_BOTH },
 	{ "cancelled", cancelled, CT_BOTH },
+	{ "cancelled-shared", cancelled_on_shared, CT_BOTH },
 	{ "failed", failed, CT_BOTH },
 	{ "closed", closed, CT_BOTH },
+	{ "closed-shared", closed_shared, CT_BOTH },
 };
 
 CT_MAIN(tests)

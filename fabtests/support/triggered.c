@@ -50,19 +50,23 @@ static void open_contexts(struct ct_trigger *bench)
 	b->to = fi_rx_addr(ct_insert(b, name), LAST, BITS);
 }
 
-void ct_trigger_open(struct ct_trigger *bench, enum fi_progress progress, bool contexts)
+void ct_trigger_open(struct ct_trigger *bench, enum fi_progress progress,
+		     enum ct_trigger_form form)
 {
+	bool contexts = form == CT_TRIGGER_CONTEXTS;
 	struct ct_spec spec = {
 		.caps = CAPS, .progress = progress, .wait = FI_WAIT_UNSPEC,
 		.counters = FI_SEND | FI_RECV | FI_READ | FI_WRITE,
 		.hint = contexts ? several : NULL,
 		.rx_ctx_bits = contexts ? BITS : 0,
+		.srx = form == CT_TRIGGER_SHARED,
 	};
 
 	memset(bench, 0, sizeof(*bench));
 	ct_open_pair(&bench->pair, &spec);
 	ct_warm_up(&bench->pair);
-	bench->tx = bench->rx = bench->pair.a.ep;
+	bench->tx = bench->pair.a.ep;
+	bench->rx = ct_rx_ep(&bench->pair.a);
 	if (contexts)
 		open_contexts(bench);
 	ct_memory_open(&bench->pair.a, &bench->local, CT_TRIGGER_LEN, FI_READ | FI_WRITE);

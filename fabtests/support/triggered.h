@@ -16,7 +16,7 @@
 struct ct_trigger {
 	struct ct_pair pair;
 	struct fid_ep *sep;		/* NULL without one */
-	struct fid_ep *tx, *rx;		/* where a posts: its endpoint, or contexts */
+	struct fid_ep *tx, *rx;		/* where a posts: its endpoint, contexts, a shared one */
 	struct ct_memory local, remote, result;
 	struct fid_cntr *trigger, *done;
 };
@@ -41,8 +41,15 @@ struct ct_op {
 	} op;
 };
 
-/* Without contexts a's endpoint posts. */
-void ct_trigger_open(struct ct_trigger *bench, enum fi_progress progress, bool contexts);
+/* What a posts to. */
+enum ct_trigger_form {
+	CT_TRIGGER_ENDPOINT,
+	CT_TRIGGER_CONTEXTS,	/* of a scalable endpoint */
+	CT_TRIGGER_SHARED,	/* its endpoint, and a shared receive context */
+};
+
+void ct_trigger_open(struct ct_trigger *bench, enum fi_progress progress,
+		     enum ct_trigger_form form);
 void ct_trigger_close(struct ct_trigger *bench);
 struct fid_cntr *ct_new_counter(struct ct_peer *peer);
 

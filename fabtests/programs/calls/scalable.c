@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /* Scalable endpoints and their contexts. */
+#include <rdma/fi_collective.h>
+
 #include "row.h"
 
 #define PAGE "fi_endpoint(3)"
@@ -57,6 +59,15 @@ static struct fid_ep *rx(void)
 	return opened;
 }
 
+static struct fid_stx *stx(void)
+{
+	static struct fid_stx *opened;
+
+	if (!opened)
+		OK(fi_stx_context(domain(), info()->tx_attr, &opened, NULL));
+	return opened;
+}
+
 /* Which are ready for messages. */
 static struct fid_ep *enabled_tx(void)
 {
@@ -75,9 +86,16 @@ static struct fid_ep *enabled_rx(void)
 }
 
 ROW(RDM, "scalable/open", PAGE, 0, (sep(), 0))
-ROW(RDM, "scalable/shared-contexts", PAGE, REFUSED, ({
+ROW(RDM, "scalable/shared-receives", PAGE, 0, ({
 	sep();
+	if (!info()->domain_attr->max_ep_srx_ctx)
+		SKIP("there are no shared receive contexts");
 	info()->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
+	fi_scalable_ep(domain(), info(), &opened_context, NULL);
+    }))
+ROW(RDM, "scalable/shared-transmits", PAGE, 0, ({
+	sep();
+	info()->ep_attr->tx_ctx_cnt = FI_SHARED_CONTEXT;
 	fi_scalable_ep(domain(), info(), &opened_context, NULL);
     }))
 ROW(RDM, "scalable/triggered-operations", PAGE, 0, ({
@@ -146,6 +164,30 @@ ROW(RDM, "scalable/bind-cq-twice", PAGE, -FI_EINVAL,
 ROW(RDM, "scalable/bind-counter", PAGE, 0,
     fi_ep_bind(rx(), &cntr()->fid, FI_RECV))
 
+ROW(RDM, "scalable/bind-srx", PAGE, 0, fi_scalable_ep_bind(sep(), &srx()->fid, 0))
+ROW(RDM, "scalable/bind-stx", PAGE, 0, fi_scalable_ep_bind(sep(), &stx()->fid, 0))
+ROW(RDM, "scalable/bind-srx-to-context", PAGE, 0, fi_ep_bind(rx(), &srx()->fid, 0))
+ROW(RDM, "scalable/bind-stx-to-context", PAGE, 0, fi_ep_bind(tx(), &stx()->fid, 0))
+ROW(RDM, "scalable/bind-srx-to-transmit-context", PAGE, -FI_EINVAL,
+    fi_ep_bind(tx(), &srx()->fid, 0))
+ROW(RDM, "scalable/bind-stx-to-receive-context", PAGE, -FI_EINVAL,
+    fi_ep_bind(rx(), &stx()->fid, 0))
+ROW(RDM, "scalable/bind-srx-late", PAGE, -FI_EOPBADSTATE,
+    (enabled_tx(), fi_ep_bind(rx(), &srx()->fid, 0)))
+ROW(RDM, "scalable/bind-srx-late-to-all", PAGE, -FI_EOPBADSTATE,
+    (enabled_tx(), fi_scalable_ep_bind(sep(), &srx()->fid, 0)))
+ROW(RDM, "scalable/busy-srx", PAGE, -FI_EBUSY,
+    (FIRST(fi_ep_bind(rx(), &srx()->fid, 0)), fi_close(&srx()->fid)))
+ROW(RDM, "scalable/join-collective", "fi_collective(3)", -FI_ENOSYS, ({
+	struct fi_av_set_attr attr = {
+		.start_addr = FI_ADDR_NOTAVAIL, .end_addr = FI_ADDR_NOTAVAIL, .stride = 1,
+	};
+	struct fid_av_set *set;
+	struct fid_mc *group;
+
+	OK(fi_av_set(av(), &attr, &set, NULL));
+	fi_join_collective(enabled_tx(), FI_ADDR_NOTAVAIL, set, 0, &group, NULL);
+    }))
 ROW(RDM, "scalable/enable-no-av", PAGE, -FI_ENOAV,
     (FIRST(fi_ep_bind(tx(), &cq()->fid, FI_TRANSMIT)), fi_enable(tx())))
 ROW(RDM, "scalable/enable-no-cq", PAGE, -FI_ENOCQ,

@@ -94,6 +94,30 @@ ROW(BOTH, "trigger/queue-count-of-nothing", "fi_trigger(3)", -FI_EINVAL, ({
 
 	QUEUED((of->op_type = FI_OP_CNTR_ADD, of->op.cntr = &add));
     }))
+/* A receive of a shared context, with one change. */
+#define QUEUED_AT_SHARED(change) ({					\
+	static struct iovec iov = { memory, 8 };			\
+	static struct fi_op_msg receive;				\
+	struct fi_deferred_work *of;					\
+									\
+	spec.srx = true;						\
+	of = work();							\
+	receive = (struct fi_op_msg) {					\
+		.ep = pair()->a.srx,					\
+		.msg = { .msg_iov = &iov, .iov_count = 1,		\
+			 .addr = FI_ADDR_UNSPEC, .context = context },	\
+	};								\
+	of->op_type = FI_OP_RECV;					\
+	of->op.msg = &receive;						\
+	change;								\
+	control(FI_QUEUE_WORK, of);					\
+    })
+
+ROW(BOTH, "trigger/queue-shared-receive", "fi_trigger(3)", 0, QUEUED_AT_SHARED((void)0))
+ROW(BOTH, "trigger/queue-shared-send", "fi_trigger(3)", -FI_EINVAL,
+    QUEUED_AT_SHARED(of->op_type = FI_OP_SEND))
+ROW(BOTH, "trigger/queue-shared-injected", "fi_trigger(3)", -FI_EINVAL,
+    QUEUED_AT_SHARED(receive.flags = FI_INJECT))
 ROW(BOTH, "trigger/cancel", "fi_trigger(3)", 0, ({
 	struct fi_deferred_work *of = work();
 

@@ -8,6 +8,7 @@ pub mod keeping;
 pub(crate) mod left;
 pub mod plain;
 pub mod receiving;
+mod sharing;
 pub mod target;
 pub mod whole;
 
@@ -39,6 +40,8 @@ pub struct Endpoint<T: Transport> {
     /// Whether peers can reach it that are neither in its address vector nor accepted by the
     /// application.
     pub meets_strangers: bool,
+    /// Limit of posted receives of an inbox of its own.
+    rx_size: usize,
     /// Complete messages of links that have ended; used only if the inbox is shared.
     pub(crate) left: Vec<LeftKey>,
     /// The provider's own data.
@@ -110,6 +113,7 @@ impl<T: Transport> Endpoints<T> {
             directed: attributes.directed,
             job: attributes.job,
             meets_strangers: false,
+            rx_size: attributes.rx_size,
             left: Vec::new(),
             own,
         })
@@ -118,14 +122,6 @@ impl<T: Transport> Endpoints<T> {
     /// Adds an inbox for up to `size` posted receives.
     pub fn add_inbox(&mut self, size: usize, shared: bool) -> InboxKey {
         self.inboxes.insert(Inbox::new(size, shared))
-    }
-
-    /// Makes an endpoint use a shared inbox.
-    pub fn share(&mut self, ep: EpKey, inbox: InboxKey) -> Result {
-        let state = self.eps.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
-        let own = std::mem::replace(&mut state.inbox, inbox);
-        self.inboxes.remove(own);
-        Ok(())
     }
 
     /// Sets `FI_OPT_MIN_MULTI_RECV` of an endpoint's own inbox; a shared inbox is left unchanged.

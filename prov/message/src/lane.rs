@@ -61,6 +61,14 @@ fn names_context(receive: &Receive) -> bool {
     receive.directed().is_some_and(|peer| peer > NUMBER)
 }
 
+/// The receive without the context of the peer.
+fn of_peer(receive: &Receive) -> Receive {
+    Receive {
+        peer: receive.peer & NUMBER,
+        ..*receive
+    }
+}
+
 /// Waits for at most this long. Called without the lane's lock.
 pub type Pause = Box<dyn FnOnce(Duration)>;
 
@@ -234,8 +242,7 @@ pub trait Core: Send + Sized + 'static {
         let without_context;
         let receive = match is_directed && names_context(receive) {
             true => {
-                let peer = receive.peer & NUMBER;
-                without_context = Receive { peer, ..*receive };
+                without_context = of_peer(receive);
                 &without_context
             }
             false => receive,
@@ -252,6 +259,18 @@ pub trait Core: Send + Sized + 'static {
             }
         }
         Ok(())
+    }
+
+    /// Posts a receive for one peer's messages to a shared inbox.
+    ///
+    /// # Errors
+    /// Those of [`Endpoints::post`].
+    #[cold]
+    fn post_directed(&mut self, poster: Poster, receive: &Receive) -> Result {
+        for ep in self.endpoints().sharing(poster.inbox) {
+            Self::Sources::expects(self, ep);
+        }
+        self.post_receive(poster, &of_peer(receive))
     }
 
     /// Posts a receive to an inbox.
@@ -460,9 +479,17 @@ impl<C: Core> Lane<C> {
     /// As [`Lane::close`], for one side of an endpoint. Operations that complete later are reported
     /// to `reports`.
     pub fn close_side(&self, ep: EpKey, side: Side, reports: Reports) {
-        if let Some(state) = self.core().endpoints().get_mut(ep) {
+        let mut core = self.core();
+        let endpoints = core.endpoints();
+        if let Some(state) = endpoints.get_mut(ep) {
             state.reports = reports;
         }
+        if side == Side::Receive {
+            // Messages that arrive are for another context that is opened in its place.
+            endpoints.unshare(ep);
+            core.follow_up();
+        }
+        drop(core);
         self.when_unlent(ep, |core| core.close_side(ep, side));
     }
 

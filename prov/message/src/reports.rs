@@ -132,7 +132,7 @@ impl Reports {
                     );
                 }
             }
-            Ok(()) if op.class == OpClass::Transfer => self.transfer_done(completion_of(op)),
+            Ok(()) if op.class == OpClass::Transfer => self.transfer_done(completion_of(op), None),
             Ok(()) => self.count(op),
             Err(error) => self.failed_operation(op, error),
         }
@@ -153,24 +153,24 @@ impl Reports {
     /// Reports a successful transfer to the peer provider.
     #[cold]
     #[inline(never)]
-    fn transfer_done(&self, completion: Completion) {
+    fn transfer_done(&self, completion: Completion, at: Option<&Cq>) {
         if let Some(transfers) = &self.transfers {
-            transfers.done(completion);
+            transfers.done(completion, at);
         }
     }
 
     /// Reports a failed transfer to the peer provider.
     #[cold]
     #[inline(never)]
-    fn transfer_failed(&self, error: ErrorCompletion) {
+    fn transfer_failed(&self, error: ErrorCompletion, at: Option<&Cq>) {
         if let Some(transfers) = &self.transfers {
-            transfers.failed(error);
+            transfers.failed(error, at);
         }
     }
 
     fn fail(&self, op: &Op, error: ErrorCompletion) {
         if op.class == OpClass::Transfer {
-            return self.transfer_failed(error);
+            return self.transfer_failed(error, None);
         }
         if let Some(counter) = self.counter(op.class) {
             counter.count_error();
@@ -291,14 +291,16 @@ impl Reports {
     fn end_transfer(&self, mut completion: Completion, memory: &Iov<'_>, outcome: Result) {
         completion.flags |= FI_PEER_TRANSFER;
         let excess = completion.len.saturating_sub(memory.len());
-        match outcome {
-            Ok(()) if excess == 0 => self.transfer_done(completion),
-            Ok(()) => self.transfer_failed(ErrorCompletion {
+        let at = self.rx_cq.as_deref();
+        let error = match outcome {
+            Ok(()) if excess == 0 => return self.transfer_done(completion, at),
+            Ok(()) => ErrorCompletion {
                 olen: excess,
                 ..ErrorCompletion::new(completion, Errno::ETRUNC)
-            }),
-            Err(error) => self.transfer_failed(ErrorCompletion::new(completion, error)),
-        }
+            },
+            Err(error) => ErrorCompletion::new(completion, error),
+        };
+        self.transfer_failed(error, at);
     }
 
     fn completion_of_receive<A>(&self, receipt: &Receipt<A>, memory: &Iov<'_>) -> Completion {
@@ -368,6 +370,26 @@ impl Reports {
         });
     }
 
+    /// Reports a receive that was accepted and could not be posted, to the counter if it `counts`.
+    #[cold]
+    pub fn refused_receive(&self, receive: &Receive, error: Errno, counts: bool) {
+        let (tagged, tag) = match receive.select {
+            Select::Untagged => (false, 0),
+            Select::Tagged { tag, .. } => (true, tag),
+        };
+        let flags = receive_flags(tagged) | receive.flags & FI_MULTI_RECV;
+        let completion = Completion {
+            tag,
+            ..Completion::new(receive.context, flags)
+        };
+        let error = ErrorCompletion::new(completion, error);
+        if counts {
+            self.report_receive_in_error(error);
+        } else if let Some(cq) = &self.rx_cq {
+            cq.write_error(error);
+        }
+    }
+
     /// Reports a message that the application may claim (`FI_BUFFERED_RECV`). Its receipt has no
     /// buffer; the receipt's flags are those of the completion. The application reads `front` until
     /// it claims the message.
@@ -409,9 +431,10 @@ impl Reports {
         });
         let nothing = || ErrorCompletion::new(completion, Errno::ENOMSG);
         if receive.flags & FI_PEER_TRANSFER != 0 {
+            let at = self.rx_cq.as_deref();
             return match outcome {
-                None => self.transfer_failed(nothing()),
-                Some(found) => self.transfer_done(found),
+                None => self.transfer_failed(nothing(), at),
+                Some(found) => self.transfer_done(found, at),
             };
         }
         let Some(cq) = &self.rx_cq else {

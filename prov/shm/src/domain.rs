@@ -114,7 +114,7 @@ impl Provider for Local {
         first_free(info, |name| {
             let setup = |context| {
                 let name = address::context_name(&name, context).ok_or(Errno::EINVAL)?;
-                Setup::new(name, info, context < info.ep.rx_ctx_cnt.max(1))
+                Setup::new(name, info, context < info.ep.receive_contexts())
             };
             (0..pairs).map(setup).collect()
         })

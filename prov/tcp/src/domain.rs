@@ -174,7 +174,7 @@ impl Provider for Tcp {
             socket: Some(socket),
             incomer: None,
             context,
-            is_receiver: usize::from(context) < info.ep.rx_ctx_cnt.max(1),
+            is_receiver: usize::from(context) < info.ep.receive_contexts(),
         };
         Ok((0..=u8::MAX).zip(sockets).map(setup).collect())
     }

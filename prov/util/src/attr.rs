@@ -280,6 +280,13 @@ pub struct DomainAttr {
     pub max_xpu_ctx_cnt: usize,
 }
 
+fn contexts(count: usize) -> usize {
+    match count {
+        0 | FI_SHARED_CONTEXT => 1,
+        count => count,
+    }
+}
+
 /// Returns the authorization key in an attribute structure.
 fn authorization(size: usize, key: Option<&[u8]>) -> errno::Result<Option<&[u8]>> {
     match key {
@@ -290,6 +297,17 @@ fn authorization(size: usize, key: Option<&[u8]>) -> errno::Result<Option<&[u8]>
 }
 
 impl EpAttr {
+    /// Returns the number of transmit contexts of a scalable endpoint: one if no number is given,
+    /// and if it uses a shared one (`FI_SHARED_CONTEXT`).
+    pub fn transmit_contexts(&self) -> usize {
+        contexts(self.tx_ctx_cnt)
+    }
+
+    /// Returns the number of receive contexts, likewise.
+    pub fn receive_contexts(&self) -> usize {
+        contexts(self.rx_ctx_cnt)
+    }
+
     /// Returns the authorization key of an endpoint that is opened with these attributes.
     ///
     /// # Errors `-FI_EINVAL` for a size without a key.

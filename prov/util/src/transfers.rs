@@ -5,7 +5,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fabric_abi::{FI_CLAIM, FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA};
 
@@ -33,7 +33,8 @@ pub struct Quiet {
     pub flags: u64,
     /// Whether success is reported to `cq`.
     pub wants_completion: bool,
-    /// The endpoint's queue for operations of this direction.
+    /// The endpoint's queue for operations of this direction. Without one, a receive of a shared
+    /// context is reported to the queue of the endpoint that has taken it.
     pub cq: Option<Use<Cq>>,
     /// Is incremented by one.
     pub counter: Option<Handle<Cntr>>,
@@ -46,7 +47,8 @@ impl Quiet {
         std::ptr::with_exposed_provenance_mut(self.context.load(Ordering::Relaxed))
     }
 
-    fn report(&self, ended: Ended) {
+    /// Reports the end, to `at` if it has no queue of its own.
+    fn report(&self, ended: Ended, at: Option<&Cq>) {
         let own = |completion: Completion| Completion {
             context: self.context(),
             flags: self.flags | completion.flags & KEPT_FLAGS,
@@ -57,7 +59,7 @@ impl Quiet {
                 // The buffer is the application's again, which it has to know.
                 let releases = completion.flags & FI_MULTI_RECV != 0;
                 if (self.wants_completion || releases)
-                    && let Some(cq) = &self.cq
+                    && let Some(cq) = self.cq.as_deref().or(at)
                 {
                     cq.write(&own(completion));
                 }
@@ -67,14 +69,18 @@ impl Quiet {
             }
             Ended::Failed(mut error) => {
                 error.completion = own(error.completion);
-                self.fail(error);
+                self.fail_at(error, at);
             }
         }
     }
 
     /// Reports that the operation has failed.
     pub fn fail(&self, error: ErrorCompletion) {
-        if let Some(cq) = &self.cq {
+        self.fail_at(error, None);
+    }
+
+    fn fail_at(&self, error: ErrorCompletion, at: Option<&Cq>) {
+        if let Some(cq) = self.cq.as_deref().or(at) {
             cq.write_error(error);
         }
         if let Some(counter) = &self.counter {
@@ -93,25 +99,33 @@ pub struct Transfers {
     /// a peer's is.
     quiet: Mutex<HashMap<usize, Arc<Quiet>>>,
     has_quiet: AtomicBool,
+    /// The deferred receives of the shared context that the endpoint uses.
+    of_shared: OnceLock<Arc<Transfers>>,
 }
 
 impl Transfers {
-    /// Records that a transfer has succeeded.
-    pub fn done(&self, completion: Completion) {
-        let is_last = completion.flags & FI_MULTI_RECV != 0;
-        self.end(completion.context, is_last, Ended::Done(completion));
+    /// Has an endpoint take the deferred receives of a shared context.
+    pub fn share(&self, of_shared: &Arc<Transfers>) {
+        self.of_shared.get_or_init(|| of_shared.clone());
     }
 
-    /// Records that a transfer has failed.
-    pub fn failed(&self, error: ErrorCompletion) {
+    /// Records that a transfer has succeeded; `at` is the endpoint's queue, for a receive.
+    pub fn done(&self, completion: Completion, at: Option<&Cq>) {
+        let is_last = completion.flags & FI_MULTI_RECV != 0;
+        self.end(completion.context, is_last, Ended::Done(completion), at);
+    }
+
+    /// Records that a transfer has failed, likewise.
+    pub fn failed(&self, error: ErrorCompletion, at: Option<&Cq>) {
         let is_last = error.completion.flags & FI_MULTI_RECV != 0;
-        self.end(error.completion.context, is_last, Ended::Failed(error));
+        self.end(error.completion.context, is_last, Ended::Failed(error), at);
     }
 
     /// `is_last` says that a buffer for several messages takes no more.
-    fn end(&self, context: *mut c_void, is_last: bool, ended: Ended) {
-        if let Some(quiet) = self.quiet_with(context, is_last) {
-            return quiet.report(ended);
+    fn end(&self, context: *mut c_void, is_last: bool, ended: Ended, at: Option<&Cq>) {
+        let of_shared = || self.of_shared.get()?.quiet_with(context, is_last);
+        if let Some(quiet) = self.quiet_with(context, is_last).or_else(of_shared) {
+            return quiet.report(ended, at);
         }
         let mut queue = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         queue.push_back(ended);
@@ -173,10 +187,11 @@ impl Transfers {
     }
 
     fn posted_with(&self, context: *mut c_void) -> Option<Arc<Quiet>> {
-        match self.has_quiet.load(Ordering::Acquire) {
+        let own = match self.has_quiet.load(Ordering::Acquire) {
             true => self.quiet().get(&context.addr()).cloned(),
             false => None,
-        }
+        };
+        own.or_else(|| self.of_shared.get()?.posted_with(context))
     }
 
     /// Returns the deferred work that was posted with a context, which has ended unless it goes on
@@ -231,19 +246,20 @@ mod tests {
                 counter: None,
                 is_multi,
             });
-            all.done(Completion::new(context, FI_RECV));
+            all.done(Completion::new(context, FI_RECV), None);
             assert_eq!(completions(&cq), []);
             // Nothing is left of it, or it is as it was.
-            all.done(Completion::new(context, FI_RECV | FI_MULTI_RECV));
+            all.done(Completion::new(context, FI_RECV | FI_MULTI_RECV), None);
             let expected: &[_] = match is_multi {
                 true => &[(7, FI_RECV | FI_MULTI_RECV)],
                 false => &[],
             };
             assert_eq!(completions(&cq), expected);
-            all.failed(ErrorCompletion::new(
+            let error = ErrorCompletion::new(
                 Completion::new(context, FI_RECV),
                 prov_base::errno::Errno::EIO,
-            ));
+            );
+            all.failed(error, None);
             // What is not expected is a peer's.
             let of_peer = std::iter::from_fn(|| all.next()).count();
             assert_eq!(of_peer, if is_multi { 1 } else { 2 });
@@ -274,9 +290,33 @@ mod tests {
         assert_eq!(all.name_of(std::ptr::without_provenance_mut(7)), None);
         all.rename(context, std::ptr::without_provenance_mut(9));
         assert_eq!(all.name_of(context).map(|name| name.addr()), Some(9));
-        all.done(Completion::new(context, FI_RECV | FI_CLAIM));
+        all.done(Completion::new(context, FI_RECV | FI_CLAIM), None);
         assert_eq!(completions(&cq), [(9, FI_RECV | FI_CLAIM)]);
         assert_eq!(all.name_of(context), None);
+    }
+
+    #[test]
+    fn a_receive_of_a_shared_context_is_reported_by_the_endpoint_that_takes_it() {
+        let queue = || {
+            let cq = Cq::new(CqConfig::default()).unwrap();
+            Use::of(&Handle::new(cq, null_mut(), Vec::new()))
+        };
+        let (of_shared, of_endpoint) = (Arc::<Transfers>::default(), Transfers::default());
+        of_endpoint.share(&of_shared);
+        let (own, taker) = (queue(), queue());
+        for cq in [None, Some(own.clone())] {
+            let context = of_shared.expect(Quiet {
+                cq: cq.clone(),
+                ..receive(7, FI_RECV)
+            });
+            of_endpoint.done(Completion::new(context, FI_RECV), Some(&taker));
+            let expected: [&[_]; 2] = match cq {
+                None => [&[], &[(7, FI_RECV)]],
+                Some(_) => [&[(7, FI_RECV)], &[]],
+            };
+            assert_eq!([completions(&own), completions(&taker)], expected);
+            assert_eq!(of_shared.name_of(context), None);
+        }
     }
 
     #[test]

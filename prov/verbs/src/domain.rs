@@ -45,7 +45,11 @@ impl domain::Domain for Domain {
         }
     }
 
-    fn shared_receive(this: &Handle<DomainObject<Self>>, size: usize) -> Result<SharedReceive> {
+    fn shared_receive(
+        this: &Handle<DomainObject<Self>>,
+        size: usize,
+        _directed: bool,
+    ) -> Result<SharedReceive> {
         let size = match size {
             0 => this.0.params.rx_size,
             size => size,

@@ -455,7 +455,7 @@ impl<T: Transport> Endpoints<T> {
 
     /// Changes the destination of the message that is arriving on a link. If an action to resume
     /// the link is still queued, that action gets the new destination.
-    fn redirect(&mut self, link: T::Link, course: Course<T>) {
+    pub(crate) fn redirect(&mut self, link: T::Link, course: Course<T>) {
         let is_resumed = |action: &Action<T>| matches!(action, Action::Resume(_, Course::Keep(_)));
         match self.actions.find_of(link, is_resumed) {
             Some(resumed) => *resumed = Action::Resume(link, course),

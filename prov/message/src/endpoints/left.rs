@@ -37,10 +37,23 @@ impl<T: Transport> AllLeft<T> {
             look_at: FEW,
         }
     }
+
+    /// Returns what links have left in an inbox.
+    pub fn left_in(&self, inbox: InboxKey) -> Vec<LeftKey> {
+        let of = self.of.iter().filter(|(_, of)| **of == inbox);
+        of.map(|(key, _)| key).collect()
+    }
+
+    /// Handles that messages move to another inbox.
+    pub fn moves(&mut self, key: LeftKey, inbox: InboxKey) {
+        if let Some(of) = self.of.get_mut(key) {
+            *of = inbox;
+        }
+    }
 }
 
 /// The origin number under which queues file the messages that a link has left.
-fn heir(left: LeftKey) -> u32 {
+pub(crate) fn heir(left: LeftKey) -> u32 {
     HEIR | left.data().as_ffi() as u32
 }
 

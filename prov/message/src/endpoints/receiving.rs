@@ -206,7 +206,7 @@ impl<T: Transport> Endpoints<T> {
     fn reports_of(&self, poster: Poster) -> Option<&Reports> {
         match poster.ep {
             Some(ep) => self.eps.get(ep).map(|ep| &ep.reports),
-            None => self.inboxes.get(poster.inbox).map(|inbox| &inbox.reports),
+            None => self.shared_reports(poster.inbox),
         }
     }
 
@@ -245,7 +245,7 @@ impl<T: Transport> Endpoints<T> {
     }
 
     /// Ends the posted receives of an endpoint that only messages from `src` can match, with this
-    /// error.
+    /// error, unless its inbox is shared: the peer may reach another endpoint.
     pub fn cancel_receives_from(&mut self, ep: EpKey, src: u64, cause: Errno) {
         let Some(key) = self.eps.get(ep).map(|ep| ep.inbox) else {
             return;
@@ -254,7 +254,7 @@ impl<T: Transport> Endpoints<T> {
             return;
         }
         for tagged in [false, true] {
-            let Some(inbox) = self.inboxes.get_mut(key) else {
+            let Some(inbox) = self.inboxes.get_mut(key).filter(|inbox| !inbox.shared) else {
                 return;
             };
             for cancelled in inbox.queue(tagged).cancel_from(src) {
@@ -285,6 +285,14 @@ impl<T: Transport> Endpoints<T> {
             inbox.size = 0;
             inbox.ended = Some(cause);
             self.cancel_receives(ep, cause);
+        }
+    }
+
+    /// Reports a receive of a shared context that was accepted and cannot be posted, to the queue
+    /// and, if it `counts`, to the counter.
+    pub fn refuse(&self, poster: Poster, receive: &Receive, error: Errno, counts: bool) {
+        if let Some(reports) = self.shared_reports(poster.inbox) {
+            reports.refused_receive(receive, error, counts);
         }
     }
 

@@ -468,12 +468,13 @@ impl<P: Provider> domain::Domain for Domain<P> {
     fn shared_receive(
         this: &Handle<DomainObject<Self>>,
         size: usize,
+        directed: bool,
     ) -> Result<SoftSharedReceive<P>> {
         let size = match size {
             0 => this.own.usual_shared_size(),
             size => size,
         };
-        Ok(SoftSharedReceive::new(this.lane()?, size))
+        Ok(SoftSharedReceive::new(this.lane()?, size, directed))
     }
 
     fn shared_transmit(this: &Handle<DomainObject<Self>>, size: usize) -> Result<usize> {

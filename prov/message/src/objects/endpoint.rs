@@ -154,6 +154,13 @@ impl<P: Provider> SoftEndpoint<P> {
         Ok(())
     }
 
+    /// Returns whether its messages may take the receives of a shared context: their completions
+    /// are reported. A receive context of a scalable endpoint may be opened, and closed, after the
+    /// transmit context of its index is enabled.
+    fn takes_receives(&self, bindings: &Bindings<SoftSharedReceive<P>>) -> bool {
+        !self.is_pair || bindings.report(Side::Receive)
+    }
+
     /// Returns its lane and key; `None` until it is enabled.
     pub fn seat(&self) -> Option<&Seat<P>> {
         self.place.get()
@@ -191,6 +198,14 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
         };
         this.domain.memory.count_all(bindings.counters.remote());
         let backing = bindings.shared.as_ref().map(|shared| shared.backing());
+        if this.is_pair && matches!(backing, Some(Backing::Imported(_))) {
+            log::warn!(
+                target: P::LOG.ep_ctrl,
+                "contexts of a scalable endpoint do not have the receives of another provider \
+                 (fi_peer(3))"
+            );
+            return Err(Errno::EINVAL);
+        }
         let key = {
             let mut core = lane.core();
             let endpoints = core.endpoints();
@@ -203,7 +218,10 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
                 ep.meets_strangers = bindings.av.is_some();
                 let inbox = ep.inbox;
                 match backing {
-                    Some(Backing::Own(shared)) => endpoints.share(key, shared)?,
+                    Some(Backing::Own(shared)) if this.takes_receives(bindings) => {
+                        endpoints.share(key, shared)?;
+                    }
+                    Some(Backing::Own(_)) => {}
                     Some(Backing::Imported(owner)) => {
                         this.import(endpoints, owner, &lane, key, bindings)?;
                     }
@@ -250,6 +268,16 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
         let ep = core.endpoints().get_mut(*key);
         let ep = ep.ok_or(Errno::EOPBADSTATE)?;
         ep.reports = Reports::to(bindings);
+        let backing = bindings.shared.as_ref().map(|shared| shared.backing());
+        if let Some(Backing::Own(shared)) = backing
+            && this.is_pair
+            && this.takes_receives(bindings)
+        {
+            core.endpoints().share(*key, shared)?;
+            core.follow_up();
+        }
+        let ep = core.endpoints().get_mut(*key);
+        let ep = ep.ok_or(Errno::EOPBADSTATE)?;
         if let Some(stx) = &bindings.stx {
             ep.ledger.share(stx.pool().clone());
         }

@@ -13,6 +13,7 @@ use prov_util::ffi::srx::ImportedSrx;
 use prov_util::ffi::{Handle, Use};
 use prov_util::progress::Progress;
 use prov_util::request::Receive;
+use prov_util::transfers::Transfers;
 
 use super::Provider;
 use crate::endpoints::receiving::Poster;
@@ -24,6 +25,8 @@ use crate::receipt::InboxKey;
 pub struct SoftSharedReceive<P: Provider> {
     lane: Arc<Lane<P::Core>>,
     backing: Backing,
+    /// Whether receives are matched by source (`FI_DIRECTED_RECV`).
+    directed: bool,
 }
 
 /// Where the receives are.
@@ -35,12 +38,14 @@ pub(super) enum Backing {
 }
 
 impl<P: Provider> SoftSharedReceive<P> {
-    /// Creates a context for up to `size` posted receives.
-    pub(super) fn new(lane: Arc<Lane<P::Core>>, size: usize) -> Self {
+    /// Creates a context for up to `size` posted receives, which are matched by source if they are
+    /// `directed`.
+    pub(super) fn new(lane: Arc<Lane<P::Core>>, size: usize, directed: bool) -> Self {
         let key = lane.core().endpoints().add_inbox(size, true);
         SoftSharedReceive {
             lane,
             backing: Backing::Own(key),
+            directed,
         }
     }
 
@@ -49,6 +54,7 @@ impl<P: Provider> SoftSharedReceive<P> {
         SoftSharedReceive {
             lane,
             backing: Backing::Imported(owner),
+            directed: false,
         }
     }
 
@@ -74,7 +80,7 @@ impl<P: Provider> SoftSharedReceive<P> {
         Ok(Poster {
             inbox: self.key()?,
             ep: None,
-            directed: false,
+            directed: self.directed,
         })
     }
 }
@@ -85,13 +91,35 @@ impl<P: Provider> endpoint::SharedReceive for SoftSharedReceive<P> {
         let Ok(poster) = self.poster() else {
             return false;
         };
+        if self.directed && receive.directed().is_some() {
+            return false;
+        }
         let mut core = self.lane.core();
         core.posts_fast() && core.endpoints().post_fast(poster, receive)
     }
 
     #[inline]
     fn receive(&self, receive: &Receive) -> Result {
-        self.lane.core().post_receive(self.poster()?, receive)
+        let poster = self.poster()?;
+        let mut core = self.lane.core();
+        if self.directed && receive.directed().is_some() {
+            return core.post_directed(poster, receive);
+        }
+        core.post_receive(poster, receive)
+    }
+
+    fn refuse(&self, receive: &Receive, error: Errno, counts: bool) {
+        if let Ok(poster) = self.poster() {
+            let mut core = self.lane.core();
+            core.endpoints().refuse(poster, receive, error, counts);
+        }
+    }
+
+    fn expects(&self, transfers: &Arc<Transfers>) -> Result {
+        let mut core = self.lane.core();
+        let inbox = core.endpoints().inbox_mut(self.key()?);
+        inbox.ok_or(Errno::EOPBADSTATE)?.reports.transfers = Some(transfers.clone());
+        Ok(())
     }
 
     fn cancel(&self, context: *mut c_void) -> Result {

@@ -8,7 +8,7 @@ use prov_util::cq::{Completion, ErrorCompletion};
 use crate::model::{Given, LinkKey, MessageState, Number, ReceiveId};
 use crate::provider::{Incoming, LOST};
 use crate::step::Wanted;
-use crate::world::{EPS, SHARED, SHARED_POSTER, World};
+use crate::world::{EPS, INBOXES, SHARED, SHARED_POSTER, World, poster_to};
 
 /// How a receive ends that has matched a message.
 #[derive(Clone, Copy)]
@@ -245,12 +245,8 @@ impl World {
                 self.claim(0, Some(100));
                 self.check();
             }
-            for inbox in 0..=SHARED {
-                let at = if inbox == SHARED {
-                    SHARED_POSTER
-                } else {
-                    inbox
-                };
+            for inbox in 0..INBOXES {
+                let at = poster_to(inbox);
                 for tagged in [false, true] {
                     let waiting = self.own.model.queue(inbox, tagged).unexpected.len();
                     is_done &= waiting == 0;

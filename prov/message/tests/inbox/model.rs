@@ -219,6 +219,27 @@ impl Model {
         }
     }
 
+    /// The messages of an endpoint that wait in one inbox, and those that are to come, are received
+    /// from another one.
+    pub fn move_messages(&mut self, ep: usize, from: usize, to: usize) {
+        for message in self.messages.iter_mut().filter(|message| message.ep == ep) {
+            message.inbox = to;
+        }
+        for tagged in [false, true] {
+            let messages = &self.messages;
+            let stays = |number: &Number| messages[*number].ep != ep;
+            let queue = &mut self.queues[from][usize::from(tagged)];
+            let claimed = queue.claimed.iter().map(|&(_, number)| number);
+            let all = queue.unexpected.iter().copied().chain(claimed);
+            let moved: Vec<Number> = all.filter(|number| !stays(number)).collect();
+            queue.unexpected.retain(stays);
+            queue.claimed.retain(|(_, number)| stays(number));
+            for number in moved {
+                self.arrive(number);
+            }
+        }
+    }
+
     /// The oldest message that a peek finds, and its index.
     pub fn find(&self, inbox: usize, wanted: &Wanted) -> Option<(usize, Number)> {
         let queue = &self.queues[inbox][usize::from(wanted.tagged)];

@@ -204,7 +204,7 @@ impl Provider {
                 if message.place == MessageState::HeldBack {
                     message.place = MessageState::Arriving;
                 }
-                Some(Incoming::Keep(number, kept, 0))
+                Some(Incoming::Keep(number, kept, done))
             }
             Course::Discard => {
                 assert_eq!(message.place, MessageState::Dropped);

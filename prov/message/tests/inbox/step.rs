@@ -76,6 +76,8 @@ pub enum Step {
     /// A link ends at the action with this number.
     EndAtAction(usize),
     Close(usize),
+    /// An endpoint uses its own inbox instead of the shared one, or the shared one again.
+    Switch(usize),
     /// A peer connects, possibly again.
     Connect(usize),
 }
@@ -152,5 +154,6 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => (0..4usize).prop_map(Step::EndAtAction),
         1 => at.prop_map(Step::Close),
         3 => (0..4usize).prop_map(Step::Connect),
+        3 => (2..4usize).prop_map(Step::Switch),
     ]
 }

@@ -27,7 +27,7 @@ pub struct World {
 }
 
 /// The endpoints: two with their own receives, the second one for a single link, and two with a
-/// shared context.
+/// shared context, or with their own receives for a time.
 pub const EPS: usize = 4;
 const OF_ONE_LINK: usize = 1;
 /// The shared inbox, and its index among the posters.
@@ -38,6 +38,18 @@ const RX_SIZE: usize = 6;
 const LINKS: usize = 8;
 /// First context of peeks.
 const LOOKS: usize = 1 << 20;
+
+/// All inboxes: after the shared one, those that the last two endpoints have for a time.
+pub const INBOXES: usize = EPS + 1;
+
+/// The poster to an inbox.
+pub fn poster_to(inbox: usize) -> usize {
+    match inbox {
+        SHARED => SHARED_POSTER,
+        after if after > SHARED => after - 1,
+        own => own,
+    }
+}
 
 fn queue() -> Use<Cq> {
     let cq = Cq::new(CqConfig::default());
@@ -55,7 +67,7 @@ fn context(number: usize) -> *mut std::ffi::c_void {
 
 impl World {
     pub fn new(setting: Setting) -> Self {
-        let model = Model::new(setting, SHARED + 1);
+        let model = Model::new(setting, INBOXES);
         let mut endpoints = Endpoints::new(model.limits);
         let shared = endpoints.add_inbox(RX_SIZE, true);
         let shared_cq = queue();
@@ -180,6 +192,7 @@ impl World {
             Step::EndAtAction(after) => self.own.end_at = Some(after),
             Step::Close(at) => self.close(at),
             Step::Connect(ep) => self.connect(ep),
+            Step::Switch(ep) => self.switch(ep),
         }
         self.note_ended_links();
         self.own.follow_up();
@@ -332,11 +345,7 @@ impl World {
         let Some(&(inbox, tagged, (look, number))) = waiting.get(which % count) else {
             return self.claim_nothing();
         };
-        let Some((_, poster)) = self.poster(if inbox == SHARED {
-            SHARED_POSTER
-        } else {
-            inbox
-        }) else {
+        let Some((_, poster)) = self.poster(poster_to(inbox)) else {
             return;
         };
         let wanted = Wanted {
@@ -399,10 +408,7 @@ impl World {
     pub fn cancel(&mut self, receive: usize) {
         let id = receive % self.own.model.receives.len().max(1);
         let inbox = self.inbox_of(id);
-        let at = match inbox.unwrap_or(SHARED) {
-            SHARED => SHARED_POSTER,
-            own => own,
-        };
+        let at = poster_to(inbox.unwrap_or(SHARED));
         let Some((_, poster)) = self.poster(at) else {
             return;
         };
@@ -421,8 +427,9 @@ impl World {
         if !self.own.eps[at].is_open {
             return;
         }
-        if at < SHARED {
-            self.cancel_where(at, Errno::ECANCELED, |_| true);
+        let inbox = self.own.eps[at].inbox;
+        if inbox != SHARED {
+            self.cancel_where(inbox, Errno::ECANCELED, |_| true);
         }
         let key = self.own.eps[at].key;
         self.own.endpoints.cancel_receives(key, Errno::ECANCELED);
@@ -434,7 +441,10 @@ impl World {
             return;
         }
         let (inbox, key) = (ep.inbox, ep.key);
-        self.cancel_where(inbox, Errno::ECONNREFUSED, |wanted| wanted.src == Some(src));
+        // The peer may reach another endpoint with the same receives.
+        if inbox != SHARED {
+            self.cancel_where(inbox, Errno::ECONNREFUSED, |wanted| wanted.src == Some(src));
+        }
         self.own
             .endpoints
             .cancel_receives_from(key, src, Errno::ECONNREFUSED);
@@ -471,6 +481,30 @@ impl World {
         self.own.endpoints.relabel(ep, key, src);
     }
 
+    fn switch(&mut self, at: usize) {
+        let Ep { key, inbox, .. } = self.own.eps[at];
+        if !self.own.eps[at].is_open {
+            return;
+        }
+        self.drain();
+        let to = match inbox {
+            SHARED => at + 1,
+            _ => SHARED,
+        };
+        self.own.eps[at].inbox = to;
+        if to == SHARED {
+            self.cancel_where(inbox, Errno::ECANCELED, |_| true);
+        }
+        self.own.model.move_messages(at, inbox, to);
+        match to {
+            SHARED => {
+                let shared = self.own.inboxes[SHARED];
+                self.own.endpoints.share(key, shared).unwrap();
+            }
+            _ => self.own.endpoints.unshare(key),
+        }
+    }
+
     fn end_link(&mut self, key: LinkKey) {
         self.own.end_link(key);
         self.note_ended_links();
@@ -499,8 +533,9 @@ impl World {
         }
         self.drain();
         self.own.model.drop_messages(|message| message.ep == at);
-        if at < SHARED {
-            for queue in &mut self.own.model.queues[at] {
+        let inbox = self.own.eps[at].inbox;
+        if inbox != SHARED {
+            for queue in &mut self.own.model.queues[inbox] {
                 for id in queue.posted.drain(..) {
                     self.own.model.receives[id].end();
                 }

@@ -161,7 +161,7 @@ impl Core {
             (_, work) => {
                 self.disregard(message.link, message.rest, message.charge);
                 if let Some(work) = work {
-                    work.done(Completion::new(receive.context, FI_RECV));
+                    work.done(Completion::new(receive.context, FI_RECV), None);
                 }
             }
         }

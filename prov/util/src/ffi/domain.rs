@@ -345,9 +345,21 @@ unsafe extern "C" fn srx_ctx<D: Domain>(
             let _ = domain.offers.admit_receive(&attr);
             let size = attr.size.min(domain.offers.largest_rx_size());
             let offered = domain.offers.caps();
-            D::shared_receive(&domain, size)
-                .map(|shared| SharedReceiveObject::new(shared, &attr, offered))
+            let caps = match attr.caps {
+                0 => domain.caps,
+                caps => caps,
+            };
+            let is_directed = caps & FI_DIRECTED_RECV != 0;
+            D::shared_receive(&domain, size, is_directed)
+                .and_then(|shared| {
+                    let object = SharedReceiveObject::new(shared, &attr, offered);
+                    match offered & FI_TRIGGER {
+                        0 => Ok(object),
+                        _ => object.deferring(domain.caps, is_directed, &domain.triggers),
+                    }
+                })
                 .map(|object| Handle::new(object, context, vec![parent]))
+                .inspect(SharedReceiveObject::introduce)
         };
         deliver(srx, made)
     }

@@ -26,6 +26,7 @@ pub use shared::SharedReceiveObject;
 pub use transfer::{TransferOwner, TransferPeer};
 pub(in crate::ffi) use triggering::{Request, counter};
 
+use self::binding::{bound_too_late, lacks_shared};
 use self::contexts::Context;
 use self::early::EarlyReceives;
 use self::operations::split_direction;
@@ -215,6 +216,11 @@ impl<E: Endpoint> EndpointObject<E> {
         stage.unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether it has not been enabled.
+    fn is_new(&self) -> bool {
+        matches!(*self.stage(), Stage::New(_))
+    }
+
     fn alias(this: &Handle<Self>, flags: u64, context: *mut c_void) -> Result<Handle<Self>> {
         let (direction, flags) = split_direction(flags)?;
         this.limits.check_flags(direction, flags)?;
@@ -260,7 +266,7 @@ impl<E: Endpoint> EndpointObject<E> {
         };
         let opened = &this.opened;
         if opened.shares_transmits && new.bindings.stx.is_none() {
-            return Err(Errno::EOPBADSTATE);
+            return Err(lacks_shared("transmit"));
         }
         new.bindings.share_transmits();
         // An endpoint that connects without a queue reports only the connection.
@@ -269,7 +275,7 @@ impl<E: Endpoint> EndpointObject<E> {
         }
         if opened.shares_receives && new.bindings.shared.is_none() {
             match haste {
-                _ if !opened.is_connected => return Err(Errno::EOPBADSTATE),
+                _ if !opened.is_connected => return Err(lacks_shared("receive")),
                 Haste::Patient => {
                     new.is_wanted = true;
                     return Ok(());
@@ -281,6 +287,12 @@ impl<E: Endpoint> EndpointObject<E> {
         if this.limits.caps & FI_TRIGGER != 0 {
             // Deferred work reports through it.
             new.bindings.transfers.get_or_insert_default();
+        }
+        if let Some(shared) = &new.bindings.shared
+            && let Some(of_shared) = shared.transfers()
+        {
+            let transfers = new.bindings.transfers.get_or_insert_default();
+            transfers.share(of_shared);
         }
         let mut progress = E::enable(this, &new.bindings)?;
         if let (Some(peer), Some(transfers)) = (peer, &new.bindings.transfers) {
@@ -330,7 +342,7 @@ impl<E: Endpoint> EndpointObject<E> {
         after.bind(other, flags, this.is_strict())?;
         after.share_transmits();
         if after.takes_receives_elsewhere(before) {
-            return Err(Errno::EOPBADSTATE);
+            return Err(bound_too_late());
         }
         let is_connected = this.opened.is_connected;
         E::rebind(this, &after)?;

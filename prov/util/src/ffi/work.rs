@@ -7,7 +7,7 @@ use fabric_abi::*;
 
 use super::atomic::{self, Elements, Kind};
 use super::call::{Call, Local};
-use super::ep::{EndpointObject, Request, counter};
+use super::ep::{EndpointObject, Request, SharedReceiveObject, counter};
 use super::object::AnyFid;
 use super::rma;
 use crate::cntr::{Reached, WorkName};
@@ -75,14 +75,22 @@ unsafe fn queue<E: Endpoint>(context: &WorkContext<'_>, work: *mut fi_deferred_w
             }
             _ => {
                 let (ep, request) = request(work)?;
-                let ep = AnyFid::new(ep.cast())?.expect::<EndpointObject<E>>()?;
-                if !ep.shares(triggers) {
-                    return Err(Errno::EINVAL);
+                let ep = AnyFid::new(ep.cast())?;
+                match ep.downcast::<SharedReceiveObject<E::SharedReceive>>() {
+                    None => {
+                        let ep = ep.expect::<EndpointObject<E>>()?;
+                        if !ep.shares(triggers) {
+                            return Err(Errno::EINVAL);
+                        }
+                        let operation = ep.deferred(request, completion, is_due)?;
+                        (ep.name_for_work(), operation)
+                    }
+                    Some(shared) => {
+                        let deferred = SharedReceiveObject::deferred;
+                        let operation = deferred(&shared, request, completion, is_due, triggers)?;
+                        (shared.name_for_work(), operation)
+                    }
                 }
-                (
-                    ep.name_for_work(),
-                    ep.deferred(request, completion, is_due)?,
-                )
             }
         }
     };

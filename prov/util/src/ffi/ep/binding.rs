@@ -15,6 +15,7 @@ use crate::endpoint::{Bindings, SharedReceive, Side};
 use crate::eq::Eq;
 use crate::progress::{Progress, QueueName};
 use prov_base::errno::{Errno, Result};
+use prov_base::logging::UTIL;
 
 impl<S: SharedReceive> Bindings<S> {
     /// Handles a call of fi_ep_bind(3). A queue or a counter without a direction is accepted and
@@ -102,7 +103,7 @@ impl<S: SharedReceive> Bindings<S> {
     }
 
     /// Whether the application hears of the operations of a side.
-    pub(super) fn report(&self, side: Side) -> bool {
+    pub fn report(&self, side: Side) -> bool {
         match side {
             Side::Transmit => self.tx_cq.is_some() || self.counters.count_transmits(),
             Side::Receive => self.rx_cq.is_some() || self.counters.recv.is_some(),
@@ -237,6 +238,29 @@ fn for_events(progress: &Arc<dyn Progress>) -> Arc<dyn Progress> {
 fn for_completions(progress: &Arc<dyn Progress>, cq: &Cq) -> Arc<dyn Progress> {
     let own = progress.for_completions(QueueName::of(cq));
     own.unwrap_or_else(|| progress.clone())
+}
+
+/// `-FI_EOPBADSTATE`, with the reason in the log, for a shared receive context that is bound to
+/// an enabled endpoint.
+#[cold]
+pub(super) fn bound_too_late() -> Errno {
+    log::warn!(
+        target: UTIL.ep_ctrl,
+        "a shared receive context is bound before the endpoint is enabled, and before any \
+         context of its index if it is a scalable endpoint"
+    );
+    Errno::EOPBADSTATE
+}
+
+/// The same for an endpoint that is enabled without its shared context.
+#[cold]
+pub(super) fn lacks_shared(direction: &str) -> Errno {
+    log::warn!(
+        target: UTIL.ep_ctrl,
+        "the shared {direction} context of an endpoint (FI_SHARED_CONTEXT) is bound before the \
+         endpoint is enabled"
+    );
+    Errno::EOPBADSTATE
 }
 
 #[cfg(test)]

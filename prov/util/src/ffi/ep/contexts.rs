@@ -6,10 +6,11 @@ use std::sync::Arc;
 use fabric_abi::*;
 
 use super::super::object::{AnyFid, Handle};
+use super::super::stx::SharedTransmitObject;
 use super::super::{atomic, cm, missing, msg, rma, tagged};
 use super::receiver::Tables;
 use super::scalable::Scalable;
-use super::{EndpointObject, Haste, Stage};
+use super::{EndpointObject, Haste, SharedReceiveObject, Stage};
 use crate::attr::{Info, has_receives, has_transmits};
 use crate::cntr::Cntr;
 use crate::cq::Cq;
@@ -84,9 +85,12 @@ impl<E: Endpoint> Context<E> {
         self.of.pair(self.index)
     }
 
-    /// `fi_ep_bind`: a queue or a counter. The address vector is the scalable endpoint's.
-    /// Nothing comes of the flags of the other direction.
+    /// `fi_ep_bind`: a queue or a counter, or a shared context of its direction. The address
+    /// vector is the scalable endpoint's. Nothing comes of the flags of the other direction.
     pub(super) fn bind(&self, other: AnyFid<'_>, flags: u64) -> Result {
+        if shared_side::<E>(other) == Some(self.side) {
+            return EndpointObject::bind_to(self.pair()?, other, 0);
+        }
         if other.downcast::<Cq>().is_none() && other.downcast::<Cntr>().is_none() {
             return Err(Errno::EINVAL);
         }
@@ -148,6 +152,15 @@ impl<E: Endpoint> Context<E> {
         self.of.forget(self.side, self.index);
         Ok(())
     }
+}
+
+/// The direction that a shared context is for; `None` for another object.
+pub(super) fn shared_side<E: Endpoint>(object: AnyFid<'_>) -> Option<Side> {
+    let receives = object.downcast::<SharedReceiveObject<E::SharedReceive>>();
+    let transmits = object.downcast::<SharedTransmitObject>();
+    receives
+        .map(|_| Side::Receive)
+        .or(transmits.map(|_| Side::Transmit))
 }
 
 /// What a context is opened with: the attributes of its scalable endpoint, with those that

@@ -16,7 +16,8 @@ use fabric_abi::*;
 use super::super::object::{AnyFid, AnyUse, Class, Handle, Use};
 use super::super::options::{Options, getopt, setopt};
 use super::super::{cm, deliver, missing, status};
-use super::contexts::{Context, Opening};
+use super::binding::bound_too_late;
+use super::contexts::{Context, Opening, shared_side};
 use super::operations::{Limits, OperationFlags, split_direction};
 use super::{EndpointObject, control, fast_path};
 use crate::attr::{Info, Offers, RxAttr, TxAttr};
@@ -73,18 +74,27 @@ impl<E: Endpoint> State<E> {
 /// How many pairs a scalable endpoint with these attributes has: `-FI_EINVAL`, with the
 /// reason in the log, for what is no scalable endpoint.
 pub(in crate::ffi) fn pairs_of(info: &Info, target: &'static str) -> Result<usize> {
-    let counts = [info.ep.tx_ctx_cnt, info.ep.rx_ctx_cnt];
     let reason = if info.ep.ep_type == FI_EP_MSG {
         "scalable endpoints are not connected (FI_EP_MSG)"
-    } else if counts.contains(&FI_SHARED_CONTEXT) {
-        "contexts of a scalable endpoint are not shared (FI_SHARED_CONTEXT)"
     } else if info.caps & FI_COLLECTIVE != 0 {
         "scalable endpoints have no collective operations (FI_COLLECTIVE)"
     } else {
-        return Ok(counts.into_iter().max().unwrap_or(1).max(1));
+        return Ok(info.ep.transmit_contexts().max(info.ep.receive_contexts()));
     };
     log::warn!(target: target, "fi_scalable_ep: {reason}");
     Err(Errno::EINVAL)
+}
+
+/// The attributes of the pair of this index. The contexts of the first one are those that may be
+/// shared.
+fn of_pair(info: &Info, index: usize) -> Info {
+    let mut of_pair = info.clone();
+    for count in [&mut of_pair.ep.tx_ctx_cnt, &mut of_pair.ep.rx_ctx_cnt] {
+        if *count == FI_SHARED_CONTEXT && index != 0 {
+            *count = 1;
+        }
+    }
+    of_pair
 }
 
 impl<E: Endpoint> ScalableObject<E> {
@@ -99,22 +109,23 @@ impl<E: Endpoint> ScalableObject<E> {
         domain: AnyUse,
         triggers: &Arc<Triggers>,
     ) -> Handle<Self> {
-        let pair = |endpoint| {
+        let pair = |(index, endpoint)| {
             let domain = domain.clone();
             let triggers = triggers.clone();
+            let info = of_pair(&info, index);
             EndpointObject::open(endpoint, &info, context, limits, domain, None, triggers)
         };
-        let none = |count: usize| (0..count.max(1)).map(|_| None).collect();
+        let none = |count: usize| (0..count).map(|_| None).collect();
         let object = ScalableObject {
             tx_flags: info.tx.op_flags.into(),
             rx_flags: info.rx.op_flags.into(),
             scalable: Arc::new(Scalable {
-                pairs: endpoints.into_iter().map(pair).collect(),
+                pairs: endpoints.into_iter().enumerate().map(pair).collect(),
                 state: Mutex::new(State {
                     av: None,
                     eq: None,
-                    transmit: none(info.ep.tx_ctx_cnt),
-                    receive: none(info.ep.rx_ctx_cnt),
+                    transmit: none(info.ep.transmit_contexts()),
+                    receive: none(info.ep.receive_contexts()),
                 }),
                 info,
                 limits,
@@ -203,6 +214,30 @@ impl<E: Endpoint> Scalable<E> {
     /// The address vector of all contexts.
     pub(super) fn av(&self) -> Option<Use<Av>> {
         self.state().av.clone()
+    }
+
+    /// The receive context whose receives are those of a shared one, unless it is open: nothing
+    /// is posted to it.
+    fn unopened_shared(self: &Arc<Self>) -> Option<Context<E>> {
+        let is_shared = self.info.ep.rx_ctx_cnt == FI_SHARED_CONTEXT;
+        let is_open = matches!(self.state().receive.first(), Some(Some(_)));
+        (is_shared && !is_open).then(|| Context {
+            side: Side::Receive,
+            index: 0,
+            of: self.clone(),
+        })
+    }
+
+    /// Has all contexts of a direction use a shared one.
+    fn share(&self, side: Side, shared: AnyFid<'_>) -> Result {
+        let count = self.state().side(side).len();
+        let pairs = self.pairs.get(..count).unwrap_or(&self.pairs);
+        // A shared receive context has to be known before a pair is enabled.
+        if side == Side::Receive && pairs.iter().any(|pair| !pair.is_new()) {
+            return Err(bound_too_late());
+        }
+        let mut pairs = pairs.iter();
+        pairs.try_for_each(|pair| EndpointObject::bind_to(pair, shared, 0))
     }
 
     /// A context is closed.
@@ -294,19 +329,27 @@ impl<E: Endpoint> Class for ScalableObject<E> {
         Ok(())
     }
 
-    /// `fi_scalable_ep_bind`: the address vector of all contexts. A queue or a counter is
-    /// bound to those that are open.
+    /// `fi_scalable_ep_bind`: the address vector of all contexts, or the shared context of those
+    /// of one direction. A queue or a counter is bound to those that are open, and to the shared
+    /// ones, which need not be opened.
     fn bind(this: &Handle<Self>, other: AnyFid<'_>, flags: u64) -> Result {
         if other.downcast::<Cq>().is_some() || other.downcast::<Cntr>().is_some() {
             let open = this.scalable.open();
             let mut bound = open.iter();
-            return bound.try_for_each(|context| {
+            bound.try_for_each(|context| {
                 let is_meant = context.directions() & flags != 0;
                 match is_meant {
                     true => EndpointObject::bind(context, other, flags),
                     false => Ok(()),
                 }
-            });
+            })?;
+            return match this.scalable.unopened_shared() {
+                Some(context) => context.bind(other, flags & Side::Receive.directions()),
+                None => Ok(()),
+            };
+        }
+        if let Some(side) = shared_side::<E>(other) {
+            return this.scalable.share(side, other);
         }
         if E::IS_STRICT && flags != 0 {
             return Err(Errno::EBADFLAGS);
@@ -325,6 +368,9 @@ impl<E: Endpoint> Class for ScalableObject<E> {
             FI_ENABLE => {
                 let open = this.scalable.open();
                 open.iter().try_for_each(EndpointObject::enable)?;
+                if let Some(context) = this.scalable.unopened_shared() {
+                    context.enable(this.scalable.info.caps)?;
+                }
                 Ok(0)
             }
             // SAFETY: fi_control(3): the argument of FI_ALIAS is a `struct fi_alias`.

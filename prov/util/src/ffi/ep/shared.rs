@@ -1,10 +1,13 @@
-//! Shared receive contexts.
+//! Shared receive contexts. `triggered` has their triggered and deferred receives.
+
+mod triggered;
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fabric_abi::*;
 
+use self::triggered::Deferring;
 use super::super::object::{AnyFid, Class, Handle, Use};
 use super::super::options::Options;
 use super::super::{missing, msg, tagged};
@@ -28,6 +31,10 @@ pub struct SharedReceiveObject<S: SharedReceive> {
     rx: OperationFlags,
     /// The process that opened it, as for an endpoint.
     process: Process,
+    /// The same, or no process where the flags of each receive are to be looked at (`FI_TRIGGER`).
+    fast_path: Process,
+    /// Receives that wait for counters, of a domain with triggered operations.
+    deferring: Option<Deferring<S>>,
     bound: Mutex<SharedBindings>,
 }
 
@@ -41,12 +48,15 @@ impl<S: SharedReceive> SharedReceiveObject<S> {
     /// Creates the object of a new context with these attributes. It receives everything that is in
     /// the capabilities `offered`.
     pub fn new(context: S, attr: &RxAttr, offered: u64) -> Self {
+        let process = Process::current();
         SharedReceiveObject {
             context,
             caps: attr.caps,
             offered,
             rx: OperationFlags::new(attr.op_flags),
-            process: Process::current(),
+            process,
+            fast_path: process,
+            deferring: None,
             bound: Mutex::default(),
         }
     }
@@ -102,6 +112,7 @@ impl<S: SharedReceive> Class for SharedReceiveObject<S> {
     }
 
     fn close(this: &Handle<Self>) -> Result {
+        this.forget_work();
         S::close(this)?;
         let bound = std::mem::take(&mut *this.bound());
         let progress = this.context.progress();
@@ -166,12 +177,15 @@ impl<S: SharedReceive> Options for SharedReceiveObject<S> {
 impl<S: SharedReceive> Receiver for SharedReceiveObject<S> {
     #[inline(always)]
     fn receive_fast(&self, receive: &Receive) -> bool {
-        self.process.is_noted() && self.context.receive_fast(receive)
+        self.fast_path.is_noted() && self.context.receive_fast(receive)
     }
 
     #[inline(always)]
     fn receive(&self, receive: &Receive) -> Result {
-        self.to_move()?.receive(receive)
+        match self.fast_path.is_noted() {
+            true => self.context.receive(receive),
+            false => self.receive_watchfully(receive),
+        }
     }
 
     #[inline(always)]
@@ -184,7 +198,11 @@ impl<S: SharedReceive> Receiver for SharedReceiveObject<S> {
     }
 
     fn cancel(&self, context: *mut c_void) -> Result {
-        self.to_move()?.cancel(context)
+        let shared = self.to_move()?;
+        match self.cancel_triggered(context) {
+            true => Ok(()),
+            false => shared.cancel(context),
+        }
     }
 
     fn room(&self) -> (Result<usize>, Result<usize>) {

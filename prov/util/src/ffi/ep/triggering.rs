@@ -36,7 +36,7 @@ pub(in crate::ffi) enum Request {
 }
 
 impl Request {
-    fn flags(&mut self) -> &mut u64 {
+    pub(super) fn flags(&mut self) -> &mut u64 {
         match self {
             Request::Transmit(transmit) => &mut transmit.flags,
             Request::Receive(receive) => &mut receive.flags,
@@ -68,7 +68,7 @@ impl Request {
     }
 
     /// Flags of the completion.
-    fn completion_flags(&self) -> u64 {
+    pub(super) fn completion_flags(&self) -> u64 {
         match self {
             Request::Transmit(transmit) => match transmit.tag {
                 Tag::None => FI_MSG | FI_SEND,
@@ -92,7 +92,7 @@ impl Request {
 }
 
 /// Where an operation reports.
-enum Reporting {
+pub(super) enum Reporting {
     /// To the endpoint's queues and counters.
     Endpoint,
     /// To a counter, if to anything (fi_trigger(3), deferred work).
@@ -258,17 +258,8 @@ impl<E: Endpoint> EndpointObject<E> {
             return Err(Errno::EINVAL);
         }
         let context = *request.context();
-        // SAFETY: fi_trigger(3): the context of a triggered operation is null or a `struct fi_triggered_context`, whose
-        // counter is open.
-        let (cntr, threshold) = unsafe {
-            let context = context.cast::<fi_triggered_context>().as_ref();
-            let context = context.ok_or(Errno::EINVAL)?;
-            if context.event_type != FI_TRIGGER_THRESHOLD {
-                return Err(Errno::EINVAL);
-            }
-            let wanted = context.trigger.threshold;
-            (counter(wanted.cntr)?, wanted.threshold as u64)
-        };
+        // SAFETY: the context is that of a triggered operation.
+        let (cntr, threshold) = unsafe { threshold(context)? };
         let opened = &self.opened;
         opened.is_triggered().map_err(|_| Errno::EINVAL)?;
         let triggers = &opened.triggers;
@@ -362,6 +353,23 @@ impl<E: Endpoint> EndpointObject<E> {
         self.opened
             .triggers
             .cancel(None, |name| name.endpoint == endpoint);
+    }
+}
+
+/// The counter that a triggered operation waits for, and the value.
+///
+/// # Safety
+/// `context` is as fi_trigger(3) asks: null or a `struct fi_triggered_context`, whose counter is open.
+pub(super) unsafe fn threshold(context: *mut c_void) -> Result<(Handle<Cntr>, u64)> {
+    // SAFETY: the caller vouches for the context.
+    unsafe {
+        let context = context.cast::<fi_triggered_context>().as_ref();
+        let context = context.ok_or(Errno::EINVAL)?;
+        if context.event_type != FI_TRIGGER_THRESHOLD {
+            return Err(Errno::EINVAL);
+        }
+        let wanted = context.trigger.threshold;
+        Ok((counter(wanted.cntr)?, wanted.threshold as u64))
     }
 }
 

@@ -90,10 +90,12 @@ pub trait Domain: Send + Sync + Sized + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Implements fi_srx_context(3), with `fi_rx_attr::size`.
+    /// Implements fi_srx_context(3), with `fi_rx_attr::size`, and whether receives may be for one
+    /// sender alone (`FI_DIRECTED_RECV`).
     fn shared_receive(
         _this: &Handle<DomainObject<Self>>,
         _size: usize,
+        _directed: bool,
     ) -> Result<Self::SharedReceive> {
         Err(Errno::ENOSYS)
     }

@@ -404,6 +404,15 @@ pub trait SharedReceive: Send + Sync + Sized + 'static {
     /// Posts a receive.
     fn receive(&self, receive: &Receive) -> Result;
 
+    /// Reports a receive that was accepted, and that [`SharedReceive::receive`] has refused, to the
+    /// queue and, if it `counts`, to the counter for receives.
+    fn refuse(&self, _receive: &Receive, _error: Errno, _counts: bool) {}
+
+    /// Sets what learns of the ends of deferred receives that complete without an endpoint.
+    fn expects(&self, _transfers: &Arc<Transfers>) -> Result {
+        Ok(())
+    }
+
     /// Implements fi_cancel(3).
     fn cancel(&self, context: *mut c_void) -> Result;
 

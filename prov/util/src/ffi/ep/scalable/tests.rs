@@ -121,7 +121,10 @@ impl Opened {
     /// With as many transmit and receive contexts.
     fn new(tx: usize, rx: usize) -> Self {
         let done = Arc::<Mutex<Vec<_>>>::default();
-        let pairs = tx.max(rx);
+        let pairs = [tx, rx]
+            .into_iter()
+            .filter(|&count| count != FI_SHARED_CONTEXT);
+        let pairs = pairs.max().unwrap_or(1);
         let progress: Vec<_> = (0..pairs).map(|_| Arc::<Counted>::default()).collect();
         let endpoints = progress.iter().zip(0..).map(|(progress, index)| Noting {
             index,
@@ -280,6 +283,24 @@ fn the_address_vector_is_the_scalable_endpoints() {
 }
 
 #[test]
+fn one_context_of_a_direction_uses_a_shared_one() {
+    let opened = Opened::new(2, FI_SHARED_CONTEXT);
+    opened.bind_av().unwrap();
+    assert_eq!(opened.open(Side::Receive, 1).err(), Some(Errno::EINVAL));
+    let cq = queue();
+    let enabled = [0, 1].map(|index| {
+        let tx = opened.open(Side::Transmit, index).unwrap();
+        bind(&tx, &cq, FI_TRANSMIT).unwrap();
+        let enabled = EndpointObject::enable(&tx);
+        tx.close().unwrap();
+        enabled
+    });
+    // Only the pair that receives waits for the shared context.
+    assert_eq!(enabled, [Err(Errno::EOPBADSTATE), Ok(())]);
+    opened.sep.close().unwrap();
+}
+
+#[test]
 fn what_is_no_scalable_endpoint_is_refused() {
     let with = |change: fn(&mut Info)| {
         let mut info = Info::default();
@@ -292,10 +313,10 @@ fn what_is_no_scalable_endpoint_is_refused() {
         with(|info| (info.ep.tx_ctx_cnt, info.ep.rx_ctx_cnt) = (0, 0)),
         Ok(1)
     );
+    assert_eq!(with(|info| info.ep.rx_ctx_cnt = FI_SHARED_CONTEXT), Ok(2));
+    assert_eq!(with(|info| info.ep.tx_ctx_cnt = FI_SHARED_CONTEXT), Ok(3));
     for refused in [
         with(|info| info.ep.ep_type = FI_EP_MSG),
-        with(|info| info.ep.rx_ctx_cnt = FI_SHARED_CONTEXT),
-        with(|info| info.ep.tx_ctx_cnt = FI_SHARED_CONTEXT),
         with(|info| info.caps = FI_COLLECTIVE),
     ] {
         assert_eq!(refused, Err(Errno::EINVAL));

@@ -1,0 +1,103 @@
+//! Endpoints that receive from an inbox of their own or from a shared one (fi_srx_context(3)).
+//! Contexts of scalable endpoints change between the two while their links exist.
+
+use prov_base::errno::{Errno, Result};
+use prov_util::matching::Message;
+
+use crate::endpoints::Endpoints;
+use crate::endpoints::inbox::{Body, Course, Transport, Unexpected, UnexpectedHandle, origin};
+use crate::endpoints::left::heir;
+use crate::operation::EpKey;
+use crate::receipt::InboxKey;
+
+impl<T: Transport> Endpoints<T> {
+    /// Makes an endpoint use a shared inbox: the messages that wait in its own one are received
+    /// there, in their order. Receives that were posted to its own one are cancelled.
+    ///
+    /// # Errors
+    /// `-FI_EOPBADSTATE` for an endpoint that is closed.
+    pub fn share(&mut self, ep: EpKey, inbox: InboxKey) -> Result {
+        let own = self.eps.get(ep).ok_or(Errno::EOPBADSTATE)?.inbox;
+        if own != inbox {
+            self.cancel_receives(ep, Errno::ECANCELED);
+            self.change_inbox(ep, inbox);
+            self.inboxes.remove(own);
+        }
+        Ok(())
+    }
+
+    /// Returns the endpoints that use an inbox.
+    pub fn sharing(&self, inbox: InboxKey) -> Vec<EpKey> {
+        let sharing = self.eps.iter().filter(|(_, ep)| ep.inbox == inbox);
+        sharing.map(|(key, _)| key).collect()
+    }
+
+    /// Makes an endpoint that uses a shared inbox use one of its own again, with those of its
+    /// messages that wait in the shared one.
+    pub fn unshare(&mut self, ep: EpKey) {
+        let Some(state) = self.eps.get(ep) else {
+            return;
+        };
+        let shared = self.inboxes.get(state.inbox);
+        if shared.is_some_and(|inbox| inbox.shared) {
+            let own = self.add_inbox(state.rx_size, false);
+            self.change_inbox(ep, own);
+        }
+    }
+
+    fn change_inbox(&mut self, ep: EpKey, to: InboxKey) {
+        let is_shared = self.inboxes.get(to).is_some_and(|inbox| inbox.shared);
+        let Some(state) = self.eps.get_mut(ep) else {
+            return;
+        };
+        let from = std::mem::replace(&mut state.inbox, to);
+        let mut left = std::mem::take(&mut state.left);
+        if is_shared {
+            // All that is left in an inbox of its own is the endpoint's.
+            left.extend(self.left.left_in(from));
+        }
+        for key in &left {
+            self.left.moves(*key, to);
+        }
+        if is_shared && let Some(state) = self.eps.get_mut(ep) {
+            state.left = left;
+        }
+        for tagged in [false, true] {
+            let queue = self.inboxes.get_mut(from).map(|inbox| inbox.queue(tagged));
+            let waiting = queue.map(|queue| queue.withdraw_if(|message| message.payload.ep == ep));
+            for message in waiting.into_iter().flatten() {
+                self.moves_to(to, message);
+            }
+        }
+        self.admit_held_back();
+    }
+
+    /// Matches a message that waits elsewhere, or has it wait here.
+    fn moves_to(&mut self, key: InboxKey, message: Message<Unexpected<T>>) {
+        let Unexpected { link, tagged, .. } = message.payload;
+        let of_link = self.left_of(link).map_or_else(|| origin(link), heir);
+        let Some(inbox) = self.inboxes.get_mut(key) else {
+            return self.drop_message(message);
+        };
+        let queue = inbox.queue(tagged);
+        if let Some(matched) = queue.arrive(message.src, message.tag, message.len) {
+            return self.deliver(key, matched, message);
+        }
+        let (is_arriving, is_held_back) = match message.payload.body {
+            Body::Arriving(_) => (true, false),
+            Body::HeldBack(_) => (false, true),
+            Body::Complete(_) | Body::Announced(_) | Body::Lost(_) => (false, false),
+        };
+        let kept = UnexpectedHandle {
+            inbox: key,
+            tagged,
+            id: queue.keep_of(of_link, message),
+        };
+        if is_arriving {
+            self.redirect(link, Course::Keep(kept));
+        }
+        if is_held_back && let Some(waits) = self.kept.held_back.get_mut(link) {
+            waits.kept = kept;
+        }
+    }
+}
