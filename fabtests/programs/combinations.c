@@ -15,7 +15,9 @@
 #include "check.h"
 #include "peer.h"
 
-enum kind { PLAIN, SCALABLE, SHARED_RECEIVES, SHARED_TRANSMITS, TRIGGERED, COLLECTIVE };
+enum kind {
+	PLAIN, SCALABLE, SCALABLE_SHARED, SHARED_RECEIVES, SHARED_TRANSMITS, TRIGGERED, COLLECTIVE,
+};
 enum waiting { READS, SLEEPS, WAIT_SET, POLL_SET, WAITS };
 enum { SIDES = 2, CONTEXTS = 2, BITS = 2, LEN = 64, TAG = 7 };
 
@@ -26,7 +28,7 @@ struct combination {
 	enum waiting waiting;
 	enum fi_av_type av_type;
 	uint64_t caps, order;
-	bool alias;
+	uint64_t alias;		/* the direction of one, or 0 */
 };
 
 static const struct combination *now;
@@ -70,8 +72,8 @@ static unsigned char out[LEN], in[LEN];
 static struct fi_info *find(void)
 {
 	uint64_t caps[] = {
-		[SCALABLE] = FI_NAMED_RX_CTX, [TRIGGERED] = FI_TRIGGER,
-		[COLLECTIVE] = FI_COLLECTIVE,
+		[SCALABLE] = FI_NAMED_RX_CTX, [SCALABLE_SHARED] = FI_NAMED_RX_CTX,
+		[TRIGGERED] = FI_TRIGGER, [COLLECTIVE] = FI_COLLECTIVE,
 	};
 	struct ct_spec spec = {
 		.caps = FI_MSG | FI_TAGGED | now->caps |
@@ -85,7 +87,9 @@ static struct fi_info *find(void)
 	hints->domain_attr->av_type = now->av_type;
 	if (now->kind == SCALABLE)
 		hints->ep_attr->tx_ctx_cnt = hints->ep_attr->rx_ctx_cnt = CONTEXTS;
-	if (now->kind == SHARED_RECEIVES)
+	if (now->kind == SCALABLE_SHARED)
+		hints->ep_attr->tx_ctx_cnt = CONTEXTS;
+	if (now->kind == SHARED_RECEIVES || now->kind == SCALABLE_SHARED)
 		hints->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
 	if (now->kind == SHARED_TRANSMITS)
 		hints->ep_attr->tx_ctx_cnt = FI_SHARED_CONTEXT;
@@ -133,11 +137,21 @@ static bool open_contexts(struct side *side)
 	if (refuses(fi_scalable_ep(domain, info, &side->scalable, NULL)))
 		return false;
 	OK(fi_scalable_ep_bind(side->scalable, &side->av->fid, 0));
+	if (side->srx) {
+		OK(fi_scalable_ep_bind(side->scalable, &side->srx->fid, 0));
+		OK(fi_scalable_ep_bind(side->scalable, &side->cq->fid, FI_RECV));
+		OK(fi_enable(side->scalable));
+	}
 	OK(fi_tx_context(side->scalable, last, NULL, &side->tx, NULL));
-	OK(fi_rx_context(side->scalable, last, NULL, &side->rx, NULL));
+	if (!side->srx)
+		OK(fi_rx_context(side->scalable, last, NULL, &side->rx, NULL));
 	OK(fi_ep_bind(side->tx, &side->cq->fid, FI_TRANSMIT));
-	OK(fi_ep_bind(side->rx, &side->cq->fid, FI_RECV));
 	OK(fi_enable(side->tx));
+	if (side->srx) {
+		side->rx = side->srx;
+		return true;
+	}
+	OK(fi_ep_bind(side->rx, &side->cq->fid, FI_RECV));
 	OK(fi_enable(side->rx));
 	return true;
 }
@@ -146,11 +160,11 @@ static bool open_endpoint(struct side *side)
 {
 	int ret;
 
-	if (now->kind == SCALABLE)
-		return open_contexts(side);
-	if (now->kind == SHARED_RECEIVES &&
+	if ((now->kind == SHARED_RECEIVES || now->kind == SCALABLE_SHARED) &&
 	    refuses(fi_srx_context(domain, info->rx_attr, &side->srx, NULL)))
 		return false;
+	if (now->kind == SCALABLE || now->kind == SCALABLE_SHARED)
+		return open_contexts(side);
 	if (now->kind == SHARED_TRANSMITS &&
 	    refuses(fi_stx_context(domain, info->tx_attr, &side->stx, NULL)))
 		return false;
@@ -196,8 +210,11 @@ static bool open_all(void)
 		if (!open_queues(&sides[i]) || !open_endpoint(&sides[i]))
 			return false;
 	insert_all();
-	return !now->alias ||
-	       !refuses(fi_ep_alias(sides[0].tx, &sides[0].alias, FI_TRANSMIT));
+	if (now->alias & FI_TRANSMIT)
+		return !refuses(fi_ep_alias(sides[0].tx, &sides[0].alias, FI_TRANSMIT));
+	if (now->alias & FI_RECV)
+		return !refuses(fi_ep_alias(sides[1].rx, &sides[1].alias, FI_RECV));
+	return true;
 }
 
 static void shut(void *object)
@@ -215,11 +232,10 @@ static void close_all(void)
 		shut(side->set);
 		shut(side->alias);
 		shut(side->tx);
-		if (side->rx != side->tx)
+		if (side->rx != side->tx && side->rx != side->srx)
 			shut(side->rx);
 		shut(side->scalable);
-		if (side->srx && side->srx != side->rx)
-			shut(side->srx);
+		shut(side->srx);
 		shut(side->stx);
 		if (side->poll)
 			OK(fi_poll_del(side->poll, &side->cq->fid, 0));
@@ -289,7 +305,7 @@ static void pass_message(void)
 	memset(in, 0, LEN);
 	for (int i = 0; i < LEN; i++)
 		out[i] = (unsigned char)(i * 7 + now->kind);
-	OK(fi_trecv(b->rx, in, LEN, NULL, FI_ADDR_UNSPEC, TAG, 0, &contexts[1][1]));
+	OK(fi_trecv(b->alias ? b->alias : b->rx, in, LEN, NULL, FI_ADDR_UNSPEC, TAG, 0, &contexts[1][1]));
 	if (now->kind == TRIGGERED) {
 		trigger.trigger.threshold.cntr = a->cntr;
 		trigger.trigger.threshold.threshold = 1;
@@ -367,14 +383,15 @@ static void all_of(enum kind kind)
 		FI_MULTI_RECV, FI_RMA | FI_ATOMIC, FI_TRIGGER, FI_COLLECTIVE,
 	};
 	static const enum fi_av_type types[] = { FI_AV_UNSPEC, FI_AV_MAP, FI_AV_TABLE };
+	static const uint64_t aliases[] = { 0, FI_TRANSMIT, FI_RECV };
 	int possible = 0, refused = 0;
 
 	for (enum waiting waiting = READS; waiting < WAITS; waiting++)
 		for (size_t type = 0; type < 3; type++)
-			for (int alias = 0; alias < 2; alias++) {
+			for (int alias = 0; alias < 3; alias++) {
 				struct combination it = {
 					.kind = kind, .waiting = waiting,
-					.av_type = types[type], .alias = alias,
+					.av_type = types[type], .alias = aliases[alias],
 				};
 
 				*(try(&it) ? &possible : &refused) += 1;
@@ -385,9 +402,9 @@ static void all_of(enum kind kind)
 		*(try(&it) ? &possible : &refused) += 1;
 	}
 	for (size_t i = 0; i < sizeof(caps) / sizeof(caps[0]); i++)
-		for (int alias = 0; alias < 2; alias++) {
+		for (int alias = 0; alias < 3; alias++) {
 			struct combination it = {
-				.kind = kind, .caps = caps[i], .alias = alias,
+				.kind = kind, .caps = caps[i], .alias = aliases[alias],
 			};
 
 			*(try(&it) ? &possible : &refused) += 1;
@@ -405,6 +422,11 @@ static void plain(void)
 static void scalable(void)
 {
 	all_of(SCALABLE);
+}
+
+static void scalable_shared(void)
+{
+	all_of(SCALABLE_SHARED);
 }
 
 static void shared_receives(void)
@@ -430,6 +452,7 @@ static void collective(void)
 static const struct ct_test tests[] = {
 	{ "plain", plain, CT_RDM | CT_SLOW },
 	{ "scalable", scalable, CT_RDM | CT_SLOW },
+	{ "scalable-shared-receives", scalable_shared, CT_RDM | CT_SLOW },
 	{ "shared-receives", shared_receives, CT_RDM | CT_SLOW },
 	{ "shared-transmits", shared_transmits, CT_RDM | CT_SLOW },
 	{ "triggered", triggered, CT_RDM | CT_SLOW },
