@@ -8,6 +8,7 @@ use super::ep::EndpointObject;
 use super::{Handle, bytes, missing, status};
 use crate::endpoint::Endpoint;
 use prov_base::errno::{Errno, Result};
+use prov_base::logging::UTIL;
 use prov_base::sockaddr;
 
 struct Table<E>(std::marker::PhantomData<E>);
@@ -28,6 +29,7 @@ impl<E: Endpoint> Table<E> {
 
     const CONTEXT: &'static fi_ops_cm = &fi_ops_cm {
         getname: Some(getname::<E>),
+        join: Some(join_context),
         ..missing::CM
     };
 }
@@ -35,6 +37,21 @@ impl<E: Endpoint> Table<E> {
 /// The table of a context of a scalable endpoint.
 pub(super) fn context<E: Endpoint>() -> *const fi_ops_cm {
     Table::<E>::CONTEXT
+}
+
+/// Contexts are in no group.
+unsafe extern "C" fn join_context(
+    _: *mut fid_ep,
+    _: *const c_void,
+    _: u64,
+    _: *mut *mut fid_mc,
+    _: *mut c_void,
+) -> c_int {
+    log::warn!(
+        target: UTIL.ep_ctrl,
+        "fi_join: contexts of a scalable endpoint have no collective operations and no multicast"
+    );
+    Errno::ENOSYS.to_c()
 }
 
 /// Returns the table of an active endpoint.

@@ -19,6 +19,7 @@ use crate::cq::Cq;
 use crate::endpoint::{OptionValue, SharedReceive};
 use crate::request::Receive;
 use prov_base::errno::{Errno, Result};
+use prov_base::logging::UTIL;
 use prov_base::process::Process;
 
 /// The C object of a shared receive context.
@@ -159,6 +160,13 @@ impl<S: SharedReceive> Class for SharedReceiveObject<S> {
         match command {
             // A shared context is ready as soon as it is open.
             FI_ENABLE => Ok(0),
+            FI_ALIAS => {
+                log::warn!(
+                    target: UTIL.ep_ctrl,
+                    "fi_ep_alias: a shared receive context has no aliases"
+                );
+                Err(Errno::ENOSYS)
+            }
             _ => Err(Errno::ENOSYS),
         }
     }
