@@ -540,3 +540,33 @@ fn nobody_answers_for_a_peer_who_has_not_got_the_request() {
         check(&sides, case);
     });
 }
+
+/// The answer of a peer of this library that has no room for the request, and wants it with a cookie.
+fn full(to: u64, cookie: u64) -> Vec<u8> {
+    let mut bytes = answer(to, 0);
+    bytes[4..8].copy_from_slice(&(to as u32).to_ne_bytes());
+    bytes.extend(0x7278_642b_6372_6303_u64.to_ne_bytes());
+    bytes.extend((MTU as u32).to_ne_bytes());
+    bytes.extend(1024_u32.to_ne_bytes());
+    bytes.extend(0_u64.to_ne_bytes());
+    bytes.extend(cookie.to_ne_bytes());
+    bytes.extend([0; 4]);
+    bytes.extend(crc32c::crc32c(&bytes).to_ne_bytes());
+    bytes
+}
+
+#[test]
+fn a_peer_that_wants_a_cookie_gets_one_more_request_at_once_and_none_if_it_gives_no_cookie() {
+    for (cookie, expected) in [(0, 1), (5, 2)] {
+        let mut side = Side::new(1, 2, true);
+        side.submit(0);
+        let mut requests = 0;
+        for _ in 0..100 {
+            for request in side.transmit(0) {
+                requests += 1;
+                side.receive(0, &full(u64_at(&request, 16), cookie));
+            }
+        }
+        assert_eq!(requests, expected, "{cookie}");
+    }
+}

@@ -628,7 +628,8 @@ impl<H: Host> Endpoint<H> {
         }
         let hello = shared.accepted(answer.hello);
         if answer.address as u32 == 0 {
-            if let Some(hello) = hello {
+            // Without one there is nothing to repeat the request with.
+            if let Some(hello) = hello.filter(|hello| hello.cookie != 0) {
                 shared.take_cookie(now, peer, hello.cookie);
             }
             return;
