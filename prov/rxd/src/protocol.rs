@@ -46,6 +46,7 @@ mod recovery;
 mod secret;
 mod sending;
 mod setup;
+mod strangers;
 mod watching;
 mod wire;
 

@@ -2,9 +2,15 @@
 //!
 //! All numbers are in the byte order of the host, as those of the C library are.
 
+mod checksum;
+mod setup;
+
 use prov_util::request::{RemoteIov, RemotePiece};
 
-use super::host::{Form, NAME_LEN, Name};
+use super::host::Form;
+
+pub use checksum::seal;
+pub use setup::{Hello, SetupAnswer, SetupRequest};
 
 /// Version of the protocol, in every packet.
 pub const VERSION: u8 = 2;
@@ -57,11 +63,8 @@ pub const BASE_LEN: usize = 16;
 pub const EXTENDED_LEN: usize = 32;
 /// Bytes of an acknowledgement within another packet.
 pub const ACK_FIELD_LEN: usize = 12;
-/// Bytes of [`Extended`], and of a [`RefusalPacket`].
-const NUMBERS_LEN: usize = EXTENDED_LEN - BASE_LEN;
-/// Bytes of [`Extent`], and where its number of pieces is.
+/// Bytes of [`Extent`].
 pub const EXTENT_LEN: usize = 24;
-const PIECES_AT: usize = 20;
 /// Bytes of a piece of remote memory.
 const PIECE_LEN: usize = 24;
 /// Bytes of datatype and operation.
@@ -118,26 +121,6 @@ pub struct AckField {
 /// It is not known how old the newest packet is, or it is not among those that are acknowledged.
 pub const NO_DELAY: u16 = u16::MAX;
 
-/// What one side of this library tells the other during set-up (extension).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hello {
-    /// Bytes of the longest datagram that the sender can send and receive.
-    pub mtu: u32,
-    /// Number of packets that the sender of this accepts without a gap.
-    pub window: u32,
-    /// Sequence number of the first packet that it will send.
-    pub first_seq: u64,
-    /// In an answer with the address 0: what the request is to be repeated with, since there is no room
-    /// for one that anybody can send. In a request: what such an answer had, or 0.
-    pub cookie: u64,
-}
-
-/// "rxd+crc" and the version of the extension.
-const HELLO_MAGIC: u64 = 0x7278_642b_6372_6303;
-/// What earlier versions of this library have sent: they are served like the C library.
-const EARLIER_MAGICS: [u64; 2] = [0x7278_642d_7273_0001, 0x7278_642d_7273_0002];
-const HELLO_LEN: usize = 40;
-
 /// Takes numbers off the front of a packet.
 struct Reader<'a>(&'a [u8]);
 
@@ -154,29 +137,6 @@ impl Reader<'_> {
 
     fn u64(&mut self) -> Option<u64> {
         self.take().map(u64::from_ne_bytes)
-    }
-
-    /// Reads what follows the last field of the C library in a packet that sets up a connection.
-    /// Returns `None` if that is neither nothing nor in order.
-    fn hello(&mut self, packet: &[u8]) -> Option<Option<Hello>> {
-        if self.0.is_empty() {
-            return Some(None);
-        }
-        let checked = packet.len() - self.0.len() + HELLO_LEN - size_of::<u32>();
-        let magic = self.u64()?;
-        if EARLIER_MAGICS.contains(&magic) {
-            return Some(None);
-        }
-        let hello = Hello {
-            mtu: self.u32()?,
-            window: self.u32()?,
-            first_seq: self.u64()?,
-            cookie: self.u64()?,
-        };
-        let _reserved = self.u32()?;
-        let sum = self.u32()?;
-        let is_valid = magic == HELLO_MAGIC && sum == crc32c::crc32c(packet.get(..checked)?);
-        is_valid.then_some(Some(hello))
     }
 }
 
@@ -196,54 +156,6 @@ impl Base {
             rest,
         ))
     }
-
-    /// Checks the header of a packet from a peer of this library, and completes the sequence number,
-    /// which is near `expected`. Returns `false` if the checksum is wrong: then nothing is known of the
-    /// packet.
-    #[inline(always)]
-    pub fn unseal(&mut self, expected: u64, packet: &[u8]) -> bool {
-        let ahead = (self.seq as u32).wrapping_sub(expected as u32) as i32;
-        let seq = expected.wrapping_add_signed(ahead.into());
-        let sum = (self.seq >> 32) as u32;
-        self.seq = seq;
-        let header = self.header_len(packet).and_then(|len| packet.get(..len));
-        let Some((front, rest)) = header.and_then(<[u8]>::split_first_chunk::<BASE_LEN>) else {
-            return false;
-        };
-        let mut front = *front;
-        if let Some(place) = front.last_chunk_mut() {
-            *place = seq.to_ne_bytes();
-        }
-        sum == crc32c::crc32c_append(crc32c::crc32c_append(packet.len() as u32, &front), rest)
-    }
-
-    /// Bytes of the headers of a packet of this type with these flags; `None` if it is too short to
-    /// tell.
-    #[inline(always)]
-    fn header_len(&self, packet: &[u8]) -> Option<usize> {
-        let mut len = BASE_LEN;
-        let mut add = |flag, bytes| len += if self.flags & flag != 0 { bytes } else { 0 };
-        add(flag::ACK, ACK_FIELD_LEN);
-        match self.kind {
-            kind::ACK => return Some(packet.len()),
-            kind::DATA | kind::RESULT | kind::REFUSAL => return Some(len + NUMBERS_LEN),
-            _ => {}
-        }
-        add(flag::TAG, 8);
-        add(flag::DATA, 8);
-        let mut pieces = 1;
-        if self.flags & flag::INLINE == 0 {
-            pieces = usize::from(*packet.get(len + PIECES_AT)?);
-            len += EXTENT_LEN;
-        }
-        if is_remote(self.kind) {
-            len += pieces * PIECE_LEN;
-        }
-        if is_atomic(self.kind) {
-            len += ATOMIC_LEN;
-        }
-        Some(len)
-    }
 }
 
 /// Whether operations of this type name remote memory.
@@ -255,23 +167,6 @@ fn is_remote(kind: u8) -> bool {
 #[inline(always)]
 fn is_atomic(kind: u8) -> bool {
     matches!(kind, kind::ATOMIC | kind::FETCH | kind::COMPARE)
-}
-
-/// Puts the checksum into a packet that has this sequence number and any other bytes, for tests and
-/// fuzz targets.
-#[doc(hidden)]
-pub fn seal(packet: &mut [u8], seq: u64) {
-    if let Some(place) = packet.get_mut(8..BASE_LEN) {
-        place.copy_from_slice(&seq.to_ne_bytes());
-    }
-    let len = Base::read(packet).and_then(|(base, _)| base.header_len(packet));
-    let sealed = len.and_then(|len| packet.get(..len)).map(|header| {
-        let sum = crc32c::crc32c_append(packet.len() as u32, header);
-        u64::from(sum) << 32 | seq & 0xffff_ffff
-    });
-    if let (Some(sealed), Some(place)) = (sealed, packet.get_mut(8..BASE_LEN)) {
-        place.copy_from_slice(&sealed.to_ne_bytes());
-    }
 }
 
 impl AckField {
@@ -368,71 +263,6 @@ pub fn form_of(kind: u8) -> Form {
     }
 }
 
-/// A request to set up a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SetupRequest {
-    /// What packets to the sender of this carry as its number; the upper half only proves who
-    /// answers.
-    pub address: u64,
-    pub name: Name,
-    pub hello: Option<Hello>,
-}
-
-impl SetupRequest {
-    pub fn read(packet: &[u8]) -> Option<SetupRequest> {
-        let mut reader = Reader(packet.get(BASE_LEN..)?);
-        let address = reader.u64()?;
-        let name = reader.take::<NAME_LEN>()?;
-        let hello = reader.hello(packet)?;
-        Some(SetupRequest {
-            address,
-            name,
-            hello,
-        })
-    }
-
-    pub fn write(&self) -> Head {
-        let mut head: Head = Head::new(kind::REQUEST, 0, 0, 0);
-        head.u64(self.address);
-        head.put(&self.name);
-        if let Some(hello) = &self.hello {
-            head.hello(hello);
-        }
-        head
-    }
-}
-
-/// An answer to a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SetupAnswer {
-    /// The address of the request.
-    pub to: u64,
-    /// The answering side's own; 0 if the request is to be repeated with a [cookie](Hello::cookie).
-    pub address: u64,
-    pub hello: Option<Hello>,
-}
-
-impl SetupAnswer {
-    pub fn read(packet: &[u8]) -> Option<SetupAnswer> {
-        let mut reader = Reader(packet.get(BASE_LEN..)?);
-        Some(SetupAnswer {
-            to: reader.u64()?,
-            address: reader.u64()?,
-            hello: reader.hello(packet)?,
-        })
-    }
-
-    pub fn write(&self) -> Head {
-        let mut head: Head = Head::new(kind::ANSWER, 0, self.to as u32, 0);
-        head.u64(self.to);
-        head.u64(self.address);
-        if let Some(hello) = &self.hello {
-            head.hello(hello);
-        }
-        head
-    }
-}
-
 /// What was refused and why (extension).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusalPacket {
@@ -514,31 +344,6 @@ impl<const ROOM: usize> Head<ROOM> {
         self.u64(extended.part);
     }
 
-    /// What this library adds to a packet that sets up a connection, at its end.
-    fn hello(&mut self, hello: &Hello) {
-        self.u64(HELLO_MAGIC);
-        self.u32(hello.mtu);
-        self.u32(hello.window);
-        self.u64(hello.first_seq);
-        self.u64(hello.cookie);
-        self.u32(0);
-        self.u32(crc32c::crc32c(self.bytes()));
-    }
-
-    /// Puts the checksum of all headers in place of the upper half of the sequence number, before the
-    /// packet leaves with so many bytes of payload.
-    #[inline(always)]
-    pub fn seal(&mut self, payload: usize) {
-        let len = (self.len + payload) as u32;
-        let sum = crc32c::crc32c_append(len, self.bytes());
-        if let Some(front) = self.bytes.first_chunk_mut::<BASE_LEN>()
-            && let Some(place) = front.last_chunk_mut()
-        {
-            let seq = u64::from_ne_bytes(*place);
-            *place = (u64::from(sum) << 32 | seq & 0xffff_ffff).to_ne_bytes();
-        }
-    }
-
     /// The headers of an operation, behind the base header.
     #[inline(always)]
     pub fn operation(&mut self, operation: &Operation) {
@@ -581,8 +386,6 @@ pub fn head_len(operation: &Operation) -> usize {
         + operation.remote.pieces().len() * PIECE_LEN
         + optional(operation.atomic.is_some(), ATOMIC_LEN)
 }
-
-const _: () = assert!(BASE_LEN + 8 + NAME_LEN + HELLO_LEN <= HEAD_ROOM);
 
 #[cfg(test)]
 mod tests {
@@ -651,57 +454,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_layout_is_that_of_the_c_library() {
-        let request = SetupRequest {
-            address: 1,
-            name: [7; NAME_LEN],
-            hello: None,
-        };
-        let packet = request.write();
-        assert_eq!(packet.bytes().len(), 88);
-        assert_eq!(packet.bytes()[..2], [2, 9]);
-        assert_eq!(packet.bytes()[24..88], [7; 64]);
-        let answer = SetupAnswer {
-            to: 1,
-            address: 2,
-            hello: None,
-        };
-        assert_eq!(answer.write().bytes().len(), 32);
-    }
-
-    #[test]
-    fn the_extension_follows_the_bytes_that_the_c_library_reads() {
-        let hello = Hello {
-            mtu: 1472,
-            window: 1024,
-            first_seq: 99,
-            cookie: 7,
-        };
-        let request = SetupRequest {
-            address: 1,
-            name: [7; NAME_LEN],
-            hello: Some(hello),
-        };
-        let packet = request.write();
-        assert_eq!(SetupRequest::read(packet.bytes()), Some(request));
-        let shorter = SetupRequest::read(&packet.bytes()[..88]).unwrap();
-        assert_eq!(shorter.hello, None);
-        for magic in EARLIER_MAGICS {
-            let mut other = packet.bytes().to_vec();
-            other[88..96].copy_from_slice(&magic.to_ne_bytes());
-            assert_eq!(SetupRequest::read(&other).unwrap().hello, None);
-        }
-        let answer = SetupAnswer {
-            to: 1,
-            address: 2,
-            hello: Some(hello),
-        };
-        assert_eq!(SetupAnswer::read(answer.write().bytes()), Some(answer));
-    }
-
     /// Calls a check with a packet in which one bit is changed, or two.
-    fn damaged(packet: &[u8], mut check: impl FnMut(&[u8])) {
+    pub fn damaged(packet: &[u8], mut check: impl FnMut(&[u8])) {
         let bits = packet.len() * 8;
         let mut copy = packet.to_vec();
         for one in 0..bits {
@@ -713,146 +467,6 @@ mod tests {
                 copy[other / 8] ^= 1 << (other % 8);
             }
             copy[one / 8] ^= 1 << (one % 8);
-        }
-    }
-
-    #[test]
-    fn a_request_or_an_answer_that_is_damaged_is_refused() {
-        let hello = Some(Hello {
-            mtu: 1472,
-            window: 1024,
-            first_seq: 99,
-            cookie: 0,
-        });
-        let name = [7; NAME_LEN];
-        let request = SetupRequest {
-            address: 1,
-            name,
-            hello,
-        };
-        let answer = SetupAnswer {
-            to: 1,
-            address: 2,
-            hello,
-        };
-        damaged(request.write().bytes(), |packet| {
-            assert_eq!(SetupRequest::read(packet), None);
-        });
-        damaged(answer.write().bytes(), |packet| {
-            assert_eq!(SetupAnswer::read(packet), None);
-        });
-    }
-
-    /// A packet of each form, sealed, with its number of bytes of payload.
-    fn sealed(seq: u64) -> Vec<Vec<u8>> {
-        let mut packets = Vec::new();
-        let mut add = |mut head: Head, payload: usize| {
-            head.seal(payload);
-            let mut packet = head.bytes().to_vec();
-            packet.resize(packet.len() + payload, 3);
-            packets.push(packet);
-        };
-        let ack = AckField {
-            next: 1,
-            window: 2,
-            refusals: 3,
-            delay: 4,
-        };
-        for (kind, flags, pieces) in [
-            (kind::MESSAGE, flag::INLINE, 0),
-            (kind::TAGGED, flag::INLINE | flag::TAG | flag::ACK, 0),
-            (kind::TAGGED, flag::TAG | flag::DATA, 0),
-            (kind::WRITE, flag::INLINE | flag::DATA, 1),
-            (kind::READ, flag::ACK, 4),
-            (kind::ATOMIC, flag::INLINE, 1),
-            (kind::COMPARE, 0, 3),
-        ] {
-            let mut operation = Operation::default();
-            operation.tag = (flags & flag::TAG != 0).then_some(5);
-            operation.data = (flags & flag::DATA != 0).then_some(6);
-            operation.extent = (flags & flag::INLINE == 0).then_some(Extent {
-                size: 100,
-                parts: 1,
-                id: 9,
-                pieces,
-            });
-            for _ in 0..pieces {
-                let (addr, len, key) = (1000, 10, 1);
-                operation.remote.push(RemotePiece { addr, len, key });
-            }
-            operation.atomic = is_atomic(kind).then_some((3, 2));
-            let mut head = Head::new(kind, flags, 5, seq);
-            if flags & flag::ACK != 0 {
-                head.ack(&ack);
-            }
-            head.operation(&operation);
-            add(head, 8);
-        }
-        for (kind, flags) in [
-            (kind::DATA, flag::ACK),
-            (kind::RESULT, 0),
-            (kind::REFUSAL, flag::ACK),
-            (kind::ACK, 0),
-        ] {
-            let mut head = Head::new(kind, flags, 5, seq);
-            if flags & flag::ACK != 0 {
-                head.ack(&ack);
-            }
-            head.extended(&Extended {
-                tx_id: 1,
-                rx_id: 2,
-                part: 3,
-            });
-            let payload = match kind {
-                kind::DATA | kind::RESULT => 8,
-                kind::ACK => {
-                    head.u64(1);
-                    0
-                }
-                _ => 0,
-            };
-            add(head, payload);
-        }
-        packets
-    }
-
-    #[test]
-    fn a_sealed_packet_is_recognised_and_its_sequence_number_completed() {
-        for seq in [7, 0xffff_fff0, 0x1_0000_0003, u64::MAX] {
-            for packet in sealed(seq) {
-                for near in [seq.wrapping_sub(1 << 20), seq, seq.wrapping_add(4096)] {
-                    let (mut base, _) = Base::read(&packet).unwrap();
-                    assert!(base.unseal(near, &packet));
-                    assert_eq!(base.seq, seq);
-                }
-                let (mut base, _) = Base::read(&packet).unwrap();
-                assert!(
-                    !base.unseal(seq ^ 1 << 40, &packet),
-                    "of another connection"
-                );
-                let mut again = packet.clone();
-                seal(&mut again, seq);
-                assert_eq!(again, packet);
-            }
-        }
-    }
-
-    #[test]
-    fn a_header_that_is_damaged_or_a_packet_that_is_cut_is_refused() {
-        for packet in sealed(7) {
-            let header = Base::read(&packet).unwrap().0.header_len(&packet).unwrap();
-            let unseals = |packet: &[u8]| {
-                let base = Base::read(packet);
-                base.is_some_and(|(mut base, _)| base.unseal(7, packet))
-            };
-            damaged(&packet[..header], |header| {
-                let mut damaged = packet.clone();
-                damaged[..header.len()].copy_from_slice(header);
-                assert!(!unseals(&damaged));
-            });
-            for len in 0..packet.len() {
-                assert!(!unseals(&packet[..len]));
-            }
         }
     }
 }
