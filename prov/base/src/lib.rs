@@ -6,6 +6,7 @@
 pub mod address_text;
 pub mod atomic_ops;
 pub mod buffer;
+pub mod checksum;
 pub mod errno;
 pub mod kept_errno;
 pub mod lately;

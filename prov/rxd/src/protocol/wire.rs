@@ -283,8 +283,6 @@ impl RefusalPacket {
 }
 
 /// Room for a packet's headers, or for a whole packet without payload.
-// Aligned, since the checksum of words is faster than that of bytes.
-#[repr(align(8))]
 pub struct Head<const ROOM: usize = HEAD_ROOM> {
     bytes: [u8; ROOM],
     len: usize,

@@ -2,6 +2,8 @@
 //! what UDP's does not: docs/rxd-wire.md. On the wire it takes the place of the upper half of the sequence
 //! number, which the receiver knows.
 
+use prov_base::checksum;
+
 use super::{
     ACK_FIELD_LEN, ATOMIC_LEN, BASE_LEN, Base, EXTENDED_LEN, EXTENT_LEN, Head, PIECE_LEN, flag,
     is_atomic, is_remote, kind,
@@ -23,14 +25,7 @@ impl Base {
         let sum = (self.seq >> 32) as u32;
         self.seq = seq;
         let header = self.header_len(packet).and_then(|len| packet.get(..len));
-        let Some((front, rest)) = header.and_then(<[u8]>::split_first_chunk::<BASE_LEN>) else {
-            return false;
-        };
-        let mut front = *front;
-        if let Some(place) = front.last_chunk_mut() {
-            *place = seq.to_ne_bytes();
-        }
-        sum == crc32c::crc32c_append(crc32c::crc32c_append(packet.len() as u32, &front), rest)
+        header.is_some_and(|header| sum == sum_of(packet.len(), header, seq))
     }
 
     /// Bytes of the headers of a packet of this type with these flags; `None` if it is too short to
@@ -67,15 +62,29 @@ impl<const ROOM: usize> Head<ROOM> {
     /// packet leaves with so many bytes of payload.
     #[inline(always)]
     pub fn seal(&mut self, payload: usize) {
-        let len = (self.len + payload) as u32;
-        let sum = crc32c::crc32c_append(len, self.bytes());
+        let Some(&[_, seq]) = self.bytes.as_chunks::<8>().0.first_chunk() else {
+            return;
+        };
+        let seq = u64::from_ne_bytes(seq);
+        let sum = sum_of(self.len + payload, self.bytes(), seq);
         if let Some(front) = self.bytes.first_chunk_mut::<BASE_LEN>()
             && let Some(place) = front.last_chunk_mut()
         {
-            let seq = u64::from_ne_bytes(*place);
             *place = (u64::from(sum) << 32 | seq & 0xffff_ffff).to_ne_bytes();
         }
     }
+}
+
+/// The checksum of a packet of so many bytes with this header, in which the sequence number is `seq`.
+#[inline(always)]
+fn sum_of(len: usize, header: &[u8], seq: u64) -> u32 {
+    let Some((front, rest)) = header.split_first_chunk::<BASE_LEN>() else {
+        return 0;
+    };
+    let front = front
+        .first_chunk()
+        .map_or(0, |front| u64::from_ne_bytes(*front));
+    checksum::crc32c(len as u32, [front, seq], rest)
 }
 
 /// Puts the checksum into a packet that has this sequence number and any other bytes, for tests and
@@ -87,7 +96,7 @@ pub fn seal(packet: &mut [u8], seq: u64) {
     }
     let len = Base::read(packet).and_then(|(base, _)| base.header_len(packet));
     let sealed = len.and_then(|len| packet.get(..len)).map(|header| {
-        let sum = crc32c::crc32c_append(packet.len() as u32, header);
+        let sum = sum_of(packet.len(), header, seq);
         u64::from(sum) << 32 | seq & 0xffff_ffff
     });
     if let (Some(sealed), Some(place)) = (sealed, packet.get_mut(8..BASE_LEN)) {
