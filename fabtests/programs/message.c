@@ -372,8 +372,8 @@ static void very_large_of(bool tagged)
 	ct_fill(out.data, size, 77);
 	POST(&pair.b, ct_recv(&pair.b, CT_RECV, &rx));
 	POST(&pair.a, ct_send(&pair.a, CT_SEND, &tx));
-	REQUIRE(ct_done(&pair.b, &pair.b.rx, &rx_context).len == size);
-	ct_done(&pair.a, &pair.a.tx, &tx_context);
+	REQUIRE(ct_done_large(&pair.b, &pair.b.rx, &rx_context).len == size);
+	ct_done_large(&pair.a, &pair.a.tx, &tx_context);
 	REQUIRE(!memcmp(out.data, in.data, size));
 	ct_memory_close(&out);
 	ct_memory_close(&in);

@@ -498,12 +498,12 @@ static void very_large(void)
 	ct_fill(local.data, size, 5);
 	POST(&pair.a, fi_write(pair.a.ep, local.data, size, local.desc,
 			       pair.a.to, remote.addr, remote.key, &context));
-	ct_done(&pair.a, &pair.a.tx, &context);
+	ct_done_large(&pair.a, &pair.a.tx, &context);
 	UNTIL(&pair.a, !memcmp(local.data, remote.data, size));
 	memset(local.data, 0, size);
 	POST(&pair.a, fi_read(pair.a.ep, local.data, size, local.desc,
 			      pair.a.to, remote.addr, remote.key, &context));
-	ct_done(&pair.a, &pair.a.tx, &context);
+	ct_done_large(&pair.a, &pair.a.tx, &context);
 	REQUIRE(!memcmp(local.data, remote.data, size));
 	ct_memory_close(&local);
 	ct_memory_close(&remote);

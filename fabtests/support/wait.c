@@ -215,6 +215,16 @@ struct ct_completion (ct_done)(struct ct_peer *peer, struct ct_cq *cq,
 	return done;
 }
 
+struct ct_completion (ct_done_large)(struct ct_peer *peer, struct ct_cq *cq,
+				     void *context)
+{
+	double until = ct_now() + 10 * ct_patience();
+
+	while (!stash_of(peer, cq)->count && ct_now() < until)
+		ct_progress(peer);
+	return (ct_done)(peer, cq, context);
+}
+
 struct ct_completion (ct_error)(struct ct_peer *peer, struct ct_cq *cq)
 {
 	struct ct_completion done = (ct_next)(peer, cq);

@@ -25,7 +25,12 @@ struct ct_completion ct_next(struct ct_peer *peer, struct ct_cq *cq);
 struct ct_completion ct_done(struct ct_peer *peer, struct ct_cq *cq,
 			     void *context);
 
-/* The same, and it has to be an error. */
+/* The same for a transfer of many megabytes, which takes as many turns of both
+ * ends: its patience is ten times as long. */
+struct ct_completion ct_done_large(struct ct_peer *peer, struct ct_cq *cq,
+				   void *context);
+
+/* The next completion, which has to be an error. */
 struct ct_completion ct_error(struct ct_peer *peer, struct ct_cq *cq);
 
 /* Drives both sides for a moment; true if the queue stayed empty. */
@@ -62,6 +67,7 @@ bool ct_no_event(struct ct_peer *peer);
 /* A failure inside these names the line that called them. */
 #define ct_next(...) CT_HERE(ct_next, __VA_ARGS__)
 #define ct_done(...) CT_HERE(ct_done, __VA_ARGS__)
+#define ct_done_large(...) CT_HERE(ct_done_large, __VA_ARGS__)
 #define ct_error(...) CT_HERE(ct_error, __VA_ARGS__)
 #define ct_count(...) CT_HERE(ct_count, __VA_ARGS__)
 #define ct_any_event(...) CT_HERE(ct_any_event, __VA_ARGS__)

@@ -58,16 +58,6 @@ static bool holds_the_end(const unsigned char *data, const unsigned char *patter
 	return true;
 }
 
-/* So much takes longer than anything else that is waited for. */
-static void done_in_time(struct ct_peer *peer, struct ct_cq *cq, void *context)
-{
-	double until = ct_now() + 10 * ct_patience();
-
-	while (!cq->count && ct_now() < until)
-		ct_progress(peer);
-	ct_done(peer, cq, context);
-}
-
 static void check_and_clear(unsigned char *data, const unsigned char *pattern)
 {
 	REQUIRE(holds_the_end(data, pattern));
@@ -83,7 +73,7 @@ static void send_from(struct ct_peer *peer, const struct ct_memory *memory, size
 	};
 
 	POST(peer, ct_send(peer, CT_SEND, &tx));
-	done_in_time(peer, &peer->tx, &context);
+	ct_done_large(peer, &peer->tx, &context);
 }
 
 static void serve(struct side *side, const struct ct_memory *memory, uint64_t addr, uint64_t key)
@@ -99,7 +89,7 @@ static void serve(struct side *side, const struct ct_memory *memory, uint64_t ad
 	send_from(peer, memory, LENGTH);
 	side_sync(side);
 	POST(peer, ct_rma(peer, CT_WRITE, &rma));
-	done_in_time(peer, &peer->tx, &context);
+	ct_done_large(peer, &peer->tx, &context);
 	send_from(peer, memory, 0);
 	side_sync(side);
 }
@@ -121,13 +111,13 @@ static void take(struct side *side, const struct ct_memory *memory, uint64_t add
 	POST(peer, ct_recv(peer, CT_RECV, &rx));
 	POST(peer, ct_recv(peer, CT_RECV, &done));
 	side_sync(side);
-	done_in_time(peer, &peer->rx, &received);
+	ct_done_large(peer, &peer->rx, &received);
 	check_and_clear(memory->data, pattern);
 	side_sync(side);
-	done_in_time(peer, &peer->rx, &announced);
+	ct_done_large(peer, &peer->rx, &announced);
 	check_and_clear(memory->data, pattern);
 	POST(peer, ct_rma(peer, CT_READ, &rma));
-	done_in_time(peer, &peer->tx, &fetched);
+	ct_done_large(peer, &peer->tx, &fetched);
 	check_and_clear(memory->data, pattern);
 	side_sync(side);
 }

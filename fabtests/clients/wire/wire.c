@@ -79,7 +79,7 @@ static void exchange(struct side *side, bool tagged, enum ct_send_form form, siz
 		side_sync(side);
 		POST(peer, ct_recv(peer, number % 2 ? CT_RECVV : CT_RECV, &rx));
 	}
-	done = ct_done(peer, &peer->rx, &rx_context);
+	done = ct_done_large(peer, &peer->rx, &rx_context);
 	REQUIRE(done.len == len);
 	REQUIRE(done.flags & FI_RECV);
 	REQUIRE(!tagged || done.tag == tag_of(number));
@@ -88,7 +88,7 @@ static void exchange(struct side *side, bool tagged, enum ct_send_form form, siz
 		REQUIRE(done.data == data_of(side, number));
 	REQUIRE(ct_holds(in.data, len, seed_of(!side->server, number)));
 	if (ct_send_completes(form))
-		ct_done(peer, &peer->tx, &tx_context);
+		ct_done_large(peer, &peer->tx, &tx_context);
 	side_sync(side);
 	ct_memory_close(&out);
 	ct_memory_close(&in);

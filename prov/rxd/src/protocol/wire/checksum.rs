@@ -106,7 +106,7 @@ pub fn seal(packet: &mut [u8], seq: u64) {
 
 #[cfg(test)]
 mod tests {
-    use prov_util::request::RemotePiece;
+    use prov_util::request::{RemoteIov, RemotePiece};
 
     use super::super::tests::damaged;
     use super::super::{AckField, Extended, Extent, Operation};
@@ -136,20 +136,23 @@ mod tests {
             (kind::ATOMIC, flag::INLINE, 1),
             (kind::COMPARE, 0, 3),
         ] {
-            let mut operation = Operation::default();
-            operation.tag = (flags & flag::TAG != 0).then_some(5);
-            operation.data = (flags & flag::DATA != 0).then_some(6);
-            operation.extent = (flags & flag::INLINE == 0).then_some(Extent {
-                size: 100,
-                parts: 1,
-                id: 9,
-                pieces,
-            });
+            let mut remote = RemoteIov::default();
             for _ in 0..pieces {
                 let (addr, len, key) = (1000, 10, 1);
-                operation.remote.push(RemotePiece { addr, len, key });
+                remote.push(RemotePiece { addr, len, key });
             }
-            operation.atomic = is_atomic(kind).then_some((3, 2));
+            let operation = Operation {
+                tag: (flags & flag::TAG != 0).then_some(5),
+                data: (flags & flag::DATA != 0).then_some(6),
+                extent: (flags & flag::INLINE == 0).then_some(Extent {
+                    size: 100,
+                    parts: 1,
+                    id: 9,
+                    pieces,
+                }),
+                remote,
+                atomic: is_atomic(kind).then_some((3, 2)),
+            };
             let mut head = Head::new(kind, flags, 5, seq);
             if flags & flag::ACK != 0 {
                 head.ack(&ack);
