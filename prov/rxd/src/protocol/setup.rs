@@ -11,7 +11,7 @@
 //! connection.
 
 use super::endpoint::{Endpoint, Shared};
-use super::host::{Failure, Host, Time};
+use super::host::{Failure, Host, Name, Time};
 use super::jobs::What;
 use super::peer::{NEVER, Peer, Receiving, Sending, Setup, Terms, WINDOW};
 use super::wire::{Base, Head, Hello, SetupAnswer, SetupRequest, kind};
