@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* Threads that share endpoints, queues and domains (FI_THREAD_SAFE). */
+/* Threads that share endpoints, queues and domains: FI_THREAD_SAFE, and threads
+ * that break the promise of FI_THREAD_DOMAIN, which costs nothing but time. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -37,11 +38,11 @@ struct worker {
 };
 
 static void open_shared(struct shared *shared, bool tagged,
-			enum fi_progress progress)
+			enum fi_progress progress, enum fi_threading threading)
 {
 	struct ct_spec spec = {
 		.caps = tagged ? FI_TAGGED : FI_MSG,
-		.threading = FI_THREAD_SAFE, .progress = progress,
+		.threading = threading, .progress = progress,
 	};
 
 	memset(shared, 0, sizeof(*shared));
@@ -140,7 +141,8 @@ static void finish(struct worker *workers)
 }
 
 /* Several threads send through one endpoint; this one receives. */
-static void many_senders(bool tagged, enum fi_progress progress)
+static void many_senders(bool tagged, enum fi_progress progress,
+			 enum fi_threading threading)
 {
 	static struct worker workers[THREADS];
 	static struct fi_context2 context;
@@ -149,7 +151,7 @@ static void many_senders(bool tagged, enum fi_progress progress)
 	struct ct_peer *b = &shared.pair.b;
 	int seen[THREADS] = { 0 };
 
-	open_shared(&shared, tagged, progress);
+	open_shared(&shared, tagged, progress, threading);
 	b->partner = NULL;
 	start(workers, &shared, sender);
 	for (int i = 0; i < THREADS * shared.per_thread; i++) {
@@ -183,17 +185,22 @@ static void many_senders(bool tagged, enum fi_progress progress)
 
 static void senders(void)
 {
-	many_senders(false, FI_PROGRESS_MANUAL);
+	many_senders(false, FI_PROGRESS_MANUAL, FI_THREAD_SAFE);
 }
 
 static void senders_tagged(void)
 {
-	many_senders(true, FI_PROGRESS_MANUAL);
+	many_senders(true, FI_PROGRESS_MANUAL, FI_THREAD_SAFE);
 }
 
 static void senders_auto(void)
 {
-	many_senders(false, FI_PROGRESS_AUTO);
+	many_senders(false, FI_PROGRESS_AUTO, FI_THREAD_SAFE);
+}
+
+static void senders_promised(void)
+{
+	many_senders(true, FI_PROGRESS_MANUAL, FI_THREAD_DOMAIN);
 }
 
 static void *receiver(void *arg)
@@ -211,7 +218,7 @@ static void *receiver(void *arg)
 }
 
 /* Several threads post receives and take completions at one endpoint. */
-static void receivers(void)
+static void many_receivers(enum fi_threading threading)
 {
 	static struct worker workers[THREADS];
 	static struct fi_context2 context;
@@ -219,7 +226,7 @@ static void receivers(void)
 	struct ct_peer *a = &shared.pair.a;
 	unsigned char out[SIZE] = { 0 };
 
-	open_shared(&shared, false, FI_PROGRESS_MANUAL);
+	open_shared(&shared, false, FI_PROGRESS_MANUAL, threading);
 	a->partner = NULL;
 	start(workers, &shared, receiver);
 	for (int i = 0; i < THREADS * shared.per_thread; i++) {
@@ -232,6 +239,16 @@ static void receivers(void)
 		THREADS * shared.per_thread);
 	a->partner = &shared.pair.b;
 	ct_close_pair(&shared.pair);
+}
+
+static void receivers(void)
+{
+	many_receivers(FI_THREAD_SAFE);
+}
+
+static void receivers_promised(void)
+{
+	many_receivers(FI_THREAD_DOMAIN);
 }
 
 /* A domain, endpoint and queues of its own per thread, all in one process. */
@@ -296,12 +313,12 @@ static void *register_regions(void *arg)
 	return NULL;
 }
 
-static void registrations(void)
+static void many_registrations(enum fi_threading threading)
 {
 	static struct worker workers[THREADS];
 	static struct shared shared;
 	struct ct_spec spec = {
-		.caps = FI_MSG | FI_RMA, .threading = FI_THREAD_SAFE,
+		.caps = FI_MSG | FI_RMA, .threading = threading,
 	};
 
 	ct_open_pair(&shared.pair, &spec);
@@ -310,6 +327,16 @@ static void registrations(void)
 	finish(workers);
 	REQUIRE(!atomic_load(&shared.errors));
 	ct_close_pair(&shared.pair);
+}
+
+static void registrations(void)
+{
+	many_registrations(FI_THREAD_SAFE);
+}
+
+static void registrations_promised(void)
+{
+	many_registrations(FI_THREAD_DOMAIN);
 }
 
 /* Counters that are none of the endpoints' but the domain's, and the endpoint's
@@ -402,6 +429,9 @@ static const struct ct_test tests[] = {
 	{ "receivers", receivers, CT_BOTH | CT_SLOW },
 	{ "open-and-close", open_and_close, CT_BOTH | CT_SLOW },
 	{ "registrations", registrations, CT_BOTH },
+	{ "senders-promised", senders_promised, CT_BOTH | CT_SLOW },
+	{ "receivers-promised", receivers_promised, CT_BOTH | CT_SLOW },
+	{ "registrations-promised", registrations_promised, CT_BOTH },
 	{ "completion-objects", completion_objects, CT_BOTH | CT_SLOW },
 	{ "completion-objects-of-regions", completion_objects_of_regions,
 	  CT_BOTH | CT_SLOW },

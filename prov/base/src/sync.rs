@@ -3,13 +3,18 @@
 //! Applications state in the threading level of their hints how much locking they need
 //! (fi_domain(3)). A lock that is not needed costs a few plain instructions, even if threads of the
 //! library itself may have to enter; a real one costs an uncontended compare-and-swap.
+//!
+//! A lock that is not needed belongs to the thread that uses it. When another thread enters it, it
+//! becomes real: whatever the application does, no two threads are inside.
 
 pub mod barrier;
 mod bias;
 mod futex;
 mod guard;
+mod thread;
 
 use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 use fabric_abi::{
     FI_PROGRESS_MANUAL, FI_THREAD_COMPLETION, FI_THREAD_DOMAIN, fi_progress, fi_threading,
@@ -17,18 +22,20 @@ use fabric_abi::{
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
 
-use self::bias::Bias;
+use self::bias::{Bias, Entry};
 pub use self::guard::{Guard, HelperGuard, LoneGuard, PromptGuard, RealGuard};
+use crate::logging::UTIL;
 
 /// Whether a [`Lock`] excludes threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
     /// Several threads may enter concurrently; they exclude each other.
     Real,
-    /// The application has promised that its threads do not enter concurrently. The behaviour if
-    /// they do is undefined (fabric(7)); most often it is detected, and aborts.
+    /// The application has promised that its threads do not enter concurrently. The thread that
+    /// enters usually is the owner, which executes no locked instructions; the lock becomes real
+    /// when another one enters nevertheless.
     Elided,
-    /// As [`LockKind::Elided`] for the application; threads of the library enter now and then
+    /// As [`LockKind::Elided`]; besides, threads of the library enter now and then
     /// ([`Lock::lock_as_helper`]) and bear the cost of the exclusion.
     Biased,
 }
@@ -65,62 +72,72 @@ impl LockKind {
     }
 }
 
-/// A value that one thread at a time uses. `HELPED` says whether threads of the library may enter.
-pub struct Lock<T: ?Sized, const HELPED: bool = true> {
+/// All threads enter through the mutex.
+const REAL: u8 = 0;
+/// As [`REAL`], until a thread has entered [`HABIT`] times in a row.
+const YOUNG: u8 = 1;
+/// A thread is the owner, and enters through the bias.
+const OWNED: u8 = 2;
+
+/// Number of times that a thread enters in a row before it becomes the owner. Objects are often set
+/// up by another thread than the one that uses them, in fewer calls.
+const HABIT: u32 = 32;
+
+/// A value that one thread at a time uses.
+pub struct Lock<T: ?Sized> {
+    /// The kind with which it was opened.
     kind: LockKind,
-    /// The mutex of a lock that is real.
+    /// [`REAL`], [`YOUNG`] or [`OWNED`], in the order `YOUNG`, `OWNED`, `REAL`. Changed by a thread
+    /// that is inside and holds the mutex.
+    state: AtomicU8,
+    /// Through which the threads enter that are not the owner.
     raw: RawMutex,
-    /// The exclusion of a lock that is not real. Closed if the lock is real, so that testing it is
-    /// sufficient in the other case.
+    /// Through which the owner enters.
     bias: Bias,
+    /// The thread that entered last, and how many times in a row, while the lock is young. Used by
+    /// the thread that holds the mutex.
+    last: AtomicUsize,
+    times: AtomicU32,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: a real lock gives the value to one thread at a time, so that the value is at most moved
-// between threads. The other locks do so, too, provided that one thread of the application is on
-// one side and helpers are on the other; the application guarantees that with the threading level
-// that it requests, as it guarantees that its pointers are valid.
-unsafe impl<T: ?Sized + Send, const HELPED: bool> Sync for Lock<T, HELPED> {}
+// SAFETY: the lock gives the value to one thread at a time, so that the value is at most moved
+// between threads. Without an owner a thread inside holds the mutex. With an owner it is inside
+// through the bias, which excludes helpers and a thread that revokes the bias; the latter holds the
+// mutex, and from then on there is no owner.
+unsafe impl<T: ?Sized + Send> Sync for Lock<T> {}
 // SAFETY: the lock owns the value, and contains nothing else that is bound to a thread.
-unsafe impl<T: ?Sized + Send, const HELPED: bool> Send for Lock<T, HELPED> {}
-
-/// A [`Lock`] that helpers cannot enter, so that there are no threads to be biased against.
-pub type LoneLock<T> = Lock<T, false>;
+unsafe impl<T: ?Sized + Send> Send for Lock<T> {}
 
 impl<T> Lock<T> {
-    /// Creates a free lock around `value`. Where the kernel does not support biased locks, it is
-    /// real.
+    /// Creates a free lock around `value`. Where the kernel does not support locks that are not
+    /// real, it is real.
     pub fn new(kind: LockKind, value: T) -> Self {
-        let kind = match kind {
-            LockKind::Biased if !barrier::is_available() => LockKind::Real,
-            kind => kind,
+        let kind = match barrier::is_available() {
+            true => kind,
+            false => LockKind::Real,
         };
-        Self::of(kind, value)
+        Self {
+            kind,
+            state: AtomicU8::new(match kind {
+                LockKind::Real => REAL,
+                LockKind::Elided | LockKind::Biased => YOUNG,
+            }),
+            raw: RawMutex::INIT,
+            bias: Bias::new(),
+            last: AtomicUsize::new(0),
+            times: AtomicU32::new(0),
+            value: UnsafeCell::new(value),
+        }
     }
-}
 
-impl<T> LoneLock<T> {
-    /// Creates a free lock around `value`.
+    /// Creates a free lock around `value` that helpers do not enter.
     pub fn alone(kind: LockKind, value: T) -> Self {
         let kind = match kind {
             LockKind::Biased => LockKind::Elided,
             kind => kind,
         };
-        Self::of(kind, value)
-    }
-}
-
-impl<T, const HELPED: bool> Lock<T, HELPED> {
-    fn of(kind: LockKind, value: T) -> Self {
-        Self {
-            kind,
-            raw: RawMutex::INIT,
-            bias: match kind {
-                LockKind::Real => Bias::closed(),
-                LockKind::Elided | LockKind::Biased => Bias::new(),
-            },
-            value: UnsafeCell::new(value),
-        }
+        Self::new(kind, value)
     }
 
     /// Ends the lock and gives the value back.
@@ -129,83 +146,192 @@ impl<T, const HELPED: bool> Lock<T, HELPED> {
     }
 }
 
-impl<T: ?Sized, const HELPED: bool> Lock<T, HELPED> {
+impl<T: ?Sized> Lock<T> {
     /// The kind of this lock.
     pub fn kind(&self) -> LockKind {
-        self.kind
+        match self.state.load(Ordering::Relaxed) {
+            REAL => LockKind::Real,
+            _ => self.kind,
+        }
     }
 
-    /// Enters, waiting for other threads if the lock is real, and for helpers.
+    /// Whether the thread inside has entered through the bias: asked by that thread, or by one that
+    /// holds the mutex.
+    #[inline(always)]
+    fn is_owned(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == OWNED
+    }
+
+    /// Enters, waiting for the thread inside.
     ///
     /// # Panics
-    /// When a lock that is not real is found held by the application: either the application broke
-    /// the threading level that it requested, or code of this library entered twice. Only the
-    /// latter is always detected: two threads that enter at the same time may both succeed.
+    /// When the owner of the lock is inside already: code of this library has entered twice.
     #[inline(always)]
-    pub fn lock(&self) -> Guard<'_, T, HELPED> {
-        if !self.bias.try_enter::<HELPED>() {
-            if self.kind == LockKind::Real {
-                self.raw.lock();
-            } else if !self.bias.enter_after_helper() {
-                entered_twice();
+    pub fn lock(&self) -> Guard<'_, T> {
+        let own = thread::current();
+        if !self.bias.try_enter(own) {
+            match self.state.load(Ordering::Relaxed) {
+                REAL => self.raw.lock(),
+                _ => self.enter_otherwise(own),
             }
         }
         // SAFETY: this thread has just entered the lock.
         unsafe { Guard::new(self) }
     }
 
+    /// Enters a lock that has an owner, or is young.
+    #[cold]
+    #[inline(never)]
+    fn enter_otherwise(&self, own: usize) {
+        if self.is_owned() && self.bias.is_owner(own) {
+            match self.bias.enter_after_helper(own) {
+                Entry::Entered => return,
+                Entry::Refused => entered_twice(),
+                Entry::Revoked => {}
+            }
+        }
+        self.raw.lock();
+        self.enter_with_mutex(own, true);
+    }
+
+    /// Enters, holding the mutex, a lock that is not real. Returns `false`, without the mutex, if the
+    /// owner is inside and must not be waited for.
+    #[cold]
+    #[inline(never)]
+    fn enter_with_mutex(&self, own: usize, waits: bool) -> bool {
+        match self.state.load(Ordering::Relaxed) {
+            YOUNG => {
+                if self.is_habit(own) {
+                    self.bias.adopt(own);
+                    self.state.store(OWNED, Ordering::Release);
+                    // SAFETY: this thread holds the mutex, and is inside through the bias now.
+                    unsafe { self.raw.unlock() };
+                }
+                true
+            }
+            OWNED => {
+                let is_inside = self.bias.is_inside();
+                if self.bias.revoke(waits) != Entry::Revoked {
+                    // SAFETY: this thread holds the mutex, and is not inside.
+                    unsafe { self.raw.unlock() };
+                    if waits {
+                        barrier_is_refused();
+                    }
+                    return false;
+                }
+                self.state.store(REAL, Ordering::Relaxed);
+                log::debug!(
+                    target: UTIL.core,
+                    "several threads use an object of a domain whose threading level lets one use it{}",
+                    if is_inside { " at a time, at the same time" } else { "" }
+                );
+                true
+            }
+            _ => true,
+        }
+    }
+
+    /// Counts how often this thread enters a young lock. Returns whether it is to be the owner.
+    fn is_habit(&self, own: usize) -> bool {
+        let times = match self.last.swap(own, Ordering::Relaxed) == own {
+            true => self.times.load(Ordering::Relaxed) + 1,
+            false => 0,
+        };
+        self.times.store(times, Ordering::Relaxed);
+        times >= HABIT
+    }
+
     /// Enters if the lock is free.
     #[inline(always)]
-    pub fn try_lock(&self) -> Option<Guard<'_, T, HELPED>> {
-        let free =
-            self.bias.try_enter::<HELPED>() || self.kind == LockKind::Real && self.raw.try_lock();
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        let own = thread::current();
+        let free = self.bias.try_enter(own)
+            || match self.state.load(Ordering::Relaxed) {
+                REAL => self.raw.try_lock(),
+                _ => self.try_otherwise(own),
+            };
         // SAFETY: if `free`, this thread has just entered the lock.
         free.then(|| unsafe { Guard::new(self) })
+    }
+
+    /// Enters a lock that has an owner, or is young, if it is free.
+    #[cold]
+    #[inline(never)]
+    fn try_otherwise(&self, own: usize) -> bool {
+        let is_own = self.is_owned() && self.bias.is_owner(own);
+        !is_own && self.raw.try_lock() && self.enter_with_mutex(own, false)
     }
 
     /// The value, without locking: the exclusive reference excludes all others.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
-}
 
-impl<T: ?Sized> LoneLock<T> {
-    /// Enters a real lock, waiting for other threads; `None` if the lock is not real.
+    /// Enters through the mutex, waiting for other threads; `None` if the lock has an owner, or gets
+    /// one.
     #[inline(always)]
     pub fn enter_real(&self) -> Option<RealGuard<'_, T>> {
-        (self.kind == LockKind::Real).then(|| {
-            self.raw.lock();
-            // SAFETY: this thread has just entered the lock, which is a real one.
-            unsafe { RealGuard::new(self) }
-        })
+        let entered = match self.state.load(Ordering::Relaxed) {
+            REAL => {
+                self.raw.lock();
+                true
+            }
+            OWNED => false,
+            _ => self.enter_young(),
+        };
+        // SAFETY: if `entered`, this thread holds the mutex of a lock without an owner.
+        entered.then(|| unsafe { RealGuard::new(self) })
     }
 
-    /// Enters if that takes only a few instructions: the lock is free and not real.
+    /// Enters through the mutex of a lock that was young a moment ago. `false` if it has an owner by
+    /// now, or if the caller is about to be the owner.
+    #[cold]
+    #[inline(never)]
+    fn enter_young(&self) -> bool {
+        self.raw.lock();
+        let state = self.state.load(Ordering::Relaxed);
+        if state == OWNED || state == YOUNG && self.is_habit(thread::current()) {
+            // SAFETY: this thread holds the mutex, and gives up its right to the value.
+            unsafe { self.raw.unlock() };
+            return false;
+        }
+        true
+    }
+
+    /// Enters if that takes only a few instructions: this thread is the owner, and the lock is free.
     #[inline(always)]
     pub fn enter_lone(&self) -> Option<LoneGuard<'_, T>> {
-        let entered = self.bias.try_enter::<false>();
-        // SAFETY: if `entered`, this thread has just entered the lock, which is not a real one.
+        let entered = self.bias.try_enter(thread::current());
+        // SAFETY: if `entered`, this thread has just entered the lock through the bias.
         entered.then(|| unsafe { LoneGuard::new(self) })
     }
-}
 
-impl<T: ?Sized> Lock<T> {
     /// Enters from a thread of the library, waiting for the thread inside. `None` if the kernel has
     /// begun to refuse membarrier(2), which a biased lock needs for that.
     ///
     /// # Panics
     /// For [`LockKind::Elided`].
     pub fn lock_as_helper(&self) -> Option<HelperGuard<'_, T>> {
-        let entered = match self.kind {
-            LockKind::Real => {
-                self.raw.lock();
-                true
+        if self.kind == LockKind::Elided {
+            not_for_helpers();
+        }
+        if self.state.load(Ordering::Acquire) != OWNED {
+            self.raw.lock();
+            if !self.is_owned() {
+                // SAFETY: this thread holds the mutex of a lock without an owner.
+                return Some(unsafe { HelperGuard::new(self) });
             }
-            LockKind::Biased => self.bias.enter_as_helper(),
-            LockKind::Elided => not_for_helpers(),
-        };
-        // SAFETY: if `entered`, this thread has just entered the lock as a helper.
-        entered.then(|| unsafe { HelperGuard::new(self) })
+            // SAFETY: this thread holds the mutex, and is not inside.
+            unsafe { self.raw.unlock() };
+        }
+        match self.bias.enter_as_helper() {
+            Entry::Entered => {}
+            // It is real when the thread that has revoked the bias has left.
+            Entry::Revoked => self.raw.lock(),
+            Entry::Refused => return None,
+        }
+        // SAFETY: this thread has just entered the lock as a helper.
+        Some(unsafe { HelperGuard::new(self) })
     }
 
     /// [`Lock::lock_as_helper`] if nobody is inside.
@@ -213,11 +339,21 @@ impl<T: ?Sized> Lock<T> {
     /// # Panics
     /// For [`LockKind::Elided`].
     pub fn try_lock_as_helper(&self) -> Option<HelperGuard<'_, T>> {
-        let entered = match self.kind {
-            LockKind::Real => self.raw.try_lock(),
-            LockKind::Biased => self.bias.try_enter_as_helper(),
-            LockKind::Elided => not_for_helpers(),
-        };
+        if self.kind == LockKind::Elided {
+            not_for_helpers();
+        }
+        if self.state.load(Ordering::Acquire) != OWNED {
+            if !self.raw.try_lock() {
+                return None;
+            }
+            if !self.is_owned() {
+                // SAFETY: this thread holds the mutex of a lock without an owner.
+                return Some(unsafe { HelperGuard::new(self) });
+            }
+            // SAFETY: this thread holds the mutex, and is not inside.
+            unsafe { self.raw.unlock() };
+        }
+        let entered = self.bias.try_enter_as_helper();
         // SAFETY: if `entered`, this thread has just entered the lock as a helper.
         entered.then(|| unsafe { HelperGuard::new(self) })
     }
@@ -225,15 +361,23 @@ impl<T: ?Sized> Lock<T> {
 
 #[allow(
     clippy::panic,
-    reason = "the application has broken its promise: what follows is undefined, and ends here where it is noticed"
+    reason = "a thread that waits for itself does nothing any more"
 )]
 #[cold]
 #[inline(never)]
 fn entered_twice() -> ! {
+    panic!("a lock that the threading level made superfluous was entered twice");
+}
+
+#[allow(
+    clippy::panic,
+    reason = "without the barrier the thread inside cannot be excluded"
+)]
+#[cold]
+fn barrier_is_refused() -> ! {
     panic!(
-        "a lock that the threading level made superfluous was entered twice: \
-         the application uses objects from several threads at once, which its \
-         threading level forbids (fabric(7))"
+        "a system call filter that was installed after the domain was opened refuses membarrier(2), \
+         and a second thread uses an object of that domain"
     );
 }
 

@@ -25,7 +25,7 @@ use crate::progress::Progress;
 use crate::wait::{Attachment, Sources};
 use prov_base::errno::{Errno, Result};
 use prov_base::logging::UTIL;
-use prov_base::sync::{LockKind, LoneLock};
+use prov_base::sync::{Lock, LockKind};
 
 /// Returns the text of a provider-specific error number (fi_cq_strerror(3)).
 pub type ErrorTexts = fn(i32) -> Option<&'static CStr>;
@@ -52,7 +52,7 @@ pub struct Cq {
     /// receive.
     unasked: usize,
     with_sources: bool,
-    state: LoneLock<State>,
+    state: Lock<State>,
     sources: Sources,
     attachment: Attachment,
     by_threshold: bool,
@@ -122,7 +122,7 @@ impl Cq {
             entry_size: config.format.entry_size(),
             unasked: config.unasked.max(config.size).max(1),
             with_sources: config.with_sources,
-            state: LoneLock::alone(
+            state: Lock::alone(
                 lock,
                 State {
                     ring,

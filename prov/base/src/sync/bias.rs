@@ -1,125 +1,187 @@
-//! Mutual exclusion between the application, whose threads exclude each other themselves, and
-//! threads of the library that help it now and then (helpers).
+//! Mutual exclusion between one thread, the owner, and all others that enter now and then.
 //!
-//! The application stores that it is inside and then tests whether a helper has claimed the lock;
-//! it executes no locked instruction for that. A helper claims the lock, has a [`barrier`] executed
-//! by all processors that run the application, and tests whether the application is inside. So if
-//! both enter at the same time, at least one of them notices. The application is the one that steps
-//! back: it enters all the time, and helpers are quick.
+//! The owner stores that it is inside and then tests whether another thread has claimed the lock; it
+//! executes no locked instruction for that. The other thread claims the lock, has a [`barrier`]
+//! executed by all processors that run the process, and tests whether the owner is inside. So if
+//! both enter at the same time, at least one of them notices. The owner is the one that steps back:
+//! it enters all the time.
+//!
+//! The other threads are either *helpers*, which are quick and give the claim back, or threads of
+//! the application. One of these [revokes](Bias::revoke) the bias: it never gives its claim back, so
+//! that nobody enters this way any more. The owner cannot be replaced instead: it may be about to
+//! store that it is inside.
 
 #[cfg(loom)]
-use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 #[cfg(not(loom))]
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::{barrier, futex};
 
 /// See the module.
 pub(super) struct Bias {
-    /// [`INSIDE`] while the application is inside, or is about to be. Written only by the
-    /// application. Permanently `INSIDE` if nobody may ever enter this way.
-    application: AtomicU32,
-    /// [`FREE`], [`CLAIMED`] or [`AWAITED`]. Only helpers change it from and to `FREE`.
+    /// The owner's number, with [`INSIDE`] while it is inside, or is about to be; [`NOBODY`] without
+    /// an owner. Written by the owner alone once there is one.
+    owner: AtomicUsize,
+    /// [`FREE`], [`CLAIMED`], [`AWAITED`] or [`REVOKED`]. Only other threads than the owner change it
+    /// from and to `FREE`.
     claim: AtomicU32,
+    /// Counts how often the owner has stepped back.
+    steps: AtomicU32,
 }
 
-const OUTSIDE: u32 = 0;
-const INSIDE: u32 = 1;
+const NOBODY: usize = 0;
+const INSIDE: usize = 1;
 
 const FREE: u32 = 0;
-/// A helper is inside, or waits for the application to leave.
+/// Another thread is inside, or waits for the owner to leave.
 const CLAIMED: u32 = 1;
-/// As [`CLAIMED`], and a thread sleeps until the helper has left.
+/// As [`CLAIMED`], and a thread sleeps until that thread has left.
 const AWAITED: u32 = 2;
+/// Nobody enters this way any more.
+const REVOKED: u32 = 3;
 
 /// Number of tests of a word that another thread is about to change, before the thread sleeps.
 const SPINS: u32 = if cfg!(loom) { 1 } else { 64 };
-/// How long a helper sleeps before it tests again whether the application has left: an application
-/// that leaves does not wake helpers, one that comes back does.
+/// How long a thread sleeps before it tests again whether the owner has left: an owner that leaves
+/// wakes nobody, one that comes back does.
 const LOOK: Duration = Duration::from_micros(50);
 
+/// The outcome of an attempt to enter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Entry {
+    Entered,
+    /// The owner is inside already, or the kernel has refused the barrier.
+    Refused,
+    /// The bias is revoked.
+    Revoked,
+}
+
 impl Bias {
-    /// Creates a lock that nobody holds.
+    /// Creates a lock without an owner.
     pub(super) fn new() -> Self {
         Self {
-            application: AtomicU32::new(OUTSIDE),
+            owner: AtomicUsize::new(NOBODY),
             claim: AtomicU32::new(FREE),
+            steps: AtomicU32::new(0),
         }
     }
 
-    /// Creates a lock that nobody can enter.
-    pub(super) fn closed() -> Self {
-        Self {
-            application: AtomicU32::new(INSIDE),
-            claim: AtomicU32::new(FREE),
-        }
+    /// Makes a thread the owner, inside. Another lock keeps all threads out meanwhile. Numbers are
+    /// even, and not 0.
+    pub(super) fn adopt(&self, thread: usize) {
+        self.owner.store(thread | INSIDE, Ordering::Relaxed);
     }
 
-    /// Enters as the application, if the lock is free. `HELPED` is false if there are no helpers.
+    /// Whether this thread is the owner.
+    pub(super) fn is_owner(&self, thread: usize) -> bool {
+        self.owner.load(Ordering::Relaxed) & !INSIDE == thread
+    }
+
+    /// Enters as this thread, if it is the owner and the lock is free.
     #[inline(always)]
-    pub(super) fn try_enter<const HELPED: bool>(&self) -> bool {
-        if self.application.load(Ordering::Relaxed) != OUTSIDE {
+    pub(super) fn try_enter(&self, thread: usize) -> bool {
+        if self.owner.load(Ordering::Relaxed) != thread {
             return false;
         }
-        self.application.store(INSIDE, Ordering::Relaxed);
-        if HELPED {
-            barrier::light();
-            if self.claim.load(Ordering::Acquire) != FREE {
-                self.step_back();
-                return false;
-            }
+        self.owner.store(thread | INSIDE, Ordering::Relaxed);
+        barrier::light();
+        if self.claim.load(Ordering::Acquire) != FREE {
+            self.step_back(thread);
+            return false;
         }
         true
     }
 
-    /// Leaves as the application.
+    /// Leaves as the owner.
     #[inline(always)]
     pub(super) fn leave(&self) {
-        self.application.store(OUTSIDE, Ordering::Release);
+        let owner = self.owner.load(Ordering::Relaxed);
+        self.owner.store(owner & !INSIDE, Ordering::Release);
     }
 
-    /// Enters as the application, waiting at most for a helper, after [`Bias::try_enter`] has
-    /// failed. `false` if the application is inside already.
+    /// Enters as the owner, waiting at most for a helper, after [`Bias::try_enter`] has failed.
+    /// Refused if the owner is inside already.
     #[cold]
     #[inline(never)]
-    pub(super) fn enter_after_helper(&self) -> bool {
-        if self.application.load(Ordering::Relaxed) != OUTSIDE {
-            return false;
-        }
+    pub(super) fn enter_after_helper(&self, owner: usize) -> Entry {
         loop {
-            self.await_free();
-            if self.try_enter::<true>() {
-                return true;
+            if self.owner.load(Ordering::Relaxed) != owner {
+                return Entry::Refused;
+            }
+            if !self.await_free() {
+                return Entry::Revoked;
+            }
+            if self.try_enter(owner) {
+                return Entry::Entered;
             }
         }
     }
 
-    /// Leaves the lock to the helper, which may be asleep.
+    /// Leaves the lock to another thread, which may be asleep.
     #[cold]
     #[inline(never)]
-    fn step_back(&self) {
-        self.application.store(OUTSIDE, Ordering::Release);
-        futex::wake_all(&self.application);
+    fn step_back(&self, owner: usize) {
+        self.owner.store(owner, Ordering::Release);
+        self.steps.fetch_add(1, Ordering::Relaxed);
+        futex::wake_all(&self.steps);
     }
 
-    /// Enters as a helper, waiting for the thread inside. `false` if the kernel refuses the
-    /// barrier.
-    pub(super) fn enter_as_helper(&self) -> bool {
+    /// Ends this way of entering; to be called by one thread at a time, which is not the owner.
+    /// Returns when nobody is inside; with `waits` false, [`Entry::Refused`] if somebody is. The
+    /// other outcomes are [`Entry::Revoked`], and [`Entry::Refused`] if the kernel refuses the
+    /// barrier: then nothing has changed.
+    #[cold]
+    pub(super) fn revoke(&self, waits: bool) -> Entry {
         while !self.try_claim() {
-            self.await_free();
+            if !waits {
+                return Entry::Refused;
+            }
+            if !self.await_free() {
+                return Entry::Revoked;
+            }
+        }
+        if !barrier::heavy() || !waits && self.is_inside() {
+            self.leave_as_helper();
+            return Entry::Refused;
+        }
+        self.await_outside();
+        self.claim.store(REVOKED, Ordering::Release);
+        futex::wake_all(&self.claim);
+        Entry::Revoked
+    }
+
+    /// Enters as a helper, waiting for the thread inside. Refused if the kernel refuses the barrier.
+    pub(super) fn enter_as_helper(&self) -> Entry {
+        while !self.try_claim() {
+            if !self.await_free() {
+                return Entry::Revoked;
+            }
         }
         if !barrier::heavy() {
             self.leave_as_helper();
-            return false;
+            return Entry::Refused;
         }
+        self.await_outside();
+        Entry::Entered
+    }
+
+    /// Whether the owner is inside, or about to be.
+    pub(super) fn is_inside(&self) -> bool {
+        self.owner.load(Ordering::Acquire) & INSIDE != 0
+    }
+
+    fn await_outside(&self) {
         let mut looks = 0;
-        while self.application.load(Ordering::Acquire) != OUTSIDE {
+        while self.is_inside() {
             pause_or(&mut looks, || {
-                futex::wait(&self.application, INSIDE, Some(LOOK));
+                let steps = self.steps.load(Ordering::Relaxed);
+                if self.is_inside() {
+                    futex::wait(&self.steps, steps, Some(LOOK));
+                }
             });
         }
-        true
     }
 
     /// Enters as a helper, if the lock is free.
@@ -127,7 +189,7 @@ impl Bias {
         if !self.try_claim() {
             return false;
         }
-        if barrier::heavy() && self.application.load(Ordering::Acquire) == OUTSIDE {
+        if barrier::heavy() && !self.is_inside() {
             return true;
         }
         self.leave_as_helper();
@@ -141,18 +203,25 @@ impl Bias {
         }
     }
 
+    /// Whether a helper or a thread that revokes the bias has claimed the lock.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn is_claimed(&self) -> bool {
+        self.claim.load(Ordering::Relaxed) != FREE
+    }
+
     fn try_claim(&self) -> bool {
         self.claim
             .compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
     }
 
-    /// Returns when no helper has held the lock for a moment.
-    fn await_free(&self) {
+    /// Returns `true` when no helper has held the lock for a moment, `false` if the bias is revoked.
+    fn await_free(&self) -> bool {
         let mut looks = 0;
         loop {
             match self.claim.load(Ordering::Acquire) {
-                FREE => return,
+                FREE => return true,
+                REVOKED => return false,
                 claim => pause_or(&mut looks, || {
                     let awaited = claim == AWAITED
                         || self
@@ -204,16 +273,22 @@ mod loom_tests {
     // SAFETY: the value is an integer, which is bound to no thread.
     unsafe impl Send for ProtectedValue {}
 
+    /// The number of the thread that owns the lock.
+    const OWNER: usize = 2;
+
     impl ProtectedValue {
         fn new() -> Arc<Self> {
+            let bias = Bias::new();
+            bias.adopt(OWNER);
+            bias.leave();
             Arc::new(ProtectedValue {
-                bias: Bias::new(),
+                bias,
                 value: UnsafeCell::new(0),
             })
         }
 
         fn enter(&self) -> bool {
-            self.bias.try_enter::<true>() || self.bias.enter_after_helper()
+            self.bias.try_enter(OWNER) || self.bias.enter_after_helper(OWNER) == Entry::Entered
         }
 
         fn add(&self) {
@@ -223,13 +298,13 @@ mod loom_tests {
     }
 
     #[test]
-    fn the_application_and_a_helper_do_not_meet() {
+    fn the_owner_and_a_helper_do_not_meet() {
         loom::model(|| {
             let value = ProtectedValue::new();
             let helper = {
                 let value = value.clone();
                 thread::spawn(move || {
-                    assert!(value.bias.enter_as_helper());
+                    assert_eq!(value.bias.enter_as_helper(), Entry::Entered);
                     value.add();
                     value.bias.leave_as_helper();
                 })
@@ -260,18 +335,18 @@ mod loom_tests {
                 })
             };
             for _ in 0..2 {
-                if value.bias.try_enter::<true>() {
+                if value.bias.try_enter(OWNER) {
                     value.add();
                     value.bias.leave();
                 }
             }
             helper.join().unwrap();
-            assert!(value.bias.try_enter::<true>(), "nobody is left inside");
+            assert!(value.bias.try_enter(OWNER), "nobody is left inside");
         });
     }
 
     #[test]
-    fn two_helpers_and_the_application_do_not_meet() {
+    fn two_helpers_and_the_owner_do_not_meet() {
         // Only one of them waits: loom does not guarantee that, of two threads that wait, the third
         // gets a turn.
         let mut model = loom::model::Builder::new();
@@ -293,6 +368,51 @@ mod loom_tests {
             for helper in helpers {
                 helper.join().unwrap();
             }
+        });
+    }
+
+    #[test]
+    fn nobody_enters_after_the_bias_is_revoked() {
+        loom::model(|| {
+            let value = ProtectedValue::new();
+            let other = {
+                let value = value.clone();
+                thread::spawn(move || {
+                    assert_eq!(value.bias.revoke(true), Entry::Revoked);
+                    // From here on the thread needs no lock.
+                    value.add();
+                    value.add();
+                })
+            };
+            for _ in 0..2 {
+                if value.bias.try_enter(OWNER) {
+                    value.add();
+                    value.bias.leave();
+                }
+            }
+            other.join().unwrap();
+            assert!(!value.bias.try_enter(OWNER));
+            assert_eq!(value.bias.enter_after_helper(OWNER), Entry::Revoked);
+            assert_eq!(value.bias.enter_as_helper(), Entry::Revoked);
+        });
+    }
+
+    #[test]
+    fn a_helper_and_a_thread_that_revokes_the_bias_do_not_meet() {
+        loom::model(|| {
+            let value = ProtectedValue::new();
+            let helper = {
+                let value = value.clone();
+                thread::spawn(move || {
+                    if value.bias.try_enter_as_helper() {
+                        value.add();
+                        value.bias.leave_as_helper();
+                    }
+                })
+            };
+            assert_eq!(value.bias.revoke(true), Entry::Revoked);
+            value.add();
+            helper.join().unwrap();
         });
     }
 }

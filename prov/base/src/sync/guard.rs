@@ -5,22 +5,22 @@ use std::ops::{Deref, DerefMut};
 
 use parking_lot::lock_api::RawMutex as _;
 
-use super::{Lock, LockKind};
+use super::Lock;
 
 /// The right to use the value of a [`Lock`]; ends when dropped.
-pub type Guard<'a, T, const HELPED: bool = true> = Inside<'a, T, Usual, HELPED>;
-/// The same right; a real lock is released inline, without a function call.
-pub type PromptGuard<'a, T, const HELPED: bool = true> = Inside<'a, T, Promptly, HELPED>;
-/// The same right to a lock that is real and has no helpers.
-pub type RealGuard<'a, T> = Inside<'a, T, Real, false>;
-/// The same right to a lock that is not real and has no helpers.
-pub type LoneGuard<'a, T> = Inside<'a, T, Lone, false>;
+pub type Guard<'a, T> = Inside<'a, T, Usual>;
+/// The same right; a lock without an owner is released inline, without a function call.
+pub type PromptGuard<'a, T> = Inside<'a, T, Promptly>;
+/// The same right to a lock without an owner.
+pub type RealGuard<'a, T> = Inside<'a, T, Real>;
+/// The same right, of the owner.
+pub type LoneGuard<'a, T> = Inside<'a, T, Lone>;
 /// The same right, held by a thread of the library.
-pub type HelperGuard<'a, T> = Inside<'a, T, Helper, true>;
+pub type HelperGuard<'a, T> = Inside<'a, T, Helper>;
 
 /// A thread's right to be inside a lock, which it leaves by `L`.
-pub struct Inside<'a, T: ?Sized, L: Leave, const HELPED: bool> {
-    lock: &'a Lock<T, HELPED>,
+pub struct Inside<'a, T: ?Sized, L: Leave> {
+    lock: &'a Lock<T>,
     /// Binds the guard to its thread: it is neither `Send` nor `Sync`, like a raw pointer.
     _thread_bound: PhantomData<(*mut T, L)>,
 }
@@ -31,7 +31,7 @@ pub trait Leave {
     ///
     /// # Safety
     /// The caller has entered by the matching method, and gives up its right to the value.
-    unsafe fn leave<T: ?Sized, const HELPED: bool>(lock: &Lock<T, HELPED>);
+    unsafe fn leave<T: ?Sized>(lock: &Lock<T>);
 }
 
 /// Of [`Guard`].
@@ -47,23 +47,23 @@ pub enum Helper {}
 
 impl Leave for Usual {
     #[inline(always)]
-    unsafe fn leave<T: ?Sized, const HELPED: bool>(lock: &Lock<T, HELPED>) {
-        if lock.kind == LockKind::Real {
+    unsafe fn leave<T: ?Sized>(lock: &Lock<T>) {
+        if lock.is_owned() {
+            lock.bias.leave();
+        } else {
             // SAFETY: the caller guarantees that this thread has entered the lock.
             unsafe { leave_out_of_the_way(lock) }
-        } else {
-            lock.bias.leave();
         }
     }
 }
 
-/// Leaves a real lock, in a function of its own, off the path of locks that are not real.
+/// Leaves a lock without an owner, in a function of its own, off the path of the others.
 ///
 /// # Safety
 /// As for [`Leave::leave`].
 #[cold]
 #[inline(never)]
-unsafe fn leave_out_of_the_way<T: ?Sized, const HELPED: bool>(lock: &Lock<T, HELPED>) {
+unsafe fn leave_out_of_the_way<T: ?Sized>(lock: &Lock<T>) {
     // SAFETY: the caller guarantees that this thread has entered the lock, and so holds the raw
     // one.
     unsafe { lock.raw.unlock() }
@@ -71,20 +71,20 @@ unsafe fn leave_out_of_the_way<T: ?Sized, const HELPED: bool>(lock: &Lock<T, HEL
 
 impl Leave for Promptly {
     #[inline(always)]
-    unsafe fn leave<T: ?Sized, const HELPED: bool>(lock: &Lock<T, HELPED>) {
-        if lock.kind == LockKind::Real {
+    unsafe fn leave<T: ?Sized>(lock: &Lock<T>) {
+        if lock.is_owned() {
+            lock.bias.leave();
+        } else {
             // SAFETY: the caller guarantees that this thread has entered the lock, and so holds the
             // raw one.
             unsafe { lock.raw.unlock() }
-        } else {
-            lock.bias.leave();
         }
     }
 }
 
 impl Leave for Real {
     #[inline(always)]
-    unsafe fn leave<T: ?Sized, const HELPED: bool>(lock: &Lock<T, HELPED>) {
+    unsafe fn leave<T: ?Sized>(lock: &Lock<T>) {
         // SAFETY: the caller guarantees that this thread has entered the lock, which is a real one,
         // and so holds the raw one.
         unsafe { lock.raw.unlock() }
@@ -93,29 +93,29 @@ impl Leave for Real {
 
 impl Leave for Lone {
     #[inline(always)]
-    unsafe fn leave<T: ?Sized, const HELPED: bool>(lock: &Lock<T, HELPED>) {
+    unsafe fn leave<T: ?Sized>(lock: &Lock<T>) {
         lock.bias.leave();
     }
 }
 
 impl Leave for Helper {
-    unsafe fn leave<T: ?Sized, const HELPED: bool>(lock: &Lock<T, HELPED>) {
-        if lock.kind == LockKind::Real {
+    unsafe fn leave<T: ?Sized>(lock: &Lock<T>) {
+        if lock.is_owned() {
+            lock.bias.leave_as_helper();
+        } else {
             // SAFETY: the caller guarantees that this thread has entered the lock, and so holds the
             // raw one.
             unsafe { lock.raw.unlock() }
-        } else {
-            lock.bias.leave_as_helper();
         }
     }
 }
 
-impl<'a, T: ?Sized, L: Leave, const HELPED: bool> Inside<'a, T, L, HELPED> {
+impl<'a, T: ?Sized, L: Leave> Inside<'a, T, L> {
     /// # Safety
     /// This thread has entered the lock by the method that matches `L`, and nothing else will leave
     /// it.
     #[inline(always)]
-    pub(super) unsafe fn new(lock: &'a Lock<T, HELPED>) -> Self {
+    pub(super) unsafe fn new(lock: &'a Lock<T>) -> Self {
         Inside {
             lock,
             _thread_bound: PhantomData,
@@ -123,10 +123,10 @@ impl<'a, T: ?Sized, L: Leave, const HELPED: bool> Inside<'a, T, L, HELPED> {
     }
 }
 
-impl<'a, T: ?Sized, const HELPED: bool> Guard<'a, T, HELPED> {
+impl<'a, T: ?Sized> Guard<'a, T> {
     /// The same right, released inline: for locks that are real more often than not.
     #[inline(always)]
-    pub fn promptly(self) -> PromptGuard<'a, T, HELPED> {
+    pub fn promptly(self) -> PromptGuard<'a, T> {
         let lock = self.lock;
         std::mem::forget(self);
         // SAFETY: this thread has entered the lock, and the guard that would have left it is
@@ -135,7 +135,7 @@ impl<'a, T: ?Sized, const HELPED: bool> Guard<'a, T, HELPED> {
     }
 }
 
-impl<T: ?Sized, L: Leave, const HELPED: bool> Deref for Inside<'_, T, L, HELPED> {
+impl<T: ?Sized, L: Leave> Deref for Inside<'_, T, L> {
     type Target = T;
 
     #[inline(always)]
@@ -146,7 +146,7 @@ impl<T: ?Sized, L: Leave, const HELPED: bool> Deref for Inside<'_, T, L, HELPED>
     }
 }
 
-impl<T: ?Sized, L: Leave, const HELPED: bool> DerefMut for Inside<'_, T, L, HELPED> {
+impl<T: ?Sized, L: Leave> DerefMut for Inside<'_, T, L> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as long as the guard exists, this thread is the only one that has entered the
@@ -155,7 +155,7 @@ impl<T: ?Sized, L: Leave, const HELPED: bool> DerefMut for Inside<'_, T, L, HELP
     }
 }
 
-impl<T: ?Sized, L: Leave, const HELPED: bool> Drop for Inside<'_, T, L, HELPED> {
+impl<T: ?Sized, L: Leave> Drop for Inside<'_, T, L> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: as long as the guard exists, this thread has entered the lock, and a guard is

@@ -7,6 +7,14 @@ use fabric_abi::{FI_PROGRESS_AUTO, FI_THREAD_SAFE};
 
 use super::*;
 
+/// Enters a lock so often that this thread becomes its owner, unless the lock is real.
+fn own<T>(lock: &Lock<T>) {
+    for _ in 0..=HABIT {
+        drop(lock.lock());
+    }
+    assert_eq!(lock.is_owned(), lock.kind() != LockKind::Real);
+}
+
 const KINDS: [LockKind; 3] = [LockKind::Real, LockKind::Elided, LockKind::Biased];
 
 /// Two numbers that are equal whenever no thread is inside.
@@ -63,6 +71,7 @@ fn helpers_and_the_application_exclude_each_other() {
                 entered
             })
         });
+        own(&lock);
         let mut entered = 0;
         // Runs until helpers have entered often enough, which shows that they do not starve.
         while entered < 100_000 || lock.lock().0 < entered + 1000 {
@@ -84,7 +93,7 @@ fn helpers_and_the_application_exclude_each_other() {
 }
 
 #[test]
-fn a_biased_lock_is_the_applications_and_not_a_threads() {
+fn threads_that_take_turns_and_a_helper_exclude_each_other() {
     let lock = Arc::new(Lock::new(LockKind::Biased, Pair::default()));
     let over = Arc::new(AtomicBool::new(false));
     let helper = {
@@ -125,6 +134,7 @@ fn a_biased_lock_is_the_applications_and_not_a_threads() {
 #[test]
 fn a_helper_waits_until_the_application_has_left() {
     let lock = Arc::new(Lock::new(LockKind::Biased, 0));
+    own(&lock);
     let mut held = lock.lock();
     assert!(lock.try_lock_as_helper().is_none());
     let helper = {
@@ -141,6 +151,7 @@ fn a_helper_waits_until_the_application_has_left() {
 fn the_application_waits_until_a_helper_has_left() {
     for kind in [LockKind::Real, LockKind::Biased] {
         let lock = Arc::new(Lock::new(kind, 0));
+        own(&lock);
         let mut held = lock.lock_as_helper().unwrap();
         assert!(lock.try_lock().is_none());
         assert!(lock.try_lock_as_helper().is_none());
@@ -155,23 +166,142 @@ fn the_application_waits_until_a_helper_has_left() {
 }
 
 #[test]
-fn a_lock_that_is_not_real_notices_being_entered_twice() {
+fn a_lock_that_another_thread_enters_becomes_real() {
     for kind in [LockKind::Elided, LockKind::Biased] {
-        let lock = Lock::new(kind, ());
+        let lock = Arc::new(Lock::new(kind, Pair::default()));
+        own(&lock);
         if lock.kind() == LockKind::Real {
             continue;
         }
-        let _first = lock.lock();
+        let mut inside = lock.lock();
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let lock = lock.clone();
+                thread::spawn(move || {
+                    for _ in 0..10_000 {
+                        lock.lock().add();
+                    }
+                })
+            })
+            .collect();
+        while !lock.bias.is_claimed() {
+            thread::yield_now();
+        }
+        inside.add();
+        drop(inside);
+        while lock.kind() != LockKind::Real {
+            thread::yield_now();
+        }
+        for _ in 0..10_000 {
+            lock.lock().add();
+        }
+        if kind == LockKind::Biased {
+            lock.lock_as_helper().unwrap().add();
+            if let Some(mut pair) = lock.try_lock_as_helper() {
+                pair.add();
+                drop(pair);
+            }
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert!(lock.enter_lone().is_none());
+        assert!(lock.enter_real().unwrap().0 >= 40_001);
+        assert!(lock.try_lock().is_some());
+    }
+}
+
+#[test]
+fn a_thread_that_only_tries_makes_a_free_lock_real_and_no_other() {
+    let lock = Arc::new(Lock::new(LockKind::Elided, 1));
+    own(&lock);
+    let tries = |lock: &Arc<Lock<i32>>| {
+        let lock = lock.clone();
+        thread::spawn(move || lock.try_lock().map(|value| *value))
+            .join()
+            .unwrap()
+    };
+    let inside = lock.lock();
+    assert_eq!(tries(&lock), None);
+    drop(inside);
+    let is_real = lock.kind() == LockKind::Real;
+    assert_eq!(lock.is_owned(), !is_real);
+    assert_eq!(tries(&lock), Some(1));
+    assert_eq!(lock.kind(), LockKind::Real);
+    assert_eq!(*lock.lock(), 1);
+}
+
+#[test]
+fn the_thread_that_uses_a_lock_becomes_its_owner_and_not_the_one_that_has_opened_it() {
+    let lock = Arc::new(Lock::new(LockKind::Elided, 0));
+    if lock.kind() == LockKind::Real {
+        return;
+    }
+    for _ in 0..HABIT {
+        *lock.lock() += 1;
+    }
+    let other = {
+        let lock = lock.clone();
+        thread::spawn(move || {
+            own(&lock);
+            lock.bias.is_owner(super::thread::current())
+        })
+    };
+    assert!(other.join().unwrap());
+}
+
+#[test]
+fn a_lock_becomes_real_while_helpers_use_it() {
+    let lock = Arc::new(Lock::new(LockKind::Biased, Pair::default()));
+    let over = Arc::new(AtomicBool::new(false));
+    let helper = {
+        let (lock, over) = (lock.clone(), over.clone());
+        thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                lock.lock_as_helper().unwrap().add();
+            }
+        })
+    };
+    own(&lock);
+    let inside = lock.lock();
+    if lock.kind() == LockKind::Real {
+        return over.store(true, Ordering::Relaxed);
+    }
+    let other = {
+        let lock = lock.clone();
+        thread::spawn(move || lock.lock().add())
+    };
+    while !lock.raw.is_locked() {
+        thread::yield_now();
+    }
+    drop(inside);
+    other.join().unwrap();
+    assert_eq!(lock.kind(), LockKind::Real);
+    for _ in 0..1000 {
+        lock.lock().add();
+    }
+    over.store(true, Ordering::Relaxed);
+    helper.join().unwrap();
+    assert!(lock.lock().0 > 1000);
+}
+
+#[test]
+fn a_thread_that_enters_a_lock_twice_is_noticed() {
+    for kind in [LockKind::Elided, LockKind::Biased] {
+        let lock = Lock::new(kind, ());
+        own(&lock);
+        if lock.kind() == LockKind::Real {
+            continue;
+        }
+        let first = lock.lock();
         let second = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let _second = lock.lock();
         }));
         let message = *second.unwrap_err().downcast::<&str>().unwrap();
         assert!(message.contains("entered twice"), "{message}");
+        drop(first);
+        assert!(lock.try_lock().is_some());
     }
-    let lock = LoneLock::alone(LockKind::Elided, ());
-    let _first = lock.enter_lone().unwrap();
-    let second = std::panic::AssertUnwindSafe(|| _ = lock.lock());
-    assert!(std::panic::catch_unwind(second).is_err());
 }
 
 #[test]
@@ -184,11 +314,14 @@ fn an_elided_lock_is_not_for_helpers() {
 fn a_held_lock_cannot_be_tried() {
     for kind in KINDS {
         let lock = Lock::new(kind, 1);
-        let held = lock.lock();
-        assert!(lock.try_lock().is_none());
-        assert!(lock.try_lock().is_none(), "trying does not let it go");
-        drop(held);
-        assert_eq!(lock.try_lock().map(|value| *value), Some(1));
+        for _ in 0..2 {
+            let held = lock.lock();
+            assert!(lock.try_lock().is_none());
+            assert!(lock.try_lock().is_none(), "trying does not let it go");
+            drop(held);
+            assert_eq!(lock.try_lock().map(|value| *value), Some(1));
+            own(&lock);
+        }
         assert_eq!(lock.into_inner(), 1);
     }
 }
@@ -196,7 +329,8 @@ fn a_held_lock_cannot_be_tried() {
 #[test]
 fn a_lock_without_helpers_is_entered_immediately_unless_it_is_real() {
     for kind in KINDS {
-        let mut lock = LoneLock::alone(kind, 1);
+        let mut lock = Lock::alone(kind, 1);
+        own(&lock);
         let is_real = lock.kind() == LockKind::Real;
         assert_eq!(is_real, kind == LockKind::Real);
         {
@@ -241,6 +375,7 @@ fn a_lane_is_biased_where_only_helpers_can_meet_the_application() {
 fn a_lock_that_ends_promptly_keeps_others_out_until_then() {
     for kind in [LockKind::Real, LockKind::Elided, LockKind::Biased] {
         let lock = Lock::new(kind, 1);
+        own(&lock);
         let mut inside = lock.lock().promptly();
         *inside += 1;
         assert!(lock.try_lock().is_none(), "{kind:?}");
@@ -254,11 +389,20 @@ fn a_lock_that_ends_promptly_keeps_others_out_until_then() {
 
 #[test]
 fn a_real_lock_is_entered_as_such_and_no_other() {
-    let lock = LoneLock::alone(LockKind::Real, 1);
+    let lock = Lock::alone(LockKind::Real, 1);
     let mut inside = lock.enter_real().unwrap();
     *inside += 1;
     assert!(lock.try_lock().is_none());
     drop(inside);
     assert_eq!(lock.try_lock().as_deref(), Some(&2));
-    assert!(LoneLock::alone(LockKind::Elided, 1).enter_real().is_none());
+    let lock = Lock::alone(LockKind::Elided, 1);
+    while let Some(mut inside) = lock.enter_real() {
+        if lock.kind() == LockKind::Real {
+            return;
+        }
+        *inside += 1;
+        assert!(lock.try_lock().is_none() && lock.enter_lone().is_none());
+    }
+    assert_eq!(*lock.lock(), 1 + HABIT as i32);
+    assert!(lock.is_owned() && lock.enter_real().is_none());
 }
