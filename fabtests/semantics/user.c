@@ -205,12 +205,12 @@ int threads(void)
 	return entries("/proc/self/task");
 }
 
-long mapped_kilobytes(void)
+long resident_kilobytes(void)
 {
 	FILE *file = fopen("/proc/self/statm", "r");
 	long pages = 0;
 
-	if (!file || fscanf(file, "%ld", &pages) != 1)
+	if (!file || fscanf(file, "%*d %ld", &pages) != 1)
 		give_up("no /proc/self/statm");
 	fclose(file);
 	return pages * (sysconf(_SC_PAGESIZE) / 1024);

@@ -58,7 +58,7 @@ void use_library(const struct library *library, const char *provider);
 /* What this process has. */
 int descriptors(void);
 int threads(void);
-long mapped_kilobytes(void);
+long resident_kilobytes(void);
 bool is_mapped(const char *path);
 
 #endif
