@@ -1,5 +1,6 @@
 //! Tests with endpoints in one process, over the udp provider.
 
+mod absent;
 mod addresses;
 
 use std::net::Ipv4Addr;
