@@ -26,7 +26,7 @@ struct wrong {
 };
 
 static const struct wrong wrongs[] = {
-	{ "key", FI_REMOTE_READ | FI_REMOTE_WRITE, true, 0, FI_ENOKEY },
+	{ "key", FI_REMOTE_READ | FI_REMOTE_WRITE, true, 0, FI_EACCES },
 	{ "range", FI_REMOTE_READ | FI_REMOTE_WRITE, false, SIZE - 4,
 	  FI_EACCES },
 	{ "write", FI_REMOTE_READ, false, 0, FI_EACCES },

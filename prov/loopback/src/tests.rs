@@ -337,7 +337,7 @@ fn remote_memory_is_written_and_a_write_that_is_not_permitted_fails() {
     assert_eq!((seen.len(), seen[0].data, seen[0].len), (1, 9, 16));
 
     network.access(a.ep, &write(&mut out, 2)).unwrap();
-    assert_eq!(a.error(), Errno::ENOKEY);
+    assert_eq!(a.error(), Errno::EACCES);
     network.access(a.ep, &write(&mut [3; 17], 1)).unwrap();
     assert_eq!(a.error(), Errno::EACCES);
     let mut read = write(&mut out, 1);

@@ -81,7 +81,7 @@ fn what_the_region_does_not_permit_is_refused_with_its_piece() {
     }
     let unknown = piece(3, 0, 1);
     let outcome = resolve(FI_REMOTE_READ, &[unknown]);
-    assert_eq!(outcome, refused(Errno::ENOKEY, unknown));
+    assert_eq!(outcome, refused(Errno::EACCES, unknown));
     let too_many = [good; 5];
     assert_eq!(
         resolve(FI_REMOTE_READ, &too_many),

@@ -39,7 +39,7 @@ pub enum Outcome {
         /// Whether the owner has to be told, in a message that follows.
         is_told: bool,
     },
-    /// The access is refused (`-FI_ENOKEY`, `-FI_EACCES`), or the owner has ended
+    /// The access is refused (`-FI_EACCES`), or the owner has ended
     /// (`-FI_ESHUTDOWN`).
     Failed(Errno),
     /// There is no space for that message. Nothing has been copied.
@@ -54,7 +54,7 @@ pub enum Outcome {
 pub(super) enum Found<'w> {
     /// The access is permitted.
     Granted(Granted<'w>),
-    /// The access is refused: `-FI_ENOKEY`, `-FI_EACCES`.
+    /// The access is refused: `-FI_EACCES`.
     Refused(Errno),
     /// The table does not tell: the owner has to be asked.
     Unknown,
@@ -168,7 +168,7 @@ impl Window {
                 Some(region) => region,
                 None if sheet.unlisted().load(Ordering::Acquire) != 0 => return Found::Unknown,
                 None => {
-                    refusal = refusal.or(Some(Errno::ENOKEY));
+                    refusal = refusal.or(Some(Errno::EACCES));
                     continue;
                 }
             };
@@ -183,7 +183,7 @@ impl Window {
             }
         }
         if has_data && remote.pieces().is_empty() {
-            refusal = Some(Errno::ENOKEY);
+            refusal = Some(Errno::EACCES);
         }
         let is_counted = refusal.is_none() && counted & kind != 0;
         match refusal {

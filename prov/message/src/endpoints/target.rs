@@ -101,7 +101,7 @@ impl<T: Transport> Endpoints<T> {
 pub enum Refusal {
     /// It names memory that it may not access in this way, or that does not exist.
     Memory {
-        /// `-FI_ENOKEY`, `-FI_EACCES`
+        /// `-FI_EACCES`
         error: Errno,
         /// The element of its list that is refused.
         piece: RemotePiece,
@@ -168,7 +168,7 @@ impl RmaTarget {
             }
             // The list is empty, so there is no key.
             Ok(grants) if data.is_some() && grants.parts().is_empty() => Err(Refusal::Memory {
-                error: Errno::ENOKEY,
+                error: Errno::EACCES,
                 piece: RemotePiece::default(),
             }),
             granted => granted,

@@ -336,9 +336,28 @@ fn an_access_with_a_wrong_key_fails_at_its_initiator() {
         let mut bytes = [3; 8];
         a.access(access, &mut bytes, remote(8, KEY + 1));
         let error = until(&[&a, &b], || a.error());
-        assert_ne!(error.err, Errno::ETIMEDOUT);
+        assert_eq!(error.err, Errno::EACCES);
         assert_eq!(target, [0; 8]);
     }
+}
+
+#[test]
+fn a_write_that_arrives_after_its_region_is_closed_fails_alone() {
+    let [a, b] = pair(Params::default);
+    let (mut closed, mut open) = ([0; 8], [0; 8]);
+    let region = b.register(&mut closed, KEY);
+    let _other = b.register(&mut open, KEY + 1);
+    let mut bytes = [3; 8];
+    a.access(Access::Write, &mut bytes, remote(8, KEY));
+    completed(&[&a, &b], 1);
+    let mut late = [4; 8];
+    a.access(Access::Write, &mut late, remote(8, KEY));
+    b.table.close(&region).unwrap();
+    a.access(Access::Write, &mut late, remote(8, KEY + 1));
+    let error = until(&[&a, &b], || a.error());
+    assert_eq!(error.err, Errno::EACCES);
+    completed(&[&a, &b], 1);
+    assert_eq!((closed, open), (bytes, late));
 }
 
 /// Gives peers up soon.

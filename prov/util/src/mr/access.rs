@@ -49,8 +49,9 @@ impl Accessor {
     /// key permits `access` (`FI_REMOTE_READ`, `FI_REMOTE_WRITE`) to all of it, to a peer that
     /// belongs to `job`.
     ///
-    /// # Errors `-FI_ENOKEY` for an unknown key, `-FI_EACCES` for an access that the region does
-    /// not permit.
+    /// # Errors `-FI_EACCES` for an unknown key and for an access that the region does not permit.
+    /// Where the C library reports a refusal to the initiator, that is its error in both cases, and
+    /// programs that end expect it of peers that have closed their regions already.
     #[inline]
     pub fn resolve(
         &mut self,
@@ -62,7 +63,7 @@ impl Accessor {
     ) -> Result<Grant> {
         let outcome = match self.regions.find(key, |region| !region.is_spent()) {
             Some(region) => grant(&region, addr, len, access, job),
-            None => Err((Errno::ENOKEY, "unknown key")),
+            None => Err((Errno::EACCES, "unknown key")),
         };
         outcome.map_err(|(error, reason)| self.refuse(error, reason, addr, len))
     }
@@ -122,7 +123,7 @@ fn grant(
         return refuse("it is not within the region");
     };
     if !region.spend() {
-        return Err((Errno::ENOKEY, "unknown key"));
+        return Err((Errno::EACCES, "unknown key"));
     }
     Ok(Grant {
         key: region.key(),

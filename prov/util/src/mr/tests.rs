@@ -154,7 +154,7 @@ fn keys_and_permissions_are_checked() {
         refused(table.accessor().resolve(key, addr, len, access, Job::NONE))
     };
     assert_eq!(resolve(5, 0, 8, FI_REMOTE_READ), None);
-    assert_eq!(resolve(6, 0, 8, FI_REMOTE_READ), Some(Errno::ENOKEY));
+    assert_eq!(resolve(6, 0, 8, FI_REMOTE_READ), Some(Errno::EACCES));
     assert_eq!(resolve(5, 0, 8, FI_REMOTE_WRITE), Some(Errno::EACCES));
     assert_eq!(resolve(5, 0, 8, REMOTE), Some(Errno::EACCES));
     assert_eq!(resolve(5, 0, 9, FI_REMOTE_READ), Some(Errno::EACCES));
@@ -232,7 +232,7 @@ fn local_regions_have_no_key() {
     let remote = table
         .accessor()
         .resolve(NO_KEY, 0, 1, FI_REMOTE_READ, Job::NONE);
-    assert_eq!(refused(remote), Some(Errno::ENOKEY));
+    assert_eq!(refused(remote), Some(Errno::EACCES));
     table.close(&region).unwrap();
 }
 
@@ -249,7 +249,7 @@ fn a_closed_region_is_not_accessed() {
     table.close(&region).unwrap();
     assert!(table.accessor().hold(&granted).is_none());
     let later = table.accessor().resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE);
-    assert_eq!(refused(later), Some(Errno::ENOKEY));
+    assert_eq!(refused(later), Some(Errno::EACCES));
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn a_region_for_one_use_is_used_once() {
         .unwrap();
     assert_eq!(
         refused(table.accessor().resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE)),
-        Some(Errno::ENOKEY)
+        Some(Errno::EACCES)
     );
     // Another region may have the key now, and keeps it.
     table.register(request(memory(&mut [&mut a]), 5)).unwrap();

@@ -463,7 +463,7 @@ fn a_stranger_without_a_key_causes_no_completion() {
         });
         let _ = channel.receiver.take(0);
         let head = answer.unwrap();
-        let refused = u64::from(Errno::ENOKEY.to_c().unsigned_abs());
+        let refused = u64::from(Errno::EACCES.to_c().unsigned_abs());
         assert_eq!(
             (head.kind, head.words[..2].to_vec()),
             (DONE, vec![name, refused])

@@ -72,8 +72,8 @@ fn a_refusal_does_not_need_the_owner() {
         (Access::Write, 3, 0, Errno::EACCES),
         (Access::Read, 3, 57, Errno::EACCES),
         (Access::Read, 3, u64::MAX - 3, Errno::EACCES),
-        (Access::Read, 4, 0, Errno::ENOKEY),
-        (Access::Write, 5, 0, Errno::ENOKEY),
+        (Access::Read, 4, 0, Errno::EACCES),
+        (Access::Write, 5, 0, Errno::EACCES),
     ] {
         let mut wrong = access(kind, to, 0, &mut bytes, 1);
         wrong.remote = RemotePiece { addr, len: 8, key }.into();
@@ -86,7 +86,7 @@ fn a_refusal_does_not_need_the_owner() {
         let write = with(flags, data.unwrap_or(0), write);
         a.core.access(a.ep, &write).unwrap();
         assert_eq!(a.completions().len(), usize::from(data.is_none()));
-        assert_eq!(a.error(), data.map(|_| Errno::ENOKEY));
+        assert_eq!(a.error(), data.map(|_| Errno::EACCES));
     }
     assert_eq!(region, [0; 64]);
 }
@@ -317,7 +317,7 @@ fn a_region_that_is_set_up_first_is_found_when_it_is() {
     assert_eq!((a.completions(), region), (vec![1], [1; 8]));
     b.table.close(&open).unwrap();
     a.core.access(a.ep, &write).unwrap();
-    assert_eq!(a.error(), Some(Errno::ENOKEY), "and nothing is left of it");
+    assert_eq!(a.error(), Some(Errno::EACCES), "and nothing is left of it");
     b.drive();
 }
 
@@ -380,7 +380,7 @@ fn a_key_means_the_region_of_the_domain_that_the_peer_is_in() {
         let write = access(Access::Write, to, 3, &mut bytes, 1);
         a.core.access(a.ep, &write).unwrap();
     }
-    assert_eq!((a.completions(), a.error()), (vec![1], Some(Errno::ENOKEY)));
+    assert_eq!((a.completions(), a.error()), (vec![1], Some(Errno::EACCES)));
     assert_eq!(regions, [[9; 8], [13; 8]]);
 }
 

@@ -137,8 +137,8 @@ fn a_refusal_needs_no_call_of_the_target_either() {
         (Access::Write, KEY, 0, Errno::EACCES),
         (Access::Read, KEY, 57, Errno::EACCES),
         (Access::Read, KEY, u64::MAX - 3, Errno::EACCES),
-        (Access::Read, KEY + 1, 0, Errno::ENOKEY),
-        (Access::Write, KEY + 2, 0, Errno::ENOKEY),
+        (Access::Read, KEY + 1, 0, Errno::EACCES),
+        (Access::Write, KEY + 2, 0, Errno::EACCES),
     ] {
         let mut wrong = request(kind, key, &mut bytes);
         wrong.remote = RemotePiece { addr, len: 8, key }.into();

@@ -100,17 +100,17 @@ fn operations_after_a_refused_access_are_carried_out() {
             let mut bytes = vec![9; if round % 2 == 0 { 8 } else { LONG }];
             access(&a, Access::Write, &mut bytes, UNKNOWN, FI_DELIVERY_COMPLETE);
             assert_eq!(talk(), first);
-            assert_eq!(error([&a, &b]), Errno::ENOKEY);
+            assert_eq!(error([&a, &b]), Errno::EACCES);
             let flags = FI_DELIVERY_COMPLETE | FI_REMOTE_CQ_DATA;
             access(&a, Access::Write, &mut beyond, KEY, flags);
             assert_eq!(error([&a, &b]), Errno::EACCES);
             access(&a, Access::Read, &mut bytes, UNKNOWN, 0);
             assert_eq!(talk(), first);
-            assert_eq!(error([&a, &b]), Errno::ENOKEY);
+            assert_eq!(error([&a, &b]), Errno::EACCES);
             assert!(bytes.iter().all(|byte| *byte == 9));
             add(&a, &mut one, UNKNOWN);
             assert_eq!(talk(), first);
-            assert_eq!(error([&a, &b]), Errno::ENOKEY);
+            assert_eq!(error([&a, &b]), Errno::EACCES);
             // Permitted accesses succeed, before and after.
             let before = a.count();
             access(&a, Access::Read, &mut bytes[..8], KEY, 0);
@@ -236,7 +236,7 @@ fn a_refusal_follows_the_end_of_its_write() {
             true => {
                 assert_eq!(heard.len(), 1);
                 let said = refusal::read(&heard[0].0);
-                assert_eq!(said, Ok((Refused::Named(77), Errno::ENOKEY)));
+                assert_eq!(said, Ok((Refused::Named(77), Errno::EACCES)));
             }
         }
     }

@@ -19,7 +19,8 @@ const READ: u8 = 0;
 /// Code of [`Refused::Named`].
 const NAMED: u8 = 1;
 
-/// The possible reasons, as the numbers of errno(3) on Linux and of fi_errno(3).
+/// The possible reasons, as the numbers of errno(3) on Linux and of fi_errno(3). This side gives the
+/// first of them.
 const REASONS: [Errno; 2] = [Errno::EACCES, Errno::ENOKEY];
 
 /// Returns the header of a refusal.
