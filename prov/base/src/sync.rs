@@ -11,19 +11,29 @@ pub mod barrier;
 mod bias;
 mod futex;
 mod guard;
+mod habit;
+mod presence;
+mod raw;
 mod thread;
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU8, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use fabric_abi::{
     FI_PROGRESS_MANUAL, FI_THREAD_COMPLETION, FI_THREAD_DOMAIN, fi_progress, fi_threading,
 };
-use parking_lot::RawMutex;
+#[cfg(not(loom))]
 use parking_lot::lock_api::RawMutex as _;
 
 use self::bias::{Bias, Entry};
 pub use self::guard::{Guard, HelperGuard, LoneGuard, PromptGuard, RealGuard};
+use self::habit::Habit;
+pub use self::presence::{Entrant, Presence};
+use self::raw::RawMutex;
 use crate::logging::UTIL;
 
 /// Whether a [`Lock`] excludes threads.
@@ -74,14 +84,10 @@ impl LockKind {
 
 /// All threads enter through the mutex.
 const REAL: u8 = 0;
-/// As [`REAL`], until a thread has entered [`HABIT`] times in a row.
+/// As [`REAL`], until a thread has entered [`habit::HABIT`] times in a row.
 const YOUNG: u8 = 1;
 /// A thread is the owner, and enters through the bias.
 const OWNED: u8 = 2;
-
-/// Number of times that a thread enters in a row before it becomes the owner. Objects are often set
-/// up by another thread than the one that uses them, in fewer calls.
-const HABIT: u32 = 32;
 
 /// A value that one thread at a time uses.
 pub struct Lock<T: ?Sized> {
@@ -94,10 +100,8 @@ pub struct Lock<T: ?Sized> {
     raw: RawMutex,
     /// Through which the owner enters.
     bias: Bias,
-    /// The thread that entered last, and how many times in a row, while the lock is young. Used by
-    /// the thread that holds the mutex.
-    last: AtomicUsize,
-    times: AtomicU32,
+    /// Who enters while the lock is young. Used by the thread that holds the mutex.
+    habit: Habit,
     value: UnsafeCell<T>,
 }
 
@@ -123,10 +127,9 @@ impl<T> Lock<T> {
                 LockKind::Real => REAL,
                 LockKind::Elided | LockKind::Biased => YOUNG,
             }),
-            raw: RawMutex::INIT,
+            raw: raw::free(),
             bias: Bias::new(),
-            last: AtomicUsize::new(0),
-            times: AtomicU32::new(0),
+            habit: Habit::default(),
             value: UnsafeCell::new(value),
         }
     }
@@ -201,7 +204,7 @@ impl<T: ?Sized> Lock<T> {
     fn enter_with_mutex(&self, own: usize, waits: bool) -> bool {
         match self.state.load(Ordering::Relaxed) {
             YOUNG => {
-                if self.is_habit(own) {
+                if self.habit.is_formed(own) {
                     self.bias.adopt(own);
                     self.state.store(OWNED, Ordering::Release);
                     // SAFETY: this thread holds the mutex, and is inside through the bias now.
@@ -229,16 +232,6 @@ impl<T: ?Sized> Lock<T> {
             }
             _ => true,
         }
-    }
-
-    /// Counts how often this thread enters a young lock. Returns whether it is to be the owner.
-    fn is_habit(&self, own: usize) -> bool {
-        let times = match self.last.swap(own, Ordering::Relaxed) == own {
-            true => self.times.load(Ordering::Relaxed) + 1,
-            false => 0,
-        };
-        self.times.store(times, Ordering::Relaxed);
-        times >= HABIT
     }
 
     /// Enters if the lock is free.
@@ -290,7 +283,7 @@ impl<T: ?Sized> Lock<T> {
     fn enter_young(&self) -> bool {
         self.raw.lock();
         let state = self.state.load(Ordering::Relaxed);
-        if state == OWNED || state == YOUNG && self.is_habit(thread::current()) {
+        if state == OWNED || state == YOUNG && self.habit.is_formed(thread::current()) {
             // SAFETY: this thread holds the mutex, and gives up its right to the value.
             unsafe { self.raw.unlock() };
             return false;
@@ -393,3 +386,6 @@ fn not_for_helpers() -> ! {
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
+
+#[cfg(all(test, loom))]
+mod loom_tests;

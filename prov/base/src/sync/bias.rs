@@ -22,7 +22,8 @@ use super::{barrier, futex};
 /// See the module.
 pub(super) struct Bias {
     /// The owner's number, with [`INSIDE`] while it is inside, or is about to be; [`NOBODY`] without
-    /// an owner. Written by the owner alone once there is one.
+    /// an owner, and when the owner has noticed that the bias is revoked. Written by the owner alone
+    /// once there is one.
     owner: AtomicUsize,
     /// [`FREE`], [`CLAIMED`], [`AWAITED`] or [`REVOKED`]. Only other threads than the owner change it
     /// from and to `FREE`.
@@ -87,8 +88,9 @@ impl Bias {
         }
         self.owner.store(thread | INSIDE, Ordering::Relaxed);
         barrier::light();
-        if self.claim.load(Ordering::Acquire) != FREE {
-            self.step_back(thread);
+        let claim = self.claim.load(Ordering::Acquire);
+        if claim != FREE {
+            self.step_back(thread, claim);
             return false;
         }
         true
@@ -107,8 +109,10 @@ impl Bias {
     #[inline(never)]
     pub(super) fn enter_after_helper(&self, owner: usize) -> Entry {
         loop {
-            if self.owner.load(Ordering::Relaxed) != owner {
-                return Entry::Refused;
+            match self.owner.load(Ordering::Relaxed) {
+                NOBODY => return Entry::Revoked,
+                inside if inside != owner => return Entry::Refused,
+                _ => {}
             }
             if !self.await_free() {
                 return Entry::Revoked;
@@ -119,10 +123,14 @@ impl Bias {
         }
     }
 
-    /// Leaves the lock to another thread, which may be asleep.
+    /// Leaves the lock to another thread, which may be asleep; for good if the bias is revoked, for
+    /// which nobody waits.
     #[cold]
     #[inline(never)]
-    fn step_back(&self, owner: usize) {
+    fn step_back(&self, owner: usize, claim: u32) {
+        if claim == REVOKED {
+            return self.owner.store(NOBODY, Ordering::Release);
+        }
         self.owner.store(owner, Ordering::Release);
         self.steps.fetch_add(1, Ordering::Relaxed);
         futex::wake_all(&self.steps);
@@ -134,6 +142,10 @@ impl Bias {
     /// barrier: then nothing has changed.
     #[cold]
     pub(super) fn revoke(&self, waits: bool) -> Entry {
+        // A claim and a barrier would hinder the owner for nothing.
+        if !waits && self.is_inside() {
+            return Entry::Refused;
+        }
         while !self.try_claim() {
             if !waits {
                 return Entry::Refused;
@@ -147,8 +159,7 @@ impl Bias {
             return Entry::Refused;
         }
         self.await_outside();
-        self.claim.store(REVOKED, Ordering::Release);
-        futex::wake_all(&self.claim);
+        self.end_claim(REVOKED);
         Entry::Revoked
     }
 
@@ -198,7 +209,12 @@ impl Bias {
 
     /// Leaves as a helper.
     pub(super) fn leave_as_helper(&self) {
-        if self.claim.swap(FREE, Ordering::Release) == AWAITED {
+        self.end_claim(FREE);
+    }
+
+    /// Ends this thread's claim, with [`FREE`] or [`REVOKED`].
+    fn end_claim(&self, next: u32) {
+        if self.claim.swap(next, Ordering::Release) == AWAITED {
             futex::wake_all(&self.claim);
         }
     }
@@ -207,6 +223,12 @@ impl Bias {
     #[cfg(all(test, not(loom)))]
     pub(super) fn is_claimed(&self) -> bool {
         self.claim.load(Ordering::Relaxed) != FREE
+    }
+
+    /// How often the owner has stepped back for a thread that gives the lock back.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn steps(&self) -> u32 {
+        self.steps.load(Ordering::Relaxed)
     }
 
     fn try_claim(&self) -> bool {

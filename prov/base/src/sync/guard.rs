@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
+#[cfg(not(loom))]
 use parking_lot::lock_api::RawMutex as _;
 
 use super::Lock;

@@ -5,6 +5,7 @@ use std::thread;
 
 use fabric_abi::{FI_PROGRESS_AUTO, FI_THREAD_SAFE};
 
+use super::habit::HABIT;
 use super::*;
 
 /// Enters a lock so often that this thread becomes its owner, unless the lock is real.
@@ -209,6 +210,25 @@ fn a_lock_that_another_thread_enters_becomes_real() {
         assert!(lock.enter_real().unwrap().0 >= 40_001);
         assert!(lock.try_lock().is_some());
     }
+}
+
+#[test]
+fn the_former_owner_of_a_real_lock_wakes_nobody() {
+    let lock = Arc::new(Lock::new(LockKind::Elided, 0));
+    own(&lock);
+    let other = {
+        let lock = lock.clone();
+        thread::spawn(move || *lock.lock() += 1)
+    };
+    other.join().unwrap();
+    let steps = lock.bias.steps();
+    for _ in 0..10 {
+        *lock.lock() += 1;
+        assert!(lock.enter_lone().is_none());
+        assert!(lock.try_lock().is_some());
+    }
+    assert_eq!((lock.bias.steps(), *lock.lock()), (steps, 11));
+    assert!(!lock.bias.is_owner(super::thread::current()));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 /// Returns a number that no other living thread has: even, and not 0. It is the address of the
 /// thread's control block, where the ABI of the system keeps one in a register.
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(loom)))]
 #[inline(always)]
 pub(super) fn current() -> usize {
     let number: usize;
@@ -20,7 +20,7 @@ pub(super) fn current() -> usize {
 
 /// Returns a number that no other living thread has: even, and not 0. It is the address of the
 /// thread's control block.
-#[cfg(all(target_arch = "aarch64", target_os = "linux"))]
+#[cfg(all(target_arch = "aarch64", target_os = "linux", not(loom)))]
 #[inline(always)]
 pub(super) fn current() -> usize {
     let number: usize;
@@ -37,13 +37,25 @@ pub(super) fn current() -> usize {
 
 /// Returns a number that no other living thread has: even, and not 0. It is the address of a
 /// variable of the thread.
-#[cfg(not(all(
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_os = "linux"
+#[cfg(not(any(
+    loom,
+    all(
+        any(target_arch = "x86_64", target_arch = "aarch64"),
+        target_os = "linux"
+    )
 )))]
 pub(super) fn current() -> usize {
     thread_local! {
         static ANY: u64 = const { 0 };
+    }
+    ANY.with(|any| std::ptr::from_ref(any).addr())
+}
+
+/// The threads of a model have one control block: the address of a variable of loom's thread.
+#[cfg(loom)]
+pub(super) fn current() -> usize {
+    loom::thread_local! {
+        static ANY: u64 = 0;
     }
     ANY.with(|any| std::ptr::from_ref(any).addr())
 }

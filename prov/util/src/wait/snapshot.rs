@@ -1,47 +1,45 @@
 //! A value that is read far more often than it is replaced, without a lock (read-copy-update).
 //!
-//! A reader is counted before it loads the pointer. A writer first replaces the pointer and then
-//! reads the count: readers that it does not see will load the new value. The old value is dropped
-//! when no reader is left, by the thread that notices this.
+//! A reader is counted ([`Presence`]) before it loads the pointer. A writer first replaces the
+//! pointer and then reads the count: readers that it does not see will load the new value. The old
+//! value is dropped when no reader is left, by the thread that notices this.
 
 #[cfg(loom)]
 use loom::sync::{
     Mutex,
-    atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence},
+    atomic::{AtomicBool, AtomicPtr, Ordering},
 };
 #[cfg(not(loom))]
 use std::sync::{
     Mutex,
-    atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence},
+    atomic::{AtomicBool, AtomicPtr, Ordering},
 };
 
 use std::sync::PoisonError;
 
-use prov_base::sync::LockKind;
+use prov_base::sync::{Entrant, LockKind, Presence};
 
 /// See the module.
 pub(super) struct Snapshot<T> {
     /// From `Box::into_raw`; owned by the snapshot.
     current: AtomicPtr<T>,
-    /// Number of calls of `read` that have not returned.
-    readers: AtomicUsize,
+    /// The threads in `read` and `look_fast`.
+    readers: Presence,
     /// Whether `retired` is nonempty.
     has_retired: AtomicBool,
     /// Old values that readers may still use.
     retired: Mutex<Vec<Box<T>>>,
-    kind: LockKind,
 }
 
 impl<T: Send + Sync> Snapshot<T> {
-    /// Creates a snapshot. With [`LockKind::Elided`], threads do not use it concurrently, but a
-    /// reader may still replace the value that it reads.
+    /// Creates a snapshot. `kind` tells whether threads usually read it concurrently. A reader may
+    /// replace the value that it reads.
     pub(super) fn new(kind: LockKind, value: T) -> Self {
         Self {
             current: AtomicPtr::new(Box::into_raw(Box::new(value))),
-            readers: AtomicUsize::new(0),
+            readers: Presence::new(kind),
             has_retired: AtomicBool::new(false),
             retired: Mutex::new(Vec::new()),
-            kind,
         }
     }
 
@@ -51,32 +49,22 @@ impl<T: Send + Sync> Snapshot<T> {
         let _leaves = self.enter();
         let current = self.current.load(Ordering::Acquire);
         // SAFETY: `current` is a Box of this snapshot, which is dropped only after it was replaced
-        // and `readers` was then seen to be zero. This reader was counted before it loaded the
+        // and `readers` was then seen to be empty. This reader was counted before it loaded the
         // pointer: either it is seen, or it has loaded the new pointer.
         reader(unsafe { &*current })
     }
 
-    /// [`Snapshot::read`] for a reader that does not replace the value, and therefore need not be
-    /// counted unless other threads may. `None`: the caller has to use `read`, and the reader may
-    /// have run already.
-    ///
-    /// # Safety
-    /// `reader` causes no call of [`Snapshot::replace`].
+    /// [`Snapshot::read`] for a reader that takes a few instructions. `None`: the caller has to use
+    /// `read`, and the reader may have run already.
     #[inline(always)]
-    pub(super) unsafe fn look_fast<R>(&self, reader: impl FnOnce(&T) -> R) -> Option<R> {
-        if self.kind != LockKind::Real {
-            // SAFETY: `current` is a Box of this snapshot. No other thread replaces it, since
-            // threads do not use the object concurrently, and the caller guarantees that this
-            // thread does not.
-            return Some(reader(unsafe { &*self.current.load(Ordering::Acquire) }));
-        }
-        let leaves = self.enter();
-        // SAFETY: this reader is counted, so that the Box is not dropped, as in `read`.
+    pub(super) fn look_fast<R>(&self, reader: impl FnOnce(&T) -> R) -> Option<R> {
+        let entrant = self.readers.enter();
+        // SAFETY: this reader is counted, so that the Box is not dropped, as in `read`. If `reader`
+        // panics, it stays counted, and nothing is dropped any more.
         let outcome = reader(unsafe { &*self.current.load(Ordering::Acquire) });
-        std::mem::forget(leaves);
-        let is_last = self.readers.fetch_sub(1, Ordering::Release) == 1;
+        let may_be_last = self.readers.leave(entrant);
         // A value that was replaced meanwhile is dropped by the next reader.
-        (!is_last || !self.has_retired.load(Ordering::Relaxed)).then_some(outcome)
+        (!may_be_last || !self.has_retired.load(Ordering::Relaxed)).then_some(outcome)
     }
 
     /// Replaces the value by the result of `make`. Calls are serialised.
@@ -97,21 +85,7 @@ impl<T: Send + Sync> Snapshot<T> {
 
     #[inline(always)]
     fn enter(&self) -> Leaves<'_, T> {
-        match self.kind {
-            LockKind::Real => {
-                self.readers.fetch_add(1, Ordering::SeqCst);
-                // With the fence in `take_unused`: either that thread sees this reader, or the
-                // reader sees the new pointer. No fence is needed if the addition is a full barrier
-                // itself.
-                #[cfg(any(loom, not(target_arch = "x86_64")))]
-                fence(Ordering::SeqCst);
-            }
-            LockKind::Elided | LockKind::Biased => {
-                let readers = self.readers.load(Ordering::Relaxed);
-                self.readers.store(readers + 1, Ordering::Relaxed);
-            }
-        }
-        Leaves(self)
+        Leaves(self, self.readers.enter())
     }
 
     #[cold]
@@ -128,8 +102,7 @@ impl<T: Send + Sync> Snapshot<T> {
     /// Returns the old values, if there are no readers. They have to be dropped without the mutex,
     /// since a destructor may use the snapshot.
     fn take_unused(&self, retired: &mut Vec<Box<T>>) -> Vec<Box<T>> {
-        fence(Ordering::SeqCst);
-        if self.readers.load(Ordering::Acquire) == 0 {
+        if self.readers.is_empty() {
             self.has_retired.store(false, Ordering::Relaxed);
             return std::mem::take(retired);
         }
@@ -138,26 +111,14 @@ impl<T: Send + Sync> Snapshot<T> {
 }
 
 /// Counts a reader until it is dropped.
-struct Leaves<'a, T: Send + Sync>(&'a Snapshot<T>);
+struct Leaves<'a, T: Send + Sync>(&'a Snapshot<T>, Entrant);
 
 impl<T: Send + Sync> Drop for Leaves<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        let snapshot = self.0;
-        match snapshot.kind {
-            LockKind::Real => {
-                let is_last = snapshot.readers.fetch_sub(1, Ordering::Release) == 1;
-                if is_last && snapshot.has_retired.load(Ordering::Relaxed) {
-                    snapshot.reclaim();
-                }
-            }
-            LockKind::Elided | LockKind::Biased => {
-                let readers = snapshot.readers.load(Ordering::Relaxed);
-                snapshot.readers.store(readers - 1, Ordering::Relaxed);
-                if snapshot.has_retired.load(Ordering::Relaxed) {
-                    snapshot.reclaim();
-                }
-            }
+        let Leaves(snapshot, entrant) = *self;
+        if snapshot.readers.leave(entrant) && snapshot.has_retired.load(Ordering::Relaxed) {
+            snapshot.reclaim();
         }
     }
 }
@@ -192,23 +153,65 @@ mod tests {
 
     #[test]
     fn readers_of_other_threads_see_whole_values() {
-        let snapshot = Arc::new(Snapshot::new(LockKind::Real, vec![0u64; 4]));
-        let readers: Vec<_> = (0..2)
-            .map(|_| {
-                let snapshot = snapshot.clone();
-                std::thread::spawn(move || {
-                    for _ in 0..2000 {
-                        snapshot.read(|value| assert!(value.iter().all(|&x| x == value[0])));
-                    }
+        for kind in [LockKind::Real, LockKind::Elided] {
+            let snapshot = Arc::new(Snapshot::new(kind, vec![0u64; 4]));
+            let readers: Vec<_> = (0..2)
+                .map(|_| {
+                    let snapshot = snapshot.clone();
+                    std::thread::spawn(move || {
+                        for _ in 0..2000 {
+                            snapshot.read(|value| assert!(value.iter().all(|&x| x == value[0])));
+                        }
+                    })
                 })
-            })
-            .collect();
-        for number in 1..500 {
-            snapshot.replace(|_| vec![number; 4]);
+                .collect();
+            for number in 1..500 {
+                snapshot.replace(|_| vec![number; 4]);
+            }
+            for reader in readers {
+                reader.join().unwrap();
+            }
+            snapshot.read(|_| ());
+            assert!(snapshot.retired.lock().unwrap().is_empty());
         }
-        for reader in readers {
-            reader.join().unwrap();
+    }
+
+    /// Says so when it is dropped.
+    struct Guarded(Arc<AtomicBool>);
+
+    impl Drop for Guarded {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
         }
+    }
+
+    #[test]
+    fn what_one_thread_looks_at_is_not_dropped_when_another_replaces_it() {
+        let snapshot = Snapshot::new(LockKind::Elided, Guarded(Arc::default()));
+        // The thread that reads all the time is counted without locked instructions.
+        for _ in 0..100 {
+            snapshot.read(|_| ());
+        }
+        let replace = || {
+            std::thread::scope(|scope| {
+                let other = scope.spawn(|| {
+                    snapshot.read(|_| snapshot.replace(|_| Guarded(Arc::default())));
+                });
+                other.join().unwrap();
+            });
+        };
+        let looked = snapshot.look_fast(|value| {
+            replace();
+            assert!(!value.0.load(Ordering::SeqCst), "dropped too early");
+            value.0.clone()
+        });
+        assert!(looked.is_none(), "there is something to drop");
+        let dropped = snapshot.read(|value| {
+            replace();
+            assert!(!value.0.load(Ordering::SeqCst), "dropped too early");
+            value.0.clone()
+        });
+        assert!(dropped.load(Ordering::SeqCst), "kept too long");
     }
 }
 
@@ -263,8 +266,7 @@ mod loom_tests {
     #[test]
     fn a_value_is_not_dropped_while_it_is_looked_at() {
         read_while_it_is_replaced(|snapshot, look| {
-            // SAFETY: `look` does not call `replace`.
-            let seen = unsafe { snapshot.look_fast(look) };
+            let seen = snapshot.look_fast(look);
             if seen.is_none() {
                 snapshot.read(look);
             }

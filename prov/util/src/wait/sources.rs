@@ -194,16 +194,13 @@ impl Sources {
     /// The fast path of [`Sources::read`], for a single transport.
     #[inline(always)]
     pub fn read_fast(&self) -> Option<bool> {
-        // SAFETY: the closure reads and writes signals only, and so does not call `replace`.
-        unsafe {
-            self.list.look_fast(
-                #[inline(always)]
-                |list| match &**list {
-                    [only] => Some(only.signals.read() || only.signals.is_due()),
-                    _ => None,
-                },
-            )?
-        }
+        self.list.look_fast(
+            #[inline(always)]
+            |list| match &**list {
+                [only] => Some(only.signals.read() || only.signals.is_due()),
+                _ => None,
+            },
+        )?
     }
 
     /// Informs every transport with a watched descriptor that a thread is about to sleep. Returns
