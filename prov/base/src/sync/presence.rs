@@ -63,7 +63,8 @@ impl Presence {
     #[inline(always)]
     fn enter_where_owned(&self, owner: usize, thread: usize) -> Entrant {
         if owner != thread {
-            return self.enter_as_second(owner, thread);
+            self.enter_as_second(owner, thread);
+            return Entrant::Other;
         }
         let own = self.own.load(Ordering::Relaxed);
         self.own.store(own + 1, Ordering::Relaxed);
@@ -74,11 +75,11 @@ impl Presence {
     /// Enters beside the owner, or before there is one.
     #[cold]
     #[inline(never)]
-    fn enter_as_second(&self, owner: usize, thread: usize) -> Entrant {
+    fn enter_as_second(&self, owner: usize, thread: usize) {
         if owner == NOBODY && self.habit.is_formed(thread) {
             self.adopt(thread);
         }
-        self.enter_as_other()
+        self.enter_as_other();
     }
 
     /// Makes this thread the owner from its next entry on, unless there is one. The fence of this

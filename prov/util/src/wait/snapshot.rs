@@ -46,7 +46,17 @@ impl<T: Send + Sync> Snapshot<T> {
     /// Passes the value to `reader`, which may replace it.
     #[inline(always)]
     pub(super) fn read<R>(&self, reader: impl FnOnce(&T) -> R) -> R {
-        let _leaves = self.enter();
+        // Two branches, so that none has to remember which it is.
+        match self.readers.enter() {
+            Entrant::Owner => self.read_as(Entrant::Owner, reader),
+            Entrant::Other => self.read_as(Entrant::Other, reader),
+        }
+    }
+
+    /// [`Snapshot::read`], for a thread that has entered `readers`.
+    #[inline(always)]
+    fn read_as<R>(&self, entrant: Entrant, reader: impl FnOnce(&T) -> R) -> R {
+        let _leaves = Leaves(self, entrant);
         let current = self.current.load(Ordering::Acquire);
         // SAFETY: `current` is a Box of this snapshot, which is dropped only after it was replaced
         // and `readers` was then seen to be empty. This reader was counted before it loaded the
@@ -58,7 +68,15 @@ impl<T: Send + Sync> Snapshot<T> {
     /// `read`, and the reader may have run already.
     #[inline(always)]
     pub(super) fn look_fast<R>(&self, reader: impl FnOnce(&T) -> R) -> Option<R> {
-        let entrant = self.readers.enter();
+        match self.readers.enter() {
+            Entrant::Owner => self.look_as(Entrant::Owner, reader),
+            Entrant::Other => self.look_as(Entrant::Other, reader),
+        }
+    }
+
+    /// [`Snapshot::look_fast`], for a thread that has entered `readers`.
+    #[inline(always)]
+    fn look_as<R>(&self, entrant: Entrant, reader: impl FnOnce(&T) -> R) -> Option<R> {
         // SAFETY: this reader is counted, so that the Box is not dropped, as in `read`. If `reader`
         // panics, it stays counted, and nothing is dropped any more.
         let outcome = reader(unsafe { &*self.current.load(Ordering::Acquire) });
@@ -81,11 +99,6 @@ impl<T: Send + Sync> Snapshot<T> {
         let unused = self.take_unused(&mut retired);
         drop(retired);
         drop(unused);
-    }
-
-    #[inline(always)]
-    fn enter(&self) -> Leaves<'_, T> {
-        Leaves(self, self.readers.enter())
     }
 
     #[cold]
