@@ -346,8 +346,8 @@ impl Outbox {
             return None;
         }
         // An idle connection keeps little memory.
-        self.segments.shrink_to(KEPT_SEGMENTS);
-        self.done.shrink_to(KEPT_OPERATIONS);
+        self.segments.shrink_to(KEPT_ENTRIES);
+        self.done.shrink_to(KEPT_ENTRIES);
         Some(std::mem::take(&mut self.bytes))
     }
 }
@@ -365,11 +365,8 @@ fn send_uncopied(memory: &Iov<'_>, socket: std::os::fd::BorrowedFd<'_>) -> Optio
     }
 }
 
-/// Number of segments for which an empty queue keeps memory.
-const KEPT_SEGMENTS: usize = 64;
-/// Number of operations for which an empty queue keeps memory: the window of an application that
-/// sends in bursts, whose queue would otherwise be allocated for each of them.
-const KEPT_OPERATIONS: usize = 256;
+/// Number of entries for which an empty queue keeps memory: 6 KiB, of which there may be thousands.
+const KEPT_ENTRIES: usize = 64;
 /// Number of bytes that an empty queue may keep allocated.
 const KEPT_CAPACITY: usize = 256 * 1024;
 /// Number of sent bytes at the front of the buffer from which on the rest is moved to the front, if
