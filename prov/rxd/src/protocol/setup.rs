@@ -311,6 +311,12 @@ impl<H: Host> Shared<H> {
             host.interrupted(peer.id, failure);
         }
         peer.awaits_until = 0;
+        self.forget(now, peer);
+    }
+
+    /// Forgets the terms and the state of a connection. Another one has another address and another
+    /// first sequence number: packets of this one do not belong to it, and the peer can tell.
+    fn forget(&mut self, now: Time, peer: &mut Peer<H>) {
         peer.setup = Setup::Idle;
         peer.candidate = None;
         peer.first_number = None;
@@ -428,11 +434,15 @@ impl<H: Host> Endpoint<H> {
                 }
             }
             Setup::Open if peer.terms.remote == answer.address => {}
-            // It does not know of the connection.
+            // It does not know of the connection, or this is an old answer that was late. A new
+            // connection does for either.
             Setup::Open if peer.is_asked_again() => {
                 shared.fail(peer, Failure::Restarted, true, host);
-                peer.candidate = None;
-                shared.open(now, peer, answer.address, hello);
+                let queue = std::mem::take(&mut peer.sending.queue);
+                shared.forget(now, peer);
+                peer.sending.queue = queue;
+                peer.ask(now);
+                shared.serve(peer);
             }
             Setup::Open if peer.is_confirmed => {}
             // The one that answered first has been restarted since then.
