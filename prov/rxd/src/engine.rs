@@ -73,13 +73,11 @@ pub struct Core {
     /// Whether datagrams had no room below.
     is_stalled: bool,
     /// Whether the library's thread looks after the endpoint if the application makes no calls: since
-    /// something has arrived, whose acknowledgement may get lost, something waited for one, was one
-    /// that waits for company, or a peer waited for messages, until that thread finds nothing of it.
+    /// something waited for an acknowledgement, was one that waits for company, or a peer waited for
+    /// messages, until that thread finds nothing of it.
     is_looked_after: bool,
     /// When the application's calls last handled what has arrived.
     driven_at: u64,
-    /// The same for the last of these calls after which a thread went to sleep.
-    slept_at: u64,
     /// When to find out next which peers receives wait for ([`watching`]).
     watch_at: u64,
     /// Whether that thread is driving, which reports nothing.
@@ -123,7 +121,6 @@ impl Core {
             is_stalled: false,
             is_looked_after: false,
             driven_at: 0,
-            slept_at: 0,
             watch_at: u64::MAX,
             is_quiet: false,
             postponed: Vec::new(),

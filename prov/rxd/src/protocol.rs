@@ -35,7 +35,6 @@
 //! A host that is dropped or closed calls [`Endpoint::transmit`] until [`Endpoint::unfinished`] is 0,
 //! or as long as it is willing to wait for peers, then [`Endpoint::acknowledge_last`].
 
-mod acknowledging;
 mod congestion;
 mod endpoint;
 mod handling;

@@ -109,15 +109,14 @@ impl Core {
                     break;
                 }
             }
-            let any = count != 0;
-            core.send_what_is_due(protocol, now, any);
-            any
+            core.send_what_is_due(protocol, now);
+            count != 0
         });
         any.unwrap_or(false)
     }
 
     #[inline(always)]
-    fn send_what_is_due(&mut self, protocol: &mut Endpoint<Core>, now: u64, any: bool) {
+    fn send_what_is_due(&mut self, protocol: &mut Endpoint<Core>, now: u64) {
         if let Some(below) = self.below.as_mut().filter(|_| self.is_stalled) {
             below.take_back();
         }
@@ -126,29 +125,25 @@ impl Core {
         }
         self.is_stalled = !protocol.transmit(now, self);
         self.driven_at = now;
-        // What has arrived was acknowledged, and the acknowledgement may get lost.
-        if !self.is_looked_after && (any || needs_help(protocol, now)) {
+        if !self.is_looked_after && needs_help(protocol, now) {
             self.is_looked_after = true;
             self.signals.stall_begins();
         }
     }
 
-    /// Acknowledges what has arrived, sends again what was lost, repeats the last acknowledgements, and
-    /// shows peers that wait for messages that this side is there, for an application that makes no
-    /// calls. Reports nothing: that is left to the next call. Returns whether acknowledgements have waited.
+    /// Acknowledges what has arrived, sends again what was lost, and shows peers that wait for
+    /// messages that this side is there, for an application that makes no calls. Reports nothing: that
+    /// is left to the next call. Returns whether acknowledgements have waited.
     pub(super) fn send_for_application(&mut self) -> bool {
         let now = nanoseconds();
         self.is_quiet = true;
         let driven = self.driven_at;
-        // A thread that sleeps here wakes up for what peers repeat, and answers.
-        let is_away = self.slept_at != driven;
         let sent = self.with_protocol(|protocol, core| {
             let holds = protocol.may_hold_acks(now);
             protocol.show_life(now, driven, core);
             protocol.acknowledge_all(now, core);
             // What says that peers do not wait any longer has not been handled.
-            let repeats = is_away && protocol.repeat_acks(now, core);
-            core.is_looked_after = needs_help(protocol, driven) || repeats;
+            core.is_looked_after = needs_help(protocol, driven);
             holds
         });
         self.is_quiet = false;
@@ -181,11 +176,7 @@ impl Core {
         if self.is_stalled {
             return false;
         }
-        let may_sleep = self.below.as_ref().is_none_or(Below::may_sleep);
-        if may_sleep {
-            self.slept_at = self.driven_at;
-        }
-        may_sleep
+        self.below.as_ref().is_none_or(Below::may_sleep)
     }
 
     /// Sends what is queued for an endpoint that is about to be closed, and waits for the peers to

@@ -1,6 +1,5 @@
 //! Tests with endpoints in one process, over the udp provider.
 
-mod absent;
 mod addresses;
 
 use std::net::Ipv4Addr;

@@ -170,8 +170,6 @@ pub struct Receiving {
     pub unacked: u32,
     /// When an acknowledgement was last sent on its own.
     pub acked_at: Time,
-    /// Number of times that it was repeated because the host stays away.
-    pub repeats: u8,
     /// Whether packets to the peer tend to follow those from it, so that acknowledgements wait for
     /// them.
     pub is_interactive: bool,
@@ -490,7 +488,6 @@ impl Receiving {
             ack: AckDue::No,
             unacked: 0,
             acked_at: 0,
-            repeats: 0,
             is_interactive: false,
             duplicates: 0,
             newest: first,

@@ -43,7 +43,7 @@ enum Nth {
 }
 
 /// The host has no room.
-pub struct NoRoom;
+struct NoRoom;
 
 impl<H: Host> Shared<H> {
     /// Sends what may be sent to a peer.
@@ -447,7 +447,7 @@ impl<H: Host> Shared<H> {
     }
 
     /// Sends an acknowledgement.
-    pub fn send_ack(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
+    fn send_ack(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
         let early = peer.receiving.early.as_deref();
         match early.filter(|early| peer.is_extended() && early.count != 0) {
             None => {
@@ -469,7 +469,6 @@ impl<H: Host> Shared<H> {
         receiving.ack = AckDue::No;
         receiving.unacked = 0;
         receiving.acked_at = now;
-        receiving.repeats = 0;
         Ok(())
     }
 

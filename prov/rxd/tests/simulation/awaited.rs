@@ -1,5 +1,4 @@
-//! Peers that an application waits for, although it has sent them nothing, and peers whose application
-//! stays away after its last receive.
+//! Peers that an application waits for, although it has sent them nothing.
 
 use prov_rxd::protocol::{Config, Endpoint, PeerId, Time};
 
@@ -39,8 +38,6 @@ struct Pair {
     unread: Vec<Vec<u8>>,
     /// Datagrams of both sides.
     sent: usize,
-    /// Whether what the other side sends is lost.
-    loses: bool,
 }
 
 fn side(number: u32, extended: bool) -> Side {
@@ -59,6 +56,16 @@ impl Pair {
         let now = 1_000 * MS;
         let peer = own.endpoint.peer(&name_of(1), 1).unwrap();
         own.host.peers.insert(peer, 1);
+        let op = Op {
+            peer,
+            kind: Kind::Message,
+            len: 8,
+            is_wrong: false,
+            got: 0,
+        };
+        let request = request_of(&op, 1, &mut Random::new(1));
+        own.host.ops.insert(1, op);
+        own.endpoint.submit(now, peer, 1, &request).unwrap();
         let mut pair = Pair {
             now,
             own,
@@ -67,27 +74,10 @@ impl Pair {
             driven: now,
             unread: Vec::new(),
             sent: 0,
-            loses: false,
         };
-        pair.send(1);
         pair.run(100 * MS, Other::Calls);
         assert!(pair.own.host.ops.is_empty());
         pair
-    }
-
-    /// Sends a message to the other side.
-    fn send(&mut self, id: u64) {
-        let op = Op {
-            peer: self.peer,
-            kind: Kind::Message,
-            len: 8,
-            is_wrong: false,
-            got: 0,
-        };
-        let request = request_of(&op, id, &mut Random::new(id));
-        let Side { endpoint, host } = &mut self.own;
-        host.ops.insert(id, op);
-        endpoint.submit(self.now, self.peer, id, &request).unwrap();
     }
 
     fn run(&mut self, time: Time, other: Other) {
@@ -123,15 +113,11 @@ impl Pair {
                 let driven = self.driven;
                 other.endpoint.show_life(*now, driven, &mut other.host);
                 other.endpoint.acknowledge_all(*now, &mut other.host);
-                other.endpoint.repeat_acks(*now, &mut other.host);
             }
             Other::IsGone => self.unread.clear(),
         }
         for Leaving { bytes, .. } in other.host.outbox.drain(..) {
             self.sent += 1;
-            if self.loses {
-                continue;
-            }
             own.endpoint.receive(*now, Some(1), &bytes, &mut own.host);
         }
     }
@@ -233,39 +219,4 @@ fn a_peer_that_was_closed_is_sought_and_given_up() {
     assert!(!pair.is_given_up());
     pair.run(GIVE_UP, Other::IsGone);
     assert!(pair.is_given_up());
-}
-
-/// The acknowledgement of the last message is lost, and the other side's application makes no calls
-/// afterwards.
-fn after_a_lost_acknowledgement(extended: bool) -> Pair {
-    let mut pair = Pair::new(extended);
-    pair.send(2);
-    pair.loses = true;
-    pair.run(10 * MS, Other::Calls);
-    assert!(!pair.own.host.ops.is_empty());
-    pair
-}
-
-#[test]
-fn an_acknowledgement_that_was_lost_is_repeated_while_the_application_stays_away() {
-    for extended in [true, false] {
-        let mut pair = after_a_lost_acknowledgement(extended);
-        pair.run(500 * MS, Other::Computes);
-        pair.loses = false;
-        pair.run(1_000 * MS, Other::Computes);
-        assert!(pair.own.host.ops.is_empty());
-    }
-}
-
-#[test]
-fn an_acknowledgement_is_repeated_a_few_times() {
-    for extended in [true, false] {
-        let mut pair = after_a_lost_acknowledgement(extended);
-        pair.loses = false;
-        pair.run(100 * MS, Other::Computes);
-        assert!(pair.own.host.ops.is_empty());
-        let sent = pair.sent;
-        pair.run(GIVE_UP, Other::Computes);
-        assert!((1..=7).contains(&(pair.sent - sent)));
-    }
 }
