@@ -213,7 +213,6 @@ impl<T: ?Sized> Lock<T> {
                 true
             }
             OWNED => {
-                let is_inside = self.bias.is_inside();
                 if self.bias.revoke(waits) != Entry::Revoked {
                     // SAFETY: this thread holds the mutex, and is not inside.
                     unsafe { self.raw.unlock() };
@@ -225,8 +224,8 @@ impl<T: ?Sized> Lock<T> {
                 self.state.store(REAL, Ordering::Relaxed);
                 log::debug!(
                     target: UTIL.core,
-                    "several threads use an object of a domain whose threading level lets one use it{}",
-                    if is_inside { " at a time, at the same time" } else { "" }
+                    "a second thread uses an object whose threading level leaves it to one at a time: \
+                     it is locked from now on"
                 );
                 true
             }
