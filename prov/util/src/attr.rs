@@ -26,7 +26,7 @@ pub use fit::fit;
 pub use mismatch::{Change, Mismatch, Value};
 pub use nic::{Nic, NicDevice, NicLink, PciAddress};
 pub use offers::Offers;
-pub use request::{Ends, Request};
+pub use request::{CORE_ONLY, Ends, Request};
 
 use prov_base::errno::{self, Errno};
 

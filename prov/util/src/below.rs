@@ -39,14 +39,13 @@ pub use self::slots::{Size, Slot, Slots};
 use fabric_abi::symbols::{fi_fabric, fi_freeinfo, fi_getinfo};
 use fabric_abi::*;
 
+/// Flag for [`getinfo`]: only core providers, and those of the hidden ones that are named.
+pub use crate::attr::CORE_ONLY;
 use crate::attr::Info;
 use crate::marshal::info;
 use prov_base::errno::{Errno, Result};
 use prov_base::logging::UTIL;
 
-/// Flag for [`getinfo`]: only core providers, and those of the hidden ones that are named. Part of
-/// the internal interface between the library and its providers.
-pub const CORE_ONLY: u64 = 1 << 59;
 /// Flag for [`getinfo`]: also providers that serve other providers. Part of the same interface.
 pub const OFFLOAD: u64 = 1 << 61;
 

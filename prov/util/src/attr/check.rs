@@ -6,7 +6,7 @@ use fabric_abi::*;
 
 use self::domain::check_domain;
 pub(super) use self::domain::mr_modes_for;
-use super::mismatch::{Change, Mismatch, Value};
+use super::mismatch::{Change, ENDPOINT_TYPE, Mismatch, Value};
 use super::*;
 use crate::collective::{self, RESERVED_TAG};
 
@@ -97,7 +97,7 @@ fn endpoint_type(base: &EpAttr, asked: &EpAttr) -> Outcome {
     let any = FI_EP_UNSPEC;
     if asked.ep_type != any && base.ep_type != any && asked.ep_type != base.ep_type {
         return Err(Mismatch {
-            attribute: "ep_attr->type",
+            attribute: ENDPOINT_TYPE,
             asked: named(asked.ep_type, FI_TYPE_EP_TYPE),
             supported: named(base.ep_type, FI_TYPE_EP_TYPE),
             change: Change::Choose,
@@ -259,7 +259,7 @@ fn contexts(
     }
     let show = |count| {
         if count == shared {
-            Value::Text(Some("FI_SHARED_CONTEXT".into()))
+            Value::Constant("FI_SHARED_CONTEXT")
         } else {
             Value::Count(count as u64)
         }

@@ -13,6 +13,8 @@ pub enum Value {
     Mask(u64),
     /// An interface, provider or protocol version, `major << 16 | minor`.
     Version(u32),
+    /// A constant of the interface that fi_tostr(3) does not name.
+    Constant(&'static str),
     /// A name; `None` for none.
     Text(Option<String>),
     /// Each of several names.
@@ -44,10 +46,15 @@ pub struct Mismatch {
     pub change: Change,
 }
 
+/// Path of the type of endpoints.
+pub(super) const ENDPOINT_TYPE: &str = "ep_attr->type";
 /// Path of the fabric's name.
 pub(super) const FABRIC_NAME: &str = "fabric_attr->name";
 /// Path of the domain's name.
 pub(super) const DOMAIN_NAME: &str = "domain_attr->name";
+
+/// What fi_tostr(3) says of a value that an enumeration does not have.
+const UNKNOWN: &str = "Unknown";
 
 impl Mismatch {
     /// The names that there are do not include the one that is asked for.
@@ -104,12 +111,15 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Value::Count(count) => write!(f, "{count}"),
-            // Enumerations begin with a name for "unspecified", flags with none.
+            // Enumerations begin with a name for "unspecified", flags with none. Bits that mean
+            // nothing have no name either, and values of enumerations all have the same.
             Value::Named(bits, kind) => match prov_base::services::name_of(bits, kind) {
-                Some(names) if names.is_empty() => f.write_str("none"),
-                Some(names) => f.write_str(&names),
-                None => write!(f, "{bits:#x}"),
+                Some(names) if names.is_empty() && bits == 0 => f.write_str("none"),
+                Some(names) if names == UNKNOWN => write!(f, "{bits}"),
+                Some(names) if !names.is_empty() => f.write_str(&names),
+                _ => write!(f, "{bits:#x}"),
             },
+            Value::Constant(name) => f.write_str(name),
             Value::Mask(bits) => write!(f, "{bits:#x}"),
             Value::Version(version) => write!(f, "{}.{}", version >> 16, version & 0xffff),
             Value::Text(Some(ref text)) => write!(f, "\"{text}\""),

@@ -6,8 +6,13 @@ use std::fmt::Display;
 
 use fabric_abi::*;
 
-use super::{Base, Hints, Info, Value, check, fit};
+use super::mismatch::ENDPOINT_TYPE;
+use super::{Base, Hints, Info, Mismatch, Value, check, fit};
 use prov_base::errno::{Errno, Result};
+
+/// Flag of requests by a provider that is layered over others: core providers only. Part of the
+/// internal interface between the library and its providers.
+pub const CORE_ONLY: u64 = 1 << 59;
 
 /// The arguments of fi_getinfo(3) as a provider gets them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,7 +22,7 @@ pub struct Request<'a> {
     pub version: u32,
     pub node: Option<&'a CStr>,
     pub service: Option<&'a CStr>,
-    /// `FI_SOURCE`, `FI_NUMERICHOST`; the framework handles the other flags.
+    /// `FI_SOURCE`, `FI_NUMERICHOST`, [`CORE_ONLY`]; the framework handles the other flags.
     pub flags: u64,
     pub hints: Option<&'a Hints>,
     /// The log target for mismatches (see [`prov_base::logging`]).
@@ -52,6 +57,7 @@ impl Request<'_> {
             }
         }
         if fitting.is_empty() {
+            self.refuse_layer(bases);
             Err(Errno::ENODATA)
         } else {
             Ok(fitting)
@@ -108,10 +114,36 @@ impl Request<'_> {
         match check(&base.limits, self.version, hints) {
             Ok(()) => true,
             Err(mismatch) => {
-                let kind = Value::Named(base.limits.ep.ep_type.into(), FI_TYPE_EP_TYPE);
-                self.refuse(&format_args!("{kind}: {mismatch}"));
+                if self.is_reason(base, hints, &mismatch) {
+                    let kind = Value::Named(base.limits.ep.ep_type.into(), FI_TYPE_EP_TYPE);
+                    self.refuse(&format_args!("{kind}: {mismatch}"));
+                }
                 false
             }
+        }
+    }
+
+    /// Whether a mismatch tells the caller something. An entry for shared receive contexts is none
+    /// that a caller misses who does not ask for one, and endpoints of other types none that a
+    /// layered provider, whose choice the type is, could use ([`Request::refuse_layer`]).
+    fn is_reason(&self, base: &Base, hints: &Hints, mismatch: &Mismatch) -> bool {
+        let shares = |contexts: usize| contexts == FI_SHARED_CONTEXT;
+        let is_for_others = shares(base.limits.ep.rx_ctx_cnt)
+            && !hints.ep.as_ref().is_some_and(|ep| shares(ep.rx_ctx_cnt));
+        let is_of_layer = self.flags & CORE_ONLY != 0 && mismatch.attribute == ENDPOINT_TYPE;
+        !is_for_others && !is_of_layer
+    }
+
+    /// Says that a provider cannot be layered over if it has no endpoints of the type for that.
+    fn refuse_layer(&self, bases: &[Base]) {
+        let wanted = self.hints.and_then(|hints| hints.ep.as_ref());
+        let wanted = wanted.map_or(FI_EP_UNSPEC, |ep| ep.ep_type);
+        let has = |base: &Base| [FI_EP_UNSPEC, wanted].contains(&base.limits.ep.ep_type);
+        if self.flags & CORE_ONLY != 0 && wanted != FI_EP_UNSPEC && !bases.iter().any(has) {
+            let wanted = Value::Named(wanted.into(), FI_TYPE_EP_TYPE);
+            self.refuse(&format_args!(
+                "it has no endpoints of type {wanted} to be layered over"
+            ));
         }
     }
 

@@ -40,6 +40,16 @@ fn resource_rank(model: u32) -> u32 {
     }
 }
 
+/// Returns a resource management model as messages have it.
+fn resource_management(model: u32) -> Value {
+    match model {
+        FI_RM_ENABLED => Value::Constant("FI_RM_ENABLED"),
+        FI_RM_DISABLED => Value::Constant("FI_RM_DISABLED"),
+        FI_RM_UNSPEC => Value::Constant("FI_RM_UNSPEC"),
+        other => Value::Count(other.into()),
+    }
+}
+
 /// Compares the attributes of a domain (fi_domain(3)). The numbers of objects, contexts and groups,
 /// the size of a memory key and the model of control progress are reported to callers but not
 /// compared: callers copy them from other results.
@@ -61,8 +71,8 @@ pub fn check_domain(base: &DomainAttr, api: u32, hints: &Hints, asked: &DomainAt
     if resource_rank(asked.resource_mgmt) < resource_rank(base.resource_mgmt) {
         return Err(Mismatch {
             attribute: "domain_attr->resource_mgmt",
-            asked: Value::Count(asked.resource_mgmt.into()),
-            supported: Value::Count(base.resource_mgmt.into()),
+            asked: resource_management(asked.resource_mgmt),
+            supported: resource_management(base.resource_mgmt),
             change: Change::Choose,
         });
     }

@@ -34,6 +34,16 @@ fn a_mismatch_names_the_requested_and_supported_values_and_the_remedy() {
             |h| domain(h).max_err_data = 1,
             "supported is 0; leave it at 0".into(),
         ),
+        // What has no name stands there as a number.
+        (
+            |h| tx(h).op_flags = 1 << 60,
+            format!("; drop {:#x}", 1u64 << 60),
+        ),
+        (
+            |h| domain(h).resource_mgmt = 7,
+            "asked for 7, supported is FI_RM_ENABLED; ask for FI_RM_ENABLED or leave it unset"
+                .into(),
+        ),
     ] {
         let text = text(&base, change);
         assert!(text.ends_with(&end), "{text} does not end with {end}");
