@@ -4,6 +4,7 @@
 //! The protocol's [`Endpoint`] calls the engine back ([`Host`](crate::protocol::Host)). While it
 //! does, it is not in [`Core`]: what would need it is done when it has returned (`settle`).
 
+mod absent;
 mod accessed;
 mod arriving;
 pub mod below;
@@ -73,16 +74,20 @@ pub struct Core {
     /// Whether datagrams had no room below.
     is_stalled: bool,
     /// Whether the library's thread looks after the endpoint if the application makes no calls: since
-    /// something waited for an acknowledgement, was one that waits for company, or a peer waited for
-    /// messages, until that thread finds nothing of it.
+    /// something waited for an acknowledgement, was one that waits for company or may be lost, or a peer
+    /// waited for messages, until that thread finds nothing of it.
     is_looked_after: bool,
     /// When the application's calls last handled what has arrived.
     driven_at: u64,
+    /// The same for the last of these calls after which a thread went to sleep.
+    slept_at: u64,
     /// When to find out next which peers receives wait for ([`watching`]).
     watch_at: u64,
     /// Whether that thread is driving, which reports nothing.
     is_quiet: bool,
-    /// What has ended meanwhile.
+    /// Whether that thread has left something to the application's next call.
+    has_left_over: bool,
+    /// Operations that have ended meanwhile.
     postponed: Vec<(OpKey, std::result::Result<(), Failure>)>,
     /// Number of times that the last acknowledgements were sent before closing.
     farewells: u32,
@@ -121,8 +126,10 @@ impl Core {
             is_stalled: false,
             is_looked_after: false,
             driven_at: 0,
+            slept_at: u64::MAX,
             watch_at: u64::MAX,
             is_quiet: false,
+            has_left_over: false,
             postponed: Vec::new(),
             farewells: 0,
             process: Process::current(),

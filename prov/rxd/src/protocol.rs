@@ -32,9 +32,14 @@
 //! - *Flow control*: a message for which there is no room is answered [`Admission::Held`]. Nothing
 //!   of that peer is handled until [`Endpoint::resume`], which presents the same message again.
 //!
+//! - *While the application makes no calls*, the host may call [`Endpoint::acknowledge_all`] and
+//!   [`Endpoint::show_life`] from time to time, and [`Endpoint::receive_meanwhile`] for what arrives:
+//!   a peer is answered whose acknowledgement was lost, and the application notices nothing of it.
+//!
 //! A host that is dropped or closed calls [`Endpoint::transmit`] until [`Endpoint::unfinished`] is 0,
 //! or as long as it is willing to wait for peers, then [`Endpoint::acknowledge_last`].
 
+mod acknowledging;
 mod congestion;
 mod endpoint;
 mod handling;

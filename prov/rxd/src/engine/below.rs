@@ -1,6 +1,7 @@
 //! The objects of the provider below that an endpoint uses: a datagram endpoint, an address vector
 //! and queues, and the buffers of datagrams.
 
+use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -69,6 +70,9 @@ pub struct Arrivals {
     has_sources: bool,
     /// Number of buffers that could not be posted for want of room.
     missing: usize,
+    /// Datagrams that are handled when the application calls, and their limit.
+    left_over: VecDeque<Arrived>,
+    most_left_over: usize,
 }
 
 /// The payload of a datagram that leaves.
@@ -107,6 +111,8 @@ impl Below {
             prefix,
             has_sources,
             missing: posted,
+            left_over: VecDeque::new(),
+            most_left_over: posted / 2,
         });
         arrivals.post_missing();
         Ok(Below {
@@ -340,6 +346,26 @@ impl Arrivals {
     #[inline(always)]
     pub fn handled(&mut self, arrived: Arrived) {
         self.post(arrived.slot);
+    }
+
+    /// Keeps a datagram until the application calls.
+    pub fn leave(&mut self, arrived: Arrived) {
+        self.left_over.push_back(arrived);
+    }
+
+    /// Returns whether more datagrams may be kept: the buffers of about half of those that can arrive.
+    pub fn may_leave_more(&self) -> bool {
+        self.left_over.len() < self.most_left_over
+    }
+
+    /// Returns whether datagrams are kept.
+    pub fn has_left_over(&self) -> bool {
+        !self.left_over.is_empty()
+    }
+
+    /// Takes the first datagram that was kept.
+    pub fn take_left_over(&mut self) -> Option<Arrived> {
+        self.left_over.pop_front()
     }
 
     #[inline(always)]

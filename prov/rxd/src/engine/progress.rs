@@ -75,13 +75,11 @@ impl Core {
         if !self.unreported.is_empty() {
             self.report_written_before();
         }
-        if !self.postponed.is_empty() {
-            self.report_postponed();
-        }
+        let left_over = self.has_left_over && self.take_in_left_over(now);
         let Some(mut arrivals) = self.arrivals.take() else {
             return false;
         };
-        let any = self.take_in_from(&mut arrivals, now);
+        let any = self.take_in_from(&mut arrivals, now) | left_over;
         self.arrivals = Some(arrivals);
         self.follow_up();
         any
@@ -93,8 +91,7 @@ impl Core {
             0 => usize::MAX,
             most => most.unsigned_abs() as usize,
         };
-        // Receives of another provider are there only when their owner drives.
-        let is_full = self.is_full() || self.endpoints.is_deaf();
+        let is_full = self.has_no_room();
         let any = self.with_protocol(|protocol, core| {
             let mut count = 0;
             while count < most && !is_full && arrivals.read() {
@@ -131,36 +128,11 @@ impl Core {
         }
     }
 
-    /// Acknowledges what has arrived, sends again what was lost, and shows peers that wait for
-    /// messages that this side is there, for an application that makes no calls. Reports nothing: that
-    /// is left to the next call. Returns whether acknowledgements have waited.
-    pub(super) fn send_for_application(&mut self) -> bool {
-        let now = nanoseconds();
-        self.is_quiet = true;
-        let driven = self.driven_at;
-        let sent = self.with_protocol(|protocol, core| {
-            let holds = protocol.may_hold_acks(now);
-            protocol.show_life(now, driven, core);
-            protocol.acknowledge_all(now, core);
-            // What says that peers do not wait any longer has not been handled.
-            core.is_looked_after = needs_help(protocol, driven);
-            holds
-        });
-        self.is_quiet = false;
-        if !self.is_looked_after {
-            self.signals.stall_ends();
-        }
-        sent.unwrap_or(false)
-    }
-
-    /// Reports what has ended while the application made no calls.
-    #[cold]
-    #[inline(never)]
-    fn report_postponed(&mut self) {
-        for (op, outcome) in std::mem::take(&mut self.postponed) {
-            self.operation_done(op, outcome);
-        }
-        self.settle();
+    /// Returns whether what arrives is left below for the time being.
+    #[inline(always)]
+    pub(super) fn has_no_room(&self) -> bool {
+        // Receives of another provider are there only when their owner drives.
+        self.is_full() || self.endpoints.is_deaf()
     }
 
     /// Makes progress before a thread sleeps. Returns `false` if there was something to do, as there
@@ -176,7 +148,11 @@ impl Core {
         if self.is_stalled {
             return false;
         }
-        self.below.as_ref().is_none_or(Below::may_sleep)
+        let may_sleep = self.below.as_ref().is_none_or(Below::may_sleep);
+        if may_sleep {
+            self.slept_at = self.driven_at;
+        }
+        may_sleep
     }
 
     /// Sends what is queued for an endpoint that is about to be closed, and waits for the peers to
@@ -200,7 +176,10 @@ impl Core {
 /// Whether something is to be done even if the application makes no calls.
 #[inline(always)]
 fn needs_help(protocol: &Endpoint<Core>, now: u64) -> bool {
-    protocol.unfinished() != 0 || protocol.may_hold_acks(now) || protocol.is_awaited(now)
+    protocol.unfinished() != 0
+        || protocol.may_hold_acks(now)
+        || protocol.may_be_asked(now)
+        || protocol.is_awaited(now)
 }
 
 impl Woken for Core {

@@ -1,5 +1,6 @@
 //! Tests with endpoints in one process, over the udp provider.
 
+mod absent;
 mod addresses;
 
 use std::net::Ipv4Addr;
@@ -89,7 +90,7 @@ impl Side {
         let setting = Setting {
             domain,
             core,
-            has_sleepers: false,
+            has_sleepers: true,
         };
         let below = Below::open(setting, endpoint).unwrap();
         let config = av::Config {

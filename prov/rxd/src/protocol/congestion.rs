@@ -12,7 +12,7 @@ const MS: Time = 1_000_000;
 /// machine.
 const RTO_MIN: Time = 4 * MS;
 /// Longest timeout, also after back-off: after a partition, packets flow again within this time.
-const RTO_MAX: Time = 2_000 * MS;
+pub const RTO_MAX: Time = 2_000 * MS;
 /// Timeout before the first sample (RFC 6298 has a second, for the Internet).
 const RTO_FIRST: Time = 50 * MS;
 /// Part of the probe timeout that allows for the peer's delayed acknowledgement and scheduling.

@@ -85,6 +85,8 @@ pub(super) struct Shared<H: Host> {
     pub buffered: usize,
     /// Until when the latest of the acknowledgements that wait does so, or did.
     pub acks_wait_until: Time,
+    /// Until when a peer may show that an acknowledgement was lost which was sent on its own.
+    pub may_be_asked_until: Time,
     /// Until when one of the peers has said that it waits for messages of this side.
     pub awaited_until: Time,
     /// Strangers, in the order in which they came, and some that are none any longer.
@@ -165,6 +167,7 @@ impl<H: Host> Endpoint<H> {
                 timers: BinaryHeap::new(),
                 buffered: 0,
                 acks_wait_until: 0,
+                may_be_asked_until: 0,
                 awaited_until: 0,
                 strangers: VecDeque::new(),
                 proven: VecDeque::new(),
@@ -445,41 +448,6 @@ impl<H: Host> Endpoint<H> {
     /// Number of operations and responses of which peers have not acknowledged everything.
     pub fn unfinished(&self) -> usize {
         self.shared.jobs.len()
-    }
-
-    /// Returns whether acknowledgements may wait for company. If [`Endpoint::transmit`] is not going
-    /// to be called soon, [`Endpoint::acknowledge_all`] sends them.
-    #[inline]
-    pub fn may_hold_acks(&self, now: Time) -> bool {
-        self.shared.acks_wait_until > now
-    }
-
-    /// Sends all acknowledgements that wait for company.
-    pub fn acknowledge_all(&mut self, now: Time, host: &mut H) {
-        let are = |peer: &Peer<H>| matches!(peer.receiving.ack, AckDue::At(_));
-        self.acknowledge(AckDue::Now, are);
-        self.transmit(now, host);
-    }
-
-    /// Acknowledges to all peers what they have sent, also again, before the endpoint is closed, and
-    /// tells those of this library that nobody answers afterwards: what they have sent beyond that
-    /// fails. A host calls it a few times, since datagrams get lost.
-    pub fn acknowledge_last(&mut self, now: Time, host: &mut H) {
-        let are = |peer: &Peer<H>| peer.setup == Setup::Open && peer.is_confirmed;
-        self.acknowledge(AckDue::Last, are);
-        self.transmit(now, host);
-    }
-
-    /// Has acknowledgements sent to these peers.
-    fn acknowledge(&mut self, ack: AckDue, are: impl Fn(&Peer<H>) -> bool) {
-        for index in 0..self.peers.len() {
-            if let Some((peer, shared)) = self.at_index(index as u32)
-                && are(peer)
-            {
-                peer.receiving.ack = ack;
-                shared.serve(peer);
-            }
-        }
     }
 
     /// The settings.

@@ -469,6 +469,7 @@ impl<H: Host> Shared<H> {
         receiving.ack = AckDue::No;
         receiving.unacked = 0;
         receiving.acked_at = now;
+        self.note_ack_sent(now);
         Ok(())
     }
 

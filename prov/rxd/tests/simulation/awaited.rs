@@ -1,4 +1,5 @@
-//! Peers that an application waits for, although it has sent them nothing.
+//! Peers that an application waits for, although it has sent them nothing, and peers whose application
+//! makes no calls after its last receive.
 
 use prov_rxd::protocol::{Config, Endpoint, PeerId, Time};
 
@@ -38,6 +39,8 @@ struct Pair {
     unread: Vec<Vec<u8>>,
     /// Datagrams of both sides.
     sent: usize,
+    /// Whether what the other side sends is lost.
+    loses: bool,
 }
 
 fn side(number: u32, extended: bool) -> Side {
@@ -56,16 +59,6 @@ impl Pair {
         let now = 1_000 * MS;
         let peer = own.endpoint.peer(&name_of(1), 1).unwrap();
         own.host.peers.insert(peer, 1);
-        let op = Op {
-            peer,
-            kind: Kind::Message,
-            len: 8,
-            is_wrong: false,
-            got: 0,
-        };
-        let request = request_of(&op, 1, &mut Random::new(1));
-        own.host.ops.insert(1, op);
-        own.endpoint.submit(now, peer, 1, &request).unwrap();
         let mut pair = Pair {
             now,
             own,
@@ -74,10 +67,27 @@ impl Pair {
             driven: now,
             unread: Vec::new(),
             sent: 0,
+            loses: false,
         };
+        pair.send(1);
         pair.run(100 * MS, Other::Calls);
         assert!(pair.own.host.ops.is_empty());
         pair
+    }
+
+    /// Sends a message to the other side.
+    fn send(&mut self, id: u64) {
+        let op = Op {
+            peer: self.peer,
+            kind: Kind::Message,
+            len: 8,
+            is_wrong: false,
+            got: 0,
+        };
+        let request = request_of(&op, id, &mut Random::new(id));
+        let Side { endpoint, host } = &mut self.own;
+        host.ops.insert(id, op);
+        endpoint.submit(self.now, self.peer, id, &request).unwrap();
     }
 
     fn run(&mut self, time: Time, other: Other) {
@@ -111,6 +121,11 @@ impl Pair {
             }
             Other::Computes => {
                 let driven = self.driven;
+                if other.endpoint.may_be_asked(*now) {
+                    let Side { endpoint, host } = &mut *other;
+                    self.unread
+                        .retain(|bytes| !endpoint.receive_meanwhile(*now, Some(0), bytes, host));
+                }
                 other.endpoint.show_life(*now, driven, &mut other.host);
                 other.endpoint.acknowledge_all(*now, &mut other.host);
             }
@@ -118,6 +133,9 @@ impl Pair {
         }
         for Leaving { bytes, .. } in other.host.outbox.drain(..) {
             self.sent += 1;
+            if self.loses {
+                continue;
+            }
             own.endpoint.receive(*now, Some(1), &bytes, &mut own.host);
         }
     }
@@ -219,4 +237,58 @@ fn a_peer_that_was_closed_is_sought_and_given_up() {
     assert!(!pair.is_given_up());
     pair.run(GIVE_UP, Other::IsGone);
     assert!(pair.is_given_up());
+}
+
+/// The acknowledgement of the last message is lost, and the other side's application makes no calls
+/// afterwards.
+fn after_a_lost_acknowledgement(extended: bool) -> Pair {
+    let mut pair = Pair::new(extended);
+    pair.send(2);
+    pair.loses = true;
+    pair.run(10 * MS, Other::Calls);
+    assert!(!pair.own.host.ops.is_empty());
+    pair
+}
+
+#[test]
+fn a_peer_that_repeats_is_answered_while_the_application_makes_no_calls() {
+    for extended in [true, false] {
+        let mut pair = after_a_lost_acknowledgement(extended);
+        // The answers may be lost as well, for longer than the first time.
+        pair.run(GIVE_UP - 100 * MS, Other::Computes);
+        pair.loses = false;
+        pair.run(4_000 * MS, Other::Computes);
+        assert!(pair.own.host.ops.is_empty(), "{extended}");
+    }
+}
+
+#[test]
+fn what_is_new_waits_for_the_application() {
+    for extended in [true, false] {
+        let mut pair = after_a_lost_acknowledgement(extended);
+        pair.loses = false;
+        pair.send(3);
+        pair.run(1_000 * MS, Other::Computes);
+        let left: Vec<u64> = pair.own.host.ops.keys().copied().collect();
+        assert_eq!(left, [3], "{extended}");
+        assert!(!pair.other.host.delivered.contains(&3));
+        pair.run(3_000 * MS, Other::Calls);
+        assert!(pair.own.host.ops.is_empty());
+        assert_eq!(pair.other.host.delivered, [1, 2, 3]);
+    }
+}
+
+#[test]
+fn nothing_is_sent_to_a_peer_that_does_not_ask() {
+    for extended in [true, false] {
+        let mut pair = Pair::new(extended);
+        pair.send(2);
+        pair.run(100 * MS, Other::Calls);
+        assert!(pair.own.host.ops.is_empty());
+        let sent = pair.sent;
+        assert!(pair.other.endpoint.may_be_asked(pair.now));
+        pair.run(GIVE_UP, Other::Computes);
+        assert_eq!(pair.sent, sent);
+        assert!(!pair.other.endpoint.may_be_asked(pair.now));
+    }
 }

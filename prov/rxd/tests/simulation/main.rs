@@ -92,6 +92,19 @@ fn without_partitions_and_restarts_nothing_fails() {
 }
 
 #[test]
+fn applications_that_make_no_calls_for_a_while_miss_nothing() {
+    for seed in 300..312 {
+        let extended = seed % 3 != 0;
+        run(Plan {
+            faults: Faults::random(&mut Random::new(seed), extended),
+            extended,
+            has_absences: true,
+            ..Plan::quiet(seed)
+        });
+    }
+}
+
+#[test]
 fn headers_that_are_damaged_change_nothing() {
     for seed in 200..220 {
         run(Plan {

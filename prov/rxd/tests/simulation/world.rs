@@ -1,11 +1,15 @@
 //! The endpoints, the time, and what is true in the end.
 
+mod application;
+mod ledger;
+
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::BinaryHeap;
 
-use prov_rxd::protocol::{Config, Endpoint, Failure, PeerId, Time};
+use prov_rxd::protocol::{Config, Endpoint, Time};
 
-use crate::host::{Kind, Leaving, Op, Outcome, SimHost, name_of, request_of};
+use self::ledger::Ledger;
+use crate::host::{Kind, Leaving, Op, SimHost, name_of};
 use crate::network::{Faults, MS, Network, US, corrupt};
 use crate::random::Random;
 
@@ -30,6 +34,9 @@ pub struct Plan {
     pub load: Load,
     /// Whether nodes do nothing for some milliseconds now and then, as on a busy machine.
     pub is_busy: bool,
+    /// Whether applications make no calls for some time now and then. What needs no application is done
+    /// for them meanwhile.
+    pub has_absences: bool,
 }
 
 /// What the applications do.
@@ -64,6 +71,7 @@ impl Plan {
             give_up: 60_000 * MS,
             load: Load::Mixed,
             is_busy: false,
+            has_absences: false,
         }
     }
 
@@ -90,6 +98,7 @@ impl Plan {
             give_up: if extended { 8_000 * MS } else { 600_000 * MS },
             load: Load::Mixed,
             is_busy: false,
+            has_absences: random.below(2) == 0,
         }
     }
 }
@@ -109,6 +118,8 @@ struct Node {
     incarnation: u64,
     inbox: Vec<(u32, Vec<u8>)>,
     polls_at: Time,
+    /// Until when its application makes no calls.
+    is_away_until: Time,
     /// Operations that are still to be submitted.
     left: u64,
     count: u64,
@@ -117,17 +128,6 @@ struct Node {
     /// Since when it is being closed, and how often it has said so.
     closes: Option<(Time, u32)>,
     is_alive: bool,
-}
-
-/// What a sender knows of what it has sent.
-#[derive(Default)]
-struct Ledger {
-    /// Operations by number, and whether they have succeeded.
-    sent: HashMap<u64, Option<bool>>,
-    /// How often each has been delivered or performed.
-    delivered: HashSet<u64>,
-    /// The last one that arrived, for each sender incarnation and receiver.
-    last: HashMap<(u64, u32), u64>,
 }
 
 pub struct World {
@@ -217,6 +217,7 @@ impl World {
             incarnation,
             inbox: Vec::new(),
             polls_at: Time::MAX,
+            is_away_until: 0,
             left,
             count: 0,
             received: 0,
@@ -393,6 +394,40 @@ impl World {
         let now = self.now;
         let node = &mut self.nodes[number as usize];
         node.polls_at = Time::MAX;
+        let had_room = match now < node.is_away_until {
+            true => self.help(number),
+            false => self.call(number),
+        };
+        let node = &mut self.nodes[number as usize];
+        let next = node.endpoint.next_timeout();
+        self.carry(number);
+        self.note(number);
+        let node = &self.nodes[number as usize];
+        let is_answering = matches!(self.plan.load, Load::PingPong(_));
+        let is_waiting = !node.host.held.is_empty() || (node.left != 0 && !is_answering);
+        if now < node.is_away_until {
+            self.poll_at(number, node.is_away_until);
+        }
+        if !had_room {
+            self.poll_at(number, now + 10 * US);
+        }
+        if is_waiting {
+            let pause = self.random.below(2 * MS);
+            self.poll_at(number, now + 10 * US + pause);
+        }
+        if let Some(next) = next {
+            let pause = match self.plan.is_busy {
+                true => self.pause(),
+                false => 1,
+            };
+            self.poll_at(number, next.max(now + pause));
+        }
+    }
+
+    /// The application of a node calls the library. Returns whether there was room for what it sends.
+    fn call(&mut self, number: u32) -> bool {
+        let now = self.now;
+        let node = &mut self.nodes[number as usize];
         for (from, bytes) in std::mem::take(&mut node.inbox) {
             let from = (from % 2 == 0).then_some(from);
             node.endpoint.receive(now, from, &bytes, &mut node.host);
@@ -411,9 +446,33 @@ impl World {
             _ => usize::MAX,
         };
         let had_room = node.endpoint.transmit(now, &mut node.host);
+        if self.plan.has_absences && self.random.below(16) == 0 {
+            node.is_away_until = now + self.random.below(20 * MS);
+        }
         self.close(number);
+        had_room
+    }
+
+    /// The application of a node makes no calls: what does not need it is done for it.
+    fn help(&mut self, number: u32) -> bool {
+        let now = self.now;
         let node = &mut self.nodes[number as usize];
-        let next = node.endpoint.next_timeout();
+        let (delivered, held) = (node.host.delivered.len(), node.host.held.len());
+        node.inbox.retain(|(from, bytes)| {
+            let from = (from % 2 == 0).then_some(*from);
+            !node
+                .endpoint
+                .receive_meanwhile(now, from, bytes, &mut node.host)
+        });
+        assert_eq!(node.host.delivered.len(), delivered);
+        assert_eq!(node.host.held.len(), held);
+        node.endpoint.acknowledge_all(now, &mut node.host)
+    }
+
+    /// Gives what a node has sent to the network.
+    fn carry(&mut self, number: u32) {
+        let now = self.now;
+        let node = &mut self.nodes[number as usize];
         let outbox = std::mem::take(&mut node.host.outbox);
         for Leaving { to, header, bytes } in outbox {
             if to as usize >= self.nodes.len() {
@@ -437,24 +496,6 @@ impl World {
                 self.push(*at, Event::Arrival { to, from, bytes });
             }
         }
-        self.note(number);
-        let node = &self.nodes[number as usize];
-        let is_answering = matches!(self.plan.load, Load::PingPong(_));
-        let is_waiting = !node.host.held.is_empty() || (node.left != 0 && !is_answering);
-        if !had_room {
-            self.poll_at(number, now + 10 * US);
-        }
-        if is_waiting {
-            let pause = self.random.below(2 * MS);
-            self.poll_at(number, now + 10 * US + pause);
-        }
-        if let Some(next) = next {
-            let pause = match self.plan.is_busy {
-                true => self.pause(),
-                false => 1,
-            };
-            self.poll_at(number, next.max(now + pause));
-        }
     }
 
     /// Closes the endpoint of a node step by step, if it is to be closed, as the provider does it.
@@ -476,136 +517,5 @@ impl World {
         let is_over = *times == FAREWELLS;
         self.poll_at(number, now + 50 * US);
         self.nodes[number as usize].is_alive = !is_over;
-    }
-
-    /// The application of a node submits operations.
-    fn act(&mut self, number: u32) {
-        if let Load::PingPong(completes) = self.plan.load {
-            self.answer(number, completes);
-            return;
-        }
-        let burst = match self.plan.load {
-            Load::UntilClosed(_) => OUTSTANDING as u64,
-            _ => self.random.below(16),
-        };
-        for _ in 0..burst {
-            let node = &self.nodes[number as usize];
-            if node.left == 0 || node.host.ops.len() >= OUTSTANDING {
-                break;
-            }
-            if !matches!(self.plan.load, Load::Mixed) {
-                let to = match self.plan.load {
-                    Load::Bulk => number + self.plan.nodes / 2,
-                    _ => 1,
-                };
-                self.submit(number, to, Kind::Message, self.plan.longest, false);
-                self.nodes[number as usize].left -= 1;
-                continue;
-            }
-            let to = self.random.below(u64::from(self.plan.nodes)) as u32;
-            let kind = match self.random.below(16) {
-                0 => Kind::Read,
-                1 => Kind::Write,
-                2 => Kind::Add,
-                3 => Kind::FetchAdd,
-                _ => Kind::Message,
-            };
-            let len = match (kind, self.random.below(8)) {
-                (Kind::Add | Kind::FetchAdd, _) => 8,
-                (_, 0) => self.random.below(self.plan.longest as u64) as usize,
-                (_, 1) => self.random.below(1_500) as usize,
-                (Kind::Read, _) => 1 + self.random.below(64) as usize,
-                _ => self.random.below(64) as usize,
-            };
-            // Without extensions there is no refusal.
-            let is_wrong = kind != Kind::Message
-                && self.plan.extended
-                && len != 0
-                && self.random.below(8) == 0;
-            self.submit(number, to, kind, len, is_wrong);
-            self.nodes[number as usize].left -= 1;
-        }
-    }
-
-    /// The application of a node sends the next message if it is its turn.
-    fn answer(&mut self, number: u32, completes: bool) {
-        let node = &mut self.nodes[number as usize];
-        let is_due = node.received + 1 > node.count + u64::from(number);
-        let is_free = !completes || node.host.ops.is_empty();
-        if is_due && is_free && node.left != 0 {
-            node.left -= 1;
-            let len = self.plan.longest;
-            self.submit(number, 1 - number, Kind::Message, len, false);
-        }
-    }
-
-    fn submit(&mut self, number: u32, to: u32, kind: Kind, len: usize, is_wrong: bool) {
-        let node = &mut self.nodes[number as usize];
-        let peer = node
-            .endpoint
-            .peer(&name_of(to), to)
-            .expect("room for a peer");
-        node.host.peers.insert(peer, to);
-        node.count += 1;
-        let id = u64::from(number) << 48 | node.incarnation << 32 | node.count;
-        let op = Op {
-            peer,
-            kind,
-            len,
-            is_wrong,
-            got: 0,
-        };
-        let request = request_of(&op, id, &mut self.random);
-        node.host.ops.insert(id, op);
-        let taken = node.endpoint.submit(self.now, peer, id, &request);
-        assert_eq!(taken, Ok(()));
-        self.ledger.sent.insert(id, None);
-    }
-
-    /// Compares what a node was told with what is known.
-    fn note(&mut self, number: u32) {
-        let node = &mut self.nodes[number as usize];
-        let ledger = &mut self.ledger;
-        node.received += node.host.delivered.len() as u64;
-        for id in node.host.delivered.drain(..) {
-            assert!(ledger.sent.contains_key(&id), "{id:x} was never sent");
-            assert!(ledger.delivered.insert(id), "{id:x} came twice");
-            let last = ledger.last.entry((id >> 32, number)).or_insert(0);
-            assert!(*last < id, "{id:x} came after {last:x}");
-            *last = id;
-        }
-        for Outcome { id, kind, result } in node.host.done.drain(..) {
-            let sent = ledger.sent.insert(id, Some(result.is_ok()));
-            assert_eq!(sent, Some(None), "{id:x} is done twice");
-            match result {
-                Ok(()) if kind != Kind::Read => {
-                    assert!(ledger.delivered.contains(&id), "{id:x} has not arrived");
-                }
-                Ok(()) => {}
-                Err(Failure::Refused(_)) => assert_ne!(kind, Kind::Message),
-                Err(Failure::Restarted) if matches!(self.plan.load, Load::UntilClosed(_)) => {}
-                Err(failure) => assert!(
-                    self.plan.restarts + self.plan.partitions != 0,
-                    "{id:x} has failed: {failure:?}"
-                ),
-            }
-        }
-    }
-
-    /// What is true in the end.
-    fn check(&mut self) -> u64 {
-        for (id, outcome) in &self.ledger.sent {
-            assert!(outcome.is_some(), "nobody knows of {id:x}");
-        }
-        for node in &mut self.nodes {
-            // Once a peer is silent for good, what it has read is not needed any more either.
-            let peers: Vec<PeerId> = node.host.peers.keys().copied().collect();
-            for peer in peers {
-                node.endpoint.abandon(self.now, peer, &mut node.host);
-            }
-            assert_eq!(node.endpoint.unfinished(), 0);
-            assert_eq!(node.host.responses, 0);
-        }
-        self.ledger.sent.len() as u64
     }
 }
