@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause OR MIT
-"""Spack recipe. In a repository of recipes, as packages/libfabric_rs/package.py; it takes the place
-of libfabric where a package depends on it through
+"""Spack recipe. In a repository of recipes, as packages/libfabric_rs/package.py, or libfabric-rs
+for Spack before 1.0. The tarball of `make dist` has to be where `url` says, or in a mirror; it has
+no checksum here, so that `spack install --no-checksum libfabric-rs` is the command.
+
+It takes the place of libfabric where a package depends on it through
 
     packages:
       libfabric:
