@@ -6,6 +6,7 @@
  *
  * CT_SEED=<number> selects other groups and operations.
  */
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +87,8 @@ static void draw_plan(bool kills)
 static void drive_all(void)
 {
 	for (int i = 0; i < own_members; i++)
-		ct_progress(&members[i].peer);
+		ct_progress_busily(&members[i].peer);
+	sched_yield();
 }
 
 /* A member that does not look at its queues for a while. */

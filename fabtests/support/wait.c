@@ -156,11 +156,16 @@ static void drive_events(struct ct_peer *peer)
 		pull_event(&peer->eq);
 }
 
-void ct_progress(struct ct_peer *peer)
+void ct_progress_busily(struct ct_peer *peer)
 {
 	drive(peer);
 	if (peer->partner)
 		drive(peer->partner);
+}
+
+void ct_progress(struct ct_peer *peer)
+{
+	ct_progress_busily(peer);
 	sched_yield();
 }
 

@@ -6,6 +6,11 @@
 #include "peer.h"
 
 /* Drives this peer and its partner once; completions go to the stashes. */
+void ct_progress_busily(struct ct_peer *peer);
+
+/* The same, and lets other threads and processes run. A program that drives
+ * many peers in turn does that once for all of them: where processors are
+ * wanted, each time costs what others need. */
 void ct_progress(struct ct_peer *peer);
 
 /* Drives the event queues of this peer and its partner once. */
