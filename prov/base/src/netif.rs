@@ -2,11 +2,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
-use getifaddrs::{Address, InterfaceFilter, InterfaceFlags};
+use nix::errno::Errno;
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use nix::net::if_::InterfaceFlags;
+use nix::sys::socket::SockaddrStorage;
 
 use crate::uncancelled::Uncancelled;
 
@@ -121,14 +123,14 @@ fn list() -> Vec<Entry> {
     for attempt in 0..10 {
         let all = {
             let _uncancelled = Uncancelled::begin();
-            InterfaceFilter::new().v4().v6().get()
+            getifaddrs()
         };
         match all {
             Ok(all) => {
                 found = all.filter_map(usable).collect();
                 break;
             }
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            Err(Errno::ECONNREFUSED) => {
                 std::thread::sleep(Duration::from_millis(1 << attempt));
             }
             Err(error) => {
@@ -171,20 +173,20 @@ fn sort(interfaces: &mut [Interface]) {
 }
 
 /// Returns an address that is up, without its speed.
-fn usable(entry: getifaddrs::Interface) -> Option<Entry> {
+fn usable(entry: InterfaceAddress) -> Option<Entry> {
     let flags = entry.flags;
-    if !flags.contains(InterfaceFlags::UP | InterfaceFlags::RUNNING) {
+    if !flags.contains(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING) {
         return None;
     }
-    let (addr, prefix) = address(&entry.address, entry.index)?;
+    let (addr, prefix) = address(&entry.address?, entry.netmask.as_ref())?;
     Some(Entry {
-        is_tunnel: flags.contains(InterfaceFlags::POINTTOPOINT),
+        is_tunnel: flags.contains(InterfaceFlags::IFF_POINTOPOINT),
         interface: Interface {
             network: network(addr.ip(), prefix),
             speed: 0,
-            name: entry.name,
+            name: entry.interface_name,
             addr,
-            loopback: flags.contains(InterfaceFlags::LOOPBACK),
+            loopback: flags.contains(InterfaceFlags::IFF_LOOPBACK),
         },
     })
 }
@@ -204,24 +206,25 @@ fn loopback() -> [Interface; 2] {
     ]
 }
 
-/// Returns an address of the interface with this number, and the length of its network prefix.
-fn address(address: &Address, index: Option<u32>) -> Option<(SocketAddr, u32)> {
-    match address {
-        Address::V4(v4) => {
-            let prefix = v4.netmask.map_or(32, |mask| mask.to_bits().leading_ones());
-            Some((SocketAddr::new(v4.address.into(), 0), prefix))
-        }
-        Address::V6(v6) => {
-            let prefix = v6.netmask.map_or(128, |mask| mask.to_bits().leading_ones());
-            // Only link-local addresses are meaningless without their interface.
-            let scope = match v6.address.is_unicast_link_local() {
-                true => index.unwrap_or(0),
-                false => 0,
-            };
-            Some((SocketAddrV6::new(v6.address, 0, 0, scope).into(), prefix))
-        }
-        Address::Mac(_) => None,
+/// Returns an address and the length of its network prefix; `None` for others than those of IP. A
+/// link-local address, which is meaningless without its interface, has the number of that.
+fn address(
+    address: &SockaddrStorage,
+    netmask: Option<&SockaddrStorage>,
+) -> Option<(SocketAddr, u32)> {
+    if let Some(v4) = address.as_sockaddr_in() {
+        let mask = netmask.and_then(SockaddrStorage::as_sockaddr_in);
+        let prefix = mask.map_or(32, |mask| mask.ip().to_bits().leading_ones());
+        return Some((SocketAddr::new(v4.ip().into(), 0), prefix));
     }
+    let v6 = address.as_sockaddr_in6()?;
+    let mask = netmask.and_then(SockaddrStorage::as_sockaddr_in6);
+    let prefix = mask.map_or(128, |mask| mask.ip().to_bits().leading_ones());
+    let scope = match v6.ip().is_unicast_link_local() {
+        true => v6.scope_id(),
+        false => 0,
+    };
+    Some((SocketAddrV6::new(v6.ip(), 0, 0, scope).into(), prefix))
 }
 
 fn network(ip: IpAddr, prefix: u32) -> String {
@@ -299,12 +302,11 @@ mod tests {
     #[test]
     fn an_address_of_one_link_names_its_interface() {
         let of = |address: &str| {
-            let address = Address::V6(getifaddrs::NetworkAddress {
-                address: address.parse().unwrap(),
-                netmask: Some("ffff:ffff:ffff:ffff::".parse().unwrap()),
-                associated_address: None,
-            });
-            super::address(&address, Some(7))
+            let of_the_system = |address: &str| -> SockaddrStorage {
+                SocketAddrV6::new(address.parse().unwrap(), 0, 0, 7).into()
+            };
+            let mask = of_the_system("ffff:ffff:ffff:ffff::");
+            super::address(&of_the_system(address), Some(&mask))
         };
         let addr = SocketAddrV6::new("fe80::1".parse().unwrap(), 0, 0, 7);
         assert_eq!(of("fe80::1"), Some((addr.into(), 64)));
