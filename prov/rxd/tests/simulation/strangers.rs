@@ -2,6 +2,7 @@
 
 use prov_rxd::protocol::{Endpoint, Time};
 
+use crate::c_peer::CPeer;
 use crate::host::{Kind, Leaving, Op, SimHost, name_of, request_of};
 use crate::network::MS;
 use crate::random::Random;
@@ -234,4 +235,58 @@ fn cookies_leave_nothing_behind() {
         first.host.outbox.clear();
         assert!(first.host.paths <= STRANGERS + 32);
     }
+}
+
+/// A peer of the C library that sends a message to the first node, amid forged requests until `flood_ends`.
+/// Returns the time that it took.
+fn c_peer_in_a_flood(is_known: bool, flood_ends: Time) -> Time {
+    let flood: Vec<_> = (1_000..1_500).map(|number| forged(number, false)).collect();
+    let mut forged = (1_000..).zip(&flood).cycle();
+    let mut crowd = Crowd::new(1);
+    let begin = crowd.now;
+    let first = &mut crowd.nodes[0];
+    if is_known {
+        first.host.expected.insert(1);
+    }
+    let mut c_peer = CPeer::new(name_of(1));
+    c_peer.send(begin, 7, 100);
+    let mut now = begin;
+    while !c_peer.is_idle() {
+        if now < begin + flood_ends {
+            for (number, request) in forged.by_ref().take(STRANGERS) {
+                first
+                    .endpoint
+                    .receive(now, Some(number), request, &mut first.host);
+            }
+        }
+        c_peer.tick(now);
+        for bytes in c_peer.outbox.drain(..) {
+            first
+                .endpoint
+                .receive(now, Some(1), &bytes, &mut first.host);
+        }
+        for Leaving { to, bytes, .. } in first.transmit(now) {
+            if to == 1 {
+                c_peer.receive(now, &bytes);
+            }
+        }
+        assert!(first.host.peers.len() <= GUESTS + 2 * STRANGERS);
+        assert!(first.host.paths <= GUESTS + 2 * STRANGERS + 32);
+        now += MS;
+    }
+    assert_eq!(first.host.delivered, [7]);
+    now - begin
+}
+
+#[test]
+fn a_flood_does_not_delay_a_peer_of_the_c_library_that_the_application_knows() {
+    assert!(c_peer_in_a_flood(true, 60_000 * MS) < 10 * MS);
+}
+
+#[test]
+fn a_stranger_of_the_c_library_is_served_when_a_flood_is_over() {
+    let flood_ends = 60_000 * MS;
+    let took = c_peer_in_a_flood(false, flood_ends);
+    // Strangers give way after a second, and the C library repeats requests every 4.1 s at last.
+    assert!(took < flood_ends + 6_000 * MS, "{took}");
 }
