@@ -251,6 +251,17 @@ impl Side {
         }
     }
 
+    /// Passes a datagram to the endpoint while the application makes no calls. Returns whether it was
+    /// handled, which the application does not notice.
+    fn receive_meanwhile(&mut self, now: Time, datagram: &[u8]) -> bool {
+        let before = self.host.received;
+        let is_handled = self
+            .endpoint
+            .receive_meanwhile(now, None, datagram, &mut self.host);
+        assert_eq!(self.host.received, before);
+        is_handled
+    }
+
     fn resume(&mut self, now: Time) {
         let held: Vec<PeerId> = self.host.held.keys().copied().collect();
         for peer in held {
@@ -304,7 +315,9 @@ pub fn datagrams(bytes: &[u8]) {
                 }
             }
         }
-        this.endpoint.receive(now, None, &datagram, &mut this.host);
+        if head[1] & 0x80 == 0 || !this.receive_meanwhile(now, &datagram) {
+            this.endpoint.receive(now, None, &datagram, &mut this.host);
+        }
         this.endpoint.transmit(now, &mut this.host);
         this.host.outbox.clear();
         this.resume(now);
@@ -403,6 +416,11 @@ pub fn events(bytes: &[u8]) {
                 }
             }
             5 => drop(wires[of].pop()),
+            // The application of the other side makes no calls.
+            7 if argument & 8 != 0 => {
+                let to = &mut sides[1 - of];
+                wires[of].retain(|datagram| !to.receive_meanwhile(now, datagram));
+            }
             _ => {
                 for _ in 0..=argument {
                     let wire = &mut wires[of];
