@@ -52,6 +52,7 @@ mod secret;
 mod sending;
 mod setup;
 mod strangers;
+mod twins;
 mod watching;
 mod wire;
 

@@ -160,11 +160,15 @@ impl Side {
     }
 
     fn send(&self, bytes: &mut [u8], tag: u64, flags: u64) {
+        self.send_to(0, bytes, tag, flags);
+    }
+
+    fn send_to(&self, peer: u64, bytes: &mut [u8], tag: u64, flags: u64) {
         let message = Transmit {
             tag: Tag::Value(tag),
             buffers: memory(bytes),
             desc: Descs::NONE,
-            peer: 0,
+            peer,
             data: 0,
             flags: FI_COMPLETION | flags,
             context: without_provenance_mut(tag as usize),

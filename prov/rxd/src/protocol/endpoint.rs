@@ -77,6 +77,8 @@ pub(super) struct Shared<H: Host> {
     pub config: Config,
     pub jobs: Jobs<H>,
     pub secret: Secret,
+    /// A random number that tells this endpoint from one at the same address after a restart.
+    pub instance: u32,
     /// Peers to be served, by index.
     pub ready: VecDeque<u32>,
     /// Peers by the time at which something is due.
@@ -128,7 +130,7 @@ impl<H: Host> Peer<H> {
             AckDue::No | AckDue::Now | AckDue::Last => Time::MAX,
         };
         match self.setup {
-            Setup::Idle => Time::MAX,
+            Setup::Idle | Setup::Twin { .. } => Time::MAX,
             Setup::Asking { next, .. } => next,
             Setup::Open => {
                 let sending = &self.sending;
@@ -155,12 +157,15 @@ impl<H: Host> Endpoint<H> {
             mtu: config.mtu.clamp(MIN_MTU, MAX_MTU),
             ..config
         };
+        let mut secret = Secret::new(config.secret);
+        let instance = (secret.next() as u32).max(1);
         Endpoint {
             peers: Vec::new(),
             free: Vec::new(),
             names: HashMap::new(),
             shared: Shared {
-                secret: Secret::new(config.secret),
+                secret,
+                instance,
                 config,
                 jobs: Jobs::default(),
                 ready: VecDeque::new(),
@@ -358,6 +363,11 @@ impl<H: Host> Endpoint<H> {
                 Turn::Done => peer.is_ready = false,
                 Turn::More => shared.ready.push_back(index),
                 Turn::NoRoom => shared.ready.push_front(index),
+                Turn::Twins => {
+                    peer.is_ready = false;
+                    self.pass_on(now, index);
+                    continue;
+                }
             }
             shared.schedule(peer);
             if turn == Turn::NoRoom {
@@ -422,6 +432,7 @@ impl<H: Host> Endpoint<H> {
     /// Takes back an operation of which nothing was sent; returns whether that is so. It is not
     /// reported as done.
     pub fn cancel(&mut self, peer: PeerId, op: H::Op) -> bool {
+        let peer = self.sender_to(peer, op);
         let Some((peer, shared)) = self.at(peer) else {
             return false;
         };

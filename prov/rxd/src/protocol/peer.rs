@@ -32,6 +32,8 @@ pub enum Setup {
     },
     /// The peer has answered a request, or has sent a packet with the number that it was told.
     Open,
+    /// It is the endpoint of another peer, whose packets carry this address.
+    Twin { of: PeerId, at: u64 },
 }
 
 /// Both ends' parameters of a connection.

@@ -455,7 +455,7 @@ impl<H: Host> Shared<H> {
     #[cold]
     pub fn timed(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) {
         match peer.setup {
-            Setup::Idle => return,
+            Setup::Idle | Setup::Twin { .. } => return,
             Setup::Asking { since, .. } => {
                 if self.config.retry && now.saturating_sub(since) >= self.config.give_up {
                     self.disconnect(now, peer, Failure::Silent, host);

@@ -29,6 +29,8 @@ pub enum Turn {
     More,
     /// The host has no room.
     NoRoom,
+    /// It is another peer's, which this one is the twin of.
+    Twins,
 }
 
 /// Why a packet is sent.
@@ -59,7 +61,10 @@ impl<H: Host> Shared<H> {
             self.set_up(now, peer, host)?;
         }
         if peer.setup != Setup::Open {
-            return Ok(Turn::Done);
+            return Ok(match peer.setup {
+                Setup::Twin { .. } => Turn::Twins,
+                _ => Turn::Done,
+            });
         }
         if peer.sending.probe_due {
             self.probe(now, peer, host)?;

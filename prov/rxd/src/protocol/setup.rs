@@ -107,13 +107,15 @@ impl<H: Host> Peer<H> {
         self.setup == Setup::Open && self.asked_again_at > self.silent_since
     }
 
-    /// The answer to a request with this address.
-    fn answer_to(&mut self, to: u64, terms: &Terms, own: Option<Hello>) {
+    /// The answer to a request with this address; `existing` is the address of the connection that the
+    /// same endpoint has, or 0.
+    fn answer_to(&mut self, to: u64, terms: &Terms, own: Option<Hello>, existing: u64) {
         self.answer = Some(SetupAnswer {
             to,
             address: terms.local,
             hello: own.map(|hello| Hello {
                 first_seq: terms.first_seq,
+                cookie: existing,
                 ..hello
             }),
         });
@@ -128,6 +130,7 @@ impl<H: Host> Shared<H> {
             window: WINDOW,
             first_seq: 0,
             cookie: 0,
+            instance: self.instance,
         })
     }
 
@@ -316,7 +319,7 @@ impl<H: Host> Shared<H> {
 
     /// Forgets the terms and the state of a connection. Another one has another address and another
     /// first sequence number: packets of this one do not belong to it, and the peer can tell.
-    fn forget(&mut self, now: Time, peer: &mut Peer<H>) {
+    pub fn forget(&mut self, now: Time, peer: &mut Peer<H>) {
         peer.setup = Setup::Idle;
         peer.candidate = None;
         peer.first_number = None;
@@ -362,19 +365,29 @@ impl<H: Host> Endpoint<H> {
             return;
         }
         let (hello, own) = (shared.accepted(request.hello), shared.hello());
+        if peer.is_settling(now, request.address, hello.as_ref()) {
+            return;
+        }
+        if let Setup::Twin { .. } = peer.setup {
+            shared.part_from_twin(now, peer);
+        }
         // A request of this side is still to be answered, which settles the peer's address.
         let is_asking = matches!(peer.setup, Setup::Asking { .. });
         if is_asking || peer.terms.remote == 0 {
             shared.begin(now, peer, request.address, hello);
             let terms = peer.terms;
-            peer.answer_to(request.address, &terms, own);
+            peer.answer_to(request.address, &terms, own, 0);
             return;
         }
         let is_same = peer.terms.remote == request.address;
         if is_same && (peer.is_extended() || !peer.is_confirmed) {
             let terms = peer.terms;
-            peer.answer_to(request.address, &terms, own);
+            peer.answer_to(request.address, &terms, own, 0);
         } else {
+            let existing = match peer.is_same_endpoint(request.address, hello.as_ref()) {
+                true => peer.terms.remote,
+                false => 0,
+            };
             let candidate = peer.candidate.as_deref().copied();
             let known = candidate.filter(|terms| terms.remote == request.address);
             let terms = known.unwrap_or_else(|| Terms {
@@ -384,7 +397,7 @@ impl<H: Host> Endpoint<H> {
                 hello,
             });
             peer.candidate = Some(Box::new(terms));
-            peer.answer_to(request.address, &terms, own);
+            peer.answer_to(request.address, &terms, own, existing);
         }
         shared.serve(peer);
     }
@@ -423,8 +436,25 @@ impl<H: Host> Endpoint<H> {
             }
             return;
         }
+        let id = peer.id;
+        let is_new = matches!(peer.setup, Setup::Asking { .. }) || peer.is_asked_again();
+        let existing = hello.as_ref().map_or(0, |hello| hello.cookie);
+        if is_new && let Some(twin) = self.twin_at(existing, id.index) {
+            if let Some((peer, shared)) = self.at(id) {
+                shared.fail(peer, Failure::Restarted, true, host);
+            }
+            return self.join(now, id, twin);
+        }
+        let Some((peer, shared)) = self.at(id) else {
+            return;
+        };
         match peer.setup {
-            Setup::Idle => {}
+            Setup::Idle | Setup::Twin { .. } => {}
+            // It has asked this side under another address meanwhile, and uses that connection.
+            Setup::Asking { .. } if peer.is_settling(now, answer.address, hello.as_ref()) => {
+                peer.open();
+                shared.serve(peer);
+            }
             Setup::Asking { times, next, .. } => {
                 shared.open(now, peer, answer.address, hello);
                 if times == 1 {

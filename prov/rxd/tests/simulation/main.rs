@@ -18,6 +18,7 @@ mod network;
 mod random;
 mod restarted;
 mod strangers;
+mod twins;
 mod world;
 
 use network::{Faults, MS, US};

@@ -109,3 +109,50 @@ fn an_endpoint_that_was_restarted_is_the_peer_that_it_was() {
     message(&own, &other);
     message(&other, &own);
 }
+
+#[test]
+fn an_endpoint_is_reached_under_two_of_its_addresses_at_once() {
+    for order in [[0, 1], [1, 0]] {
+        let (own, other) = (everywhere(), Side::new(Params::default()));
+        own.knows(&other.name);
+        for last in [1, 2] {
+            let ip = Ipv4Addr::new(127, 0, 0, last);
+            other.knows(&encoded(ip, decoded(&own).port()));
+        }
+        let mut rooms = vec![vec![0; 5_000]; 8];
+        let mut bytes: Vec<_> = (0..8).map(|tag| vec![tag; 5_000]).collect();
+        for (tag, room) in (0..).zip(&mut rooms) {
+            own.receive(room, tag, 0);
+        }
+        for (tag, bytes) in (0..).zip(&mut bytes) {
+            other.send_to(order[tag as usize % 2], bytes, tag, 0);
+        }
+        completed(&[&own, &other], 8);
+        completed(&[&other, &own], 8);
+        assert_eq!(rooms, bytes);
+        // What it sends is from the address under which it was reached first.
+        let (mut sent, mut room) = ([1; 8], [0; 8]);
+        other.receive(&mut room, 9, order[0]);
+        own.send(&mut sent, 9, 0);
+        completed(&[&other, &own], 1);
+        assert!(own.error().is_none() && other.error().is_none());
+    }
+}
+
+#[test]
+fn an_endpoint_reaches_itself_under_two_of_its_addresses_at_once() {
+    let own = everywhere();
+    for last in [1, 2] {
+        own.knows(&encoded(
+            Ipv4Addr::new(127, 0, 0, last),
+            decoded(&own).port(),
+        ));
+    }
+    let mut rooms = [[0; 8]; 4];
+    for (tag, room) in (0..).zip(&mut rooms) {
+        own.receive(room, tag, FI_ADDR_UNSPEC);
+        own.send_to(tag % 2, &mut [tag as u8; 8], tag, FI_INJECT);
+    }
+    completed(&[&own], 8);
+    assert_eq!(rooms, [[0; 8], [1; 8], [2; 8], [3; 8]]);
+}

@@ -13,8 +13,11 @@ pub struct Hello {
     /// Sequence number of the first packet that it will send.
     pub first_seq: u64,
     /// In an answer with the address 0: what the request is to be repeated with, since there is no room
-    /// for one that anybody can send. In a request: what such an answer had, or 0.
+    /// for one that anybody can send. In a request: what such an answer had, or 0. In any other answer:
+    /// the address of an earlier request of the same endpoint, with which there is a connection, or 0.
     pub cookie: u64,
+    /// A random number of the sender's endpoint; 0 if it does not say.
+    pub instance: u32,
 }
 
 /// "rxd+crc" and the version of the extension.
@@ -42,8 +45,8 @@ impl Reader<'_> {
             window: self.u32()?,
             first_seq: self.u64()?,
             cookie: self.u64()?,
+            instance: self.u32()?,
         };
-        let _reserved = self.u32()?;
         let sum = self.u32()?;
         let is_valid = magic == HELLO_MAGIC && sum == crc32c::crc32c(packet.get(..checked)?);
         is_valid.then_some(Some(hello))
@@ -58,7 +61,7 @@ impl Head {
         self.u32(hello.window);
         self.u64(hello.first_seq);
         self.u64(hello.cookie);
-        self.u32(0);
+        self.u32(hello.instance);
         self.u32(crc32c::crc32c(self.bytes()));
     }
 }
@@ -159,6 +162,7 @@ mod tests {
             window: 1024,
             first_seq: 99,
             cookie: 7,
+            instance: 8,
         };
         let request = SetupRequest {
             address: 1,
@@ -189,6 +193,7 @@ mod tests {
             window: 1024,
             first_seq: 99,
             cookie: 0,
+            instance: 8,
         });
         let name = [7; NAME_LEN];
         let request = SetupRequest {
