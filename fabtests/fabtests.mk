@@ -62,6 +62,7 @@ ifeq ($(LIB)$(PROGRAMS)$(PROVIDER),tcp)
 	VALGRIND=$(VALGRIND) fabtests/run -p shm -a none -e rdm $(LOCAL)
 	FI_SHM_DISABLE_CMA=1 VALGRIND=$(VALGRIND) fabtests/run -p shm -a none -e rdm $(LARGE)
 	FI_HOOK='$(HOOKS)' VALGRIND=$(VALGRIND) fabtests/run $(HOOKED)
+	FI_HOOK='$(HOOKS)' VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm message
 	FI_TCP_LOCAL=off VALGRIND=$(VALGRIND) fabtests/run forks sleepers
 	VALGRIND=$(VALGRIND) fabtests/run -p 'tcp;ofi_rxm' -e rdm $(LAYERED)
 	VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm $(OVER_DATAGRAMS)

@@ -1,7 +1,7 @@
 //! What the debug hook knows: the objects that are open, and the operations that are outstanding, by
 //! their contexts.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use fabric_abi::*;
 
@@ -53,7 +53,10 @@ struct Endpoint {
 pub(super) struct Ledger {
     objects: HashMap<usize, Kind>,
     endpoints: HashMap<usize, Endpoint>,
-    posted: HashMap<usize, Vec<Posted>>,
+    /// By context, the oldest first: a program may give thousands the same one.
+    posted: HashMap<usize, VecDeque<Posted>>,
+    /// The contexts of operations that endpoints had when they were closed.
+    left: HashSet<usize>,
     last_ticket: u64,
     /// There are operations that the ledger has not seen.
     is_in_doubt: bool,
@@ -109,20 +112,22 @@ impl Ledger {
         }
         self.last_ticket += 1;
         posted.ticket = self.last_ticket;
-        let endpoints = &self.endpoints;
         let of_context = self.posted.entry(context).or_default();
         // A completion of an endpoint that has been closed is not told apart from the new one's.
-        of_context.retain(|posted| endpoints.contains_key(&posted.endpoint));
-        of_context.push(posted);
+        if self.left.remove(&context) {
+            let endpoints = &self.endpoints;
+            of_context.retain(|posted| endpoints.contains_key(&posted.endpoint));
+        }
+        of_context.push_back(posted);
         self.last_ticket
     }
 
     /// Removes an operation whose call has failed.
     pub fn withdraw(&mut self, context: usize, ticket: u64) {
         if let Some(posted) = self.posted.get_mut(&context)
-            && let Some(place) = posted.iter().position(|posted| posted.ticket == ticket)
+            && let Some(place) = posted.iter().rposition(|posted| posted.ticket == ticket)
+            && let Some(withdrawn) = posted.remove(place)
         {
-            let withdrawn = posted.remove(place);
             if posted.is_empty() {
                 self.posted.remove(&context);
             }
@@ -159,8 +164,9 @@ impl Ledger {
                 || completion
                     .flags
                     .is_some_and(|flags| flags & FI_MULTI_RECV != 0);
-            if !found.stays || is_over {
-                let found = posted.remove(place);
+            if (!found.stays || is_over)
+                && let Some(found) = posted.remove(place)
+            {
                 if posted.is_empty() {
                     self.posted.remove(&completion.context);
                 }
@@ -204,11 +210,20 @@ impl Ledger {
         if self.endpoints.remove(&object).is_none() {
             return Vec::new();
         }
-        let posted = self.posted.values().flatten();
-        posted
-            .filter(|posted| posted.endpoint == object)
-            .cloned()
-            .collect()
+        let mut left = Vec::new();
+        for (&context, posted) in &self.posted {
+            let before = left.len();
+            left.extend(
+                posted
+                    .iter()
+                    .filter(|posted| posted.endpoint == object)
+                    .cloned(),
+            );
+            if left.len() > before {
+                self.left.insert(context);
+            }
+        }
+        left
     }
 
     /// Returns how many objects of each class are open.
