@@ -74,8 +74,8 @@ pub struct Core {
     /// Whether datagrams had no room below.
     is_stalled: bool,
     /// Whether the library's thread looks after the endpoint if the application makes no calls: since
-    /// something waited for an acknowledgement, was one that waits for company or may be lost, or a peer
-    /// waited for messages, until that thread finds nothing of it.
+    /// operations waited for acknowledgements, acknowledgements of this side were delayed or may have been
+    /// lost, or a peer waited for messages, until that thread finds none of these.
     is_looked_after: bool,
     /// When the application's calls last handled what has arrived.
     driven_at: u64,
@@ -89,8 +89,8 @@ pub struct Core {
     has_left_over: bool,
     /// Operations that have ended meanwhile.
     postponed: Vec<(OpKey, std::result::Result<(), Failure>)>,
-    /// Number of times that the last acknowledgements were sent before closing.
-    farewells: u32,
+    /// Number of times that the last acknowledgements were sent, before the endpoint is closed.
+    last_acks_sent: u32,
     process: Process,
 }
 
@@ -131,7 +131,7 @@ impl Core {
             is_quiet: false,
             has_left_over: false,
             postponed: Vec::new(),
-            farewells: 0,
+            last_acks_sent: 0,
             process: Process::current(),
         })
     }
@@ -212,7 +212,7 @@ impl prov_message::Core for Core {
     }
 
     fn send_last(&mut self, _ep: EpKey) -> Option<Pause> {
-        self.say_goodbye()
+        self.send_before_closing()
     }
 }
 

@@ -27,7 +27,7 @@ impl Core {
             if !is_asleep {
                 core.answer_peers_that_repeat(protocol, now);
             }
-            let holds = protocol.may_hold_acks(now);
+            let holds = protocol.has_delayed_acks(now);
             protocol.show_life(now, driven, core);
             let has_room = protocol.acknowledge_all(now, core);
             core.is_looked_after = !has_room

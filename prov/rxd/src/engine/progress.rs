@@ -17,12 +17,12 @@ use crate::offer;
 use crate::protocol::{Config, Endpoint};
 
 /// Number of times that the last acknowledgements are sent before an endpoint is closed. A peer that
-/// gets none of them goes on until it gives up; where one datagram in five is lost, that is one close
-/// in 390,000.
-const FAREWELLS: u32 = 8;
-/// Most strangers with an incomplete set-up, less than 1 KiB each.
+/// receives none of them retransmits until it gives up. At a loss of one datagram in five, that happens at
+/// one close in 390,000.
+const LAST_ACKS: u32 = 8;
+/// Limit of strangers with an incomplete set-up. Each takes less than 1 KiB.
 const MOST_INCOMPLETE: usize = 1024;
-/// Most bytes of datagrams that have arrived too early.
+/// Limit in bytes of datagrams that are kept because others before them are missing.
 const MOST_BUFFERED: usize = 64 << 20;
 
 impl Core {
@@ -157,7 +157,7 @@ impl Core {
 
     /// Sends what is queued for an endpoint that is about to be closed, and waits for the peers to
     /// acknowledge it.
-    pub(super) fn say_goodbye(&mut self) -> Option<Pause> {
+    pub(super) fn send_before_closing(&mut self) -> Option<Pause> {
         if !self.process.is_current() {
             return None;
         }
@@ -168,8 +168,8 @@ impl Core {
         }
         let now = nanoseconds();
         self.with_protocol(|protocol, core| protocol.acknowledge_last(now, core));
-        self.farewells += 1;
-        (self.farewells < FAREWELLS).then(short_pause)
+        self.last_acks_sent += 1;
+        (self.last_acks_sent < LAST_ACKS).then(short_pause)
     }
 }
 
@@ -177,7 +177,7 @@ impl Core {
 #[inline(always)]
 fn needs_help(protocol: &Endpoint<Core>, now: u64) -> bool {
     protocol.unfinished() != 0
-        || protocol.may_hold_acks(now)
+        || protocol.has_delayed_acks(now)
         || protocol.may_be_asked(now)
         || protocol.is_awaited(now)
 }

@@ -442,7 +442,7 @@ fn operations_completed_by_the_helper_thread_are_reported_by_the_next_call() {
     let mut sent = [1; 8];
     a.send(&mut sent, 1, 0);
     completed(&[&b, &a], 1);
-    // Acknowledged on its own, if it still waits for company.
+    // Sends an acknowledgement that is still delayed.
     b.lane.core().end_burst();
     assert!(b.completions().is_empty());
     completed(&[&a], 1);

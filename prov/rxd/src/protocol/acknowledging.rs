@@ -1,5 +1,5 @@
-//! Acknowledgements that the host asks for: those that wait for company, those of an endpoint that is
-//! closed, and those of packets that a peer repeats while the application makes no calls.
+//! Acknowledgements that the host asks for: delayed ones, those of an endpoint that is closed, and those
+//! of packets that a peer repeats while the application makes no calls.
 //!
 //! A peer whose acknowledgement was lost repeats what it has sent, and is answered when the repeated
 //! packet is handled. The application may make no calls after its last receive. So the host looks at
@@ -48,14 +48,14 @@ impl<H: Host> Peer<H> {
 }
 
 impl<H: Host> Endpoint<H> {
-    /// Returns whether acknowledgements may wait for company. If [`Endpoint::transmit`] is not going
-    /// to be called soon, [`Endpoint::acknowledge_all`] sends them.
+    /// Returns whether acknowledgements may be delayed, in order to be piggybacked on packets. If
+    /// [`Endpoint::transmit`] is not going to be called soon, [`Endpoint::acknowledge_all`] sends them.
     #[inline]
-    pub fn may_hold_acks(&self, now: Time) -> bool {
-        self.shared.acks_wait_until > now
+    pub fn has_delayed_acks(&self, now: Time) -> bool {
+        self.shared.acks_delayed_until > now
     }
 
-    /// Sends all acknowledgements that wait for company. Returns whether the host had room.
+    /// Sends all delayed acknowledgements. Returns whether the host had room.
     pub fn acknowledge_all(&mut self, now: Time, host: &mut H) -> bool {
         let are = |peer: &Peer<H>| matches!(peer.receiving.ack, AckDue::At(_));
         self.acknowledge(AckDue::Now, are);

@@ -1,5 +1,4 @@
-//! How many packets may be on the way to a peer, how fast they leave, and when they are taken for
-//! lost: pure arithmetic of one direction of one connection.
+//! Congestion control, pacing and timeouts: the arithmetic of one direction of one connection.
 
 use super::host::Time;
 
@@ -110,19 +109,19 @@ const FIRST_WINDOW: u32 = 10;
 const LEAST_WINDOW: u32 = 32;
 /// Window after a timeout.
 const RESTART_WINDOW: u32 = 2;
-/// Parts in 1024 of the packets that may be lost without being a sign of congestion, as long as there
-/// is no queue on the way, beyond the [`Congestion::noise`].
+/// Loss rate, in parts of 1024, that is not taken for congestion as long as no queue builds up on the path.
+/// The [`Congestion::noise`] is added to it.
 const TOLERATED_LOSS: u32 = 32;
-/// Fewer losses say nothing.
+/// Least number of losses from which a loss rate is computed.
 const FEW_LOSSES: u32 = 4;
-/// Packets after which the noise is known.
+/// Number of packets from which [`Congestion::noise`] is computed.
 const NOISE_SAMPLE: u32 = 64;
-/// Age at which it is forgotten.
+/// Age in nanoseconds at which [`Congestion::noise`] is reset.
 const NOISE_AGE: Time = 10_000 * MS;
 /// Packets that may leave at once in spite of pacing.
 const BURST: Time = 16;
-/// Least round trips below this are not paced: a flight is shorter than what a timer can tell apart, and
-/// what takes longer waits in queues of this path.
+/// Least round trip in nanoseconds from which on packets are paced. Where it is shorter, timers are too
+/// coarse to space the packets of a window.
 const PACED_FROM: Time = MS;
 
 /// The congestion window: NewReno (RFC 5681, RFC 6582), apart from what a loss means; see
@@ -141,8 +140,8 @@ pub struct Congestion {
     lost: u32,
     /// Packets acknowledged and lost with small windows.
     small: (u32, u32),
-    /// Parts in 1024 of the packets that are lost even with small windows: the network's fault, not
-    /// this connection's.
+    /// Random loss: the loss rate with small windows, in parts of 1024, which congestion of this connection
+    /// does not explain.
     noise: u32,
     noise_at: Time,
     /// Window and threshold before the last reduction, to undo it, and how many of the losses have to
@@ -217,7 +216,8 @@ impl Congestion {
         self.small.1 = self.small.1.saturating_add(1);
     }
 
-    /// So many packets that were taken for lost were not; most of those of a reduction undo it.
+    /// Notes that this many packets were taken for lost wrongly. If most of those that have reduced the
+    /// window were, the reduction is undone.
     pub fn uncount_losses(&mut self, packets: u32) {
         self.lost = self.lost.saturating_sub(packets);
         self.small.1 = self.small.1.saturating_sub(packets);
@@ -246,7 +246,7 @@ impl Congestion {
         self.steps = 0;
     }
 
-    /// Nothing has arrived for the timeout.
+    /// Handles a retransmission timeout.
     pub fn timed_out(&mut self) {
         if self.window > RESTART_WINDOW {
             self.before = Some((self.window, self.threshold, 1));
@@ -256,7 +256,7 @@ impl Congestion {
         self.steps = 0;
     }
 
-    /// What was taken for lost has arrived after all.
+    /// Undoes the last reduction of the window.
     fn undo(&mut self) {
         if let Some((window, threshold, _)) = self.before.take() {
             self.window = self.window.max(window);
@@ -264,7 +264,7 @@ impl Congestion {
         }
     }
 
-    /// The reduction was right.
+    /// Keeps a reduction of the window for good.
     pub fn confirm(&mut self) {
         self.before = None;
     }

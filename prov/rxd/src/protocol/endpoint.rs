@@ -85,8 +85,8 @@ pub(super) struct Shared<H: Host> {
     timers: BinaryHeap<Reverse<(Time, u32)>>,
     /// Bytes of packets that are kept.
     pub buffered: usize,
-    /// Until when the latest of the acknowledgements that wait does so, or did.
-    pub acks_wait_until: Time,
+    /// Until when the acknowledgement that was delayed last is, or was, delayed.
+    pub acks_delayed_until: Time,
     /// Until when a peer may show that an acknowledgement was lost which was sent on its own.
     pub may_be_asked_until: Time,
     /// Until when one of the peers has said that it waits for messages of this side.
@@ -171,7 +171,7 @@ impl<H: Host> Endpoint<H> {
                 ready: VecDeque::new(),
                 timers: BinaryHeap::new(),
                 buffered: 0,
-                acks_wait_until: 0,
+                acks_delayed_until: 0,
                 may_be_asked_until: 0,
                 awaited_until: 0,
                 strangers: VecDeque::new(),

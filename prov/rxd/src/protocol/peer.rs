@@ -9,11 +9,11 @@ use super::wire::{EXTENDED_LEN, Hello, NO_DELAY, SetupAnswer};
 /// A time that does not come.
 pub const NEVER: Time = Time::MAX;
 
-/// Packets beyond the first missing one that are taken in, and most packets on the way to a peer of
+/// Receive window in packets, from the first missing one on, and limit of packets in flight to a peer of
 /// this library.
 pub const WINDOW: u32 = 4096;
-/// Most packets on the way to one to which packets are not
-/// [paced](super::congestion::RoundTrip::is_paced): the system's buffers have room for less.
+/// Limit of packets in flight to a peer for which they are not
+/// [paced](super::congestion::RoundTrip::is_paced): the socket buffers hold fewer than [`WINDOW`].
 pub const NEAR_WINDOW: u32 = 1024;
 
 /// How far the set-up of a connection is.
@@ -148,7 +148,7 @@ impl Early {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckDue {
     No,
-    /// At this time, if no packet takes it along before.
+    /// Delayed until this time, unless it is piggybacked on a packet before.
     At(Time),
     Now,
     /// Now, and it is the last one.
@@ -172,8 +172,8 @@ pub struct Receiving {
     pub unacked: u32,
     /// When an acknowledgement was last sent on its own.
     pub acked_at: Time,
-    /// Whether packets to the peer tend to follow those from it, so that acknowledgements wait for
-    /// them.
+    /// Whether packets to the peer usually follow those from it, so that acknowledgements are delayed in
+    /// order to be piggybacked on them.
     pub is_interactive: bool,
     /// Repeated packets that had come before.
     pub duplicates: u32,
@@ -236,9 +236,10 @@ pub struct Sending {
     pub repeated: u32,
     pub congestion: Congestion,
     pub round_trip: RoundTrip,
-    /// Losses of packets before this one belong to the episode that is known.
+    /// Losses of packets before this sequence number belong to the current recovery (RFC 6582), in which
+    /// the window was reduced already.
     pub recover: u64,
-    /// End of the round in which losses are counted.
+    /// Sequence number whose acknowledgement ends the round trip in which losses are counted.
     pub round_end: u64,
     /// One behind the last packet that has arrived.
     pub arrived_to: u64,
@@ -246,9 +247,9 @@ pub struct Sending {
     /// RFC 8985).
     pub newest: (Time, u64),
     pub newest_took: Time,
-    /// For how many quarters of the least round trip packets may overtake others.
+    /// The reordering window of RACK, in quarters of the least round trip.
     pub reorders: u32,
-    /// Rounds without a report of duplicates since that was changed.
+    /// Round trips without a report of duplicates since `reorders` was changed.
     pub calm_rounds: u8,
     /// Duplicates that the peer had reported.
     pub duplicates: u32,
@@ -262,13 +263,15 @@ pub struct Sending {
     pub keeps_alive: bool,
     /// Whether a probe is to be sent.
     pub probe_due: bool,
-    /// Time at which the pace lets a packet leave that could leave otherwise.
+    /// Time until which pacing delays a packet that could leave otherwise.
     pub paced_until: Time,
     /// For a peer of the C library: one behind the last packet that it acknowledges at once.
     pub elicits: u64,
-    /// For one: up to where acknowledgements were asked for.
+    /// For a peer of the C library: one behind the last packet for which a probe has asked for an
+    /// acknowledgement.
     pub asked_to: u64,
-    /// For one: acknowledgements without progress, and when everything was last sent again.
+    /// For a peer of the C library: the number of duplicate acknowledgements, and when everything was last
+    /// sent again (go-back-N).
     pub repeats: u32,
     pub went_back_at: Time,
 }

@@ -8,9 +8,9 @@ use super::peer::{AckDue, Early, Peer, WINDOW};
 use super::recovery::Ack;
 use super::wire::{AckField, Base, flag, kind};
 
-/// Time that an acknowledgement waits for a packet that takes it along.
+/// Time in nanoseconds for which an acknowledgement is delayed, in order to be piggybacked on a packet.
 const ACK_DELAY: Time = 100_000;
-/// Number of packets after which it does not wait.
+/// Number of packets that are acknowledged without delay once they have arrived.
 const ACK_EVERY: u32 = 8;
 /// Most bytes of packets of one peer that are kept until their turn.
 const MAX_EARLY: usize = 8 << 20;
@@ -91,8 +91,8 @@ impl<H: Host> Shared<H> {
         self.ack_now(peer);
     }
 
-    /// A packet has come that was here. What the network has doubled says nothing about what was
-    /// repeated in vain.
+    /// Counts a packet that had arrived before, if it is a retransmission. A packet that the network has
+    /// duplicated does not show a spurious retransmission.
     fn note_duplicate(&mut self, peer: &mut Peer<H>, base: &Base) {
         if base.flags & flag::REPEATED != 0 {
             peer.receiving.duplicates = peer.receiving.duplicates.wrapping_add(1);
@@ -132,7 +132,7 @@ impl<H: Host> Shared<H> {
         }
     }
 
-    /// A packet has arrived in order: when is it acknowledged?
+    /// Decides when a packet that has arrived in order is acknowledged.
     #[inline(always)]
     fn note_in_order(&mut self, now: Time, peer: &mut Peer<H>) {
         let is_extended = peer.is_extended();
@@ -142,14 +142,14 @@ impl<H: Host> Shared<H> {
         match receiving.ack {
             AckDue::No if waits => {
                 receiving.ack = AckDue::At(now + ACK_DELAY);
-                self.acks_wait_until = now + ACK_DELAY;
+                self.acks_delayed_until = now + ACK_DELAY;
             }
             AckDue::At(_) if waits => {}
             _ => self.ack_now(peer),
         }
     }
 
-    /// So many sequence numbers have been used.
+    /// Moves the receive window by this many sequence numbers.
     #[inline(always)]
     fn advance(&mut self, peer: &mut Peer<H>, used: u64) {
         let receiving = &mut peer.receiving;

@@ -1,5 +1,5 @@
-//! Acknowledgements come, or do not: what has arrived is complete, what is lost is sent again, and who
-//! stays silent is given up.
+//! Loss recovery: handles acknowledgements, retransmits what is lost (RACK and tail loss probes, RFC 8985;
+//! go-back-N for peers of the C library), and gives up peers that are silent.
 
 use super::congestion::MAX_PROBES;
 use super::endpoint::Shared;
@@ -8,20 +8,21 @@ use super::jobs::What;
 use super::peer::{AckDue, Flight, NEAR_WINDOW, NEVER, Peer, Sending, Setup, Stage, WINDOW};
 use super::wire::{Base, Extended, NO_DELAY, flag};
 
-/// Time between packets to a peer that owes something, but not an acknowledgement.
+/// Time in nanoseconds between probes of a peer that has acknowledged everything, but still owes a result
+/// or the rest of a message.
 const KEEPALIVE: Time = 500_000_000;
-/// Most quarters of a round trip for which packets may overtake others without being taken for lost.
+/// Limit of RACK's reordering window, in quarters of the least round trip.
 const MAX_REORDERS: u32 = 8;
-/// Rounds without packets repeated in vain after which a quarter less is allowed (RFC 8985 has 16
-/// recoveries).
+/// Number of round trips without spurious retransmissions after which the reordering window is reduced by
+/// a quarter of a round trip (RFC 8985 counts 16 recoveries).
 const CALM_ROUNDS: u8 = 16;
-/// Acknowledgements without progress that mean a loss, for a peer of the C library: it drops what it
-/// does not expect, and acknowledges each such packet.
+/// Number of duplicate acknowledgements of a peer of the C library that mean a loss: it drops packets out
+/// of order, and acknowledges each of them.
 const REPEATS: u32 = 2;
 /// Time after which a peer of this library that is silent is asked whether it still knows of the
 /// connection: each time it is probed, or everything is repeated, from then on.
 const ASK_AGAIN: Time = 1_000_000_000;
-/// Shortest time between two repetitions of everything.
+/// Shortest time in nanoseconds between two go-back-N retransmissions.
 const GO_BACK_PAUSE: Time = 200_000;
 
 /// An acknowledgement.
@@ -46,14 +47,14 @@ pub struct Selective<'a> {
     pub words: &'a [u8],
 }
 
-/// What has newly arrived.
+/// What an acknowledgement says that had not been known.
 #[derive(Default)]
 struct News {
     packets: u32,
     /// Time since the last packet was sent, if no later one has been acknowledged before, and it was sent
     /// once.
     sample: Option<Time>,
-    /// Packets that had been taken for lost, and were not sent again.
+    /// Packets that had been taken for lost wrongly, and were not sent again.
     spurious: u32,
     /// Whether a packet was sent more than once, so that others may have waited for it.
     was_repeated: bool,

@@ -10,14 +10,16 @@ use super::wire::{
 };
 use prov_base::errno::Errno;
 
-/// Packets that a peer may send in its turn, while others wait.
+/// Limit of packets that are sent to one peer before it is the next peer's turn.
 const QUANTUM: u32 = 32;
-/// New packets that leave at once at least, where so many are on the way that acknowledgements keep
-/// coming: the provider below sends them with few system calls, and they are acknowledged together.
+/// Least number of new packets that are sent together while more than twice as many are in flight, so that
+/// acknowledgements keep arriving: the provider below sends them with few system calls, and they are
+/// acknowledged together.
 const TOGETHER: u32 = 32;
 /// Bytes of the longest acknowledgement.
 const LONG_ACK: usize = EXTENDED_LEN + WINDOW as usize / 8;
-/// A packet this soon after an acknowledgement could have taken it along.
+/// Time in nanoseconds between an acknowledgement and a packet within which the former could have been
+/// piggybacked.
 const SOON: Time = 100_000;
 
 /// How a peer's turn has ended.
@@ -33,14 +35,14 @@ pub enum Turn {
     Twins,
 }
 
-/// Why a packet is sent.
+/// Which transmission of a packet it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Nth {
     /// It has not been sent before.
     First,
-    /// It may be lost, and its acknowledgement tells what is.
+    /// It is a tail loss probe (RFC 8985): its acknowledgement tells what is lost.
     Probe,
-    /// It is lost.
+    /// It was taken for lost.
     Again,
 }
 
@@ -104,7 +106,7 @@ impl<H: Host> Shared<H> {
         Ok(Turn::Done)
     }
 
-    /// Whether the congestion window and the pace let a packet leave.
+    /// Returns whether the congestion window and pacing allow another packet.
     #[inline]
     fn may_send(&mut self, now: Time, peer: &mut Peer<H>) -> bool {
         let sending = &mut peer.sending;
@@ -343,8 +345,8 @@ impl<H: Host> Shared<H> {
         }
     }
 
-    /// Sends a packet of a job. One that was sent before takes an acknowledgement along in any case: that
-    /// of the first time may be lost, too.
+    /// Sends a packet of a job. A retransmission has a piggybacked acknowledgement in any case, since that of
+    /// the first transmission may be lost as well.
     #[inline]
     #[allow(clippy::too_many_arguments, reason = "one packet")]
     fn send_part(

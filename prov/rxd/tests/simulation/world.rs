@@ -166,7 +166,7 @@ pub fn config(
 }
 
 /// Number of times that the provider acknowledges before it closes an endpoint.
-const FAREWELLS: u32 = 8;
+const LAST_ACKS: u32 = 8;
 /// Most operations of a node that are outstanding.
 const OUTSTANDING: usize = 64;
 
@@ -510,11 +510,11 @@ impl World {
             return;
         };
         let waits = node.endpoint.unfinished() != 0 && now - *since < 2_000 * MS;
-        if !waits && *times < FAREWELLS {
+        if !waits && *times < LAST_ACKS {
             node.endpoint.acknowledge_last(now, &mut node.host);
             *times += 1;
         }
-        let is_over = *times == FAREWELLS;
+        let is_over = *times == LAST_ACKS;
         self.poll_at(number, now + 50 * US);
         self.nodes[number as usize].is_alive = !is_over;
     }
