@@ -28,6 +28,9 @@ struct side {
 
 static unsigned char out[MOST], in[MOST];
 static struct fi_context2 tx_context[CONTEXTS], rx_context[CONTEXTS];
+static enum fi_threading threading;
+/* The attributes of the domain say nothing of several contexts. */
+static bool is_plain_domain;
 
 static void several(struct fi_info *hints)
 {
@@ -38,14 +41,25 @@ static void several(struct fi_info *hints)
 
 static void open_objects(struct side *side, int contexts, uint64_t caps)
 {
-	struct ct_spec spec = { .caps = caps, .hint = contexts ? several : NULL };
+	struct ct_spec spec = {
+		.caps = caps, .hint = contexts ? several : NULL,
+		.threading = threading,
+	};
 	struct fi_av_attr attr = { .rx_ctx_bits = BITS };
+	struct fi_info *of_domain;
 
 	memset(side, 0, sizeof(*side));
 	side->contexts = contexts;
 	side->info = ct_getinfo(&spec);
 	OK(fi_fabric(side->info->fabric_attr, &side->fabric, NULL));
-	OK(fi_domain(side->fabric, side->info, &side->domain, NULL));
+	of_domain = fi_dupinfo(side->info);
+	REQUIRE(of_domain);
+	if (is_plain_domain) {
+		of_domain->ep_attr->tx_ctx_cnt = of_domain->ep_attr->rx_ctx_cnt = 1;
+		of_domain->caps &= ~FI_RMA_EVENT;
+	}
+	OK(fi_domain(side->fabric, of_domain, &side->domain, NULL));
+	fi_freeinfo(of_domain);
 	OK(fi_av_open(side->domain, &attr, &side->av, NULL));
 	for (int i = 0; i < (contexts ? contexts : 1); i++) {
 		ct_cq_join(&side->txq[i], side->domain);
@@ -618,29 +632,50 @@ static void *work(void *arg)
 	return NULL;
 }
 
-static void threads_with_contexts_of_their_own(void)
+/* The contexts of an index have a thread each, if the messages go both ways. */
+static void work_in_threads(int ways)
 {
-	struct worker workers[CONTEXTS];
-	pthread_t threads[CONTEXTS];
+	struct worker workers[2 * CONTEXTS];
+	pthread_t threads[2 * CONTEXTS];
 	struct side a, b;
-	fi_addr_t to;
+	fi_addr_t to, back;
 
 	open_scalable(&a, FI_TAGGED);
 	open_scalable(&b, FI_TAGGED);
 	to = insert(&a, &b);
-	for (int i = 0; i < CONTEXTS; i++) {
+	back = insert(&b, &a);
+	for (int i = 0; i < ways * CONTEXTS; i++) {
+		bool returns = i >= CONTEXTS;
+
 		workers[i] = (struct worker) {
-			.from = &a, .to = &b, .index = i,
-			.addr = fi_rx_addr(to, i, BITS),
+			.from = returns ? &b : &a, .to = returns ? &a : &b,
+			.index = i % CONTEXTS,
+			.addr = fi_rx_addr(returns ? back : to, i % CONTEXTS, BITS),
 		};
 		REQUIRE(!pthread_create(&threads[i], NULL, work, &workers[i]));
 	}
-	for (int i = 0; i < CONTEXTS; i++) {
+	for (int i = 0; i < ways * CONTEXTS; i++) {
 		REQUIRE(!pthread_join(threads[i], NULL));
 		REQUIRE(workers[i].received == ct_times(ROUNDS));
 	}
 	close_side(&a);
 	close_side(&b);
+}
+
+static void threads_with_contexts_of_their_own(void)
+{
+	work_in_threads(1);
+}
+
+/* Each completion queue has one thread, as they have promised. */
+static void threads_with_a_promise(void)
+{
+	threading = FI_THREAD_COMPLETION;
+	for (int i = 0; i < 2; i++) {
+		is_plain_domain = i;
+		work_in_threads(1);
+		work_in_threads(2);
+	}
 }
 
 /* A receive context that is only accessed has nothing to report. */
@@ -672,6 +707,7 @@ static const struct ct_test tests[] = {
 	{ "rules", rules, CT_RDM },
 	{ "closing", closing_in_any_order, CT_RDM },
 	{ "threads", threads_with_contexts_of_their_own, CT_RDM },
+	{ "threads-promise", threads_with_a_promise, CT_RDM | CT_SLOW },
 };
 
 CT_MAIN(tests)

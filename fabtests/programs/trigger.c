@@ -175,6 +175,11 @@ static void deferred_on_contexts_auto(void)
 	deferred(FI_PROGRESS_AUTO, 0, CT_TRIGGER_CONTEXTS);
 }
 
+static void deferred_with_a_promise(void)
+{
+	deferred(FI_PROGRESS_MANUAL, FI_COMPLETION, CT_TRIGGER_PROMISED);
+}
+
 static void triggered_on_shared(void)
 {
 	triggered(FI_PROGRESS_MANUAL, CT_TRIGGER_SHARED);
@@ -667,6 +672,7 @@ static const struct ct_test tests[] = {
 	{ "deferred", deferred_manual, CT_BOTH },
 	{ "deferred-auto", deferred_auto, CT_BOTH },
 	{ "deferred-completions", deferred_completions, CT_BOTH },
+	{ "deferred-promise", deferred_with_a_promise, CT_BOTH },
 	{ "deferred-context", deferred_on_contexts, CT_RDM },
 	{ "deferred-context-auto", deferred_on_contexts_auto, CT_RDM },
 	{ "deferred-shared", deferred_on_shared, CT_BOTH },

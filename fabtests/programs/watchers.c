@@ -20,6 +20,8 @@ enum { WAIT = 1 };
 #define ENOUGH 3.0
 
 static struct ct_spec spec;
+/* Queues are bound after fi_enable; counters report until then. */
+static bool is_late;
 static struct ct_pair pair;
 static struct fid_wait *set;
 static atomic_bool stop;
@@ -96,6 +98,8 @@ static void variants(void (*test)(void))
 		spec = (struct ct_spec){
 			.threading = levels[i % 3],
 			.progress = i < 3 ? FI_PROGRESS_MANUAL : FI_PROGRESS_AUTO,
+			.counters = is_late ? FI_SEND | FI_RECV : 0,
+			.no_queue = is_late ? FI_TRANSMIT | FI_RECV : 0,
 		};
 		test();
 	}
@@ -130,6 +134,14 @@ static void open_side(struct ct_peer *peer, struct fid_fabric *fabric,
 	open_queue(peer, &peer->rx);
 }
 
+static void bind_late(struct ct_peer *peer)
+{
+	if (!is_late)
+		return;
+	OK(fi_ep_bind(peer->ep, &peer->tx.fid->fid, FI_TRANSMIT));
+	OK(fi_ep_bind(peer->ep, &peer->rx.fid->fid, FI_RECV));
+}
+
 static void with_wait_set(void)
 {
 	struct fi_wait_attr attr = { .wait_obj = FI_WAIT_UNSPEC };
@@ -154,6 +166,8 @@ static void with_wait_set(void)
 		ct_name(&pair.a.ep->fid, name, sizeof(name));
 		pair.b.to = ct_insert(&pair.b, name);
 	}
+	bind_late(&pair.a);
+	bind_late(&pair.b);
 	exchange(watch_set);
 	ct_close_pair(&pair);
 	OK(fi_close(&set->fid));
@@ -162,9 +176,16 @@ static void with_wait_set(void)
 
 static void wait_set(void) { variants(with_wait_set); }
 
+static void late_wait_set(void)
+{
+	is_late = true;
+	variants(with_wait_set);
+}
+
 static const struct ct_test tests[] = {
 	{ "event-queue", event_queue, CT_MSG },
 	{ "wait-set", wait_set, CT_BOTH },
+	{ "late-wait-set", late_wait_set, CT_BOTH },
 };
 
 CT_MAIN(tests)

@@ -93,6 +93,8 @@ void ct_open_domain(struct ct_peer *peer, const struct ct_spec *spec,
 	OK(fi_eq_open(peer->fabric, &eq_attr, &peer->eq.fid, NULL));
 	peer->domain = domain;
 	if (!domain) {
+		if (spec->open)
+			spec->open(info);
 		OK(fi_domain(peer->fabric, info, &peer->domain, NULL));
 		peer->owns_domain = true;
 	}

@@ -92,6 +92,7 @@ struct ct_spec {
 	void (*receives)(struct fi_rx_attr *attr);	/* of the shared context */
 	uint64_t no_queue;		/* FI_TRANSMIT | FI_RECV: bind none for it */
 	void (*hint)(struct fi_info *hints);	/* last word on the hints */
+	void (*open)(struct fi_info *info);	/* before fi_domain */
 	void (*change)(struct fi_info *info);	/* before fi_endpoint */
 	void (*prepare)(struct fid_ep *ep);	/* just before fi_enable */
 };

@@ -46,6 +46,7 @@ enum ct_trigger_form {
 	CT_TRIGGER_ENDPOINT,
 	CT_TRIGGER_CONTEXTS,	/* of a scalable endpoint */
 	CT_TRIGGER_SHARED,	/* its endpoint, and a shared receive context */
+	CT_TRIGGER_PROMISED,	/* its endpoint, with FI_THREAD_COMPLETION and without the capability */
 };
 
 void ct_trigger_open(struct ct_trigger *bench, enum fi_progress progress,

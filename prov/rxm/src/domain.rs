@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fabric_abi::{
     FI_MR_LOCAL, FI_OPT_BUFFERED_LIMIT, FI_OPT_BUFFERED_MIN, FI_PROGRESS_AUTO, FI_RMA_EVENT,
-    FI_THREAD_DOMAIN, FI_THREAD_SAFE, fi_threading,
+    FI_THREAD_SAFE,
 };
 use prov_base::atomic_ops::Offered;
 use prov_base::errno::{Errno, Result};
@@ -53,8 +53,6 @@ pub struct Layered {
     is_auto: bool,
     /// Whether peers lose their connections when their addresses are removed.
     closes_removed: bool,
-    /// The threading level.
-    threading: fi_threading,
 }
 
 /// The data of an endpoint outside its lane.
@@ -117,7 +115,6 @@ impl objects::Layered for Layered {
             is_basic: core.domain.mr_mode == MR_BASIC,
             is_auto,
             closes_removed: core_bool(c"av_remove_cleanup") == Some(true),
-            threading: info.domain.threading,
         };
         let registrar = Registrar::Both(memory);
         Ok(Domain::with_registrar(own, &info, None, LOG.mr, registrar))
@@ -174,11 +171,9 @@ impl Layered {
         }
     }
 
-    /// Has connections end within fi_av_remove(3), where the application's threads may not be in
-    /// the endpoint's lane at that time without its lock.
+    /// Has connections end within fi_av_remove(3).
     fn watch_removals(&self, setup: &mut Setup, ep: &Seat<Self>) {
-        let may_enter = ep.lane.is_for_any_thread() || self.threading == FI_THREAD_DOMAIN;
-        if self.closes_removed && may_enter {
+        if self.closes_removed {
             setup.closer = Some(Closer::watch(&ep.lane, ep.key));
         }
     }

@@ -255,9 +255,6 @@ pub struct Domain<P: Provider> {
     /// Whether the progress thread drives the lanes while the application does not.
     is_auto: bool,
     lane_lock: LockKind,
-    /// The lock of a lane whose two sides may be used by threads of their own; `None` if the queues
-    /// do not permit that.
-    pair_lock: Option<LockKind>,
     queue_lock: LockKind,
     /// The process that opened it: a forked child cannot enable endpoints.
     process: Process,
@@ -328,11 +325,6 @@ impl<P: Provider> Domain<P> {
             memory,
             is_auto,
             lane_lock: LockKind::for_lane(threading, progress),
-            pair_lock: match threading {
-                FI_THREAD_COMPLETION => None,
-                FI_THREAD_DOMAIN => Some(LockKind::for_lane(threading, progress)),
-                _ => Some(LockKind::Real),
-            },
             process: Process::current(),
             queue_lock: match is_auto {
                 true => LockKind::Real,
@@ -371,14 +363,6 @@ impl<P: Provider> Domain<P> {
             true => LockKind::Real,
             false => self.lane_lock,
         })
-    }
-
-    /// [`Domain::lane`] for the contexts of an index.
-    ///
-    /// # Errors
-    /// Those of [`Provider::lane`].
-    pub(super) fn lane_of_pair(&self) -> Result<Arc<Lane<P::Core>>> {
-        self.new_lane(self.pair_lock.unwrap_or(LockKind::Real))
     }
 
     fn new_lane(&self, lock: LockKind) -> Result<Arc<Lane<P::Core>>> {
@@ -454,14 +438,6 @@ impl<P: Provider> domain::Domain for Domain<P> {
         info: &Info,
         pairs: usize,
     ) -> Result<Vec<SoftEndpoint<P>>> {
-        if this.pair_lock.is_none() {
-            log::warn!(
-                target: P::LOG.domain,
-                "fi_scalable_ep: the domain was opened with FI_THREAD_COMPLETION, and without \
-                 several contexts in ep_attr"
-            );
-            return Err(Errno::EINVAL);
-        }
         SoftEndpoint::open_pairs(this, info, pairs)
     }
 

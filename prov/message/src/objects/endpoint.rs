@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fabric_abi::{FI_DIRECTED_RECV, FI_OPT_MIN_MULTI_RECV, fi_addr_t};
 use prov_base::errno::{Errno, Result};
-use prov_base::warn_again;
 use prov_util::attr::Info;
 use prov_util::av::InsertObserver;
 use prov_util::endpoint::{self, Bindings, Multicast, OptionValue, Side};
@@ -192,7 +191,6 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
         };
         let part = own.enable(&mut setup, enabling)?;
         let lane = match this.is_alone && bindings.shared.is_none() {
-            true if this.is_pair => this.domain.lane_of_pair()?,
             true => this.domain.lane_of(bindings)?,
             false => this.domain.shared_lane(bindings)?,
         };
@@ -254,14 +252,6 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
         bindings: &Bindings<Self::SharedReceive>,
     ) -> Result {
         let Seat { lane, key } = this.seated()?;
-        if bindings.are_in_set() && !lane.is_for_any_thread() {
-            warn_again!(
-                target: P::LOG.ep_ctrl,
-                "what is in a wait set is bound to an endpoint before it is enabled, \
-                 unless the threading level is FI_THREAD_SAFE"
-            );
-            return Err(Errno::EOPBADSTATE);
-        }
         let own = &this.domain.own;
         let mut setup = this.setup();
         let mut core = lane.core();

@@ -198,11 +198,9 @@ impl<D: Domain> Class for DomainObject<D> {
 }
 
 impl<D: Domain> DomainObject<D> {
-    /// Where deferred work waits; `None` where there are no triggered operations, and where the
-    /// thread that finds work due may not post it.
+    /// Where deferred work waits; `None` where there are no triggered operations.
     fn work_context(&self) -> Option<WorkContext<'_>> {
-        let meets = self.threading != FI_THREAD_COMPLETION || self.domain.lock() == LockKind::Real;
-        (meets && self.offers.caps() & FI_TRIGGER != 0).then(|| WorkContext {
+        (self.offers.caps() & FI_TRIGGER != 0).then(|| WorkContext {
             triggers: &self.triggers,
             progress: self.domain.progress(),
         })
