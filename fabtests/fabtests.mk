@@ -19,7 +19,7 @@ KNOWN ?= fabtests/known/c-library-2.x
 OTHER ?= .deps/mpich/lib/mpich
 
 # What needs no network: for the shm provider.
-LOCAL = $(WITHIN) absent allocation calls collective crowd deserted ensemble forks impostor killed killed_connecting \
+LOCAL = $(WITHIN) absent allocation asleep calls collective crowd deserted ensemble forks impostor killed killed_connecting \
 	openshmem peer_srx process sep sep_srx sleepers watchers
 # What has large data, once more where processes do not read one another's memory.
 LARGE = crowd killed match message rma simulation
@@ -63,7 +63,7 @@ ifeq ($(LIB)$(PROGRAMS)$(PROVIDER),tcp)
 	FI_SHM_DISABLE_CMA=1 VALGRIND=$(VALGRIND) fabtests/run -p shm -a none -e rdm $(LARGE)
 	FI_HOOK='$(HOOKS)' VALGRIND=$(VALGRIND) fabtests/run $(HOOKED)
 	FI_HOOK='$(HOOKS)' VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm message
-	FI_TCP_LOCAL=off VALGRIND=$(VALGRIND) fabtests/run forks sleepers
+	FI_TCP_LOCAL=off VALGRIND=$(VALGRIND) fabtests/run asleep forks sleepers
 	VALGRIND=$(VALGRIND) fabtests/run -p 'tcp;ofi_rxm' -e rdm $(LAYERED)
 	VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm $(OVER_DATAGRAMS)
 	FI_OFI_RXD_TIMEOUT=2000 VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm $(GIVEN_UP)

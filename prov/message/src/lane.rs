@@ -342,8 +342,14 @@ pub struct Lane<C: Core> {
     core: Lock<C>,
     signals: Arc<Signals>,
     wait_fd: Option<RawFd>,
-    /// The lanes that a thread which drives this one in vain drives as well.
-    all: OnceLock<Arc<Lanes<C>>>,
+    all: OnceLock<Others<C>>,
+}
+
+/// The other lanes of the domain, which the application may leave alone.
+struct Others<C: Core> {
+    lanes: Arc<Lanes<C>>,
+    /// Whether a thread that drives this lane in vain drives them as well.
+    are_driven: bool,
 }
 
 impl<C: Core> Lane<C> {
@@ -365,11 +371,15 @@ impl<C: Core> Lane<C> {
         }))
     }
 
-    /// Lets threads that drive this lane in vain drive those of `all` that the application leaves
-    /// alone: a program may post to one endpoint and read the queue of another one only. They may
-    /// be driven by any thread that drives this one.
-    pub fn is_one_of(&self, all: &Arc<Lanes<C>>) {
-        self.all.get_or_init(|| all.clone());
+    /// Has the lanes of `all` driven that the application leaves alone: a program may post to one
+    /// endpoint and read the queue of another one only. Threads that sleep at this lane leave the
+    /// others to the progress thread. Threads that drive this one in vain drive them as well, if
+    /// `are_driven`.
+    pub fn is_one_of(&self, all: &Arc<Lanes<C>>, are_driven: bool) {
+        self.all.get_or_init(|| Others {
+            lanes: all.clone(),
+            are_driven,
+        });
     }
 
     /// Makes progress, unless another thread does. Returns whether the lane is waiting.
@@ -393,8 +403,10 @@ impl<C: Core> Lane<C> {
     #[cold]
     #[inline(never)]
     fn wait(&self, waiting: Idling) {
-        if let Some(all) = self.all.get() {
-            all.drive_neglected(self);
+        if let Some(all) = self.all.get()
+            && all.are_driven
+        {
+            all.lanes.drive_neglected(self);
         }
         self.signals.wait(waiting);
     }
@@ -548,12 +560,11 @@ impl<C: Core> Lane<C> {
         core.follow_removals();
         let may_sleep = core.prepare_wait(Sleeper::Thread);
         core.endpoints().owner_leaves();
+        drop(core);
+        if may_sleep {
+            self.signals.falls_asleep();
+        }
         may_sleep
-    }
-
-    /// Returns whether its lock is real, so that threads of any domain may enter.
-    pub fn is_for_any_thread(&self) -> bool {
-        self.core.kind() == LockKind::Real
     }
 
     /// Enters the lane.
@@ -592,11 +603,22 @@ impl<C: Core> Progress for Lane<C> {
         let errand = core.next_errand();
         drop(core);
         match errand {
-            None => may_sleep,
+            None => {
+                if may_sleep {
+                    self.signals.falls_asleep();
+                }
+                may_sleep
+            }
             Some(errand) => {
                 self.run_errand(errand);
                 false
             }
+        }
+    }
+
+    fn sleeps(&self) {
+        if let Some(all) = self.all.get() {
+            all.lanes.leave_to_helper();
         }
     }
 }
@@ -637,5 +659,22 @@ impl<C: Core> Driven for Lane<C> {
 
     fn calls(&self) -> u64 {
         self.signals.calls()
+    }
+
+    fn is_polled(&self) -> bool {
+        self.signals.is_polled()
+    }
+
+    fn has_sleeper(&self) -> bool {
+        if !self.signals.is_slept_at() {
+            return false;
+        }
+        let Some(core) = self.core.lock_as_helper() else {
+            return false;
+        };
+        self.signals.is_left_to_sleeper();
+        drop(core);
+        // A thread that has woken meanwhile may have found the lane locked, and nothing to serve.
+        self.signals.is_slept_at()
     }
 }

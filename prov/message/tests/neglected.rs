@@ -1,4 +1,5 @@
-//! Lanes that the application leaves alone are driven by those who drive another lane in vain.
+//! Lanes that the application leaves alone are driven by those who drive another lane in vain, and
+//! by the progress thread while threads sleep at other lanes.
 
 #![allow(
     clippy::unwrap_used,
@@ -6,6 +7,7 @@
     reason = "what does not hold fails the test"
 )]
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,9 +15,11 @@ use prov_base::errno::Result;
 use prov_base::sync::LockKind;
 use prov_message::lane::NoErrand;
 use prov_message::lane::all::Lanes;
-use prov_message::{Action, Core, Endpoints, EpKey, Idling, Lane, Limits, Transport};
+use prov_message::{Action, Core, Endpoints, EpKey, Idling, Lane, Limits, Sleeper, Transport};
+use prov_util::drive::Helper;
 use prov_util::progress::Progress as _;
 use prov_util::request::Transmit;
+use rustix::event::{EventfdFlags, eventfd};
 use slotmap::DefaultKey;
 
 enum Pipe {}
@@ -41,6 +45,9 @@ const LIMITS: Limits = Limits {
 struct Idle {
     endpoints: Endpoints<Pipe>,
     turns: Arc<AtomicUsize>,
+    /// How often the progress thread drove it.
+    helped: Arc<AtomicUsize>,
+    fd: Arc<OwnedFd>,
 }
 
 impl Core for Idle {
@@ -63,28 +70,79 @@ impl Core for Idle {
         Idling::Continues
     }
 
+    fn prepare_wait(&mut self, sleeper: Sleeper) -> bool {
+        if sleeper == Sleeper::Helper {
+            self.helped.fetch_add(1, Ordering::Relaxed);
+        }
+        true
+    }
+
+    fn poller(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
+    }
+
     fn close(&mut self, _: EpKey) {}
 }
 
 struct Domain {
     lanes: Vec<Arc<Lane<Idle>>>,
     turns: Vec<Arc<AtomicUsize>>,
+    helped: Vec<Arc<AtomicUsize>>,
+    fds: Vec<Arc<OwnedFd>>,
 }
 
 impl Domain {
     fn of(count: usize) -> Self {
         let all = Arc::<Lanes<Idle>>::default();
-        let turns: Vec<Arc<AtomicUsize>> = (0..count).map(|_| Arc::default()).collect();
-        let open = |turns: &Arc<AtomicUsize>| {
-            let endpoints = Endpoints::new(LIMITS);
-            let turns = turns.clone();
-            let lane = Lane::start(LockKind::Real, |_| Ok(Idle { endpoints, turns })).unwrap();
+        let counts = || (0..count).map(|_| Arc::default()).collect();
+        let turns: Vec<Arc<AtomicUsize>> = counts();
+        let helped: Vec<Arc<AtomicUsize>> = counts();
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let fd = |_| Arc::new(eventfd(0, flags).unwrap());
+        let fds: Vec<Arc<OwnedFd>> = (0..count).map(fd).collect();
+        let helper = Helper::new("fi_test");
+        let open = |number: usize| {
+            let idle = Idle {
+                endpoints: Endpoints::new(LIMITS),
+                turns: turns[number].clone(),
+                helped: helped[number].clone(),
+                fd: fds[number].clone(),
+            };
+            let lane = Lane::start(LockKind::Biased, |_| Ok(idle)).unwrap();
+            lane.help(&helper);
             all.add(&lane).unwrap();
-            lane.is_one_of(&all);
+            lane.is_one_of(&all, true);
             lane
         };
-        let lanes = turns.iter().map(open).collect();
-        Domain { lanes, turns }
+        let lanes = (0..count).map(open).collect();
+        Domain {
+            lanes,
+            turns,
+            helped,
+            fds,
+        }
+    }
+
+    /// A thread goes to sleep at these lanes.
+    fn sleep_at(&self, lanes: &[usize]) {
+        for &lane in lanes {
+            assert!(self.lanes[lane].prepare_wait());
+        }
+        for &lane in lanes {
+            self.lanes[lane].sleeps();
+        }
+    }
+
+    /// Returns when the progress thread has driven these lanes.
+    fn await_help(&self, lanes: &[usize]) {
+        let waits = |lane: &usize| self.helped[*lane].load(Ordering::Relaxed) == 0;
+        while lanes.iter().any(waits) {
+            std::thread::yield_now();
+        }
+    }
+
+    fn is_helped(&self, lane: usize) -> bool {
+        self.helped[lane].load(Ordering::Relaxed) != 0
     }
 
     fn turns(&self) -> Vec<usize> {
@@ -133,4 +191,45 @@ fn a_lane_that_was_closed_is_left_out() {
     let turns = domain.turns();
     assert_eq!(turns[1], before[1]);
     assert!(turns[2] >= 8, "{turns:?}");
+}
+
+#[test]
+fn a_thread_that_sleeps_leaves_the_lanes_at_which_nobody_sleeps_to_the_progress_thread() {
+    let domain = Domain::of(5);
+    domain.sleep_at(&[0, 1]);
+    domain.await_help(&[2, 3, 4]);
+    assert!(!domain.is_helped(0) && !domain.is_helped(1));
+    // Another thread sleeps at one of the others.
+    domain.lanes[2].progress();
+    domain.sleep_at(&[2]);
+    assert!(!domain.is_helped(0) && !domain.is_helped(1));
+}
+
+#[test]
+fn a_lane_is_left_to_the_progress_thread_by_its_last_sleeper() {
+    let domain = Domain::of(2);
+    domain.sleep_at(&[0, 1]);
+    assert!(!domain.is_helped(0) && !domain.is_helped(1));
+    // The thread has woken, and sleeps at the other lane alone.
+    domain.lanes[0].progress();
+    domain.lanes[1].progress();
+    domain.sleep_at(&[0]);
+    domain.await_help(&[1]);
+    assert!(!domain.is_helped(0));
+}
+
+#[test]
+fn a_lane_that_its_sleeper_leaves_while_others_sleep_is_driven() {
+    let domain = Domain::of(2);
+    // One thread sleeps at the first lane, when the progress thread gets to know the second one.
+    domain.sleep_at(&[0]);
+    domain.await_help(&[1]);
+    // Another one sleeps there, and the progress thread keeps away.
+    domain.lanes[1].progress();
+    domain.sleep_at(&[1]);
+    domain.helped[1].store(0, Ordering::Relaxed);
+    // It wakes, drives its lane, and computes.
+    domain.lanes[1].progress();
+    rustix::io::write(&domain.fds[1], &1u64.to_ne_bytes()).unwrap();
+    domain.await_help(&[1]);
 }

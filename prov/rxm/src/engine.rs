@@ -152,6 +152,8 @@ impl Core {
             }
             self.poller
                 .watch_listener(below.wiring.eq.wait_fd()?, Source::Events)?;
+        } else {
+            self.signals.has_to_be_polled();
         }
         below.listen(ep, &self.signals)?;
         self.below = Some(below);
@@ -210,8 +212,8 @@ impl prov_message::Core for Core {
         self.do_what_is_ready()
     }
 
-    fn prepare_wait(&mut self, _sleeper: prov_message::Sleeper) -> bool {
-        self.may_sleep()
+    fn prepare_wait(&mut self, sleeper: prov_message::Sleeper) -> bool {
+        self.may_sleep(sleeper)
     }
 
     #[inline(always)]

@@ -278,6 +278,7 @@ impl CntrWait<'_> {
     pub fn round(&self, woke: Wake) -> ControlFlow<Result, Pause<'_>> {
         let cntr = self.waiter.cntr;
         if matches!(woke, Wake::Interrupted | Wake::Inherited) {
+            cntr.sources.read();
             return ControlFlow::Break(Err(Errno::EINTR));
         }
         cntr.sources.drive();

@@ -4,8 +4,9 @@
 //! [`Seat`] at the [`Helper`] of its domain, whose one thread serves all of them: it ends bursts
 //! (coalesced messages) that the application has left unsent, continues to send what was queued for
 //! want of room while the application makes no call, and drives lanes with `FI_PROGRESS_AUTO` while
-//! the application does not. The thread is started on first need, sleeps while nothing is due, and
-//! ends with the last lane.
+//! the application does not. It also drives lanes that a thread has left alone which sleeps at
+//! another one. The thread is started on first need, sleeps while nothing is due, and ends with the
+//! last lane.
 //!
 //! After fork(2) the child has no such thread. Its lanes are not supported, and can be closed. No
 //! lock is left held by the missing thread, because fork waits until helpers have left the lanes.
@@ -13,6 +14,7 @@
 mod alarm;
 mod auto;
 mod burst;
+mod care;
 mod fork;
 mod helper;
 mod pace;
@@ -66,4 +68,15 @@ pub trait Driven: Send + Sync {
 
     /// Returns an approximate count of the application's progress calls.
     fn calls(&self) -> u64;
+
+    /// Returns whether a thread of the application sleeps at the lane and is woken when there is
+    /// something to do. If so, [`Seat::sleeper_woke`] is called when it has woken.
+    fn has_sleeper(&self) -> bool {
+        false
+    }
+
+    /// Returns whether its descriptor does not tell of all that there is to do.
+    fn is_polled(&self) -> bool {
+        false
+    }
 }

@@ -51,4 +51,8 @@ pub trait Progress: Send + Sync {
     /// Called before a thread sleeps on [`Progress::wait_fd`]. `false` means that there is work to
     /// do, and the caller should not sleep.
     fn prepare_wait(&self) -> bool;
+
+    /// Called when a thread goes to sleep and every engine that feeds its queue has agreed
+    /// ([`Progress::prepare_wait`]): it does not drive the other engines of the domain any more.
+    fn sleeps(&self) {}
 }

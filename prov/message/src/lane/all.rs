@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use prov_base::errno::Result;
 use prov_base::logging::UTIL;
 use prov_base::warn_again;
-use prov_util::drive::Signals;
+use prov_util::drive::{Seat, Signals};
 use prov_util::progress::Progress;
 use rustix::event::epoll;
 
@@ -125,6 +125,21 @@ impl<C: Core> Lanes<C> {
         for lane in neglected.into_iter().flatten() {
             lane.turn();
         }
+    }
+
+    /// Leaves the lanes at which nobody sleeps to the progress thread, on behalf of a thread that
+    /// is asleep at some of the others.
+    pub(super) fn leave_to_helper(&self) {
+        if self.count.load(Ordering::Relaxed) < 2 {
+            return;
+        }
+        let state = self.state();
+        let members = state.list.iter().map(|member| &member.signals);
+        let new: Vec<Arc<Signals>> = members.filter(|lane| lane.is_left()).cloned().collect();
+        drop(state);
+        new.iter()
+            .filter_map(|lane| lane.seat())
+            .for_each(Seat::take_care);
     }
 }
 

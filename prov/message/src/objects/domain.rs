@@ -260,7 +260,8 @@ pub struct Domain<P: Provider> {
     process: Process,
     helper: Arc<Helper>,
     lanes: Arc<Lanes<P::Core>>,
-    /// Whether a thread may enter any lane, whatever other threads do.
+    /// Whether a thread that drives one lane drives others: not with `FI_THREAD_COMPLETION`, where
+    /// it would make the locks of lanes real that other threads own.
     can_meet: bool,
     /// Lanes that endpoints share by a completion queue.
     by_queue: Mutex<Vec<OfQueue<P>>>,
@@ -372,8 +373,8 @@ impl<P: Provider> Domain<P> {
             lane.drive_automatically()?;
         }
         self.lanes.add(&lane)?;
-        if self.can_meet && !self.is_auto {
-            lane.is_one_of(&self.lanes);
+        if !self.is_auto {
+            lane.is_one_of(&self.lanes, self.can_meet);
         }
         Ok(lane)
     }

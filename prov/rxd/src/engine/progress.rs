@@ -38,6 +38,8 @@ impl Core {
         if below.setting.has_sleepers {
             self.poller
                 .watch_listener(below.wait_fd()?, Source::Completions)?;
+        } else {
+            self.signals.has_to_be_polled();
         }
         let name = Address::of(&below.name.told).ok_or(Errno::EINVAL)?;
         self.protocol = Some(Box::new(Endpoint::new(Config {

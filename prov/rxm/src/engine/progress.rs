@@ -6,7 +6,7 @@ use prov_base::errno::Errno;
 use prov_base::poller::Event;
 use prov_base::warn_again;
 use prov_message::strangers::Hosting as _;
-use prov_message::{Core as _, Idling, Reaching as _, Wakeups, Woken};
+use prov_message::{Core as _, Idling, Reaching as _, Sleeper, Wakeups, Woken};
 use prov_util::below::{Completion, Slot, Wiring};
 
 use fabric_abi::{FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE};
@@ -288,7 +288,7 @@ impl Core {
 
     /// Makes progress before a thread sleeps. Returns `false` if there was something to do, as
     /// there may be more, and if nothing below would wake the thread.
-    pub(super) fn may_sleep(&mut self) -> bool {
+    pub(super) fn may_sleep(&mut self, sleeper: Sleeper) -> bool {
         self.poll_once();
         let mut any = self.take_in();
         if !self.busy.is_empty() {
@@ -309,8 +309,8 @@ impl Core {
         self.hear_peers(hears_peers);
         match &self.below {
             // An object that was bound after the endpoint was enabled has no descriptor below that
-            // would wake its threads.
-            Some(below) if !below.setting.has_sleepers => false,
+            // would wake its threads. The progress thread polls.
+            Some(below) if !below.setting.has_sleepers => sleeper == Sleeper::Helper,
             Some(below) => {
                 let Wiring {
                     tx_cq, rx_cq, eq, ..

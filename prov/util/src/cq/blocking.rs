@@ -119,13 +119,18 @@ impl BlockingRead<'_> {
     ) -> ControlFlow<Result<usize>, Pause<'_>> {
         let (cq, count) = (self.waiter.cq, self.count);
         if matches!(woke, Wake::Interrupted | Wake::Inherited) {
+            cq.sources.read();
             return ControlFlow::Break(cq.take(count, sink).map_err(|error| match (error, woke) {
                 (Errno::EAGAIN, Wake::Interrupted) => Errno::EINTR,
                 (error, _) => error,
             }));
         }
-        if !cq.is_ready(count) {
-            cq.drive();
+        match cq.is_ready(count) {
+            // The thread is awake, whether or not it drives.
+            true => {
+                cq.sources.read();
+            }
+            false => cq.drive(),
         }
         if self.waiter.is_satisfied() {
             match cq.take(count, &mut sink) {

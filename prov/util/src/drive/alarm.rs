@@ -18,6 +18,9 @@ use prov_base::errno::Result;
 /// Approximate time between the application's last call and the alarm.
 pub(super) const AWAY: Duration = Duration::from_millis(10);
 
+/// Time until an alarm that is to ring at once: timers cannot be set to none.
+pub(super) const AT_ONCE: Duration = Duration::from_nanos(1);
+
 /// Bit that marks the epoll events of a lane's alarm; the other bits are the lane's id.
 pub(super) const ALARM: u64 = 1 << 63;
 

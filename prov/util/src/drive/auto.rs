@@ -1,16 +1,21 @@
-//! `FI_PROGRESS_AUTO`: the progress thread drives a lane while the application does not.
+//! The progress thread drives a lane while the application does not: `FI_PROGRESS_AUTO`, and lanes
+//! that threads leave alone which sleep elsewhere.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 
+use super::Driven;
 use super::alarm::{ALARM, AWAY, Alarm};
 use super::helper::LaneState;
 
 /// Polling interval for a lane without a descriptor: it bounds the latency of a message that no
 /// descriptor announces.
 const POLL: Duration = Duration::from_micros(500);
+/// The same for a lane that is driven only because threads sleep elsewhere, after a long time
+/// without anything to do: a hundred polls a second are no burden to the application.
+const RARE_POLL: Duration = Duration::from_millis(10);
 
 /// The progress thread's state of a lane with automatic progress.
 pub(super) struct Auto {
@@ -20,6 +25,10 @@ pub(super) struct Auto {
     fd: Watched,
     /// Whether the lane's alarm wakes the thread.
     has_alarm: bool,
+    /// Whether the lane is due because its descriptor was readable.
+    is_ready: bool,
+    /// The next polling interval.
+    pause: Duration,
 }
 
 enum Phase {
@@ -29,9 +38,23 @@ enum Phase {
     Until(Instant),
     /// There is no work until the lane's descriptor is readable.
     Asleep,
-    /// The application drives the lane. There is no work until it has stopped for a while and the
-    /// lane's alarm rings.
+    /// The application drives the lane, or sleeps at it. There is no work until it has stopped for a
+    /// while and the lane's alarm rings.
     Away,
+}
+
+/// What a visit to the lane found.
+enum Visit {
+    /// The lane was driven, and there may be more to do.
+    Driven,
+    /// There is nothing to do until its descriptor is readable.
+    Idle,
+    /// There is nothing to do, and its descriptor does not become readable for everything.
+    Silent,
+    /// The application drives the lane.
+    InUse,
+    /// A thread of the application sleeps at the lane.
+    SleptAt,
 }
 
 /// Whether the lane's descriptor wakes the thread.
@@ -55,6 +78,8 @@ impl Auto {
             phase: Phase::Due,
             calls: None,
             fd: Watched::Unknown,
+            is_ready: false,
+            pause: POLL,
         }
     }
 
@@ -62,6 +87,7 @@ impl Auto {
     pub(super) fn wake(&mut self) {
         if matches!(self.phase, Phase::Asleep) {
             self.phase = Phase::Due;
+            self.is_ready = true;
         }
     }
 
@@ -87,25 +113,31 @@ impl Auto {
         if self.due(now).is_none_or(|due| due > now) {
             return;
         }
-        let known = self.calls;
-        let seen = place.visit(|lane| {
-            let calls = lane.calls();
-            let is_alone = known.is_none_or(|known| known == calls);
-            // `None`: the application drives the lane.
-            (calls, is_alone.then(|| lane.drive()))
-        });
+        place.care.is_heard();
+        let was_ready = std::mem::take(&mut self.is_ready);
+        let seen = place.visit(|lane| self.look(place, lane));
         self.phase = match seen {
-            Some((_, Some(false))) => Phase::Due,
-            Some((_, Some(true))) if self.watch(place, epoll) => Phase::Asleep,
-            Some((_, Some(true))) => Phase::Until(now + POLL),
-            Some((_, None)) => {
+            Some((_, Visit::Driven)) => {
+                self.pause = POLL;
+                Phase::Due
+            }
+            Some((_, Visit::Idle)) if self.watch(place, epoll) => Phase::Asleep,
+            Some((_, Visit::Idle)) => Phase::Until(now + POLL),
+            Some((_, Visit::Silent)) => {
+                let pause = self.pause;
+                self.pause = (pause * 2).min(RARE_POLL);
+                Phase::Until(now + pause)
+            }
+            Some((calls, Visit::InUse)) => {
                 self.unwatch(place, epoll);
-                match self.alarm_of(place) {
-                    Some(alarm) => {
-                        alarm.set(now);
-                        Phase::Away
-                    }
-                    None => Phase::Until(now + AWAY),
+                self.wait_for_alarm(place, was_ready, calls, now)
+            }
+            Some((_, Visit::SleptAt)) => {
+                self.unwatch(place, epoll);
+                match self.has_alarm {
+                    // The sleeper sets the alarm when it wakes.
+                    true => Phase::Away,
+                    false => Phase::Until(now + AWAY),
                 }
             }
             // The lane does not exist any more.
@@ -117,6 +149,51 @@ impl Auto {
         if let (Some(alarm), false) = (self.alarm_of(place), matches!(self.phase, Phase::Away)) {
             alarm.unset();
         }
+    }
+
+    /// Visits the lane. Returns its count of calls, too.
+    fn look(&self, place: &LaneState, lane: &dyn Driven) -> (u64, Visit) {
+        let is_given = place.care.is_given();
+        if is_given && lane.has_sleeper() {
+            return (lane.calls(), Visit::SleptAt);
+        }
+        let calls = lane.calls();
+        let is_alone = match self.calls {
+            Some(known) if known == calls => true,
+            None if !is_given => true,
+            _ => place.care.is_left_at(calls),
+        };
+        let visit = match is_alone && lane.drive() {
+            _ if !is_alone => Visit::InUse,
+            false => Visit::Driven,
+            true if is_given && lane.is_polled() => Visit::Silent,
+            true => Visit::Idle,
+        };
+        (calls, visit)
+    }
+
+    /// Waits until the application, which drives the lane, has stopped for a while. If the lane
+    /// `was_ready` while the thread looked after it, a thread that falls asleep elsewhere ends the
+    /// wait. If not, others are known to drive the lane.
+    fn wait_for_alarm(
+        &self,
+        place: &LaneState,
+        was_ready: bool,
+        calls: u64,
+        now: Instant,
+    ) -> Phase {
+        let Some(alarm) = self.alarm_of(place) else {
+            return Phase::Until(now + AWAY);
+        };
+        alarm.set(now);
+        if was_ready && place.care.is_given() {
+            place.care.wait();
+            // A thread may have fallen asleep elsewhere before it could know of this wait.
+            if place.care.is_left_at(calls) {
+                return Phase::Due;
+            }
+        }
+        Phase::Away
     }
 
     fn alarm_of<'p>(&self, place: &'p LaneState) -> Option<&'p Alarm> {

@@ -8,8 +8,9 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::Driven;
-use super::alarm::Alarm;
+use super::alarm::{AT_ONCE, AWAY, Alarm};
 use super::burst::Burst;
+use super::care::{Care, Leaving};
 use super::fork;
 use super::rounds::{HelperMessage, Run};
 use super::stall::{Begun, Stall};
@@ -57,6 +58,8 @@ pub(super) struct LaneState {
     /// The alarm that wakes the thread when the application stops driving the lane, with automatic
     /// progress.
     pub(super) alarm: OnceLock<Alarm>,
+    /// Whether threads that sleep elsewhere leave it to the thread.
+    pub(super) care: Care,
     pub(super) stall: Stall,
     /// Whether the thread must not enter the lane. Locked while the thread is in the lane.
     is_closed: Mutex<bool>,
@@ -86,6 +89,7 @@ impl Helper {
                 lane,
                 wait_fd: OnceLock::new(),
                 alarm: OnceLock::new(),
+                care: Care::new(),
                 stall: Stall::default(),
                 is_closed: Mutex::new(false),
                 is_left: AtomicBool::new(false),
@@ -252,8 +256,8 @@ impl Seat {
         alarm.is_some_and(|alarm| alarm.relieve(Instant::now()))
     }
 
-    /// Makes the thread drive the lane while the application does not (`FI_PROGRESS_AUTO`). To be
-    /// called at most once.
+    /// Makes the thread drive the lane while the application does not (`FI_PROGRESS_AUTO`, and
+    /// [`Seat::take_care`]). To be called at most once.
     ///
     /// # Errors
     /// Those of starting the thread and of sharing the lane's descriptor; `FI_EOPBADSTATE` in a
@@ -271,6 +275,45 @@ impl Seat {
         }
         self.helper
             .tell(&self.place, HelperMessage::Drive(self.place.clone()))
+    }
+
+    /// Called by a thread of the application that falls asleep elsewhere, when the lane has counted
+    /// this many calls: from now on the thread drives it while nobody else does. Returns whether
+    /// [`Seat::take_care`] has to be called.
+    #[must_use]
+    pub fn is_left(&self, calls: u64) -> bool {
+        match self.place.care.leave(calls) {
+            Leaving::Nothing => false,
+            Leaving::Tell => true,
+            Leaving::Ring => {
+                if let Some(alarm) = self.place.alarm.get() {
+                    alarm.set_for(AT_ONCE, Instant::now());
+                }
+                false
+            }
+        }
+    }
+
+    /// Makes the thread drive the lane while no other thread does. To be called without locks.
+    #[cold]
+    pub fn take_care(&self) {
+        match self.drive_automatically() {
+            // A lane that is being closed, or a forked child.
+            Ok(()) | Err(Errno::EOPBADSTATE) => {}
+            Err(error) => log::warn!(
+                target: UTIL.domain,
+                "no thread to drive endpoints that the application leaves while it sleeps: {error}"
+            ),
+        }
+    }
+
+    /// Called by a thread of the application that drives the lane after it, or another one, has
+    /// slept there: the progress thread looks whether it goes on doing so.
+    #[cold]
+    pub fn sleeper_woke(&self) {
+        if let Some(alarm) = self.place.alarm.get() {
+            alarm.set_for(AWAY, Instant::now());
+        }
     }
 
     /// Unregisters the lane: after this returns, the thread is not in the lane and does not enter

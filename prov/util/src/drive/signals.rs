@@ -1,7 +1,7 @@
 //! The lock-free signals between a lane and the queues that drive it.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::Seat;
 use prov_base::lately::nanoseconds;
@@ -14,6 +14,10 @@ pub const READS_WITHOUT_PROGRESS: u64 = 16;
 const HELD: u8 = 1 << 0;
 /// The next read has to drive the lane, whether or not the queue has completions.
 const WANTED: u8 = 1 << 1;
+
+/// The progress thread leaves the lane to a thread that sleeps there, and has to know when that one
+/// drives the lane.
+const SLEPT_AT: u8 = 1 << 2;
 
 /// Number of progress calls between two postponements of the progress thread's alarm: it bounds
 /// their cost.
@@ -109,6 +113,10 @@ pub struct Signals {
     due: AtomicU8,
     /// Approximate count of the application's calls that read queues.
     calls: AtomicU64,
+    /// Whether the lane's descriptor does not tell of all that there is to do.
+    is_polled: AtomicBool,
+    /// `calls` when a thread last went to sleep at the lane, plus 1; 0 if none has.
+    asleep: AtomicU64,
     /// Unsuccessful polls between two readings of the clock while other processes want the
     /// processor; 0 while none is known to.
     patience: AtomicU32,
@@ -145,9 +153,57 @@ impl Signals {
     /// Called with the lane's lock when the lane is driven.
     #[inline(always)]
     pub fn serve(&self) {
-        if self.due.load(Ordering::Relaxed) & WANTED != 0 {
-            self.clear(WANTED);
+        if self.due.load(Ordering::Relaxed) & (WANTED | SLEPT_AT) != 0 {
+            self.served();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn served(&self) {
+        let was_slept_at = self.due.load(Ordering::Relaxed) & SLEPT_AT != 0;
+        self.clear(WANTED | SLEPT_AT);
+        if was_slept_at && let Some(seat) = self.seat.get() {
+            seat.sleeper_woke();
+        }
+    }
+
+    /// Records that the lane's descriptor does not tell of all that there is to do.
+    pub fn has_to_be_polled(&self) {
+        self.is_polled.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether [`Signals::has_to_be_polled`] was called.
+    pub fn is_polled(&self) -> bool {
+        self.is_polled.load(Ordering::Relaxed)
+    }
+
+    /// Called when a thread is about to sleep at the lane.
+    pub fn falls_asleep(&self) {
+        let calls = self.calls.load(Ordering::Relaxed);
+        self.asleep.store(calls.wrapping_add(1), Ordering::SeqCst);
+    }
+
+    /// Returns whether a thread has gone to sleep at the lane that has not called since.
+    pub fn is_slept_at(&self) -> bool {
+        let asleep = self.asleep.load(Ordering::SeqCst);
+        asleep != 0 && asleep == self.calls.load(Ordering::SeqCst).wrapping_add(1)
+    }
+
+    /// Called with the lane's lock by the progress thread, which leaves the lane to a sleeper.
+    pub fn is_left_to_sleeper(&self) {
+        self.set(SLEPT_AT);
+    }
+
+    /// Called by a thread that falls asleep elsewhere: leaves the lane to the progress thread,
+    /// unless a thread sleeps there. Returns whether [`Seat::take_care`] has to be called.
+    #[must_use]
+    pub fn is_left(&self) -> bool {
+        !self.is_slept_at()
+            && self
+                .seat
+                .get()
+                .is_some_and(|seat| seat.is_left(self.calls()))
     }
 
     fn set(&self, reason: u8) {

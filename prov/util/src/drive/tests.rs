@@ -1,3 +1,5 @@
+mod care;
+
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -32,6 +34,10 @@ struct Lane {
     /// What `end_burst` waits for before it returns.
     gate: Option<Mutex<Receiver<()>>>,
     signals_are_blocked: AtomicBool,
+    /// Whether a thread of the application sleeps at it.
+    is_slept_at: AtomicBool,
+    /// Whether its descriptor does not tell of everything.
+    is_silent: AtomicBool,
 }
 
 #[derive(Default)]
@@ -66,6 +72,8 @@ impl Lane {
             seat: OnceLock::new(),
             gate: plan.gate.map(Mutex::new),
             signals_are_blocked: AtomicBool::new(false),
+            is_slept_at: AtomicBool::new(false),
+            is_silent: AtomicBool::new(false),
         });
         let weak: Weak<dyn Driven> = Arc::downgrade(&lane) as _;
         let _ = lane.seat.set(helper.seat(weak));
@@ -150,6 +158,14 @@ impl Driven for Lane {
         self.looks.fetch_add(1, Ordering::Relaxed);
         let step = self.calls_step.load(Ordering::Relaxed);
         self.calls.fetch_add(step, Ordering::Relaxed)
+    }
+
+    fn has_sleeper(&self) -> bool {
+        self.is_slept_at.load(Ordering::Relaxed)
+    }
+
+    fn is_polled(&self) -> bool {
+        self.is_silent.load(Ordering::Relaxed)
     }
 }
 

@@ -263,12 +263,15 @@ pub unsafe extern "C" fn trywait(
     if fids.is_null() && count > 0 {
         return Errno::EINVAL.to_c();
     }
-    for index in 0..count {
-        // SAFETY: the caller guarantees that the array has `count` entries, all of which are open
-        // objects.
-        let outcome = unsafe { AnyFid::new(*fids.add(index)) }.and_then(try_wait);
-        if outcome.is_err() {
-            return status(outcome);
+    // An object may be asleep only when all are.
+    for step in [try_wait, sleeps] {
+        for index in 0..count {
+            // SAFETY: the caller guarantees that the array has `count` entries, all of which are
+            // open objects.
+            let outcome = unsafe { AnyFid::new(*fids.add(index)) }.and_then(step);
+            if outcome.is_err() {
+                return status(outcome);
+            }
         }
     }
     0
@@ -284,4 +287,17 @@ fn try_wait(object: AnyFid<'_>) -> Result {
     } else {
         object.expect::<WaitSetObject>()?.0.try_wait()
     }
+}
+
+fn sleeps(object: AnyFid<'_>) -> Result {
+    if let Some(cq) = object.downcast::<Cq>() {
+        cq.sleeps();
+    } else if let Some(cntr) = object.downcast::<Cntr>() {
+        cntr.sleeps();
+    } else if let Some(eq) = object.downcast::<Eq>() {
+        eq.sleeps();
+    } else {
+        object.expect::<WaitSetObject>()?.0.sleeps();
+    }
+    Ok(())
 }

@@ -34,7 +34,8 @@ pub trait Waitable: Send + Sync {
     fn arm(&self) -> bool;
 
     /// Implements fi_trywait(3): checks whether the application may block on the wait object, or,
-    /// if there is none, on an object of its own.
+    /// if there is none, on an object of its own. If it may block on all of its objects,
+    /// [`Waitable::sleeps`] has to be called for each.
     ///
     /// # Errors
     /// `FI_EAGAIN` if it must read first.
@@ -53,6 +54,15 @@ pub trait Waitable: Send + Sync {
         }
     }
 
+    /// Called when the application goes to sleep as [`Waitable::try_wait`] has allowed.
+    fn sleeps(&self) {
+        match self.attachment() {
+            Attachment::None | Attachment::Yield => {}
+            Attachment::Own(..) => self.sources().sleeps(),
+            Attachment::Set(set) => set.sleeps(),
+        }
+    }
+
     /// Returns what to do until an entry may have arrived: the end of one round of a blocking read.
     fn pause(&self, deadline: Deadline) -> Pause<'_> {
         // A forked child gets no events through inherited objects.
@@ -68,6 +78,7 @@ pub trait Waitable: Send + Sync {
         if !self.arm() || !self.sources().prepare_wait() {
             return Pause::Over(Wake::Ready);
         }
+        self.sources().sleeps();
         ticket.pause(deadline)
     }
 }

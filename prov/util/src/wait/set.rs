@@ -104,6 +104,12 @@ impl WaitSet {
         may_block(wait, self.members.lock().iter().map(|member| &***member))
     }
 
+    /// Called when the application goes to sleep as [`WaitSet::try_wait`] has allowed.
+    pub fn sleeps(&self) {
+        let members = self.members.lock();
+        members.iter().for_each(|member| member.sources().sleeps());
+    }
+
     /// Returns what to do until an entry may have arrived.
     fn pause(&self, deadline: Deadline) -> Pause<'_> {
         let ticket = self.wait.as_ref().and_then(Wait::enter);
@@ -117,8 +123,12 @@ impl WaitSet {
                 .all(|member| member.arm() && member.sources().prepare_wait())
         };
         match ticket {
+            _ if !idle && deadline.is_over() => Pause::Over(Wake::TimedOut),
             _ if !idle => Pause::Over(Wake::Ready),
-            Some(ticket) => ticket.pause(deadline),
+            Some(ticket) => {
+                self.sleeps();
+                ticket.pause(deadline)
+            }
             None if deadline.is_over() => Pause::Over(Wake::TimedOut),
             None => Pause::Yield,
         }

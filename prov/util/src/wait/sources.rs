@@ -215,6 +215,15 @@ impl Sources {
         })
     }
 
+    /// Called when a thread goes to sleep, after all its sources have agreed
+    /// ([`Sources::prepare_wait`]).
+    pub fn sleeps(&self) {
+        self.list.read(|list| {
+            let watched = list.iter().filter(|source| source.is_watched);
+            watched.for_each(|source| source.progress.sleeps());
+        });
+    }
+
     fn publish(&self, uses: &[Use]) {
         let list = uses.iter().map(|known| known.source.clone()).collect();
         self.list.replace(|_| list);

@@ -4,7 +4,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::ThreadId;
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ pub struct TestTransport {
     /// Threads that were about to sleep at some time.
     sleepers: Mutex<HashSet<ThreadId>>,
     more_sleepers: Condvar,
+    /// Whether it lets no thread sleep.
+    pub is_busy: AtomicBool,
 }
 
 impl TestTransport {
@@ -34,6 +36,7 @@ impl TestTransport {
             driven: AtomicUsize::new(0),
             sleepers: Mutex::default(),
             more_sleepers: Condvar::new(),
+            is_busy: AtomicBool::new(false),
         })
     }
 
@@ -82,6 +85,6 @@ impl Progress for TestTransport {
     fn prepare_wait(&self) -> bool {
         self.sleepers.lock().insert(std::thread::current().id());
         self.more_sleepers.notify_all();
-        true
+        !self.is_busy.load(Ordering::Relaxed)
     }
 }

@@ -1,6 +1,7 @@
 //! Remote writes with immediate data, for which no receive is posted.
 
 use fabric_abi::{FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE};
+use prov_message::Sleeper;
 use prov_util::below::Region;
 use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 
@@ -188,7 +189,7 @@ fn a_sleeping_thread_is_not_woken_by_operations_without_room() {
     let (mut out, mut place) = ([7; 8], [0; 8]);
     let region = fill(&sides, &cq, (&mut out, &mut place));
     let [a, b] = &sides;
-    until(&[b], || b.engine.core().may_sleep());
+    until(&[b], || b.engine.core().may_sleep(Sleeper::Thread));
     let is_woken = || {
         let core = b.engine.core();
         let poller = core.poller().unwrap();
@@ -207,7 +208,7 @@ fn a_sleeping_thread_is_not_woken_by_operations_without_room() {
     a.receive(&mut received, 5);
     b.send(&mut sent, 5);
     until(&[a], || {
-        if b.engine.core().may_sleep() && !is_woken() {
+        if b.engine.core().may_sleep(Sleeper::Thread) && !is_woken() {
             return a.count() == 1 && b.count() == 1;
         }
         b.drive();
@@ -218,7 +219,7 @@ fn a_sleeping_thread_is_not_woken_by_operations_without_room() {
         count += taken(&cq).len();
         b.drive();
     }
-    until(&[b], || b.engine.core().may_sleep());
+    until(&[b], || b.engine.core().may_sleep(Sleeper::Thread));
     assert!(!is_woken());
     a.send(&mut out, 6);
     until(&[a], is_woken);

@@ -227,4 +227,8 @@ impl Progress for WithPeer {
         // The engine may have ended transfers while it prepared.
         !self.tell() && may_sleep
     }
+
+    fn sleeps(&self) {
+        self.inner.sleeps();
+    }
 }

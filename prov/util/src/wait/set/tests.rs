@@ -1,5 +1,6 @@
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use super::*;
@@ -137,6 +138,17 @@ fn a_member_that_left_does_not_wake_the_set() {
     set.leave(&**cq);
     assert_eq!(set.try_wait(), Ok(()));
     assert_eq!(set.wait_for_news(0), Err(Errno::ETIMEDOUT));
+}
+
+#[test]
+fn a_wait_ends_in_time_though_a_transport_lets_no_thread_sleep() {
+    let set = Arc::new(WaitSet::new(WaitKind::Fd).unwrap());
+    let cq = cq(&set);
+    let transport = TestTransport::new();
+    transport.is_busy.store(true, Ordering::Relaxed);
+    cq.add_source(transport).unwrap();
+    assert_eq!(set.wait_for_news(1), Err(Errno::ETIMEDOUT));
+    cq.shut();
 }
 
 #[test]
