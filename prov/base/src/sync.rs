@@ -7,6 +7,7 @@
 //! A lock that is not needed belongs to the thread that uses it. When another thread enters it, it
 //! becomes real: whatever the application does, no two threads are inside.
 
+mod attempt;
 pub mod barrier;
 mod bias;
 mod futex;
@@ -134,10 +135,10 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Creates a free lock around `value` that helpers do not enter.
-    pub fn alone(kind: LockKind, value: T) -> Self {
+    /// Creates a free lock around `value` that threads other than the owner [visit](Self::visit).
+    pub fn with_visitors(kind: LockKind, value: T) -> Self {
         let kind = match kind {
-            LockKind::Biased => LockKind::Elided,
+            LockKind::Elided => LockKind::Biased,
             kind => kind,
         };
         Self::new(kind, value)
@@ -163,6 +164,23 @@ impl<T: ?Sized> Lock<T> {
     #[inline(always)]
     fn is_owned(&self) -> bool {
         self.state.load(Ordering::Relaxed) == OWNED
+    }
+
+    /// [`Lock::is_owned`], asked by the thread inside: the state does not change meanwhile.
+    ///
+    /// # Safety
+    /// This thread is inside.
+    #[inline(always)]
+    unsafe fn is_entered_by_owner(&self) -> bool {
+        // SAFETY: only a thread that is inside writes the state, which this one is, as the caller
+        // guarantees. So nobody writes it at the same time, and the load need not be atomic: the
+        // compiler makes one instruction of it and the comparison.
+        #[cfg(not(loom))]
+        let state = unsafe { *self.state.as_ptr() };
+        // SAFETY: as above; loom reports a concurrent store.
+        #[cfg(loom)]
+        let state = unsafe { self.state.unsync_load() };
+        state == OWNED
     }
 
     /// Enters, waiting for the thread inside.
@@ -250,8 +268,11 @@ impl<T: ?Sized> Lock<T> {
     #[cold]
     #[inline(never)]
     fn try_otherwise(&self, own: usize) -> bool {
-        let is_own = self.is_owned() && self.bias.is_owner(own);
-        !is_own && self.raw.try_lock() && self.enter_with_mutex(own, false)
+        if self.is_owned() && self.bias.is_owner(own) {
+            self.bias.wake_other();
+            return false;
+        }
+        self.raw.try_lock() && self.enter_with_mutex(own, false)
     }
 
     /// The value, without locking: the exclusive reference excludes all others.
@@ -324,6 +345,20 @@ impl<T: ?Sized> Lock<T> {
         }
         // SAFETY: this thread has just entered the lock as a helper.
         Some(unsafe { HelperGuard::new(self) })
+    }
+
+    /// Enters for a short time from a thread of the application that may be another than the one that
+    /// usually does: the owner, if there is one, remains it.
+    pub fn visit<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
+        if let Some(mut value) = self.enter_lone() {
+            return act(&mut value);
+        }
+        if self.kind == LockKind::Biased
+            && let Some(mut value) = self.lock_as_helper()
+        {
+            return act(&mut value);
+        }
+        act(&mut self.lock())
     }
 
     /// [`Lock::lock_as_helper`] if nobody is inside.

@@ -21,6 +21,7 @@ pub use completion::{Completion, ErrorCompletion};
 pub use config::{CqConfig, CqFormat, CqOwner};
 use ring::Ring;
 
+use crate::drive::Signals;
 use crate::progress::Progress;
 use crate::wait::{Attachment, Sources};
 use prov_base::errno::{Errno, Result};
@@ -72,8 +73,8 @@ pub enum Outlook {
     Nothing,
     /// There is one completion, or an error.
     Single,
-    /// Unknown: the lock has to be taken.
-    Open,
+    /// There are more than one.
+    Several,
 }
 
 struct State {
@@ -88,6 +89,18 @@ struct State {
     overrun: bool,
     /// The last `err_data` that was lent to the application.
     lent: Box<[u8]>,
+    /// The signals of the transport that fills the queue, if there is one only.
+    only_source: Option<Arc<Signals>>,
+}
+
+/// The outcome of an attempt to read one completion in a few instructions.
+pub enum Glance {
+    /// It was taken.
+    Taken,
+    /// The transport has to be driven first.
+    Due,
+    /// It takes more instructions.
+    Open,
 }
 
 impl Cq {
@@ -122,7 +135,7 @@ impl Cq {
             entry_size: config.format.entry_size(),
             unasked: config.unasked.max(config.size).max(1),
             with_sources: config.with_sources,
-            state: Lock::alone(
+            state: Lock::with_visitors(
                 lock,
                 State {
                     ring,
@@ -131,6 +144,7 @@ impl Cq {
                     armed_at,
                     overrun: false,
                     lent: Box::default(),
+                    only_source: None,
                 },
             ),
             sources: Sources::new(lock),
@@ -185,6 +199,22 @@ impl Cq {
                 self.write_specially(&make());
             }
         }
+    }
+
+    /// The fast path of [`Cq::write_with`], a few instructions without a call: writes the completion
+    /// if no other thread can be in the queue, it has room, and nobody is to be woken. Returns
+    /// whether it did.
+    #[inline(always)]
+    pub fn write_fast(&self, make: impl Fn() -> Completion) -> bool {
+        let Some(mut state) = self.state.enter_lone() else {
+            return false;
+        };
+        let pending = self.pending.load(Ordering::Relaxed) + 1;
+        let written = pending < state.armed_at && state.ring.push_fast(make);
+        if written {
+            self.pending.store(pending, Ordering::Relaxed);
+        }
+        written
     }
 
     /// Handles a full or closed ring.
@@ -283,17 +313,29 @@ impl Cq {
     /// # Errors
     /// What watching its descriptor returns.
     pub fn add_source(&self, progress: Arc<dyn Progress>) -> Result {
-        self.sources.add(progress, self.attachment.wait())
+        let added = self.sources.add(progress, self.attachment.wait());
+        self.sources_have_changed();
+        added
+    }
+
+    fn sources_have_changed(&self) {
+        let old = self
+            .state
+            .visit(|state| std::mem::replace(&mut state.only_source, self.sources.only()));
+        // Dropped without the lock.
+        drop(old);
     }
 
     /// Undoes one [`Cq::add_source`].
     pub fn remove_source(&self, progress: &Arc<dyn Progress>) {
         self.sources.remove(progress, self.attachment.wait());
+        self.sources_have_changed();
     }
 
     /// Removes all sources, for a queue that is being closed.
     pub fn shut(&self) {
         self.sources.clear(self.attachment.wait());
+        self.sources_have_changed();
     }
 
     /// Returns the size in bytes of an entry in the application's format ([`CqFormat`]).
@@ -347,19 +389,42 @@ impl Cq {
     pub fn outlook(&self, count: usize) -> Outlook {
         match self.pending.load(Ordering::Relaxed).min(count) {
             0 => Outlook::Nothing,
-            1 => match self.sources.read_fast() {
-                Some(false) => Outlook::Single,
-                Some(true) => Outlook::Nothing,
-                None => Outlook::Open,
-            },
-            _ => Outlook::Open,
+            1 => Outlook::Single,
+            _ => Outlook::Several,
         }
     }
 
-    /// Returns whether exactly one completion or error, of up to `count`, is pending.
+    /// The fast path of [`Cq::read`] for one completion: passes it to `sink` if no other thread can
+    /// be in the queue.
     #[inline(always)]
-    pub fn has_single(&self, count: usize) -> bool {
-        self.pending.load(Ordering::Relaxed).min(count) == 1
+    pub fn glance(&self, sink: impl FnOnce(&Completion)) -> Glance {
+        match self.state.enter_lone() {
+            Some(mut state) => self.glance_inside(&mut state, sink),
+            None => Glance::Open,
+        }
+    }
+
+    /// Like [`Cq::glance`], for queues that other threads may use.
+    #[inline(always)]
+    pub fn glance_shared(&self, sink: impl FnOnce(&Completion)) -> Glance {
+        match self.state.enter_real() {
+            Some(mut state) => self.glance_inside(&mut state, sink),
+            None => Glance::Open,
+        }
+    }
+
+    #[inline(always)]
+    fn glance_inside(&self, state: &mut State, sink: impl FnOnce(&Completion)) -> Glance {
+        let Some(signals) = &state.only_source else {
+            return Glance::Open;
+        };
+        if signals.read() || signals.is_due() {
+            return Glance::Due;
+        }
+        match self.take_one(state, sink) {
+            true => Glance::Taken,
+            false => Glance::Open,
+        }
     }
 
     /// Makes progress.

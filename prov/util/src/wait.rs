@@ -11,6 +11,7 @@
 
 mod attachment;
 mod deadline;
+mod engine;
 mod mutex_cond;
 pub mod set;
 mod snapshot;

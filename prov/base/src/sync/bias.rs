@@ -17,6 +17,7 @@ use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use super::attempt::{self, Attempt};
 use super::{barrier, futex};
 
 /// See the module.
@@ -24,18 +25,18 @@ pub(super) struct Bias {
     /// The owner's number, with [`INSIDE`] while it is inside, or is about to be; [`NOBODY`] without
     /// an owner, and when the owner has noticed that the bias is revoked. Written by the owner alone
     /// once there is one.
-    owner: AtomicUsize,
+    pub(super) owner: AtomicUsize,
     /// [`FREE`], [`CLAIMED`], [`AWAITED`] or [`REVOKED`]. Only other threads than the owner change it
     /// from and to `FREE`.
-    claim: AtomicU32,
-    /// Counts how often the owner has stepped back.
+    pub(super) claim: AtomicU32,
+    /// Counts how often the owner has woken the thread to which it has stepped back.
     steps: AtomicU32,
 }
 
 const NOBODY: usize = 0;
-const INSIDE: usize = 1;
+pub(super) const INSIDE: usize = 1;
 
-const FREE: u32 = 0;
+pub(super) const FREE: u32 = 0;
 /// Another thread is inside, or waits for the owner to leave.
 const CLAIMED: u32 = 1;
 /// As [`CLAIMED`], and a thread sleeps until that thread has left.
@@ -46,7 +47,7 @@ const REVOKED: u32 = 3;
 /// Number of tests of a word that another thread is about to change, before the thread sleeps.
 const SPINS: u32 = if cfg!(loom) { 1 } else { 64 };
 /// How long a thread sleeps before it tests again whether the owner has left: an owner that leaves
-/// wakes nobody, one that comes back does.
+/// wakes nobody, one that comes back to wait does.
 const LOOK: Duration = Duration::from_micros(50);
 
 /// The outcome of an attempt to enter.
@@ -83,17 +84,35 @@ impl Bias {
     /// Enters as this thread, if it is the owner and the lock is free.
     #[inline(always)]
     pub(super) fn try_enter(&self, thread: usize) -> bool {
-        if self.owner.load(Ordering::Relaxed) != thread {
-            return false;
+        match attempt::enter(self, thread) {
+            Attempt::Entered => true,
+            Attempt::NotTheOwner => false,
+            Attempt::Claimed => {
+                self.step_back(thread);
+                false
+            }
         }
-        self.owner.store(thread | INSIDE, Ordering::Relaxed);
-        barrier::light();
-        let claim = self.claim.load(Ordering::Acquire);
-        if claim != FREE {
-            self.step_back(thread, claim);
-            return false;
+    }
+
+    /// Leaves the lock to another thread; for good if the bias is revoked. A few instructions and no
+    /// call, for which the callers of [`Bias::try_enter`] would save registers.
+    #[inline(always)]
+    fn step_back(&self, owner: usize) {
+        let next = match self.claim.load(Ordering::Acquire) {
+            REVOKED => NOBODY,
+            _ => owner,
+        };
+        self.owner.store(next, Ordering::Release);
+    }
+
+    /// Wakes the thread to which the owner has stepped back, if it is asleep. In a model nobody is.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn wake_other(&self) {
+        if cfg!(not(loom)) && self.claim.load(Ordering::Relaxed) != FREE {
+            self.steps.fetch_add(1, Ordering::Relaxed);
+            futex::wake_all(&self.steps);
         }
-        true
     }
 
     /// Leaves as the owner.
@@ -112,7 +131,7 @@ impl Bias {
             match self.owner.load(Ordering::Relaxed) {
                 NOBODY => return Entry::Revoked,
                 inside if inside != owner => return Entry::Refused,
-                _ => {}
+                _ => self.wake_other(),
             }
             if !self.await_free() {
                 return Entry::Revoked;
@@ -121,19 +140,6 @@ impl Bias {
                 return Entry::Entered;
             }
         }
-    }
-
-    /// Leaves the lock to another thread, which may be asleep; for good if the bias is revoked, for
-    /// which nobody waits.
-    #[cold]
-    #[inline(never)]
-    fn step_back(&self, owner: usize, claim: u32) {
-        if claim == REVOKED {
-            return self.owner.store(NOBODY, Ordering::Release);
-        }
-        self.owner.store(owner, Ordering::Release);
-        self.steps.fetch_add(1, Ordering::Relaxed);
-        futex::wake_all(&self.steps);
     }
 
     /// Ends this way of entering; to be called by one thread at a time, which is not the owner.
@@ -225,7 +231,7 @@ impl Bias {
         self.claim.load(Ordering::Relaxed) != FREE
     }
 
-    /// How often the owner has stepped back for a thread that gives the lock back.
+    /// How often the owner has woken a thread.
     #[cfg(all(test, not(loom)))]
     pub(super) fn steps(&self) -> u32 {
         self.steps.load(Ordering::Relaxed)

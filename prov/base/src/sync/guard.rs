@@ -49,7 +49,8 @@ pub enum Helper {}
 impl Leave for Usual {
     #[inline(always)]
     unsafe fn leave<T: ?Sized>(lock: &Lock<T>) {
-        if lock.is_owned() {
+        // SAFETY: the caller guarantees that this thread has entered the lock.
+        if unsafe { lock.is_entered_by_owner() } {
             lock.bias.leave();
         } else {
             // SAFETY: the caller guarantees that this thread has entered the lock.
@@ -73,7 +74,8 @@ unsafe fn leave_out_of_the_way<T: ?Sized>(lock: &Lock<T>) {
 impl Leave for Promptly {
     #[inline(always)]
     unsafe fn leave<T: ?Sized>(lock: &Lock<T>) {
-        if lock.is_owned() {
+        // SAFETY: the caller guarantees that this thread has entered the lock.
+        if unsafe { lock.is_entered_by_owner() } {
             lock.bias.leave();
         } else {
             // SAFETY: the caller guarantees that this thread has entered the lock, and so holds the

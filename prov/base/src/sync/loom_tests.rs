@@ -100,6 +100,18 @@ fn a_thread_that_becomes_the_owner_and_a_helper_do_not_meet() {
 }
 
 #[test]
+fn an_owner_and_a_visitor_do_not_meet() {
+    check(
+        LockKind::Biased,
+        |lock| enter(lock, 2),
+        |lock| {
+            lock.visit(|number| number.add());
+            1
+        },
+    );
+}
+
+#[test]
 fn a_helper_that_only_tries_meets_nobody() {
     check(
         LockKind::Biased,

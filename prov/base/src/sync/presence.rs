@@ -54,15 +54,16 @@ impl Presence {
     /// has not seen it.
     #[inline(always)]
     pub fn enter(&self) -> Entrant {
-        match self.owner.load(Ordering::Relaxed) {
-            REAL => self.enter_as_other(),
-            owner => self.enter_where_owned(owner, thread::current()),
-        }
+        self.enter_as(thread::current())
     }
 
     #[inline(always)]
-    fn enter_where_owned(&self, owner: usize, thread: usize) -> Entrant {
+    fn enter_as(&self, thread: usize) -> Entrant {
+        let owner = self.owner.load(Ordering::Relaxed);
         if owner != thread {
+            if owner == REAL {
+                return self.enter_as_other();
+            }
             self.enter_as_second(owner, thread);
             return Entrant::Other;
         }
@@ -214,8 +215,7 @@ mod loom_tests {
         }
 
         fn read(&self, thread: usize) {
-            let owner = self.presence.owner.load(Ordering::Relaxed);
-            let entrant = self.presence.enter_where_owned(owner, thread);
+            let entrant = self.presence.enter_as(thread);
             if self.is_there.load(Ordering::Acquire) == 1 {
                 // SAFETY: this thread is inside; loom reports a concurrent access.
                 self.item.with(|item| assert_eq!(unsafe { *item }, 7));

@@ -347,9 +347,9 @@ fn a_held_lock_cannot_be_tried() {
 }
 
 #[test]
-fn a_lock_without_helpers_is_entered_immediately_unless_it_is_real() {
+fn the_owner_enters_at_once() {
     for kind in KINDS {
-        let mut lock = Lock::alone(kind, 1);
+        let mut lock = Lock::new(kind, 1);
         own(&lock);
         let is_real = lock.kind() == LockKind::Real;
         assert_eq!(is_real, kind == LockKind::Real);
@@ -366,6 +366,37 @@ fn a_lock_without_helpers_is_entered_immediately_unless_it_is_real() {
         drop(held);
         assert_eq!(*lock.get_mut(), if is_real { 1 } else { 2 });
     }
+}
+
+#[test]
+fn a_visitor_does_not_end_the_ownership() {
+    for kind in [LockKind::Elided, LockKind::Biased] {
+        let lock = Lock::with_visitors(kind, Pair::default());
+        own(&lock);
+        let visited = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..100 {
+                    lock.visit(Pair::add);
+                }
+                visited.store(true, Ordering::Relaxed);
+            });
+            while !visited.load(Ordering::Relaxed) {
+                lock.lock().add();
+            }
+        });
+        assert!(lock.is_owned() || lock.kind() == LockKind::Real && !barrier::is_available());
+        let before = lock.lock().0;
+        assert_eq!(
+            lock.visit(|pair| pair.0),
+            before,
+            "the owner may visit it, too"
+        );
+        assert!(before > 100);
+    }
+    let real = Lock::with_visitors(LockKind::Real, Pair::default());
+    real.visit(Pair::add);
+    assert_eq!(real.lock().0, 1);
 }
 
 #[test]
@@ -409,13 +440,13 @@ fn a_lock_that_ends_promptly_keeps_others_out_until_then() {
 
 #[test]
 fn a_real_lock_is_entered_as_such_and_no_other() {
-    let lock = Lock::alone(LockKind::Real, 1);
+    let lock = Lock::new(LockKind::Real, 1);
     let mut inside = lock.enter_real().unwrap();
     *inside += 1;
     assert!(lock.try_lock().is_none());
     drop(inside);
     assert_eq!(lock.try_lock().as_deref(), Some(&2));
-    let lock = Lock::alone(LockKind::Elided, 1);
+    let lock = Lock::new(LockKind::Elided, 1);
     while let Some(mut inside) = lock.enter_real() {
         if lock.kind() == LockKind::Real {
             return;

@@ -18,7 +18,7 @@ use super::cancel::{Call, Next, cancellation_point};
 use super::object::{Class, Handle, Use};
 use super::wait::{self, OpenedWait};
 use super::{count as counted, status};
-use crate::cq::{Completion, Cq, CqConfig, CqFormat, ErrorTexts, Outlook};
+use crate::cq::{Completion, Cq, CqConfig, CqFormat, ErrorTexts, Glance, Outlook};
 use crate::wait::Waitable;
 use prov_base::errno::{Errno, Result};
 use prov_base::sync::LockKind;
@@ -259,13 +259,37 @@ unsafe extern "C" fn read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> is
     unsafe {
         match this.outlook(count) {
             Outlook::Nothing => drive_and_read(cq, buf, count),
-            Outlook::Single => take_fast(cq, buf, count),
-            Outlook::Open => read_any(cq, buf, count),
+            Outlook::Single => {
+                let size = this.entry_size();
+                match this.glance(|completion| put(buf.cast(), size, completion)) {
+                    Glance::Taken => 1,
+                    Glance::Due => drive_and_read(cq, buf, count),
+                    Glance::Open => read_single(cq, buf, count),
+                }
+            }
+            Outlook::Several => read_any(cq, buf, count),
         }
     }
 }
 
 /// Separate from `read`, which therefore saves no registers.
+#[inline(never)]
+unsafe extern "C" fn read_single(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
+    // SAFETY: `read`, which is only in the tables of queues, passes the open queue of its caller.
+    let this = unsafe { Handle::<Cq>::borrow(cq) };
+    let size = this.entry_size();
+    // SAFETY: the application keeps the contract of fi_cq_read(3) for these arguments, of which
+    // there is space for one entry at least. It is that of the called functions.
+    unsafe {
+        match this.glance_shared(|completion| put(buf.cast(), size, completion)) {
+            Glance::Taken => 1,
+            Glance::Due => drive_and_read(cq, buf, count),
+            Glance::Open => read_any(cq, buf, count),
+        }
+    }
+}
+
+/// Separate from `read` for the same reason.
 #[inline(never)]
 unsafe extern "C" fn drive_and_read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
     // SAFETY: `read`, which is only in the tables of queues, passes the open queue of its caller.
@@ -274,9 +298,10 @@ unsafe extern "C" fn drive_and_read(cq: *mut fid_cq, buf: *mut c_void, count: us
     // SAFETY: the application keeps the contract of fi_cq_read(3) for these arguments, which is
     // that of the called functions.
     unsafe {
-        match this.has_single(count) {
-            true => take_fast(cq, buf, count),
-            false => take_any(cq, buf, count),
+        match this.outlook(count) {
+            Outlook::Single => take_fast(cq, buf, count),
+            Outlook::Nothing if count != 0 => Errno::EAGAIN.to_c() as isize,
+            Outlook::Nothing | Outlook::Several => take_any(cq, buf, count),
         }
     }
 }

@@ -23,7 +23,7 @@ use prov_base::sync::{Entrant, LockKind, Presence};
 pub(super) struct Snapshot<T> {
     /// From `Box::into_raw`; owned by the snapshot.
     current: AtomicPtr<T>,
-    /// The threads in `read` and `look_fast`.
+    /// The threads in `read`.
     readers: Presence,
     /// Whether `retired` is nonempty.
     has_retired: AtomicBool,
@@ -62,27 +62,6 @@ impl<T: Send + Sync> Snapshot<T> {
         // and `readers` was then seen to be empty. This reader was counted before it loaded the
         // pointer: either it is seen, or it has loaded the new pointer.
         reader(unsafe { &*current })
-    }
-
-    /// [`Snapshot::read`] for a reader that takes a few instructions. `None`: the caller has to use
-    /// `read`, and the reader may have run already.
-    #[inline(always)]
-    pub(super) fn look_fast<R>(&self, reader: impl FnOnce(&T) -> R) -> Option<R> {
-        match self.readers.enter() {
-            Entrant::Owner => self.look_as(Entrant::Owner, reader),
-            Entrant::Other => self.look_as(Entrant::Other, reader),
-        }
-    }
-
-    /// [`Snapshot::look_fast`], for a thread that has entered `readers`.
-    #[inline(always)]
-    fn look_as<R>(&self, entrant: Entrant, reader: impl FnOnce(&T) -> R) -> Option<R> {
-        // SAFETY: this reader is counted, so that the Box is not dropped, as in `read`. If `reader`
-        // panics, it stays counted, and nothing is dropped any more.
-        let outcome = reader(unsafe { &*self.current.load(Ordering::Acquire) });
-        let may_be_last = self.readers.leave(entrant);
-        // A value that was replaced meanwhile is dropped by the next reader.
-        (!may_be_last || !self.has_retired.load(Ordering::Relaxed)).then_some(outcome)
     }
 
     /// Replaces the value by the result of `make`. Calls are serialised.
@@ -199,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_thread_looks_at_is_not_dropped_when_another_replaces_it() {
+    fn what_one_thread_reads_is_not_dropped_when_another_replaces_it() {
         let snapshot = Snapshot::new(LockKind::Elided, Guarded(Arc::default()));
         // The thread that reads all the time is counted without locked instructions.
         for _ in 0..100 {
@@ -213,12 +192,6 @@ mod tests {
                 other.join().unwrap();
             });
         };
-        let looked = snapshot.look_fast(|value| {
-            replace();
-            assert!(!value.0.load(Ordering::SeqCst), "dropped too early");
-            value.0.clone()
-        });
-        assert!(looked.is_none(), "there is something to drop");
         let dropped = snapshot.read(|value| {
             replace();
             assert!(!value.0.load(Ordering::SeqCst), "dropped too early");
@@ -247,11 +220,9 @@ mod loom_tests {
         }
     }
 
-    /// Runs a reader concurrently with two replacements.
-    fn read_while_it_is_replaced(
-        read: impl Fn(&Snapshot<Guarded>, &dyn Fn(&Guarded)) + Copy + Send + Sync + 'static,
-    ) {
-        loom::model(move || {
+    #[test]
+    fn a_value_is_not_dropped_while_it_is_read() {
+        loom::model(|| {
             let dropped = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
             let make = |number| Guarded {
                 number,
@@ -261,7 +232,7 @@ mod loom_tests {
             let reader = {
                 let snapshot = snapshot.clone();
                 loom::thread::spawn(move || {
-                    read(&snapshot, &|value| {
+                    snapshot.read(|value| {
                         loom::thread::yield_now();
                         let dropped = value.dropped.load(std::sync::atomic::Ordering::Relaxed);
                         assert_eq!(dropped & (1 << value.number), 0);
@@ -274,20 +245,5 @@ mod loom_tests {
             let dropped = dropped.load(std::sync::atomic::Ordering::Relaxed);
             assert_eq!(dropped, 0b011, "nothing is kept longer than needed");
         });
-    }
-
-    #[test]
-    fn a_value_is_not_dropped_while_it_is_looked_at() {
-        read_while_it_is_replaced(|snapshot, look| {
-            let seen = snapshot.look_fast(look);
-            if seen.is_none() {
-                snapshot.read(look);
-            }
-        });
-    }
-
-    #[test]
-    fn a_value_is_not_dropped_while_it_is_read() {
-        read_while_it_is_replaced(|snapshot, look| snapshot.read(look));
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::Wait;
+use super::engine::Engine;
 use super::snapshot::Snapshot;
 use crate::drive::Signals;
 use crate::progress::Progress;
@@ -26,7 +27,7 @@ pub struct Sources {
 
 #[derive(Clone)]
 struct ProgressSource {
-    progress: Arc<dyn Progress>,
+    progress: Engine,
     signals: Arc<Signals>,
     /// Whether threads sleep on its descriptor.
     is_watched: bool,
@@ -46,7 +47,7 @@ impl Use {
         let signals = progress.signals();
         Use {
             source: ProgressSource {
-                progress,
+                progress: Engine::new(progress),
                 signals,
                 is_watched,
             },
@@ -56,7 +57,7 @@ impl Use {
     }
 
     fn is_of(&self, progress: &Arc<dyn Progress>) -> bool {
-        std::ptr::addr_eq(Arc::as_ptr(&self.source.progress), Arc::as_ptr(progress))
+        self.source.progress.is(progress)
     }
 }
 
@@ -164,13 +165,9 @@ impl Sources {
         if !self.are_own() {
             return;
         }
-        self.list.read(|list| {
-            if let [only] = &**list {
-                return only.progress.progress();
-            }
-            for source in list {
-                source.progress.progress();
-            }
+        self.list.read(|list| match &**list {
+            [only] => only.progress.progress(),
+            list => drive_each(list),
         });
     }
 
@@ -191,16 +188,12 @@ impl Sources {
         })
     }
 
-    /// The fast path of [`Sources::read`], for a single transport.
-    #[inline(always)]
-    pub fn read_fast(&self) -> Option<bool> {
-        self.list.look_fast(
-            #[inline(always)]
-            |list| match &**list {
-                [only] => Some(only.signals.read() || only.signals.is_due()),
-                _ => None,
-            },
-        )?
+    /// Returns the signals of the transport, if there is one only.
+    pub fn only(&self) -> Option<Arc<Signals>> {
+        match &**self.uses.lock() {
+            [only] => Some(only.source.signals.clone()),
+            _ => None,
+        }
     }
 
     /// Informs every transport with a watched descriptor that a thread is about to sleep. Returns
@@ -227,5 +220,14 @@ impl Sources {
     fn publish(&self, uses: &[Use]) {
         let list = uses.iter().map(|known| known.source.clone()).collect();
         self.list.replace(|_| list);
+    }
+}
+
+/// Separate from [`Sources::drive`], which therefore saves fewer registers.
+#[cold]
+#[inline(never)]
+fn drive_each(list: &[ProgressSource]) {
+    for source in list {
+        source.progress.progress();
     }
 }
