@@ -20,6 +20,7 @@ use prov_base::sync::{Guard, Lock, LockKind};
 use prov_util::av::Changes;
 use prov_util::drive::{Driven, Helper, Idling, Seat, Signals, Sleeper};
 use prov_util::endpoint::Side;
+use prov_util::matching::ANY_SOURCE;
 use prov_util::progress::Progress;
 use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
 
@@ -226,8 +227,12 @@ pub trait Core: Send + Sized + 'static {
         let Ok(poster) = self.endpoints().poster(ep) else {
             return false;
         };
-        !(poster.directed && (names_context(receive) || Self::Sources::expects(self, ep)))
-            && self.endpoints().post_fast(poster, receive)
+        let src = match poster.directed {
+            false => ANY_SOURCE,
+            true if names_context(receive) || Self::Sources::expects(self, ep) => return false,
+            true => receive.peer,
+        };
+        self.endpoints().post_fast(poster.inbox, receive, src)
     }
 
     /// The default implementation of [`Core::receive`].

@@ -246,11 +246,45 @@ impl Reports {
     }
 
     /// The fast path of [`Reports::receive`] for a complete message without immediate data that
-    /// fits into a single-message buffer; the receive has the flag `FI_COMPLETION`.
-    #[inline(always)]
+    /// fits into a single-message buffer; the receive has the flag `FI_COMPLETION`. Out of line,
+    /// where registers are free, and mostly without a call.
+    #[inline(never)]
     pub fn plain_receive<const TAGGED: bool>(
         &self,
-        single: &Single<'_, AppIov>,
+        buf: &AppIov,
+        context: usize,
+        src: u64,
+        tag: u64,
+        len: usize,
+    ) {
+        let single = Single {
+            context,
+            flags: FI_COMPLETION,
+            buf,
+        };
+        let is_counted = self.counters.recv.is_some();
+        let is_renamed = self.av.as_ref().is_some_and(|av| av.has_user_ids());
+        let written = !is_counted
+            && !is_renamed
+            && self.rx_cq.as_ref().is_some_and(
+                #[inline(always)]
+                |cq| {
+                    cq.write_fast(
+                        #[inline(always)]
+                        || completion_of_plain(&single, src, TAGGED, tag, len),
+                    )
+                },
+            );
+        if !written {
+            self.plain_receive_otherwise::<TAGGED>(buf, context, src, tag, len);
+        }
+    }
+
+    #[inline(never)]
+    fn plain_receive_otherwise<const TAGGED: bool>(
+        &self,
+        buf: &AppIov,
+        context: usize,
         src: u64,
         tag: u64,
         len: usize,
@@ -260,9 +294,14 @@ impl Reports {
         }
         if let Some(cq) = &self.rx_cq {
             let src = self.source(src);
+            let single = Single {
+                context,
+                flags: FI_COMPLETION,
+                buf,
+            };
             cq.write_with(
                 #[inline(always)]
-                || completion_of_plain(single, src, TAGGED, tag, len),
+                || completion_of_plain(&single, src, TAGGED, tag, len),
             );
         }
     }

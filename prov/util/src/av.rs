@@ -309,10 +309,16 @@ impl Av {
     /// Returns what completions report for a peer with a known number.
     #[inline(always)]
     pub fn reported(&self, fi_addr: fi_addr_t) -> fi_addr_t {
-        match self.often_read.user_ids.load(Ordering::Relaxed) {
+        match self.has_user_ids() {
             true => self.user_id(fi_addr),
             false => fi_addr,
         }
+    }
+
+    /// Returns whether completions may report something else than the number of a peer.
+    #[inline(always)]
+    pub fn has_user_ids(&self) -> bool {
+        self.often_read.user_ids.load(Ordering::Relaxed)
     }
 
     #[inline(never)]

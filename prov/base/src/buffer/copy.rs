@@ -1,6 +1,6 @@
 //! Copies of bytes that other threads or processes may write to at any time, by length.
 
-/// memmove(3), without a function call for the few bytes of short messages.
+/// memmove(3), without a function call for the few bytes of short messages and their headers.
 ///
 /// # Safety
 /// That of [`std::ptr::copy`].
@@ -12,6 +12,8 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         match len {
             8..=16 => copy_ends::<u64>(from, to, len),
             17..=32 => copy_ends::<u128>(from, to, len),
+            33..=64 => copy_ends::<[u128; 2]>(from, to, len),
+            65..=128 => copy_ends::<[u128; 4]>(from, to, len),
             _ => std::ptr::copy(from, to, len),
         }
     }
@@ -72,5 +74,26 @@ unsafe fn copy_ends<Word: Copy>(from: *const u8, to: *mut u8, len: usize) {
         let last = from.add(behind).cast::<Word>().read_unaligned();
         to.cast::<Word>().write_unaligned(first);
         to.add(behind).cast::<Word>().write_unaligned(last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_bytes_are_copied_and_no_others_also_where_the_ranges_overlap() {
+        for len in 0..200 {
+            for apart in [-7isize, 0, 3, 300] {
+                let mut bytes: Vec<u8> = (0..1000).map(|at| (at % 251) as u8).collect();
+                let mut expected = bytes.clone();
+                let to = (400 + apart) as usize;
+                expected.copy_within(400..400 + len, to);
+                let start = bytes.as_mut_ptr();
+                // SAFETY: both ranges are within the vector.
+                unsafe { copy(start.add(400), start.add(to), len) };
+                assert_eq!(bytes, expected, "{len} bytes, {apart} apart");
+            }
+        }
     }
 }

@@ -2,22 +2,23 @@
 
 use fabric_abi::FI_COMPLETION;
 use prov_base::buffer::AppIov;
-use prov_util::matching::ANY_SOURCE;
+use prov_util::matching::{ANY_SOURCE, Single};
 
-use crate::endpoints::Endpoints;
 use crate::endpoints::inbox::{Inbox, Transport};
 use crate::endpoints::whole::Whole;
+use crate::endpoints::{Endpoint, Endpoints};
 use crate::operation::{Context, EpKey};
-use crate::receipt::{Buffer, InboxKey, Receipt};
+use crate::receipt::{Buffer, Receipt};
 use crate::reports::Reports;
 
 /// The fast path for complete messages without immediate data or acknowledgement that arrive at one
 /// endpoint.
+///
+/// It stays in registers: what is out of line gets a copy ([`Plain::again`]).
 pub struct Plain<'a, T: Transport> {
     inbox: &'a mut Inbox<T>,
-    key: InboxKey,
-    ep: EpKey,
-    reports: &'a Reports,
+    ep: &'a Endpoint<T>,
+    key: EpKey,
 }
 
 impl<T: Transport> Plain<'_, T> {
@@ -38,40 +39,75 @@ impl<T: Transport> Plain<'_, T> {
         tag: u64,
         payload: &(impl Whole + ?Sized),
     ) -> bool {
-        let Some(single) = self.inbox.queue(TAGGED).take_single(src, tag) else {
-            return self.take_into_many(src, TAGGED, tag, payload);
+        let Some(single) = self.inbox.queue(TAGGED).take_first(src, tag) else {
+            return self.again().take_otherwise(src, TAGGED, tag, payload);
         };
-        let (reports, len) = (self.reports, payload.len());
+        let len = payload.len();
+        payload.copy_to(single.buf);
         if len <= single.buf.len() && single.flags & FI_COMPLETION != 0 {
-            payload.copy_to(single.buf);
-            reports.plain_receive::<TAGGED>(&single, src, tag, len);
+            let reports = &self.ep.reports;
+            reports.plain_receive::<TAGGED>(single.buf, single.context, src, tag, len);
         } else {
-            payload.copy_to(single.buf);
+            // A copy: what is passed by reference does not stay in registers.
+            let Single {
+                context,
+                flags,
+                buf,
+            } = single;
+            let single = Single {
+                context,
+                flags,
+                buf,
+            };
+            let reports = &self.ep.reports;
             reports.whole_receive(&single, src, TAGGED, tag, len);
         }
         true
     }
 
+    /// A copy.
+    #[inline(always)]
+    fn again(&mut self) -> Plain<'_, T> {
+        Plain {
+            inbox: self.inbox,
+            ep: self.ep,
+            key: self.key,
+        }
+    }
+
     /// Takes in a message without a tag from an address that the address vector does not
     /// have, which its receive reports as an error (`FI_SOURCE_ERR`); `false` if nobody waits
     /// for it.
-    #[cold]
+    #[inline(always)]
     pub fn take_from_stranger(&mut self, address: &[u8], payload: &(impl Whole + ?Sized)) -> bool {
+        self.again().take_from(address, payload)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_from(self, address: &[u8], payload: &(impl Whole + ?Sized)) -> bool {
         let report = |reports: &Reports, receipt: &Receipt<()>, memory: &AppIov, release| {
             reports.receive_from_stranger(receipt, memory, release, address);
         };
         self.take_any(ANY_SOURCE, false, 0, payload, report)
     }
 
-    /// Delivers a message to a multi-receive buffer.
+    /// Delivers a message that the oldest receive does not accept, or that goes to a multi-receive
+    /// buffer.
     #[inline(never)]
-    fn take_into_many(
-        &mut self,
+    fn take_otherwise(
+        self,
         src: u64,
         tagged: bool,
         tag: u64,
         payload: &(impl Whole + ?Sized),
     ) -> bool {
+        if let Some(single) = self.inbox.queue(tagged).take_single(src, tag) {
+            payload.copy_to(single.buf);
+            let reports = &self.ep.reports;
+            reports.whole_receive(&single, src, tagged, tag, payload.len());
+            return true;
+        }
         let report = |reports: &Reports, receipt: &Receipt<()>, memory: &AppIov, release| {
             reports.receive(receipt, memory, release, Ok(()));
         };
@@ -80,7 +116,7 @@ impl<T: Transport> Plain<'_, T> {
 
     #[inline(always)]
     fn take_any(
-        &mut self,
+        self,
         src: u64,
         tagged: bool,
         tag: u64,
@@ -97,8 +133,8 @@ impl<T: Transport> Plain<'_, T> {
             Some(multi) => queue.finish_multi(multi),
         };
         let receipt = Receipt {
-            inbox: self.key,
-            ep: self.ep,
+            inbox: self.ep.inbox,
+            ep: self.key,
             tagged,
             context: Context(matched.context),
             flags: matched.flags,
@@ -109,7 +145,7 @@ impl<T: Transport> Plain<'_, T> {
             len: payload.len(),
             ack: (),
         };
-        report(self.reports, &receipt, &matched.buf, release);
+        report(&self.ep.reports, &receipt, &matched.buf, release);
         true
     }
 }
@@ -129,9 +165,8 @@ impl<T: Transport> Endpoints<T> {
         let ep = self.eps.get(key)?;
         Some(Plain {
             inbox: self.inboxes.get_mut(ep.inbox)?,
-            key: ep.inbox,
-            ep: key,
-            reports: &ep.reports,
+            ep,
+            key,
         })
     }
 }

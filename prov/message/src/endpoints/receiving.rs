@@ -48,15 +48,15 @@ impl<T: Transport> Endpoints<T> {
         })
     }
 
-    /// The fast path for a receive that is appended to the queue in a few instructions. Returns
-    /// `false`, without any effect, for all others, which [`Endpoints::post`] handles. The receive
-    /// stays in registers, since no reference to it is passed on.
+    /// The fast path for a receive that is appended to the queue in a few instructions, for messages
+    /// from `src`. Returns `false`, without any effect, for all others, which [`Endpoints::post`]
+    /// handles. The receive stays in registers, since no reference to it is passed on.
     #[inline(always)]
-    pub fn post_fast(&mut self, poster: Poster, receive: &Receive) -> bool {
-        let Some(inbox) = self.inboxes.get_mut(poster.inbox) else {
+    pub fn post_fast(&mut self, inbox: InboxKey, receive: &Receive, src: u64) -> bool {
+        let Some(inbox) = self.inboxes.get_mut(inbox) else {
             return false;
         };
-        let (tagged, filter) = select(receive, poster.directed);
+        let (tagged, filter) = select_from(receive, src);
         let size = inbox.size;
         let queue = inbox.queue(tagged);
         let context = Context::of(receive.context).0;
@@ -430,6 +430,11 @@ impl<T: Transport> Endpoints<T> {
 #[inline(always)]
 fn select(receive: &Receive, directed: bool) -> (bool, Filter) {
     let src = if directed { receive.peer } else { ANY_SOURCE };
+    select_from(receive, src)
+}
+
+#[inline(always)]
+fn select_from(receive: &Receive, src: u64) -> (bool, Filter) {
     match receive.select {
         Select::Untagged => (false, Filter { src, ..Filter::ANY }),
         Select::Tagged { tag, ignore } => (true, Filter { src, tag, ignore }),

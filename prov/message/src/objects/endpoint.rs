@@ -309,7 +309,7 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn transmit(&self, message: &Transmit) -> Result {
         let seat = self.seated()?;
         seat.lane.core().transmit(seat.key, message)

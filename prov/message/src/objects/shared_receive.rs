@@ -11,6 +11,7 @@ use prov_util::endpoint::{self, OptionValue};
 use prov_util::ffi::ep::SharedReceiveObject;
 use prov_util::ffi::srx::ImportedSrx;
 use prov_util::ffi::{Handle, Use};
+use prov_util::matching::ANY_SOURCE;
 use prov_util::progress::Progress;
 use prov_util::request::Receive;
 use prov_util::transfers::Transfers;
@@ -88,14 +89,14 @@ impl<P: Provider> SoftSharedReceive<P> {
 impl<P: Provider> endpoint::SharedReceive for SoftSharedReceive<P> {
     #[inline(always)]
     fn receive_fast(&self, receive: &Receive) -> bool {
-        let Ok(poster) = self.poster() else {
+        let Ok(inbox) = self.key() else {
             return false;
         };
         if self.directed && receive.directed().is_some() {
             return false;
         }
         let mut core = self.lane.core();
-        core.posts_fast() && core.endpoints().post_fast(poster, receive)
+        core.posts_fast() && core.endpoints().post_fast(inbox, receive, ANY_SOURCE)
     }
 
     #[inline]

@@ -53,7 +53,8 @@ struct Offered {
     secret: u64,
 }
 
-/// The destination of outgoing data.
+/// The destination of outgoing data. Its tag is a byte of its own, which every message compares.
+#[repr(u8)]
 enum Out {
     Socket,
     /// The memory, once these last bytes are sent through the socket.

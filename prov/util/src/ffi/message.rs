@@ -215,7 +215,8 @@ pub(super) unsafe fn send<E: Endpoint>(
     }
 }
 
+/// Posts a message. All callers share this copy of the endpoint's code.
 #[inline(never)]
-fn transmit<E: Endpoint>(ep: &E, message: &Transmit) -> isize {
+pub(super) fn transmit<E: Endpoint>(ep: &E, message: &Transmit) -> isize {
     posted(ep.transmit(message))
 }

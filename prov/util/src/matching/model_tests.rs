@@ -293,11 +293,14 @@ impl Pair {
                 let expected = self.model.arrive(&message);
                 // Every other message tries the fast path first.
                 let tries = message.number.is_multiple_of(2);
+                let taken = |single: Single<'_, _>| (single.context, *single.buf);
                 let single = match tries {
-                    true => self.queue.take_single(src, tag),
+                    true => match self.queue.take_first(src, tag).map(taken) {
+                        None => self.queue.take_single(src, tag).map(taken),
+                        first => first,
+                    },
                     false => None,
                 };
-                let single = single.map(|single| (single.context, *single.buf));
                 assert_eq!(single.is_some(), is_single && tries);
                 let matched = match single {
                     Some(_) => single,

@@ -179,19 +179,15 @@ impl<B> PostedQueue<B> {
         }
     }
 
-    /// Removes the oldest receive that accepts a message, if it has a single-message buffer. The
-    /// buffer stays in its slot until the next receive is posted.
+    /// The fast path of [`PostedQueue::take_single`], for a message that the oldest receive accepts.
     #[inline(always)]
-    pub fn take_single(&mut self, src: u64, tag: u64) -> Option<Single<'_, B>> {
-        match self.line.is_first_for(src, tag) {
-            true => self.line.take_first(),
-            false => self.take_other(src, tag),
-        }
+    pub fn take_first(&mut self, src: u64, tag: u64) -> Option<Single<'_, B>> {
+        self.line.take_first_for(src, tag)
     }
 
-    /// [`PostedQueue::take_single`] for a message that does not match the first receive.
-    #[inline(never)]
-    fn take_other(&mut self, src: u64, tag: u64) -> Option<Single<'_, B>> {
+    /// Removes the oldest receive that accepts a message, if it has a single-message buffer. The
+    /// buffer stays in its slot until the next receive is posted.
+    pub fn take_single(&mut self, src: u64, tag: u64) -> Option<Single<'_, B>> {
         let index = self.find(src, tag)?;
         if self.get(index)?.is_multi() {
             return None;

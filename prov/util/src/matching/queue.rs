@@ -159,9 +159,14 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         self.take(index, len)
     }
 
-    /// The fast path of [`ReceiveQueue::arrive`], for a message of any length. `None`: no receive
-    /// accepts it, or it goes to a multi-receive buffer, so that the caller has to use that method.
+    /// The fast path of [`ReceiveQueue::take_single`], for a message that the oldest receive accepts.
     #[inline(always)]
+    pub fn take_first(&mut self, src: u64, tag: u64) -> Option<Single<'_, B>> {
+        self.posted.take_first(src, tag)
+    }
+
+    /// Like [`ReceiveQueue::arrive`], for a message of any length. `None`: no receive accepts it, or
+    /// it goes to a multi-receive buffer, so that the caller has to use that method.
     pub fn take_single(&mut self, src: u64, tag: u64) -> Option<Single<'_, B>> {
         self.posted.take_single(src, tag)
     }

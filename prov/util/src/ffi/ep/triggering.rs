@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use fabric_abi::*;
 
-use super::super::message::one_message;
+use super::super::message::{self, one_message};
 use super::super::object::{AnyFid, Handle};
 use super::{EndpointObject, Opened, Stage};
 use crate::cntr::{Cntr, Reached, WorkName};
@@ -128,7 +128,10 @@ impl<E: Endpoint> Operation for Posting<E> {
 impl<E: Endpoint> Opened<E> {
     fn post(&self, request: &Request) -> Result {
         match request {
-            Request::Transmit(transmit) => self.endpoint.transmit(transmit),
+            Request::Transmit(transmit) => match message::transmit(&self.endpoint, transmit) {
+                0 => Ok(()),
+                error => Err(Errno::new(error as i32)),
+            },
             Request::Receive(receive) => self.endpoint.receive(receive),
             Request::Access(access) => self.endpoint.access(access),
             Request::Atomic(atomic) => self.endpoint.atomic(atomic),

@@ -120,16 +120,25 @@ impl<B> Line<B> {
         self.reopen();
     }
 
-    /// Returns whether the oldest receive has a single-message buffer and accepts a message.
+    /// Removes the oldest receive, if it has a single-message buffer and accepts a message. The
+    /// buffer stays in its slot until the next receive is posted.
     #[inline(always)]
-    pub fn is_first_for(&self, src: u64, tag: u64) -> bool {
-        self.waiting(self.head)
-            .is_some_and(|first| first.posted.accepts(src, tag) && !first.posted.is_multi())
+    pub fn take_first_for(&mut self, src: u64, tag: u64) -> Option<Single<'_, B>> {
+        let position = self.head;
+        if position == self.tail {
+            return None;
+        }
+        let slot = self.slot(position);
+        let PostedSlot { posted, space } = self.ring.get(slot)?;
+        if !posted.accepts(src, tag) {
+            return None;
+        }
+        let single = single(posted, space)?;
+        self.head = position.wrapping_add(1);
+        Some(single)
     }
 
-    /// Removes the oldest receive, if it has a single-message buffer. The buffer stays in its slot
-    /// until the next receive is posted.
-    #[inline(always)]
+    /// [`Line::take_first_for`], whatever it accepts.
     pub fn take_first(&mut self) -> Option<Single<'_, B>> {
         let position = self.head;
         self.waiting(position)?;
