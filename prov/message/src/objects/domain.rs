@@ -317,8 +317,7 @@ impl<P: Provider> Domain<P> {
             _ if info.caps & FI_TRIGGER != 0 => FI_THREAD_SAFE,
             FI_THREAD_COMPLETION if may_meet => FI_THREAD_SAFE,
             // An event queue belongs to the fabric: a thread that reads it need not be the one that
-            // uses the domain.
-            FI_THREAD_DOMAIN if is_connected => FI_THREAD_SAFE,
+            // uses the domain. It makes those locks real that it enters.
             threading => threading,
         };
         Domain {

@@ -401,9 +401,17 @@ impl Below {
         self.spare.push(slot);
     }
 
-    /// Posts a slot that could not be posted for want of room.
-    #[inline]
+    /// Posts a slot that could not be posted for want of room, if there is one.
+    #[inline(always)]
     pub fn post_spare(&mut self) {
+        if !self.spare.is_empty() {
+            self.post_one_spare();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn post_one_spare(&mut self) {
         if let Some(slot) = self.spare.pop() {
             self.expect_again(slot);
         }

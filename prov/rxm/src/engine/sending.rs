@@ -42,9 +42,9 @@ impl Core {
             && link.ending.is_none()
             && message.flags & (FI_DELIVERY_COMPLETE | FI_PEER_TRANSFER) == 0
         {
-            let head = head_of(message, link);
+            // Each branch has a header of its own, so that the first one's stays in registers.
             let sent = if below.may_inject(link, len, message.wants_completion()) {
-                match below.inject(link, &head, &message.buffers) {
+                match below.inject(link, &head_of(message, link), &message.buffers) {
                     Ok(()) => {
                         state.reports.plain_message(ep, message);
                         return Ok(());
@@ -57,6 +57,7 @@ impl Core {
                     return Err(Errno::EAGAIN);
                 }
                 let ticket = state.ledger.count(Op::of_plain(ep, message));
+                let head = head_of(message, link);
                 below.send_quickly(link, key, &head, &message.buffers, ticket)
             } else {
                 return self.post_message_slowly(ep, message);
