@@ -190,8 +190,8 @@ impl prov_message::Core for Core {
         self.do_what_is_ready()
     }
 
-    fn prepare_wait(&mut self, _sleeper: Sleeper) -> bool {
-        self.may_sleep()
+    fn prepare_wait(&mut self, sleeper: Sleeper) -> bool {
+        self.may_sleep(sleeper)
     }
 
     fn end_burst(&mut self) -> bool {

@@ -242,7 +242,7 @@ impl Below {
     /// Returns whether a thread may sleep on it.
     pub fn may_sleep(&self) -> bool {
         let fabric = self.setting.domain.fabric();
-        self.setting.has_sleepers && fabric.may_sleep(&[&self.rx_cq], None)
+        fabric.may_sleep(&[&self.rx_cq], None)
     }
 }
 

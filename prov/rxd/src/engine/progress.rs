@@ -7,7 +7,7 @@ use prov_base::lately::nanoseconds;
 use prov_base::poller::Event;
 use prov_base::random;
 use prov_message::lane::{Pause, short_pause};
-use prov_message::{Core as _, EpKey, Idling, Reaching as _, Wakeups, Woken};
+use prov_message::{Core as _, EpKey, Idling, Reaching as _, Sleeper, Wakeups, Woken};
 
 use super::Core;
 use super::below::{Arrivals, Below};
@@ -139,7 +139,7 @@ impl Core {
 
     /// Makes progress before a thread sleeps. Returns `false` if there was something to do, as there
     /// may be more, and if nothing below would wake the thread.
-    pub(super) fn may_sleep(&mut self) -> bool {
+    pub(super) fn may_sleep(&mut self, sleeper: Sleeper) -> bool {
         self.poll_once();
         let now = nanoseconds();
         if self.take_in(now) {
@@ -150,7 +150,12 @@ impl Core {
         if self.is_stalled {
             return false;
         }
-        let may_sleep = self.below.as_ref().is_none_or(Below::may_sleep);
+        let may_sleep = match &self.below {
+            // There is no descriptor below. The progress thread polls.
+            Some(below) if !below.setting.has_sleepers => sleeper == Sleeper::Helper,
+            Some(below) => below.may_sleep(),
+            None => true,
+        };
         if may_sleep {
             self.slept_at = self.driven_at;
         }
