@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use fabric_abi::{
     FI_EP_MSG, FI_EP_RDM, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RMA_EVENT, FI_SHARED_CONTEXT,
-    FI_THREAD_COMPLETION, FI_THREAD_DOMAIN, FI_THREAD_SAFE, FI_TRIGGER, fi_addr_t,
+    FI_THREAD_COMPLETION, FI_THREAD_SAFE, FI_TRIGGER, fi_addr_t,
 };
 use prov_base::atomic_ops::Offered;
 use prov_base::errno::{Errno, Result};
