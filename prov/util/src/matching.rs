@@ -195,6 +195,12 @@ impl<B: ReceiveBuffer, U> ReceiveContext<B, U> {
             .or_else(|| self.tagged.cancel(context))
     }
 
+    /// Returns whether messages are still arriving in multi-receive buffers that accept no more: of
+    /// the last one [`ReceiveQueue::finish_multi`] is to be called.
+    pub fn finishes_multi(&self) -> bool {
+        self.msg.finishes_multi() || self.tagged.finishes_multi()
+    }
+
     /// Returns the number of posted receives in both queues.
     pub fn posted_len(&self) -> usize {
         self.msg.posted_len() + self.tagged.posted_len()

@@ -319,10 +319,7 @@ impl<T: Transport> Endpoints<T> {
     ) -> T::Ack {
         let release = match receipt.buffer {
             Buffer::Single => false,
-            Buffer::Multi(multi) => self
-                .inboxes
-                .get_mut(receipt.inbox)
-                .is_some_and(|inbox| inbox.queue(receipt.tagged).finish_multi(multi)),
+            Buffer::Multi(multi) => self.finish_multi(receipt.inbox, receipt.tagged, multi),
             Buffer::Foreign(given) => {
                 return self.received_elsewhere(given, receipt, memory, outcome);
             }

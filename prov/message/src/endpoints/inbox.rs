@@ -62,6 +62,9 @@ pub struct Inbox<T: Transport> {
     pub(crate) size: usize,
     /// The error with which that link ended.
     pub(crate) ended: Option<Errno>,
+    /// Whether its endpoint uses another one: it ends with the messages that are arriving in its
+    /// multi-receive buffers.
+    pub(crate) is_left: bool,
     /// See `FI_OPT_MIN_MULTI_RECV`.
     min_multi_recv: usize,
     /// For a shared context: where receives complete that were not taken by an endpoint.
@@ -77,6 +80,7 @@ impl<T: Transport> Inbox<T> {
             shared,
             size,
             ended: None,
+            is_left: false,
             min_multi_recv: T::MIN_MULTI_RECV,
             reports: Reports::default(),
         }
@@ -90,6 +94,11 @@ impl<T: Transport> Inbox<T> {
         } else {
             &mut self.matching.msg
         }
+    }
+
+    /// See [`ReceiveContext::finishes_multi`].
+    pub(crate) fn finishes_multi(&self) -> bool {
+        self.matching.finishes_multi()
     }
 
     /// `FI_OPT_MIN_MULTI_RECV`

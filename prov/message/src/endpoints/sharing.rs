@@ -2,7 +2,7 @@
 //! Contexts of scalable endpoints change between the two while their links exist.
 
 use prov_base::errno::{Errno, Result};
-use prov_util::matching::Message;
+use prov_util::matching::{Message, MultiId};
 
 use crate::endpoints::Endpoints;
 use crate::endpoints::inbox::{Body, Course, Transport, Unexpected, UnexpectedHandle, origin};
@@ -21,9 +21,31 @@ impl<T: Transport> Endpoints<T> {
         if own != inbox {
             self.cancel_receives(ep, Errno::ECANCELED);
             self.change_inbox(ep, inbox);
-            self.inboxes.remove(own);
+            self.leave_inbox(own);
         }
         Ok(())
+    }
+
+    /// Removes an inbox without posted receives, once no message arrives any more in a multi-receive
+    /// buffer that was posted to it.
+    fn leave_inbox(&mut self, key: InboxKey) {
+        match self.inboxes.get_mut(key) {
+            Some(inbox) if inbox.finishes_multi() => inbox.is_left = true,
+            _ => drop(self.inboxes.remove(key)),
+        }
+    }
+
+    /// Handles that a message in a multi-receive buffer has ended. Returns whether the buffer is
+    /// released to the application.
+    pub(super) fn finish_multi(&mut self, key: InboxKey, tagged: bool, multi: MultiId) -> bool {
+        let Some(inbox) = self.inboxes.get_mut(key) else {
+            return false;
+        };
+        let released = inbox.queue(tagged).finish_multi(multi);
+        if released && inbox.is_left && !inbox.finishes_multi() {
+            self.inboxes.remove(key);
+        }
+        released
     }
 
     /// Returns the endpoints that use an inbox.

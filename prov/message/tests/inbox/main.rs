@@ -143,3 +143,50 @@ fn a_link_that_resumes_counts_others_that_are_about_to() {
 extern "C" fn fi_strerror(_: c_int) -> *const c_char {
     c"an error".as_ptr()
 }
+
+#[test]
+fn a_multi_receive_that_is_cancelled_ends_with_what_still_arrives_in_it() {
+    let send = |link, way, len| Step::Send {
+        link,
+        way,
+        tagged: false,
+        tag: 0,
+        len,
+        data: false,
+        ack: 0,
+    };
+    let post = |multi| Step::Post {
+        at: 3,
+        wanted: Wanted {
+            tagged: false,
+            tag: 0,
+            ignore: 0,
+            src: None,
+        },
+        len: 0,
+        multi,
+    };
+    let plain = ArrivalMode::Plain;
+    let steps = vec![
+        Step::Switch(3),
+        send(3, plain, 0),
+        post(false),
+        send(0, plain, 0),
+        Step::EndLink(0),
+        post(true),
+        send(0, plain, 0),
+        send(0, plain, 0),
+        Step::Rush(2),
+        Step::EndLink(0),
+        send(1, ArrivalMode::Pieces, 1),
+        Step::Move(5, 0),
+        Step::Switch(3),
+    ];
+    run(
+        Setting {
+            unexpected: 0,
+            in_flight: 0,
+        },
+        steps,
+    );
+}

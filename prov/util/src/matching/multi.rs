@@ -71,6 +71,11 @@ impl<B: ReceiveBuffer> MultiBuffers<B> {
         released
     }
 
+    /// Returns whether a buffer accepts no more messages and contains some that have not completed.
+    pub fn any_closed(&self) -> bool {
+        self.0.iter().any(|(_, multi)| multi.closed)
+    }
+
     /// Closes a buffer for further messages. Returns it if no message in it is outstanding;
     /// otherwise the last one that completes releases it.
     pub fn close(&mut self, key: MultiKey) -> Option<B> {

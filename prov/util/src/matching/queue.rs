@@ -213,6 +213,11 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         self.multi.finish(id.0)
     }
 
+    /// Returns whether messages are arriving in multi-receive buffers that accept no more.
+    pub(super) fn finishes_multi(&self) -> bool {
+        self.multi.any_closed()
+    }
+
     /// Queues an unexpected message, for which [`arrive`](ReceiveQueue::arrive) found no receive.
     pub fn keep(&mut self, message: Message<U>) -> MessageId {
         self.keep_of(NO_ORIGIN, message)
