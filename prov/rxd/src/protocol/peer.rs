@@ -336,6 +336,9 @@ pub struct Peer<H: Host> {
     /// and when that was done last.
     pub asks_again: bool,
     pub asked_again_at: Time,
+    /// Whether a connection with it was given up because it answered with another address, and the
+    /// next one is not confirmed: an address of it that is known may be of that connection, then.
+    pub is_renewed: bool,
     pub sending: Sending,
     pub receiving: Receiving,
     /// Whether the application waits for its messages, and for nobody else's.
@@ -373,6 +376,7 @@ impl<H: Host> Peer<H> {
             cookie: 0,
             asks_again: false,
             asked_again_at: 0,
+            is_renewed: false,
             sending: Sending::new(0),
             receiving: Receiving::new(0),
             is_awaited: false,

@@ -208,6 +208,7 @@ impl<H: Host> Shared<H> {
     #[cold]
     fn confirm(&mut self, now: Time, peer: &mut Peer<H>) {
         peer.is_confirmed = true;
+        peer.is_renewed = false;
         peer.is_stranger = false;
         if peer.setup != Setup::Open {
             peer.open();
@@ -471,6 +472,7 @@ impl<H: Host> Endpoint<H> {
                 let queue = std::mem::take(&mut peer.sending.queue);
                 shared.forget(now, peer);
                 peer.sending.queue = queue;
+                peer.is_renewed = true;
                 peer.ask(now);
                 shared.serve(peer);
             }

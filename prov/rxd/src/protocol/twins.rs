@@ -28,9 +28,11 @@ impl<H: Host> Peer<H> {
             })
     }
 
-    /// The same, while this side's own request is still to be answered.
+    /// The same, while this side's own request is still to be answered. Of two sides that begin anew at
+    /// the same time, each may know an address that the other one has given up: there the latest one counts.
     pub fn is_settling(&self, now: Time, address: u64, hello: Option<&Hello>) -> bool {
         matches!(self.setup, Setup::Asking { .. })
+            && !self.is_renewed
             && self.is_same_endpoint(address, hello)
             && now.saturating_sub(self.silent_since) < SETTLES_WITHIN
     }
