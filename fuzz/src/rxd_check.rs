@@ -440,8 +440,16 @@ pub fn events(bytes: &[u8]) {
             wire.append(&mut side.host.outbox);
         }
     }
-    // From now on the network is good, and everything ends.
-    for _ in 0..20_000 {
+    // From now on the network is good, and everything ends: what was lost is sent again at the pace of
+    // the round trip that was measured before, which may be seconds. Two sides that disagree on their
+    // connection notice it within a few seconds, and agree.
+    let mut failed = 0;
+    for round in 0..60_000 {
+        let count: u32 = sides.iter().map(|side| side.host.failed).sum();
+        if round <= 10_000 {
+            failed = count;
+        }
+        assert_eq!(count, failed, "operations fail in a good network");
         if sides.iter().all(|side| side.host.ops.is_empty()) {
             break;
         }
