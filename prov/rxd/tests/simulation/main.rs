@@ -17,6 +17,7 @@ mod host;
 mod network;
 mod random;
 mod restarted;
+mod side;
 mod strangers;
 mod twins;
 mod world;

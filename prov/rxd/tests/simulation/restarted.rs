@@ -1,30 +1,16 @@
 //! A peer that is restarted and sends nothing by itself.
 
-use prov_rxd::protocol::{Endpoint, Failure, PeerId, Time};
+use prov_rxd::protocol::{Failure, PeerId, Time};
 
-use crate::host::{Kind, Leaving, Op, SimHost, name_of, request_of};
+use crate::host::{Kind, Leaving, Op, name_of, request_of};
 use crate::network::MS;
 use crate::random::Random;
-use crate::world;
+use crate::side::{Side, side};
 
 /// Time after which silent peers are given up.
 const GIVE_UP: Time = 120_000 * MS;
 /// Time within which it is noticed that a peer was restarted.
 const NOTICED: Time = 5_000 * MS;
-
-struct Side {
-    endpoint: Endpoint<SimHost>,
-    host: SimHost,
-}
-
-fn side(number: u32, seed: u64) -> Side {
-    let mut random = Random::new(seed);
-    let config = world::config(number, 1, &mut random, true, GIVE_UP);
-    Side {
-        endpoint: Endpoint::new(config),
-        host: SimHost::new(random),
-    }
-}
 
 /// Two endpoints, the second of which can be replaced.
 struct Pair {
@@ -41,13 +27,13 @@ struct Pair {
 impl Pair {
     /// After one message.
     fn new() -> Self {
-        let mut own = side(0, 1);
+        let mut own = side(0, 1, GIVE_UP);
         let peer = own.endpoint.peer(&name_of(1), 1).unwrap();
         own.host.peers.insert(peer, 1);
         let mut pair = Pair {
             now: 1_000 * MS,
             own,
-            other: side(1, 2),
+            other: side(1, 2, GIVE_UP),
             peer,
             count: 0,
             loss: 0,
@@ -105,7 +91,7 @@ impl Pair {
     }
 
     fn restart(&mut self) {
-        self.other = side(1, 3);
+        self.other = side(1, 3, GIVE_UP);
     }
 
     /// Runs until an operation is done; returns how, and after what time.

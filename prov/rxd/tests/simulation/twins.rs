@@ -3,31 +3,17 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 
-use prov_rxd::protocol::{Endpoint, PeerId, Time};
+use prov_rxd::protocol::{PeerId, Time};
 
-use crate::host::{Kind, Leaving, Op, SimHost, name_of, request_of};
+use crate::host::{Kind, Leaving, Op, name_of, request_of};
 use crate::network::MS;
 use crate::random::Random;
-use crate::world;
+use crate::side::{Side, side};
 
 /// Time after which silent peers are given up.
 const GIVE_UP: Time = 8_000 * MS;
 /// The other address of the second endpoint.
 const OTHER: u32 = 11;
-
-struct Side {
-    endpoint: Endpoint<SimHost>,
-    host: SimHost,
-}
-
-fn side(number: u32, seed: u64) -> Side {
-    let mut random = Random::new(seed);
-    let config = world::config(number, 1, &mut random, true, GIVE_UP);
-    Side {
-        endpoint: Endpoint::new(config),
-        host: SimHost::new(random),
-    }
-}
 
 /// A datagram on its way: when it arrives, in which order it was sent, and the number of its sender.
 type Underway = (Time, u64, usize, Vec<u8>);
@@ -50,7 +36,10 @@ impl Pair {
         let mut random = Random::new(seed);
         Pair {
             now: 1_000 * MS,
-            sides: [side(0, random.next()), side(1, random.next())],
+            sides: [
+                side(0, random.next(), GIVE_UP),
+                side(1, random.next(), GIVE_UP),
+            ],
             loss: 0,
             delay: 1,
             random,
@@ -167,7 +156,7 @@ fn both_addresses_work_again_when_the_endpoint_is_back() {
         assert_eq!(pair.outcomes(), (0, 2));
         pair.loss = 0;
         if restarts {
-            pair.sides[1] = side(1, seed + 1_000);
+            pair.sides[1] = side(1, seed + 1_000, GIVE_UP);
         }
         let before = pair.arrived();
         pair.send(0, OTHER);
