@@ -35,9 +35,11 @@ pub struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// Takes in a sample of a packet that was sent once (Karn's algorithm).
+    /// Takes in a sample of a packet that was sent once (Karn's algorithm). A longer one than the longest
+    /// timeout counts as that: everything is repeated in that time anyway, and while it is, there are no
+    /// samples that would end a longer estimate, or the pace that follows from it.
     pub fn sample(&mut self, now: Time, took: Time) {
-        let took = took.max(1);
+        let took = took.clamp(1, RTO_MAX);
         if self.smoothed == 0 {
             self.smoothed = took;
             self.variation = took / 2;
@@ -312,6 +314,19 @@ mod tests {
         assert_eq!(trip.timeout(), RTO_MAX);
         trip.progressed();
         assert!(trip.timeout() < 22 * MS);
+    }
+
+    #[test]
+    fn a_round_trip_of_many_seconds_does_not_stop_the_sender() {
+        let mut trip = RoundTrip::default();
+        trip.sample(0, 20_000 * MS);
+        let mut congestion = Congestion::default();
+        congestion.timed_out();
+        let now = 100_000 * MS;
+        for _ in 0..=BURST + 1 {
+            congestion.departs(now, &trip);
+        }
+        assert!(congestion.next_departure(&trip) < now + RTO_MAX);
     }
 
     #[test]

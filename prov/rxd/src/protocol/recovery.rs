@@ -432,6 +432,12 @@ impl<H: Host> Shared<H> {
         self.serve(peer);
     }
 
+    /// Limits the time until a peer is probed to which nothing is on the way, so that one that is there has
+    /// several chances to say so before it would be given up.
+    fn in_time(&self, wait: Time) -> Time {
+        wait.min(self.keep_alive_every())
+    }
+
     /// Starts the timer for what the peer owes, unless it runs.
     #[inline]
     pub fn arm(&mut self, now: Time, peer: &mut Peer<H>) {
@@ -445,8 +451,8 @@ impl<H: Host> Shared<H> {
         let sending = &peer.sending;
         peer.sending.timer = match is_empty {
             false => now + sending.patience(peer.is_extended()),
-            true if !sending.queue.is_empty() => now + sending.round_trip.timeout(),
-            true if peer.owes_answer() => now + KEEPALIVE,
+            true if !sending.queue.is_empty() => now + self.in_time(sending.round_trip.timeout()),
+            true if peer.owes_answer() => now + self.in_time(KEEPALIVE),
             true if peer.is_awaited => now + self.keep_alive_every(),
             true => NEVER,
         };
@@ -517,7 +523,8 @@ impl<H: Host> Shared<H> {
                 true => KEEPALIVE,
                 false => 0,
             };
-            sending.timer = now + sending.round_trip.timeout().max(wait);
+            let wait = sending.round_trip.timeout().max(wait);
+            sending.timer = now + self.in_time(wait);
         } else if sending.is_to_be_probed(is_extended) {
             sending.probes += 1;
             sending.probe_due = true;

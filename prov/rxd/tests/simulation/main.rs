@@ -15,6 +15,7 @@ mod awaited;
 mod c_peer;
 mod host;
 mod network;
+mod owing;
 mod random;
 mod restarted;
 mod side;
