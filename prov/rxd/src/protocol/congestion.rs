@@ -35,9 +35,9 @@ pub struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// Takes in a sample of a packet that was sent once (Karn's algorithm). A longer one than the longest
-    /// timeout counts as that: everything is repeated in that time anyway, and while it is, there are no
-    /// samples that would end a longer estimate, or the pace that follows from it.
+    /// Takes in a sample of a transmission that is known to be the one that has arrived (Karn's algorithm).
+    /// A longer one than the longest timeout counts as that: everything is repeated in that time anyway,
+    /// and a longer estimate would make packets leave at a pace at which it ends late.
     pub fn sample(&mut self, now: Time, took: Time) {
         let took = took.clamp(1, RTO_MAX);
         if self.smoothed == 0 {

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::congestion::{Congestion, MAX_PROBES, RoundTrip};
 use super::host::{Host, Name, PeerId, Time};
-use super::wire::{EXTENDED_LEN, Hello, NO_DELAY, SetupAnswer};
+use super::wire::{
+    Base, EXTENDED_LEN, Hello, MAX_REPEATS, NO_DELAY, SetupAnswer, flag, repeats_of,
+};
 
 /// A time that does not come.
 pub const NEVER: Time = Time::MAX;
@@ -177,10 +179,11 @@ pub struct Receiving {
     pub is_interactive: bool,
     /// Repeated packets that had come before.
     pub duplicates: u32,
-    /// One behind the newest packet, which may be held or have come before others, and when it
-    /// arrived.
+    /// One behind the newest packet, which may be held or have come before others, when it arrived,
+    /// and its flags, with [`flag::ECHO`].
     pub newest: u64,
     pub newest_at: Time,
+    pub newest_flags: u16,
 }
 
 /// A packet on the way.
@@ -190,9 +193,64 @@ pub struct Flight {
     /// The job and the part of it.
     pub job: u32,
     pub part: u32,
+    /// If it was sent more than once: when it was sent first, in microseconds modulo 2^32.
+    first_at: u32,
     pub state: Stage,
+    /// How often it was sent again.
+    repeats: u8,
+}
+
+const _: () = assert!(size_of::<Flight>() == 24);
+
+impl Flight {
+    /// A packet that is sent for the first time.
+    #[inline(always)]
+    pub fn first(now: Time, job: u32, part: u32) -> Self {
+        Flight {
+            sent_at: now,
+            job,
+            part,
+            first_at: 0,
+            state: Stage::Flying,
+            repeats: 0,
+        }
+    }
+
     /// Whether it was sent more than once.
-    pub is_repeated: bool,
+    #[inline(always)]
+    pub fn is_repeated(&self) -> bool {
+        self.repeats != 0
+    }
+
+    /// What its flags say of how often it was sent before, when it is sent once more.
+    pub fn repeats_flag(&self) -> u16 {
+        let repeats = self.repeats.saturating_add(1).min(MAX_REPEATS);
+        u16::from(repeats) << flag::REPEATS_SHIFT
+    }
+
+    /// It is sent once more.
+    pub fn sent_again(&mut self, now: Time) {
+        if self.repeats == 0 {
+            self.first_at = micros(self.sent_at);
+        }
+        self.repeats = self.repeats.saturating_add(1);
+        self.sent_at = now;
+    }
+
+    /// The time since the transmission that an echo names, if it is known: the first or the last one.
+    #[cold]
+    pub fn took(&self, now: Time, echo: u16) -> Option<Time> {
+        match repeats_of(echo) {
+            Some(repeats) if repeats == self.repeats => Some(now.saturating_sub(self.sent_at)),
+            Some(0) => Some(Time::from(micros(now).wrapping_sub(self.first_at)) * 1_000),
+            _ => None,
+        }
+    }
+}
+
+/// A time in microseconds, modulo 2^32.
+fn micros(time: Time) -> u32 {
+    (time / 1_000) as u32
 }
 
 /// What is known of a packet that has not been acknowledged with all before it.
@@ -501,15 +559,17 @@ impl Receiving {
             duplicates: 0,
             newest: first,
             newest_at: 0,
+            newest_flags: 0,
         }
     }
 
     /// Notes that a packet has arrived that is neither old nor a duplicate.
     #[inline(always)]
-    pub fn arrives(&mut self, now: Time, seq: u64) {
-        if (seq.wrapping_sub(self.newest) as i64) >= 0 {
-            self.newest = seq.wrapping_add(1);
+    pub fn arrives(&mut self, now: Time, base: &Base) {
+        if (base.seq.wrapping_sub(self.newest) as i64) >= 0 {
+            self.newest = base.seq.wrapping_add(1);
             self.newest_at = now;
+            self.newest_flags = base.flags | flag::ECHO;
         }
     }
 
@@ -517,7 +577,7 @@ impl Receiving {
     /// packet that is acknowledged.
     #[inline(always)]
     pub fn delay(&self, now: Time, end: u64) -> u16 {
-        let delay = now.saturating_sub(self.newest_at) / 1_000;
+        let delay = now.wrapping_sub(self.newest_at) / 1_000;
         match self.newest == end {
             true => u16::try_from(delay).unwrap_or(NO_DELAY),
             false => NO_DELAY,

@@ -58,6 +58,7 @@ impl<H: Host> Shared<H> {
             window: u32::from(field.window),
             refusals: field.refusals,
             delay: field.delay,
+            echo: field.echo,
             selective: None,
         };
         self.acknowledged(now, peer, &ack, host);
@@ -76,7 +77,7 @@ impl<H: Host> Shared<H> {
     ) {
         let ahead = base.seq.wrapping_sub(peer.receiving.next);
         if ahead == 0 && !peer.receiving.is_held {
-            peer.receiving.arrives(now, base.seq);
+            peer.receiving.arrives(now, base);
             self.in_turn(now, peer, base, rest, datagram, host);
             return;
         }
@@ -285,7 +286,7 @@ impl<H: Host> Shared<H> {
         if has_place || self.keep(peer, seq, datagram) {
             let early = peer.receiving.early.get_or_insert_default();
             Early::note(early, seq);
-            peer.receiving.arrives(now, seq);
+            peer.receiving.arrives(now, base);
         }
     }
 }

@@ -35,6 +35,8 @@ pub struct Ack<'a> {
     pub refusals: u16,
     /// Microseconds since the last packet that it acknowledges has arrived, or [`NO_DELAY`].
     pub delay: u16,
+    /// The flags of that packet, with [`flag::ECHO`]; 0 from a peer that does not tell.
+    pub echo: u16,
     pub selective: Option<Selective<'a>>,
 }
 
@@ -51,8 +53,10 @@ pub struct Selective<'a> {
 #[derive(Default)]
 struct News {
     packets: u32,
-    /// Time since the last packet was sent, if no later one has been acknowledged before, and it was sent
-    /// once.
+    /// The acknowledgement's [`Ack::echo`].
+    echo: u16,
+    /// Time since the last packet was sent, if no later one has been acknowledged before, and it is known
+    /// which transmission of it has arrived.
     sample: Option<Time>,
     /// Packets that had been taken for lost wrongly, and were not sent again.
     spurious: u32,
@@ -68,7 +72,7 @@ impl Sending {
             Stage::Arrived => return,
             Stage::Flying => {
                 self.flying -= 1;
-                if flight.is_repeated {
+                if flight.is_repeated() {
                     self.repeated -= 1;
                 }
             }
@@ -78,13 +82,16 @@ impl Sending {
             }
         }
         news.packets += 1;
-        news.was_repeated |= flight.is_repeated;
+        news.was_repeated |= flight.is_repeated();
         let took = now.saturating_sub(flight.sent_at);
         if (seq.wrapping_sub(self.arrived_to) as i64) >= 0 {
             self.arrived_to = seq.wrapping_add(1);
-            news.sample = (!flight.is_repeated).then_some(took);
+            news.sample = match flight.is_repeated() {
+                false => Some(took),
+                true => flight.took(now, news.echo),
+            };
         }
-        if flight.is_repeated && took < self.round_trip.least {
+        if flight.is_repeated() && took < self.round_trip.least {
             // It is the first one that has arrived.
             return;
         }
@@ -126,7 +133,7 @@ impl Sending {
             flight.state = Stage::Lost;
             self.flying -= 1;
             self.lost += 1;
-            if flight.is_repeated {
+            if flight.is_repeated() {
                 self.repeated -= 1;
             }
             let seq = self.una.wrapping_add(index as u64);
@@ -155,15 +162,16 @@ impl<H: Host> Shared<H> {
             words,
         };
         let selective = peer.is_extended().then_some(selective);
-        let (refusals, delay) = match peer.is_extended() {
-            true => (extended.part as u16, (extended.part >> 16) as u16),
-            false => (0, 0),
+        let [refusals, delay, echo] = match peer.is_extended() {
+            true => [0, 16, 32].map(|shift| (extended.part >> shift) as u16),
+            false => [0; 3],
         };
         let ack = Ack {
             next: base.seq,
             window: extended.rx_id,
             refusals,
             delay,
+            echo,
             selective,
         };
         self.acknowledged(now, peer, &ack, host);
@@ -195,7 +203,10 @@ impl<H: Host> Shared<H> {
         if (ack.refusals.wrapping_sub(sending.refusals_told) as i16) > 0 {
             sending.refusals_told = ack.refusals;
         }
-        let mut news = News::default();
+        let mut news = News {
+            echo: ack.echo,
+            ..News::default()
+        };
         for _ in 0..newly {
             let Some(flight) = sending.flights.pop_front() else {
                 break;

@@ -40,10 +40,9 @@ pub enum Turn {
 enum Nth {
     /// It has not been sent before.
     First,
-    /// It is a tail loss probe (RFC 8985): its acknowledgement tells what is lost.
-    Probe,
-    /// It was taken for lost.
-    Again,
+    /// It was taken for lost, or is a tail loss probe (RFC 8985), whose acknowledgement tells what is lost:
+    /// as these flags say.
+    Again(u16),
 }
 
 /// The host has no room.
@@ -262,10 +261,11 @@ impl<H: Host> Shared<H> {
         let Some(&flight) = peer.sending.flights.get(index) else {
             return Ok(());
         };
-        let time = match flight.state {
-            Stage::Lost => Nth::Again,
-            Stage::Flying | Stage::Arrived => Nth::Probe,
-        };
+        let mut flags = flight.repeats_flag();
+        if flight.state == Stage::Lost {
+            flags |= flag::REPEATED;
+        }
+        let time = Nth::Again(flags);
         self.send_part(now, peer, flight.job, flight.part, seq, time, host)?;
         let sending = &mut peer.sending;
         if let Some(flight) = sending.flights.get_mut(index) {
@@ -274,11 +274,10 @@ impl<H: Host> Shared<H> {
                 sending.lost -= 1;
                 sending.flying += 1;
                 sending.repeated += 1;
-            } else if !flight.is_repeated {
+            } else if !flight.is_repeated() {
                 sending.repeated += 1;
             }
-            flight.is_repeated = true;
-            flight.sent_at = now;
+            flight.sent_again(now);
         }
         sending.congestion.departs(now, &sending.round_trip);
         Ok(())
@@ -318,13 +317,7 @@ impl<H: Host> Shared<H> {
             // It waited for what the peer owes, which may take longer.
             sending.timer = NEVER;
         }
-        sending.flights.push_back(Flight {
-            sent_at: now,
-            job: number,
-            part,
-            state: Stage::Flying,
-            is_repeated: false,
-        });
+        sending.flights.push_back(Flight::first(now, number, part));
         sending.flying += 1;
         sending.congestion.departs(now, &sending.round_trip);
         let window = u64::from(sending.window.max(1));
@@ -378,8 +371,10 @@ impl<H: Host> Shared<H> {
             true => flag::ACK,
             false => 0,
         };
-        if time == Nth::Again && is_extended {
-            flags |= flag::REPEATED;
+        if let Nth::Again(repeats) = time
+            && is_extended
+        {
+            flags |= repeats;
         }
         let (kind, flags) = match (&job.what, part) {
             (What::Own(_), 0) => (job.kind, flags | flags_of(job)),
@@ -394,6 +389,7 @@ impl<H: Host> Shared<H> {
                 window: receiving.window(WINDOW) as u16,
                 refusals: receiving.refusals,
                 delay: receiving.delay(now, receiving.next),
+                echo: receiving.newest_flags,
             });
         }
         let payload = match job.what {
@@ -491,7 +487,9 @@ impl<H: Host> Shared<H> {
                 let extended = Extended {
                     tx_id: receiving.duplicates,
                     rx_id: receiving.window(WINDOW),
-                    part: u64::from(refusals) | u64::from(delay) << 16,
+                    part: u64::from(refusals)
+                        | u64::from(delay) << 16
+                        | u64::from(receiving.newest_flags) << 32,
                 };
                 (if is_last { flag::CLOSING } else { 0 }, extended)
             }

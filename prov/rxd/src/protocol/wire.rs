@@ -45,6 +45,12 @@ pub mod flag {
     pub const TAG: u16 = 1 << 4;
     /// There is no [`Extent`](super::Extent).
     pub const INLINE: u16 = 1 << 5;
+    /// Extension: how often the packet has been sent before, up to [`MAX_REPEATS`](super::MAX_REPEATS),
+    /// shifted by [`REPEATS_SHIFT`].
+    pub const REPEATS: u16 = 7 << REPEATS_SHIFT;
+    pub const REPEATS_SHIFT: u16 = 6;
+    /// Extension: in an [echo](super::AckField::echo), that there is one.
+    pub const ECHO: u16 = 1 << 9;
     /// Extension: the sender of a probe has receives that only the receiver's messages can fill.
     pub const AWAITED: u16 = 1 << 11;
     /// Extension: the sender of this acknowledgement does not answer any longer.
@@ -55,6 +61,16 @@ pub mod flag {
     pub const PROBE: u16 = 1 << 14;
     /// Extension: an acknowledgement follows the header.
     pub const ACK: u16 = 1 << 15;
+}
+
+/// Largest number in [`flag::REPEATS`]: so many times, or more.
+pub const MAX_REPEATS: u8 = 7;
+
+/// Which transmission of a packet has arrived, as the [echo](AckField::echo) of its flags says: the number
+/// of those before. `None` if it does not say, or there were too many to tell.
+pub fn repeats_of(echo: u16) -> Option<u8> {
+    let repeats = ((echo & flag::REPEATS) >> flag::REPEATS_SHIFT) as u8;
+    (echo & flag::ECHO != 0 && repeats < MAX_REPEATS).then_some(repeats)
 }
 
 /// Bytes of the header of every packet.
@@ -116,6 +132,8 @@ pub struct AckField {
     pub refusals: u16,
     /// Microseconds since the newest packet arrived, or [`NO_DELAY`].
     pub delay: u16,
+    /// The flags of that packet, with [`flag::ECHO`]; 0 from a peer that does not tell.
+    pub echo: u16,
 }
 
 /// It is not known how old the newest packet is, or it is not among those that are acknowledged.
@@ -174,12 +192,13 @@ impl AckField {
     #[inline(always)]
     pub fn read(rest: &[u8]) -> Option<(AckField, &[u8])> {
         let (&field, rest) = rest.split_first_chunk::<ACK_FIELD_LEN>()?;
-        let [n0, n1, n2, n3, w0, w1, r0, r1, d0, d1, _, _] = field;
+        let [n0, n1, n2, n3, w0, w1, r0, r1, d0, d1, e0, e1] = field;
         let field = AckField {
             next: u32::from_ne_bytes([n0, n1, n2, n3]),
             window: u16::from_ne_bytes([w0, w1]),
             refusals: u16::from_ne_bytes([r0, r1]),
             delay: u16::from_ne_bytes([d0, d1]),
+            echo: u16::from_ne_bytes([e0, e1]),
         };
         Some((field, rest))
     }
@@ -192,8 +211,9 @@ pub struct Extended {
     /// In acknowledgements: number of packets for which there is room. In probes with
     /// [`flag::AWAITED`]: milliseconds between the signs of life that the sender asks for.
     pub rx_id: u32,
-    /// In acknowledgements between peers of this library: number of refusals, modulo 2^16, and in the
-    /// next 16 bits the [delay](AckField::delay).
+    /// In acknowledgements between peers of this library: number of refusals, modulo 2^16, in the
+    /// next 16 bits the [delay](AckField::delay), and in those behind them the
+    /// [echo](AckField::echo).
     pub part: u64,
 }
 
@@ -332,7 +352,7 @@ impl<const ROOM: usize> Head<ROOM> {
         self.put(&ack.window.to_ne_bytes());
         self.put(&ack.refusals.to_ne_bytes());
         self.put(&ack.delay.to_ne_bytes());
-        self.put(&[0; 2]);
+        self.put(&ack.echo.to_ne_bytes());
     }
 
     #[inline(always)]

@@ -14,6 +14,7 @@
 mod awaited;
 mod c_peer;
 mod host;
+mod jumps;
 mod network;
 mod owing;
 mod random;

@@ -283,6 +283,40 @@ impl World {
             .collect()
     }
 
+    /// Runs for so long; returns how many operations have been completed meanwhile, by any node.
+    pub fn run_for(&mut self, time: Time) -> usize {
+        let before = self.succeeded();
+        let end = self.now + time;
+        while let Some(Reverse((at, ..))) = self.events.peek()
+            && *at <= end
+            && let Some(Reverse((at, _, event))) = self.events.pop()
+        {
+            self.now = at;
+            self.happens(event);
+        }
+        self.now = end;
+        self.succeeded() - before
+    }
+
+    /// Has datagrams that are sent from now on be underway for so long.
+    pub fn change_delay(&mut self, delay: Time) {
+        self.network.faults.delay = delay;
+    }
+
+    /// Separates the first node from the others for so long.
+    pub fn separate_first(&mut self, time: Time) {
+        let sides = (0..self.nodes.len()).map(|number| number == 0);
+        self.network.sides = Some(sides.collect());
+        self.push(self.now + time, Event::Heal);
+    }
+
+    /// Has the nodes submit so many more operations each, and then no more.
+    pub fn leave(&mut self, operations: u64) {
+        for node in &mut self.nodes {
+            node.left = node.left.min(operations);
+        }
+    }
+
     /// Has a node begin later.
     pub fn delay(&mut self, node: u32, by: Time) {
         self.nodes[node as usize].polls_at = Time::MAX;

@@ -126,6 +126,7 @@ mod tests {
             window: 2,
             refusals: 3,
             delay: 4,
+            echo: 5,
         };
         for (kind, flags, pieces) in [
             (kind::MESSAGE, flag::INLINE, 0),
