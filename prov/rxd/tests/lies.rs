@@ -356,6 +356,61 @@ fn a_message_that_is_held_back_cannot_be_exchanged_for_another_one() {
     assert!(!side.app.lens.contains(&108));
 }
 
+/// Two sides with a connection, of which the first one has sent a message; a packet of its, and the
+/// sequence number of the next one.
+fn connected() -> ([Side; 2], Time, Vec<u8>, u64) {
+    let mut sides = [Side::new(1, 2, true), Side::new(2, 1, true)];
+    let mut now = MS;
+    sides[0].submit(now);
+    let request = sides[0].transmit(now).remove(0);
+    let first = u64_at(&request, 88 + 16);
+    sides[1].receive(now, &request);
+    second(&mut sides, &mut now);
+    check(&sides, "one message");
+    sides[0].submit(now);
+    let packet = sides[0].transmit(now).remove(0);
+    (sides, now, packet, first.wrapping_add(1))
+}
+
+#[test]
+fn what_short_packets_cost_beyond_their_bytes_counts_towards_the_budget() {
+    let ([_, mut side], now, packet, seq) = connected();
+    for ahead in 1..1000_u64 {
+        let mut early = packet.clone();
+        seal(&mut early, seq.wrapping_add(ahead));
+        side.receive(now, &early);
+    }
+    let sent = side.transmit(now);
+    let ack = sent.iter().find(|packet| packet[1] == 11).unwrap();
+    let kept: u32 = ack[32..].iter().map(|byte| byte.count_ones()).sum();
+    assert!(kept >= 4, "{kept}");
+    // Each has an allocation and a place in a tree.
+    assert!(kept * 64 <= 1 << 10, "{kept}");
+}
+
+#[test]
+fn a_peer_that_waits_for_messages_is_shown_life_while_it_is_there_and_for_an_hour_at_most() {
+    let ([mut liar, mut side], now, packet, seq) = connected();
+    let number = u32::from_ne_bytes(packet[4..8].try_into().unwrap());
+    let mut probe = header(12, 1 << 11 | 1 << 14, number, 0);
+    probe.extend([0; 4]);
+    probe.extend(u32::MAX.to_ne_bytes());
+    probe.extend([0; 8]);
+    seal(&mut probe, seq.wrapping_sub(1));
+    side.receive(now, &probe);
+    assert!(side.endpoint.is_awaited(now + 60_000 * MS));
+    assert!(!side.endpoint.is_awaited(now + 3_600_000 * MS));
+    side.endpoint.show_life(now + MS, now, &mut side.app);
+    assert!(side.endpoint.is_awaited(now + 60_000 * MS));
+    // The peer is gone.
+    liar.endpoint.acknowledge_last(now, &mut liar.app);
+    for packet in liar.transmit(now) {
+        side.receive(now, &packet);
+    }
+    side.endpoint.show_life(now + MS, now, &mut side.app);
+    assert!(!side.endpoint.is_awaited(now + MS));
+}
+
 #[test]
 fn a_peer_with_several_spellings_of_its_name_is_one_peer() {
     let mut side = Side::new(1, 2, true);

@@ -39,7 +39,7 @@ pub struct Config {
     /// [expected](Host::is_expected). Another one takes the place of the one that has been idle longest,
     /// or is not served if none has been for a minute.
     pub max_guests: usize,
-    /// Most bytes of datagrams of all peers that have arrived too early or are held back. What exceeds
+    /// Most bytes of memory of datagrams of all peers that have arrived too early or are held back. What exceeds
     /// it is dropped and sent again by the peer.
     pub max_buffered: usize,
     /// Random bits that nobody else knows, anew for each endpoint.
@@ -83,7 +83,7 @@ pub(super) struct Shared<H: Host> {
     pub ready: VecDeque<u32>,
     /// Peers by the time at which something is due.
     timers: BinaryHeap<Reverse<(Time, u32)>>,
-    /// Bytes of packets that are kept.
+    /// Bytes of memory of packets that are kept.
     pub buffered: usize,
     /// Until when the acknowledgement that was delayed last is, or was, delayed.
     pub acks_delayed_until: Time,

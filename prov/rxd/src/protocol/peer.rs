@@ -78,7 +78,7 @@ pub struct Early {
     pub end: u64,
     /// Those that wait for their turn. The others have reached their destination.
     pub packets: BTreeMap<u64, Box<[u8]>>,
-    /// Bytes of them.
+    /// Bytes of memory of them.
     pub bytes: usize,
 }
 

@@ -14,6 +14,13 @@ const ACK_DELAY: Time = 100_000;
 const ACK_EVERY: u32 = 8;
 /// Most bytes of packets of one peer that are kept until their turn.
 const MAX_EARLY: usize = 8 << 20;
+/// Bytes of memory that a packet which is kept takes beyond its own: an allocation, and a place in a tree.
+const KEPT_OVERHEAD: usize = 64;
+
+/// Bytes of memory that a packet takes while it is kept.
+fn cost(datagram: &[u8]) -> usize {
+    datagram.len() + KEPT_OVERHEAD
+}
 
 impl<H: Host> Shared<H> {
     /// Handles a packet of a connection.
@@ -165,8 +172,8 @@ impl<H: Host> Shared<H> {
                 let seq = before.wrapping_add(skipped);
                 early.forget(seq);
                 if let Some(packet) = early.packets.remove(&seq) {
-                    early.bytes -= packet.len();
-                    self.buffered -= packet.len();
+                    early.bytes -= cost(&packet);
+                    self.buffered -= cost(&packet);
                 }
             }
         }
@@ -182,8 +189,8 @@ impl<H: Host> Shared<H> {
                 self.advance(peer, 1);
                 continue;
             };
-            early.bytes -= datagram.len();
-            self.buffered -= datagram.len();
+            early.bytes -= cost(&datagram);
+            self.buffered -= cost(&datagram);
             if !self.replay(peer, &datagram, host) {
                 break;
             }
@@ -223,14 +230,14 @@ impl<H: Host> Shared<H> {
 
     fn store(&mut self, peer: &mut Peer<H>, seq: u64, datagram: &[u8]) {
         let early = peer.receiving.early.get_or_insert_default();
-        early.bytes += datagram.len();
-        self.buffered += datagram.len();
+        early.bytes += cost(datagram);
+        self.buffered += cost(datagram);
         early.packets.insert(seq, datagram.into());
     }
 
     /// Keeps a packet until its turn; returns `false` if there is no room.
     fn keep(&mut self, peer: &mut Peer<H>, seq: u64, datagram: &[u8]) -> bool {
-        let len = datagram.len();
+        let len = cost(datagram);
         let early = peer.receiving.early.get_or_insert_default();
         if early.bytes + len > MAX_EARLY || self.buffered + len > self.config.max_buffered {
             return false;
@@ -247,8 +254,8 @@ impl<H: Host> Shared<H> {
         if let Some(early) = &mut peer.receiving.early
             && let Some(datagram) = early.packets.remove(&peer.receiving.next)
         {
-            early.bytes -= datagram.len();
-            self.buffered -= datagram.len();
+            early.bytes -= cost(&datagram);
+            self.buffered -= cost(&datagram);
             if self.replay(peer, &datagram, host) {
                 self.catch_up(peer, host);
             }

@@ -8,7 +8,7 @@
 
 use super::endpoint::{Endpoint, Shared};
 use super::host::{Host, PeerId, Time};
-use super::peer::{Peer, Setup};
+use super::peer::{AckDue, Peer, Setup};
 use super::wire::Extended;
 
 /// Signs of life within the time after which a silent peer is given up.
@@ -17,6 +17,9 @@ const SIGNS: Time = 8;
 const STALE: Time = 4;
 /// Shortest time between two signs of life, whatever a peer asks for.
 const LIFE_MIN: Time = 10_000_000;
+/// Longest time in nanoseconds between two signs of life: for how long a peer that is gone without a word
+/// has the library's thread look after the endpoint follows from it.
+const LIFE_MAX: Time = 600_000_000_000;
 
 /// The time between two signs of life of a peer that is awaited, where silent peers are given up
 /// after `give_up`. As often, the host calls [`Endpoint::watch`].
@@ -45,7 +48,7 @@ impl<H: Host> Shared<H> {
         let Some((extended, _)) = Extended::read(rest).filter(|_| peer.is_extended()) else {
             return;
         };
-        let every = (Time::from(extended.rx_id) * 1_000_000).max(LIFE_MIN);
+        let every = (Time::from(extended.rx_id) * 1_000_000).clamp(LIFE_MIN, LIFE_MAX);
         peer.life_every = every;
         peer.life_at = now + every;
         peer.awaits_until = now + STALE * every;
@@ -96,13 +99,16 @@ impl<H: Host> Endpoint<H> {
         if self.shared.awaited_until <= driven {
             return;
         }
-        let is_due = |peer: &Peer<H>| {
-            peer.setup == Setup::Open && peer.awaits_until > driven && peer.life_at <= now
-        };
-        for peer in self.peers.iter_mut().flatten().filter(|peer| is_due(peer)) {
-            peer.life_at = now + peer.life_every;
-            peer.receiving.ack = super::peer::AckDue::Now;
-            self.shared.serve(peer);
+        self.shared.awaited_until = 0;
+        let peers = self.peers.iter_mut().flatten();
+        for peer in peers.filter(|peer| peer.setup == Setup::Open && peer.awaits_until > driven) {
+            let until = &mut self.shared.awaited_until;
+            *until = peer.awaits_until.max(*until);
+            if peer.life_at <= now {
+                peer.life_at = now + peer.life_every;
+                peer.receiving.ack = AckDue::Now;
+                self.shared.serve(peer);
+            }
         }
         self.transmit(now, host);
     }
