@@ -99,7 +99,6 @@ impl Setup {
 /// Sets options that every socket has.
 fn set_up(socket: OwnedFd) -> OwnedFd {
     socket::udp::set_receive_buffer(socket.as_fd(), RECEIVE_BUFFER);
-    socket::udp::receive_coalesced(socket.as_fd());
     socket
 }
 

@@ -58,7 +58,7 @@ pub fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) {
 
 /// Has the system return several datagrams of one sender as one piece (`UDP_GRO`), which
 /// [`arrivals`] divides, if it can.
-pub fn receive_coalesced(socket: BorrowedFd<'_>) {
+fn receive_coalesced(socket: BorrowedFd<'_>) {
     let on: c_int = 1;
     // SAFETY: the option's value is an `int`, of the length that is passed. A system without the
     // option delivers each datagram separately.

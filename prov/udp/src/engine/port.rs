@@ -80,7 +80,7 @@ impl Port {
                 last_sender: None,
                 groups: Vec::new(),
             },
-            arrivals: Arrivals::default(),
+            arrivals: Arrivals::new(senders != Senders::None),
             brought: 0,
             is_drained: false,
             is_watched: false,

@@ -132,7 +132,6 @@ fn add(
     reports.rx_cq = Some(cq.clone());
     let at = std::net::SocketAddr::new(ip.parse().unwrap(), 0);
     let socket = socket::udp::bound(&at).unwrap();
-    socket::udp::receive_coalesced(socket.as_fd());
     let addr = socket::name(socket.as_fd()).unwrap();
     let port = Port::new(Arc::new(socket), av.clone(), senders);
     core.add_port(ep, port).unwrap();

@@ -12,6 +12,9 @@ use crate::sockaddr::{self, SIZE_IN6};
 
 /// Limit of the pieces that one system call returns: more save little, and each has 64 KiB of room.
 const PIECES: usize = 16;
+/// Number of datagrams that were waiting at one time from which on they are coalesced: more than those of
+/// programs that answer each other.
+const BURST: usize = 4;
 /// Limit of the bytes of a piece, which is one datagram or several of one sender (`UDP_GRO`): the
 /// kernel's.
 const ROOM: usize = 1 << 16;
@@ -21,6 +24,10 @@ const ROOM: usize = 1 << 16;
 pub struct Arrivals {
     /// [`PIECES`] rooms for a piece each. The system gives memory to what is written to.
     room: Vec<u8>,
+    /// Whether the system may return several datagrams as one piece ([`Arrivals::coalesce`]).
+    coalesces: bool,
+    /// Whether the senders' addresses may be left out.
+    is_anonymous: bool,
     pieces: [Piece; PIECES],
     /// Number of pieces that were received.
     count: usize,
@@ -33,7 +40,7 @@ pub struct Arrivals {
 /// What was received into one room.
 #[derive(Clone, Copy, Default)]
 struct Piece {
-    /// The sender; `None` if its address has an unknown format.
+    /// The sender; `None` if its address has an unknown format, or was left out.
     from: Option<SocketAddr>,
     len: usize,
     /// Bytes of each datagram but the last, which may be shorter.
@@ -43,13 +50,29 @@ struct Piece {
 /// A datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// The sender.
+    /// The sender, if it is known and named.
     pub from: Option<SocketAddr>,
     /// The bytes.
     pub bytes: &'a [u8],
 }
 
 impl Arrivals {
+    /// Without datagrams. The senders are not looked up if they are not `named`.
+    pub fn new(named: bool) -> Self {
+        Arrivals {
+            is_anonymous: !named,
+            ..Arrivals::default()
+        }
+    }
+
+    /// Has the system return several datagrams of one sender as one piece (`UDP_GRO`) from now on, if it
+    /// can. All that is read from this socket afterwards has to be read here.
+    #[cold]
+    pub fn coalesce(&mut self, socket: BorrowedFd<'_>) {
+        self.coalesces = true;
+        super::receive_coalesced(socket);
+    }
+
     /// Returns whether no datagram is left.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -57,7 +80,9 @@ impl Arrivals {
     }
 
     /// Reads datagrams from the socket if none is left: one piece, or, if `several` are likely, as many
-    /// pieces as there is room for. recvmmsg(2) takes longer than recvmsg(2) for a single one.
+    /// pieces as there is room for. recvmmsg(2) takes longer than recvmsg(2) for a single one, and that
+    /// longer than recvfrom(2), also if there is nothing: that is used until a burst has come for the first
+    /// time, from when on datagrams are [coalesced](Arrivals::coalesce).
     ///
     /// # Errors
     /// Those of recvmsg(2); `-FI_EAGAIN` if there are no datagrams.
@@ -69,11 +94,53 @@ impl Arrivals {
             self.room = vec![0; PIECES * ROOM];
         }
         (self.count, self.at, self.offset) = (0, 0, 0);
-        self.count = match several {
-            false => self.receive_one(socket)?,
-            true => self.receive_several(socket)?,
+        self.count = match (several, self.coalesces) {
+            (false, false) => self.receive_plain(socket)?,
+            (false, true) => self.receive_one(socket)?,
+            (true, _) => self.receive_several(socket)?,
         };
+        if self.count >= BURST && !self.coalesces {
+            self.coalesce(socket);
+        }
         Ok(())
+    }
+
+    /// Reads one datagram, which the system has not coalesced with others.
+    fn receive_plain(&mut self, socket: BorrowedFd<'_>) -> Result<usize> {
+        let _errno = KeptErrno::begin();
+        let mut name = [0u8; SIZE_IN6];
+        let mut name_len = SIZE_IN6 as libc::socklen_t;
+        let (name_at, name_len_at) = match self.is_anonymous {
+            true => (std::ptr::null_mut(), std::ptr::null_mut()),
+            false => (name.as_mut_ptr(), &raw mut name_len),
+        };
+        // SAFETY: `room` has at least as many bytes as the call is told, since it is not empty, and
+        // the name is null or a variable of this function, with its length.
+        let received = unsafe {
+            libc::syscall(
+                libc::SYS_recvfrom,
+                socket.as_raw_fd(),
+                self.room.as_mut_ptr(),
+                ROOM,
+                libc::MSG_DONTWAIT,
+                name_at,
+                name_len_at,
+            )
+        };
+        let len = usize::try_from(received).map_err(|_| Errno::last_os_error())?;
+        let len = len.min(ROOM);
+        let from = match self.is_anonymous {
+            true => None,
+            false => name.get(..name_len as usize).and_then(sockaddr::decode),
+        };
+        if let Some(piece) = self.pieces.first_mut() {
+            *piece = Piece {
+                from,
+                len,
+                segment: len,
+            };
+        }
+        Ok(1)
     }
 
     fn receive_one(&mut self, socket: BorrowedFd<'_>) -> Result<usize> {

@@ -22,7 +22,15 @@ fn lend(bytes: &mut [u8]) -> AppIov {
 
 /// Receives as many datagrams: their lengths and first bytes.
 fn received(socket: &OwnedFd, count: usize, several: bool) -> Vec<(usize, Option<u8>)> {
-    let mut arrivals = Arrivals::default();
+    received_by(&mut Arrivals::new(true), socket, count, several)
+}
+
+fn received_by(
+    arrivals: &mut Arrivals,
+    socket: &OwnedFd,
+    count: usize,
+    several: bool,
+) -> Vec<(usize, Option<u8>)> {
     let mut all = Vec::new();
     let deadline = Instant::now() + Duration::from_secs(60);
     while all.len() < count {
@@ -48,13 +56,38 @@ fn a_datagram_has_its_bytes_and_its_sender() {
         send(a.as_fd(), &lend(&mut [7; 100]), &to).unwrap();
         send(a.as_fd(), &AppIov::EMPTY, &to).unwrap();
         for len in [100, 0] {
-            let mut arrivals = Arrivals::default();
+            let mut arrivals = Arrivals::new(true);
             while arrivals.receive(b.as_fd(), false) == Err(Errno::EAGAIN) {}
             let datagram = arrivals.front().unwrap();
             assert_eq!(datagram.bytes, &[7; 100][..len]);
             assert_eq!(datagram.from.map(|addr| encode(&addr)), Some(from));
             arrivals.pop();
             assert!(arrivals.is_empty() && arrivals.front().is_none());
+        }
+    }
+}
+
+#[test]
+fn datagrams_that_were_read_one_by_one_are_then_read_together_and_one_by_one() {
+    for named in [false, true] {
+        let ((a, from), (b, to)) = (socket("127.0.0.1"), socket("127.0.0.1"));
+        let mut arrivals = Arrivals::new(named);
+        for round in 0..4 {
+            let mut outbox = Outbox::default();
+            for number in 0..40 {
+                outbox.push(&lend(&mut [number; 8]), &to);
+            }
+            assert_eq!(outbox.send(a.as_fd()), (40, Sent::All));
+            for number in 0..40 {
+                let several = round == 1 && number == 20;
+                while arrivals.receive(b.as_fd(), several) == Err(Errno::EAGAIN) {}
+                let datagram = arrivals.front().unwrap();
+                assert_eq!(datagram.bytes, [number; 8]);
+                let sender = datagram.from.map(|addr| encode(&addr));
+                assert!(sender == Some(from) || (!named && sender.is_none()));
+                arrivals.pop();
+            }
+            assert_eq!(arrivals.receive(b.as_fd(), false), Err(Errno::EAGAIN));
         }
     }
 }
@@ -76,8 +109,9 @@ fn datagrams_that_are_sent_together_arrive_separately_and_in_order() {
             socket("127.0.0.1"),
             socket("127.0.0.1"),
         );
+        let mut arrivals = Arrivals::new(true);
         if coalesces {
-            receive_coalesced(b.as_fd());
+            arrivals.coalesce(b.as_fd());
         }
         let mut outbox = Outbox::default();
         let mut expected = Vec::new();
@@ -94,7 +128,8 @@ fn datagrams_that_are_sent_together_arrive_separately_and_in_order() {
         assert_eq!(outbox.len(), expected.len() + 1);
         assert_eq!(outbox.send(a.as_fd()), (expected.len() + 1, Sent::All));
         assert!(outbox.is_empty() && outbox.bytes() == 0);
-        assert_eq!(received(&b, expected.len(), several), expected);
+        let received_by_b = received_by(&mut arrivals, &b, expected.len(), several);
+        assert_eq!(received_by_b, expected);
         assert_eq!(received(&c, 1, several), [(3, Some(1))]);
     }
 }
