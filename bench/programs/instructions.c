@@ -34,19 +34,33 @@ struct work {
 	struct ct_peer *others;
 };
 
+/*
+ * Reads both queues until each has one completion, in whichever order they come:
+ * the sender's may need the receiver's progress (rxd, whose receiver
+ * acknowledges), and the other way round.
+ */
+static void read_one_each(struct ct_peer *from, struct ct_peer *to)
+{
+	struct fi_cq_tagged_entry entry;
+	bool sent = false, received = false;
+
+	while (!sent || !received) {
+		if (!sent)
+			sent = fi_cq_read(from->tx.fid, &entry, 1) == 1;
+		if (!received)
+			received = fi_cq_read(to->rx.fid, &entry, 1) == 1;
+	}
+}
+
 static void pass_message(struct work *work, struct ct_peer *from)
 {
 	struct ct_peer *to = &work->pair.b;
-	struct fi_cq_tagged_entry entry;
 
 	OK(fi_trecv(to->ep, work->in.data, 8, work->in.desc, FI_ADDR_UNSPEC, 1,
 		    0, &rx_context));
 	OK(fi_tsend(from->ep, work->out.data, 8, work->out.desc, from->to, 1,
 		    &tx_context));
-	while (fi_cq_read(from->tx.fid, &entry, 1) != 1)
-		;
-	while (fi_cq_read(to->rx.fid, &entry, 1) != 1)
-		;
+	read_one_each(from, to);
 }
 
 static void tagged_message(struct work *work)
@@ -105,21 +119,13 @@ static void gather(struct work *work)
 		pass_message(work, &work->others[i]);
 }
 
-/* The initiator's completion and the target's, in whichever order. */
 static void write_with_data(struct work *work)
 {
 	struct ct_peer *a = &work->pair.a, *b = &work->pair.b;
-	struct fi_cq_tagged_entry entry;
-	bool written = false, told = false;
 
 	OK(fi_writedata(a->ep, work->out.data, 8, work->out.desc, 1, a->to,
 			work->in.addr, work->in.key, &tx_context));
-	while (!written || !told) {
-		if (!written)
-			written = fi_cq_read(a->tx.fid, &entry, 1) == 1;
-		if (!told)
-			told = fi_cq_read(b->rx.fid, &entry, 1) == 1;
-	}
+	read_one_each(a, b);
 }
 
 static void fetch_atomic(struct work *work)
