@@ -95,13 +95,7 @@ static void talk(struct bench *bench)
 	unsigned char name[256];
 
 	if (bench->pep) {
-		struct ct_event request;
-
-		OK(fi_connect(b->ep, bench->name, NULL, 0));
-		ct_wait_request(a, &request);
-		ct_accept(a, &request, NULL, 0);
-		ct_wait_connected(b);
-		ct_wait_connected(a);
+		ct_connect(b, a, bench->name);
 	} else {
 		ct_name(&b->ep->fid, name, sizeof(name));
 		a->to = ct_insert(a, name);

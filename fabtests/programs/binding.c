@@ -563,7 +563,6 @@ static void late_shared(void)
 	struct ct_peer *a = &pair.a, *b = &pair.b;
 	struct fi_info *info = ct_getinfo(&spec), *copy = fi_dupinfo(info);
 	unsigned char name[256];
-	struct ct_event request;
 	struct fid_ep *shared;
 
 	memset(&pair, 0, sizeof(pair));
@@ -578,11 +577,7 @@ static void late_shared(void)
 	ct_open_ep(b, b->info);
 	OK(fi_ep_bind(b->ep, &shared->fid, 0));
 	b->srx = shared;
-	OK(fi_connect(b->ep, name, NULL, 0));
-	ct_wait_request(a, &request);
-	ct_accept(a, &request, NULL, 0);
-	ct_wait_connected(b);
-	ct_wait_connected(a);
+	ct_connect(b, a, name);
 	OK(fi_recv(b->srx, NULL, 0, NULL, FI_ADDR_UNSPEC, &rx_context[0]));
 	POST(a, fi_send(a->ep, NULL, 0, NULL, a->to, &tx_context[0]));
 	ct_done(a, &a->tx, &tx_context[0]);

@@ -321,7 +321,6 @@ static void reserved_address(void)
 	unsigned char reserved[256], name[256];
 	struct bench bench;
 	struct ct_peer *b = &bench.pair.b;
-	struct ct_event request;
 	struct fid_pep *pep;
 	struct fi_info *info;
 	size_t len;
@@ -337,11 +336,7 @@ static void reserved_address(void)
 	info->handle = &pep->fid;
 	ct_open_ep(b, info);
 	OK(fi_close(&pep->fid));
-	OK(fi_connect(b->ep, bench.name, NULL, 0));
-	ct_wait_request(&bench.pair.a, &request);
-	ct_accept(&bench.pair.a, &request, NULL, 0);
-	ct_wait_connected(b);
-	ct_wait_connected(&bench.pair.a);
+	ct_connect(b, &bench.pair.a, bench.name);
 	exchange(&bench.pair);
 	REQUIRE(ct_name(&b->ep->fid, name, sizeof(name)) == len);
 	CHECK(same_address(name, len, reserved, len), "kept");

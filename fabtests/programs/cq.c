@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "late.h"
 #include "memory.h"
 #include "pattern.h"
 #include "transfer.h"
@@ -362,37 +363,6 @@ static void source_error(void)
 	ct_close_peer(&b);
 }
 
-/* Sends one message from a after a delay, driving a until it has to stop. */
-struct late_sender {
-	struct ct_peer *peer;
-	pthread_t thread;
-	struct ct_driver *driver;
-};
-
-static void *send_late(void *arg)
-{
-	struct ct_peer *peer = arg;
-
-	usleep(50000);
-	while (fi_send(peer->ep, NULL, 0, NULL, peer->to, &tx_context[0]) ==
-	       -FI_EAGAIN)
-		usleep(100);
-	return NULL;
-}
-
-static void start_late_sender(struct late_sender *sender, struct ct_peer *peer)
-{
-	sender->peer = peer;
-	sender->driver = ct_driver_start(peer);
-	REQUIRE(!pthread_create(&sender->thread, NULL, send_late, peer));
-}
-
-static void stop_late_sender(struct late_sender *sender)
-{
-	pthread_join(sender->thread, NULL);
-	ct_driver_stop(sender->driver);
-}
-
 static void open_waiting(struct ct_pair *pair, enum fi_wait_obj wait,
 			 enum fi_progress progress)
 {
@@ -408,7 +378,7 @@ static void open_waiting(struct ct_pair *pair, enum fi_wait_obj wait,
 static void blocking(enum fi_wait_obj wait, enum fi_progress progress)
 {
 	struct fi_cq_tagged_entry entry;
-	struct late_sender sender;
+	struct ct_late *late;
 	struct ct_pair pair;
 	struct ct_peer *b = &pair.b;
 	double start, took;
@@ -427,19 +397,19 @@ static void blocking(enum fi_wait_obj wait, enum fi_progress progress)
 	CHECK(true, "no-time");
 
 	POST(b, fi_recv(b->ep, NULL, 0, NULL, FI_ADDR_UNSPEC, &rx_context[0]));
-	start_late_sender(&sender, &pair.a);
+	late = ct_late_start(&pair.a, &tx_context[0]);
 	start = ct_now();
 	ret = fi_cq_sread(b->rx.fid, &entry, 1, NULL, 8000);
-	stop_late_sender(&sender);
+	ct_late_stop(late);
 	EXPECT(ret, 1);
 	REQUIRE(entry.op_context == &rx_context[0]);
 	CHECK(ct_now() - start < 7, "woken");
 	ct_done(&pair.a, &pair.a.tx, &tx_context[0]);
 
 	POST(b, fi_recv(b->ep, NULL, 0, NULL, FI_ADDR_UNSPEC, &rx_context[1]));
-	start_late_sender(&sender, &pair.a);
+	late = ct_late_start(&pair.a, &tx_context[0]);
 	ret = fi_cq_sreadfrom(b->rx.fid, &entry, 1, &src, NULL, -1);
-	stop_late_sender(&sender);
+	ct_late_stop(late);
 	EXPECT(ret, 1);
 	CHECK(entry.op_context == &rx_context[1], "woken-without-limit");
 	ct_done(&pair.a, &pair.a.tx, &tx_context[0]);
@@ -593,12 +563,12 @@ static void native_fd(void)
 	for (int i = 0; i < ROUNDS; i++) {
 		double until = ct_now() + ct_patience();
 		struct fi_cq_tagged_entry entry;
-		struct late_sender sender;
+		struct ct_late *late;
 		ssize_t got;
 
 		POST(b, fi_recv(b->ep, NULL, 0, NULL, FI_ADDR_UNSPEC,
 				&rx_context[i]));
-		start_late_sender(&sender, &pair.a);
+		late = ct_late_start(&pair.a, &tx_context[0]);
 		while ((got = fi_cq_read(b->rx.fid, &entry, 1)) == -FI_EAGAIN) {
 			REQUIRE(ct_now() < until);
 			ret = fi_trywait(b->fabric, fids, 1);
@@ -607,7 +577,7 @@ static void native_fd(void)
 			OK(ret);
 			REQUIRE(poll(&pfd, 1, 8000) == 1);
 		}
-		stop_late_sender(&sender);
+		ct_late_stop(late);
 		EXPECT(got, 1);
 		REQUIRE(entry.op_context == &rx_context[i]);
 		ct_done(&pair.a, &pair.a.tx, &tx_context[0]);

@@ -129,7 +129,6 @@ static void setup(struct ct_pair *pair, struct owner *owner)
 {
 	struct ct_spec spec = { .one_cq = true };
 	struct ct_peer *a = &pair->a, *b = &pair->b;
-	struct ct_event request;
 	unsigned char name[256];
 
 	memset(pair, 0, sizeof(*pair));
@@ -152,11 +151,7 @@ static void setup(struct ct_pair *pair, struct owner *owner)
 	b->partner = a;
 	pair->pep = ct_listen(a);
 	ct_name(&pair->pep->fid, name, sizeof(name));
-	OK(fi_connect(b->ep, name, NULL, 0));
-	ct_wait_request(a, &request);
-	ct_accept(a, &request, NULL, 0);
-	ct_wait_connected(b);
-	ct_wait_connected(a);
+	ct_connect(b, a, name);
 }
 
 static void teardown(struct ct_pair *pair, struct owner *owner)

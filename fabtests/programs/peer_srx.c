@@ -220,7 +220,6 @@ static void setup_between(struct bench *bench, bool known)
 	};
 	struct fi_rx_attr rx_attr = { .op_flags = FI_PEER };
 	struct ct_peer *a = &bench->pair.a, *b = &bench->pair.b;
-	struct ct_event request;
 	unsigned char name[256];
 
 	memset(bench, 0, sizeof(*bench));
@@ -251,11 +250,7 @@ static void setup_between(struct bench *bench, bool known)
 		b->partner = a;
 		bench->pair.pep = ct_listen(a);
 		ct_name(&bench->pair.pep->fid, name, sizeof(name));
-		OK(fi_connect(b->ep, name, NULL, 0));
-		ct_wait_request(a, &request);
-		ct_accept(a, &request, NULL, 0);
-		ct_wait_connected(b);
-		ct_wait_connected(a);
+		ct_connect(b, a, name);
 	}
 	ct_memory_open(b, &bench->in, 2 * ROOM, FI_RECV | FI_SEND);
 	ct_memory_open(a, &bench->out, 2 * ROOM, FI_SEND | FI_RECV);

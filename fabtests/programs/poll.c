@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /* Poll sets, wait sets and fi_trywait over several objects. */
 #include <poll.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
 #include "check.h"
+#include "late.h"
 #include "transfer.h"
 #include "wait.h"
 
@@ -114,17 +114,6 @@ static void poll_counters(void)
 	ct_close_pair(&pair);
 }
 
-static void *send_late(void *arg)
-{
-	struct ct_peer *peer = arg;
-
-	usleep(50000);
-	while (fi_send(peer->ep, NULL, 0, NULL, peer->to, &tx_context[0]) ==
-	       -FI_EAGAIN)
-		usleep(100);
-	return NULL;
-}
-
 /* Queues that wait through a set: fi_wait wakes for any of them. */
 static void wait_set_of(enum fi_wait_obj object)
 {
@@ -133,11 +122,10 @@ static void wait_set_of(enum fi_wait_obj object)
 	struct fi_cq_attr cq_attr = {
 		.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_SET,
 	};
-	struct ct_driver *driver;
+	struct ct_late *late;
 	struct fid_wait *set;
 	struct ct_peer a, b;
 	unsigned char name[256];
-	pthread_t thread;
 	double start;
 	int ret;
 
@@ -167,8 +155,7 @@ static void wait_set_of(enum fi_wait_obj object)
 	CHECK(ret == 0 || ct_now() - start > 0.09, "waited");
 
 	POST(&b, fi_recv(b.ep, NULL, 0, NULL, FI_ADDR_UNSPEC, &rx_context[0]));
-	driver = ct_driver_start(&a);
-	REQUIRE(!pthread_create(&thread, NULL, send_late, &a));
+	late = ct_late_start(&a, &tx_context[0]);
 	start = ct_now();
 	/* A wake-up without an entry is allowed; sleeping for ever is not. */
 	while (!b.rx.count) {
@@ -177,8 +164,7 @@ static void wait_set_of(enum fi_wait_obj object)
 		REQUIRE(ret == 0);
 		ct_pull(&b.rx);
 	}
-	pthread_join(thread, NULL);
-	ct_driver_stop(driver);
+	ct_late_stop(late);
 	CHECK(b.rx.stash[b.rx.first].context == &rx_context[0], "woken");
 	/* The queue keeps its wait object, and does not keep the set open. */
 	OK(fi_close(&set->fid));
@@ -206,11 +192,10 @@ static void trywait_many(void)
 	struct ct_spec spec = { .wait = FI_WAIT_FD, .threading = FI_THREAD_SAFE };
 	double until = ct_now() + ct_patience();
 	struct pollfd pfd[2] = { { .events = POLLIN }, { .events = POLLIN } };
-	struct ct_driver *driver;
+	struct ct_late *late;
 	struct ct_pair pair;
 	struct ct_peer *b = &pair.b;
 	struct fid *fids[2];
-	pthread_t thread;
 	int ret;
 
 	ct_open_pair(&pair, &spec);
@@ -220,8 +205,7 @@ static void trywait_many(void)
 	OK(fi_control(fids[0], FI_GETWAIT, &pfd[0].fd));
 	OK(fi_control(fids[1], FI_GETWAIT, &pfd[1].fd));
 	POST(b, fi_recv(b->ep, NULL, 0, NULL, FI_ADDR_UNSPEC, &rx_context[0]));
-	driver = ct_driver_start(&pair.a);
-	REQUIRE(!pthread_create(&thread, NULL, send_late, &pair.a));
+	late = ct_late_start(&pair.a, &tx_context[0]);
 	while (!b->rx.count) {
 		REQUIRE(ct_now() < until);
 		ret = fi_trywait(b->fabric, fids, 2);
@@ -232,8 +216,7 @@ static void trywait_many(void)
 		ct_pull(&b->tx);
 		ct_pull(&b->rx);
 	}
-	pthread_join(thread, NULL);
-	ct_driver_stop(driver);
+	ct_late_stop(late);
 	ct_done(b, &b->rx, &rx_context[0]);
 	ct_done(&pair.a, &pair.a.tx, &tx_context[0]);
 	OK(fi_trywait(b->fabric, NULL, 0));
@@ -252,11 +235,10 @@ static void within_epoll(void)
 	double until = ct_now() + ct_patience();
 	int own = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event event = { .events = EPOLLIN };
-	struct ct_driver *driver;
+	struct ct_late *late;
 	struct ct_pair pair;
 	struct ct_peer *b = &pair.b;
 	struct fid *fids[2];
-	pthread_t thread;
 	int ret;
 
 	REQUIRE(own >= 0);
@@ -270,8 +252,7 @@ static void within_epoll(void)
 		REQUIRE(!epoll_ctl(own, EPOLL_CTL_ADD, fd, &event));
 	}
 	POST(b, fi_recv(b->ep, NULL, 0, NULL, FI_ADDR_UNSPEC, &rx_context[0]));
-	driver = ct_driver_start(&pair.a);
-	REQUIRE(!pthread_create(&thread, NULL, send_late, &pair.a));
+	late = ct_late_start(&pair.a, &tx_context[0]);
 	while (!b->rx.count || !fi_cntr_read(b->cntr[CT_CNTR_RECV])) {
 		REQUIRE(ct_now() < until);
 		ret = fi_trywait(b->fabric, fids, 2);
@@ -281,8 +262,7 @@ static void within_epoll(void)
 		}
 		ct_pull(&b->rx);
 	}
-	pthread_join(thread, NULL);
-	ct_driver_stop(driver);
+	ct_late_stop(late);
 	ct_done(b, &b->rx, &rx_context[0]);
 	ct_done(&pair.a, &pair.a.tx, &tx_context[0]);
 	ct_close_pair(&pair);

@@ -38,17 +38,23 @@ void ct_wait_connected(struct ct_peer *peer)
 	REQUIRE(event.fid == &peer->ep->fid);
 }
 
+void ct_connect(struct ct_peer *from, struct ct_peer *to, const void *name)
+{
+	struct ct_event request;
+
+	OK(fi_connect(from->ep, name, NULL, 0));
+	ct_wait_request(to, &request);
+	ct_accept(to, &request, NULL, 0);
+	ct_wait_connected(from);
+	ct_wait_connected(to);
+}
+
 void ct_connect_pair(struct ct_pair *pair)
 {
 	unsigned char name[256];
-	struct ct_event request;
 
 	pair->pep = ct_listen(&pair->a);
 	ct_name(&pair->pep->fid, name, sizeof(name));
 	ct_open_ep(&pair->b, pair->b.info);
-	OK(fi_connect(pair->b.ep, name, NULL, 0));
-	ct_wait_request(&pair->a, &request);
-	ct_accept(&pair->a, &request, NULL, 0);
-	ct_wait_connected(&pair->b);
-	ct_wait_connected(&pair->a);
+	ct_connect(&pair->b, &pair->a, name);
 }

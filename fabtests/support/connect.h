@@ -15,8 +15,12 @@ void ct_wait_request(struct ct_peer *peer, struct ct_event *event);
 void ct_accept(struct ct_peer *peer, struct ct_event *request,
 	       const void *data, size_t len);
 
-/* Both FI_CONNECTED events, in any order. */
+/* The FI_CONNECTED event of the peer's endpoint. */
 void ct_wait_connected(struct ct_peer *peer);
+
+/* Connects an open endpoint to a peer that listens at this name, and is given
+ * an endpoint for the connection. */
+void ct_connect(struct ct_peer *from, struct ct_peer *to, const void *name);
 
 /* Connects b, open with its domain but without an endpoint, to a. */
 void ct_connect_pair(struct ct_pair *pair);

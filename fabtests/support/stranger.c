@@ -32,16 +32,10 @@ static struct fi_context2 tx_context, rx_context;
 
 void ct_get_through(struct ct_pair *pair, const unsigned char *name)
 {
-	struct ct_event request;
-
 	if (ct_opt.type == FI_EP_MSG) {
 		if (!pair->b.ep)
 			ct_open_ep(&pair->b, pair->b.info);
-		OK(fi_connect(pair->b.ep, name, NULL, 0));
-		ct_wait_request(&pair->a, &request);
-		ct_accept(&pair->a, &request, NULL, 0);
-		ct_wait_connected(&pair->b);
-		ct_wait_connected(&pair->a);
+		ct_connect(&pair->b, &pair->a, name);
 	}
 	POST(&pair->a, fi_recv(pair->a.ep, NULL, 0, NULL, FI_ADDR_UNSPEC,
 			       &rx_context));

@@ -40,14 +40,8 @@ void exchange(struct ct_pair *pair)
 
 void connect_pair(struct bench *bench)
 {
-	struct ct_event request;
-
 	ct_open_ep(&bench->pair.b, bench->pair.b.info);
-	OK(fi_connect(bench->pair.b.ep, bench->name, NULL, 0));
-	ct_wait_request(&bench->pair.a, &request);
-	ct_accept(&bench->pair.a, &request, NULL, 0);
-	ct_wait_connected(&bench->pair.b);
-	ct_wait_connected(&bench->pair.a);
+	ct_connect(&bench->pair.b, &bench->pair.a, bench->name);
 }
 
 size_t data_limit(struct fid *fid)

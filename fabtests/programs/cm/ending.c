@@ -131,14 +131,7 @@ void messages_before_ends(void)
 	a = &bench.pair.a;
 	b = &bench.pair.b;
 	for (int i = 0; i < COUNT; i++) {
-		struct ct_event request;
-
-		ct_open_ep(b, b->info);
-		OK(fi_connect(b->ep, bench.name, NULL, 0));
-		ct_wait_request(a, &request);
-		ct_accept(a, &request, NULL, 0);
-		ct_wait_connected(b);
-		ct_wait_connected(a);
+		connect_pair(&bench);
 		ends[0][i] = a->ep;
 		ends[1][i] = b->ep;
 		POST(a, fi_recv(a->ep, place[i], 8, NULL, 0, &received[i]));

@@ -35,12 +35,7 @@ void reject(void)
 		b->ep = NULL;
 	}
 	/* The listener continues. */
-	ct_open_ep(b, b->info);
-	OK(fi_connect(b->ep, bench.name, NULL, 0));
-	ct_wait_request(a, &request);
-	ct_accept(a, &request, NULL, 0);
-	ct_wait_connected(b);
-	ct_wait_connected(a);
+	connect_pair(&bench);
 	exchange(&bench.pair);
 	ct_close_pair(&bench.pair);
 }
@@ -78,12 +73,7 @@ void reject_with_endpoint(void)
 	b->ep = NULL;
 	fi_freeinfo(request.info);
 	/* The listener continues. */
-	ct_open_ep(b, b->info);
-	OK(fi_connect(b->ep, bench.name, NULL, 0));
-	ct_wait_request(a, &request);
-	ct_accept(a, &request, NULL, 0);
-	ct_wait_connected(b);
-	ct_wait_connected(a);
+	connect_pair(&bench);
 	exchange(&bench.pair);
 	ct_close_pair(&bench.pair);
 }
