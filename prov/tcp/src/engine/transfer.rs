@@ -1,5 +1,6 @@
 //! Transfers over open connections, in both directions.
 
+pub mod acknowledging;
 pub mod arrival;
 pub mod atomics;
 pub mod nearby;
@@ -9,4 +10,5 @@ pub mod refusing;
 pub mod rendezvous;
 pub mod rma;
 pub mod sending;
+pub mod unreported;
 pub mod ways;

@@ -2,28 +2,25 @@
 
 use crate::local::neighbour::Subject;
 use prov_message::peers::UNKNOWN_SOURCE;
-use prov_message::{Core as _, Expected, Plain, Reaching as _, Ticket, Unmatched};
+use prov_message::{Core as _, Expected, Plain, Reaching as _, Unmatched};
 
 use crate::engine::Core;
-use crate::engine::link::connection::{Connection, Named, Owner, Unacknowledged};
+use crate::engine::link::connection::{Connection, Owner};
 use crate::engine::link::detours::Detour;
-use crate::engine::link::fault::Fault;
-use crate::engine::link::fault::LinkResult;
+use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::incoming::{Collecting, Incoming};
 use crate::engine::link::keys::{ConnKey, EpKey};
-use crate::engine::link::messages::{Ack, Action, Arrival, Endpoints, Placing, Rendezvous, Tcp};
+use crate::engine::link::messages::{Action, Arrival, Endpoints, Placing, Rendezvous, Tcp};
 use crate::engine::link::post::Post;
-use crate::engine::transfer::posting::lend_buffer;
+use crate::engine::transfer::acknowledging::ack_of;
 use crate::engine::transfer::progress::BULK;
 use crate::wire::WireError;
 use crate::wire::direct::MAX_LIST;
 use crate::wire::handshake::Features;
 use crate::wire::header::{self, Header, Op};
-use crate::wire::simple::{decode_ack, decode_simple, encode_ack};
+use crate::wire::simple::decode_simple;
 use crate::wire::stream::Event;
 
-/// Number of names to acknowledge for which a connection keeps memory while it is idle.
-const KEPT_NAMES: usize = 64;
 /// Largest number of bytes of operands of an atomic operation.
 const COLLECT_LIMIT: usize = 1 << 20;
 
@@ -92,22 +89,6 @@ impl Core {
         bytes.len() != before
     }
 
-    /// Processes the acknowledgements at the start of `bytes`; returns whether there were any.
-    #[inline]
-    fn take_in_acks(&mut self, key: ConnKey, bytes: &mut &[u8]) -> Result<bool, Fault> {
-        let before = bytes.len();
-        while let Some((name, rest)) = decode_ack(bytes) {
-            let conn = self.conns.get(key).ok_or(Fault::Gone)?;
-            let is_known = conn.features.has(Features::NAMED_ACKS) && conn.is_plain();
-            if !is_known {
-                break;
-            }
-            *bytes = rest;
-            self.acknowledged_by_name(key, name)?;
-        }
-        Ok(bytes.len() != before)
-    }
-
     #[inline(never)]
     pub(crate) fn take_in_any(&mut self, key: ConnKey, mut bytes: &[u8]) {
         let bytes = &mut bytes;
@@ -152,86 +133,6 @@ impl Core {
                 return;
             }
         }
-    }
-
-    /// Whether an operation has to be reported without a receive for it, and the application has to
-    /// read completions first.
-    #[inline]
-    pub(crate) fn lacks_room(&self, key: ConnKey, header: &Header) -> bool {
-        let is_remote = matches!(header.op, Op::Write | Op::AtomicRequest | Op::Accessed);
-        if !is_remote || header.immediate().is_none() {
-            return false;
-        }
-        let ep = self.owner_of(key).and_then(|ep| self.endpoints.get(ep));
-        ep.is_some_and(|ep| !ep.reports.has_room_unasked())
-    }
-
-    /// Holds a connection back until the application has read completions.
-    #[cold]
-    pub(crate) fn report_later(&mut self, key: ConnKey, header: Header) {
-        if let Some(conn) = self.conns.get_mut(key) {
-            conn.detours.set(Detour::Unreported, true);
-            conn.copies.waiting = Some(header);
-            self.unreported.push_back(key);
-            self.has_chores = true;
-        }
-    }
-
-    /// Resumes connections that were held back for that reason, while there is room: up to the
-    /// first one for which there is none, so that the cost of a call does not grow with their
-    /// number. Those after it, which may have other queues, get their turns in later calls.
-    #[cold]
-    pub(crate) fn resume_unreported(&mut self) {
-        for _ in 0..self.unreported.len() {
-            if !self.resume_next_unreported() {
-                break;
-            }
-        }
-    }
-
-    /// [`Core::resume_unreported`] with each of them, before a thread sleeps.
-    #[cold]
-    pub(crate) fn resume_all_unreported(&mut self) {
-        for _ in 0..self.unreported.len() {
-            self.resume_next_unreported();
-        }
-    }
-
-    /// Resumes the next one; returns `false` if there is no room.
-    fn resume_next_unreported(&mut self) -> bool {
-        let Some(key) = self.unreported.pop_front() else {
-            return true;
-        };
-        // It may have ended in the meantime.
-        let conn = self.conns.get(key);
-        let Some(header) = conn.and_then(|conn| conn.copies.waiting) else {
-            return true;
-        };
-        if self.lacks_room(key, &header) {
-            self.unreported.push_back(key);
-            return false;
-        }
-        let Some(conn) = self.conns.get_mut(key) else {
-            return true;
-        };
-        conn.detours.set(Detour::Unreported, false);
-        let is_copying = !conn.copies.transfers.is_empty();
-        conn.detours.set(Detour::Copying, is_copying);
-        if conn.copies.must_wait(&header) {
-            // The end of the copies resumes the connection.
-            return true;
-        }
-        conn.copies.waiting = None;
-        let backlog = std::mem::take(&mut conn.backlog);
-        let mut bytes = &backlog[..];
-        match self.begin(key, &header, &mut bytes) {
-            Ok(()) => {
-                self.take_in(key, bytes);
-                self.read_later(key);
-            }
-            Err(fault) => self.break_with(key, fault),
-        }
-        true
     }
 
     /// Begins a message.
@@ -511,102 +412,9 @@ impl Core {
         }
     }
 
-    /// Acknowledges a message.
-    pub(crate) fn acknowledge(&mut self, key: ConnKey, ack: Ack) {
-        let header = match ack {
-            Ack::None => return,
-            Ack::Next => Connection::ack_header(None),
-            Ack::Named(name) => Connection::ack_header(Some(name)),
-        };
-        self.post_control(key, header);
-    }
-
-    /// Acknowledges the messages that were received on the fast path.
-    #[inline]
-    pub(crate) fn acknowledge_owed(&mut self, key: ConnKey) {
-        if self
-            .conns
-            .get(key)
-            .is_some_and(|conn| !conn.owed.is_empty())
-        {
-            self.acknowledge_all(key);
-        }
-    }
-
-    #[inline(never)]
-    fn acknowledge_all(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get_mut(key) else {
-            return;
-        };
-        let is_alone = conn.outbox.is_empty();
-        if is_alone {
-            lend_buffer(&mut self.spare_buffers, conn);
-        }
-        let room = conn.outbox.room();
-        for name in conn.owed.drain(..) {
-            conn.outbox.push(&encode_ack(name, conn.sequence));
-            conn.sequence = conn.sequence.wrapping_add(1);
-        }
-        // An idle connection keeps little memory.
-        conn.owed.shrink_to(KEPT_NAMES);
-        conn.owe(room);
-        conn.owes |= is_alone;
-        if is_alone && !self.is_in_progress {
-            self.flush(key);
-        } else {
-            self.hold(key);
-        }
-    }
-
     /// Sends a header without payload that no operation waits for.
     pub(crate) fn post_control(&mut self, key: ConnKey, header: Header) {
         self.post(key, Post::own(header, &[], &[]));
-    }
-
-    fn acknowledged(&mut self, key: ConnKey) -> LinkResult {
-        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let sent = conn.outbox.sent();
-        let waits = conn.acks.pop_front_if(|waits| waits.end <= sent);
-        let waits = waits.ok_or(Fault::Protocol(WireError::Field("acknowledgement")))?;
-        self.has_come_there(key, waits.ticket);
-        Ok(())
-    }
-
-    pub(crate) fn acknowledged_by_name(&mut self, key: ConnKey, name: u64) -> LinkResult {
-        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let sent = conn.outbox.sent();
-        let is_awaited = |waits: &Named| match waits {
-            Named::Ack(waits) | Named::Offered { waits, .. } => waits.end <= sent,
-            Named::Announced { payload, end, .. } => payload.is_none() && *end <= sent,
-            Named::Atomic { .. } => false,
-        };
-        match conn.take_named(name, is_awaited) {
-            Some(
-                Named::Ack(Unacknowledged { ticket, .. })
-                | Named::Offered {
-                    waits: Unacknowledged { ticket, .. },
-                    ..
-                }
-                | Named::Announced { ticket, .. },
-            ) => {
-                self.has_come_there(key, ticket);
-                Ok(())
-            }
-            _ => Err(Fault::Protocol(WireError::Field("acknowledgement"))),
-        }
-    }
-
-    /// Completes an operation that the peer has acknowledged; the kernel may still read its memory,
-    /// and it then completes later.
-    #[inline]
-    fn has_come_there(&mut self, key: ConnKey, ticket: Ticket) {
-        let done = match self.conns.get_mut(key) {
-            Some(conn) if conn.lent.enabled => conn.lent.hold(ticket),
-            _ => Some(ticket),
-        };
-        if let Some(ticket) = done {
-            self.endpoints.finish(ticket, Ok(()));
-        }
     }
 
     /// Collects a message that is processed when it is complete.
@@ -651,17 +459,5 @@ impl Core {
         placing.place.write_at(&mut self.target, 0, all);
         self.placed(key, placing);
         Ok(())
-    }
-}
-
-/// Returns the acknowledgement that the sender of a message requests.
-#[inline]
-pub(crate) fn ack_of(header: &Header) -> Ack {
-    if !header.wants_ack() {
-        Ack::None
-    } else if header.flags & header::NAMED != 0 || header.op == Op::WideRts {
-        Ack::Named(header.id)
-    } else {
-        Ack::Next
     }
 }

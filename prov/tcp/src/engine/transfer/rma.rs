@@ -12,7 +12,7 @@ use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::messages::Placing;
 use crate::engine::link::post::Post;
-use crate::engine::transfer::arrival::ack_of;
+use crate::engine::transfer::acknowledging::ack_of;
 use crate::wire::WireError;
 use crate::wire::header::refusal::Refused;
 use crate::wire::header::{self, Header};
