@@ -5,6 +5,7 @@ mod ending;
 pub mod endpoint;
 mod keys;
 mod link;
+mod messages;
 mod progress;
 mod pulling;
 mod records;
@@ -35,7 +36,8 @@ use prov_util::request::{Atomic, RemoteAccess, Transmit};
 use slotmap::SlotMap;
 
 use self::keys::{Due, LinkKey, Source};
-use self::link::{Action, Endpoints, Link, Shm};
+use self::link::Link;
+use self::messages::{Action, Endpoints, Shm};
 use crate::params::Params;
 
 /// The service under which names are reserved.

@@ -8,7 +8,9 @@ use prov_message::{Core as _, Reaching as _, Taken};
 
 use super::Core;
 use super::keys::{LinkKey, from_peer};
-use super::link::{Ack, Action, Arrival, Fault, Link, Offered, Pending, Placing, wake};
+use super::link::pending::Pending;
+use super::link::{Fault, Link, wake};
+use super::messages::{Ack, Action, Arrival, Offered, Placing};
 use super::records::*;
 
 /// Number of messages that are received from one link before the other links have their turn.

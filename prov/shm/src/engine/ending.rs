@@ -11,7 +11,8 @@ use prov_util::endpoint::Side;
 use super::Core;
 use super::endpoint::Rdm;
 use super::keys::LinkKey;
-use super::link::{Fault, Link, Pending, Stage};
+use super::link::pending::Pending;
+use super::link::{Fault, Link, Stage};
 use crate::LOG;
 
 impl Core {

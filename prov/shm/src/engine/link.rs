@@ -1,13 +1,15 @@
 //! A link: the connection between two endpoints, independent of the engine.
 
+pub mod outgoing;
+pub mod pending;
+
 use std::collections::VecDeque;
-use std::ops::Deref;
 use std::time::Instant;
 
 use crate::listener::Wire;
-use prov_base::buffer::{AppIov, Iov, Piece};
+use prov_base::buffer::{Iov, Piece};
 use prov_base::errno::Errno;
-use prov_base::process_memory::{OtherIov, Seal};
+use prov_base::process_memory::Seal;
 use prov_local::channel::{Channel, Head, MODERATE, Record};
 use prov_local::copies::Transfers;
 use prov_local::onesided::table::Watching;
@@ -15,52 +17,18 @@ use prov_local::onesided::window::Window;
 use prov_local::parts::PATIENCE;
 use prov_local::process::OtherProcess;
 use prov_local::ring::Broken;
+use prov_message::Ticket;
 use prov_message::peers::Deferred;
-use prov_message::{OpClass, Ticket, Transport};
 use prov_util::endpoint::Side;
 use prov_util::mr::Grants;
-use prov_util::request::{Access, RemoteAccess, RemoteIov};
-use slotmap::SlotMap;
+use prov_util::request::{Access, RemoteAccess};
 
-use super::endpoint::Rdm;
-use super::keys::{EpKey, LinkKey, PeerKey, PendingKey};
+use super::keys::{EpKey, PeerKey};
+use super::messages::Shm;
 use super::records::{HAS_DATA, REMOTE_LIST, WAS_READ, WAS_WRITTEN, remote_list};
 use super::sending::{EAGER, WIDE};
-
-/// Largest number of requests of one link that the peer has not answered: bounds the replies that
-/// it must hold.
-pub const REQUESTS: usize = 4096;
-/// The transport of this provider, by which its messages differ from those of others.
-pub enum Shm {}
-
-impl Transport for Shm {
-    type Link = LinkKey;
-    type Ack = Ack;
-    type Name = Offered;
-    type Endpoint = Box<Rdm>;
-
-    /// The value of the C library's shm.
-    const MIN_MULTI_RECV: usize = 4096;
-}
-
-/// The sender's name for a message to be acknowledged; 0 if it need not be.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Ack(pub u64);
-
-/// A rendezvous message, whose payload the sender has kept.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Offered {
-    /// The sender's name for the message.
-    pub name: u64,
-    /// Location of the payload in the sender's memory.
-    pub from: OtherIov,
-}
-
-pub type Endpoints = prov_message::Endpoints<Shm>;
-pub type Action = prov_message::Action<Shm>;
-pub type Arrival = prov_message::Arrival<Shm>;
-pub type Placing = prov_message::Placing<Shm>;
-pub type Then = prov_message::Then<Shm>;
+use outgoing::{Answer, ReadReply, Writing};
+use pending::{Pending, PendingRequests};
 
 /// See the [module](self) description.
 pub struct Link {
@@ -122,195 +90,6 @@ pub enum Stage {
     /// The peer has connected, and not requested a link.
     Entered,
     Open,
-}
-
-/// An operation or offer that the peer will answer.
-pub enum Pending {
-    /// An operation whose completion the peer reports.
-    Op(Ticket),
-    /// A read, or an atomic operation with a result: the destination, and the number of bytes that
-    /// have arrived.
-    Result {
-        ticket: Ticket,
-        to: AppIov,
-        done: usize,
-    },
-    /// An offer, and the operation that is complete when the peer has fetched it.
-    Offer {
-        ticket: Option<Ticket>,
-        bytes: Bytes,
-    },
-}
-
-impl Pending {
-    /// Whether the peer answers it as soon as it receives it.
-    fn is_request(&self) -> bool {
-        match self {
-            Pending::Op(ticket)
-            | Pending::Offer {
-                ticket: Some(ticket),
-                ..
-            } => {
-                let class = ticket.op().class;
-                !matches!(class, OpClass::Send | OpClass::TaggedSend)
-            }
-            Pending::Result { .. } => true,
-            Pending::Offer { ticket: None, .. } => false,
-        }
-    }
-
-    /// Whether the result is too long for the peer's reply.
-    fn is_long_result(&self) -> bool {
-        matches!(self, Pending::Result { to, .. } if to.len() > EAGER)
-    }
-
-    /// Whether the peer reads it.
-    fn is_read(&self) -> bool {
-        matches!(self, Pending::Offer { ticket: None, .. })
-    }
-}
-
-/// All operations and offers that the peer will answer.
-#[derive(Default)]
-pub struct PendingRequests {
-    all: SlotMap<PendingKey, Pending>,
-    /// Number of these that the peer answers as soon as it receives them.
-    requests: usize,
-    /// Number of these that the peer reads.
-    reads: usize,
-    /// Why messages may not take the fast path: [`OFFERS_ONLY`] for a peer that wants messages
-    /// to be announced, [`HAS_BEHIND`] while operations wait behind long ones, and
-    /// [`LONG_RESULT`] for each long result that is to come.
-    detours: usize,
-}
-
-/// Flag in [`PendingRequests::detours`]: the peer wants messages to be offered.
-const OFFERS_ONLY: usize = 1;
-const HAS_BEHIND: usize = 2;
-const LONG_RESULT: usize = 4;
-
-impl PendingRequests {
-    pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
-    }
-
-    pub fn insert(&mut self, pending: Pending) -> PendingKey {
-        self.requests += usize::from(pending.is_request());
-        self.reads += usize::from(pending.is_read());
-        self.detours += LONG_RESULT * usize::from(pending.is_long_result());
-        self.all.insert(pending)
-    }
-
-    pub fn remove(&mut self, name: PendingKey) -> Option<Pending> {
-        let pending = self.all.remove(name)?;
-        self.requests -= usize::from(pending.is_request());
-        self.reads -= usize::from(pending.is_read());
-        self.detours -= LONG_RESULT * usize::from(pending.is_long_result());
-        Some(pending)
-    }
-
-    /// Whether messages may not take the fast path.
-    #[inline(always)]
-    pub fn has_detours(&self) -> bool {
-        self.detours != 0
-    }
-
-    /// Whether the peer wants messages to be offered, not sent eagerly.
-    pub fn offers_only(&self) -> bool {
-        self.detours & OFFERS_ONLY != 0
-    }
-
-    /// Sets whether the peer wants messages to be offered.
-    pub fn offer_only(&mut self, only: bool) {
-        self.detours = self.detours & !OFFERS_ONLY | if only { OFFERS_ONLY } else { 0 };
-    }
-
-    /// Whether operations wait for long ones to complete.
-    fn has_behind(&self) -> bool {
-        self.detours & HAS_BEHIND != 0
-    }
-
-    fn note_behind(&mut self, are_any: bool) {
-        self.detours = self.detours & !HAS_BEHIND | if are_any { HAS_BEHIND } else { 0 };
-    }
-
-    /// Whether long results are outstanding. The peer reads its memory for them when there is
-    /// space, so no operation may follow that changes this memory, or makes the peer change it.
-    pub fn has_long_results(&self) -> bool {
-        self.detours >= LONG_RESULT
-    }
-
-    /// Whether the peer has more reads outstanding than it ever has, including those that it has
-    /// not acknowledged.
-    pub fn has_too_many_reads(&self) -> bool {
-        self.reads > 2 * REQUESTS
-    }
-
-    /// Returns the destination of a result, and the number of bytes that have arrived.
-    pub fn result(&mut self, name: PendingKey) -> Option<(AppIov, &mut usize)> {
-        match self.all.get_mut(name)? {
-            Pending::Result { to, done, .. } => Some((*to, done)),
-            Pending::Op(_) | Pending::Offer { .. } => None,
-        }
-    }
-
-    pub fn into_all(self) -> impl Iterator<Item = Pending> {
-        self.all.into_iter().map(|(_, pending)| pending)
-    }
-}
-
-impl Deref for PendingRequests {
-    type Target = SlotMap<PendingKey, Pending>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.all
-    }
-}
-
-/// Bytes that are sent on request.
-pub enum Bytes {
-    /// Memory of an operation in progress.
-    App(AppIov),
-    /// A copy.
-    Own(Box<[u8]>),
-    /// Registered memory that the peer reads.
-    Registered(Grants),
-}
-
-impl Bytes {
-    /// Returns their number.
-    pub fn len(&self) -> usize {
-        match self {
-            Bytes::App(memory) => memory.len(),
-            Bytes::Own(bytes) => bytes.len(),
-            Bytes::Registered(grants) => grants.len(),
-        }
-    }
-}
-
-/// A reply with its bytes.
-pub struct Answer {
-    pub head: Head,
-    pub bytes: Vec<u8>,
-}
-
-/// Data that a peer reads and that is sent in parts.
-pub struct ReadReply {
-    pub offer: PendingKey,
-    /// The peer's name for the read.
-    pub to: u64,
-    pub done: usize,
-    pub len: usize,
-}
-
-/// A write that is sent in parts.
-pub struct Writing {
-    pub name: PendingKey,
-    pub bytes: Bytes,
-    pub remote: RemoteIov,
-    pub data: Option<u64>,
-    pub done: usize,
-    pub len: usize,
 }
 
 /// The part of a peer's write that has arrived.
@@ -488,17 +267,17 @@ impl Link {
 
     /// Whether it permits a read, which changes nothing.
     pub fn may_read(&self) -> bool {
-        self.writings.is_empty() && self.pending.requests < REQUESTS
+        self.writings.is_empty() && self.pending.has_room_for_request()
     }
 
     /// Whether it permits a write, which may be queued after other writes, but not after reads.
     pub fn may_write(&self) -> bool {
-        self.pending.requests < REQUESTS && !self.pending.has_long_results()
+        self.pending.has_room_for_request() && !self.pending.has_long_results()
     }
 
     /// Whether requests are queued, or the peer has not answered some.
     pub fn has_requests(&self) -> bool {
-        self.pending.requests != 0 || !self.writings.is_empty()
+        self.pending.has_requests() || !self.writings.is_empty()
     }
 
     /// Whether there is space for the next data to send. If not, this side waits for it when it

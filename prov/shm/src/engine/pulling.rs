@@ -11,7 +11,9 @@ use prov_local::copies::{Copier, Copies, Goal, Pulls, Transfer};
 use super::Core;
 use super::arrival::TURN;
 use super::keys::{LinkKey, from_peer};
-use super::link::{Fault, Link, Pending, Placing, Shm, Then};
+use super::link::pending::Pending;
+use super::link::{Fault, Link};
+use super::messages::{Placing, Shm, Then};
 use super::replaying::copy_part;
 
 /// Largest number of turns in which the messages left in a peer's channel are received: the channel

@@ -14,7 +14,9 @@ use prov_util::request::{Access, Atomic, RemoteAccess};
 
 use super::Core;
 use super::keys::{EpKey, LinkKey, to_peer};
-use super::link::{Bytes, Fault, Link, Parts, Pending, ReadReply, Writing};
+use super::link::outgoing::{Bytes, ReadReply, Writing};
+use super::link::pending::Pending;
+use super::link::{Fault, Link, Parts};
 use super::records::{
     ATOMIC, AtomicWord, HAS_DATA, MORE, READ, REMOTE_LIST, RESULT, WAS_READ, WRITE,
     read_list_behind, read_remote_list, remote_list,

@@ -10,7 +10,9 @@ use prov_util::request::RemoteIov;
 
 use super::Core;
 use super::keys::LinkKey;
-use super::link::{Bytes, Fault, Pending, ReadReply, Writing};
+use super::link::Fault;
+use super::link::outgoing::{Bytes, ReadReply, Writing};
+use super::link::pending::Pending;
 use super::records::{self, HAS_DATA, MORE, RESULT, WRITE, remote_list};
 use super::sending::EAGER;
 
@@ -272,7 +274,8 @@ impl Core {
         if !sent {
             let bytes = bytes.to_vec();
             link.answer_bytes += bytes.len();
-            link.answers.push_back(super::link::Answer { head, bytes });
+            link.answers
+                .push_back(super::link::outgoing::Answer { head, bytes });
             self.is_busy(key);
         }
     }

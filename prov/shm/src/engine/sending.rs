@@ -11,7 +11,9 @@ use prov_util::request::{Tag, Transmit};
 
 use super::Core;
 use super::keys::{EpKey, LinkKey, to_peer};
-use super::link::{Bytes, Link, Pending};
+use super::link::Link;
+use super::link::outgoing::Bytes;
+use super::link::pending::Pending;
 use super::records::{HAS_DATA, MESSAGE, OFFERED, REMOTE_LIST, TAGGED};
 use crate::params::SIZES;
 

@@ -1,7 +1,8 @@
 //! Long writes and reads that go through the ring in parts, where the initiator cannot copy
 //! directly, and the operations that are posted after them.
 
-use super::super::link::{Link, Pending};
+use super::super::link::Link;
+use super::super::link::pending::Pending;
 use super::*;
 
 /// Creates two sides with a link, on which the owner of memory carries out writes and reads.
