@@ -1,32 +1,31 @@
 //! The objects of the provider below that an endpoint uses: queues, a passive endpoint, and slots
 //! for packets.
 
+pub mod packets;
+mod queue_size;
+mod registration;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use fabric_abi::{
-    FI_DELIVERY_COMPLETE, FI_MR_VIRT_ADDR, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SHARED_CONTEXT,
-};
-use prov_base::buffer::AppIov;
+use fabric_abi::{FI_DELIVERY_COMPLETE, FI_MR_VIRT_ADDR, FI_SHARED_CONTEXT};
 use prov_base::errno::{Errno, Result};
-use prov_message::peers::Bytes as Payload;
 use prov_message::{Signals, Sizes, Ticket};
 use prov_util::attr::{Info, MR_BASIC};
 use prov_util::below::{
-    Asking, Batch, Cq, Domain, Endpoint, Eq, Local, PassiveEndpoint, Refused, Region,
-    SharedReceive, Size, Slot, Slots, Wiring,
+    Asking, Batch, Cq, Domain, Endpoint, Eq, PassiveEndpoint, Region, SharedReceive, Size, Slot,
+    Slots, Wiring,
 };
-use prov_util::desc::Descs;
-use prov_util::request::{RemoteIov, RemotePiece};
 
 use super::accesses::Accesses;
 use super::keys::{EpKey, FetchKey, LinkKey, PendingKey};
-use super::link::{Link, copy};
 use crate::LOG;
 use crate::address;
 use crate::memory;
 use crate::params::{Params, universe_size};
-use crate::wire::packet::{HEAD, Head};
+use crate::wire::packet::HEAD;
+use packets::{COPIED, SMALL};
+use queue_size::largest;
 
 /// The data of an operation below.
 pub enum What {
@@ -126,8 +125,6 @@ pub struct Below {
     spare: Vec<Slot>,
 }
 
-/// Size in bytes of the slots for packets with short messages, or without a message.
-pub const SMALL: usize = HEAD + 256;
 /// Number of packet buffers in a shared context for the first peers, and for each further one.
 const FIRST_POSTED: usize = 128;
 const POSTED_PER_PEER: usize = 32;
@@ -135,46 +132,6 @@ const POSTED_PER_PEER: usize = 32;
 const POSTED_OF_OWN: usize = 64;
 /// Limit of links with their own packet buffers beside a shared context.
 const LINKS_WITH_OWN: usize = 256;
-/// Limit in bytes up to which payloads are copied instead of sent from their memory.
-const COPIED: usize = 1024;
-
-/// Number of attempts to open a queue with a larger size than the device may support.
-const TRIES: u32 = 4;
-
-/// Returns the result of `open` for approximately the largest size that it accepts, from `size`
-/// down to `least`, and that size: a device may not support such long queues, and no attribute
-/// tells the limit.
-///
-/// # Errors
-/// That of `open` for `least`.
-fn largest<T>(
-    size: usize,
-    least: usize,
-    mut open: impl FnMut(usize) -> Result<T>,
-) -> Result<(T, usize)> {
-    let mut too_large = None;
-    let mut fits = size;
-    let mut opened = loop {
-        match open(fits) {
-            Err(Errno::EINVAL | Errno::ENOMEM | Errno::ENOSPC) if fits > least => {
-                too_large = Some(fits);
-                fits = (fits / 2).max(least);
-            }
-            outcome => break outcome?,
-        }
-    };
-    if let Some(mut too_large) = too_large {
-        for _ in 0..TRIES {
-            let between = fits.midpoint(too_large);
-            match open(between) {
-                Ok(larger) => (opened, fits) = (larger, between),
-                Err(_) => too_large = between,
-            }
-        }
-    }
-    Ok((opened, fits))
-}
-
 impl Below {
     /// Opens queues and receives.
     ///
@@ -417,186 +374,6 @@ impl Below {
         }
     }
 
-    /// Returns the descriptors of the application's memory, and the regions that were registered
-    /// for it.
-    ///
-    /// # Errors
-    /// Those of the registration.
-    pub fn local(
-        &self,
-        memory: &AppIov,
-        descs: &Descs,
-        access: u64,
-    ) -> Result<(Local, Registered)> {
-        if !self.setting.is_local {
-            return Ok((Local::NONE, None));
-        }
-        if self.setting.has_descs {
-            return Ok((Local::given(descs), None));
-        }
-        let regions = self.register(memory, access)?;
-        Ok((Local::of(&regions), Some(Box::new(regions))))
-    }
-
-    /// Registers memory, each segment as a region.
-    ///
-    /// # Errors
-    /// What the provider below returns.
-    pub fn register(&self, memory: &AppIov, access: u64) -> Result<Vec<Region>> {
-        let pieces = memory.pieces().iter();
-        let pieces = pieces.map(|piece| (piece.iov_base.expose_provenance(), piece.iov_len));
-        pieces
-            .map(|piece| {
-                let region = self
-                    .setting
-                    .memory
-                    .register(std::iter::once(piece), access)?;
-                if let Some(accesses) = &self.setting.accesses
-                    && access & (FI_REMOTE_READ | FI_REMOTE_WRITE) != 0
-                {
-                    accesses.exclude(&region)?;
-                }
-                Ok(region)
-            })
-            .collect()
-    }
-
-    /// Returns the addresses and keys by which peers access memory that was registered for them.
-    pub fn remote(&self, memory: &AppIov, regions: &[Region]) -> RemoteIov {
-        let mut list = RemoteIov::default();
-        for (piece, region) in memory.pieces().iter().zip(regions) {
-            list.push(RemotePiece {
-                addr: match self.has_addresses {
-                    true => piece.iov_base.expose_provenance() as u64,
-                    false => 0,
-                },
-                len: piece.iov_len as u64,
-                key: region.key(),
-            });
-        }
-        list
-    }
-
-    /// Returns whether a packet can be sent from the application's memory, after its header.
-    #[inline]
-    pub fn sends_directly(&self, memory: &AppIov) -> bool {
-        self.sends_directly && memory.pieces().len() < self.setting.core.tx.iov_limit
-    }
-}
-
-/// The part of a packet after its header.
-pub enum Load<'a> {
-    /// The application's memory, from which it is sent.
-    App(&'a AppIov, &'a Local),
-    /// Bytes that are copied into the packet.
-    Copy(Payload<'a>),
-}
-
-/// An operation that could not be posted, with its error.
-pub type Unposted = (Errno, What);
-
-impl Below {
-    /// Sends a packet, whose completion is reported.
-    ///
-    /// # Errors
-    /// `-FI_EAGAIN` if there is no room, and others of the provider below.
-    pub fn send(
-        &mut self,
-        link: &mut Link,
-        head: &Head,
-        load: &Load<'_>,
-        flags: u64,
-        what: What,
-    ) -> std::result::Result<(), Unposted> {
-        let (behind, local, copied) = match load {
-            Load::App(memory, local) => (*memory, *local, None),
-            Load::Copy(bytes) => (&AppIov::EMPTY, &Local::NONE, Some(bytes)),
-        };
-        let len = HEAD + copied.map_or(0, Payload::len);
-        let fill = |packet: &mut [u8]| {
-            if let Some((front, behind)) = packet.split_first_chunk_mut::<HEAD>() {
-                head.write(front);
-                if let Some(bytes) = copied {
-                    copy(bytes, behind);
-                }
-            }
-        };
-        self.post(link, size_for(len), what, fill, |below, slots, slot| {
-            below.send(slots, slot, len, behind, local, flags)
-        })
-    }
-
-    /// [`Below::send`] for a message that fits into a small slot and is reported.
-    ///
-    /// # Errors
-    /// Those of [`Below::send`].
-    #[inline]
-    pub fn send_quickly(
-        &mut self,
-        link: &mut Link,
-        key: LinkKey,
-        head: &Head,
-        message: &AppIov,
-        ticket: Ticket,
-    ) -> std::result::Result<(), Unposted> {
-        let what = What::Op(key, ticket, None);
-        let len = HEAD + message.len();
-        let fill = |packet: &mut [u8]| put_together(head, message, packet);
-        self.post(link, Size::Small, what, fill, |below, slots, slot| {
-            below.send_slot(slots, slot, len)
-        })
-    }
-
-    /// Returns whether a packet with this many bytes after its header may be injected, which
-    /// completes the message for the application, if that wants a completion.
-    #[inline(always)]
-    pub fn may_inject(&self, link: &Link, len: usize, is_reported: bool) -> bool {
-        // Short messages to a peer must complete in order.
-        HEAD + len <= self.scratch.len()
-            && (!is_reported || self.ends_when_copied && link.lent == 0)
-    }
-
-    /// Sends a packet that is copied by the call and whose completion is not reported.
-    ///
-    /// # Errors
-    /// `-FI_EAGAIN` if there is no room, and others of the provider below.
-    #[inline(always)]
-    pub fn inject(&mut self, link: &Link, head: &Head, message: &AppIov) -> Result {
-        let len = HEAD + message.len();
-        let packet = self.scratch.get_mut(..len).ok_or(Errno::EMSGSIZE)?;
-        put_together(head, message, packet);
-        link.below.inject(packet)?;
-        self.injected();
-        Ok(())
-    }
-
-    /// [`Below::inject`] for any kind of payload.
-    ///
-    /// # Errors
-    /// Those of [`Below::inject`].
-    pub fn inject_copy(&mut self, link: &Link, head: &Head, bytes: &Payload<'_>) -> Result {
-        let len = HEAD + bytes.len();
-        let packet = self.scratch.get_mut(..len).ok_or(Errno::EMSGSIZE)?;
-        if let Some((front, behind)) = packet.split_first_chunk_mut::<HEAD>() {
-            head.write(front);
-            copy(bytes, behind);
-        }
-        link.below.inject(packet)?;
-        self.injected();
-        Ok(())
-    }
-
-    /// Records that a packet was injected. The provider below may hold back all packets but the
-    /// first, for coalescing or for want of room, until its queue is read. They are sent by the
-    /// application's next read of a queue, which may find completions and would otherwise not drive
-    /// the lane.
-    #[inline(always)]
-    fn injected(&mut self) {
-        if std::mem::replace(&mut self.has_injected, true) {
-            self.signals.drive_next();
-        }
-    }
-
     /// Returns the completion queue of this direction.
     #[inline(always)]
     pub fn queue(&self, side: QueueSide) -> &Arc<Cq> {
@@ -614,78 +391,5 @@ impl Below {
     pub fn read(&mut self, side: QueueSide, batch: &mut Batch) -> Result {
         self.has_injected = false;
         self.queue(side).read(batch)
-    }
-
-    /// Posts an operation with a slot: `fill` writes to the slot, `call` posts it.
-    ///
-    /// # Errors
-    /// `-FI_EAGAIN` if there is no room, and others of the provider below; with the data of the
-    /// operation.
-    #[inline(always)]
-    pub fn post(
-        &mut self,
-        link: &mut Link,
-        size: Size,
-        what: What,
-        fill: impl FnOnce(&mut [u8]),
-        call: impl FnOnce(&Endpoint, &mut Slots<What>, Slot) -> std::result::Result<(), Refused>,
-    ) -> std::result::Result<(), Unposted> {
-        let slot = match self.slots.take(size) {
-            Ok(slot) => slot,
-            Err(error) => return Err((error, what)),
-        };
-        fill(self.slots.bytes_mut(&slot));
-        self.slots.set(&slot, what);
-        match call(&link.below, &mut self.slots, slot) {
-            Ok(()) => {
-                link.lent += 1;
-                Ok(())
-            }
-            Err(Refused { error, slot }) => {
-                let what = self.slots.what(&slot);
-                self.slots.give_back(slot);
-                Err((error, what.unwrap_or(What::Packet(None))))
-            }
-        }
-    }
-}
-
-/// Returns the slot size for a packet of this many bytes.
-fn size_for(len: usize) -> Size {
-    match len <= SMALL {
-        true => Size::Small,
-        false => Size::Large,
-    }
-}
-
-/// Assembles a packet with an application's message in a buffer that is long enough.
-#[inline(always)]
-#[allow(clippy::indexing_slicing, reason = "limited to the shorter one")]
-fn put_together(head: &Head, message: &AppIov, place: &mut [u8]) {
-    if let Some((front, behind)) = place.split_first_chunk_mut::<HEAD>() {
-        head.write(front);
-        let len = message.len().min(behind.len());
-        message.read_at(0, &mut behind[..len]);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_queue_size_is_the_largest_that_the_device_supports() {
-        let device = |size| match size <= 32767 {
-            true => Ok(size),
-            false => Err(Errno::EINVAL),
-        };
-        let size = |size, least| largest(size, least, device).map(|(_, size)| size);
-        assert_eq!(size(1000, 500), Ok(1000));
-        let found = size(100_000, 500).unwrap();
-        assert!((31_000..32_768).contains(&found), "{found}");
-        assert!((30_000..32_768).contains(&size(100_000, 30_000).unwrap()));
-        assert_eq!(size(100_000, 40_000), Err(Errno::EINVAL));
-        let none = largest(2, 1, |_| Err::<(), _>(Errno::ENODEV));
-        assert_eq!(none, Err(Errno::ENODEV));
     }
 }

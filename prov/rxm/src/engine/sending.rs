@@ -10,7 +10,8 @@ use prov_util::below::Local;
 use prov_util::request::{Tag, Transmit};
 
 use super::Core;
-use super::below::{Load, SMALL, Unposted, What};
+use super::below::What;
+use super::below::packets::{Load, SMALL, Unposted};
 use super::keys::{EpKey, LinkKey, to_peer};
 use super::link::{Fault, Link, Out, Pending, Segments};
 use crate::wire::packet::{HEAD, Head, Kind, Operation, Position};
