@@ -5,25 +5,25 @@
 //! is told to forget them, as the provider's peers do: the end of a connection is not reported to
 //! the peer.
 
+mod end;
+mod initiators;
 mod steps;
 #[cfg(test)]
 mod tests;
 
-use std::collections::hash_map::RandomState;
-use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasher;
 use std::net::IpAddr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use prov_base::errno::{Errno, Result};
 
 use super::connection::cause;
 use super::hello::Hello;
 use super::*;
-use crate::device::{
-    CompletionQueue, ConnectionParam, PairConfig, Pairing, ProtectionDomain, REJECTED_BY_PEER,
-    XrcDomain, XrcTarget,
-};
+use crate::device::{CompletionQueue, ProtectionDomain, REJECTED_BY_PEER, XrcDomain};
+use end::{Answer, Caller, NamedId, Stage};
+
+pub(super) use end::{Crossing, Role};
+pub(super) use initiators::Initiators;
 
 /// The additional objects of an XRC endpoint.
 #[derive(Clone)]
@@ -58,120 +58,6 @@ impl Asked {
         match is_datagram == (hello.target != 0) {
             true => Ok((Asked { hello, is_datagram }, data)),
             false => Err(Errno::EPROTO),
-        }
-    }
-}
-
-/// The stage of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// Waiting for the initiator, which another connection establishes.
-    Waiting,
-    Resolving,
-    Routing,
-    /// The request has been sent.
-    Asking,
-    /// The peer has answered, and has to request the way back.
-    Answered,
-    /// The peer's request has been accepted.
-    Accepting,
-    Connected,
-    /// It has ended, or could not be established.
-    Ended,
-}
-
-/// One end of a connection.
-pub(super) struct Crossing {
-    parts: EndParts,
-    xrc: XrcEnd,
-    stage: Stage,
-    /// Whether this end sent the first request.
-    is_first: bool,
-    own: Option<SocketAddress>,
-    /// The address for requests.
-    pub peer: SocketAddress,
-    /// The data for the peer.
-    hello: Hello,
-    /// The connection data of the request; after that, the peer's.
-    data: Vec<u8>,
-    asking: Option<NamedId>,
-    asked: Option<NamedId>,
-    /// The listeners for the request of the way back.
-    listeners: Vec<NamedId>,
-    /// A request that arrived there too early.
-    early: Option<(Id, Asked)>,
-    initiator: Option<Arc<QueuePair>>,
-    /// Whether the request was repeated because the peer did not know an initiator's target any
-    /// longer.
-    has_retried: bool,
-    target: Option<XrcTarget>,
-    /// The answer to a datagram, which may have been lost.
-    answer: Option<Answer>,
-}
-
-/// An identifier of a connection, with the name of its events.
-struct NamedId {
-    key: EndKey,
-    id: Id,
-    is_datagram: bool,
-}
-
-/// The purpose of an identifier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    Asking,
-    Asked,
-    Listener { is_datagram: bool },
-}
-
-struct Answer {
-    to: Caller,
-    data: Vec<u8>,
-}
-
-/// The sender of a datagram: its host, port and tag, and whether it is for the way back.
-type Caller = (IpAddr, u16, u32, bool);
-
-/// The key under which an initiator is shared: the address of the completion queue, and the host.
-type Way = (usize, IpAddr);
-
-/// The initiators of a fabric, and the connections that wait for them.
-#[derive(Default)]
-pub(super) struct Initiators {
-    known: HashMap<Way, Initiator>,
-    /// Connections that need not wait any longer.
-    ready: Vec<EndKey>,
-    /// The connections for which datagrams have been answered.
-    answered: HashMap<Caller, EndKey>,
-}
-
-struct Initiator {
-    pair: Weak<QueuePair>,
-    /// The peer's target, once it is connected.
-    target: Option<u32>,
-    waiting: VecDeque<EndKey>,
-}
-
-impl Initiators {
-    /// Returns the initiator that is connected or being connected.
-    fn find(&mut self, way: Way) -> Option<(Arc<QueuePair>, &mut Initiator)> {
-        let known = self.known.get_mut(&way)?;
-        let pair = known.pair.upgrade().filter(|pair| !pair.has_failed())?;
-        Some((pair, known))
-    }
-
-    fn is_unconnected(&self, way: Way) -> bool {
-        let known = self.known.get(&way);
-        known.is_some_and(|known| known.target.is_none())
-    }
-
-    /// Forgets an initiator that is not connected as it should be: another one has to be created.
-    fn forget(&mut self, way: Way, pair: &Arc<QueuePair>) {
-        let is_it = |known: &Initiator| std::ptr::eq(known.pair.as_ptr(), Arc::as_ptr(pair));
-        if self.known.get(&way).is_some_and(is_it)
-            && let Some(known) = self.known.remove(&way)
-        {
-            self.ready.extend(known.waiting);
         }
     }
 }
@@ -533,133 +419,4 @@ fn caller_of(id: &Id, asked: &Asked) -> Option<Caller> {
     asked
         .is_datagram
         .then_some((peer, port, tag, is_reciprocal))
-}
-
-impl Crossing {
-    fn new(parts: EndParts, xrc: XrcEnd, peer: SocketAddress, is_first: bool) -> Self {
-        Crossing {
-            hello: Hello {
-                is_reciprocal: !is_first,
-                port: 0,
-                target: 0,
-                queue: xrc.receives,
-                // It must not be guessed. All ones is invalid.
-                tag: RandomState::new().hash_one(()) as u32 >> 1,
-            },
-            parts,
-            xrc,
-            stage: Stage::Waiting,
-            is_first,
-            own: None,
-            peer,
-            data: Vec::new(),
-            asking: None,
-            asked: None,
-            listeners: Vec::new(),
-            early: None,
-            initiator: None,
-            has_retried: false,
-            target: None,
-            answer: None,
-        }
-    }
-
-    fn way(&self) -> Result<Way> {
-        let queue = Arc::as_ptr(&self.xrc.queue).addr();
-        Ok((queue, ip_of(&self.peer)?))
-    }
-
-    fn new_initiator(&self) -> Result<Arc<QueuePair>> {
-        let pair = QueuePair::new(
-            &self.xrc.pd,
-            &PairConfig {
-                pairing: Pairing::Initiator,
-                send_queue: &self.xrc.queue,
-                receive_queue: &self.xrc.queue,
-                shared: None,
-                sends: self.xrc.sends,
-                receives: 0,
-                send_pieces: self.xrc.send_pieces,
-                receive_pieces: 0,
-                inline: self.xrc.inline,
-            },
-        )?;
-        Ok(Arc::new(pair))
-    }
-
-    /// Returns the target for the peer's initiator: a new one, or an existing one.
-    fn target_for(&self, id: &Id, asked: &Asked) -> Result<XrcTarget> {
-        let XrcEnd { domain, pd, .. } = &self.xrc;
-        match asked.hello.target {
-            0 => {
-                let target = XrcTarget::new(pd, domain)?;
-                id.ready(&target, &self.parts.config.terms)?;
-                Ok(target)
-            }
-            number => XrcTarget::open(pd, domain, number),
-        }
-    }
-
-    fn send_request(&mut self, target: u32) -> Result {
-        let (Some(part), Some(pair)) = (&mut self.asking, &self.initiator) else {
-            return Err(Errno::EINVAL);
-        };
-        // Its target is gone in the meantime.
-        if part.is_datagram && target == 0 {
-            return Err(Errno::ECONNREFUSED);
-        }
-        let hello = Hello {
-            target,
-            ..self.hello
-        };
-        self.stage = Stage::Asking;
-        part.id.connect(&ConnectionParam {
-            data: &hello.with(&self.data),
-            pair: pair.number(),
-            is_shared: true,
-        })
-    }
-
-    /// Repeats the answer, if there was one; returns whether there was.
-    fn answer_again(&mut self, id: &mut Id, caller: Caller) -> bool {
-        let (Some(answer), Some(target)) = (&self.answer, &self.target) else {
-            return false;
-        };
-        if answer.to != caller {
-            return false;
-        }
-        let accepted = id.accept(&ConnectionParam {
-            data: &answer.data,
-            pair: target.number(),
-            is_shared: true,
-        });
-        if let Err(error) = accepted {
-            log::info!(target: crate::LOG.ep_ctrl, "rdma_accept: {error}");
-        }
-        true
-    }
-
-    /// Returns the reason why an event of its device ends it, if it does.
-    fn concerned_by(&self, event: DeviceEvent) -> Option<Errno> {
-        match event {
-            DeviceEvent::Failed => Some(Errno::ENODEV),
-            DeviceEvent::PairFailed(number) => {
-                let is_initiator = self.parts.pair.is_numbered(number);
-                if is_initiator {
-                    self.parts.pair.note_failure();
-                }
-                let is_target = |target: &XrcTarget| target.number() == number;
-                let is_own = is_initiator || self.target.as_ref().is_some_and(is_target);
-                is_own.then_some(Errno::EIO)
-            }
-            _ => None,
-        }
-    }
-
-    /// Returns its own address.
-    pub fn local_address(&self) -> Option<SocketAddress> {
-        let part = self.asking.as_ref().or(self.asked.as_ref());
-        let known = part.and_then(|part| part.id.local_address());
-        known.or_else(|| self.own.clone())
-    }
 }

@@ -1,6 +1,7 @@
 //! Establishing a connection: request, answer, and the way back.
 
 use super::*;
+use crate::device::{ConnectionParam, XrcTarget};
 
 impl Manager {
     /// Requests a connection of XRC with `peer`, with connection data, from the host of `own`.
@@ -87,15 +88,7 @@ impl State {
             }
             None => {
                 let pair = crossing.new_initiator()?;
-                let known = Initiator {
-                    pair: Arc::downgrade(&pair),
-                    target: None,
-                    waiting: VecDeque::new(),
-                };
-                // Connections that wait for one that is gone wait for this one instead.
-                if let Some(gone) = self.initiators.known.insert(way, known) {
-                    self.initiators.ready.extend(gone.waiting);
-                }
+                self.initiators.connecting(way, &pair);
                 crossing.initiator = Some(pair);
                 false
             }

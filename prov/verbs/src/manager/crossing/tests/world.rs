@@ -1,7 +1,7 @@
 //! Two hosts with a simulated device each. The calls of RDMA CM on one host are carried to the other,
 //! in order.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use fabric_abi::{FI_CONNECTED, FI_SHUTDOWN};
 use prov_base::sync::LockKind;
