@@ -22,6 +22,8 @@ mod queue;
 mod unexpected;
 
 #[cfg(test)]
+mod cost_tests;
+#[cfg(test)]
 mod model_tests;
 
 pub use queue::{Cancelled, ReceiveQueue, Single};

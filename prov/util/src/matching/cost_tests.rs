@@ -1,0 +1,95 @@
+//! The number of steps that an operation takes in a queue that a stranger has flooded.
+
+use super::*;
+
+fn message(src: u64, tag: u64) -> Message<u32> {
+    Message {
+        src,
+        tag,
+        len: 0,
+        data: 0,
+        flags: 0,
+        payload: 0,
+    }
+}
+
+const STRANGER: u32 = 0;
+const OTHER: u32 = 1;
+
+/// A queue with a hundred thousand messages of a stranger.
+fn flooded() -> ReceiveQueue<AppIov, u32> {
+    let mut queue = ReceiveQueue::tagged(8);
+    for tag in 0..100_000 {
+        queue.keep_of(STRANGER, message(ANY_SOURCE, tag));
+    }
+    queue
+}
+
+#[test]
+fn the_end_of_a_link_visits_its_own_messages_only() {
+    let mut queue = flooded();
+    for tag in 0..3 {
+        queue.keep_of(OTHER, message(7, tag));
+    }
+    let before = queue.steps();
+    assert_eq!(queue.withdraw_of(OTHER, |_| true).len(), 3);
+    assert!(queue.withdraw_of(2, |_| true).is_empty());
+    assert_eq!(queue.steps() - before, 3);
+}
+
+#[test]
+fn a_new_source_is_given_to_the_messages_of_its_link_only() {
+    let mut queue = flooded();
+    for tag in 0..3 {
+        queue.keep_of(OTHER, message(ANY_SOURCE, tag));
+    }
+    let before = queue.steps();
+    assert!(queue.relabel_of(OTHER, 7).is_empty());
+    assert_eq!(queue.steps() - before, 3);
+    let filter = Filter {
+        src: 7,
+        tag: 2,
+        ignore: 0,
+    };
+    assert!(queue.peek(filter).is_some());
+}
+
+#[test]
+fn messages_of_an_ended_link_are_found_when_another_one_has_its_number() {
+    let mut queue = flooded();
+    for tag in 0..3 {
+        queue.keep_of(OTHER, message(ANY_SOURCE, tag));
+    }
+    queue.pass_on(OTHER, HEIR | 5);
+    assert!(!queue.has_of(OTHER) && queue.has_of(HEIR | 5) && !queue.has_of(5));
+    queue.keep_of(OTHER, message(ANY_SOURCE, 9));
+    let before = queue.steps();
+    assert!(queue.relabel_of(HEIR | 5, 7).is_empty());
+    assert_eq!(queue.steps() - before, 3);
+    let of_other = queue.withdraw_of(OTHER, |_| true);
+    assert!(of_other.iter().map(|message| message.tag).eq([9]));
+    let left = queue.withdraw_of(HEIR | 5, |message| message.src == 7);
+    assert!(left.iter().map(|message| message.tag).eq(0..3));
+    assert!(!queue.has_of(HEIR | 5));
+}
+
+#[test]
+fn masks_that_do_not_contain_each_other_have_separate_tables() {
+    let mut queue = flooded();
+    let lookups = |queue: &mut ReceiveQueue<AppIov, u32>| {
+        let before = queue.steps();
+        for tag in 1 << 40..(1 << 40) + 1000 {
+            for ignore in [0xff << 48, 0xff << 56] {
+                let src = ANY_SOURCE;
+                assert!(queue.peek(Filter { src, tag, ignore }).is_none());
+            }
+        }
+        queue.steps() - before
+    };
+    // Each mask is learnt once.
+    let first = lookups(&mut queue);
+    assert!(first < 10 * 100_000, "{first}");
+    // A message shares its bucket with a few others at most.
+    let second = lookups(&mut queue);
+    assert!(second < 2000 * 8, "{second}");
+}
