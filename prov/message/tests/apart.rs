@@ -1,19 +1,13 @@
 //! Messages that a provider buffers itself share the budgets with those in the inboxes.
 
+mod pipe;
+
+use pipe::Pipe;
 use prov_base::errno::Errno;
-use prov_message::{Arrival, Attributes, Endpoints, EpKey, Limits, Transport};
+use prov_message::{Arrival, Attributes, Endpoints, EpKey, Limits};
 use prov_util::matching::ANY_SOURCE;
 use prov_util::mr::Job;
 use slotmap::{DefaultKey, SlotMap};
-
-enum Pipe {}
-
-impl Transport for Pipe {
-    type Link = DefaultKey;
-    type Ack = ();
-    type Name = u64;
-    type Endpoint = ();
-}
 
 const LEAST: usize = 64 << 10;
 

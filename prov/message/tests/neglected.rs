@@ -7,29 +7,22 @@
     reason = "what does not hold fails the test"
 )]
 
+mod pipe;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use pipe::Pipe;
 use prov_base::errno::Result;
 use prov_base::sync::LockKind;
 use prov_message::lane::NoErrand;
 use prov_message::lane::all::Lanes;
-use prov_message::{Action, Core, Endpoints, EpKey, Idling, Lane, Limits, Sleeper, Transport};
+use prov_message::{Action, Core, Endpoints, EpKey, Idling, Lane, Limits, Sleeper};
 use prov_util::drive::Helper;
 use prov_util::progress::Progress as _;
 use prov_util::request::Transmit;
 use rustix::event::{EventfdFlags, eventfd};
-use slotmap::DefaultKey;
-
-enum Pipe {}
-
-impl Transport for Pipe {
-    type Link = DefaultKey;
-    type Ack = ();
-    type Name = u64;
-    type Endpoint = ();
-}
 
 const LIMITS: Limits = Limits {
     unexpected: 0,

@@ -8,29 +8,23 @@
     reason = "what does not hold fails the test"
 )]
 
+mod pipe;
+
 use fabric_abi::FI_ADDR_UNSPEC;
+use pipe::Pipe;
 use proptest::prelude::*;
 use prov_base::buffer::AppIov;
 use prov_base::errno::Result;
 use prov_message::lane::NoErrand;
 use prov_message::{
-    Action, Arrival, Attributes, Core, Course, Endpoints, EpKey, Idling, Limits, Transport,
-    UnexpectedHandle, Unmatched,
+    Action, Arrival, Attributes, Core, Course, Endpoints, EpKey, Idling, Limits, UnexpectedHandle,
+    Unmatched,
 };
 use prov_util::desc::Descs;
 use prov_util::matching::ANY_SOURCE;
 use prov_util::mr::Job;
 use prov_util::request::{Receive, Select, Transmit};
 use slotmap::{DefaultKey, SlotMap};
-
-enum Pipe {}
-
-impl Transport for Pipe {
-    type Link = DefaultKey;
-    type Ack = ();
-    type Name = u64;
-    type Endpoint = ();
-}
 
 const LIMITS: Limits = Limits {
     unexpected: 100_000,

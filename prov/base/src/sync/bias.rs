@@ -323,6 +323,25 @@ mod loom_tests {
             // SAFETY: this thread has entered the lock; loom reports a concurrent access.
             self.value.with_mut(|value| unsafe { *value += 1 });
         }
+
+        /// Adds as the owner, if the lock is free and still biased.
+        fn add_if_free(&self) {
+            if self.bias.try_enter(OWNER) {
+                self.add();
+                self.bias.leave();
+            }
+        }
+
+        /// Starts a helper, which adds if the lock is free and still biased.
+        fn helper_that_tries(self: &Arc<Self>) -> thread::JoinHandle<()> {
+            let value = self.clone();
+            thread::spawn(move || {
+                if value.bias.try_enter_as_helper() {
+                    value.add();
+                    value.bias.leave_as_helper();
+                }
+            })
+        }
     }
 
     #[test]
@@ -353,20 +372,9 @@ mod loom_tests {
     fn those_that_only_try_do_not_meet() {
         loom::model(|| {
             let value = ProtectedValue::new();
-            let helper = {
-                let value = value.clone();
-                thread::spawn(move || {
-                    if value.bias.try_enter_as_helper() {
-                        value.add();
-                        value.bias.leave_as_helper();
-                    }
-                })
-            };
+            let helper = value.helper_that_tries();
             for _ in 0..2 {
-                if value.bias.try_enter(OWNER) {
-                    value.add();
-                    value.bias.leave();
-                }
+                value.add_if_free();
             }
             helper.join().unwrap();
             assert!(value.bias.try_enter(OWNER), "nobody is left inside");
@@ -381,15 +389,7 @@ mod loom_tests {
         model.preemption_bound = Some(3);
         model.check(|| {
             let value = ProtectedValue::new();
-            let helpers = [0, 1].map(|_| {
-                let value = value.clone();
-                thread::spawn(move || {
-                    if value.bias.try_enter_as_helper() {
-                        value.add();
-                        value.bias.leave_as_helper();
-                    }
-                })
-            });
+            let helpers = [0, 1].map(|_| value.helper_that_tries());
             assert!(value.enter());
             value.add();
             value.bias.leave();
@@ -413,10 +413,7 @@ mod loom_tests {
                 })
             };
             for _ in 0..2 {
-                if value.bias.try_enter(OWNER) {
-                    value.add();
-                    value.bias.leave();
-                }
+                value.add_if_free();
             }
             other.join().unwrap();
             assert!(!value.bias.try_enter(OWNER));
@@ -429,15 +426,7 @@ mod loom_tests {
     fn a_helper_and_a_thread_that_revokes_the_bias_do_not_meet() {
         loom::model(|| {
             let value = ProtectedValue::new();
-            let helper = {
-                let value = value.clone();
-                thread::spawn(move || {
-                    if value.bias.try_enter_as_helper() {
-                        value.add();
-                        value.bias.leave_as_helper();
-                    }
-                })
-            };
+            let helper = value.helper_that_tries();
             assert_eq!(value.bias.revoke(true), Entry::Revoked);
             value.add();
             helper.join().unwrap();

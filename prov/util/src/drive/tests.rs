@@ -59,6 +59,17 @@ impl Lane {
         Self::planned(helper, Plan::default())
     }
 
+    /// A lane and what opens its gate, at which the thread waits when it has ended a burst.
+    fn gated(helper: &Arc<Helper>) -> (Arc<Self>, Receiver<Did>, Sender<()>) {
+        let (open, gate) = channel();
+        let plan = Plan {
+            gate: Some(gate),
+            ..Plan::default()
+        };
+        let (lane, did) = Self::planned(helper, plan);
+        (lane, did, open)
+    }
+
     fn planned(helper: &Arc<Helper>, plan: Plan) -> (Arc<Self>, Receiver<Did>) {
         let (sender, receiver) = channel();
         let fd = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
@@ -332,12 +343,7 @@ fn the_thread_ends_with_the_last_lane_and_starts_again_with_a_new_one() {
 fn a_lane_may_end_on_the_thread() {
     for order in 0..2 {
         let helper = Helper::new("fi_test");
-        let (open, gate) = channel();
-        let plan = Plan {
-            gate: Some(gate),
-            ..Plan::default()
-        };
-        let (lane, did) = Lane::planned(&helper, plan);
+        let (lane, did, open) = Lane::gated(&helper);
         lane.hold();
         let thread = burst_ender(&did);
         if order == 0 {
@@ -361,12 +367,7 @@ fn a_lane_may_end_on_the_thread() {
 #[test]
 fn a_seat_that_leaves_waits_until_the_thread_is_out() {
     let helper = Helper::new("fi_test");
-    let (open, gate) = channel();
-    let plan = Plan {
-        gate: Some(gate),
-        ..Plan::default()
-    };
-    let (lane, did) = Lane::planned(&helper, plan);
+    let (lane, did, open) = Lane::gated(&helper);
     let (_other, _) = Lane::new(&helper);
     lane.hold();
     burst_ender(&did);
@@ -386,12 +387,7 @@ fn a_seat_that_leaves_waits_until_the_thread_is_out() {
 #[test]
 fn the_thread_in_a_lane_does_not_count_as_another_user_of_it() {
     let helper = Helper::new("fi_test");
-    let (open, gate) = channel();
-    let plan = Plan {
-        gate: Some(gate),
-        ..Plan::default()
-    };
-    let (lane, did) = Lane::planned(&helper, plan);
+    let (lane, did, open) = Lane::gated(&helper);
     let (_other, _) = Lane::new(&helper);
     let second = lane.clone();
     lane.hold();
