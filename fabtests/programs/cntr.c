@@ -155,11 +155,11 @@ static void woken(void)
 	ct_open_single(&peer, &spec);
 	cntr = open_counter(&peer, FI_WAIT_UNSPEC);
 	REQUIRE(!pthread_create(&thread, NULL, add_late, cntr));
-	ret = fi_cntr_wait(cntr, 1, 8000);
+	ret = fi_cntr_wait(cntr, 1, ct_patience_ms());
 	pthread_join(thread, NULL);
 	CHECK(ret == 0, "by-value");
 	REQUIRE(!pthread_create(&thread, NULL, fail_late, cntr));
-	ret = fi_cntr_wait(cntr, 2, 8000);
+	ret = fi_cntr_wait(cntr, 2, ct_patience_ms());
 	pthread_join(thread, NULL);
 	CHECK(ret < 0 && ret != -FI_ETIMEDOUT, "by-error");
 	OK(fi_close(&cntr->fid));
@@ -417,7 +417,7 @@ static void region_wakes(void)
 
 		POST(&pair.a, ct_rma(&pair.a, CT_WRITE, &rma));
 		driver = ct_driver_start(&pair.a);
-		OK(fi_cntr_wait(cntr, i, 30000));
+		OK(fi_cntr_wait(cntr, i, ct_patience_ms()));
 		ct_driver_stop(driver);
 		ct_done(&pair.a, &pair.a.tx, &tx_context[0]);
 	}
@@ -469,7 +469,7 @@ static void wait_for_messages(void)
 		POST(&pair.a, fi_send(pair.a.ep, NULL, 0, NULL, pair.a.to,
 				      &tx_context[i]));
 	driver = ct_driver_start(&pair.a);
-	OK(fi_cntr_wait(pair.b.cntr[CT_CNTR_RECV], COUNT, 8000));
+	OK(fi_cntr_wait(pair.b.cntr[CT_CNTR_RECV], COUNT, ct_patience_ms()));
 	ct_driver_stop(driver);
 	ct_close_pair(&pair);
 }

@@ -241,7 +241,7 @@ static void native_fd(void)
 		OK(fi_trywait(bench.fabric, fids, 1));
 		REQUIRE(poll(&pfd, 1, 20) == 0);
 		write_event(bench.eq, FI_NOTIFY, 1);
-		REQUIRE(poll(&pfd, 1, 8000) == 1);
+		REQUIRE(poll(&pfd, 1, ct_patience_ms()) == 1);
 		EXPECT(fi_trywait(bench.fabric, fids, 1), -FI_EAGAIN);
 		EXPECT(fi_eq_read(bench.eq, &type, &entry, sizeof(entry), 0),
 		       sizeof(entry));

@@ -358,13 +358,13 @@ static void registered_memory(void)
 
 static const struct ct_test tests[] = {
 	{ "registered-memory", registered_memory, CT_BOTH },
-	{ "child-closes", child_closes, CT_BOTH },
-	{ "child-closes-at-exit", child_closes_at_exit, CT_BOTH },
-	{ "peer-in-another-process", peer_in_another_process, CT_BOTH },
-	{ "child-cannot-use", child_cannot_use, CT_BOTH },
+	{ "child-closes", child_closes, CT_BOTH | CT_SLOW },
+	{ "child-closes-at-exit", child_closes_at_exit, CT_BOTH | CT_SLOW },
+	{ "peer-in-another-process", peer_in_another_process, CT_BOTH | CT_SLOW },
+	{ "child-cannot-use", child_cannot_use, CT_BOTH | CT_SLOW },
 	{ "named-vector", named_vector, CT_RDM },
-	{ "handlers-before", handlers_before, CT_BOTH },
-	{ "handlers-after", handlers_after, CT_BOTH },
+	{ "handlers-before", handlers_before, CT_BOTH | CT_SLOW },
+	{ "handlers-after", handlers_after, CT_BOTH | CT_SLOW },
 };
 
 CT_MAIN(tests)

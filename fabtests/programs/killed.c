@@ -364,13 +364,13 @@ static void writes(void) { run_phase(WRITES); }
 static void atomics(void) { run_phase(ATOMICS); }
 
 static const struct ct_test tests[] = {
-	{ "idle", idle, CT_BOTH },
-	{ "small-messages", small, CT_BOTH },
-	{ "delivery-complete", delivery, CT_BOTH },
-	{ "large-messages", large, CT_BOTH },
-	{ "reads", reads, CT_BOTH },
-	{ "writes", writes, CT_BOTH },
-	{ "atomics", atomics, CT_BOTH },
+	{ "idle", idle, CT_BOTH | CT_SLOW },
+	{ "small-messages", small, CT_BOTH | CT_SLOW },
+	{ "delivery-complete", delivery, CT_BOTH | CT_SLOW },
+	{ "large-messages", large, CT_BOTH | CT_SLOW },
+	{ "reads", reads, CT_BOTH | CT_SLOW },
+	{ "writes", writes, CT_BOTH | CT_SLOW },
+	{ "atomics", atomics, CT_BOTH | CT_SLOW },
 };
 
 CT_MAIN(tests)

@@ -55,6 +55,11 @@ double ct_patience(void)
 	return DEFAULT_PATIENCE * scale();
 }
 
+int ct_patience_ms(void)
+{
+	return (int)(ct_patience() * 1000);
+}
+
 int ct_times(int count)
 {
 	if (!ct_opt.valgrind)

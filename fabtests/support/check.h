@@ -61,6 +61,9 @@ int ct_main(int argc, char **argv, const struct ct_test *tests, size_t count);
 
 /* Seconds that any single wait may take before it counts as a hang. */
 double ct_patience(void);
+
+/* The same in milliseconds. */
+int ct_patience_ms(void);
 double ct_now(void);			/* monotonic, seconds */
 
 /* Scales a repetition count down if execution is simulated. */
