@@ -644,6 +644,45 @@ static void death(void)
 		}
 }
 
+/* Long messages to members that do not take them any more, since their group is
+ * broken: the operation that has sent them ends with an error all the same. */
+static void abandoned(void)
+{
+	enum { COUNT = 3, LEAVES = 2 };
+	static unsigned char in[COUNT][1 << 20], out[COUNT][1 << 20];
+	struct group group = { .count = COUNT, .of = { 0, 1, 2 } };
+	struct ct_peer *first = &members[0].peer, *second = &members[1].peer;
+	double until = ct_now() + ct_patience();
+	struct ct_completion end;
+
+	open_members(COUNT);
+	join_group(&group, COUNT);
+	OK(fi_close(&group.mc[LEAVES]->fid));
+	OK(fi_close(&group.set[LEAVES]->fid));
+	ct_close_peer(&members[LEAVES].peer);
+	/* Before it knows, and again when it does. */
+	for (int i = 0; i < 2; i++) {
+		ssize_t ret = fi_alltoall(first->ep, in, sizeof(in[0]), NULL, out, NULL,
+					  fi_mc_addr(group.mc[0]), FI_UINT8, 0, in);
+
+		if (i) {
+			REQUIRE(ret < 0 && ret != -FI_EAGAIN);
+			continue;
+		}
+		OK(ret);
+		while (!first->tx.count) {
+			REQUIRE(ct_now() < until);
+			drive_all(LEAVES);
+		}
+		end = ct_error(first, &first->tx);
+		CHECK(end.context == in, "the sender's operation");
+	}
+	CT_UNTIL(fi_barrier(second->ep, fi_mc_addr(group.mc[1]), NULL) < 0, drive_all(LEAVES));
+	group.count = LEAVES;
+	leave_group(&group);
+	close_members(LEAVES);
+}
+
 /* Operations that members begin when a counter of theirs says so. */
 static void triggered(void)
 {
@@ -719,6 +758,7 @@ static const struct ct_test tests[] = {
 	{ "selected", selected, CT_RDM },
 	{ "sleepers", sleepers, CT_RDM },
 	{ "death", death, CT_RDM },
+	{ "abandoned", abandoned, CT_RDM },
 };
 
 CT_MAIN(tests)

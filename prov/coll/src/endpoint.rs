@@ -240,6 +240,6 @@ impl Progress for Stalled {
 
     fn prepare_wait(&self) -> bool {
         let shared = self.0.upgrade();
-        shared.is_none_or(|shared| !shared.engine().is_stalled())
+        shared.is_none_or(|shared| shared.engine().may_sleep())
     }
 }

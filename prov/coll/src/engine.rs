@@ -7,7 +7,9 @@
 //! No member waits forever, even if it misses that notification, whose sender may be gone before it
 //! arrives: each receive names a member, and ends with an error when that member ends
 //! (`FI_PEER_TRANSFER`), and a member whose group is broken notifies those that wait for messages of
-//! its operations, also of the ones that it does not start any more.
+//! its operations, also of the ones that it does not start any more. What others have sent to it for
+//! these operations, before they knew, is received and dropped: the operation of a member ends when
+//! its sends have.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
@@ -54,6 +56,8 @@ enum Owner {
     Watch(fi_addr_t),
     /// A notification of a failure, sent to a member.
     News,
+    /// A receive that takes a message of a broken group and drops it.
+    Sink(GroupId),
 }
 
 /// A result for the application.
@@ -76,6 +80,8 @@ pub struct Engine {
     instances: HashMap<u64, u64>,
     /// Members that have yet to be notified of a failure.
     news: Vec<(fi_addr_t, GroupId)>,
+    /// Broken groups for which a receive has yet to be posted that drops a message.
+    sinks: Vec<GroupId>,
     next_name: u64,
     /// Operations that wait until messages can be posted, in order.
     stalled: Vec<u64>,
@@ -98,6 +104,7 @@ impl Engine {
             messages: HashMap::new(),
             instances: HashMap::new(),
             news: Vec::new(),
+            sinks: Vec::new(),
             next_name: FIRST_GROUP,
             stalled: Vec::new(),
             inject,
@@ -122,7 +129,13 @@ impl Engine {
 
     /// Whether something waits until messages can be posted.
     pub fn is_stalled(&self) -> bool {
-        !self.stalled.is_empty() || !self.news.is_empty()
+        !self.may_sleep() || !self.sinks.is_empty()
+    }
+
+    /// Whether what waits can be posted only after the endpoint has had an event: there is room for
+    /// another receive when one has ended.
+    pub fn may_sleep(&self) -> bool {
+        self.stalled.is_empty() && self.news.is_empty()
     }
 
     /// Returns the endpoint's rank in a group, and that of `root`.
@@ -382,7 +395,12 @@ impl Engine {
                     }
                 }
             }
-            Some(Owner::News) | None => {}
+            // One that is cancelled ends with its endpoint.
+            Some(Owner::Sink(id)) if outcome != Err(Errno::ECANCELED) => {
+                self.sinks.push(id);
+                self.post_sinks(owner);
+            }
+            Some(Owner::News | Owner::Sink(_)) | None => {}
         }
     }
 
@@ -392,6 +410,7 @@ impl Engine {
             self.proceed(owner, name);
         }
         self.send_news(owner);
+        self.post_sinks(owner);
     }
 
     /// Breaks the group of an operation that has failed, and notifies all members.
@@ -431,7 +450,10 @@ impl Engine {
         let Some(group) = self.groups.get_mut(&address) else {
             return;
         };
-        group.broken.get_or_insert(error);
+        if group.broken.is_none() {
+            group.broken = Some(error);
+            self.sinks.push(group.id);
+        }
         let of_group = self.operations.iter_mut();
         let of_group = of_group.filter(|(_, operation)| operation.group == address);
         let mut broken = Vec::new();
@@ -449,13 +471,14 @@ impl Engine {
             .iter()
             .filter(|(_, whose)| match whose {
                 Owner::Operation { name, receives } => receives.is_some() && broken.contains(name),
-                Owner::Watch(_) | Owner::News => false,
+                Owner::Watch(_) | Owner::News | Owner::Sink(_) => false,
             })
             .map(|(message, _)| *message)
             .collect();
         for message in receives {
             let _ = owner.cancel(message as usize);
         }
+        self.post_sinks(owner);
         for name in broken {
             if self
                 .operations
@@ -485,6 +508,31 @@ impl Engine {
                 }
                 Err(Errno::EAGAIN) => self.news.push((member, id)),
                 // A member that cannot be reached detects the failure itself, or has ended.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Posts receives that drop the messages of broken groups, one for each group. They outlive the
+    /// membership, since others may send until they know of the failure.
+    fn post_sinks(&mut self, owner: &TransferOwner) {
+        for id in std::mem::take(&mut self.sinks) {
+            let message = self.name();
+            let (tag, ignore) = id.any_message();
+            let posted = owner.receive(&Receive {
+                select: Select::Tagged { tag, ignore },
+                buffers: AppIov::EMPTY,
+                desc: Descs::NONE,
+                peer: FI_ADDR_UNSPEC,
+                flags: 0,
+                context: context(message),
+            });
+            match posted {
+                Ok(()) => {
+                    self.messages.insert(message, Owner::Sink(id));
+                }
+                Err(Errno::EAGAIN) => self.sinks.push(id),
+                // The endpoint receives nothing more.
                 Err(_) => {}
             }
         }

@@ -39,6 +39,12 @@ impl GroupId {
         self.tag(number)
     }
 
+    /// Returns a tag, and the bits of it that a receive ignores, for the messages of all operations of
+    /// the group.
+    pub fn any_message(self) -> (u64, u64) {
+        (self.tag(0), u64::from(u16::MAX) << 1)
+    }
+
     /// Returns the tag of the failure notification.
     pub fn failure(self) -> u64 {
         self.tag(0) | FAILURE
@@ -64,5 +70,14 @@ mod tests {
             assert_ne!(tag & RESERVED_TAG, 0);
             assert!(!tags[..at].contains(tag), "{at}");
         }
+    }
+
+    #[test]
+    fn a_receive_of_any_message_takes_those_of_its_group_alone() {
+        let (one, other) = (GroupId::of(7, 0), GroupId::of(7, 1));
+        let (tag, ignore) = one.any_message();
+        let takes = |other: u64| (other ^ tag) & !ignore == 0;
+        assert!(takes(one.message(0)) && takes(one.message(1)) && takes(one.message(u16::MAX)));
+        assert!(!takes(one.failure()) && !takes(other.message(0)) && !takes(other.failure()));
     }
 }
