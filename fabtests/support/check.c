@@ -15,6 +15,8 @@
 
 #define DEFAULT_PATIENCE 30.0
 #define TEST_LIMIT 60.0
+/* Seconds between two looks at a test, if the machine is busy. */
+#define LONGEST_NAP 1.0
 
 enum outcome { PASSED = 0, FAILED = 1, SKIPPED = 2 };
 
@@ -253,8 +255,8 @@ static enum outcome report_death(const struct ct_test *test, const char *reason)
 static enum outcome run_in_child(const struct ct_test *test)
 {
 	double limit = TEST_LIMIT * scale() * (test->flags & CT_SLOW ? 10 : 1);
-	double deadline = ct_now() + limit;
 	struct timespec nap = { .tv_nsec = 2000000 };
+	double left = limit, last = ct_now(), now;
 	char reason[128];
 	int status;
 	pid_t pid, done;
@@ -272,7 +274,12 @@ static enum outcome run_in_child(const struct ct_test *test)
 	setpgid(pid, pid);
 
 	while (!(done = waitpid(pid, &status, WNOHANG))) {
-		if (ct_now() > deadline) {
+		/* Time in which this process was stopped, as the test was with
+		 * it, does not count. */
+		now = ct_now();
+		left -= now - last < LONGEST_NAP ? now - last : LONGEST_NAP;
+		last = now;
+		if (left < 0) {
 			kill(-pid, SIGKILL);
 			waitpid(pid, &status, 0);
 			snprintf(reason, sizeof(reason),
