@@ -6,7 +6,7 @@
 //! announce sleep again. So a lane in which no thread has ever slept costs its peers no system
 //! calls, and one that makes progress all the time hardly any.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use prov_base::poller::Event;
 use prov_local::channel::Channel;
@@ -16,6 +16,11 @@ use prov_message::{Idling, Reaching as _, Sleeper, Wakeups, Woken};
 
 use super::Core;
 use super::keys::{Due, LinkKey, Source};
+
+/// Time after which a sleeping thread tries again to receive a message for which there was no room:
+/// another thread makes room when it posts a receive, or inserts an address, and wakes nobody. It is
+/// short for a peer that is held back, and a hundred attempts a second are no burden.
+const TRY_AGAIN: Duration = Duration::from_millis(10);
 
 impl Core {
     #[inline(always)]
@@ -77,7 +82,11 @@ impl Core {
             self.idle_calls = 0;
             return false;
         }
-        self.may_nap(sleeper)
+        let may_nap = self.may_nap(sleeper);
+        if may_nap && self.links.values().any(|link| link.is_stalled) {
+            self.poller.wake_at(Instant::now() + TRY_AGAIN);
+        }
+        may_nap
     }
 }
 

@@ -104,3 +104,48 @@ fn a_stranger_resumes_when_it_is_inserted() {
     b.insert(&a.name);
     receive_all(&mut a, &mut b, &out, (0..out.len()).rev());
 }
+
+/// Receives this message at a side whose only thread sleeps when the receive is posted.
+fn receive_asleep(a: &mut Side, b: &mut Side, out: &[Vec<u8>], number: usize) {
+    let mut into = vec![0; 300_000];
+    let posted = buffer(number as u64, &mut into, 5);
+    b.core.receive(b.ep, &posted).unwrap();
+    let deadline = std::time::Instant::now() + LONG;
+    while b.completions().is_empty() {
+        assert!(std::time::Instant::now() < deadline, "nobody wakes it");
+        a.drive();
+        if is_readable(b) && !b.core.prepare_wait(Sleeper::Thread) {
+            b.drive();
+        }
+        std::thread::yield_now();
+    }
+    assert!(into == out[number]);
+}
+
+/// Holds a stranger back, and lets the receiver's thread fall asleep.
+fn fall_asleep(a: &mut Side, b: &mut Side, kept: &'static StrangersKept) -> Vec<Vec<u8>> {
+    let out = offer_too_many(a, b, kept);
+    // That of the new link would wake the thread, once.
+    b.core.poller.forget_timers();
+    until(&mut [b], |sides| {
+        sides[0].core.prepare_wait(Sleeper::Thread)
+    });
+    out
+}
+
+#[test]
+fn a_sleeping_thread_receives_the_message_that_another_one_posts_a_receive_for() {
+    static KEPT: StrangersKept = StrangersKept::new();
+    let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
+    let out = fall_asleep(&mut a, &mut b, &KEPT);
+    receive_asleep(&mut a, &mut b, &out, ANNOUNCEMENTS / 2);
+}
+
+#[test]
+fn a_sleeping_thread_receives_all_of_a_stranger_that_another_one_inserts() {
+    static KEPT: StrangersKept = StrangersKept::new();
+    let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
+    let out = fall_asleep(&mut a, &mut b, &KEPT);
+    b.insert(&a.name);
+    receive_asleep(&mut a, &mut b, &out, out.len() - 1);
+}
