@@ -26,7 +26,7 @@ LARGE = crowd killed match message rma simulation
 # And one process only: for the loopback provider.
 WITHIN = atomic auth av binding cancel caps cntr combinations completion cq early elsewhere endpoint entries eq first \
 	getinfo hints hook late leak match message mr nothing param peer peer_av poll refused rma signals simulation source \
-	srx stx text threads trigger unreachable untouched
+	srx srx_late stx text threads trigger unreachable untouched
 
 # What passes messages without tags that fit into datagrams: for udp.
 DATAGRAMS = binding cntr cq datagram early first forks linklocal poll signals untouched
@@ -42,11 +42,11 @@ OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) absent buffered cm ensemble exhaustion
 	reconnect restarted silent,$(LAYERED))
 
 # Under all hooks at once: what passes objects in every way.
-HOOKED = cm cntr cq eq poll sep sep_srx srx trigger
+HOOKED = cm cntr cq eq poll sep sep_srx srx srx_late trigger
 HOOKS = noop;trace;perf;profile;monitor;debug
 
 # For tcp under the name sockets.
-RENAMED = cm completion elsewhere getinfo message rma sep_srx trigger
+RENAMED = cm completion elsewhere getinfo message rma sep_srx srx_late trigger
 # And what sends messages, for its endpoints of the type FI_EP_DGRAM, which are reliable.
 RELIABLE = binding cntr cq early first match message poll sep signals source
 

@@ -499,9 +499,33 @@ static void transmit_queue_alone(void)
 	ct_close_pair(&pair);
 }
 
+/* Enables an endpoint without queues, if the provider does, and binds them then. */
+static void bind_queues_late(struct fid_ep *ep)
+{
+	struct ct_peer *peer = ep->fid.context;
+
+	EXPECT(fi_enable(ep), ct_needs_queues() ? -FI_ENOCQ : 0);
+	OK(fi_ep_bind(ep, &peer->tx.fid->fid, FI_TRANSMIT));
+	OK(fi_ep_bind(ep, &peer->rx.fid->fid, FI_RECV));
+}
+
+static void late_queues(void)
+{
+	struct ct_spec spec = {
+		.no_queue = FI_TRANSMIT | FI_RECV, .prepare = bind_queues_late,
+	};
+	struct ct_pair pair;
+
+	ct_open_pair(&pair, &spec);
+	pass_messages(&pair, false);
+	CHECK(true, "received");
+	ct_close_pair(&pair);
+}
+
 /* Operations of such an endpoint are not reported. */
 static void neither(void)
 {
+	int want = ct_needs_queues() ? -FI_ENOCQ : 0;
 	static const struct {
 		const char *name;
 		uint64_t caps, no_queue;
@@ -520,7 +544,7 @@ static void neither(void)
 
 		ct_open_domain(&peer, &spec, ct_getinfo(&spec), NULL, NULL);
 		ct_open_ep_disabled(&peer, peer.info);
-		CHECK(fi_enable(peer.ep) == -FI_ENOCQ, "%s", lacking[i].name);
+		CHECK(fi_enable(peer.ep) == want, "%s", lacking[i].name);
 		ct_close_peer(&peer);
 	}
 }
@@ -603,6 +627,7 @@ static const struct ct_test tests[] = {
 	{ "counters-alone", counters_alone, CT_BOTH },
 	{ "transmit-queue-alone", transmit_queue_alone, CT_BOTH },
 	{ "neither", neither, CT_BOTH },
+	{ "late-queues", late_queues, CT_BOTH },
 };
 
 CT_MAIN(tests)

@@ -552,11 +552,11 @@ static void rules(void)
 	EXPECT(fi_ep_bind(b.tx[0], &b.srx->fid, 0), -FI_EINVAL);
 	EXPECT(fi_ep_bind(b.rx[0], &stx->fid, 0), -FI_EINVAL);
 	OK(fi_ep_bind(b.rx[0], &b.srx->fid, 0));
-	EXPECT(fi_enable(b.rx[0]), -FI_ENOCQ);
+	EXPECT(fi_enable(b.rx[0]), ct_needs_queues() ? -FI_ENOCQ : 0);
 	OK(fi_enable(b.tx[0]));
 	OK(fi_ep_bind(b.rx[0], &b.rxq[0].fid->fid, FI_RECV));
 	OK(fi_enable(b.rx[0]));
-	EXPECT(fi_scalable_ep_bind(b.sep, &b.srx->fid, 0), -FI_EOPBADSTATE);
+	OK(fi_scalable_ep_bind(b.sep, &b.srx->fid, 0));
 	EXPECT(fi_close(&b.srx->fid), -FI_EBUSY);
 	EXPECT(fi_close(&b.sep->fid), -FI_EBUSY);
 	OK(fi_close(&stx->fid));
@@ -566,7 +566,7 @@ static void rules(void)
 	open_sep(&b);
 	open_tx(&b, 1);
 	OK(fi_rx_context(b.sep, 1, NULL, &b.rx[1], NULL));
-	EXPECT(fi_ep_bind(b.rx[1], &b.srx->fid, 0), -FI_EOPBADSTATE);
+	OK(fi_ep_bind(b.rx[1], &b.srx->fid, 0));
 	OK(fi_rx_context(b.sep, 2, NULL, &b.rx[2], NULL));
 	OK(fi_ep_bind(b.rx[2], &b.srx->fid, 0));
 	close_side(&b);

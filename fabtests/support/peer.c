@@ -289,6 +289,13 @@ fi_addr_t ct_open_third(struct ct_peer *third, struct ct_peer *target)
 	return ct_insert(target, name);
 }
 
+bool ct_needs_queues(void)
+{
+	const char *provider = ct_opt.provider ? ct_opt.provider : "";
+
+	return strcmp(provider, "sockets") && !strstr(provider, "ofi_rxd");
+}
+
 struct fid_ep *ct_rx_ep(const struct ct_peer *peer)
 {
 	return peer->srx ? peer->srx : peer->ep;

@@ -162,6 +162,10 @@ size_t ct_name(struct fid *fid, void *buf, size_t size);
 /* Inserts one address and returns how the peer's AV calls it. */
 fi_addr_t ct_insert(struct ct_peer *peer, const void *name);
 
+/* Whether an endpoint of the provider is enabled only with a queue or a counter for
+ * each direction: not in sockets and rxd. */
+bool ct_needs_queues(void);
+
 /* The endpoint that receives are posted to: the shared context if any. */
 struct fid_ep *ct_rx_ep(const struct ct_peer *peer);
 

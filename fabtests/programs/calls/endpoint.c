@@ -91,10 +91,20 @@ ROW(BOTH, "bind/second-srx", CARRIED_OUT, 0, ({
     }))
 ROW(BOTH, "bind/enabled-counter", CARRIED_OUT, 0,
     fi_ep_bind(ep(), &cntr()->fid, FI_SEND))
+ROW(BOTH, "bind/enabled-srx", CARRIED_OUT, 0, fi_ep_bind(ep(), &srx()->fid, 0))
+ROW(MSG, "bind/enabled-srx-second", PAGE, -FI_EOPBADSTATE, ({
+	struct fid_ep *second;
+
+	spec.srx = true;
+	OK(fi_srx_context(domain(), info()->rx_attr, &second, NULL));
+	fi_ep_bind(ep(), &second->fid, 0);
+    }))
 ROW(BOTH, "bind/enabled-cq", PAGE, REFUSED,
     fi_ep_bind(ep(), &cq()->fid, FI_TRANSMIT))
 
 /* fi_enable: missing bindings */
+#define NO_QUEUE (ct_needs_queues() ? -FI_ENOCQ : 0)
+
 static int enable_bound_to(uint64_t directions)
 {
 	OK(fi_ep_bind(new_ep(), ct_opt.type == FI_EP_MSG ? &eq()->fid :
@@ -107,10 +117,10 @@ static int enable_bound_to(uint64_t directions)
 ROW(RDM, "enable/no-av", PAGE, -FI_ENOAV,
     (FIRST(fi_ep_bind(new_ep(), &cq()->fid, FI_TRANSMIT | FI_RECV)),
      fi_enable(new_ep())))
-ROW(BOTH, "enable/no-cq", PAGE, -FI_ENOCQ, enable_bound_to(0))
-ROW(BOTH, "enable/no-cq-for-receives", PAGE, -FI_ENOCQ,
+ROW(BOTH, "enable/no-cq", PAGE, NO_QUEUE, enable_bound_to(0))
+ROW(BOTH, "enable/no-cq-for-receives", PAGE, NO_QUEUE,
     enable_bound_to(FI_TRANSMIT))
-ROW(BOTH, "enable/no-cq-for-transmits", PAGE, -FI_ENOCQ,
+ROW(BOTH, "enable/no-cq-for-transmits", PAGE, NO_QUEUE,
     enable_bound_to(FI_RECV))
 /* A counter is sufficient. */
 ROW(BOTH, "enable/counter-in-place-of-cq", CARRIED_OUT, 0,

@@ -2,6 +2,7 @@
 
 pub(crate) mod actions;
 pub mod arriving;
+pub mod distant;
 pub mod foreign;
 pub mod inbox;
 pub mod keeping;
@@ -32,6 +33,9 @@ pub struct Endpoint<T: Transport> {
     pub reports: Reports,
     /// The inbox to which its receives are posted.
     pub inbox: InboxKey,
+    /// Inboxes that it had before it was bound to a shared context in another lane: no messages
+    /// arrive there, receives may still be posted.
+    pub(crate) behind: Vec<InboxKey>,
     pub ledger: Ledger,
     /// Whether receives are matched by source (`FI_DIRECTED_RECV`).
     pub directed: bool,
@@ -109,6 +113,7 @@ impl<T: Transport> Endpoints<T> {
         self.eps.insert(Endpoint {
             reports: Reports::default(),
             inbox,
+            behind: Vec::new(),
             ledger: Ledger::new(attributes.tx_size),
             directed: attributes.directed,
             job: attributes.job,

@@ -63,7 +63,7 @@ fn names_context(receive: &Receive) -> bool {
 }
 
 /// The receive without the context of the peer.
-fn of_peer(receive: &Receive) -> Receive {
+pub(crate) fn of_peer(receive: &Receive) -> Receive {
     Receive {
         peer: receive.peer & NUMBER,
         ..*receive

@@ -31,7 +31,7 @@ pub use burst::Burst;
 pub use checks::Sizes;
 pub use endpoints::plain::Plain;
 pub use endpoints::{Attributes, Endpoint, Endpoints};
-pub use endpoints::{arriving, foreign, inbox, keeping, receiving, target, whole};
+pub use endpoints::{arriving, distant, foreign, inbox, keeping, receiving, target, whole};
 pub use importing::{Importing, OwnerDrives};
 pub use inbox::{Action, Course, Fetch, Inbox, NoLink, Placing, Then, Transport, UnexpectedHandle};
 pub use keeping::Limits;

@@ -23,7 +23,7 @@ use crate::operation::{Context, Op, OpClass};
 use crate::receipt::Receipt;
 
 /// An endpoint's completion queues and counters.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Reports {
     pub tx_cq: Option<Use<Cq>>,
     pub rx_cq: Option<Use<Cq>>,

@@ -71,6 +71,11 @@ impl Provider for Layered {
     const THREAD: &'static str = "fi_rxd helper";
     const IMPORTS_RECEIVES: bool = true;
 
+    /// As with the C library's provider of this name.
+    fn needs_queues(&self) -> bool {
+        false
+    }
+
     fn atomics(&self) -> Offered {
         Offered::common(self.atomic)
     }

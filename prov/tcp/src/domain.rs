@@ -19,6 +19,7 @@ use prov_util::mr::publish::Publisher;
 use prov_util::mr::{Job, MrTable};
 
 use crate::LOG;
+use crate::bases::Name;
 use crate::engine::ending::closing;
 use crate::engine::link::endpoint::{Kind, Msg, OwnPart};
 use crate::engine::link::listener::{BACKLOG, Incomer, ListenerKind};
@@ -34,6 +35,7 @@ type Endpoint = SoftEndpoint<Tcp>;
 
 /// A domain of tcp.
 pub struct Tcp {
+    name: Name,
     params: Arc<Params>,
     requests: Arc<Requests<Incomer>>,
     /// The key that peers of its endpoints must prove, unless the endpoints have keys of their own.
@@ -43,8 +45,9 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// Creates a domain with the attributes in `info`.
+    /// Creates a domain of the provider of this name with the attributes in `info`.
     pub fn domain(
+        name: Name,
         params: Arc<Params>,
         requests: Arc<Requests<Incomer>>,
         info: &Info,
@@ -57,6 +60,7 @@ impl Tcp {
         let may_be_accessed = params.features().has(Features::REGIONS);
         let regions = || RegionTable::for_domain(LOG.mr);
         let own = Tcp {
+            name,
             params,
             requests,
             auth_key,
@@ -124,6 +128,11 @@ impl Provider for Tcp {
     const ATOMIC_LIMIT: usize = params::ATOMIC_LIMIT;
     const IMPORTS_RECEIVES: bool = true;
     const THREAD: &'static str = "fi_tcp helper";
+
+    /// The C library's sockets enables an endpoint whatever is bound to it.
+    fn needs_queues(&self) -> bool {
+        self.name == Name::Tcp
+    }
 
     fn drives_automatically(&self) -> bool {
         !self.params.disable_auto_progress

@@ -58,7 +58,7 @@ impl domain::Fabric for Fabric {
     }
 
     fn domain(this: &Handle<FabricObject<Self>>, info: &Info) -> Result<Domain<Tcp>> {
-        Tcp::domain(this.params.clone(), this.requests.clone(), info)
+        Tcp::domain(this.name, this.params.clone(), this.requests.clone(), info)
     }
 
     fn passive_endpoint(this: &Handle<FabricObject<Self>>, info: &Info) -> Result<PassiveEndpoint> {

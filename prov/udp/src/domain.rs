@@ -111,6 +111,8 @@ impl Provider for Datagrams {
     type Setup = Setup;
 
     const LOG: Targets = LOG;
+    /// A datagram leaves its socket for a receive of its endpoint.
+    const SHARES_LATE: bool = false;
     const THREAD: &'static str = "fi_udp helper";
     const HAS_MULTICAST: bool = true;
 

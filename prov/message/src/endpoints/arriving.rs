@@ -6,6 +6,7 @@ use prov_base::errno::{Errno, Result};
 use prov_util::matching::{Matched, Message};
 
 use crate::endpoints::Endpoints;
+use crate::endpoints::distant::Sought;
 use crate::endpoints::inbox::{
     Action, Body, Course, Fetch, Placing, Then, Transport, Unexpected, UnexpectedHandle,
 };
@@ -45,6 +46,33 @@ pub struct Expected<A> {
     pub receipt: Receipt<A>,
 }
 
+impl<A: Copy> Expected<A> {
+    /// The receive in an inbox that has matched a message.
+    #[inline(always)]
+    fn of<T: Transport<Ack = A>>(
+        arrival: &Arrival<T>,
+        inbox: InboxKey,
+        matched: Matched<AppIov>,
+    ) -> Self {
+        Expected {
+            memory: matched.buf,
+            receipt: Receipt {
+                inbox,
+                ep: arrival.ep,
+                tagged: arrival.tagged,
+                context: Context(matched.context),
+                flags: matched.flags,
+                buffer: Buffer::of(matched.multi),
+                src: arrival.src,
+                tag: arrival.tag,
+                data: arrival.data,
+                len: arrival.len,
+                ack: arrival.ack,
+            },
+        }
+    }
+}
+
 /// What happens to a message that matched no receive.
 pub enum Unmatched {
     /// Its payload is to be appended to the inbox.
@@ -82,25 +110,31 @@ impl<T: Transport> Endpoints<T> {
         let key = self.eps.get(arrival.ep)?.inbox;
         let inbox = self.inboxes.get_mut(key)?;
         let queue = inbox.queue(arrival.tagged);
-        let Some(matched) = queue.arrive(arrival.src, arrival.tag, arrival.len) else {
-            return inbox.foreign.as_mut()?.arrive(key, arrival);
+        match queue.arrive(arrival.src, arrival.tag, arrival.len) {
+            Some(matched) => Some(Expected::of(arrival, key, matched)),
+            None if inbox.elsewhere.is_none() => None,
+            None => self.arrive_elsewhere(key, arrival),
+        }
+    }
+
+    /// The same, where another provider or another lane has the receives.
+    #[inline(never)]
+    fn arrive_elsewhere(
+        &mut self,
+        key: InboxKey,
+        arrival: &Arrival<T>,
+    ) -> Option<Expected<T::Ack>> {
+        if let Some(foreign) = self.inboxes.get_mut(key)?.foreign() {
+            return foreign.arrive(key, arrival);
+        }
+        let sought = Sought {
+            tagged: arrival.tagged,
+            src: arrival.src,
+            tag: arrival.tag,
+            len: arrival.len,
         };
-        Some(Expected {
-            memory: matched.buf,
-            receipt: Receipt {
-                inbox: key,
-                ep: arrival.ep,
-                tagged: arrival.tagged,
-                context: Context(matched.context),
-                flags: matched.flags,
-                buffer: Buffer::of(matched.multi),
-                src: arrival.src,
-                tag: arrival.tag,
-                data: arrival.data,
-                len: arrival.len,
-                ack: arrival.ack,
-            },
-        })
+        let matched = self.arrive_at_distant(key, &sought)?;
+        Some(Expected::of(arrival, key, matched))
     }
 
     /// Handles the beginning of a message that matched no receive.

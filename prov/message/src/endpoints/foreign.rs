@@ -20,7 +20,9 @@ use slotmap::SlotMap;
 
 use crate::endpoints::Endpoints;
 use crate::endpoints::arriving::{Arrival, Expected};
-use crate::endpoints::inbox::{Body, Inbox, Transport, Unexpected, UnexpectedHandle, origin};
+use crate::endpoints::inbox::{
+    Body, Elsewhere, Inbox, Transport, Unexpected, UnexpectedHandle, origin,
+};
 use crate::operation::Context;
 use crate::operation::EpKey;
 use crate::receipt::GivenKey;
@@ -130,7 +132,7 @@ impl<T: Transport> Foreign<T> {
 impl<T: Transport> Inbox<T> {
     /// Buffers a message that matched no receive; `None` if the owner does not accept it.
     pub(crate) fn keep(&mut self, message: Message<Unexpected<T>>) -> Option<MessageId> {
-        match &mut self.foreign {
+        match self.foreign() {
             None => {
                 let origin = origin(message.payload.link);
                 Some(self.queue(message.payload.tagged).keep_of(origin, message))
@@ -141,10 +143,10 @@ impl<T: Transport> Inbox<T> {
 
     /// Returns a buffered message, unless a receive has taken it.
     pub(crate) fn payload_mut(&mut self, kept: UnexpectedHandle) -> Option<&mut Unexpected<T>> {
-        if self.foreign.is_none() {
+        if self.foreign().is_none() {
             return self.queue(kept.tagged).payload_mut(kept.id);
         }
-        self.foreign.as_mut()?.queue.payload_mut(kept.id)
+        self.foreign()?.queue.payload_mut(kept.id)
     }
 }
 
@@ -163,8 +165,9 @@ impl<T: Transport> Endpoints<T> {
         let inbox = self.eps.get(ep).map(|ep| ep.inbox);
         let inbox = inbox.and_then(|inbox| self.inboxes.get_mut(inbox));
         let inbox = inbox.ok_or(Errno::EOPBADSTATE)?;
-        inbox.size = 0;
-        inbox.foreign = Some(Box::new(Foreign::new(owner, home)));
+        inbox.ends(None);
+        let foreign = Foreign::new(owner, home);
+        inbox.elsewhere = Some(Elsewhere::Provider(Box::new(foreign)));
         self.is_deaf = true;
         Ok(())
     }
@@ -227,7 +230,7 @@ impl<T: Transport> Endpoints<T> {
 
     fn foreign(&mut self, ep: EpKey) -> Option<(InboxKey, &mut Foreign<T>)> {
         let key = self.eps.get(ep)?.inbox;
-        let foreign = self.inboxes.get_mut(key)?.foreign.as_mut()?;
+        let foreign = self.inboxes.get_mut(key)?.foreign()?;
         Some((key, foreign))
     }
 
@@ -241,7 +244,7 @@ impl<T: Transport> Endpoints<T> {
         outcome: Result,
     ) -> T::Ack {
         let inbox = self.inboxes.get_mut(receipt.inbox);
-        let Some(foreign) = inbox.and_then(|inbox| inbox.foreign.as_mut()) else {
+        let Some(foreign) = inbox.and_then(Inbox::foreign) else {
             return T::Ack::default();
         };
         if self.is_deaf {
@@ -263,7 +266,7 @@ impl<T: Transport> Endpoints<T> {
     /// with `error`.
     pub(crate) fn lose_messages(&mut self, key: InboxKey, link: T::Link, error: Errno) {
         let inbox = self.inboxes.get_mut(key);
-        let Some(foreign) = inbox.and_then(|inbox| inbox.foreign.as_mut()) else {
+        let Some(foreign) = inbox.and_then(Inbox::foreign) else {
             return;
         };
         foreign.untold.retain(|&(other, _)| other != link);
@@ -284,7 +287,7 @@ impl<T: Transport> Endpoints<T> {
     /// Withdraws the messages that wait in an inbox that is being closed.
     pub(crate) fn withdraw(&mut self, key: InboxKey) {
         let inbox = self.inboxes.get_mut(key);
-        let Some(foreign) = inbox.and_then(|inbox| inbox.foreign.as_mut()) else {
+        let Some(foreign) = inbox.and_then(Inbox::foreign) else {
             return;
         };
         for message in foreign.queue.withdraw_all() {

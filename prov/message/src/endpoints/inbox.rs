@@ -9,6 +9,7 @@ use prov_base::errno::Errno;
 use prov_util::matching::{MessageId, ReceiveContext, ReceiveQueue};
 use prov_util::mr::Grants;
 
+use crate::endpoints::distant::Distant;
 use crate::endpoints::foreign::Foreign;
 use crate::endpoints::keeping::Room;
 use crate::endpoints::target::PayloadBuffer;
@@ -53,13 +54,16 @@ slotmap::new_key_type! {
 pub struct Inbox<T: Transport> {
     /// Stays empty if another provider has the receives.
     matching: ReceiveContext<AppIov, Unexpected<T>>,
-    /// See the [`foreign`](crate::endpoints::foreign) module.
-    pub(crate) foreign: Option<Box<Foreign<T>>>,
+    /// Where receives are for messages that match none of this inbox.
+    pub(crate) elsewhere: Option<Elsewhere<T>>,
     /// Whether it is a shared receive context.
     pub shared: bool,
     /// Limit of posted receives. It is 0 once the only link that could bring messages has ended, or
     /// if another provider has the receives.
     pub(crate) size: usize,
+    /// The same for the fast path; 0 while endpoints in other lanes use the context, which have to
+    /// be told of each receive.
+    fast_size: usize,
     /// The error with which that link ended.
     pub(crate) ended: Option<Errno>,
     /// Whether its endpoint uses another one: it ends with the messages that are arriving in its
@@ -69,6 +73,9 @@ pub struct Inbox<T: Transport> {
     min_multi_recv: usize,
     /// For a shared context: where receives complete that were not taken by an endpoint.
     pub reports: Reports,
+    /// The same, if nothing is bound to the context and no endpoint of the lane uses it: those of
+    /// an endpoint in another lane, during a call.
+    pub(crate) lent: Option<Reports>,
 }
 
 impl<T: Transport> Inbox<T> {
@@ -76,13 +83,15 @@ impl<T: Transport> Inbox<T> {
     pub(crate) fn new(size: usize, shared: bool) -> Self {
         Inbox {
             matching: ReceiveContext::new(T::MIN_MULTI_RECV),
-            foreign: None,
+            elsewhere: None,
             shared,
             size,
+            fast_size: size,
             ended: None,
             is_left: false,
             min_multi_recv: T::MIN_MULTI_RECV,
             reports: Reports::default(),
+            lent: None,
         }
     }
 
@@ -94,6 +103,36 @@ impl<T: Transport> Inbox<T> {
         } else {
             &mut self.matching.msg
         }
+    }
+
+    /// The receives of another provider, if it has them.
+    pub(crate) fn foreign(&mut self) -> Option<&mut Foreign<T>> {
+        match &mut self.elsewhere {
+            Some(Elsewhere::Provider(foreign)) => Some(foreign),
+            Some(Elsewhere::Lane(_)) | None => None,
+        }
+    }
+
+    /// Handles that no message arrives any more, because of this error, or that another provider
+    /// has the receives.
+    pub(crate) fn ends(&mut self, cause: Option<Errno>) {
+        self.size = 0;
+        self.fast_size = 0;
+        self.ended = cause;
+    }
+
+    /// Has all receives posted by [`Endpoints::post`], and none by [`Endpoints::post_fast`].
+    ///
+    /// [`Endpoints::post`]: crate::endpoints::Endpoints::post
+    /// [`Endpoints::post_fast`]: crate::endpoints::Endpoints::post_fast
+    pub fn slow_down(&mut self) {
+        self.fast_size = 0;
+    }
+
+    /// The limit of posted receives of the fast path.
+    #[inline(always)]
+    pub(crate) fn fast_size(&self) -> usize {
+        self.fast_size
     }
 
     /// See [`ReceiveContext::finishes_multi`].
@@ -111,6 +150,14 @@ impl<T: Transport> Inbox<T> {
         self.min_multi_recv = bytes;
         self.matching.set_min_multi_recv(bytes);
     }
+}
+
+/// Where the receives of an inbox are, if not in it alone.
+pub(crate) enum Elsewhere<T: Transport> {
+    /// At another provider: see the [`foreign`](crate::endpoints::foreign) module.
+    Provider(Box<Foreign<T>>),
+    /// In a shared context of another lane: see the [`distant`](crate::endpoints::distant) module.
+    Lane(Box<Distant>),
 }
 
 /// Handle of an unexpected message that is being buffered in an inbox.

@@ -136,6 +136,7 @@ impl<T: Transport> Endpoints<T> {
                 self.deliver(inbox, matched, message);
             }
         }
+        self.seek(inbox);
         self.admit_held_back();
     }
 

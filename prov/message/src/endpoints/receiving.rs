@@ -57,7 +57,7 @@ impl<T: Transport> Endpoints<T> {
             return false;
         };
         let (tagged, filter) = select_from(receive, src);
-        let size = inbox.size;
+        let size = inbox.fast_size();
         let queue = inbox.queue(tagged);
         let context = Context::of(receive.context).0;
         receive.flags & (FI_PEEK | FI_CLAIM | FI_MULTI_RECV | FI_PEER_TRANSFER) == 0
@@ -72,14 +72,12 @@ impl<T: Transport> Endpoints<T> {
     /// before the end: the application may not know of the end yet.
     #[inline(never)]
     pub fn post(&mut self, poster: Poster, receive: &Receive) -> Result<Posting> {
-        let inbox = self.inboxes.get(poster.inbox);
-        if inbox.is_some_and(|inbox| inbox.foreign.is_some()) {
+        let inbox = self.inboxes.get_mut(poster.inbox);
+        if inbox.is_some_and(|inbox| inbox.foreign().is_some()) {
             return Err(Errno::ENOSYS);
         }
-        let posting = if receive.flags & FI_PEEK != 0 {
-            self.peek(poster, receive)
-        } else if receive.flags & FI_CLAIM != 0 {
-            match (self.claim(poster, receive), receive.select) {
+        let posting = if receive.flags & (FI_PEEK | FI_CLAIM) != 0 {
+            match (self.look(poster, receive), receive.select) {
                 // `FI_CLAIM` applies to tagged messages and to those that an endpoint buffers.
                 // Otherwise the receive is an ordinary one.
                 (Err(Errno::ENOMSG), Select::Untagged) => {
@@ -93,6 +91,15 @@ impl<T: Transport> Endpoints<T> {
         };
         self.admit_held_back();
         posting
+    }
+
+    /// Peeks at the unexpected messages (`FI_PEEK`), or receives the one that was set aside
+    /// (`FI_CLAIM`): `-FI_ENOMSG` if there is none.
+    pub fn look(&mut self, poster: Poster, receive: &Receive) -> Result<Posting> {
+        match receive.flags & FI_PEEK {
+            0 => self.claim(poster, receive),
+            _ => self.peek(poster, receive),
+        }
     }
 
     fn post_to_queue(&mut self, poster: Poster, receive: &Receive) -> Result<Posting> {
@@ -212,18 +219,18 @@ impl<T: Transport> Endpoints<T> {
 
     /// Implements fi_cancel(3): `-FI_ENOENT` if no such receive is posted.
     pub fn cancel(&mut self, poster: Poster, context: Context) -> Result {
-        let inbox = self.inboxes.get_mut(poster.inbox);
-        let inbox = inbox.ok_or(Errno::EOPBADSTATE)?;
-        for tagged in [false, true] {
-            if let Some(cancelled) = inbox.queue(tagged).cancel(context.0) {
-                self.report_cancelled(
-                    poster.inbox,
-                    poster.ep,
-                    tagged,
-                    &cancelled,
-                    Errno::ECANCELED,
-                );
-                return Ok(());
+        if !self.inboxes.contains_key(poster.inbox) {
+            return Err(Errno::EOPBADSTATE);
+        }
+        let ep = poster.ep.and_then(|ep| self.eps.get(ep));
+        let behind = ep.map_or(Vec::new(), |ep| ep.behind.clone());
+        for key in [poster.inbox].into_iter().chain(behind) {
+            for tagged in [false, true] {
+                let queue = self.inboxes.get_mut(key).map(|inbox| inbox.queue(tagged));
+                if let Some(cancelled) = queue.and_then(|queue| queue.cancel(context.0)) {
+                    self.report_cancelled(key, poster.ep, tagged, &cancelled, Errno::ECANCELED);
+                    return Ok(());
+                }
             }
         }
         Err(Errno::ENOENT)
@@ -231,15 +238,18 @@ impl<T: Transport> Endpoints<T> {
 
     /// Ends the posted receives of an endpoint with this error, unless its inbox is shared.
     pub fn cancel_receives(&mut self, ep: EpKey, cause: Errno) {
-        let Some(key) = self.eps.get(ep).map(|ep| ep.inbox) else {
+        let Some(state) = self.eps.get(ep) else {
             return;
         };
-        for tagged in [false, true] {
-            let Some(inbox) = self.inboxes.get_mut(key).filter(|inbox| !inbox.shared) else {
-                return;
-            };
-            for cancelled in inbox.queue(tagged).cancel_all() {
-                self.report_cancelled(key, Some(ep), tagged, &cancelled, cause);
+        let inboxes = state.behind.iter().chain([&state.inbox]);
+        for key in inboxes.copied().collect::<Vec<_>>() {
+            for tagged in [false, true] {
+                let Some(inbox) = self.inboxes.get_mut(key).filter(|inbox| !inbox.shared) else {
+                    continue;
+                };
+                for cancelled in inbox.queue(tagged).cancel_all() {
+                    self.report_cancelled(key, Some(ep), tagged, &cancelled, cause);
+                }
             }
         }
     }
@@ -282,10 +292,9 @@ impl<T: Transport> Endpoints<T> {
             && let Some(inbox) = self.inboxes.get_mut(state.inbox)
             && !inbox.shared
         {
-            inbox.size = 0;
-            inbox.ended = Some(cause);
-            self.cancel_receives(ep, cause);
+            inbox.ends(Some(cause));
         }
+        self.cancel_receives(ep, cause);
     }
 
     /// Reports a receive of a shared context that was accepted and cannot be posted, to the queue
@@ -320,12 +329,14 @@ impl<T: Transport> Endpoints<T> {
     /// or, if none is bound (fi_endpoint(3) does not require it), those of an endpoint that uses
     /// the context.
     fn shared_reports(&self, key: InboxKey) -> Option<&Reports> {
-        let own = self.inboxes.get(key).map(|inbox| &inbox.reports);
+        let inbox = self.inboxes.get(key);
+        let own = inbox.map(|inbox| &inbox.reports);
         own.filter(|own| own.rx_cq.is_some() || own.counters.recv.is_some())
             .or_else(|| {
                 let mut eps = self.eps.values();
                 eps.find(|ep| ep.inbox == key).map(|ep| &ep.reports)
             })
+            .or_else(|| inbox?.lent.as_ref())
     }
 
     /// Gives the messages of a link another source, after the address vector learnt or forgot the
@@ -338,7 +349,7 @@ impl<T: Transport> Endpoints<T> {
             let Some(inbox) = self.inboxes.get_mut(key) else {
                 return;
             };
-            if let Some(foreign) = &mut inbox.foreign {
+            if let Some(foreign) = inbox.foreign() {
                 foreign.relabel(link, src);
                 break;
             }
@@ -347,6 +358,7 @@ impl<T: Transport> Endpoints<T> {
                 self.deliver(key, matched, message);
             }
         }
+        self.seek(key);
         self.link_known(ep, link, src);
         self.admit_held_back();
     }
@@ -385,6 +397,9 @@ impl<T: Transport> Endpoints<T> {
     /// Closes an endpoint whose links have ended, and returns the provider's data.
     pub fn close(&mut self, ep: EpKey) -> Option<T::Endpoint> {
         let state = self.eps.remove(ep)?;
+        for key in state.behind {
+            self.inboxes.remove(key);
+        }
         let shared = self
             .inboxes
             .get(state.inbox)

@@ -1,11 +1,14 @@
 //! Endpoints that receive from an inbox of their own or from a shared one (fi_srx_context(3)).
-//! Contexts of scalable endpoints change between the two while their links exist.
+//! Contexts of scalable endpoints change between the two while their links exist; other endpoints
+//! may be bound to a shared context of [another lane](crate::endpoints::distant).
 
 use prov_base::errno::{Errno, Result};
 use prov_util::matching::{Message, MultiId};
 
 use crate::endpoints::Endpoints;
-use crate::endpoints::inbox::{Body, Course, Transport, Unexpected, UnexpectedHandle, origin};
+use crate::endpoints::inbox::{
+    Body, Course, Inbox, Transport, Unexpected, UnexpectedHandle, origin,
+};
 use crate::endpoints::left::heir;
 use crate::operation::EpKey;
 use crate::receipt::InboxKey;
@@ -26,6 +29,25 @@ impl<T: Transport> Endpoints<T> {
         Ok(())
     }
 
+    /// The same for an endpoint that is in use: receives that were posted to its own inbox stay,
+    /// without getting messages.
+    ///
+    /// # Errors
+    /// `-FI_EOPBADSTATE` for an endpoint that is closed, or that uses another shared inbox.
+    pub fn share_late(&mut self, ep: EpKey, inbox: InboxKey) -> Result {
+        let state = self.eps.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
+        if state.inbox == inbox {
+            return Ok(());
+        }
+        let own = self.inboxes.get(state.inbox);
+        if own.is_none_or(|own| own.shared || own.elsewhere.is_some()) {
+            return Err(Errno::EOPBADSTATE);
+        }
+        state.behind.push(state.inbox);
+        self.change_inbox(ep, inbox);
+        Ok(())
+    }
+
     /// Removes an inbox without posted receives, once no message arrives any more in a multi-receive
     /// buffer that was posted to it.
     fn leave_inbox(&mut self, key: InboxKey) {
@@ -37,10 +59,13 @@ impl<T: Transport> Endpoints<T> {
 
     /// Handles that a message in a multi-receive buffer has ended. Returns whether the buffer is
     /// released to the application.
-    pub(super) fn finish_multi(&mut self, key: InboxKey, tagged: bool, multi: MultiId) -> bool {
+    pub fn finish_multi(&mut self, key: InboxKey, tagged: bool, multi: MultiId) -> bool {
         let Some(inbox) = self.inboxes.get_mut(key) else {
             return false;
         };
+        if let Some(distant) = inbox.distant() {
+            return distant.finish_multi(tagged, multi);
+        }
         let released = inbox.queue(tagged).finish_multi(multi);
         if released && inbox.is_left && !inbox.finishes_multi() {
             self.inboxes.remove(key);
@@ -57,24 +82,45 @@ impl<T: Transport> Endpoints<T> {
     /// Makes an endpoint that uses a shared inbox use one of its own again, with those of its
     /// messages that wait in the shared one.
     pub fn unshare(&mut self, ep: EpKey) {
-        let Some(state) = self.eps.get(ep) else {
+        let Some(state) = self.eps.get_mut(ep) else {
             return;
         };
-        let shared = self.inboxes.get(state.inbox);
-        if shared.is_some_and(|inbox| inbox.shared) {
-            let own = self.add_inbox(state.rx_size, false);
+        let behind = std::mem::take(&mut state.behind);
+        let (before, size) = (state.inbox, state.rx_size);
+        for key in behind {
+            self.leave_inbox_of(ep, key);
+        }
+        let Some(inbox) = self.inboxes.get_mut(before) else {
+            return;
+        };
+        if inbox.distant().is_some() {
+            let own = self.add_inbox(size, false);
+            self.change_inbox(ep, own);
+            self.leave_inbox_of(ep, before);
+        } else if inbox.shared {
+            let own = self.add_inbox(size, false);
             self.change_inbox(ep, own);
         }
     }
 
-    fn change_inbox(&mut self, ep: EpKey, to: InboxKey) {
+    /// Removes an inbox that only this endpoint has used. That of a distant context stays with the
+    /// endpoint: messages may be arriving in multi-receive buffers of the context.
+    fn leave_inbox_of(&mut self, ep: EpKey, key: InboxKey) {
+        let is_distant = self.inboxes.get_mut(key).and_then(Inbox::distant).is_some();
+        match self.eps.get_mut(ep) {
+            Some(state) if is_distant => state.behind.push(key),
+            _ => self.leave_inbox(key),
+        }
+    }
+
+    pub(super) fn change_inbox(&mut self, ep: EpKey, to: InboxKey) {
         let is_shared = self.inboxes.get(to).is_some_and(|inbox| inbox.shared);
         let Some(state) = self.eps.get_mut(ep) else {
             return;
         };
         let from = std::mem::replace(&mut state.inbox, to);
         let mut left = std::mem::take(&mut state.left);
-        if is_shared {
+        if self.inboxes.get(from).is_some_and(|inbox| !inbox.shared) {
             // All that is left in an inbox of its own is the endpoint's.
             left.extend(self.left.left_in(from));
         }

@@ -57,6 +57,9 @@ pub trait Provider: Send + Sync + Sized + 'static {
     /// See [`Endpoint::IS_STRICT`](prov_util::endpoint::Endpoint::IS_STRICT).
     const IS_STRICT: bool = true;
 
+    /// See [`Endpoint::SHARES_LATE`](prov_util::endpoint::Endpoint::SHARES_LATE).
+    const SHARES_LATE: bool = true;
+
     /// Whether endpoints report to queues of another domain, so that threads with domains of their
     /// own use the same queue.
     const DOMAINS_MEET: bool = false;
@@ -233,6 +236,11 @@ pub trait Provider: Send + Sync + Sized + 'static {
 
     /// The supported atomic operations.
     const ATOMICS: Offered = Offered::up_to(Self::ATOMIC_LIMIT);
+
+    /// See [`domain::Domain::needs_queues`].
+    fn needs_queues(&self) -> bool {
+        true
+    }
 
     /// Returns the atomic operations that this domain supports, if they depend on the provider
     /// below.
@@ -489,6 +497,10 @@ impl<P: Provider> domain::Domain for Domain<P> {
 
     fn address_format(&self, addr_format: u32) -> Option<Format> {
         P::address_format(addr_format)
+    }
+
+    fn needs_queues(&self) -> bool {
+        self.own.needs_queues()
     }
 
     fn atomics(&self) -> Offered {

@@ -176,6 +176,7 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
     type SharedReceive = SoftSharedReceive<P>;
 
     const IS_STRICT: bool = P::IS_STRICT;
+    const SHARES_LATE: bool = P::SHARES_LATE;
 
     fn enable(
         this: &Handle<EndpointObject<Self>>,
@@ -257,14 +258,19 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
         let mut core = lane.core();
         let ep = core.endpoints().get_mut(*key);
         let ep = ep.ok_or(Errno::EOPBADSTATE)?;
-        ep.reports = Reports::to(bindings);
-        let backing = bindings.shared.as_ref().map(|shared| shared.backing());
-        if let Some(Backing::Own(shared)) = backing
-            && this.is_pair
+        let before = std::mem::replace(&mut ep.reports, Reports::to(bindings));
+        if let Some(shared) = &bindings.shared
             && this.takes_receives(bindings)
         {
-            core.endpoints().share(*key, shared)?;
-            core.follow_up();
+            drop(core);
+            let joined = shared.is_joined_by(lane, *key);
+            core = lane.core();
+            if let Err(error) = joined {
+                if let Some(ep) = core.endpoints().get_mut(*key) {
+                    ep.reports = before;
+                }
+                return Err(error);
+            }
         }
         let ep = core.endpoints().get_mut(*key);
         let ep = ep.ok_or(Errno::EOPBADSTATE)?;

@@ -17,15 +17,18 @@ use prov_util::request::Receive;
 use prov_util::transfers::Transfers;
 
 use super::Provider;
+use super::afar::{Afar, post};
 use crate::endpoints::receiving::Poster;
 use crate::lane::{Core, Lane};
-use crate::operation::Context;
+use crate::operation::{Context, EpKey};
 use crate::receipt::InboxKey;
 
 /// See the [module](self) description.
 pub struct SoftSharedReceive<P: Provider> {
     lane: Arc<Lane<P::Core>>,
     backing: Backing,
+    /// The endpoints in other lanes that use it.
+    afar: Afar<P::Core>,
     /// Whether receives are matched by source (`FI_DIRECTED_RECV`).
     directed: bool,
 }
@@ -46,6 +49,7 @@ impl<P: Provider> SoftSharedReceive<P> {
         SoftSharedReceive {
             lane,
             backing: Backing::Own(key),
+            afar: Afar::default(),
             directed,
         }
     }
@@ -55,6 +59,7 @@ impl<P: Provider> SoftSharedReceive<P> {
         SoftSharedReceive {
             lane,
             backing: Backing::Imported(owner),
+            afar: Afar::default(),
             directed: false,
         }
     }
@@ -69,11 +74,44 @@ impl<P: Provider> SoftSharedReceive<P> {
         self.backing
     }
 
+    /// Has an enabled endpoint use the context.
+    ///
+    /// # Errors
+    /// `-FI_EOPBADSTATE`, with the reason in the log, if the endpoint has the receives of another
+    /// context in its lane or of another provider, or this context has those of another provider.
+    pub(super) fn is_joined_by(&self, lane: &Arc<Lane<P::Core>>, ep: EpKey) -> Result {
+        let joined = match self.backing {
+            Backing::Own(inbox) if Arc::ptr_eq(&self.lane, lane) => {
+                let mut core = lane.core();
+                let joined = core.endpoints().share_late(ep, inbox);
+                core.follow_up();
+                joined
+            }
+            Backing::Own(inbox) => self.afar.join(&self.lane, inbox, lane, ep),
+            Backing::Imported(_) => Err(Errno::EOPBADSTATE),
+        };
+        joined.inspect_err(|_| {
+            log::warn!(
+                target: P::LOG.ep_ctrl,
+                "an enabled endpoint does not change from one shared receive context to another, \
+                 or to that of another provider (fi_peer(3))"
+            );
+        })
+    }
+
     /// Returns its key in the lane; `-FI_ENOSYS` if it belongs to another provider.
     fn key(&self) -> Result<InboxKey> {
         match self.backing {
             Backing::Own(key) => Ok(key),
             Backing::Imported(_) => Err(Errno::ENOSYS),
+        }
+    }
+
+    /// Does something in the lane that may have to be reported to an endpoint.
+    fn reporting<R>(&self, act: impl FnOnce(&mut P::Core) -> R) -> R {
+        match self.afar.reach() {
+            Some(reach) => self.afar.reporting(reach, act),
+            None => act(&mut self.lane.core()),
         }
     }
 
@@ -103,16 +141,16 @@ impl<P: Provider> endpoint::SharedReceive for SoftSharedReceive<P> {
     fn receive(&self, receive: &Receive) -> Result {
         let poster = self.poster()?;
         let mut core = self.lane.core();
-        if self.directed && receive.directed().is_some() {
-            return core.post_directed(poster, receive);
+        if let Some(reach) = self.afar.reach() {
+            drop(core);
+            return self.afar.receive(reach, poster, receive);
         }
-        core.post_receive(poster, receive)
+        post(&mut *core, poster, receive)
     }
 
     fn refuse(&self, receive: &Receive, error: Errno, counts: bool) {
         if let Ok(poster) = self.poster() {
-            let mut core = self.lane.core();
-            core.endpoints().refuse(poster, receive, error, counts);
+            self.reporting(|core| core.endpoints().refuse(poster, receive, error, counts));
         }
     }
 
@@ -124,9 +162,8 @@ impl<P: Provider> endpoint::SharedReceive for SoftSharedReceive<P> {
     }
 
     fn cancel(&self, context: *mut c_void) -> Result {
-        let mut core = self.lane.core();
-        core.endpoints()
-            .cancel(self.poster()?, Context::of(context))
+        let poster = self.poster()?;
+        self.reporting(|core| core.endpoints().cancel(poster, Context::of(context)))
     }
 
     fn bind(&self, cq: Option<Use<Cq>>, cntr: Option<Use<Cntr>>) -> Result {
@@ -135,6 +172,9 @@ impl<P: Provider> endpoint::SharedReceive for SoftSharedReceive<P> {
         let reports = &mut inbox.ok_or(Errno::EOPBADSTATE)?.reports;
         reports.rx_cq = cq;
         reports.counters.recv = cntr;
+        let reports = reports.clone();
+        drop(core);
+        self.afar.report_to(&reports);
         Ok(())
     }
 

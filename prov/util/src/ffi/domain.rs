@@ -254,7 +254,8 @@ unsafe extern "C" fn endpoint2<D: Domain>(
         let domain = Handle::<DomainObject<D>>::from_c(domain);
         let made = info::info(info, domain.api_version).and_then(|info| {
             let parent = Use::of(&domain).any();
-            let limits = Limits::of(&domain.offers, &info, domain.atomics());
+            let limits = Limits::of(&domain.offers, &info, domain.atomics())
+                .with_queues(domain.needs_queues());
             if info.mode & FI_PEER_TRANSFER != 0 {
                 let open = |owner| D::transfer_endpoint(&domain, &info, owner);
                 let endpoint = transfer::import(context, domain.api_version, open)?;
@@ -299,7 +300,8 @@ unsafe extern "C" fn scalable_ep<D: Domain>(
             let pairs = scalable::pairs_of(&info, D::LOG_TARGET)?;
             let offers = &domain.offers;
             offers.admit("fi_scalable_ep", domain.api_version, &info)?;
-            let limits = Limits::of(offers, &info, domain.atomics());
+            let limits =
+                Limits::of(offers, &info, domain.atomics()).with_queues(domain.needs_queues());
             let endpoints = D::scalable_endpoint(&domain, &info, pairs)?;
             let parent = Use::of(&domain).any();
             let offers = offers.clone();

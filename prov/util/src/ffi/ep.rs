@@ -216,11 +216,6 @@ impl<E: Endpoint> EndpointObject<E> {
         stage.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it has not been enabled.
-    fn is_new(&self) -> bool {
-        matches!(*self.stage(), Stage::New(_))
-    }
-
     fn alias(this: &Handle<Self>, flags: u64, context: *mut c_void) -> Result<Handle<Self>> {
         let (direction, flags) = split_direction(flags)?;
         this.limits.check_flags(direction, flags)?;
@@ -270,7 +265,9 @@ impl<E: Endpoint> EndpointObject<E> {
         }
         new.bindings.share_transmits();
         // An endpoint that connects without a queue reports only the connection.
-        if let Haste::Patient = haste {
+        if let Haste::Patient = haste
+            && this.limits.needs_queues
+        {
             new.bindings.check(this.caps)?;
         }
         if opened.shares_receives && new.bindings.shared.is_none() {
@@ -288,12 +285,7 @@ impl<E: Endpoint> EndpointObject<E> {
             // Deferred work reports through it.
             new.bindings.transfers.get_or_insert_default();
         }
-        if let Some(shared) = &new.bindings.shared
-            && let Some(of_shared) = shared.transfers()
-        {
-            let transfers = new.bindings.transfers.get_or_insert_default();
-            transfers.share(of_shared);
-        }
+        new.bindings.share_deferred();
         let mut progress = E::enable(this, &new.bindings)?;
         if let (Some(peer), Some(transfers)) = (peer, &new.bindings.transfers) {
             progress = Arc::new(WithPeer {
@@ -342,7 +334,10 @@ impl<E: Endpoint> EndpointObject<E> {
         after.bind(other, flags, this.is_strict())?;
         after.share_transmits();
         if after.takes_receives_elsewhere(before) {
-            return Err(bound_too_late());
+            if !E::SHARES_LATE {
+                return Err(bound_too_late());
+            }
+            after.share_deferred();
         }
         let is_connected = this.opened.is_connected;
         E::rebind(this, &after)?;

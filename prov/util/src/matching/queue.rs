@@ -258,6 +258,28 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
             .collect()
     }
 
+    /// Returns whether there are unexpected messages, apart from claimed ones.
+    pub fn has_waiting(&self) -> bool {
+        !self.unexpected.is_empty()
+    }
+
+    /// Offers the unexpected messages, oldest first and without claimed ones, to receives that are
+    /// not in this queue. Returns those that `take` takes, removed from the queue.
+    pub fn offer<R>(
+        &mut self,
+        mut take: impl FnMut(&Message<U>) -> Option<R>,
+    ) -> Vec<(R, Message<U>)> {
+        let mut taken = Vec::new();
+        for index in self.unexpected.waiting() {
+            if let Some(receive) = self.unexpected.get(index).and_then(&mut take)
+                && let Some(message) = self.unexpected.remove(index)
+            {
+                taken.push((receive, message));
+            }
+        }
+        taken
+    }
+
     /// Returns the oldest unexpected message that `filter` accepts (`FI_PEEK`).
     pub fn peek(&mut self, filter: Filter) -> Option<&Message<U>> {
         let index = self.unexpected.find(filter)?;

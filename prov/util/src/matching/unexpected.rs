@@ -348,9 +348,14 @@ impl<U> UnexpectedQueue<U> {
         }
     }
 
+    /// Returns the unclaimed messages, oldest first.
+    pub fn waiting(&self) -> Vec<u32> {
+        self.listed(ARRIVAL, self.arrival)
+    }
+
     /// Returns the unclaimed messages, oldest first, followed by the claimed ones.
     pub fn waiting_and_claimed(&self) -> Vec<u32> {
-        let mut all = self.listed(ARRIVAL, self.arrival);
+        let mut all = self.waiting();
         all.append(&mut self.listed(ARRIVAL, self.claimed));
         all
     }

@@ -90,6 +90,15 @@ impl<S: SharedReceive> Bindings<S> {
         }
     }
 
+    /// Has the endpoint take the deferred receives of the shared receive context, if there is one.
+    pub(super) fn share_deferred(&mut self) {
+        if let Some(shared) = &self.shared
+            && let Some(of_shared) = shared.transfers()
+        {
+            self.transfers.get_or_insert_default().share(of_shared);
+        }
+    }
+
     /// Returns `-FI_ENOCQ` unless there is a queue or a counter for each direction in which an
     /// endpoint with these capabilities has operations.
     pub(super) fn check(&self, caps: u64) -> Result {
@@ -241,13 +250,12 @@ fn for_completions(progress: &Arc<dyn Progress>, cq: &Cq) -> Arc<dyn Progress> {
 }
 
 /// `-FI_EOPBADSTATE`, with the reason in the log, for a shared receive context that is bound to
-/// an enabled endpoint.
+/// an enabled endpoint of a provider that does not support it.
 #[cold]
 pub(super) fn bound_too_late() -> Errno {
     log::warn!(
         target: UTIL.ep_ctrl,
-        "a shared receive context is bound before the endpoint is enabled, and before any \
-         context of its index if it is a scalable endpoint"
+        "a shared receive context is bound before the endpoint is enabled"
     );
     Errno::EOPBADSTATE
 }

@@ -118,7 +118,7 @@ impl<E: Endpoint> Context<E> {
             Side::Transmit => has_transmits(caps),
             Side::Receive => has_receives(caps),
         };
-        if has_operations && !bindings.report(self.side) {
+        if has_operations && pair.limits.needs_queues && !bindings.report(self.side) {
             return Err(Errno::ENOCQ);
         }
         EndpointObject::enable_in(pair, &mut stage, Haste::Prompt)

@@ -20,6 +20,8 @@ pub struct Limits {
     pub(super) tx_flags: u64,
     /// The allowed default flags of receives.
     pub(super) rx_flags: u64,
+    /// See [`Domain::needs_queues`](crate::domain::Domain::needs_queues).
+    pub(super) needs_queues: bool,
 }
 
 impl Limits {
@@ -33,6 +35,16 @@ impl Limits {
             caps,
             tx_flags: tx_flags | caps & FI_TRIGGER,
             rx_flags: rx_flags | caps & FI_TRIGGER,
+            needs_queues: true,
+        }
+    }
+
+    /// The same, in a domain with or without [`Limits::needs_queues`].
+    #[must_use]
+    pub(in crate::ffi) fn with_queues(self, needs_queues: bool) -> Self {
+        Limits {
+            needs_queues,
+            ..self
         }
     }
 

@@ -16,7 +16,6 @@ use fabric_abi::*;
 use super::super::object::{AnyFid, AnyUse, Class, Handle, Use};
 use super::super::options::{Options, getopt, setopt};
 use super::super::{cm, deliver, missing, status};
-use super::binding::bound_too_late;
 use super::contexts::{Context, Opening, shared_side};
 use super::operations::{Limits, OperationFlags, split_direction};
 use super::{EndpointObject, control, fast_path};
@@ -232,10 +231,6 @@ impl<E: Endpoint> Scalable<E> {
     fn share(&self, side: Side, shared: AnyFid<'_>) -> Result {
         let count = self.state().side(side).len();
         let pairs = self.pairs.get(..count).unwrap_or(&self.pairs);
-        // A shared receive context has to be known before a pair is enabled.
-        if side == Side::Receive && pairs.iter().any(|pair| !pair.is_new()) {
-            return Err(bound_too_late());
-        }
         let mut pairs = pairs.iter();
         pairs.try_for_each(|pair| EndpointObject::bind_to(pair, shared, 0))
     }

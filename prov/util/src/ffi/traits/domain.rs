@@ -139,6 +139,12 @@ pub trait Domain: Send + Sync + Sized + 'static {
         Format::of(addr_format)
     }
 
+    /// Returns whether an endpoint is enabled only with a queue or a counter for each direction in
+    /// which it has operations. Otherwise operations that have none are not reported.
+    fn needs_queues(&self) -> bool {
+        true
+    }
+
     /// Returns the supported atomic operations.
     fn atomics(&self) -> Offered {
         Offered::NONE

@@ -218,6 +218,9 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
     /// none: fi_ep_bind(3) of event queues and of address vectors, `fi_av_remove`.
     const IS_STRICT: bool = true;
 
+    /// Whether a shared receive context may be bound to an enabled endpoint.
+    const SHARES_LATE: bool = false;
+
     /// Implements fi_enable(3); called once. Returns the progress engine, which the seam makes
     /// reads of the bound objects drive.
     fn enable(
@@ -226,8 +229,9 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
     ) -> Result<Arc<dyn Progress>>;
 
     /// Implements fi_ep_bind(3) for an enabled endpoint: a counter, a completion queue for a
-    /// direction that had none, or another event queue. Later completions are reported to these. An
-    /// error changes nothing.
+    /// direction that had none, another event queue, or a shared receive context
+    /// ([`Endpoint::SHARES_LATE`]). Later completions are reported to these. An error changes
+    /// nothing.
     fn rebind(
         this: &Handle<EndpointObject<Self>>,
         bindings: &Bindings<Self::SharedReceive>,
