@@ -331,17 +331,17 @@ mod loom_tests {
                 self.bias.leave();
             }
         }
+    }
 
-        /// Starts a helper, which adds if the lock is free and still biased.
-        fn helper_that_tries(self: &Arc<Self>) -> thread::JoinHandle<()> {
-            let value = self.clone();
-            thread::spawn(move || {
-                if value.bias.try_enter_as_helper() {
-                    value.add();
-                    value.bias.leave_as_helper();
-                }
-            })
-        }
+    /// Starts a helper, which adds if the lock is free and still biased.
+    fn helper_that_tries(value: &Arc<ProtectedValue>) -> thread::JoinHandle<()> {
+        let value = value.clone();
+        thread::spawn(move || {
+            if value.bias.try_enter_as_helper() {
+                value.add();
+                value.bias.leave_as_helper();
+            }
+        })
     }
 
     #[test]
@@ -372,7 +372,7 @@ mod loom_tests {
     fn those_that_only_try_do_not_meet() {
         loom::model(|| {
             let value = ProtectedValue::new();
-            let helper = value.helper_that_tries();
+            let helper = helper_that_tries(&value);
             for _ in 0..2 {
                 value.add_if_free();
             }
@@ -389,7 +389,7 @@ mod loom_tests {
         model.preemption_bound = Some(3);
         model.check(|| {
             let value = ProtectedValue::new();
-            let helpers = [0, 1].map(|_| value.helper_that_tries());
+            let helpers = [0, 1].map(|_| helper_that_tries(&value));
             assert!(value.enter());
             value.add();
             value.bias.leave();
@@ -426,7 +426,7 @@ mod loom_tests {
     fn a_helper_and_a_thread_that_revokes_the_bias_do_not_meet() {
         loom::model(|| {
             let value = ProtectedValue::new();
-            let helper = value.helper_that_tries();
+            let helper = helper_that_tries(&value);
             assert_eq!(value.bias.revoke(true), Entry::Revoked);
             value.add();
             helper.join().unwrap();
