@@ -683,6 +683,50 @@ static void abandoned(void)
 	close_members(LEAVES);
 }
 
+/* A member that has noticed a failure ends before it could tell another one,
+ * which waits for members that are told and do nothing any more. */
+static void hearsay(void)
+{
+	enum { COUNT = 6, DETECTS = 0, WAITS = 3, LEAVES = 4 };
+	static unsigned char in[COUNT][1 << 12], out[COUNT][1 << 12];
+	struct group group = { .count = COUNT, .of = { 0, 1, 2, 3, 4, 5 } };
+	struct ct_peer *first = &members[DETECTS].peer, *last = &members[WAITS].peer;
+	double until = ct_now() + ct_patience();
+	struct ct_completion end;
+	int ret;
+
+	open_members(COUNT);
+	join_group(&group, COUNT);
+	OK(fi_close(&group.mc[LEAVES]->fid));
+	OK(fi_close(&group.set[LEAVES]->fid));
+	ct_close_peer(&members[LEAVES].peer);
+	OK(fi_alltoall(first->ep, in, sizeof(in[0]), NULL, out, NULL,
+		       fi_mc_addr(group.mc[DETECTS]), FI_UINT8, 0, in));
+	/* Its operation is in progress until it has noticed. */
+	while ((ret = fi_close(&group.mc[DETECTS]->fid)) == -FI_EBUSY) {
+		REQUIRE(ct_now() < until);
+		ct_progress(first);
+	}
+	OK(ret);
+	OK(fi_close(&group.set[DETECTS]->fid));
+	ct_close_peer(first);
+	OK(fi_barrier(last->ep, fi_mc_addr(group.mc[WAITS]), in));
+	while (!last->tx.count) {
+		REQUIRE(ct_now() < until);
+		for (int i = 0; i < COUNT; i++)
+			if (i != DETECTS && i != LEAVES)
+				ct_progress(&members[i].peer);
+	}
+	end = ct_error(last, &last->tx);
+	CHECK(end.context == in, "the operation");
+	for (int i = 0; i < COUNT; i++)
+		if (i != DETECTS && i != LEAVES) {
+			OK(fi_close(&group.mc[i]->fid));
+			OK(fi_close(&group.set[i]->fid));
+			ct_close_peer(&members[i].peer);
+		}
+}
+
 /* Operations that members begin when a counter of theirs says so. */
 static void triggered(void)
 {
@@ -759,6 +803,7 @@ static const struct ct_test tests[] = {
 	{ "sleepers", sleepers, CT_RDM },
 	{ "death", death, CT_RDM },
 	{ "abandoned", abandoned, CT_RDM },
+	{ "hearsay", hearsay, CT_RDM },
 };
 
 CT_MAIN(tests)

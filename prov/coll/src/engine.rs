@@ -6,8 +6,8 @@
 //!
 //! No member waits forever, even if it misses that notification, whose sender may be gone before it
 //! arrives: each receive names a member, and ends with an error when that member ends
-//! (`FI_PEER_TRANSFER`), and a member whose group is broken notifies those that wait for messages of
-//! its operations, also of the ones that it does not start any more. What others have sent to it for
+//! (`FI_PEER_TRANSFER`), and a member that is notified notifies all others in its turn, since any of
+//! them may wait for it. What others have sent to it for
 //! these operations, before they knew, is received and dropped: the operation of a member ends when
 //! its sends have.
 
@@ -391,6 +391,10 @@ impl Engine {
                     // A receive from any member ends with an error only when it is cancelled by
                     // itself.
                     if outcome.is_ok() {
+                        // The notifications of others by its sender may be lost, and some wait for
+                        // this member in operations that it will not start.
+                        let members = group.members.len();
+                        self.notify(address, 0..members);
                         self.break_group(owner, address, Errno::ECONNABORTED);
                     }
                 }
