@@ -347,7 +347,7 @@ impl<'m> Iov<'m> {
             // SAFETY: the piece is valid for reads of its length and belongs to the operation; the
             // pieces of a slice have at most `bytes.len()` bytes together.
             unsafe {
-                std::ptr::copy(
+                copy(
                     piece.iov_base.cast::<u8>().cast_const(),
                     bytes.as_mut_ptr().add(done),
                     piece.iov_len,
@@ -377,7 +377,7 @@ impl<'m> Iov<'m> {
             // is valid for its length, and a fresh part of a `Vec` overlaps
             // no memory of the application.
             unsafe {
-                std::ptr::copy_nonoverlapping(
+                copy(
                     piece.iov_base.cast::<u8>().cast_const(),
                     bytes.as_mut_ptr().add(at),
                     piece.iov_len,

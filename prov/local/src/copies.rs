@@ -1,12 +1,9 @@
 //! Payloads of announced messages (rendezvous), which the receiver fetches.
 //!
-//! While sender and receiver both make progress, a payload longer than one part goes in
-//! [`parts`](crate::parts) through shared memory. The receiver copies the first part directly from
-//! the sender's memory (process_vm_readv(2)). If the sender has begun to fill slots by then, the
-//! receiver takes the other parts as they arrive; if the sender has not begun, or falls silent, the
-//! receiver copies the rest with one call. Where the system does not permit reading the sender's
-//! memory, all of the payload goes in parts. While other processes want the processor, the receiver
-//! copies all of it directly: a sender without a processor fills no slots.
+//! The receiver copies a payload directly from the sender's memory (process_vm_readv(2)), all of it with
+//! one call: the bytes are copied once, and the sender's processor has nothing to do with it. Where the
+//! system does not permit reading the sender's memory, or the memory is of a kind that other processes
+//! cannot read, the payload goes in [`parts`](crate::parts) through shared memory.
 //!
 //! A direct copy is an [`Errand`](prov_message::Errand), made without the lane's lock, since it may
 //! wait for a page of the sender's memory that is not resident. Parts are copied under the lock,
@@ -40,8 +37,6 @@ const VAIN_TURNS: u32 = 64;
 pub struct Copier<T: Transport> {
     /// Links with a transfer that has not begun.
     turns: VecDeque<T::Link>,
-    /// Links with a transfer of which the receiver copies the rest directly.
-    rests: VecDeque<T::Link>,
     /// Links with a transfer that arrives in parts.
     open: Vec<T::Link>,
     /// Links whose peers may ask for parts of a payload that they were offered.
@@ -69,7 +64,6 @@ impl<T: Transport> Copier<T> {
     pub fn new(memory: Option<&MrTable>) -> Self {
         Copier {
             turns: VecDeque::new(),
-            rests: VecDeque::new(),
             open: Vec::new(),
             offering: Vec::new(),
             parked: Vec::new(),
@@ -88,14 +82,11 @@ impl<T: Transport> Copier<T> {
 
     /// Whether the receiver has a direct copy to make.
     pub fn has_turns(&self) -> bool {
-        !self.turns.is_empty() || !self.rests.is_empty()
+        !self.turns.is_empty()
     }
 
     fn note(&mut self) {
-        self.is_idle = self.turns.is_empty()
-            && self.rests.is_empty()
-            && self.open.is_empty()
-            && self.offering.is_empty();
+        self.is_idle = self.turns.is_empty() && self.open.is_empty() && self.offering.is_empty();
     }
 
     /// Queues a link that has a transfer to begin. A link is in the queue at most once.
@@ -127,7 +118,6 @@ impl<T: Transport> Copier<T> {
     /// Removes a link that has ended, and its turns. Its transfers end with the link.
     pub fn link_ended(&mut self, link: T::Link) {
         self.turns.retain(|other| *other != link);
-        self.rests.retain(|other| *other != link);
         self.open.retain(|other| *other != link);
         self.offering.retain(|other| other.link != link);
         self.parked.retain(|other| other.link != link);

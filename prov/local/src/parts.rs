@@ -32,7 +32,7 @@ use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 #[cfg(not(loom))]
-pub use self::flow::{Inflow, Outflow, PATIENCE};
+pub use self::flow::{Inflow, Outflow};
 #[cfg(not(loom))]
 pub(crate) use self::flow::{RECORD, SPACE};
 use crate::ring::Broken;

@@ -63,8 +63,7 @@ param_table! {
         /// `auto`, or through their socket, `off`
         local: Local = Local::Auto;
         /// Messages of at least so many bytes that would go through shared memory
-        /// are announced instead, and fetched by the peer: in parts while both
-        /// processes make progress, or by itself (process_vm_readv(2)); with the
+        /// are announced instead, and copied by the peer (process_vm_readv(2)); with the
         /// highest value, neither process accesses the other one's memory
         local_message_size: usize = (64 << 10) + 1, in 4096..=usize::MAX;
         /// Bytes of unexpected messages that are buffered; beyond that the senders are held back,

@@ -13,8 +13,6 @@ pub struct Copying<T: Transport> {
     pub(super) link: T::Link,
     pub(super) ep: EpKey,
     pub(super) transfer: Transfer<T>,
-    /// Number of bytes to copy.
-    pub(super) len: u64,
     pub(super) memory: OtherProcess,
     pub(super) target: Option<RmaTarget>,
     pub(super) outcome: Result,
@@ -22,7 +20,8 @@ pub struct Copying<T: Transport> {
 
 impl<T: Transport> Errand for Copying<T> {
     fn run(&mut self) -> bool {
-        let (done, len) = (self.transfer.done(), self.len);
+        let done = self.transfer.done();
+        let len = self.transfer.from.len() - done;
         let from = self.transfer.from.slice(done, len);
         self.outcome = match &mut self.transfer.to {
             Goal::Place(placing) => {

@@ -3,9 +3,8 @@
 use prov_base::buffer::Iov;
 use prov_base::errno::{Errno, Result};
 use prov_message::{Core, Endpoints, EpKey, Transport};
-use prov_util::drive::Signals;
 
-use super::queue::{FIRST, Step, Transfers};
+use super::queue::{Step, Transfers};
 use super::{Copier, Copying, Transfer, VAIN_TURNS};
 use crate::process::OtherProcess;
 
@@ -74,24 +73,10 @@ pub trait Copies: Core {
         next
     }
 
-    /// Whether a thread that is about to sleep has work to do first. Transfers in parts that can be
-    /// copied directly are, so that it does not wait for them.
+    /// Whether a thread that is about to sleep has a copy to make first.
     fn is_needed_for_copies(&mut self) -> bool {
-        let open = self.copier().open.clone();
-        for link in open {
-            if let Some(pulls) = self.pulls(link)
-                && pulls.memory.is_some()
-                && !pulls.transfers.needs_parts()
-            {
-                pulls.transfers.copy_rest();
-                let copier = self.copier();
-                copier.open.retain(|other| *other != link);
-                copier.rests.push_back(link);
-            }
-        }
         let is_deaf = self.endpoints().is_deaf();
-        let copier = self.copier();
-        !copier.rests.is_empty() || !copier.turns.is_empty() && !is_deaf
+        self.copier().has_turns() && !is_deaf
     }
 
     /// Returns the next direct copy.
@@ -100,15 +85,13 @@ pub trait Copies: Core {
         let target = self.copier().target.take()?;
         loop {
             let copier = self.copier();
-            let rest = copier.rests.pop_front();
-            let is_rest = rest.is_some();
-            let next = rest.or_else(|| (!is_deaf).then(|| copier.turns.pop_front()).flatten());
+            let next = (!is_deaf).then(|| copier.turns.pop_front()).flatten();
             copier.note();
             let Some(link) = next else {
                 self.copier().target = Some(target);
                 return None;
             };
-            let Some(begun) = self.begin(link, is_rest) else {
+            let Some(begun) = self.begin(link) else {
                 continue;
             };
             match begun {
@@ -125,9 +108,8 @@ pub trait Copies: Core {
         }
     }
 
-    /// Begins the next transfer of a link, or continues one with the rest of it.
-    fn begin(&mut self, link: LinkOf<Self>, is_rest: bool) -> Option<Begun<Self::Transport>> {
-        let is_contended = self.signals().is_some_and(Signals::is_contended);
+    /// Begins the next transfer of a link.
+    fn begin(&mut self, link: LinkOf<Self>) -> Option<Begun<Self::Transport>> {
         let Pulls {
             ep,
             memory,
@@ -135,14 +117,14 @@ pub trait Copies: Core {
             endpoints,
         } = self.pulls(link)?;
         // A link has one transfer in progress. It gets another turn when that is over.
-        if transfers.is_open() && !is_rest {
+        if transfers.is_open() {
             return None;
         }
         let mut transfer = transfers.take()?;
         let memory = match memory {
             Some(memory) if !transfer.is_unreadable => memory.clone(),
             _ => {
-                if transfers.ask(&transfer, 0) {
+                if transfers.ask(&transfer) {
                     transfers.await_parts(transfer);
                     return Some(Begun::Parts);
                 }
@@ -150,15 +132,11 @@ pub trait Copies: Core {
                 return None;
             }
         };
-        let left = transfer.from.len() - transfer.done();
-        let may_part = !is_rest && !is_contended && left > FIRST;
-        let in_parts = may_part && transfers.ask(&transfer, FIRST);
         transfer.make_room(endpoints);
         Some(Begun::Copy(Box::new(Copying {
             link,
             ep,
             transfer,
-            len: if in_parts { FIRST } else { left },
             memory,
             target: None,
             outcome: Ok(()),
@@ -186,52 +164,32 @@ pub trait Copies: Core {
             return self.copied(link, transfer, Err(Errno::ESHUTDOWN));
         };
         match outcome {
-            Ok(()) if transfers.has_asked() => {
-                transfers.await_parts(transfer);
-                self.await_parts(link);
-                // A thread that went to sleep meanwhile has found the copy in progress.
-                self.wake_for_copies();
-            }
             // Some memory cannot be read by another process, but its owner can send it.
             Err(Errno::EFAULT | Errno::EPERM) if transfer.can_restart() => {
-                transfers.withdraw();
                 transfer.is_unreadable = true;
                 transfers.put_back(transfer);
                 self.copy_in_turn(link);
             }
-            outcome => {
-                transfers.withdraw();
-                self.copied(link, transfer, outcome);
-            }
+            outcome => self.copied(link, transfer, outcome),
         }
     }
 
-    /// Copies the next part of each link whose transfer arrives in parts. Returns whether there was
-    /// progress, or may be soon.
+    /// Copies the next part of each link whose transfer arrives in parts. Returns whether there was one.
     fn receive_parts(&mut self) -> bool {
         let mut any = false;
         let open = std::mem::take(&mut self.copier().open);
         for link in open {
-            let Some(Pulls {
-                memory, transfers, ..
-            }) = self.pulls(link)
-            else {
+            let Some(Pulls { transfers, .. }) = self.pulls(link) else {
                 continue;
             };
-            let (is_readable, must_wake) = (memory.is_some(), memory.is_none());
-            let step = transfers.step(is_readable);
-            // A receiver that can copy the rest directly waits for a short time only, during which
-            // it does not yield the processor.
-            any |= is_readable || !matches!(step, Step::Nothing);
+            let step = transfers.step();
+            any |= !matches!(step, Step::Nothing);
             match step {
-                Step::Part | Step::Nothing => {
-                    let is_part = matches!(step, Step::Part);
+                Step::Part => {
                     self.await_parts(link);
-                    if is_part && must_wake {
-                        self.wake_peer(link);
-                    }
+                    self.wake_peer(link);
                 }
-                Step::Rest => self.copier().rests.push_back(link),
+                Step::Nothing => self.await_parts(link),
                 Step::Over(transfer, outcome) => self.copied(link, transfer, outcome),
             }
         }

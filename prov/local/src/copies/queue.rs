@@ -6,11 +6,11 @@ use prov_base::errno::{Errno, Result};
 use prov_message::{PayloadBuffer, Transport};
 
 use super::transfer::{Goal, Transfer};
-use crate::parts::{Arrived, Inflow, PART, Request};
+use crate::parts::{Arrived, Inflow, Request};
 
 /// The payloads to fetch from one peer, in the order in which they were announced.
 pub struct Transfers<T: Transport> {
-    /// The transfers that have not begun, or wait for a direct copy of their rest.
+    /// The transfers that have not begun.
     waiting: VecDeque<Transfer<T>>,
     /// The transfer that arrives in parts.
     open: Option<Transfer<T>>,
@@ -40,8 +40,6 @@ pub(super) enum Step<T: Transport> {
     Part,
     /// No part has arrived.
     Nothing,
-    /// The receiver has to copy the rest directly: the transfer is the next one of the queue.
-    Rest,
     /// The transfer is complete, or has failed.
     Over(Transfer<T>, Result),
 }
@@ -94,39 +92,19 @@ impl<T: Transport> Transfers<T> {
         self.waiting.push_front(transfer);
     }
 
-    /// Asks the sender for the rest of a transfer in parts, from this offset on. Returns `false` if
-    /// the payload cannot arrive in parts.
-    pub(super) fn ask(&mut self, transfer: &Transfer<T>, at: u64) -> bool {
+    /// Asks the sender for a payload in parts. Returns `false` if it cannot arrive in parts.
+    pub(super) fn ask(&mut self, transfer: &Transfer<T>) -> bool {
         let (Some(inflow), Some(name)) = (&mut self.inflow, transfer.offer) else {
             return false;
         };
-        let len = transfer.from.len().saturating_sub(at);
-        let fits = transfer
-            .memory()
-            .is_some_and(|to| transfer.from.len() <= to.len() as u64);
-        fits && len != 0 && inflow.open(Request { name, at, len })
+        let len = transfer.from.len();
+        let fits = transfer.memory().is_some_and(|to| len <= to.len() as u64);
+        fits && len != 0 && inflow.open(Request { name, at: 0, len })
     }
 
     /// Makes this transfer, for which the sender was asked, the one that arrives in parts.
     pub(super) fn await_parts(&mut self, transfer: Transfer<T>) {
         self.open = Some(transfer);
-    }
-
-    /// Whether the sender was asked for parts.
-    pub(super) fn has_asked(&self) -> bool {
-        self.inflow.as_ref().is_some_and(|inflow| inflow.is_open())
-    }
-
-    /// Withdraws the request for parts.
-    pub(super) fn withdraw(&mut self) {
-        if let Some(inflow) = &mut self.inflow {
-            inflow.close();
-        }
-    }
-
-    /// Whether the transfer in parts cannot be copied directly.
-    pub fn needs_parts(&self) -> bool {
-        self.open.as_ref().is_some_and(|open| open.is_unreadable)
     }
 
     /// Whether polling for a part of the transfer in parts would have an outcome.
@@ -138,12 +116,11 @@ impl<T: Transport> Transfers<T> {
         }
     }
 
-    /// Polls for the next part. `is_readable` says that the receiver can read the peer's memory.
-    pub(super) fn step(&mut self, is_readable: bool) -> Step<T> {
+    /// Polls for the next part.
+    pub(super) fn step(&mut self) -> Step<T> {
         let (Some(inflow), Some(transfer)) = (&mut self.inflow, &mut self.open) else {
             return Step::Nothing;
         };
-        let can_copy = is_readable && !transfer.is_unreadable;
         let outcome = match inflow.look() {
             Err(broken) => {
                 log::warn!("a peer of this host has spoilt a payload: {}", broken.0);
@@ -164,26 +141,13 @@ impl<T: Transport> Transfers<T> {
                     false => return Step::Part,
                 }
             }
-            Ok(Arrived::NotYet) if !can_copy || !inflow.is_late() => return Step::Nothing,
-            Ok(Arrived::NotBegun) if !can_copy => return Step::Nothing,
-            Ok(Arrived::Refused) if !can_copy => Err(Errno::ENOMEM),
-            Ok(_) => {
-                self.copy_rest();
-                return Step::Rest;
-            }
+            Ok(Arrived::NotYet | Arrived::NotBegun) => return Step::Nothing,
+            Ok(Arrived::Refused) => Err(Errno::ENOMEM),
         };
         inflow.close();
         match self.open.take() {
             Some(transfer) => Step::Over(transfer, outcome),
             None => Step::Nothing,
-        }
-    }
-
-    /// Moves the transfer in parts to the front of the queue, for a direct copy of the rest.
-    pub(super) fn copy_rest(&mut self) {
-        self.withdraw();
-        if let Some(transfer) = self.open.take() {
-            self.waiting.push_front(transfer);
         }
     }
 
@@ -195,15 +159,16 @@ impl<T: Transport> Transfers<T> {
 
     /// Takes all transfers but the one of an errand. The caller gives them up.
     pub fn drain(&mut self) -> impl Iterator<Item = Transfer<T>> {
-        self.copy_rest();
-        let waiting = std::mem::take(&mut self.waiting);
+        if let Some(inflow) = &mut self.inflow {
+            inflow.close();
+        }
+        let mut waiting = std::mem::take(&mut self.waiting);
+        if let Some(transfer) = self.open.take() {
+            waiting.push_front(transfer);
+        }
         let go_first = waiting.iter().filter(|transfer| transfer.goes_first);
         self.first -= go_first.count();
         self.count -= waiting.len();
         waiting.into_iter()
     }
 }
-
-/// Number of bytes that the receiver copies directly at the beginning of a payload in parts: the
-/// sender has the duration of this copy to begin with the next parts.
-pub(super) const FIRST: u64 = PART as u64;

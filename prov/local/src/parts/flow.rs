@@ -2,7 +2,6 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use prov_base::buffer::Piece;
 use prov_base::errno::Errno;
@@ -10,24 +9,11 @@ use prov_base::errno::Errno;
 use super::{Arrived, PART, Part, Receiving, Record, Request, SLOTS, Sending};
 use crate::ring::Broken;
 use crate::segment::Segment;
-use crate::supply::{Count, Supply};
 
 /// Size of a record in bytes.
 pub(crate) const RECORD: usize = size_of::<Record>();
 /// Size in bytes of the slots of one direction.
 pub(crate) const SPACE: usize = SLOTS as usize * PART;
-
-/// Time that the receiver waits for the next part of a sender that has begun. A sender that makes
-/// progress takes 5 to 30 microseconds for a part, including its other work; with a limit of 20
-/// microseconds, most transfers on a busy machine were given up in the middle. The limit is about
-/// the duration of a direct copy of a few parts: a sender that does other work is not worth waiting
-/// for longer.
-pub const PATIENCE: Duration = Duration::from_micros(100);
-/// Number of unsuccessful polls for each reading of the clock.
-const LOOKS: u32 = 8;
-
-/// Number of channels of the process whose slots have memory ([`SPACE`] bytes each).
-static SUPPLIED: Count = Count::new();
 
 /// The record and the slots of one direction.
 struct Place {
@@ -81,10 +67,6 @@ impl Place {
 pub struct Inflow {
     place: Place,
     state: Receiving,
-    /// Number of polls since the last part.
-    looks: u32,
-    /// Time of the first of these polls that has read the clock.
-    quiet_since: Option<Instant>,
 }
 
 impl Inflow {
@@ -92,20 +74,12 @@ impl Inflow {
         Inflow {
             place: Place::new(segment, record, slots),
             state: Receiving::default(),
-            looks: 0,
-            quiet_since: None,
         }
     }
 
     /// See [`Receiving::open`].
     pub fn open(&mut self, request: Request) -> bool {
-        (self.looks, self.quiet_since) = (0, None);
         self.state.open(self.place.record(), request)
-    }
-
-    /// See [`Receiving::is_open`].
-    pub fn is_open(&self) -> bool {
-        self.state.is_open()
     }
 
     /// See [`Receiving::look`].
@@ -123,19 +97,7 @@ impl Inflow {
 
     /// See [`Receiving::took`].
     pub fn took(&mut self) {
-        (self.looks, self.quiet_since) = (0, None);
         self.state.took(self.place.record());
-    }
-
-    /// Called after an unsuccessful poll. Returns whether no part has arrived for [`PATIENCE`].
-    pub fn is_late(&mut self) -> bool {
-        self.looks = self.looks.wrapping_add(1);
-        if !self.looks.is_multiple_of(LOOKS) {
-            return false;
-        }
-        let now = Instant::now();
-        let since = *self.quiet_since.get_or_insert(now);
-        now.duration_since(since) >= PATIENCE
     }
 
     /// See [`Receiving::close`].
@@ -148,7 +110,6 @@ impl Inflow {
 pub struct Outflow {
     place: Place,
     state: Sending,
-    supply: Option<Supply>,
     /// Whether the slots have memory.
     is_backed: bool,
 }
@@ -158,7 +119,6 @@ impl Outflow {
         Outflow {
             place: Place::new(segment, record, slots),
             state: Sending::default(),
-            supply: None,
             is_backed: false,
         }
     }
@@ -168,9 +128,7 @@ impl Outflow {
     pub fn next_part(&mut self) -> Option<(u64, Part)> {
         let record = self.place.record();
         if let Some((generation, request)) = self.state.find(record) {
-            // A receiver that can copy directly has copied the first part already.
-            let is_needed = request.at == 0;
-            match self.is_backed || self.back(is_needed) {
+            match self.is_backed || self.back() {
                 true => self.state.begin(self.place.record(), (generation, request)),
                 false => self.state.refuse(self.place.record(), generation, request),
             }
@@ -199,21 +157,13 @@ impl Outflow {
         self.state.give_up(self.place.record());
     }
 
-    /// Has the system provide memory for the slots. Returns whether there is some. If `is_needed`,
-    /// the number of other channels with memory does not matter, and a system before Linux 5.14,
-    /// which does not support this, provides it when the slots are used first.
+    /// Has the system provide memory for the slots. Returns whether there is some. A system before Linux
+    /// 5.14, which does not support this, provides it when the slots are used first.
     #[cold]
-    fn back(&mut self, is_needed: bool) -> bool {
-        let supply = Supply::new(&SUPPLIED);
-        if supply.is_none() && !is_needed {
-            return false;
-        }
+    fn back(&mut self) -> bool {
         let space = self.place.offset..self.place.offset + SPACE;
-        self.is_backed = match self.place.segment.back(space) {
-            Ok(()) => true,
-            Err(error) => is_needed && error == Errno::EINVAL,
-        };
-        self.supply = supply.filter(|_| self.is_backed);
+        let backed = self.place.segment.back(space);
+        self.is_backed = matches!(backed, Ok(()) | Err(Errno::EINVAL));
         self.is_backed
     }
 }

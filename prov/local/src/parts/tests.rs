@@ -191,14 +191,3 @@ fn the_two_ends_of_a_channel_share_slots_and_directions_are_apart() {
         inflow.close();
     }
 }
-
-#[test]
-fn a_sender_that_lets_the_receiver_wait_is_late() {
-    let (here, _fd) = Channel::create().unwrap();
-    let mut inflow = here.inflow();
-    assert!(inflow.open(request(1 << 20)));
-    assert!(!inflow.is_late(), "the clock was not read");
-    while !inflow.is_late() {}
-    inflow.took();
-    assert!(!inflow.is_late());
-}

@@ -4,7 +4,7 @@ pub mod outgoing;
 pub mod pending;
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::listener::Wire;
 use prov_base::buffer::{Iov, Piece};
@@ -14,7 +14,6 @@ use prov_local::channel::{Channel, Head, MODERATE, Record};
 use prov_local::copies::Transfers;
 use prov_local::onesided::table::Watching;
 use prov_local::onesided::window::Window;
-use prov_local::parts::PATIENCE;
 use prov_local::process::OtherProcess;
 use prov_local::ring::Broken;
 use prov_message::Ticket;
@@ -29,6 +28,10 @@ use super::records::{HAS_DATA, REMOTE_LIST, WAS_READ, WAS_WRITTEN, remote_list};
 use super::sending::{EAGER, WIDE};
 use outgoing::{Answer, ReadReply, Writing};
 use pending::{Pending, PendingRequests};
+
+/// Time for which a receiver that frees no space is waited for before messages are announced: about the
+/// time in which it would receive all that an area contains.
+const PATIENCE: Duration = Duration::from_micros(100);
 
 /// See the [module](self) description.
 pub struct Link {
@@ -298,7 +301,8 @@ impl Link {
         self.has_space(MODERATE)
     }
 
-    /// Whether a message of this length is sent eagerly, and not announced (rendezvous).
+    /// Whether a message of this length is sent eagerly, and not announced (rendezvous). Longer ones are
+    /// where neither side can read the other's memory, so that the payload is copied twice in any case.
     ///
     /// `-FI_EAGAIN` if it will be sent eagerly once there is space, as long as the receiver frees
     /// some. If the receiver has not done so for [`PATIENCE`], the message is announced: an
@@ -308,7 +312,7 @@ impl Link {
     pub fn is_eager(&mut self, len: usize) -> Result<bool, Errno> {
         match len {
             _ if len <= EAGER => Ok(true),
-            _ if len <= WIDE => self.has_wide_room(len),
+            _ if len <= WIDE && self.memory.is_none() => self.has_wide_room(len),
             _ => Ok(false),
         }
     }

@@ -82,7 +82,7 @@ impl Core {
         let receiver = link.channel.as_ref().map(|channel| &channel.receiver);
         let waits = receiver.is_some_and(|receiver| receiver.has_next());
         // Parts that the peer will not send are not waited for.
-        let copies = !link.pulls.is_empty() && link.memory.is_some() && !link.pulls.needs_parts();
+        let copies = !link.pulls.is_empty() && link.memory.is_some() && !link.pulls.is_open();
         if !waits && !copies {
             self.break_link(key, Fault::Ended(Errno::ESHUTDOWN));
         }

@@ -18,11 +18,12 @@ use super::records::{HAS_DATA, MESSAGE, OFFERED, REMOTE_LIST, TAGGED};
 use crate::params::SIZES;
 
 /// Length in bytes of the longest message that is sent eagerly on every channel: longer ones are
-/// announced (rendezvous), and the receiver fetches the payload. A part of a long write or read
-/// through the ring has this length, too.
+/// announced (rendezvous), and the receiver copies the payload. Between processors whose caches are
+/// apart, two copies of more bytes through the channel take longer than that copy. A part of a long write
+/// or read through the ring has this length, too.
 pub const EAGER: usize = 16 << 10;
-/// Length in bytes of the longest eager message on channels with the memory for it: up to about
-/// this length, two copies through the channel take no longer than a rendezvous.
+/// Length in bytes of the longest eager message on channels with the memory for it, where neither side can
+/// read the other's memory: a payload that is announced would be copied twice as well.
 pub const WIDE: usize = 64 << 10;
 
 /// Flags of messages that do not take the fast path.

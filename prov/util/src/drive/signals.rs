@@ -253,13 +253,6 @@ impl Signals {
         }
     }
 
-    /// Whether other processes wanted the processor when the lane last yielded: a process that it
-    /// waits for may not be running.
-    #[inline]
-    pub fn is_contended(&self) -> bool {
-        self.patience.load(Ordering::Relaxed) != 0
-    }
-
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -403,7 +396,6 @@ mod tests {
         assert_eq!(signals.patience(), PATIENT);
         signals.yielded(ALONE * 10);
         assert_eq!(signals.patience(), IMPATIENT);
-        assert!(signals.is_contended());
         let rises: Vec<u32> = std::iter::repeat_with(|| {
             signals.yielded(ALONE);
             signals.patience()
@@ -411,7 +403,6 @@ mod tests {
         .take_while(|patience| *patience != PATIENT)
         .collect();
         assert!(rises.is_sorted() && rises.len() < 10);
-        assert!(!signals.is_contended());
     }
 
     /// Nanoseconds per millisecond.

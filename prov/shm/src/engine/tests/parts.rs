@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::super::keys::to_peer;
 use super::*;
 
-/// Length of a message in bytes: the first part, three others, and a rest.
+/// Length of a message in bytes: four parts, and a rest.
 const LEN: usize = 4 * PART + 100;
 
 /// Two sides. The first has sent a message for which the second has a receive, and the second has
@@ -18,8 +18,8 @@ struct Scene {
     receiver: Side,
     out: Vec<u8>,
     into: Vec<u8>,
-    /// The receiver's direct copy of the first part, if it makes one.
-    first: Option<Copying<Shm>>,
+    /// The receiver's direct copy, if it makes one.
+    copy: Option<Copying<Shm>>,
 }
 
 impl Scene {
@@ -36,12 +36,12 @@ impl Scene {
             .unwrap();
         let sent = message(to, 1, &mut out, 0);
         sender.core.transmit(sender.ep, &sent).unwrap();
-        let mut first = None;
+        let mut copy = None;
         until(&mut [], |_| {
             sender.core.progress();
             receiver.core.progress();
-            first = first.take().or_else(|| receiver.core.next_errand());
-            first.is_some()
+            copy = copy.take().or_else(|| receiver.core.next_errand());
+            copy.is_some()
                 || receiver
                     .core
                     .links
@@ -53,14 +53,14 @@ impl Scene {
             receiver,
             out,
             into,
-            first,
+            copy,
         }
     }
 
-    /// Finishes the receiver's copy of the first part.
-    fn has_first(&mut self) {
-        let first = self.first.take().unwrap();
-        self.receiver.finish(first);
+    /// Finishes the receiver's copy.
+    fn is_copied(&mut self) {
+        let copy = self.copy.take().unwrap();
+        self.receiver.finish(copy);
     }
 
     /// Whether this number of bytes has arrived.
@@ -119,28 +119,10 @@ impl Side {
 }
 
 #[test]
-fn while_both_sides_make_progress_the_sender_sends_all_parts_but_the_first() {
+fn the_receiver_copies_all_of_a_message_whatever_the_sender_does() {
     let mut scene = Scene::new(Params::default);
-    assert!(scene.sender.turn().is_none(), "it begins meanwhile");
-    scene.has_first();
-    assert!(scene.is_there(PART) && !scene.is_there(PART + 1));
-    for part in 2..=5 {
-        assert!(scene.receiver.turn().is_none());
-        assert!(scene.is_there((part * PART).min(LEN)));
-        assert!(scene.sender.turn().is_none());
-    }
-    assert_eq!(scene.receiver.completions(), [10]);
-    scene.sender.core.progress();
-    assert_eq!(scene.sender.completions(), [1]);
-}
-
-#[test]
-fn a_receiver_does_not_wait_for_a_sender_that_makes_no_progress() {
-    let mut scene = Scene::new(Params::default);
-    scene.has_first();
-    let rest = scene.receiver.turn().unwrap();
-    assert!(!scene.is_there(PART + 1));
-    scene.receiver.finish(rest);
+    assert!(!scene.is_there(1));
+    scene.is_copied();
     assert!(scene.is_there(LEN));
     assert_eq!(scene.receiver.completions(), [10]);
     assert_eq!(scene.sender.completions(), [], "it has yet to hear of that");
@@ -150,49 +132,34 @@ fn a_receiver_does_not_wait_for_a_sender_that_makes_no_progress() {
 }
 
 #[test]
-fn while_other_processes_want_the_processor_the_receiver_copies_all_of_a_message() {
-    let (sender, receiver) = (Side::new(Params::default()), Side::new(Params::default()));
-    receiver.core.signals.yielded(1_000_000);
-    let mut scene = Scene::of(sender, receiver);
-    scene.has_first();
-    assert!(scene.is_there(LEN));
-    assert_eq!(scene.receiver.completions(), [10]);
-    until(&mut [&mut scene.sender], |sides| {
-        sides[0].completions() == [1]
-    });
-}
-
-#[test]
-fn the_receiver_copies_the_rest_if_the_sender_stops_in_the_middle() {
+fn a_thread_that_goes_to_sleep_makes_the_copy_first() {
     let mut scene = Scene::new(Params::default);
-    assert!(scene.sender.turn().is_none());
-    scene.has_first();
-    let mut rest = None;
-    until(&mut [], |_| {
-        rest = scene.receiver.turn();
-        rest.is_some()
-    });
-    assert!(scene.is_there(2 * PART) && !scene.is_there(2 * PART + 1));
-    // The sender makes progress again, and sends a part that is not wanted.
-    assert!(scene.sender.turn().is_none());
-    scene.receiver.finish(rest.unwrap());
-    assert!(scene.is_there(LEN));
-    assert_eq!(scene.receiver.completions(), [10]);
-    until(&mut [&mut scene.sender], |sides| {
-        sides[0].completions() == [1]
-    });
-}
-
-#[test]
-fn a_thread_that_goes_to_sleep_copies_the_rest_first() {
-    let mut scene = Scene::new(Params::default);
-    assert!(scene.sender.turn().is_none());
-    scene.has_first();
-    assert!(!scene.receiver.core.prepare_wait(Sleeper::Thread));
-    let rest = scene.receiver.core.next_errand().unwrap();
-    scene.receiver.finish(rest);
-    assert!(scene.is_there(LEN));
+    // Another thread makes the copy.
     scene.receiver.sleeps();
+    scene.is_copied();
+    assert_eq!(scene.receiver.completions(), [10]);
+    let Scene {
+        sender, receiver, ..
+    } = &mut scene;
+    let to = sender.insert(&receiver.name);
+    let (mut out, mut into) = (pattern(3, LEN), vec![0; LEN]);
+    let posted = buffer(2, &mut into, 11);
+    receiver.core.receive(receiver.ep, &posted).unwrap();
+    let sent = message(to, 2, &mut out, 0);
+    sender.core.transmit(sender.ep, &sent).unwrap();
+    receiver.sleeps();
+    assert_eq!(receiver.completions(), [11]);
+    assert!(into == out);
+}
+
+#[test]
+fn a_copy_that_has_begun_ends_while_the_owner_of_receives_is_away() {
+    let mut scene = Scene::new(Params::default);
+    scene.receiver.core.endpoints().owner_leaves();
+    scene.is_copied();
+    assert!(!scene.receiver.core.is_lent(scene.receiver.ep));
+    scene.receiver.core.endpoints().owner_enters();
+    scene.ends_well();
 }
 
 #[test]
@@ -225,7 +192,7 @@ fn short_messages_pass_between_the_parts_of_a_long_one() {
 #[test]
 fn a_message_arrives_in_parts_if_memory_cannot_be_read_and_sleeping_threads_are_woken() {
     let mut scene = Scene::new(without_cma);
-    assert!(scene.first.is_none());
+    assert!(scene.copy.is_none());
     let Scene {
         sender, receiver, ..
     } = &mut scene;
@@ -323,20 +290,6 @@ fn an_offered_payload_is_not_read_when_its_link_has_ended() {
 }
 
 #[test]
-fn a_transfer_that_has_begun_ends_while_the_owner_of_receives_is_away() {
-    let mut scene = Scene::new(Params::default);
-    let receiver = &mut scene.receiver;
-    receiver.core.endpoints().owner_leaves();
-    let first = scene.first.take().unwrap();
-    receiver.finish(first);
-    let rest = receiver.turn().unwrap();
-    receiver.finish(rest);
-    assert!(!receiver.core.is_lent(receiver.ep));
-    receiver.core.endpoints().owner_enters();
-    scene.ends_well();
-}
-
-#[test]
 fn a_peer_gets_no_parts_that_it_was_not_offered() {
     let mut scene = Scene::new(without_cma);
     let link = scene.sender.core.links.values().next().unwrap();
@@ -427,18 +380,6 @@ fn peers_have_their_turns_with_parts() {
 }
 
 #[test]
-fn a_sleeping_thread_continues_a_copy_that_another_thread_leaves() {
-    let mut scene = Scene::new(Params::default);
-    let first = scene.first.take().unwrap();
-    // The copy is in progress: another thread has nothing to do.
-    scene.receiver.sleeps();
-    scene.receiver.finish(first);
-    assert_eq!(scene.receiver.completions(), []);
-    assert!(scene.receiver.wakes());
-    scene.ends_well();
-}
-
-#[test]
 fn a_sleeping_thread_makes_the_copy_for_another_threads_receive() {
     let (mut sender, mut receiver) = (Side::new(Params::default()), Side::new(Params::default()));
     let (mut out, mut into) = (pattern(9, LEN), vec![0; LEN]);
@@ -462,7 +403,7 @@ fn a_sleeping_thread_makes_the_copy_for_another_threads_receive() {
 
 #[test]
 fn a_link_has_one_transfer_under_way_however_often_it_gets_a_turn() {
-    let (mut sender, mut receiver) = (Side::new(Params::default()), Side::new(Params::default()));
+    let (mut sender, mut receiver) = (Side::new(without_cma()), Side::new(without_cma()));
     let to = sender.insert(&receiver.name);
     let mut out = [1, 2, 3].map(|seed| pattern(seed, LEN));
     let mut into = [(); 3].map(|()| vec![0; LEN]);
@@ -475,9 +416,7 @@ fn a_link_has_one_transfer_under_way_however_often_it_gets_a_turn() {
     }
     until(&mut [], |_| {
         sender.core.progress();
-        if let Some(errand) = receiver.turn() {
-            receiver.finish(errand);
-        }
+        assert!(receiver.turn().is_none());
         let mut links = receiver.core.links.values();
         links.any(|link| link.pulls.is_open())
     });
