@@ -5,8 +5,10 @@
 #include <sys/socket.h>
 
 #include "check.h"
+#include "child.h"
 #include "memory.h"
 #include "pattern.h"
+#include "survivor.h"
 #include "transfer.h"
 #include "wait.h"
 
@@ -553,6 +555,54 @@ static void simultaneous(void)
 	}
 }
 
+enum { LAST_WORDS = 8 };
+
+static void open_met(struct ct_peer *peer, const struct ct_child *child, int fd)
+{
+	struct ct_card own = { 0 }, other;
+
+	open_domain(peer, FI_MSG);
+	if (child)
+		ct_begin(child);
+	ct_open_ep(peer, peer->info);
+	ct_meet(peer, &own, &other, fd, NULL);
+}
+
+/* Sends without having met the other side, and closes. */
+static void send_and_close(int fd)
+{
+	struct ct_peer peer;
+	char word = 'w';
+
+	open_met(&peer, NULL, fd);
+	for (int i = 0; i < LAST_WORDS; i++)
+		POST(&peer, fi_inject(peer.ep, &word, sizeof(word), peer.to));
+	ct_close_peer(&peer);
+}
+
+/* What was injected is complete, and arrives though the endpoint is closed before there is a
+ * connection. */
+static void last_words(void)
+{
+	struct ct_child child;
+	struct ct_peer peer;
+	char words[LAST_WORDS] = { 0 };
+
+	if (ct_opt.provider && !strcmp(ct_opt.provider, "loopback"))
+		SKIP("there are no other processes");
+	child = ct_spawn(send_and_close);
+	open_met(&peer, &child, child.fd);
+	for (int i = 0; i < LAST_WORDS; i++)
+		POST(&peer, fi_recv(peer.ep, &words[i], 1, NULL, FI_ADDR_UNSPEC,
+				    &rx_context[i]));
+	for (int i = 0; i < LAST_WORDS; i++) {
+		ct_done(&peer, &peer.rx, &rx_context[i]);
+		CHECK(words[i] == 'w', "word-%d", i);
+	}
+	ct_join(&child);
+	ct_close_peer(&peer);
+}
+
 static const struct ct_test tests[] = {
 	{ "identity", identity, CT_BOTH },
 	{ "enable", enable, CT_BOTH },
@@ -573,6 +623,7 @@ static const struct ct_test tests[] = {
 	{ "nobody-there", nobody_there, CT_RDM },
 	{ "peer-restarts", peer_restarts, CT_RDM },
 	{ "simultaneous", simultaneous, CT_RDM },
+	{ "last-words", last_words, CT_RDM },
 };
 
 CT_MAIN(tests)

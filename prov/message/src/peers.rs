@@ -395,6 +395,11 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         peers.flat_map(|peer| peer.waiting.drain(..))
     }
 
+    /// Whether a request waits for a link to any peer, of those for which `is` is true.
+    pub fn any_waiting(&self, is: impl Fn(&W) -> bool) -> bool {
+        self.table.values().any(|peer| peer.waiting.iter().any(&is))
+    }
+
     /// Iterates over the requests that wait for the link to a peer, oldest first.
     pub fn waiting(&self, key: PeerKey) -> impl Iterator<Item = &W> {
         let peer = self.table.get(key).into_iter();

@@ -242,7 +242,7 @@ impl prov_message::Core for Core {
     }
 
     fn send_last(&mut self, ep: EpKey) -> Option<Pause> {
-        self.flush_last(ep)
+        self.connect_for_last(ep).or_else(|| self.flush_last(ep))
     }
 }
 

@@ -177,7 +177,7 @@ impl prov_message::Core for Core {
     }
 
     fn send_last(&mut self, ep: EpKey) -> Option<Pause> {
-        self.flush_last(ep)
+        self.connect_for_last(ep).or_else(|| self.flush_last(ep))
     }
 
     fn is_lent(&self, ep: EpKey) -> bool {

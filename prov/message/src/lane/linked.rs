@@ -77,6 +77,20 @@ pub trait Linked: Reaching + Woken {
         }
     }
 
+    /// The part of [`Core::send_last`] that comes before all others: waits for the links that injected
+    /// operations wait for. The application has been told that these are complete.
+    fn connect_for_last(&mut self, ep: EpKey) -> Option<Pause> {
+        let waits = |core: &mut Self| {
+            let peers = core.peers(ep);
+            peers.is_some_and(|peers| peers.any_waiting(|(request, _)| request.is_injected()))
+        };
+        if !self.wakeups().is_own() || !waits(self) {
+            return None;
+        }
+        self.progress();
+        waits(self).then(short_pause)
+    }
+
     /// [`Core::send_last`] for links that send only when the core is driven; `is_due` tells
     /// whether one has data that is still to be sent.
     fn send_by_driving(

@@ -139,6 +139,11 @@ impl Deferred {
         }
     }
 
+    /// Whether the request has been injected, so that the application may take it for complete.
+    pub fn is_injected(&self) -> bool {
+        self.copy.is_some()
+    }
+
     /// Bytes of a message; `None` for other requests.
     pub fn message_len(&self) -> Option<usize> {
         match &self.kind {
