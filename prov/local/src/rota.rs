@@ -28,6 +28,9 @@ const UNTIL_NAP: Duration = Duration::from_millis(1);
 pub struct Rota<K> {
     /// All channels. The first few have been active recently.
     keys: Vec<K>,
+    /// Those of endpoints to themselves, which are polled before all others: what an endpoint has sent to
+    /// itself precedes what peers send because of what it sent to them later.
+    own: Vec<K>,
     /// The index of the next inactive channel to poll.
     next_quiet: usize,
     /// The index whose channel the next one that becomes active replaces.
@@ -51,6 +54,7 @@ impl<K> Default for Rota<K> {
     fn default() -> Self {
         Rota {
             keys: Vec::new(),
+            own: Vec::new(),
             next_quiet: 0,
             next_lively: 0,
             until_poll: 0,
@@ -67,8 +71,15 @@ impl<K: Copy + PartialEq> Rota<K> {
         self.woken();
     }
 
+    /// Adds the receiving channel of an endpoint to itself.
+    pub fn add_own(&mut self, key: K) {
+        self.add(key);
+        self.own.push(key);
+    }
+
     /// Removes a channel.
     pub fn remove(&mut self, key: K) {
+        self.own.retain(|known| *known != key);
         self.keys.retain(|known| *known != key);
     }
 
@@ -87,6 +98,12 @@ impl<K: Copy + PartialEq> Rota<K> {
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
+    }
+
+    /// Returns one of the channels of endpoints to themselves, by its index.
+    #[inline(always)]
+    pub fn own(&self, number: usize) -> Option<K> {
+        self.own.get(number).copied()
     }
 
     /// Returns one of the channels that are polled in every turn, by its index below [`LIVELY`].
@@ -236,6 +253,11 @@ pub trait Rounds {
         }
         let mut any = false;
         let mut number = 0;
+        while let Some(key) = self.rota().own(number) {
+            any |= self.take_in_from(key);
+            number += 1;
+        }
+        number = 0;
         while number < LIVELY
             && let Some(key) = self.rota().lively(number)
         {

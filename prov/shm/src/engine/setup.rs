@@ -527,10 +527,10 @@ impl Core {
             link.pulls.meet(channel.inflow());
         }
         let (ep, peer) = (link.ep, link.peer);
-        self.open.add(key);
         let Some(peer) = peer else {
-            return;
+            return self.open.add_own(key);
         };
+        self.open.add(key);
         let opened = self.rdm(ep).and_then(|rdm| rdm.peers.opened(peer, key));
         if let (Some(opened), Some(link)) = (opened, self.links.get_mut(key)) {
             link.src = opened.source;

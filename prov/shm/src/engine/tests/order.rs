@@ -169,3 +169,41 @@ fn an_access_with_that_order_does_not_need_the_owner_if_all_messages_were_receiv
         .unwrap();
     assert_eq!((a.completions(), region), (vec![8], bytes));
 }
+
+#[test]
+fn what_an_endpoint_has_sent_to_itself_precedes_what_a_peer_sends_later() {
+    let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
+    let itself = a.insert(&a.name.clone());
+    b.insert(&a.name);
+    let to = 0;
+    // Sends are not reported.
+    let quiet = |to, tag, bytes: &mut [u8]| Transmit {
+        flags: 0,
+        ..message(to, tag, bytes, 0)
+    };
+    let (mut own, mut others) = (*b"own word", *b"the peer");
+    let mut into = [[0; 8]; 4];
+    let [first, second, third, fourth] = &mut into;
+    // The peer's link is the older one.
+    for (round, rooms) in [(1, [first, second]), (2, [third, fourth])] {
+        for (context, room) in [10, 20].into_iter().zip(rooms) {
+            a.core
+                .receive(a.ep, &buffer(context as u64, room, context))
+                .unwrap();
+        }
+        if round == 1 {
+            let sent = quiet(to, 10, &mut others);
+            b.core.transmit(b.ep, &sent).unwrap();
+            assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [10]);
+            let sent = quiet(itself, 20, &mut own);
+            a.core.transmit(a.ep, &sent).unwrap();
+            assert_eq!(completed(&mut [&mut a], 0, 1), [20]);
+            continue;
+        }
+        let sent = quiet(itself, 20, &mut own);
+        a.core.transmit(a.ep, &sent).unwrap();
+        let sent = quiet(to, 10, &mut others);
+        b.core.transmit(b.ep, &sent).unwrap();
+        assert_eq!(completed(&mut [&mut a], 0, 2), [20, 10]);
+    }
+}
