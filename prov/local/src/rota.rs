@@ -14,6 +14,9 @@ use crate::barrier;
 pub const LIVELY: usize = 8;
 /// Number of other channels that are polled in every turn, in rotation.
 pub const QUIET: usize = 4;
+/// Limit of the calls in one turn that receive what an endpoint has sent to itself: more than a ring has
+/// messages, so that it is empty afterwards unless some have to wait.
+const OWN_TURNS: u32 = 1024;
 /// Number of unsuccessful turns until the poller is called again, if it has few events.
 const VAIN_TURNS: u32 = 64;
 /// Number of successful turns that count as one unsuccessful turn.
@@ -254,7 +257,7 @@ pub trait Rounds {
         let mut any = false;
         let mut number = 0;
         while let Some(key) = self.rota().own(number) {
-            any |= self.take_in_from(key);
+            any |= self.take_in_own(key);
             number += 1;
         }
         number = 0;
@@ -268,6 +271,17 @@ pub trait Rounds {
             any |= self.take_in_quiet(QUIET);
         }
         any
+    }
+
+    /// Receives all that an endpoint has sent to itself: after an unsuccessful turn, one call receives a
+    /// single message.
+    #[inline(never)]
+    fn take_in_own(&mut self, key: Self::Key) -> bool {
+        let mut turns = OWN_TURNS;
+        while turns != 0 && self.take_in_from(key) {
+            turns -= 1;
+        }
+        turns != OWN_TURNS
     }
 
     /// Receives messages from so many of the inactive channels.
