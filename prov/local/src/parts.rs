@@ -2,7 +2,7 @@
 //! the same time, the sender into one slot, the receiver out of another.
 //!
 //! The receiver requests the bytes of one payload at a time ([`Request`]), and may withdraw the
-//! request at any time, to copy the rest by other means or not at all. The sender fills the slots
+//! request at any time. The sender fills the slots
 //! in order. Each side writes words of its own in the [`Record`]:
 //!
 //! - the receiver writes the request, under a *generation* that is odd while the request is open

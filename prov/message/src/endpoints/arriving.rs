@@ -49,7 +49,7 @@ pub struct Expected<A> {
 impl<A: Copy> Expected<A> {
     /// The receive in an inbox that has matched a message.
     #[inline(always)]
-    fn of<T: Transport<Ack = A>>(
+    pub(super) fn of<T: Transport<Ack = A>>(
         arrival: &Arrival<T>,
         inbox: InboxKey,
         matched: Matched<AppIov>,

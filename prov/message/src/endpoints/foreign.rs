@@ -72,22 +72,9 @@ impl<T: Transport> Foreign<T> {
             }
         };
         let (matched, buffer) = self.give(received);
-        Some(Expected {
-            memory: matched.buf,
-            receipt: Receipt {
-                inbox,
-                ep: arrival.ep,
-                tagged: arrival.tagged,
-                context: Context(matched.context),
-                flags: matched.flags,
-                buffer,
-                src: arrival.src,
-                tag: arrival.tag,
-                data: arrival.data,
-                len: arrival.len,
-                ack: arrival.ack,
-            },
-        })
+        let mut expected = Expected::of(arrival, inbox, matched);
+        expected.receipt.buffer = buffer;
+        Some(expected)
     }
 
     fn keep(&mut self, message: Message<Unexpected<T>>) -> Option<MessageId> {
