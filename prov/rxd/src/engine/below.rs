@@ -33,7 +33,9 @@ pub struct Setting {
 /// Number of receive buffers that are posted below: those of a burst that is longer wait in the
 /// socket or are lost.
 const POSTED: usize = 512;
-/// Limit of datagrams that the provider below has not sent, if it does not copy them.
+/// Limit of datagrams that the provider below has not sent, if it does not copy them; and number of
+/// datagrams after which its queue is read: also of a datagram that it copies, it may report that the
+/// datagram could not be sent.
 const UNSENT: usize = 256;
 /// Limit in bytes up to which a payload is copied behind its header, instead of being passed as a
 /// further segment.
@@ -51,6 +53,8 @@ pub struct Below {
     /// Buffers of datagrams that the provider below does not copy; unused if it does.
     slots: Slots<()>,
     batch: Batch,
+    /// Number of datagrams that were sent since the queue was read: at most `UNSENT`.
+    sent: usize,
     /// Whether the provider below copies datagrams when they are sent (`FI_INJECT`).
     injects: bool,
     prefix: usize,
@@ -124,6 +128,7 @@ impl Below {
             rx_cq,
             slots: tx_slots,
             batch: Batch::default(),
+            sent: 0,
             injects,
             prefix,
             scratch: Box::new([0; 2 * MAX_MTU]),
@@ -157,6 +162,11 @@ impl Below {
     /// another reason is lost.
     #[inline]
     pub fn send(&mut self, header: &[u8], load: &Load<'_>, to: Path) -> bool {
+        self.sent += 1;
+        if self.sent > UNSENT {
+            self.take_back();
+            self.sent = 1;
+        }
         let outcome = match self.injects {
             true => self.inject(header, load, to),
             false => self.send_slot(header, load, to),
@@ -191,7 +201,9 @@ impl Below {
 
     #[inline(never)]
     fn send_slot(&mut self, header: &[u8], load: &Load<'_>, to: Path) -> Result {
-        self.take_back();
+        if self.slots.sent() != 0 {
+            self.take_back();
+        }
         let slot = self.slots.take(Size::Large)?;
         let start = self.prefix;
         let end = start + header.len();
@@ -211,24 +223,40 @@ impl Below {
         }
     }
 
-    /// Frees the buffers of datagrams that were sent.
-    pub fn take_back(&mut self) {
-        while self.slots.sent() != 0 {
-            let slot = match self.tx_cq.read(&mut self.batch) {
-                Ok(()) => self.batch.next(&mut self.slots).and_then(|sent| sent.slot),
+    /// Reads the queue of datagrams that were sent, until it is empty, and frees their buffers. Returns
+    /// the number of its entries.
+    #[inline(never)]
+    pub fn take_back(&mut self) -> usize {
+        self.sent = 0;
+        let mut count = 0;
+        loop {
+            match self.tx_cq.read(&mut self.batch) {
+                Ok(()) => {
+                    let is_last = !self.batch.is_full();
+                    while let Some(sent) = self.batch.next(&mut self.slots) {
+                        count += 1;
+                        if let Some(slot) = sent.slot {
+                            self.slots.give_back(slot);
+                        }
+                    }
+                    if is_last {
+                        break;
+                    }
+                }
                 Err(Errno::EAVAIL) => match self.tx_cq.read_error(&mut self.slots) {
-                    Ok((failed, _)) => failed.slot,
-                    Err(_) => return,
+                    Ok((failed, error)) => {
+                        count += 1;
+                        log::debug!(target: LOG.ep_data, "a datagram was not sent: {error}");
+                        if let Some(slot) = failed.slot {
+                            self.slots.give_back(slot);
+                        }
+                    }
+                    Err(_) => break,
                 },
-                Err(_) => return,
-            };
-            let mut next = slot;
-            while let Some(slot) = next {
-                self.slots.give_back(slot);
-                let sent = self.batch.next(&mut self.slots);
-                next = sent.and_then(|sent| sent.slot);
+                Err(_) => break,
             }
         }
+        count
     }
 
     /// Returns the descriptor on which a thread sleeps until something arrives.

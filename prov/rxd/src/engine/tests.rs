@@ -2,6 +2,7 @@
 
 mod absent;
 mod addresses;
+mod bounds;
 
 use std::net::Ipv4Addr;
 use std::ptr::{null_mut, without_provenance_mut};

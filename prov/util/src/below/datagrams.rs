@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use fabric_abi::*;
 
-use super::lending::{Posted, inject, next_owner, receive, send_slot};
+use super::lending::{Posted, inject, next_owner, post, receive};
 use super::slots::{Memory, Slot, Slots};
 use super::{Addresses, Cq, Domain, Made, Object, name_of, set_name_of};
 use crate::attr::Info;
@@ -55,7 +55,9 @@ impl DatagramEndpoint {
     }
 
     /// Binds the endpoint to its queues and to its address vector, and enables it. Queues and slots
-    /// are those of sends and of receives.
+    /// are those of sends and of receives. Datagrams that are copied have no completion
+    /// (`FI_SELECTIVE_COMPLETION`), unless they cannot be sent, or the provider ignores that flag: who
+    /// sends reads the queue from time to time.
     ///
     /// # Errors
     /// What the provider returns.
@@ -66,7 +68,8 @@ impl DatagramEndpoint {
         slots: [&Slots<T>; 2],
     ) -> Result {
         self.object.bind(addresses.fid(), 0)?;
-        self.object.bind(tx_cq.fid(), FI_TRANSMIT)?;
+        self.object
+            .bind(tx_cq.fid(), FI_TRANSMIT | FI_SELECTIVE_COMPLETION)?;
         self.object.bind(rx_cq.fid(), FI_RECV)?;
         self.object.control(FI_ENABLE, null_mut())?;
         self.bound = Some(Bound {
@@ -168,6 +171,28 @@ impl DatagramEndpoint {
     /// The provider's, with the slot; `-FI_EAGAIN` if there is no room for it.
     #[inline]
     pub fn send<T>(&self, slots: &mut Slots<T>, slot: Slot, len: usize, to: fi_addr_t) -> Posted {
-        send_slot(&self.object, self.owner, slots, slot, len, to)
+        post(slots, slot, self.owner, |lent| {
+            let piece = libc::iovec {
+                iov_base: lent.bytes,
+                iov_len: len.min(lent.len),
+            };
+            let mut desc = lent.desc;
+            let message = fi_msg {
+                msg_iov: &piece,
+                desc: &mut desc,
+                iov_count: 1,
+                addr: to,
+                context: lent.context,
+                data: 0,
+            };
+            // SAFETY: the endpoint is open, and the slot's bytes are lent to this operation until it
+            // completes.
+            unsafe {
+                match (*(*self.object.as_ptr()).msg).sendmsg {
+                    Some(send) => send(self.object.as_ptr(), &message, FI_COMPLETION),
+                    None => Errno::ENOSYS.to_c() as isize,
+                }
+            }
+        })
     }
 }

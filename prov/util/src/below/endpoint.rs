@@ -10,7 +10,7 @@ use libc::iovec;
 
 use super::counter::Counter;
 use super::events::{Asking, Eq};
-use super::lending::{Posted, inject, next_owner, post, receive, send_slot};
+use super::lending::{Posted, inject, next_owner, post, receive};
 use super::queue::Cq;
 use super::slots::{Lent, Memory, Slot, Slots};
 use super::{Domain, Made, Object, Region, done};
@@ -279,8 +279,19 @@ impl Endpoint {
     /// Sends this many bytes of a slot.
     #[inline]
     pub fn send_slot<T>(&self, slots: &mut Slots<T>, slot: Slot, len: usize) -> Posted {
-        let to = FI_ADDR_UNSPEC;
-        send_slot(&self.object, self.owner, slots, slot, len, to)
+        post(slots, slot, self.owner, |lent| {
+            let (ep, len) = (self.object.as_ptr(), len.min(lent.len));
+            // SAFETY: the endpoint is open, and the slot's bytes are lent to this operation until it
+            // completes.
+            unsafe {
+                match (*(*ep).msg).send {
+                    Some(send) => {
+                        send(ep, lent.bytes, len, lent.desc, FI_ADDR_UNSPEC, lent.context)
+                    }
+                    None => Errno::ENOSYS.to_c() as isize,
+                }
+            }
+        })
     }
 
     /// Sends this many bytes of a slot followed by the application's memory, which has at most

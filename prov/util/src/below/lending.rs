@@ -84,29 +84,6 @@ pub(super) fn inject(object: &Object<fid_ep>, packet: &[u8], to: fi_addr_t) -> R
     }
 }
 
-/// Sends this many bytes of a slot.
-#[inline(always)]
-pub(super) fn send_slot<T>(
-    object: &Object<fid_ep>,
-    owner: u32,
-    slots: &mut Slots<T>,
-    slot: Slot,
-    len: usize,
-    to: fi_addr_t,
-) -> Posted {
-    post(slots, slot, owner, |lent| {
-        let (ep, len) = (object.as_ptr(), len.min(lent.len));
-        // SAFETY: the endpoint is open, and the slot's bytes are lent to this operation until it
-        // completes.
-        unsafe {
-            match (*(*ep).msg).send {
-                Some(send) => send(ep, lent.bytes, len, lent.desc, to, lent.context),
-                None => Errno::ENOSYS.to_c() as isize,
-            }
-        }
-    })
-}
-
 /// Lends a slot for an operation.
 #[inline(always)]
 fn lend<T>(
