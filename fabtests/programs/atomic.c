@@ -558,39 +558,141 @@ static void refused(void)
 	}
 }
 
+/* Fetching and comparing operations are reads of the target, the others writes
+ * (fi_cntr(3), FI_REMOTE_READ and FI_REMOTE_WRITE). */
+static const struct {
+	const char *name;
+	enum family family;
+	enum fi_op op;
+} kinds[] = {
+	{ "base", BASE, FI_SUM },
+	{ "fetch", FETCH, FI_SUM },
+	{ "fetch-write", FETCH, FI_ATOMIC_WRITE },
+	{ "read", FETCH, FI_ATOMIC_READ },
+	{ "compare", COMPARE, FI_CSWAP },
+	{ "masked", COMPARE, FI_MSWAP },
+};
+
+enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
+
 /* With immediate data, the target gets a completion for the operation, with
  * its kind. */
 static void immediate(void)
 {
 	struct bench bench;
 	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
-	struct fi_ioc ioc = { .count = 1 };
+	struct fi_ioc ioc = { .count = 1 }, compare, result;
 	struct fi_rma_ioc remote = { .count = 1 };
 	void *desc;
 	struct fi_msg_atomic msg = {
 		.msg_iov = &ioc, .desc = &desc, .iov_count = 1,
 		.rma_iov = &remote, .rma_iov_count = 1,
-		.datatype = FI_UINT64, .op = FI_SUM, .context = &context,
-		.data = 0x5a,
+		.datatype = FI_UINT64, .context = &context,
 	};
-	struct ct_completion done;
 
 	setup(&bench, (struct ct_spec) { 0 });
 	desc = bench.source.desc;
 	ioc.addr = bench.source.data;
 	remote.addr = bench.target.addr;
 	remote.key = bench.target.key;
+	compare = (struct fi_ioc) { bench.compare.data, 1 };
+	result = (struct fi_ioc) { bench.result.data, 1 };
 	msg.addr = a->to;
-	POST(a, fi_atomicmsg(a->ep, &msg, FI_REMOTE_CQ_DATA));
-	ct_done(a, &a->tx, &context);
-	done = ct_next(b, &b->rx);
-	REQUIRE(!done.err);
-	REQUIRE(done.data == 0x5a);
-	REQUIRE(done.flags & FI_REMOTE_CQ_DATA);
-	REQUIRE(done.flags & FI_REMOTE_WRITE);
-	REQUIRE(done.flags & FI_ATOMIC);
-	REQUIRE(!(done.flags & FI_RMA));
+	for (int kind = 0; kind < KINDS; kind++) {
+		uint64_t done_flags = FI_ATOMIC | FI_REMOTE_CQ_DATA |
+			(kinds[kind].family == BASE ? FI_REMOTE_WRITE :
+			 FI_REMOTE_READ);
+		struct ct_completion done;
+
+		msg.op = kinds[kind].op;
+		msg.data = 0x5a + (uint64_t)kind;
+		switch (kinds[kind].family) {
+		case BASE:
+			POST(a, fi_atomicmsg(a->ep, &msg, FI_REMOTE_CQ_DATA));
+			break;
+		case FETCH:
+			POST(a, fi_fetch_atomicmsg(a->ep, &msg, &result,
+						   &bench.result.desc, 1,
+						   FI_REMOTE_CQ_DATA));
+			break;
+		default:
+			POST(a, fi_compare_atomicmsg(a->ep, &msg, &compare,
+						     &bench.compare.desc, 1,
+						     &result,
+						     &bench.result.desc, 1,
+						     FI_REMOTE_CQ_DATA));
+		}
+		ct_done(a, &a->tx, &context);
+		done = ct_next(b, &b->rx);
+		REQUIRE(!done.err);
+		CHECK(done.data == msg.data && done.flags == done_flags,
+		      "%s", kinds[kind].name);
+	}
 	teardown(&bench);
+}
+
+/* With FI_RMA_EVENT the target counts, by the kind and in no other counter. */
+static void counted_at_the_target(void)
+{
+	struct bench bench;
+	uint64_t reads = 0, writes = 0;
+
+	setup(&bench, (struct ct_spec) {
+		.caps = FI_RMA_EVENT,
+		.counters = FI_REMOTE_READ | FI_REMOTE_WRITE | FI_RECV,
+	});
+	for (int kind = 0; kind < KINDS; kind++) {
+		enum family family = kinds[kind].family;
+
+		for (enum form form = 0; form < FORMS; form++) {
+			if (form == INJECT && family != BASE)
+				continue;
+			POST(&bench.pair.a, post(&bench, family, form,
+						 FI_UINT64, kinds[kind].op,
+						 COUNT));
+			if (family == BASE)
+				writes++;
+			else
+				reads++;
+			complete(&bench, family, form, kinds[kind].op);
+			ct_count(&bench.pair.b, CT_CNTR_REMOTE_READ, reads);
+			ct_count(&bench.pair.b, CT_CNTR_REMOTE_WRITE, writes);
+		}
+		CHECK(true, "%s", kinds[kind].name);
+	}
+	EXPECT(fi_cntr_read(bench.pair.b.cntr[CT_CNTR_RECV]), 0);
+	teardown(&bench);
+}
+
+/* The counter of a region counts what modifies it (fi_mr(3), FI_REMOTE_WRITE),
+ * whatever is fetched. */
+static void counted_by_the_region(void)
+{
+	struct fi_cntr_attr attr = { .events = FI_CNTR_EVENTS_COMP };
+	struct fid_cntr *cntr;
+	struct bench bench;
+	uint64_t writes = 0;
+
+	setup(&bench, (struct ct_spec) { .caps = FI_RMA_EVENT });
+	if (fi_cntr_open(bench.pair.b.domain, &attr, &cntr, NULL))
+		SKIP("no counters");
+	OK(fi_mr_bind(bench.target.mr, &cntr->fid, FI_REMOTE_WRITE));
+	for (int kind = 0; kind < KINDS; kind++) {
+		if (kinds[kind].op == FI_ATOMIC_READ)
+			continue;
+		POST(&bench.pair.a, post(&bench, kinds[kind].family, PLAIN,
+					 FI_UINT64, kinds[kind].op, 1));
+		complete(&bench, kinds[kind].family, PLAIN, kinds[kind].op);
+		writes++;
+		UNTIL(&bench.pair.b, fi_cntr_read(cntr) == writes);
+		CHECK(true, "%s", kinds[kind].name);
+	}
+	ct_memory_close(&bench.source);
+	ct_memory_close(&bench.compare);
+	ct_memory_close(&bench.result);
+	ct_memory_close(&bench.target);
+	OK(fi_close(&cntr->fid));
+	ct_close_pair(&bench.pair);
 }
 
 static void counted(void)
@@ -624,6 +726,8 @@ static const struct ct_test tests[] = {
 	{ "refused", refused, CT_BOTH },
 	{ "immediate", immediate, CT_BOTH },
 	{ "counted", counted, CT_BOTH },
+	{ "counted-at-the-target", counted_at_the_target, CT_BOTH },
+	{ "counted-by-the-region", counted_by_the_region, CT_BOTH },
 };
 
 CT_MAIN(tests)

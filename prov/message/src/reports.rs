@@ -486,10 +486,10 @@ impl Reports {
         }
     }
 
-    /// Reports that a peer has read this process's memory.
-    pub fn remote_read(&self) {
+    /// Reports that a peer has read `len` bytes of this process's memory.
+    pub fn remote_read(&self, len: usize) {
         if let Some(counter) = &self.counters.remote_read {
-            counter.count(0);
+            counter.count(len);
         }
     }
 
@@ -507,9 +507,9 @@ impl Reports {
         self.immediate(kind | FI_REMOTE_WRITE, len, data, src);
     }
 
-    /// Reports a peer's read with immediate data, which only an atomic operation can have.
+    /// Reports a peer's read that may have immediate data, which only an atomic operation can have.
     pub fn remote_read_with(&self, kind: u64, len: usize, data: Option<u64>, src: u64) {
-        self.remote_read();
+        self.remote_read(len);
         self.immediate(kind | FI_REMOTE_READ, len, data, src);
     }
 

@@ -236,9 +236,11 @@ impl RmaTarget {
         grants
             .apply(&mut self.memory, op, datatype, operand, compare, result)
             .map_err(|_| Refusal::Malformed("elements"))?;
-        if op.writes() {
+        if request.form == Form::Base {
             self.was_written(visitor, &grants, FI_ATOMIC, request.data);
         } else {
+            // A fetching operation is a read of its target (fi_endpoint(3), FI_REMOTE_READ),
+            // whatever it writes. The counters of regions count both.
             grants.complete(&mut self.memory);
             let reports = visitor.reports;
             reports.remote_read_with(FI_ATOMIC, grants.len(), request.data, visitor.src);
@@ -276,9 +278,7 @@ impl RmaTarget {
         match self.granted(visitor, FI_REMOTE_WRITE, list) {
             Ok(grants) => self.was_written(visitor, &grants, FI_RMA, data),
             Err(_) => {
-                let lens = list.iter().map(|piece| piece.len);
-                let len = lens.fold(0, u64::saturating_add);
-                let len = usize::try_from(len).unwrap_or(usize::MAX);
+                let len = total(list);
                 visitor.reports.remote_write(FI_RMA, len, data, visitor.src);
             }
         }
@@ -288,7 +288,7 @@ impl RmaTarget {
     pub fn has_been_read(&mut self, visitor: &Visitor<'_>, list: &[RemotePiece]) {
         match self.granted(visitor, FI_REMOTE_READ, list) {
             Ok(grants) => self.was_read(visitor, &grants),
-            Err(_) => visitor.reports.remote_read(),
+            Err(_) => visitor.reports.remote_read(total(list)),
         }
     }
 
@@ -299,8 +299,15 @@ impl RmaTarget {
             return;
         }
         grants.complete(&mut self.memory);
-        visitor.reports.remote_read();
+        visitor.reports.remote_read(grants.len());
     }
+}
+
+/// Returns the bytes of a list.
+fn total(list: &[RemotePiece]) -> usize {
+    let lens = list.iter().map(|piece| piece.len);
+    let len = lens.fold(0, u64::saturating_add);
+    usize::try_from(len).unwrap_or(usize::MAX)
 }
 
 /// The destination of a message: a buffer of an operation, or memory that the application has
