@@ -6,6 +6,7 @@
  * completes there, while the thread sleeps. The main thread is outside of the
  * library meanwhile.
  */
+#define _GNU_SOURCE
 #include <poll.h>
 #include <pthread.h>
 #include <string.h>
@@ -25,7 +26,20 @@
 #define SHORT 8
 
 /* How the thread sleeps. */
-enum way { SREAD, TIMED, COUNTER, SET, DESCRIPTOR };
+enum way {
+	SREAD, TIMED, COUNTER, SET, DESCRIPTOR,
+	NAPS,		/* for a moment at a time, at the descriptor */
+	PAUSES,		/* the same, outside of the library */
+	RESTS,		/* for a longer one, with a read after each */
+};
+
+/* Nanoseconds. */
+#define MOMENT 50000
+#define REST 20000000
+
+/* What is done that often beside a thread that wakes all the time would last
+ * for minutes if each step had to wait for some of its calls. */
+#define MANY 100
 
 /* What is on its way to or from the second endpoint. */
 enum act {
@@ -42,6 +56,7 @@ static struct plan {
 	enum act act;
 	size_t len;
 	bool has_met;	/* before the thread sleeps */
+	int times;	/* that it is done, one after the other */
 	enum fi_threading threading;
 } plan;
 
@@ -194,7 +209,7 @@ static void is_accessed(struct visitor *visitor, int fd)
 		await_host(visitor, fd);
 }
 
-static void act(struct visitor *visitor, int fd)
+static void act_once(struct visitor *visitor, int fd)
 {
 	switch (plan.act) {
 	case SENDS:
@@ -219,6 +234,12 @@ static void act(struct visitor *visitor, int fd)
 		is_accessed(visitor, fd);
 		break;
 	}
+}
+
+static void act(struct visitor *visitor, int fd)
+{
+	for (int i = 0; i < plan.times; i++)
+		act_once(visitor, fd);
 }
 
 static void run_visitor(int fd)
@@ -282,6 +303,7 @@ static enum fi_wait_obj wait_obj(void)
 	case SET:
 		return FI_WAIT_NONE;
 	case DESCRIPTOR:
+	case NAPS:
 		return FI_WAIT_FD;
 	default:
 		return FI_WAIT_UNSPEC;
@@ -348,7 +370,7 @@ static void open_host(void)
 }
 
 /* What the second endpoint does, or is to be done to it. */
-static void post(void)
+static void post_once(void)
 {
 	struct ct_peer *peer = &host.second;
 	struct ct_message message = {
@@ -382,6 +404,12 @@ static void post(void)
 	}
 }
 
+static void post(void)
+{
+	for (int i = 0; i < plan.times; i++)
+		post_once();
+}
+
 static bool took(ssize_t ret, const struct fi_cq_tagged_entry *entry)
 {
 	if (ret == -FI_EAGAIN || ret == -FI_EINTR)
@@ -391,7 +419,8 @@ static bool took(ssize_t ret, const struct fi_cq_tagged_entry *entry)
 	return true;
 }
 
-static ssize_t poll_once(struct fi_cq_tagged_entry *entry)
+static ssize_t poll_once(struct fi_cq_tagged_entry *entry,
+			 const struct timespec *limit)
 {
 	struct fid *fid = &host.slept_at.rx.fid->fid;
 	struct pollfd at = { .events = POLLIN };
@@ -401,13 +430,23 @@ static ssize_t poll_once(struct fi_cq_tagged_entry *entry)
 	ret = fi_trywait(host.slept_at.fabric, &fid, 1);
 	if (ret != -FI_EAGAIN) {
 		OK(ret);
-		REQUIRE(poll(&at, 1, -1) == 1);
+		ret = ppoll(&at, 1, limit, NULL);
+		REQUIRE(ret == 1 || (limit && !ret));
 	}
+	return fi_cq_read(host.slept_at.rx.fid, entry, 1);
+}
+
+static ssize_t pause_once(struct fi_cq_tagged_entry *entry, long nanoseconds)
+{
+	struct timespec pause = { .tv_nsec = nanoseconds };
+
+	nanosleep(&pause, NULL);
 	return fi_cq_read(host.slept_at.rx.fid, entry, 1);
 }
 
 static ssize_t sleep_once(struct fi_cq_tagged_entry *entry, uint64_t before)
 {
+	static const struct timespec moment = { .tv_nsec = MOMENT };
 	struct fid_cq *cq = host.slept_at.rx.fid;
 
 	switch (plan.way) {
@@ -423,7 +462,13 @@ static ssize_t sleep_once(struct fi_cq_tagged_entry *entry, uint64_t before)
 		OK(fi_wait(host.set, -1));
 		return fi_cq_read(cq, entry, 1);
 	case DESCRIPTOR:
-		return poll_once(entry);
+		return poll_once(entry, NULL);
+	case NAPS:
+		return poll_once(entry, &moment);
+	case PAUSES:
+		return pause_once(entry, MOMENT);
+	case RESTS:
+		return pause_once(entry, REST);
 	}
 	return -FI_EINVAL;
 }
@@ -447,7 +492,7 @@ static void *fall_asleep(void *arg)
 }
 
 /* The second endpoint's share of what was done. */
-static void check_second(void)
+static void check_once(void)
 {
 	struct ct_peer *peer = &host.second;
 
@@ -471,6 +516,12 @@ static void check_second(void)
 	default:
 		break;
 	}
+}
+
+static void check_second(void)
+{
+	for (int i = 0; i < plan.times; i++)
+		check_once();
 }
 
 /* Waits outside of the library for the end of what the peer does. */
@@ -531,12 +582,20 @@ static void run(void)
 	close_host();
 }
 
+static bool is_repeated(void)
+{
+	/* Those that the thread posts, and that say when they are done, are
+	 * done once. */
+	return plan.way >= NAPS && plan.act <= FETCHES && plan.has_met;
+}
+
 static void run_plan(enum way way, enum fi_threading threading, enum act act, bool has_met)
 {
 	plan.way = way;
 	plan.threading = threading;
 	plan.act = act;
 	plan.has_met = has_met;
+	plan.times = is_repeated() ? MANY : 1;
 	plan.len = act == DELIVERS || act == FETCHES ? SHORT : LONG;
 	run();
 }
@@ -572,6 +631,9 @@ TESTS_OF(timed, TIMED, FI_THREAD_SAFE)
 TESTS_OF(counter, COUNTER, FI_THREAD_SAFE)
 TESTS_OF(set, SET, FI_THREAD_SAFE)
 TESTS_OF(descriptor, DESCRIPTOR, FI_THREAD_SAFE)
+TESTS_OF(naps, NAPS, FI_THREAD_SAFE)
+TESTS_OF(pauses, PAUSES, FI_THREAD_SAFE)
+TESTS_OF(rests, RESTS, FI_THREAD_SAFE)
 TESTS_OF(domain, SREAD, FI_THREAD_DOMAIN)
 TESTS_OF(completion, SREAD, FI_THREAD_COMPLETION)
 
@@ -581,6 +643,9 @@ static const struct ct_test tests[] = {
 	ROWS(counter),
 	ROWS(set),
 	ROWS(descriptor),
+	ROWS(naps),
+	ROWS(pauses),
+	ROWS(rests),
 	ROWS(domain),
 	ROWS(completion),
 };

@@ -27,7 +27,7 @@ use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
 use crate::endpoints::Endpoints;
 use crate::endpoints::inbox::{Action, Transport};
 use crate::endpoints::receiving::{Poster, Posting};
-use crate::lane::all::Lanes;
+use crate::lane::all::{Lanes, Others};
 use crate::lane::sources::Sources;
 use crate::operation::EpKey;
 use crate::reports::Reports;
@@ -350,13 +350,6 @@ pub struct Lane<C: Core> {
     all: OnceLock<Others<C>>,
 }
 
-/// The other lanes of the domain, which the application may leave alone.
-struct Others<C: Core> {
-    lanes: Arc<Lanes<C>>,
-    /// Whether a thread that drives this lane in vain drives them as well.
-    are_driven: bool,
-}
-
 impl<C: Core> Lane<C> {
     /// Creates a lane; `make` gets the signals that are read without the lane's lock.
     ///
@@ -377,14 +370,12 @@ impl<C: Core> Lane<C> {
     }
 
     /// Has the lanes of `all` driven that the application leaves alone: a program may post to one
-    /// endpoint and read the queue of another one only. Threads that sleep at this lane leave the
-    /// others to the progress thread. Threads that drive this one in vain drive them as well, if
-    /// `are_driven`.
+    /// endpoint and read the queue of another one only. Threads that drive this one drive the others
+    /// as well, if `are_driven`; whenever they do so in vain, and now and then if not. They leave
+    /// lanes that are neglected for some time to the progress thread, which drives them when the
+    /// threads sleep, or call too rarely.
     pub fn is_one_of(&self, all: &Arc<Lanes<C>>, are_driven: bool) {
-        self.all.get_or_init(|| Others {
-            lanes: all.clone(),
-            are_driven,
-        });
+        self.all.get_or_init(|| Others::new(all, are_driven));
     }
 
     /// Makes progress, unless another thread does. Returns whether the lane is waiting.
@@ -408,12 +399,18 @@ impl<C: Core> Lane<C> {
     #[cold]
     #[inline(never)]
     fn wait(&self, waiting: Idling) {
-        if let Some(all) = self.all.get()
-            && all.are_driven
-        {
-            all.lanes.drive_neglected(self);
+        if let Some(others) = self.all.get() {
+            others.look_after(self);
         }
         self.signals.wait(waiting);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_around(&self) {
+        if let Some(others) = self.all.get() {
+            others.look_after_sometimes(self);
+        }
     }
 
     #[cold]
@@ -586,7 +583,9 @@ impl<C: Core> Progress for Lane<C> {
 
     #[inline]
     fn progress(&self) {
-        self.signals.driven();
+        if self.signals.driven() {
+            self.look_around();
+        }
         let waiting = self.turn();
         if waiting != Idling::No {
             self.wait(waiting);
@@ -622,8 +621,8 @@ impl<C: Core> Progress for Lane<C> {
     }
 
     fn sleeps(&self) {
-        if let Some(all) = self.all.get() {
-            all.lanes.leave_to_helper();
+        if let Some(others) = self.all.get() {
+            others.leave_to_helper();
         }
     }
 }
@@ -663,7 +662,7 @@ impl<C: Core> Driven for Lane<C> {
     }
 
     fn calls(&self) -> u64 {
-        self.signals.calls()
+        self.signals.drives()
     }
 
     fn is_polled(&self) -> bool {

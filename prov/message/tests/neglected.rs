@@ -1,5 +1,5 @@
-//! Lanes that the application leaves alone are driven by those who drive another lane in vain, and
-//! by the progress thread while threads sleep at other lanes.
+//! Lanes that the application leaves alone are driven by those who drive another lane, and by the
+//! progress thread while threads sleep at other lanes, or nobody has called for some time.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,6 +12,7 @@ mod pipe;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use pipe::Pipe;
 use prov_base::errno::Result;
@@ -34,9 +35,10 @@ const LIMITS: Limits = Limits {
     strangers: None,
 };
 
-/// A lane in which nothing happens.
+/// A lane in which nothing happens, or something each time that it is driven.
 struct Idle {
     endpoints: Endpoints<Pipe>,
+    is_busy: bool,
     turns: Arc<AtomicUsize>,
     /// How often the progress thread drove it.
     helped: Arc<AtomicUsize>,
@@ -60,7 +62,10 @@ impl Core for Idle {
 
     fn progress(&mut self) -> Idling {
         self.turns.fetch_add(1, Ordering::Relaxed);
-        Idling::Continues
+        match self.is_busy {
+            true => Idling::No,
+            false => Idling::Continues,
+        }
     }
 
     fn prepare_wait(&mut self, sleeper: Sleeper) -> bool {
@@ -86,6 +91,12 @@ struct Domain {
 
 impl Domain {
     fn of(count: usize) -> Self {
+        Self::planned(count, false, true)
+    }
+
+    /// Lanes in which something happens each time, if they are `busy`. A thread that drives one
+    /// drives others, if they `meet`.
+    fn planned(count: usize, is_busy: bool, meet: bool) -> Self {
         let all = Arc::<Lanes<Idle>>::default();
         let counts = || (0..count).map(|_| Arc::default()).collect();
         let turns: Vec<Arc<AtomicUsize>> = counts();
@@ -97,6 +108,7 @@ impl Domain {
         let open = |number: usize| {
             let idle = Idle {
                 endpoints: Endpoints::new(LIMITS),
+                is_busy,
                 turns: turns[number].clone(),
                 helped: helped[number].clone(),
                 fd: fds[number].clone(),
@@ -104,7 +116,7 @@ impl Domain {
             let lane = Lane::start(LockKind::Biased, |_| Ok(idle)).unwrap();
             lane.help(&helper);
             all.add(&lane).unwrap();
-            lane.is_one_of(&all, true);
+            lane.is_one_of(&all, meet);
             lane
         };
         let lanes = (0..count).map(open).collect();
@@ -171,6 +183,34 @@ fn a_lane_that_the_application_drives_is_driven_by_nobody_else() {
     let turns = domain.turns();
     assert_eq!((turns[0], turns[1]), (50, 50));
     assert!(turns[2] >= 50, "{turns:?}");
+}
+
+#[test]
+fn a_thread_that_drives_nothing_in_vain_drives_neglected_lanes() {
+    let domain = Domain::planned(3, true, true);
+    while domain.turns().iter().skip(1).any(|turns| *turns < 3) {
+        domain.lanes[0].progress();
+    }
+    let turns = domain.turns();
+    assert!(turns[1] + turns[2] < turns[0], "{turns:?}");
+}
+
+#[test]
+fn a_lane_that_is_neglected_for_long_is_left_to_the_progress_thread() {
+    for is_busy in [false, true] {
+        for meet in [false, true] {
+            let domain = Domain::planned(3, is_busy, meet);
+            let is_helped = || domain.is_helped(1) && domain.is_helped(2);
+            while !is_helped() {
+                domain.lanes[0].progress();
+                // The thread calls rarely, so that its visits do not count.
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            assert!(!domain.is_helped(0));
+            let turns = domain.turns();
+            assert_eq!(turns[1] + turns[2] != 0, meet, "{turns:?}");
+        }
+    }
 }
 
 #[test]

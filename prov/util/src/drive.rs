@@ -18,6 +18,7 @@ mod care;
 mod fork;
 mod helper;
 mod pace;
+mod rate;
 mod rounds;
 mod signals;
 mod stall;
@@ -66,7 +67,8 @@ pub trait Driven: Send + Sync {
     /// Those of dup(2).
     fn share_wait_fd(&self) -> Result<Option<OwnedFd>>;
 
-    /// Returns an approximate count of the application's progress calls.
+    /// Returns an approximate count of the application's calls that drive the lane, whether they are
+    /// for this lane or for another one of the domain.
     fn calls(&self) -> u64;
 
     /// Returns whether a thread of the application sleeps at the lane and is woken when there is

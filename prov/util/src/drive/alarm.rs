@@ -3,6 +3,9 @@
 //! A thread that checked every few milliseconds whether the application still makes progress calls
 //! would take processor time from it for nothing. Instead the application postpones this timer with
 //! its calls, about 200 times per second.
+//!
+//! Only many calls postpone it ([`Alarm::put_off`]). What single calls set ([`Alarm::ring_within`])
+//! brings it forward at most: a thread that calls from time to time does not keep it from ringing.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,15 +27,19 @@ pub(super) const AT_ONCE: Duration = Duration::from_nanos(1);
 /// Bit that marks the epoll events of a lane's alarm; the other bits are the lane's id.
 pub(super) const ALARM: u64 = 1 << 63;
 
+/// The time of an alarm that is not set.
+const NEVER: u64 = u64::MAX;
+
 /// A timer that the thread sets and sleeps on, and that the application postpones.
 pub(super) struct Alarm {
     timer: OwnedFd,
     /// Whether the alarm wakes the thread.
     is_heard: AtomicBool,
-    /// Whether the alarm is set, so that the thread relies on it.
-    is_set: AtomicBool,
     /// When it was last set or postponed, in nanoseconds after `start`.
     put_off: AtomicU64,
+    /// When it rings, in nanoseconds after `start`; [`NEVER`] if the thread does not rely on it, or
+    /// has heard it. Written before the timer is set, so that an alarm that seems to be set rings.
+    rings_at: AtomicU64,
     start: Instant,
     /// The process that created it: a forked child shares the timer, and must not use it.
     process: u32,
@@ -48,8 +55,8 @@ impl Alarm {
         Ok(Alarm {
             timer: timerfd_create(TimerfdClockId::Monotonic, flags)?,
             is_heard: AtomicBool::new(false),
-            is_set: AtomicBool::new(false),
             put_off: AtomicU64::new(0),
+            rings_at: AtomicU64::new(NEVER),
             start: Instant::now(),
             process: std::process::id(),
         })
@@ -61,33 +68,31 @@ impl Alarm {
     }
 
     /// Called by an application that consumes the events for which the thread sleeps on another
-    /// descriptor: sets the alarm to wake the thread instead. Returns `false` if the alarm does not
-    /// wake the thread.
-    pub(super) fn relieve(&self, now: Instant) -> bool {
-        if std::process::id() != self.process {
-            // A forked child has no such thread.
-            return true;
-        }
+    /// descriptor: has the alarm wake the thread instead. Returns `false` if the alarm does not wake
+    /// the thread.
+    pub(super) fn relieve(&self, now: impl FnOnce() -> Instant) -> bool {
         let is_heard = self.is_heard.load(Ordering::Acquire);
-        let will_ring = self.is_set.load(Ordering::Acquire) && !self.is_long_ago(now);
-        if is_heard && !will_ring {
-            self.set(now);
+        if is_heard && !self.is_set() {
+            self.ring_within(AWAY, now());
         }
-        is_heard
+        // A forked child has no such thread.
+        is_heard || std::process::id() != self.process
     }
 
     /// Sets the alarm, on which the thread is about to sleep.
     pub(super) fn set(&self, now: Instant) {
         self.ring_after(AWAY, now);
-        self.is_set.store(true, Ordering::Release);
     }
 
-    /// [`Alarm::set`] for another time, which postponing does not extend beyond [`AWAY`]. Has no
-    /// effect in a forked child.
-    pub(super) fn set_for(&self, pause: Duration, now: Instant) {
-        if std::process::id() == self.process {
+    /// Makes the alarm ring after this time, unless it is set to ring earlier. Postponing does not
+    /// extend the time beyond [`AWAY`]. Has no effect in a forked child.
+    pub(super) fn ring_within(&self, pause: Duration, now: Instant) {
+        if std::process::id() != self.process {
+            return;
+        }
+        let rings_at = nanoseconds(self.since_start(now) + pause);
+        if rings_at < self.rings_at.load(Ordering::Acquire) {
             self.ring_after(pause, now);
-            self.is_set.store(true, Ordering::Release);
         }
     }
 
@@ -97,15 +102,19 @@ impl Alarm {
         self.set_timer(Duration::ZERO);
     }
 
-    /// Records that the thread does not sleep on the alarm.
+    /// Records that the thread does not sleep on the alarm, or has heard it.
     pub(super) fn unset(&self) {
-        self.is_set.store(false, Ordering::Relaxed);
+        self.rings_at.store(NEVER, Ordering::Relaxed);
+    }
+
+    fn is_set(&self) -> bool {
+        self.rings_at.load(Ordering::Acquire) != NEVER
     }
 
     /// Postpones the alarm, for an application that makes progress calls. Cheap, except for one
     /// call per half of [`AWAY`]. Returns whether this was such a call.
     pub(super) fn put_off(&self, now: impl FnOnce() -> Instant) -> bool {
-        if !self.is_set.load(Ordering::Acquire) {
+        if !self.is_set() {
             return false;
         }
         let now = now();
@@ -123,12 +132,18 @@ impl Alarm {
     /// Returns whether it was postponed so long ago that it may ring soon.
     fn is_long_ago(&self, now: Instant) -> bool {
         let last = Duration::from_nanos(self.put_off.load(Ordering::Relaxed));
-        now.duration_since(self.start) >= last + AWAY / 2
+        self.since_start(now) >= last + AWAY / 2
+    }
+
+    fn since_start(&self, now: Instant) -> Duration {
+        now.duration_since(self.start)
     }
 
     fn ring_after(&self, pause: Duration, now: Instant) {
-        let since = now.duration_since(self.start).as_nanos();
-        self.put_off.store(since as u64, Ordering::Relaxed);
+        let since = self.since_start(now);
+        self.put_off.store(nanoseconds(since), Ordering::Relaxed);
+        self.rings_at
+            .store(nanoseconds(since + pause), Ordering::Release);
         self.set_timer(pause);
     }
 
@@ -144,6 +159,10 @@ impl Alarm {
         // Cannot fail, since the time is valid.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &timing);
     }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Readable once it rings.
@@ -177,15 +196,52 @@ mod tests {
     fn an_application_that_consumes_the_wake_up_event_sets_the_alarm() {
         let alarm = Alarm::new().unwrap();
         let start = Instant::now();
-        assert!(!alarm.relieve(start));
+        assert!(!alarm.relieve(|| start));
         alarm.is_heard();
-        assert!(alarm.relieve(start));
+        assert!(alarm.relieve(|| start));
         assert!(alarm.put_off(|| start + AWAY));
-        // The alarm is set again only after half of its time.
-        assert!(alarm.relieve(start + AWAY + AWAY / 4));
+        // Events do not postpone it.
+        assert!(alarm.relieve(|| start + AWAY + AWAY / 2));
         assert!(alarm.put_off(|| start + AWAY + AWAY / 2));
-        assert!(alarm.relieve(start + 2 * AWAY));
+        alarm.unset();
+        assert!(alarm.relieve(|| start + 2 * AWAY));
         assert!(!alarm.put_off(|| start + 2 * AWAY + AWAY / 4));
+    }
+
+    fn rings_within(alarm: &Alarm, limit: Duration) -> bool {
+        let limit = Timespec {
+            tv_sec: limit.as_secs() as _,
+            tv_nsec: limit.subsec_nanos() as _,
+        };
+        let mut fds = [rustix::event::PollFd::new(
+            alarm,
+            rustix::event::PollFlags::IN,
+        )];
+        rustix::event::poll(&mut fds, Some(&limit)) == Ok(1)
+    }
+
+    const LONG: Duration = Duration::from_secs(1000);
+
+    #[test]
+    fn an_alarm_that_is_set_again_and_again_rings_in_time() {
+        let alarm = Alarm::new().unwrap();
+        alarm.is_heard();
+        while !rings_within(&alarm, Duration::from_nanos(1)) {
+            alarm.ring_within(AWAY, Instant::now());
+            assert!(alarm.relieve(Instant::now));
+        }
+    }
+
+    #[test]
+    fn an_alarm_is_brought_forward() {
+        let alarm = Alarm::new().unwrap();
+        alarm.ring_within(LONG, Instant::now());
+        alarm.ring_within(AT_ONCE, Instant::now());
+        assert!(rings_within(&alarm, LONG));
+        // The thread hears it, and it is set anew.
+        alarm.unset();
+        alarm.ring_within(LONG, Instant::now());
+        assert!(!rings_within(&alarm, AT_ONCE));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use rustix::event::epoll;
 use super::Driven;
 use super::alarm::{ALARM, AWAY, Alarm};
 use super::helper::LaneState;
+use super::rate::{CallRate, Calls};
 
 /// Polling interval for a lane without a descriptor: it bounds the latency of a message that no
 /// descriptor announces.
@@ -20,8 +21,8 @@ const RARE_POLL: Duration = Duration::from_millis(10);
 /// The progress thread's state of a lane with automatic progress.
 pub(super) struct Auto {
     phase: Phase,
-    /// The count of the application's progress calls at the last check.
-    calls: Option<u64>,
+    /// How often the application drives the lane.
+    rate: CallRate,
     fd: Watched,
     /// Whether the lane's alarm wakes the thread.
     has_alarm: bool,
@@ -38,8 +39,8 @@ enum Phase {
     Until(Instant),
     /// There is no work until the lane's descriptor is readable.
     Asleep,
-    /// The application drives the lane, or sleeps at it. There is no work until it has stopped for a
-    /// while and the lane's alarm rings.
+    /// The application drives the lane, or sleeps at it. There is no work until the lane's alarm
+    /// rings, because it has stopped for a while or calls too rarely to postpone it.
     Away,
 }
 
@@ -76,7 +77,7 @@ impl Auto {
         Auto {
             has_alarm: alarm.is_some(),
             phase: Phase::Due,
-            calls: None,
+            rate: CallRate::default(),
             fd: Watched::Unknown,
             is_ready: false,
             pause: POLL,
@@ -115,7 +116,7 @@ impl Auto {
         }
         place.care.is_heard();
         let was_ready = std::mem::take(&mut self.is_ready);
-        let seen = place.visit(|lane| self.look(place, lane));
+        let seen = place.visit(|lane| self.look(place, lane, now));
         self.phase = match seen {
             Some((_, Visit::Driven)) => {
                 self.pause = POLL;
@@ -143,25 +144,24 @@ impl Auto {
             // The lane does not exist any more.
             None => Phase::Asleep,
         };
-        if let Some((calls, _)) = seen {
-            self.calls = Some(calls);
-        }
         if let (Some(alarm), false) = (self.alarm_of(place), matches!(self.phase, Phase::Away)) {
             alarm.unset();
         }
     }
 
     /// Visits the lane. Returns its count of calls, too.
-    fn look(&self, place: &LaneState, lane: &dyn Driven) -> (u64, Visit) {
+    fn look(&mut self, place: &LaneState, lane: &dyn Driven, now: Instant) -> (u64, Visit) {
         let is_given = place.care.is_given();
-        if is_given && lane.has_sleeper() {
-            return (lane.calls(), Visit::SleptAt);
-        }
+        let is_slept_at = is_given && lane.has_sleeper();
         let calls = lane.calls();
-        let is_alone = match self.calls {
-            Some(known) if known == calls => true,
-            None if !is_given => true,
-            _ => place.care.is_left_at(calls),
+        let rate = self.rate.check(calls, now);
+        if is_slept_at {
+            return (calls, Visit::SleptAt);
+        }
+        let is_alone = match rate {
+            Calls::Rare => true,
+            Calls::Unknown if !is_given => true,
+            Calls::Unknown | Calls::Frequent => place.care.is_left_at(calls),
         };
         let visit = match is_alone && lane.drive() {
             _ if !is_alone => Visit::InUse,

@@ -253,7 +253,7 @@ impl Seat {
     /// Implements [`Signals::relieves_helper`](super::Signals::relieves_helper).
     pub(super) fn is_relieved(&self) -> bool {
         let alarm = self.place.alarm.get();
-        alarm.is_some_and(|alarm| alarm.relieve(Instant::now()))
+        alarm.is_some_and(|alarm| alarm.relieve(Instant::now))
     }
 
     /// Makes the thread drive the lane while the application does not (`FI_PROGRESS_AUTO`, and
@@ -277,8 +277,8 @@ impl Seat {
             .tell(&self.place, HelperMessage::Drive(self.place.clone()))
     }
 
-    /// Called by a thread of the application that falls asleep elsewhere, when the lane has counted
-    /// this many calls: from now on the thread drives it while nobody else does. Returns whether
+    /// Called by a thread of the application that leaves the lane alone, when it has counted this
+    /// many calls: from now on the thread drives it while nobody else does. Returns whether
     /// [`Seat::take_care`] has to be called.
     #[must_use]
     pub fn is_left(&self, calls: u64) -> bool {
@@ -287,11 +287,17 @@ impl Seat {
             Leaving::Tell => true,
             Leaving::Ring => {
                 if let Some(alarm) = self.place.alarm.get() {
-                    alarm.set_for(AT_ONCE, Instant::now());
+                    alarm.ring_within(AT_ONCE, Instant::now());
                 }
                 false
             }
         }
+    }
+
+    /// Whether the thread was told to drive the lane while nobody else does, because a thread left
+    /// it alone.
+    pub(super) fn is_cared_for(&self) -> bool {
+        self.place.care.is_given()
     }
 
     /// Makes the thread drive the lane while no other thread does. To be called without locks.
@@ -312,7 +318,7 @@ impl Seat {
     #[cold]
     pub fn sleeper_woke(&self) {
         if let Some(alarm) = self.place.alarm.get() {
-            alarm.set_for(AWAY, Instant::now());
+            alarm.ring_within(AWAY, Instant::now());
         }
     }
 

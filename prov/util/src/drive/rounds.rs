@@ -14,6 +14,7 @@ use super::auto::Auto;
 use super::fork::AtWork;
 use super::helper::LaneState;
 use super::pace::{Next, Pace};
+use super::rate::{CallRate, Calls};
 use super::stall::STALL;
 use super::thread;
 use prov_base::errno::Result;
@@ -128,8 +129,8 @@ struct Lane {
     look: Option<Look>,
     /// The last interval between checks of operations without room.
     stall_pause: Duration,
-    /// The count of the application's progress calls at that check.
-    stall_calls: Option<u64>,
+    /// How often the application drives the lane while operations have no room.
+    stall_rate: CallRate,
     auto: Option<Auto>,
 }
 
@@ -201,7 +202,7 @@ impl Lanes {
                 pace: Pace::default(),
                 look: None,
                 stall_pause: Duration::ZERO,
-                stall_calls: None,
+                stall_rate: CallRate::default(),
                 auto: None,
             });
             self.list.len() - 1
@@ -221,6 +222,11 @@ impl Lanes {
             if id & STALL != 0 {
                 lane.look_after_stall();
                 continue;
+            }
+            if id & ALARM != 0
+                && let Some(alarm) = lane.place.alarm.get()
+            {
+                alarm.unset();
             }
             match &mut lane.auto {
                 Some(auto) if id & ALARM != 0 => auto.alarm(),
@@ -284,19 +290,18 @@ impl Lane {
         }
     }
 
-    /// Handles the alarm for operations without room: if the application has made no progress
+    /// Handles the alarm for operations without room: if the application has made few progress
     /// calls, which would continue with them, the thread does.
     fn look_after_stall(&mut self) {
         let stall = &self.place.stall;
+        let rate = &mut self.stall_rate;
         stall.rings();
-        let known = self.stall_calls;
         let seen = self.place.visit(|lane| {
-            let calls = lane.calls();
-            (calls, (known == Some(calls)).then(|| lane.end_burst()))
+            let calls = rate.check(lane.calls(), Instant::now());
+            (calls == Calls::Rare).then(|| lane.end_burst())
         });
         // A lane that does not exist any more has nothing to send.
-        if let Some((calls, has_left)) = seen {
-            self.stall_calls = Some(calls);
+        if let Some(has_left) = seen {
             self.stall_pause = stall.looked(self.stall_pause, has_left, Instant::now());
         }
     }

@@ -22,6 +22,8 @@ const SLEPT_AT: u8 = 1 << 2;
 /// Number of progress calls between two postponements of the progress thread's alarm: it bounds
 /// their cost.
 const CALLS_BETWEEN_SIGNS: u64 = 128;
+/// The same for visits of a neglected lane, of which there are far fewer.
+const VISITS_BETWEEN_SIGNS: u64 = 32;
 
 /// Longest time in nanoseconds that sched_yield(2) takes if no other process runs.
 const ALONE: u64 = 2_000;
@@ -113,6 +115,8 @@ pub struct Signals {
     due: AtomicU8,
     /// Approximate count of the application's calls that read queues.
     calls: AtomicU64,
+    /// Number of times that threads have driven the lane on behalf of another one.
+    visits: AtomicU64,
     /// Whether the lane's descriptor does not tell of all that there is to do.
     is_polled: AtomicBool,
     /// `calls` when a thread last went to sleep at the lane, plus 1; 0 if none has.
@@ -203,7 +207,16 @@ impl Signals {
             && self
                 .seat
                 .get()
-                .is_some_and(|seat| seat.is_left(self.calls()))
+                .is_some_and(|seat| seat.is_left(self.drives()))
+    }
+
+    /// Called by a thread that is awake and has found that the application has not called for some
+    /// time: leaves the lane to the progress thread, if that was not told of it before, and no thread
+    /// sleeps there. Returns whether [`Seat::take_care`] has to be called.
+    #[must_use]
+    pub fn is_neglected(&self) -> bool {
+        let seat = self.seat.get();
+        seat.is_some_and(|seat| !seat.is_cared_for()) && self.is_left()
     }
 
     fn set(&self, reason: u8) {
@@ -216,13 +229,25 @@ impl Signals {
         self.due.store(due & !reason, Ordering::Relaxed);
     }
 
-    /// Counts a progress call of the application.
+    /// Counts a progress call of the application. Returns `true` for one in several dozens of
+    /// calls, and for the first few.
     #[inline(always)]
-    pub fn driven(&self) {
+    pub fn driven(&self) -> bool {
         let calls = self.calls.load(Ordering::Relaxed);
         self.calls.store(calls.wrapping_add(1), Ordering::Relaxed);
         // Among this many calls, at least one is a progress call, whatever else is counted.
-        if calls % CALLS_BETWEEN_SIGNS < READS_WITHOUT_PROGRESS {
+        let is_sign = calls % CALLS_BETWEEN_SIGNS < READS_WITHOUT_PROGRESS;
+        if is_sign {
+            self.calls_resumed();
+        }
+        is_sign
+    }
+
+    /// Counts a visit: a thread has driven the lane on behalf of another one.
+    pub fn visited(&self) {
+        let visits = self.visits.load(Ordering::Relaxed).wrapping_add(1);
+        self.visits.store(visits, Ordering::Relaxed);
+        if visits.is_multiple_of(VISITS_BETWEEN_SIGNS) {
             self.calls_resumed();
         }
     }
@@ -240,6 +265,12 @@ impl Signals {
     #[inline]
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Returns the approximate count of calls and visits that have driven the lane.
+    pub fn drives(&self) -> u64 {
+        let visits = self.visits.load(Ordering::Relaxed);
+        self.calls().wrapping_add(visits)
     }
 
     /// Returns the number of unsuccessful polls between two readings of the clock. It is smaller

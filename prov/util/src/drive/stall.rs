@@ -122,7 +122,7 @@ impl Stall {
         if let Some(alarm) = self.alarm.get() {
             let _setting = self.setting.lock();
             self.state.fetch_or(ARMED, Ordering::AcqRel);
-            alarm.set_for(pause, now);
+            alarm.ring_within(pause, now);
         }
     }
 

@@ -54,6 +54,9 @@ struct Plan {
     gate: Option<Receiver<()>>,
 }
 
+/// Calls between two looks at a lane that keep it moving, however long the time between the looks.
+const OFTEN: u64 = 1 << 32;
+
 impl Lane {
     fn new(helper: &Arc<Helper>) -> (Arc<Self>, Receiver<Did>) {
         Self::planned(helper, Plan::default())
@@ -243,11 +246,10 @@ fn stalled_work_is_done_by_the_helper_if_the_application_makes_no_calls() {
 #[test]
 fn stalled_work_is_left_to_an_application_that_makes_calls() {
     let helper = Helper::new("fi_test");
-    let calls_step = 1;
     let (lane, did) = Lane::planned(
         &helper,
         Plan {
-            calls_step,
+            calls_step: OFTEN,
             ..Plan::default()
         },
     );
@@ -438,7 +440,7 @@ fn a_lane_without_a_descriptor_is_driven_from_time_to_time() {
 fn the_thread_keeps_out_of_the_way_of_an_application_that_drives_itself() {
     let helper = Helper::new("fi_test");
     let plan = Plan {
-        calls_step: 1,
+        calls_step: OFTEN,
         ..Plan::default()
     };
     let (lane, did) = Lane::planned(&helper, plan);
@@ -452,13 +454,43 @@ fn the_thread_keeps_out_of_the_way_of_an_application_that_drives_itself() {
     assert!(did.try_recv().is_err());
 }
 
+#[test]
+fn the_thread_drives_a_lane_that_the_application_drives_too_rarely() {
+    let helper = Helper::new("fi_test");
+    let plan = Plan {
+        calls_step: 1,
+        ..Plan::default()
+    };
+    let (lane, did) = Lane::planned(&helper, plan);
+    lane.seat().drive_automatically().unwrap();
+    assert_eq!(did.recv().unwrap(), Did::Drove, "nobody has called yet");
+    for _ in 0..5 {
+        lane.notify();
+        assert_eq!(did.recv().unwrap(), Did::Drove);
+    }
+}
+
+#[test]
+fn stalled_work_is_done_for_an_application_that_calls_too_rarely() {
+    let helper = Helper::new("fi_test");
+    let plan = Plan {
+        calls_step: 1,
+        ..Plan::default()
+    };
+    let (lane, did) = Lane::planned(&helper, plan);
+    for _ in 0..3 {
+        lane.stall();
+        burst_ender(&did);
+    }
+}
+
 /// Two lanes of a domain have an alarm each: what the application does with one
 /// says nothing about the other.
 #[test]
 fn a_lane_is_driven_though_the_application_drives_another_one() {
     let helper = Helper::new("fi_test");
     let driven_by_application = || Plan {
-        calls_step: 1,
+        calls_step: OFTEN,
         ..Plan::default()
     };
     let (busy, busy_did) = Lane::planned(&helper, driven_by_application());
