@@ -13,6 +13,7 @@ import harness
 from harness import DEPS, Failure
 
 HOME = pathlib.Path(DEPS) / "mpi4py"
+MUTEX = pathlib.Path(__file__).with_name("mpi4py_mutex.py")
 EXCLUDED = pathlib.Path(__file__).with_name("mpi4py-excluded")
 RANKS = 2
 # mpi4py 4.1.2 passes 2,018 of 2,125 tests, and skips the rest: they want
@@ -105,6 +106,21 @@ def follow(job, ranks, patience):
         raise Failure(f"exit status {status}: {where(ranks)}", reports(ranks) + job.output())
 
 
+def mutex(mpi, library, patience):
+    """Runs the mutex in the order of events that dev/setup has mended it for: without that, ranks wait for
+    ever in one of some dozens of runs."""
+    folder = tempfile.mkdtemp(prefix="fabric-mpi4py-")
+    command, environment = mpi.command(library, RANKS, [HOME / "bin/python", MUTEX, folder])
+    try:
+        output = harness.run(command, environment, library, RANKS, patience)
+    except Failure as failure:
+        raise Failure(f"mpi4py_mutex: {failure}; if all libraries fail, run dev/setup", failure.output) from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if "mpi4py_mutex: PASS" not in output:
+        raise Failure("mpi4py_mutex gives no verdict", output)
+
+
 def suite(mpi, library, patience):
     """Runs the suite; how many tests each rank has passed.
 
@@ -114,6 +130,7 @@ def suite(mpi, library, patience):
     tests = HOME / "source/test/main.py"
     if not tests.exists():
         raise Failure("mpi4py is not installed: run dev/setup")
+    mutex(mpi, library, patience)
     # Files that the tests make are in it, too.
     folder = pathlib.Path(tempfile.mkdtemp(prefix="fabric-mpi4py-"))
     ranks = [Rank(folder / f"rank.{number}") for number in range(RANKS)]
