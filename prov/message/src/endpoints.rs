@@ -172,6 +172,13 @@ impl<T: Transport> Endpoints<T> {
         Some(self.eps.get_mut(op.ep)?.ledger.count(op))
     }
 
+    /// Like [`Endpoints::count`], for an operation that the peer acknowledges
+    /// ([`Ledger::count_acknowledged`]).
+    #[inline]
+    pub fn count_acknowledged(&mut self, op: Op) -> Option<Ticket> {
+        Some(self.eps.get_mut(op.ep)?.ledger.count_acknowledged(op))
+    }
+
     /// Counts a new operation as outstanding.
     ///
     /// # Errors `-FI_EAGAIN` if the limit of outstanding operations is reached, `-FI_EOPBADSTATE`

@@ -37,6 +37,12 @@ pub enum OpClass {
 }
 
 impl OpClass {
+    /// Returns whether it is a message of the application.
+    #[inline]
+    pub fn is_message(self) -> bool {
+        matches!(self, OpClass::Send | OpClass::TaggedSend)
+    }
+
     /// Returns the flags of the operation's completion.
     #[inline]
     pub fn completion_flags(self) -> u64 {
@@ -166,24 +172,29 @@ impl Context {
 /// a ticket is a bug, which a debug assertion reports.
 #[must_use = "the operation never ends"]
 #[derive(Debug)]
-pub struct Ticket(Op);
+pub struct Ticket {
+    op: Op,
+    /// Whether it is counted apart from those that are limited ([`Ledger::count_acknowledged`]).
+    is_unmatched: bool,
+}
 
 impl Ticket {
-    /// Only [`Ledger::count`] creates tickets.
-    fn new(op: Op) -> Self {
-        Ticket(op)
+    /// Only [`Ledger`] creates tickets.
+    #[inline]
+    fn new(op: Op, is_unmatched: bool) -> Self {
+        Ticket { op, is_unmatched }
     }
 
     /// Returns the operation.
     #[inline]
     pub fn op(&self) -> &Op {
-        &self.0
+        &self.op
     }
 
     /// Ends the count, and returns the operation.
     #[inline]
     fn end(self) -> Op {
-        let op = self.0;
+        let op = self.op;
         std::mem::forget(self);
         op
     }
@@ -199,16 +210,24 @@ impl Drop for Ticket {
         debug_assert!(
             std::thread::panicking(),
             "an operation was forgotten: {:?}",
-            self.0
+            self.op
         );
     }
 }
 
 /// Counts the outstanding operations of an endpoint: posted and not completed, without receives.
+///
+/// Messages that are complete only when the peer's application has posted a receive for them are
+/// counted apart, and are not limited: the receive that ends them may be one that the peer posts
+/// only once it has a later message or the answer to a later operation. Their bounds are the
+/// receiver's (flow control), and the space on the way to it.
 #[derive(Debug)]
 pub struct Ledger {
-    outstanding: usize,
-    /// Limit of `outstanding`; with a pool, the operations that were taken from it.
+    /// Number of operations that end whatever the peer's application does.
+    limited: usize,
+    /// Number of messages that end when the peer's application receives them.
+    unmatched: usize,
+    /// Limit of `limited`; with a pool, the operations that were taken from it.
     limit: usize,
     /// Where each operation is taken from; `None` where `limit` is constant.
     pool: Option<Arc<TransmitPool>>,
@@ -218,7 +237,8 @@ impl Ledger {
     /// Allows up to `limit` operations.
     pub fn new(limit: usize) -> Self {
         Ledger {
-            outstanding: 0,
+            limited: 0,
+            unmatched: 0,
             limit,
             pool: None,
         }
@@ -228,8 +248,8 @@ impl Ledger {
     /// (`fi_stx_context`).
     pub fn share(&mut self, pool: Arc<TransmitPool>) {
         self.leave_pool();
-        pool.take(self.outstanding);
-        self.limit = self.outstanding;
+        pool.take(self.limited);
+        self.limit = self.limited;
         self.pool = Some(pool);
     }
 
@@ -242,7 +262,7 @@ impl Ledger {
     /// Returns whether another operation may be posted.
     #[inline]
     pub fn has_room(&self) -> bool {
-        self.outstanding < self.limit || self.has_room_in_pool()
+        self.limited < self.limit || self.has_room_in_pool()
     }
 
     #[cold]
@@ -260,25 +280,40 @@ impl Ledger {
         }
     }
 
-    /// Returns the number of outstanding operations.
+    /// Returns the number of outstanding operations of all kinds.
     pub fn outstanding(&self) -> usize {
-        self.outstanding
+        self.limited + self.unmatched
     }
 
     /// Counts an operation as outstanding.
     #[inline]
     pub fn count(&mut self, op: Op) -> Ticket {
-        self.outstanding += 1;
-        if self.outstanding > self.limit {
+        self.limited += 1;
+        if self.limited > self.limit {
             self.take_from_pool();
         }
-        Ticket::new(op)
+        Ticket::new(op, false)
+    }
+
+    /// Counts an operation that the peer acknowledges: a message is complete when the peer's
+    /// application has received it, and not limited.
+    #[inline]
+    pub fn count_acknowledged(&mut self, op: Op) -> Ticket {
+        if !op.class.is_message() {
+            return self.count(op);
+        }
+        self.unmatched += 1;
+        Ticket::new(op, true)
     }
 
     /// Removes an operation from the outstanding ones.
     #[inline]
     pub fn settle(&mut self, ticket: Ticket) -> Op {
-        self.outstanding -= 1;
+        if ticket.is_unmatched {
+            self.unmatched -= 1;
+            return ticket.end();
+        }
+        self.limited -= 1;
         if let Some(pool) = &self.pool {
             pool.give_back(1);
             self.limit -= 1;
@@ -321,6 +356,22 @@ mod tests {
         assert!(ledger.has_room());
         assert_eq!(ledger.settle(second).context, Context(1));
         assert_eq!(ledger.outstanding(), 0);
+    }
+
+    #[test]
+    fn messages_that_wait_for_the_peers_application_take_no_room() {
+        let mut ledger = Ledger::new(1);
+        let unmatched: Vec<_> = (0..1000).map(|_| ledger.count_acknowledged(op())).collect();
+        assert!(ledger.has_room());
+        let limited = ledger.count(op());
+        assert!(!ledger.has_room());
+        assert_eq!(ledger.outstanding(), 1001);
+        for ticket in unmatched {
+            ledger.settle(ticket);
+        }
+        assert!(!ledger.has_room());
+        ledger.settle(limited);
+        assert!(ledger.has_room() && ledger.outstanding() == 0);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Operations between endpoints of one lane, and of an endpoint on itself: no bytes leave the
 //! process.
 //!
-//! A short message is copied when it is posted, to its receive or to the inbox (eager). A long
-//! message without a posted receive stays with its sender, which is informed when the message was
-//! taken (rendezvous).
+//! A short message is copied when it is posted, to its receive or to the inbox (eager), and so is any
+//! message of an endpoint to itself. A long message to another endpoint without a posted receive stays
+//! with its sender, which is informed when the message was taken (rendezvous).
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE};
 use prov_base::buffer::AppIov;
@@ -88,20 +88,25 @@ impl Own {
             return Ok(());
         };
         let bytes = message.buffers;
-        let ticket = endpoints.begin(op)?;
+        // It ends at once, or when the application has received it.
+        let ticket = endpoints.count_acknowledged(op);
+        let ticket = ticket.ok_or(Errno::EOPBADSTATE)?;
         let name = self.sent.insert(Sent { ticket, to, bytes });
         let mut arrival = Arrival::of(message, ep, to, src);
         let until_received = message.flags & (FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE) != 0;
         if until_received {
             arrival.ack = name;
         }
-        let may_stay = !message.is_inject();
-        let taken = match may_stay && bytes.len() > EAGER {
+        let (may_stay, is_own) = (!message.is_inject(), ep == to);
+        if is_own {
+            endpoints.link_is_own(ep);
+        }
+        let taken = match may_stay && bytes.len() > EAGER && !is_own {
             true => Taken::Refused,
             false => endpoints.take_in(&arrival, &bytes),
         };
         match taken {
-            Taken::Kept if until_received => {}
+            Taken::Kept if until_received && !is_own => {}
             Taken::Kept | Taken::Received(_) => self.done(endpoints, name, Ok(())),
             Taken::Refused if may_stay && endpoints.announced(&arrival, name) => {}
             Taken::Refused => {

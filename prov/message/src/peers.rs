@@ -523,6 +523,12 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         self.loopback.map(|(_, link)| link)
     }
 
+    /// Returns the end of that link on which the endpoint sends.
+    pub fn own_link(&self) -> Option<L> {
+        let (peer, _) = self.loopback?;
+        self.link(peer)
+    }
+
     /// Handles the end of the far end of the endpoint's link to itself, if it is this link.
     pub fn loopback_ended(&mut self, link: L) {
         if self.loopback() == Some(link) {

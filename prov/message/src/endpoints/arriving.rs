@@ -197,8 +197,8 @@ impl<T: Transport> Endpoints<T> {
         Notice::HeldBack
     }
 
-    /// Fetches an announced message; returns `false` if no receive matches.
-    fn ask_for(&mut self, arrival: &Arrival<T>, name: T::Name) -> bool {
+    /// Fetches an announced message; returns `false`, without any effect, if no receive matches.
+    pub fn ask_for(&mut self, arrival: &Arrival<T>, name: T::Name) -> bool {
         let Some(Expected { memory, receipt }) = self.arrive(arrival) else {
             return false;
         };
@@ -317,7 +317,7 @@ impl<T: Transport> Endpoints<T> {
 
     /// Acknowledges a buffered message to its sender, if the acknowledgement is due at buffering.
     pub(crate) fn acknowledge_kept(&mut self, link: T::Link, ack: &mut T::Ack) {
-        if T::acknowledges_what_is_kept(*ack) {
+        if T::acknowledges_what_is_kept(*ack) || self.is_own_link(link) {
             self.acknowledge(link, std::mem::take(ack));
         }
     }

@@ -9,7 +9,11 @@
 //!
 //! Within all that, the peers that are in no address vector have a share for all of them in the
 //! process together: see [`strangers`].
+//!
+//! What an endpoint sends to itself is memory of its own application, and is in none of these budgets:
+//! it is kept, as in the C library, up to half of the memory that the process may use.
 
+use prov_base::memory_limit::half_of_memory;
 use prov_util::matching::{ANY_SOURCE, Message};
 use slotmap::SecondaryMap;
 
@@ -69,6 +73,8 @@ pub(crate) struct Keeping<T: Transport> {
     /// Additional bytes of senders that cannot announce.
     unannounced: Budget,
     announcements: Budget,
+    /// Bytes of what endpoints have sent to themselves.
+    own: usize,
     /// This lane's part of the process-wide accounts of strangers: bytes and announcements.
     strangers: Option<[Share; 2]>,
     /// Buffers of messages that were received, for reuse.
@@ -95,6 +101,8 @@ pub(crate) struct KeptOf {
     pub announcements: Account,
     /// Number of messages that are buffered with their payload.
     pub messages: usize,
+    /// Whether it is the link of an endpoint to itself.
+    pub is_own: bool,
     /// The part that counts as strangers' bytes and announcements.
     pub strangers: [usize; 2],
 }
@@ -145,6 +153,8 @@ pub(crate) enum Purse {
     Shared,
     /// The additional one of senders that cannot announce.
     Unannounced,
+    /// That of links of endpoints to themselves.
+    Own,
 }
 
 /// The cost of keeping a message.
@@ -161,9 +171,9 @@ pub(crate) const KEEPING_COST: usize = 128;
 /// Number of totals that may keep a message out. By index: 0 bytes in the shared budget, 1 the bytes
 /// of ended links in it, 2 bytes of senders that cannot announce, 3 both together, 4 announcements,
 /// 5 announcements of ended links, 6 and 7 the bytes and announcements of strangers.
-/// [`TO_BE_KNOWN`], the last index, is no total and never falls: it lists the links that can
-/// continue once the address vector knows their peers.
-pub(crate) const TOTALS: usize = 9;
+/// [`TO_BE_KNOWN`] is no total and never falls: it lists the links that can continue once the address
+/// vector knows their peers. The last one is bytes of links of endpoints to themselves.
+pub(crate) const TOTALS: usize = 10;
 const TO_BE_KNOWN: usize = 8;
 /// Every peer's guaranteed minimum, granted whatever the others use: bytes of unexpected messages
 /// (`LEAST`), and number of announcements (`LEAST_ANNOUNCEMENTS`).
@@ -177,6 +187,7 @@ impl<T: Transport> Keeping<T> {
             bytes: Budget::new(limits.unexpected, LEAST.min(limits.unexpected / 2)),
             unannounced: Budget::new(limits.unannounced, 0),
             announcements: Budget::new(limits.announcements, LEAST_ANNOUNCEMENTS),
+            own: 0,
             strangers: limits.strangers.as_ref().map(Share::of),
             spare: Spare::default(),
             in_flight: limits.in_flight,
@@ -199,6 +210,11 @@ impl<T: Transport> Keeping<T> {
         self.links.get_mut(link).unwrap_or(&mut self.ended)
     }
 
+    /// Returns whether a link is that of an endpoint to itself.
+    fn is_own(&self, link: T::Link) -> bool {
+        self.links.get(link).is_some_and(|of| of.is_own)
+    }
+
     /// The highest totals at which a link can continue with a message that has no room: that of
     /// strangers if their limit keeps the message out, otherwise those of the lane.
     fn ceilings(&self, wish: &Wish<T::Link>) -> Ceilings<TOTALS> {
@@ -210,7 +226,7 @@ impl<T: Transport> Keeping<T> {
             true => [None, self.ceiling_of_strangers(wish)],
         };
         let no = None;
-        [no, no, no, no, no, no, bytes, announcements, Some(0)]
+        [no, no, no, no, no, no, bytes, announcements, Some(0), no]
     }
 
     /// The strangers' account for a message of this kind, the link's part in it, and the message's
@@ -247,12 +263,19 @@ impl<T: Transport> Keeping<T> {
     fn ceilings_of_lane(&self, wish: &Wish<T::Link>) -> Ceilings<TOTALS> {
         let of = self.links.get(wish.link).copied().unwrap_or(self.ended);
         let no = None;
+        let cost = match wish.is_announcement {
+            true => KEEPING_COST,
+            false => wish.len.saturating_add(KEEPING_COST),
+        };
+        if of.is_own {
+            let own = half_of_memory().checked_sub(cost);
+            return [no, no, no, no, no, no, no, no, no, own];
+        }
         if wish.is_announcement {
             let all = self.announcements.ceiling(of.announcements, 1, 0);
             let least = self.announcements.ceiling_of_least(of.announcements, 1);
-            return [no, no, no, no, all, least, no, no, no];
+            return [no, no, no, no, all, least, no, no, no, no];
         }
-        let cost = wish.len.saturating_add(KEEPING_COST);
         let allowance = if wish.announces { self.in_flight } else { 0 };
         let is_saved = wish.tagged && wish.is_known && of.messages < self.saved;
         let [unannounced, saved] = match wish.announces {
@@ -267,6 +290,7 @@ impl<T: Transport> Keeping<T> {
             self.bytes.ceiling_of_least(of.bytes, cost),
             unannounced,
             saved,
+            no,
             no,
             no,
             no,
@@ -292,6 +316,7 @@ impl<T: Transport> Keeping<T> {
             of_strangers,
             announced_by_strangers,
             usize::MAX,
+            self.own,
         ]
     }
 
@@ -353,12 +378,24 @@ impl<T: Transport> Unexpected<T> {
 impl<T: Transport> Endpoints<T> {
     /// Bytes of unexpected messages that are buffered, including the bookkeeping cost.
     pub fn kept_bytes(&self) -> usize {
-        self.kept.bytes.total() + self.kept.unannounced.total()
+        self.kept.bytes.total() + self.kept.unannounced.total() + self.kept.own
     }
 
     /// Iterates over the links whose senders were asked to announce their messages.
     pub fn throttled(&self) -> impl Iterator<Item = T::Link> {
         self.kept.throttled.iter()
+    }
+
+    /// Notes that a link is that of an endpoint to itself: what arrives on it has a budget of its own,
+    /// and is acknowledged as soon as it is kept, since its sender and its receiver are one application.
+    pub fn link_is_own(&mut self, link: T::Link) {
+        self.kept.of(link).is_own = true;
+        self.kept.changed(link);
+    }
+
+    /// Returns whether a link is that of an endpoint to itself.
+    pub fn is_own_link(&self, link: T::Link) -> bool {
+        self.kept.is_own(link)
     }
 
     /// Returns whether announcements of a link are recorded whose payload is still to come over it.
@@ -397,7 +434,9 @@ impl<T: Transport> Endpoints<T> {
         };
         let ceilings = self.kept.ceilings_of_lane(wish);
         let mut rooms = self.kept.totals().into_iter().zip(ceilings).map(has_room);
+        let is_own = self.kept.is_own(wish.link);
         let budget = match rooms.position(|has_room| has_room)? {
+            _ if is_own => Purse::Own,
             2 | 3 => Purse::Unannounced,
             _ => Purse::Shared,
         };
@@ -468,8 +507,10 @@ impl<T: Transport> Endpoints<T> {
                 match room.budget {
                     Purse::Shared => self.kept.bytes.charge(&mut of.bytes, cost),
                     Purse::Unannounced => self.kept.unannounced.charge(&mut of.unannounced, cost),
+                    Purse::Own => self.kept.own = self.kept.own.saturating_add(cost),
                 }
             }
+            Cost::Announcement(room) if room.budget == Purse::Own => {}
             Cost::Announcement(_) => self.kept.announcements.charge(&mut of.announcements, 1),
             Cost::Nothing => {}
         }
@@ -512,6 +553,7 @@ impl<T: Transport> Endpoints<T> {
             bytes,
             unannounced,
             announcements,
+            own,
             strangers,
             links,
             ..
@@ -528,8 +570,10 @@ impl<T: Transport> Endpoints<T> {
                     Purse::Unannounced => {
                         unannounced.refund(of.map(|of| &mut of.unannounced), cost);
                     }
+                    Purse::Own => *own = own.saturating_sub(cost),
                 }
             }
+            Cost::Announcement(room) if room.budget == Purse::Own => {}
             Cost::Announcement(_) => {
                 let of = of.as_deref_mut();
                 announcements.refund(of.map(|of| &mut of.announcements), 1);

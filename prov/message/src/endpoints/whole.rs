@@ -126,20 +126,24 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
+    /// Buffers a complete message that matched no receive.
     #[inline(never)]
-    fn keep_whole(
+    pub fn keep_whole(
         &mut self,
         arrival: &Arrival<T>,
         message: &(impl Whole + ?Sized),
     ) -> Taken<T::Ack> {
         let room = self.room_for(&self.wish(arrival));
-        let room = room.filter(|room| room.budget == Purse::Shared);
+        let room = room.filter(|room| room.budget != Purse::Unannounced);
         let (Some(room), Some(_)) = (room, self.get(arrival.ep)) else {
             return Taken::Refused;
         };
+        let mut bytes = Vec::new();
+        if bytes.try_reserve_exact(arrival.len).is_err() {
+            return Taken::Refused;
+        }
         let mut ack = arrival.ack;
         self.acknowledge_kept(arrival.link, &mut ack);
-        let mut bytes = Vec::with_capacity(arrival.len);
         message.append_to(&mut bytes);
         self.keep(arrival, ack, Body::Complete(bytes), room);
         self.throttle(arrival.link, arrival.announces);

@@ -293,7 +293,8 @@ impl Core {
             .as_ref()
             .map_or(0, |buffered| buffered.bounds.least);
         let (endpoints, link, below) = self.at_link(key).ok_or(Errno::EAGAIN)?;
-        let ticket = endpoints.begin(op)?;
+        let ticket = endpoints.count_acknowledged(op);
+        let ticket = ticket.ok_or(Errno::EOPBADSTATE)?;
         // The peer reads the message, or has it written.
         let regions = match below.register(memory, FI_REMOTE_READ | FI_WRITE) {
             Ok(regions) => regions,

@@ -7,7 +7,8 @@ use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Core as _, Reaching as _, Taken};
 
 use super::Core;
-use super::keys::{LinkKey, from_peer};
+use super::keys::{EpKey, LinkKey, from_peer};
+use super::link::outgoing::Bytes;
 use super::link::pending::Pending;
 use super::link::{Fault, Link, wake};
 use super::messages::{Ack, Action, Arrival, Offered, Placing};
@@ -18,7 +19,7 @@ pub const TURN: usize = 64;
 /// Number of bytes after which the turn of a link ends as well, so that this side can send.
 const TURN_BYTES: usize = 512 << 10;
 /// Largest number of replies of one link that wait for space in the channel.
-const ANSWERS: usize = 1 << 20;
+pub const ANSWERS: usize = 1 << 20;
 /// Largest number of bytes in these replies: more than peers with this library have requested at a
 /// time.
 const ANSWER_BYTES: usize = 128 << 20;
@@ -274,7 +275,10 @@ impl Core {
             tag: head.words[0],
             len,
             data: (head.flags & HAS_DATA != 0).then_some(head.words[1]),
-            ack: Ack(head.words[2]),
+            ack: Ack {
+                name: head.words[2],
+                until_placed: head.flags & UNTIL_PLACED != 0,
+            },
             announces: true,
         })
     }
@@ -290,8 +294,8 @@ impl Core {
             .endpoints
             .take_in(&arrival, &Iov::from(link.bytes(record)))
         {
-            Taken::Received(Ack(0)) | Taken::Kept => true,
-            Taken::Received(Ack(name)) => {
+            Taken::Received(Ack { name: 0, .. }) | Taken::Kept => true,
+            Taken::Received(Ack { name, .. }) => {
                 self.done(key, name, Ok(()));
                 true
             }
@@ -308,13 +312,54 @@ impl Core {
         let Some(arrival) = self.arrival(key, head, from.len() as usize) else {
             return Ok(true);
         };
-        Ok(self.endpoints.announced(&arrival, Offered { name, from }))
+        let offered = Offered { name, from };
+        if self.endpoints.is_own_link(key) && !self.endpoints.ask_for(&arrival, offered) {
+            return Ok(self.keep_own(key, &arrival, name));
+        }
+        Ok(self.endpoints.is_own_link(key) || self.endpoints.announced(&arrival, offered))
+    }
+
+    /// Keeps a long message of an endpoint to itself for which no receive is posted. The sender is
+    /// done with it, as with the C library: it may wait for that before it posts the receive. Returns
+    /// `false` if there is no memory for it: it is tried again later.
+    fn keep_own(&mut self, key: LinkKey, arrival: &Arrival, name: u64) -> bool {
+        let sender = self
+            .links
+            .get(key)
+            .and_then(|link| self.own_sender(link.ep));
+        let sender = sender.and_then(|sender| self.links.get(sender));
+        let pending = sender.and_then(|sender| sender.pending.get(from_peer(name)));
+        let taken = match pending {
+            Some(Pending::Offer { bytes, .. }) => match bytes {
+                Bytes::App(memory) => {
+                    let memory: &Iov<'_> = memory;
+                    self.endpoints.keep_whole(arrival, memory)
+                }
+                Bytes::Own(bytes) => self.endpoints.keep_whole(arrival, &**bytes),
+                Bytes::Registered(_) => return true,
+            },
+            // The sender has ended, and its messages with it.
+            _ => return true,
+        };
+        match taken {
+            Taken::Refused => false,
+            Taken::Kept | Taken::Received(_) => {
+                self.done(key, name, Ok(()));
+                true
+            }
+        }
+    }
+
+    /// The side of an endpoint's link to itself on which the endpoint sends.
+    fn own_sender(&self, ep: EpKey) -> Option<LinkKey> {
+        let own = &self.endpoints.get(ep)?.own;
+        own.peers.own_link()
     }
 
     /// Carries out what a receive, or the lack of one, requires of a link.
     pub(super) fn act_on(&mut self, action: Action) {
         match action {
-            Action::Acknowledge(key, Ack(name)) => self.done(key, name, Ok(())),
+            Action::Acknowledge(key, Ack { name, .. }) => self.done(key, name, Ok(())),
             Action::Refuse(key, offered, ..) => self.done(key, offered.name, Ok(())),
             Action::Fetch(key, fetch) => {
                 let len = fetch.memory.len() as u64;

@@ -17,11 +17,22 @@ impl Transport for Shm {
 
     /// The value of the C library's shm.
     const MIN_MULTI_RECV: usize = 4096;
+
+    fn acknowledges_what_is_kept(ack: Ack) -> bool {
+        // As the C library's shm does.
+        ack != Ack::default() && !ack.until_placed
+    }
 }
 
-/// The sender's name for a message to be acknowledged; 0 if it need not be.
+/// The acknowledgement that the sender of a message requests.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Ack(pub u64);
+pub struct Ack {
+    /// The sender's name for the message; 0 for no acknowledgement.
+    pub name: u64,
+    /// Whether it is due when the message is in the buffer of a receive (`FI_COMMIT_COMPLETE`), not
+    /// when it is kept for one.
+    pub until_placed: bool,
+}
 
 /// A rendezvous message, whose payload the sender has kept.
 #[derive(Clone, Copy, PartialEq, Debug)]

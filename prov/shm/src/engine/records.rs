@@ -39,6 +39,8 @@ pub const TAGGED: u8 = 1;
 pub const HAS_DATA: u8 = 2;
 /// Flag: another part of the same write or read follows.
 pub const MORE: u8 = 4;
+/// Flag: the acknowledgement of the message is due when a receive has it, not when it is kept.
+pub const UNTIL_PLACED: u8 = 8;
 
 /// Size in bytes of a piece of a remote list.
 const REMOTE_PART: usize = 24;

@@ -81,7 +81,11 @@ impl Core {
         let link = self.links.get_mut(key)?;
         let may_follow = link.writings.is_empty() && !link.pending.has_long_results();
         let has_room = may_follow && link.has_room();
-        if !has_room || !(link.may_request() || is_message) {
+        let may_be = match is_message {
+            true => link.pending.has_room_for_message(),
+            false => link.may_request(),
+        };
+        if !has_room || !may_be {
             self.is_busy(key);
             return None;
         }

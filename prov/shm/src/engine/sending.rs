@@ -14,7 +14,7 @@ use super::keys::{EpKey, LinkKey, to_peer};
 use super::link::Link;
 use super::link::outgoing::Bytes;
 use super::link::pending::Pending;
-use super::records::{HAS_DATA, MESSAGE, OFFERED, REMOTE_LIST, TAGGED};
+use super::records::{HAS_DATA, MESSAGE, OFFERED, REMOTE_LIST, TAGGED, UNTIL_PLACED};
 use crate::params::SIZES;
 
 /// Length in bytes of the longest message that is sent eagerly on every channel: longer ones are
@@ -149,7 +149,11 @@ impl Core {
                 Ok(false) | Err(_) => Err(Errno::EAGAIN),
             };
         }
-        let ticket = self.endpoints.begin(op)?;
+        if !link.pending.has_room_for_message() {
+            return Err(Errno::EAGAIN);
+        }
+        let ticket = self.endpoints.count_acknowledged(op);
+        let ticket = ticket.ok_or(Errno::EOPBADSTATE)?;
         let (name, sent) = if is_offered {
             let is_kept = message.is_inject();
             let (bytes, from) = offer(&bytes, is_kept);
@@ -166,6 +170,9 @@ impl Core {
         } else {
             let name = link.pending.insert(Pending::Op(ticket));
             head.words[2] = to_peer(name);
+            if message.flags & FI_COMMIT_COMPLETE != 0 {
+                head.flags |= UNTIL_PLACED;
+            }
             (name, link.post(head, bytes.len(), |to| copy(&bytes, to)))
         };
         if sent == Ok(true) {

@@ -528,6 +528,7 @@ impl Core {
         }
         let (ep, peer) = (link.ep, link.peer);
         let Some(peer) = peer else {
+            self.endpoints.link_is_own(key);
             return self.open.add_own(key);
         };
         self.open.add(key);

@@ -414,3 +414,34 @@ fn links_that_announce_too_much_are_not_examined_until_they_can_continue() {
     let visits = world.endpoints.kept.visits - before;
     assert!(visits <= 100, "{visits} visits for 100 admissions");
 }
+
+#[test]
+fn what_an_endpoint_sends_to_itself_is_kept_beyond_all_budgets_and_uses_up_none() {
+    let mut world = World::new(Limits {
+        unexpected: 1 << 10,
+        announcements: 4,
+        ..Limits::default()
+    });
+    let own = world.links.insert(());
+    world.endpoints.link_is_own(own);
+    for _ in 0..100 {
+        assert!(world.keeps(&world.from(own, 0, 64 << 10, true)));
+        let notice = world
+            .endpoints
+            .announced_in_order(&world.from(own, 0, 1 << 30, true), 1);
+        assert_eq!(notice, Notice::Taken);
+    }
+    assert!(world.endpoints.kept_bytes() >= 100 * (64 << 10));
+    assert_eq!(world.endpoints.throttled().count(), 0);
+    // A peer finds as much room as if it were alone.
+    let peer = world.links.insert(());
+    let short = world.from(peer, 0, 1, false);
+    let mut count = 0;
+    while world.keeps(&short) {
+        count += 1;
+    }
+    assert_eq!(count, (1 << 9) / (KEEPING_COST + 1));
+    // Nor is there room for more than the process has.
+    let endless = world.from(own, 0, usize::MAX / 4, true);
+    assert!(!world.keeps(&endless));
+}

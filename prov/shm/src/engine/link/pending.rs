@@ -8,12 +8,18 @@ use prov_message::{OpClass, Ticket};
 use slotmap::SlotMap;
 
 use super::outgoing::Bytes;
+use crate::engine::arrival::ANSWERS;
 use crate::engine::keys::PendingKey;
 use crate::engine::sending::EAGER;
 
 /// Largest number of requests of one link that the peer has not answered: bounds the replies that
 /// it must hold.
 pub const REQUESTS: usize = 4096;
+
+/// Largest number of operations and offers of one link that the peer has not answered, beyond which
+/// messages that it answers wait: it keeps answers until this side reads them, and these have to fit
+/// into what it keeps together with those to requests.
+const UNANSWERED: usize = ANSWERS - 2 * REQUESTS;
 
 /// An operation or offer that the peer will answer.
 pub enum Pending {
@@ -104,6 +110,11 @@ impl PendingRequests {
     #[inline]
     pub fn has_room_for_request(&self) -> bool {
         self.requests < REQUESTS
+    }
+
+    /// Whether there may be another message that the peer answers.
+    pub fn has_room_for_message(&self) -> bool {
+        self.all.len() < UNANSWERED
     }
 
     /// Whether requests are outstanding, which the peer answers as soon as it receives them.

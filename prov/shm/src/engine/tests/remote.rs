@@ -4,6 +4,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use std::sync::Mutex;
 
+use fabric_abi::FI_COMMIT_COMPLETE;
 use prov_util::mr::RemoteEvents;
 
 use super::*;
@@ -114,7 +115,7 @@ fn writes_do_not_wait_for_the_receives_of_messages() {
     for tag in 0..MANY {
         let (bytes, flags) = match tag % 2 {
             0 => (&mut long, 0),
-            _ => (&mut short, FI_DELIVERY_COMPLETE),
+            _ => (&mut short, FI_COMMIT_COMPLETE),
         };
         let sent = message(to, tag as u64, bytes, flags);
         a.core.transmit(a.ep, &sent).unwrap();

@@ -46,7 +46,10 @@ impl Core {
         let Bytes::App(memory) = message.payload else {
             return;
         };
-        let (Some(conn), Some(ticket)) = (self.conns.get_mut(key), self.endpoints.count(op)) else {
+        let (Some(conn), Some(ticket)) = (
+            self.conns.get_mut(key),
+            self.endpoints.count_acknowledged(op),
+        ) else {
             return;
         };
         let mut header = message.header;
@@ -91,7 +94,7 @@ impl Core {
             true => arrival.ack = Ack::Named(header.id),
             false => held.ack = Some(header.id),
         }
-        if len > ALWAYS_ANNOUNCED {
+        if len > ALWAYS_ANNOUNCED && !self.endpoints.is_own_link(key) {
             return self.announced_directly(key, &arrival, header.id, held);
         }
         if let Some(Expected { memory, receipt }) = self.endpoints.arrive(&arrival) {

@@ -373,6 +373,9 @@ impl Core {
         if let Some(ours) = gave_way {
             self.remove_connection(ours);
         }
+        if loopback {
+            self.endpoints.link_is_own(key);
+        }
         let answer = Identity {
             version: identity.agreed(),
             version_checked: identity.version != 0,

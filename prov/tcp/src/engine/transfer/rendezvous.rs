@@ -43,7 +43,10 @@ impl Core {
         flags: u64,
         op: Op,
     ) {
-        let (Some(conn), Some(ticket)) = (self.conns.get_mut(key), self.endpoints.count(op)) else {
+        let (Some(conn), Some(ticket)) = (
+            self.conns.get_mut(key),
+            self.endpoints.count_acknowledged(op),
+        ) else {
             return;
         };
         let mut header = message.header;

@@ -178,7 +178,10 @@ impl Core {
         // message sends the waiting answers along.
         let leaves = !holds_back && (is_alone || conn.owes) && !conn.is_blocked;
         conn.owes = false;
-        let ticket = ep.ledger.count(op);
+        let ticket = match asks {
+            true => ep.ledger.count_acknowledged(op),
+            false => ep.ledger.count(op),
+        };
         let (tag, len) = (message.tag.value(), message.buffers.len());
         let (name, sent) = match asks {
             true => {
@@ -364,7 +367,10 @@ impl Core {
         if ack_flag(flags) == 0 || !self.endpoints.tells_of(&op) {
             return Some(op);
         }
-        let (Some(conn), Some(ticket)) = (self.conns.get_mut(key), self.endpoints.count(op)) else {
+        let (Some(conn), Some(ticket)) = (
+            self.conns.get_mut(key),
+            self.endpoints.count_acknowledged(op),
+        ) else {
             return Some(op);
         };
         header.flags |= ack_flag(flags);

@@ -6,8 +6,9 @@ use prov_message::peers::Bytes;
 use prov_util::request::{Tag, Transmit};
 
 use crate::engine::Core;
-use crate::engine::link::connection::Connection;
+use crate::engine::link::connection::{Connection, Owner};
 use crate::engine::link::detours::Detour;
+use crate::engine::link::endpoint::Kind;
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::post::COPY_LIMIT;
 use crate::wire::handshake::Features;
@@ -65,9 +66,21 @@ impl Core {
             return self.way_to_c(conn, matches!(message.tag, Tag::Value(_)), len);
         }
         let is_wanted = is_throttled || len > ALWAYS_ANNOUNCED || conn.outbox.len() >= QUEUE_LIMIT;
-        match is_wanted && len > 0 {
+        match is_wanted && len > 0 && !self.leads_to_itself(conn, key) {
             true => SendPath::Announced,
             false => SendPath::Eager,
+        }
+    }
+
+    /// Whether the far end of a connection is the same endpoint, which keeps all that it sends to
+    /// itself until it posts receives: it may wait for its sends to complete before.
+    fn leads_to_itself(&self, conn: &Connection, key: ConnKey) -> bool {
+        let Owner::Ep(ep) = conn.owner else {
+            return false;
+        };
+        match self.endpoints.get(ep).map(|ep| &ep.own.kind) {
+            Some(Kind::Rdm(rdm)) => rdm.peers.own_link() == Some(key),
+            _ => false,
         }
     }
 
