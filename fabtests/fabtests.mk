@@ -19,13 +19,13 @@ KNOWN ?= fabtests/known/c-library-2.x
 OTHER ?= .deps/mpich/lib/mpich
 
 # What needs no network: for the shm provider.
-LOCAL = $(WITHIN) absent allocation asleep calls collective crowd deserted ensemble forks impostor killed killed_connecting \
+LOCAL = $(WITHIN) absent allocation asleep calls collective crowd denied descriptors deserted ensemble forks impostor killed killed_connecting \
 	openshmem peer_srx process sep sep_srx sleepers watchers
 # What has large data, once more where processes do not read one another's memory.
 LARGE = crowd killed match message rma simulation
 # And one process only: for the loopback provider.
-WITHIN = atomic auth av binding cancel caps cntr combinations completion cq early elsewhere endpoint entries eq first \
-	getinfo hints hook late leak match message mr nothing param peer peer_av poll refused rma signals simulation source \
+WITHIN = atomic auth av backlog binding cancel caps cntr combinations completion cq early elsewhere endpoint entries eq first \
+	getinfo hints hook itself late leak match message mr nothing param peer peer_av poll refused rma signals simulation source \
 	srx srx_late stx text threads trigger unreachable untouched
 
 # What passes messages without tags that fit into datagrams: for udp.

@@ -4,6 +4,7 @@
 pub(crate) mod child;
 mod itself;
 mod memory;
+mod spare;
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};

@@ -18,6 +18,7 @@ use prov_util::mr::publish::Publisher;
 use crate::engine::endpoint::Rdm;
 use crate::engine::{Core, SERVICE};
 use crate::params::{ATOMIC_LIMIT, Params};
+use crate::rehearsal::rehearse;
 use crate::{LOG, address};
 
 /// A domain of shm.
@@ -50,8 +51,10 @@ impl Local {
 }
 
 impl Setup {
-    /// Reserves a name. Returns `-FI_EADDRINUSE` if another endpoint has it.
+    /// Reserves a name. Returns `-FI_EADDRINUSE` if another endpoint has it, and the error with which
+    /// the system denies what links need.
     fn new(name: String, info: &Info, is_receiver: bool) -> Result<Self> {
+        rehearse()?;
         Ok(Setup {
             listener: Some(Listener::new(SERVICE, &name)?),
             name,

@@ -14,6 +14,7 @@ mod engine;
 mod listener;
 mod params;
 mod provider;
+mod rehearsal;
 
 pub use provider::{Shm, provider};
 

@@ -12,8 +12,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use prov_base::errno::{Errno, Result};
 use prov_base::socket;
 use rustix::net::{
-    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
 /// Length in bytes of the longest name: with the service and the user's id before it, a name has to
@@ -27,7 +27,12 @@ pub const DESCRIPTORS: usize = 2;
 const BACKLOG: i32 = 4096;
 
 /// The socket by which others find this process under a name.
-pub struct Listener(OwnedFd);
+pub struct Listener {
+    socket: OwnedFd,
+    /// A descriptor to give up for a moment when the process has no other one left, so that a peer
+    /// can be told ([`Listener::accept_to_refuse`]).
+    reserve: Option<OwnedFd>,
+}
 
 /// One end of the socket between two processes.
 pub struct Wire {
@@ -70,15 +75,19 @@ impl Listener {
     pub fn new(service: &str, name: &str) -> Result<Listener> {
         let socket = unconnected()?;
         net::bind(&socket, &address(service, name)?)?;
-        Ok(Listener(socket))
+        Ok(Listener {
+            socket,
+            reserve: None,
+        })
     }
 
     /// Starts accepting connections.
     ///
     /// # Errors
     /// Those of listen(2).
-    pub fn listen(&self) -> Result {
-        net::listen(&self.0, BACKLOG)?;
+    pub fn listen(&mut self) -> Result {
+        net::listen(&self.socket, BACKLOG)?;
+        self.reserve = unconnected().ok();
         Ok(())
     }
 
@@ -88,18 +97,34 @@ impl Listener {
     /// `-FI_EPERM` for another user's process, which is rejected; others of accept(2).
     pub fn accept(&self) -> Result<Option<Wire>> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        match net::accept_with(&self.0, flags) {
+        match net::accept_with(&self.socket, flags) {
             Ok(socket) => Wire::new(socket).map(Some),
             Err(rustix::io::Errno::AGAIN) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Accepts the next connection although the process has no descriptor left, for `refuse` to tell the
+    /// peer; it is closed afterwards. Returns whether there was one, and the means to accept it.
+    pub fn accept_to_refuse(&mut self, refuse: impl FnOnce(&Wire)) -> bool {
+        if self.reserve.take().is_none() {
+            return false;
+        }
+        let accepted = self.accept();
+        if let Ok(Some(wire)) = &accepted {
+            refuse(wire);
+        }
+        let any = !matches!(accepted, Ok(None));
+        drop(accepted);
+        self.reserve = unconnected().ok();
+        any
     }
 }
 
 impl AsFd for Listener {
     /// Readable when there is a connection to accept.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 
@@ -152,7 +177,8 @@ impl Wire {
     /// [`DESCRIPTORS`]. A length of 0 is the end of the other side.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` if none has arrived, others of recvmsg(2).
+    /// `-FI_EAGAIN` if none has arrived, `-FI_EMFILE` for one with descriptors for which this process
+    /// has no room, others of recvmsg(2).
     pub fn receive(&self, packet: &mut [u8]) -> Result<(usize, Vec<OwnedFd>)> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -164,6 +190,10 @@ impl Wire {
             if let RecvAncillaryMessage::ScmRights(fds) = message {
                 with.extend(fds);
             }
+        }
+        // A packet never has more descriptors than `space` has room for.
+        if received.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(Errno::EMFILE);
         }
         Ok((received.bytes, with))
     }
@@ -191,7 +221,7 @@ mod tests {
 
     #[test]
     fn packets_and_descriptors_go_both_ways_until_the_end() {
-        let listener = Listener::new(SERVICE, &name("both")).unwrap();
+        let mut listener = Listener::new(SERVICE, &name("both")).unwrap();
         listener.listen().unwrap();
         assert!(listener.accept().unwrap().is_none());
         let near = Wire::reach(SERVICE, &name("both")).unwrap();
@@ -225,7 +255,7 @@ mod tests {
     fn a_name_is_one_owners_and_leads_in_when_the_door_is_open() {
         let name = name("one");
         assert_eq!(Wire::reach(SERVICE, &name).err(), Some(Errno::ECONNREFUSED));
-        let listener = Listener::new(SERVICE, &name).unwrap();
+        let mut listener = Listener::new(SERVICE, &name).unwrap();
         assert_eq!(Listener::new(SERVICE, &name).err(), Some(Errno::EADDRINUSE));
         assert_eq!(Wire::reach(SERVICE, &name).err(), Some(Errno::ECONNREFUSED));
         listener.listen().unwrap();

@@ -10,15 +10,22 @@ use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::{OtherIov, Token, read_at, write_at};
 
 use super::itself::Itself;
+use super::spare::Spare;
 
 /// The memory of the program that a process executed when the file was opened. The file refers to
 /// that memory only: not to another program that is executed later, nor to another process with the
 /// same id. So no check is needed before a copy.
 #[derive(Clone, Debug)]
-pub(crate) struct Memory(Arc<File>);
+pub(crate) struct Memory(Arc<Opened>);
+
+#[derive(Debug)]
+struct Opened {
+    file: File,
+    _spare: Spare,
+}
 
 /// The files in use, by process id: there is one for all links to a process.
-static KNOWN: Mutex<Vec<(libc::pid_t, Weak<File>)>> = Mutex::new(Vec::new());
+static KNOWN: Mutex<Vec<(libc::pid_t, Weak<Opened>)>> = Mutex::new(Vec::new());
 
 /// Largest number of bytes for which a copy through the file takes less time than
 /// process_vm_writev(2) with the checks before it: the kernel copies each page twice.
@@ -38,7 +45,7 @@ impl Memory {
     ///
     /// # Errors
     /// `-FI_EACCES` and others of open(2) if the system does not permit it, or has no such files;
-    /// `-FI_ESHUTDOWN` if the process ends, or does not have the seal.
+    /// `-FI_EMFILE` if there is no descriptor to spare; `-FI_ESHUTDOWN` if the process ends, or does not have the seal.
     pub(super) fn of(itself: &Itself, pid: libc::pid_t, seal: Token) -> Result<Memory> {
         Memory::find(itself, pid, |memory| memory.has(seal))
     }
@@ -62,9 +69,13 @@ impl Memory {
                 return Ok(memory);
             }
         }
+        let spare = Spare::take().ok_or(Errno::EMFILE)?;
         let path = format!("/proc/{pid}/mem");
         let file = File::options().read(true).write(true).open(path)?;
-        let memory = Memory(Arc::new(file));
+        let memory = Memory(Arc::new(Opened {
+            file,
+            _spare: spare,
+        }));
         // The id was the process's when the file was opened, if it still is.
         if !is_it(&memory) || itself.has_ended()? {
             return Err(Errno::ESHUTDOWN);
@@ -85,7 +96,7 @@ impl Memory {
         };
         // If there is memory, but not at this address, read_at returns an error.
         // SAFETY: `near` describes `byte`, which is writable for one byte.
-        unsafe { read_at(self.0.as_fd(), near, 0) == Ok(0) }
+        unsafe { read_at(self.0.file.as_fd(), near, 0) == Ok(0) }
     }
 
     fn has(&self, seal: Token) -> bool {
@@ -96,7 +107,7 @@ impl Memory {
         };
         // SAFETY: `near` describes `found`, which is writable for its 8 bytes and in which every
         // bit pattern is valid.
-        let read = unsafe { read_at(self.0.as_fd(), near, seal.addr) };
+        let read = unsafe { read_at(self.0.file.as_fd(), near, seal.addr) };
         read == Ok(near.iov_len) && found == seal.value
     }
 
@@ -122,8 +133,8 @@ impl Memory {
         // may write to it.
         let copied = unsafe {
             match direction {
-                CopyDirection::FromPeer => read_at(self.0.as_fd(), near, far.addr),
-                CopyDirection::ToPeer => write_at(self.0.as_fd(), near, far.addr),
+                CopyDirection::FromPeer => read_at(self.0.file.as_fd(), near, far.addr),
+                CopyDirection::ToPeer => write_at(self.0.file.as_fd(), near, far.addr),
             }
         };
         match copied {

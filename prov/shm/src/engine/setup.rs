@@ -33,6 +33,8 @@ pub const HELLO: u64 = u64::from_le_bytes(*b"fi_shm\x05\x00");
 const HAS_BARRIER: u64 = 1;
 /// Flag: the sender wants the link.
 const WANTS: u64 = 4;
+/// Flag: the sender's process has no descriptor left for the link.
+const IS_FULL: u64 = 8;
 
 /// Number of words before the name.
 const WORDS: usize = 4;
@@ -196,7 +198,7 @@ impl Core {
     ///
     /// # Errors
     /// Those of listen(2) and of the poller.
-    pub fn open_listener(&mut self, ep: EpKey, listener: Listener) -> Result {
+    pub fn open_listener(&mut self, ep: EpKey, mut listener: Listener) -> Result {
         listener.listen()?;
         self.poller
             .watch_listener(listener.as_fd(), Source::Listener(ep))?;
@@ -241,6 +243,9 @@ impl Core {
                 Err(Errno::ECONNABORTED | Errno::EPERM) => continue,
                 Err(error) => Err(error),
             };
+            if admitted == Err(Errno::EMFILE) && self.refuse_for_want(ep) {
+                continue;
+            }
             match admitted {
                 Ok(key) => {
                     self.entered(ep, key);
@@ -254,6 +259,35 @@ impl Core {
             }
         }
         self.open.poll_soon();
+    }
+
+    /// Tells the next peer that connects that this process has no descriptor left for it. Returns `false`
+    /// if that is impossible, too.
+    fn refuse_for_want(&mut self, ep: EpKey) -> bool {
+        let refusal = self.refusal(ep);
+        let Some(listener) = self.rdm(ep).and_then(|rdm| rdm.listener.as_mut()) else {
+            return false;
+        };
+        listener.accept_to_refuse(|wire| {
+            log::warn!(
+                target: LOG.ep_ctrl,
+                "process {} gets no link, since this process may open no more files \
+                 (RLIMIT_NOFILE)", wire.pid
+            );
+            // If it does not arrive, the end of the connection does.
+            let _ = wire.send(&refusal, None);
+        })
+    }
+
+    /// The packet that tells a peer that this process has no descriptor left for a link.
+    fn refusal(&mut self, ep: EpKey) -> Vec<u8> {
+        let own = self.rdm(ep).map(|rdm| rdm.name.clone());
+        let refusal = Introduction {
+            flags: own_flags() | IS_FULL,
+            seal: Token { addr: 0, value: 0 },
+            name: own.as_deref().unwrap_or_default(),
+        };
+        refusal.encode()
     }
 
     /// Notes a connection whose peer has to request a link within [`REQUEST_TIME`].
@@ -330,6 +364,19 @@ impl Core {
                 Ok((len, with)) => self.hear(key, &packet[..len], with),
                 Err(Errno::EAGAIN) => return,
                 Err(Errno::EINTR) => continue,
+                Err(Errno::EMFILE) if link.stage == Stage::Entered => {
+                    let ep = link.ep;
+                    let refusal = self.refusal(ep);
+                    if let Some(link) = self.links.get(key) {
+                        log::warn!(
+                            target: LOG.ep_ctrl,
+                            "process {} gets no link, since this process may open no more files \
+                             (RLIMIT_NOFILE)", link.wire.pid
+                        );
+                        let _ = link.wire.send(&refusal, None);
+                    }
+                    Err(Fault::Ended(Errno::EMFILE))
+                }
                 Err(_) if link.is_open() => {
                     // The peer ended without having received all packets that wake it.
                     link.has_ended = true;
@@ -498,6 +545,15 @@ impl Core {
         said: &Introduction<'_>,
         regions: Option<OwnedFd>,
     ) -> std::result::Result<(), Fault> {
+        if said.flags & IS_FULL != 0 {
+            if let Some(link) = self.links.get(key) {
+                log::info!(
+                    target: LOG.ep_ctrl,
+                    "process {} may open no more files, and has no link to give", link.wire.pid
+                );
+            }
+            return Err(Fault::Ended(Errno::EMFILE));
+        }
         if said.flags & WANTS == 0 {
             return Err(Fault::Refused);
         }
