@@ -18,7 +18,6 @@
 )]
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// The functions that a provider may call, under the versions that it requests. All are in
 /// libfabric 1.17; the newest is that of fi_tostr_r(3).
@@ -42,7 +41,7 @@ const FUNCTIONS: [(&str, &[&str]); 4] = [
 ];
 
 /// Functions of the C library that are cancellation points, which those of
-/// `prov_base::system_calls` replace.
+/// `prov_base::arch` replace.
 const SYSTEM_CALLS: [&str; 18] = [
     "accept4",
     "clock_nanosleep",
@@ -111,9 +110,10 @@ fn stand_in(out: &Path) -> PathBuf {
     };
     write("libfabric.c", &source);
     write("libfabric.map", &versions);
-    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let compiler = cc::Build::new().get_compiler();
     let library = file("libfabric.so.1");
-    let done = Command::new(&compiler)
+    let done = compiler
+        .to_command()
         .args([
             "-shared",
             "-fPIC",
@@ -131,7 +131,7 @@ fn stand_in(out: &Path) -> PathBuf {
     assert!(
         matches!(done, Ok(status) if status.success()),
         "{} makes no library: {done:?}",
-        compiler.display()
+        compiler.path().display()
     );
     library
 }
