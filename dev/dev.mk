@@ -9,12 +9,13 @@
 #   make interop FABTESTS=<dir> WITH=<dir>   also with upstream's programs
 
 #   make check-rdma              the verbs provider, in an emulated machine with RDMA devices
+#   make check-aarch64           the library and the tools for aarch64, and their tests in an emulator
 #   make check-rdma-sanitizer    its registration cache there, under the address sanitizer
 
 # A build tree has only libfabric.so; programs ask for libfabric.so.1.
 LIBRARY_FOLDER = target/lib
 
-.PHONY: demo check clients interop library-folder check-rdma check-rdma-sanitizer
+.PHONY: demo check clients interop library-folder check-aarch64 check-rdma check-rdma-sanitizer
 
 library-folder:
 	$(CARGO) build --release
@@ -37,6 +38,10 @@ clients: $(if $(LIB),,library-folder)
 interop: library-folder
 	fabtests/clients/interop $(LIBRARY_FOLDER) $(if $(WITH),--with $(WITH)) \
 		$(if $(FABTESTS),--fabtests $(FABTESTS))
+
+check-aarch64:
+	dev/aarch64 setup
+	dev/aarch64 check
 
 check-rdma: tools providers
 	fabtests/rdma/run --build

@@ -1,4 +1,5 @@
-//! C functions with a variable number of arguments, which stable Rust can call but not define.
+//! C functions with a variable number of arguments, which stable Rust can call but not define: their
+//! body is [`prov_base::collect_arguments`].
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -50,62 +51,10 @@ impl Fixed {
     }
 }
 
-/// The body of a variadic function with `$fixed` fixed arguments, all of them integers or pointers:
-/// it calls `$entry(Fixed, VaList)` and returns the result.
-///
-/// The arguments that the System V ABI for x86-64 passes in registers are stored in memory in the
-/// layout of `va_list`: six general registers and, if the caller sets `al` to a nonzero value,
-/// eight vector registers.
-#[cfg(target_arch = "x86_64")]
-macro_rules! collect_arguments {
-    ($fixed:literal, $entry:path) => {
-        std::arch::naked_asm!(
-            "push rbp",
-            "mov rbp, rsp",
-            "sub rsp, 208",
-            "mov [rbp - 176], rdi",
-            "mov [rbp - 168], rsi",
-            "mov [rbp - 160], rdx",
-            "mov [rbp - 152], rcx",
-            "mov [rbp - 144], r8",
-            "mov [rbp - 136], r9",
-            "test al, al",
-            "je 2f",
-            "movaps [rbp - 128], xmm0",
-            "movaps [rbp - 112], xmm1",
-            "movaps [rbp - 96], xmm2",
-            "movaps [rbp - 80], xmm3",
-            "movaps [rbp - 64], xmm4",
-            "movaps [rbp - 48], xmm5",
-            "movaps [rbp - 32], xmm6",
-            "movaps [rbp - 16], xmm7",
-            "2:",
-            // va_list: the offsets of the next register of either kind, the
-            // arguments on the caller's stack, the registers.
-            "mov dword ptr [rsp], 8 * {fixed}",
-            "mov dword ptr [rsp + 4], 48",
-            "lea rax, [rbp + 16]",
-            "mov [rsp + 8], rax",
-            "lea rdi, [rbp - 176]",
-            "mov [rsp + 16], rdi",
-            "mov rsi, rsp",
-            "call {entry}",
-            "leave",
-            "ret",
-            fixed = const $fixed,
-            entry = sym $entry,
-        )
-    };
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-compile_error!("the arguments of variadic functions are collected for x86-64 only");
-
-pub(crate) use collect_arguments;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use prov_base::collect_arguments;
 
     #[unsafe(naked)]
     unsafe extern "C" fn print(_: *mut String, _: *const c_char) {

@@ -5,13 +5,14 @@ use std::borrow::Cow;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 use fabric_abi::*;
+use prov_base::collect_arguments;
 use prov_base::errno::Errno;
 
 use super::text;
 use crate::c_log::{self, Topic};
 use crate::params::{self, Kind, Owner, Value};
 use crate::provider::Provider;
-use crate::variadic::{self, Fixed, VaList, collect_arguments};
+use crate::variadic::{self, Fixed, VaList};
 use crate::{core_provider, framework};
 
 // Parameters: fi_provider(3), fi_info(1)

@@ -4,6 +4,7 @@
 
 #![deny(clippy::indexing_slicing)]
 pub mod address_text;
+pub mod arch;
 pub mod atomic_ops;
 pub mod buffer;
 pub mod checksum;

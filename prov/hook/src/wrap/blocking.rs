@@ -6,8 +6,7 @@
 
 use std::ffi::{c_int, c_void};
 
-#[cfg(not(target_arch = "x86_64"))]
-compile_error!("the entry points of blocking calls are written for x86-64 only");
+use prov_base::arch::FRAME_REST;
 
 /// The stack frame of a blocking call.
 #[repr(C)]
@@ -22,9 +21,8 @@ pub(super) struct Frame {
     pub before: u64,
 }
 
-/// Stack frame size in bytes: the [`Frame`], and the padding that aligns the stack pointer to 16
-/// bytes after the return address.
-pub(super) const FRAME: usize = size_of::<Frame>().next_multiple_of(16) + 8;
+/// Stack frame size in bytes: the [`Frame`], and what the architecture adds.
+pub(super) const FRAME: usize = size_of::<Frame>().next_multiple_of(16) + FRAME_REST;
 
 /// Member offsets for the assembly.
 pub(super) mod offsets {
@@ -82,41 +80,12 @@ macro_rules! blocking {
             $first: $first_type,
             $($argument: $type,)*
         ) -> $result {
-            std::arch::naked_asm!(
-                ".cfi_startproc",
-                "sub rsp, {frame}",
-                ".cfi_def_cfa_offset {frame} + 8",
-                "mov [rsp], rdi",
-                "mov [rsp + 8], rsi",
-                "mov [rsp + 16], rdx",
-                "mov [rsp + 24], rcx",
-                "mov [rsp + 32], r8",
-                "mov [rsp + 40], r9",
-                "mov rdi, rsp",
-                "call {enter}",
-                "test rax, rax",
-                "jz 2f",
-                "mov rdi, [rsp + {below}]",
-                "mov rsi, [rsp + 8]",
-                "mov rdx, [rsp + 16]",
-                "mov rcx, [rsp + 24]",
-                "mov r8, [rsp + 32]",
-                "mov r9, [rsp + 40]",
-                "call rax",
-                "mov [rsp + {result}], rax",
-                "mov rdi, rsp",
-                "call {leave}",
-                "2:",
-                "mov rax, [rsp + {result}]",
-                "add rsp, {frame}",
-                ".cfi_def_cfa_offset 8",
-                "ret",
-                ".cfi_endproc",
-                frame = const $crate::wrap::blocking::FRAME,
-                below = const $crate::wrap::blocking::offsets::BELOW,
-                result = const $crate::wrap::blocking::offsets::RESULT,
-                enter = sym $slot::enter,
-                leave = sym $slot::leave,
+            prov_base::pass_on_blocking!(
+                frame: $crate::wrap::blocking::FRAME,
+                below: $crate::wrap::blocking::offsets::BELOW,
+                result: $crate::wrap::blocking::offsets::RESULT,
+                enter: $slot::enter,
+                leave: $slot::leave,
             )
         }
 

@@ -15,10 +15,9 @@ use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
 
-use crate::wait::{Pause, Sleeper, Wake};
+use prov_base::arch::FRAME_REST;
 
-#[cfg(not(target_arch = "x86_64"))]
-compile_error!("the entry points of blocking calls are written for x86-64 only");
+use crate::wait::{Pause, Sleeper, Wake};
 
 /// Number of 64-bit words of state for rounds: the largest state is that of a blocking read.
 const KEPT_WORDS: usize = 8;
@@ -198,9 +197,8 @@ impl Wake {
     }
 }
 
-/// Stack frame size of the loop in bytes: the [`Call`], and the padding that aligns the stack
-/// pointer to 16 bytes after the return address.
-pub(super) const FRAME: usize = size_of::<Call>().next_multiple_of(16) + 8;
+/// Stack frame size of the loop in bytes: the [`Call`], and what the architecture adds.
+pub(super) const FRAME: usize = size_of::<Call>().next_multiple_of(16) + FRAME_REST;
 
 /// Member offsets for the loop.
 pub(super) mod offsets {
@@ -237,50 +235,17 @@ macro_rules! cancellation_point {
         unsafe extern "C" fn $name($(_: $type),*) -> $result {
             const _: unsafe extern "C" fn(*mut $crate::ffi::cancel::Call)
                 -> $crate::ffi::cancel::Next = $round;
-            std::arch::naked_asm!(
-                ".cfi_startproc",
-                ".cfi_personality 0x1b, {personality}",
-                "sub rsp, {frame}",
-                ".cfi_def_cfa_offset {frame} + 8",
-                "mov [rsp], rdi",
-                "mov [rsp + 8], rsi",
-                "mov [rsp + 16], rdx",
-                "mov [rsp + 24], rcx",
-                "mov [rsp + 32], r8",
-                "mov [rsp + 40], r9",
-                "mov dword ptr [rsp + {stage}], 0",
-                "2:",
-                "mov rdi, rsp",
-                "call {round}",
-                "cmp eax, 1",
-                "jb 4f",
-                "ja 3f",
-                "lea rdi, [rsp + {fd}]",
-                "mov esi, 1",
-                "mov rdx, [rsp + {limit}]",
-                "xor ecx, ecx",
-                "call {ppoll}",
-                "mov [rsp + {found}], eax",
-                "jmp 2b",
-                "3:",
-                "call {testcancel}",
-                "jmp 2b",
-                "4:",
-                "mov rax, [rsp + {result}]",
-                "add rsp, {frame}",
-                ".cfi_def_cfa_offset 8",
-                "ret",
-                ".cfi_endproc",
-                personality = sym $crate::ffi::cancel::personality,
-                round = sym $round,
-                ppoll = sym $crate::ffi::cancel::ppoll,
-                testcancel = sym $crate::ffi::cancel::pthread_testcancel,
-                frame = const $crate::ffi::cancel::FRAME,
-                fd = const $crate::ffi::cancel::offsets::FD,
-                limit = const $crate::ffi::cancel::offsets::LIMIT,
-                found = const $crate::ffi::cancel::offsets::FOUND,
-                stage = const $crate::ffi::cancel::offsets::STAGE,
-                result = const $crate::ffi::cancel::offsets::RESULT,
+            prov_base::sleep_in_rounds!(
+                frame: $crate::ffi::cancel::FRAME,
+                fd: $crate::ffi::cancel::offsets::FD,
+                limit: $crate::ffi::cancel::offsets::LIMIT,
+                found: $crate::ffi::cancel::offsets::FOUND,
+                stage: $crate::ffi::cancel::offsets::STAGE,
+                result: $crate::ffi::cancel::offsets::RESULT,
+                personality: $crate::ffi::cancel::personality,
+                round: $round,
+                ppoll: $crate::ffi::cancel::ppoll,
+                testcancel: $crate::ffi::cancel::pthread_testcancel,
             )
         }
     };

@@ -22,6 +22,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::param::page_size;
 
 use super::changes::{Changes, ReadPosition};
 use super::intervals::Interval;
@@ -50,8 +51,6 @@ const YIELDS: u32 = 100;
 /// Capacity of the list of changes: with more changes between two look-ups, the whole cache is
 /// dropped.
 const REMEMBERED: usize = 1024;
-
-const PAGE: usize = 4096;
 
 /// `struct uffdio_api`
 #[repr(C)]
@@ -158,8 +157,9 @@ impl Monitor {
 
     /// Makes the kernel report changes of memory. Returns whether it can.
     pub fn watch(&self, memory: Interval) -> bool {
-        let start = memory.start() & !(PAGE - 1);
-        let Some(end) = memory.end().checked_next_multiple_of(PAGE) else {
+        let page = page_size();
+        let start = memory.start() & !(page - 1);
+        let Some(end) = memory.end().checked_next_multiple_of(page) else {
             return false;
         };
         let mut register = Register {
@@ -306,7 +306,7 @@ mod tests {
         };
         let mut told = monitor.changes().known();
         let mut known = told;
-        let mapping = memmap2::MmapMut::map_anon(16 * PAGE).unwrap();
+        let mapping = memmap2::MmapMut::map_anon(16 * page_size()).unwrap();
         let memory = Interval::new(mapping.as_ptr().addr(), mapping.len());
         assert!(monitor.watch(memory));
         assert!(monitor.settle());

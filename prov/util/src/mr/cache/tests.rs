@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use super::*;
 use prov_base::errno::Errno;
 
-const PAGE: usize = 4096;
+/// A multiple of the page size of every kernel.
+const PAGE: usize = 64 << 10;
 const LEN: usize = 16 * PAGE;
 const READ: u64 = 1;
 const WRITE: u64 = 2;
