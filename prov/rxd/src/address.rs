@@ -51,6 +51,20 @@ impl Address {
         Address::of(sockaddr::encode(&peer).as_bytes()).unwrap_or(*self)
     }
 
+    /// Returns what the addresses of one host have in common: the address without the port, of IPv6 the
+    /// network of 64 bits, of which somebody has all addresses. Of another format, all of it.
+    pub fn host(&self) -> Self {
+        let Some(mut addr) = sockaddr::decode(&self.0) else {
+            return *self;
+        };
+        addr.set_port(0);
+        if let SocketAddr::V6(addr) = &mut addr {
+            let network = u128::from(*addr.ip()) & !u128::from(u64::MAX);
+            addr.set_ip(network.into());
+        }
+        Address::of(sockaddr::encode(&addr).as_bytes()).unwrap_or(*self)
+    }
+
     /// Returns the first bytes, which are the address in a format with addresses of this length.
     pub fn bytes(&self, len: usize) -> &[u8] {
         self.0.get(..len).unwrap_or(&self.0)
@@ -167,6 +181,24 @@ mod tests {
         let other = address("[fe80::2%3]:9");
         assert_eq!(other.seen_from(&address("[fd00::1]:1").0), other);
         assert_eq!(other.seen_from(&[]), other);
+    }
+
+    #[test]
+    fn a_host_has_one_address_whatever_the_port_and_a_network_of_its_own() {
+        for (one, other) in [
+            ("10.0.0.2:9", "10.0.0.2:10"),
+            ("[fd00::1]:9", "[fd00::8000:0:0:1]:10"),
+        ] {
+            assert_eq!(address(one).host(), address(other).host());
+        }
+        for (one, other) in [
+            ("10.0.0.2:9", "10.0.0.3:9"),
+            ("[fd00:0:0:1::1]:9", "[fd00::1]:9"),
+        ] {
+            assert_ne!(address(one).host(), address(other).host());
+        }
+        let other = Address([9; NAME_LEN]);
+        assert_eq!(other.host(), other);
     }
 
     #[test]

@@ -13,8 +13,9 @@ param_table! {
         /// must not lose any
         retry: bool = true;
         /// Limit of the peers of an endpoint that its address vector does not know. Another one takes
-        /// the place of the one that has been idle longest, if that is a minute at least, or else is
-        /// not served
+        /// the place of the one that has been idle longest. Each host has a share of a quarter: with
+        /// less, it takes the place of a busy peer of a host that has more; beyond it, only of its own
+        /// peers and of those that have been idle for a minute
         max_peers: usize = 1024, in 1..=1 << 24;
         /// Limit of the datagrams that a peer of the C library may have sent without an
         /// acknowledgement

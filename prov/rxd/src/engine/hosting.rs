@@ -94,6 +94,10 @@ impl Host for Core {
         self.is_known(&Address(*name))
     }
 
+    fn host_of(&self, name: &Name) -> Name {
+        Address(*name).host().0
+    }
+
     fn refused(&mut self, peer: PeerId) {
         self.stranger_is_refused(peer);
     }

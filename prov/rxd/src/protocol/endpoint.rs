@@ -37,7 +37,8 @@ pub struct Config {
     pub max_strangers: usize,
     /// Most peers that have come by themselves, have completed the set-up and are not
     /// [expected](Host::is_expected). Another one takes the place of the one that has been idle longest,
-    /// or is not served if none has been for a minute.
+    /// and of one that is not idle if that one's host has more than a quarter of the places, and its
+    /// own has less.
     pub max_guests: usize,
     /// Most bytes of memory of datagrams of all peers that have arrived too early or are held back. What exceeds
     /// it is dropped and sent again by the peer.

@@ -234,6 +234,12 @@ pub trait Host {
         false
     }
 
+    /// What the names of all endpoints of one host, or of one network that belongs to somebody, have in
+    /// common: each has a share of the places of strangers and guests.
+    fn host_of(&self, name: &Name) -> Name {
+        *name
+    }
+
     /// A stranger has completed the set-up, and there is no room for it. [`Host::disappeared`] follows.
     fn refused(&mut self, _peer: PeerId) {}
 

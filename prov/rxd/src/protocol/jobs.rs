@@ -69,6 +69,12 @@ impl<H: Host> Job<H> {
         self.sent != 0
     }
 
+    /// Nothing of it has been sent to the peer.
+    pub fn take_back(&mut self) {
+        (self.sent, self.parts) = (0, 0);
+        (self.result_parts, self.result_got) = (0, 0);
+    }
+
     /// Whether nothing more is to be expected from the peer.
     pub fn is_over(&self) -> bool {
         self.is_acked && (self.failure.is_some() || self.result_got == self.result_parts)

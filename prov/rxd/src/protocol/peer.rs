@@ -372,6 +372,9 @@ pub struct Peer<H: Host> {
     pub terms: Terms,
     /// Terms for the peer after a restart, of which it is not known whether it has happened.
     pub candidate: Option<Box<Terms>>,
+    /// When the request with these terms came first, and last.
+    pub candidate_since: Time,
+    pub candidate_at: Time,
     /// The number that the first packet from a peer of the C library carried, if it is another than
     /// that of the terms: such a peer takes the number of the last answer.
     pub first_number: Option<u32>,
@@ -379,6 +382,9 @@ pub struct Peer<H: Host> {
     pub mtu: usize,
     /// Whether it has proved to receive at its path.
     pub is_confirmed: bool,
+    /// Whether the connection has the address of a request, which may be forged, though an answer
+    /// had another one of the same endpoint; until it is confirmed.
+    pub is_presumed: bool,
     /// Whether it has answered a request of this side from another address than its path, as hosts with
     /// several do: its packets are recognised by their numbers alone.
     pub is_elsewhere: bool,
@@ -424,9 +430,12 @@ impl<H: Host> Peer<H> {
             setup: Setup::Idle,
             terms,
             candidate: None,
+            candidate_since: 0,
+            candidate_at: 0,
             first_number: None,
             mtu,
             is_confirmed: false,
+            is_presumed: false,
             is_elsewhere: false,
             is_stranger: false,
             since: 0,

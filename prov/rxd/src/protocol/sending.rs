@@ -140,10 +140,7 @@ impl<H: Host> Shared<H> {
     /// Sends an answer and a request, if they are due.
     #[cold]
     fn set_up(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
-        if let Some(answer) = peer.answer {
-            self.post(peer, &answer.write(), Payload::None, host)?;
-            peer.answer = None;
-        }
+        self.send_answer(peer, host)?;
         let hello = self.hello();
         let own = |peer: &Name| SetupRequest {
             address: 0,
@@ -153,6 +150,21 @@ impl<H: Host> Shared<H> {
         if let Some(request) = peer.request(now, own) {
             // If there is no room, it is as if it was lost.
             self.post(peer, &request, Payload::None, host)?;
+        }
+        Ok(())
+    }
+
+    /// Sends an answer to a request at once, unless there is no room: another request may come before the
+    /// peer's turn, and have an answer of its own.
+    pub fn answer(&mut self, peer: &mut Peer<H>, host: &mut H) {
+        let _ = self.send_answer(peer, host);
+        self.serve(peer);
+    }
+
+    fn send_answer(&mut self, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
+        if let Some(answer) = peer.answer {
+            self.post(peer, &answer.write(), Payload::None, host)?;
+            peer.answer = None;
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ use super::endpoint::{Endpoint, Shared};
 use super::host::{Failure, Host, Name, Time};
 use super::jobs::What;
 use super::peer::{NEVER, Peer, Receiving, Sending, Setup, Terms, WINDOW};
+use super::twins::SETTLES_WITHIN;
 use super::wire::{Base, Head, Hello, SetupAnswer, SetupRequest, kind};
 use super::{MAX_MTU, MIN_MTU};
 
@@ -21,6 +22,9 @@ use super::{MAX_MTU, MIN_MTU};
 const FIRST_REPEAT: Time = 10_000_000;
 /// Longest time between requests.
 const LAST_REPEAT: Time = 1_000_000_000;
+/// Time for which the terms of a request of this library do not give way to those of one that could have been
+/// forged: one of the C library, which returns no cookies.
+const CANDIDATE_AGE: Time = 10_000_000_000;
 /// Sequence numbers behind those that are expected that may belong to old duplicates. What is
 /// further away is not from this connection.
 const OLD: u64 = 1 << 20;
@@ -78,6 +82,7 @@ impl<H: Host> Peer<H> {
         self.terms.remote = remote;
         self.terms.hello = hello;
         self.is_confirmed = false;
+        self.is_presumed = false;
         self.silent_since = now;
         self.first_number = None;
         let (first, expected, window) = match hello {
@@ -208,6 +213,7 @@ impl<H: Host> Shared<H> {
     #[cold]
     fn confirm(&mut self, now: Time, peer: &mut Peer<H>) {
         peer.is_confirmed = true;
+        peer.is_presumed = false;
         peer.is_renewed = false;
         peer.is_stranger = false;
         if peer.setup != Setup::Open {
@@ -308,6 +314,23 @@ impl<H: Host> Shared<H> {
         }
     }
 
+    /// Takes back what has been sent to an address that the peer never had: it is sent once more when
+    /// the right one is known.
+    fn take_back(&mut self, peer: &mut Peer<H>) {
+        let sending = &mut peer.sending;
+        let begun = std::mem::take(&mut sending.begun);
+        let jobs = &self.jobs;
+        sending
+            .queue
+            .retain(|number| jobs.get(*number).is_none_or(|job| !job.has_begun()));
+        for number in begun.into_iter().rev() {
+            if let Some(job) = self.jobs.get_mut(number) {
+                job.take_back();
+                sending.queue.push_front(number);
+            }
+        }
+    }
+
     /// Ends the connection: everything that concerns it fails.
     pub fn disconnect(&mut self, now: Time, peer: &mut Peer<H>, failure: Failure, host: &mut H) {
         self.fail(peer, failure, false, host);
@@ -326,6 +349,7 @@ impl<H: Host> Shared<H> {
         peer.first_number = None;
         peer.answer = None;
         peer.is_confirmed = false;
+        peer.is_presumed = false;
         peer.is_elsewhere = false;
         peer.silent_since = now;
         peer.terms = Terms {
@@ -372,35 +396,64 @@ impl<H: Host> Endpoint<H> {
         if let Setup::Twin { .. } = peer.setup {
             shared.part_from_twin(now, peer);
         }
+        let is_proven = hello.is_some() && shared.has_returned_cookie(now, &request);
         // A request of this side is still to be answered, which settles the peer's address.
         let is_asking = matches!(peer.setup, Setup::Asking { .. });
-        if is_asking || peer.terms.remote == 0 {
+        // Of two that pretend to be the peer, the one that can prove it is.
+        let is_other = peer.terms.remote != 0 && peer.terms.remote != request.address;
+        if is_asking && is_other && hello.is_some() && !is_proven {
+            return shared.ask_for_cookie(now, peer.path, &request, host);
+        }
+        let is_mistaken = peer.is_presumed && is_proven && is_other;
+        if is_asking && is_other || peer.terms.remote == 0 || is_mistaken {
+            shared.take_back(peer);
             shared.begin(now, peer, request.address, hello);
             let terms = peer.terms;
             peer.answer_to(request.address, &terms, own, 0);
-            return;
+            return shared.answer(peer, host);
         }
         let is_same = peer.terms.remote == request.address;
         if is_same && (peer.is_extended() || !peer.is_confirmed) {
             let terms = peer.terms;
             peer.answer_to(request.address, &terms, own, 0);
-        } else {
-            let existing = match peer.is_same_endpoint(request.address, hello.as_ref()) {
-                true => peer.terms.remote,
-                false => 0,
-            };
-            let candidate = peer.candidate.as_deref().copied();
-            let known = candidate.filter(|terms| terms.remote == request.address);
-            let terms = known.unwrap_or_else(|| Terms {
-                local: shared.secret.address_of(peer.id.index),
-                remote: request.address,
-                first_seq: shared.secret.next(),
-                hello,
-            });
-            peer.candidate = Some(Box::new(terms));
-            peer.answer_to(request.address, &terms, own, existing);
+            return shared.answer(peer, host);
         }
-        shared.serve(peer);
+        let candidate = peer.candidate.as_deref().copied();
+        let known = candidate.filter(|terms| terms.remote == request.address);
+        if known.is_none()
+            && let Some(candidate) = candidate
+        {
+            if candidate.is_of(hello.as_ref())
+                && now.saturating_sub(peer.candidate_since) < SETTLES_WITHIN
+            {
+                return;
+            }
+            // Who can prove that the request is its own does so. It may be the peer's whose terms these are.
+            if hello.is_some() && !is_proven {
+                return shared.ask_for_cookie(now, peer.path, &request, host);
+            }
+            let age = now.saturating_sub(peer.candidate_at);
+            if candidate.hello.is_some() && !is_proven && age < CANDIDATE_AGE {
+                return;
+            }
+        }
+        let existing = match peer.is_same_endpoint(request.address, hello.as_ref()) {
+            true => peer.terms.remote,
+            false => 0,
+        };
+        let terms = known.unwrap_or_else(|| Terms {
+            local: shared.secret.address_of(peer.id.index),
+            remote: request.address,
+            first_seq: shared.secret.next(),
+            hello,
+        });
+        if known.is_none() {
+            peer.candidate_since = now;
+        }
+        peer.candidate = Some(Box::new(terms));
+        peer.candidate_at = now;
+        peer.answer_to(request.address, &terms, own, existing);
+        shared.answer(peer, host);
     }
 
     /// Handles an answer.
@@ -454,6 +507,7 @@ impl<H: Host> Endpoint<H> {
             // It has asked this side under another address meanwhile, and uses that connection.
             Setup::Asking { .. } if peer.is_settling(now, answer.address, hello.as_ref()) => {
                 peer.open();
+                peer.is_presumed = true;
                 shared.serve(peer);
             }
             Setup::Asking { times, next, .. } => {
@@ -465,6 +519,11 @@ impl<H: Host> Endpoint<H> {
                 }
             }
             Setup::Open if peer.terms.remote == answer.address => {}
+            // The address of the request was forged, or that of another connection.
+            Setup::Open if peer.is_asked_again() && peer.is_presumed => {
+                shared.take_back(peer);
+                shared.open(now, peer, answer.address, hello);
+            }
             // It does not know of the connection, or this is an old answer that was late. A new
             // connection does for either.
             Setup::Open if peer.is_asked_again() => {

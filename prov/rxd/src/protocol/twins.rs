@@ -9,23 +9,26 @@
 use super::endpoint::{Endpoint, Shared};
 use super::host::{Host, PeerId, Time};
 use super::jobs::What;
-use super::peer::{Peer, Setup};
+use super::peer::{Peer, Setup, Terms};
 use super::wire::Hello;
 
 /// Time within which the set-up of a connection is over, usually. A request under another address that
 /// comes during that time is left unanswered, and repeated by its sender.
-const SETTLES_WITHIN: Time = 1_000_000_000;
+pub const SETTLES_WITHIN: Time = 1_000_000_000;
+
+impl Terms {
+    /// Whether the peer's endpoint is the one that says this of itself.
+    pub fn is_of(&self, hello: Option<&Hello>) -> bool {
+        let both = self.hello.as_ref().zip(hello);
+        both.is_some_and(|(known, hello)| known.instance == hello.instance && hello.instance != 0)
+    }
+}
 
 impl<H: Host> Peer<H> {
     /// Whether a request or an answer of this peer is of the endpoint whose address is known already, though
     /// it contains another address.
     pub fn is_same_endpoint(&self, address: u64, hello: Option<&Hello>) -> bool {
-        let known = self.terms.hello.as_ref();
-        self.terms.remote != 0
-            && self.terms.remote != address
-            && known.zip(hello).is_some_and(|(known, hello)| {
-                known.instance == hello.instance && hello.instance != 0
-            })
+        self.terms.remote != 0 && self.terms.remote != address && self.terms.is_of(hello)
     }
 
     /// The same, while this side's own request is still to be answered. Of two sides that begin anew at

@@ -87,6 +87,8 @@ pub struct SimHost {
     pub paths: usize,
     /// The nodes that the application knows, though they come by themselves.
     pub expected: HashSet<u32>,
+    /// Number of nodes of a host.
+    pub per_host: u32,
     /// Whether the numbers of messages begin with the node that sends them.
     pub knows_sources: bool,
     pub strangers_gone: usize,
@@ -113,6 +115,7 @@ impl SimHost {
             peers: HashMap::new(),
             paths: 0,
             expected: HashSet::new(),
+            per_host: 1,
             knows_sources: false,
             strangers_gone: 0,
             awaited: HashSet::new(),
@@ -266,6 +269,10 @@ impl Host for SimHost {
 
     fn is_expected(&mut self, name: &Name) -> bool {
         node_of(name).is_some_and(|node| self.expected.contains(&node))
+    }
+
+    fn host_of(&self, name: &Name) -> Name {
+        node_of(name).map_or(*name, |node| name_of(node - node % self.per_host))
     }
 
     fn appeared(&mut self, peer: PeerId, name: &Name, path: u32) {

@@ -13,6 +13,7 @@
 
 mod awaited;
 mod c_peer;
+mod forged;
 mod host;
 mod jumps;
 mod network;

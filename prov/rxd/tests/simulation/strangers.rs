@@ -48,6 +48,8 @@ impl Node {
 
 const STRANGERS: usize = 4;
 const GUESTS: usize = 4;
+/// A host's share of the guests.
+const SHARE: u32 = 1;
 
 /// The first node, and others who send to it and whom it does not know.
 struct Crowd {
@@ -101,28 +103,54 @@ impl Crowd {
 }
 
 #[test]
-fn a_guest_that_is_idle_gives_way_and_may_come_again() {
-    let mut crowd = Crowd::new(GUESTS as u32 + 2);
-    let newcomer = GUESTS as u32 + 1;
-    for guest in 1..=GUESTS as u32 {
+fn the_guest_that_has_been_idle_longest_gives_way_at_once_and_may_come_again() {
+    let mut crowd = Crowd::new(3 * GUESTS as u32 + 1);
+    for _ in 0..3 {
+        for guest in 1..=3 * GUESTS as u32 {
+            assert!(crowd.arrives(guest));
+            assert!(crowd.nodes[0].host.peers.len() <= GUESTS);
+        }
+    }
+    // Those that came last have their places.
+    let gone = crowd.nodes[0].host.strangers_gone;
+    for guest in 2 * GUESTS as u32 + 1..=3 * GUESTS as u32 {
         assert!(crowd.arrives(guest));
     }
-    assert!(
-        !crowd.arrives(newcomer),
-        "nobody has been idle for a minute"
-    );
-    assert_eq!(crowd.nodes[0].host.peers.len(), GUESTS);
-    crowd.wait(50_000 * MS);
-    for guest in 2..=GUESTS as u32 {
-        assert!(crowd.arrives(guest));
+    assert_eq!(crowd.nodes[0].host.strangers_gone, gone);
+}
+
+/// A first node to which the nodes from 1 on have sent messages for which there is no room.
+fn busy_with(guests: u32, hosts_of: u32) -> Crowd {
+    let mut crowd = Crowd::new(2 * hosts_of);
+    crowd.nodes[0].host.per_host = hosts_of;
+    crowd.nodes[0].host.holds = 1_000_000;
+    for guest in 1..=guests {
+        let now = crowd.now;
+        crowd.nodes[guest as usize].send(now, u64::from(guest));
+        crowd.wait(1_000 * MS);
     }
-    crowd.wait(20_000 * MS);
-    assert!(crowd.arrives(newcomer));
-    assert_eq!(crowd.nodes[0].host.peers.len(), GUESTS);
-    crowd.wait(120_000 * MS);
-    // It has been told that it was forgotten.
-    assert!(crowd.arrives(1));
-    assert_eq!(crowd.nodes[0].host.peers.len(), GUESTS);
+    assert_eq!(crowd.nodes[0].host.held.len(), guests as usize);
+    crowd.nodes[0].host.holds = 0;
+    crowd
+}
+
+#[test]
+fn many_guests_of_one_host_shut_nobody_else_out() {
+    let hosts_of = 2 * GUESTS as u32;
+    let mut crowd = busy_with(GUESTS as u32, hosts_of);
+    // Nobody is idle, and the others are of another host.
+    for newcomer in hosts_of..hosts_of + SHARE {
+        assert!(crowd.arrives(newcomer), "{newcomer}");
+        assert_eq!(crowd.nodes[0].host.peers.len(), GUESTS);
+    }
+}
+
+#[test]
+fn a_busy_guest_does_not_give_way_to_one_of_its_own_host() {
+    let mut crowd = busy_with(GUESTS as u32, 2 * GUESTS as u32);
+    let own = GUESTS as u32 + 1;
+    assert!(!crowd.arrives(own));
+    assert_eq!(crowd.nodes[0].host.held.len(), GUESTS);
 }
 
 #[test]
