@@ -5,6 +5,10 @@
 //! costs a timer interrupt and processor time, above all on a virtual machine; so an application
 //! that ends its bursts itself is checked less often. The price is that its first unsent burst
 //! waits longer. After that, the lane is checked at the short interval again.
+//!
+//! Where processes wait for a processor, each check takes it from one of them. There the interval is
+//! extended further, slowly enough that an application that stops ending its bursts loses about a fortieth
+//! of its time at most.
 
 use std::time::Duration;
 
@@ -12,11 +16,19 @@ use std::time::Duration;
 pub const HOLD: Duration = Duration::from_micros(50);
 /// Longest time that a burst stays unsent in a lane whose application has always ended its bursts.
 pub const RELAXED_HOLD: Duration = Duration::from_micros(400);
+/// The same while other processes want the processor ([`super::signals::is_crowded`]): about the time that
+/// one of them has it.
+pub const CROWDED_HOLD: Duration = Duration::from_micros(6_400);
 /// The short interval: a burst is sent after one to two of these.
 const LOOK: Duration = Duration::from_micros(25);
 /// Number of checks after which the interval is doubled, if each of them found bursts that the
 /// application had ended.
 const TRUST_AFTER: u32 = 16;
+/// The same beyond the interval for [`RELAXED_HOLD`].
+const TRUST_MORE_AFTER: u32 = 64;
+/// Number of times that the interval is doubled up to [`RELAXED_HOLD`], and up to [`CROWDED_HOLD`].
+const RELAXED_DOUBLINGS: u32 = 4;
+const CROWDED_DOUBLINGS: u32 = 8;
 /// Number of checks in a row without a burst after which the thread stops checking: the next burst
 /// wakes it.
 const QUIET: u32 = 2;
@@ -33,6 +45,8 @@ pub struct Pace {
     trust: u32,
     /// Number of checks since the last burst.
     quiet: u32,
+    /// Whether other processes wanted the processor at the last check.
+    is_crowded: bool,
 }
 
 /// The result of a check.
@@ -49,7 +63,8 @@ pub enum Next {
 impl Pace {
     /// Begins to check the lane, in which a burst began. Returns when to check. `mark` is odd while
     /// messages are held back.
-    pub fn begin(&mut self, mark: u64) -> Duration {
+    pub fn begin(&mut self, mark: u64, is_crowded: bool) -> Duration {
+        self.is_crowded = is_crowded;
         self.mark = mark;
         self.quiet = 0;
         // This call counts as the first of two checks.
@@ -60,11 +75,16 @@ impl Pace {
     }
 
     /// Performs a check at which the mark has this value.
-    pub fn look(&mut self, mark: u64) -> Next {
+    pub fn look(&mut self, mark: u64, is_crowded: bool) -> Next {
+        self.is_crowded = is_crowded;
         let is_held = mark % 2 == 1;
         let over = mark / 2;
         if is_held && mark == self.mark {
-            self.trust = 0;
+            // The application may only wait for a processor.
+            self.trust = match is_crowded {
+                true => self.trust / 2,
+                false => 0,
+            };
             self.quiet = 0;
             // The burst that the thread sends counts as over, and not as ended by the application.
             self.over = over + 1;
@@ -88,8 +108,14 @@ impl Pace {
     }
 
     fn pause(&self) -> Duration {
-        let doublings = (self.trust / TRUST_AFTER).min(8);
-        (LOOK * (1 << doublings)).min(RELAXED_HOLD - LOOK)
+        let doublings = self.trust / TRUST_AFTER;
+        if !self.is_crowded || doublings <= RELAXED_DOUBLINGS {
+            let doublings = doublings.min(RELAXED_DOUBLINGS);
+            return (LOOK * (1 << doublings)).min(RELAXED_HOLD - LOOK);
+        }
+        let more = (self.trust - RELAXED_DOUBLINGS * TRUST_AFTER) / TRUST_MORE_AFTER;
+        let doublings = (RELAXED_DOUBLINGS + more).min(CROWDED_DOUBLINGS);
+        (LOOK * (1 << doublings)).min(CROWDED_HOLD - LOOK)
     }
 }
 
@@ -104,7 +130,7 @@ mod tests {
     fn after_good_looks(looks: u64) -> (Pace, u64) {
         let mut pace = Pace::default();
         for look in 1..=looks {
-            assert!(matches!(pace.look(2 * look), Next::Look(_)));
+            assert!(matches!(pace.look(2 * look, false), Next::Look(_)));
         }
         (pace, 2 * looks)
     }
@@ -112,25 +138,25 @@ mod tests {
     #[test]
     fn a_burst_that_is_left_is_ended_at_the_second_check() {
         let mut pace = Pace::default();
-        assert_eq!(pace.look(1), Next::Look(LOOK));
-        assert_eq!(pace.look(1), Next::End(LOOK));
-        assert_eq!(pace.look(2), Next::Look(LOOK));
+        assert_eq!(pace.look(1, false), Next::Look(LOOK));
+        assert_eq!(pace.look(1, false), Next::End(LOOK));
+        assert_eq!(pace.look(2, false), Next::Look(LOOK));
     }
 
     #[test]
     fn a_burst_that_is_not_ended_then_is_found_again() {
         let mut pace = Pace::default();
-        pace.begin(1);
-        assert_eq!(pace.look(1), Next::End(LOOK));
-        assert_eq!(pace.look(1), Next::End(LOOK));
+        pace.begin(1, false);
+        assert_eq!(pace.look(1, false), Next::End(LOOK));
+        assert_eq!(pace.look(1, false), Next::End(LOOK));
     }
 
     #[test]
     fn bursts_that_follow_each_other_are_left_alone() {
         let mut pace = Pace::default();
-        pace.begin(1);
+        pace.begin(1, false);
         for burst in 1..100 {
-            assert_eq!(pace.look(2 * burst + 1), Next::Look(LOOK));
+            assert_eq!(pace.look(2 * burst + 1, false), Next::Look(LOOK));
         }
     }
 
@@ -138,23 +164,23 @@ mod tests {
     fn an_application_that_ends_its_bursts_is_checked_less_often_until_one_is_left() {
         let mut pace = Pace::default();
         let pauses: Vec<_> = (1..200)
-            .map(|burst| match pace.look(2 * burst) {
+            .map(|burst| match pace.look(2 * burst, false) {
                 Next::Look(pause) => pause,
                 other => panic!("{other:?}"),
             })
             .collect();
         assert!(pauses.is_sorted());
         assert_eq!((pauses[0], pauses[198]), (LOOK, RELAXED_LOOK));
-        assert_eq!(pace.look(401), Next::Look(LOOK));
-        assert_eq!(pace.look(401), Next::End(LOOK));
-        assert_eq!(pace.look(402), Next::Look(LOOK));
+        assert_eq!(pace.look(401, false), Next::Look(LOOK));
+        assert_eq!(pace.look(401, false), Next::End(LOOK));
+        assert_eq!(pace.look(402, false), Next::Look(LOOK));
     }
 
     #[test]
     fn without_bursts_the_thread_rests() {
         for good_looks in [0, 200] {
             let (mut pace, mark) = after_good_looks(good_looks);
-            let looks: Vec<_> = (0..3).map(|_| pace.look(mark)).collect();
+            let looks: Vec<_> = (0..3).map(|_| pace.look(mark, false)).collect();
             assert!(matches!(looks[..], [Next::Look(_), Next::Rest, _]));
         }
     }
@@ -164,25 +190,73 @@ mod tests {
         for (good_looks, limit) in [(0, HOLD), (200, RELAXED_HOLD)] {
             // The burst begins right after a check.
             let (mut pace, mark) = after_good_looks(good_looks);
-            let Next::Look(mut held) = pace.look(mark) else {
+            let Next::Look(mut held) = pace.look(mark, false) else {
                 panic!("it rests");
             };
-            while let Next::Look(pause) = pace.look(mark + 1) {
+            while let Next::Look(pause) = pace.look(mark + 1, false) {
                 held += pause;
             }
             assert_eq!(held, limit);
             // The burst wakes the thread.
             let (mut pace, mark) = after_good_looks(good_looks);
-            let held = pace.begin(mark + 1);
-            assert_eq!(pace.look(mark + 1), Next::End(LOOK));
+            let held = pace.begin(mark + 1, false);
+            assert_eq!(pace.look(mark + 1, false), Next::End(LOOK));
             assert_eq!(held, limit);
         }
     }
 
     #[test]
+    fn where_others_want_the_processor_the_thread_sleeps_for_longer() {
+        let mut pace = Pace::default();
+        let mut looks = 0;
+        let mut time = Duration::ZERO;
+        let (mut held, mut mark) = (Duration::ZERO, 0);
+        while time < Duration::from_secs(4) {
+            mark += 2;
+            let Next::Look(pause) = pace.look(mark, true) else {
+                panic!("it rests");
+            };
+            looks += 1;
+            time += pause;
+            held = pause + LOOK;
+            assert!(
+                held <= (time / 32).max(RELAXED_HOLD + LOOK),
+                "{held:?} after {time:?}"
+            );
+        }
+        assert_eq!(held, CROWDED_HOLD);
+        assert!(looks < 1_000, "{looks}");
+        // The others are gone.
+        assert_eq!(pace.look(mark + 2, false), Next::Look(RELAXED_LOOK));
+    }
+
+    #[test]
+    fn an_application_that_waits_for_a_processor_is_not_taken_for_one_that_leaves_bursts() {
+        let mut pace = Pace::default();
+        let mut mark = 0;
+        for _ in 0..400 {
+            mark += 2;
+            pace.look(mark, true);
+        }
+        assert_eq!(pace.look(mark + 1, true), Next::Look(LOOK));
+        assert_eq!(pace.look(mark + 1, true), Next::End(LOOK));
+        let Next::Look(pause) = pace.look(mark + 2, true) else {
+            panic!("it rests");
+        };
+        assert!(pause >= RELAXED_LOOK, "{pause:?}");
+        // One that goes on leaving them is checked at the short interval soon.
+        for _ in 0..10 {
+            mark += 2;
+            pace.look(mark + 1, true);
+            pace.look(mark + 1, true);
+        }
+        assert_eq!(pace.begin(mark + 3, true), HOLD);
+    }
+
+    #[test]
     fn a_rest_changes_nothing_about_trust() {
         let (mut pace, mark) = after_good_looks(200);
-        while pace.look(mark) != Next::Rest {}
-        assert_eq!(pace.begin(mark + 1), RELAXED_HOLD);
+        while pace.look(mark, false) != Next::Rest {}
+        assert_eq!(pace.begin(mark + 1, false), RELAXED_HOLD);
     }
 }

@@ -15,6 +15,7 @@ use super::fork::AtWork;
 use super::helper::LaneState;
 use super::pace::{Next, Pace};
 use super::rate::{CallRate, Calls};
+use super::signals::is_crowded;
 use super::stall::STALL;
 use super::thread;
 use prov_base::errno::Result;
@@ -162,7 +163,7 @@ impl Lanes {
                 HelperMessage::Burst(place) => {
                     let mark = place.burst.mark();
                     let lane = self.lane(place);
-                    lane.look = Look::after(lane.pace.begin(mark));
+                    lane.look = Look::after(lane.pace.begin(mark, is_crowded()));
                 }
                 HelperMessage::Stall(place) => self.lane(place).hear_stalls(epoll),
                 HelperMessage::Drive(place) => {
@@ -263,7 +264,7 @@ impl Lane {
         if !self.look.as_ref().is_some_and(|look| look.is_due(now)) {
             return;
         }
-        let pause = match self.pace.look(self.place.burst.mark()) {
+        let pause = match self.pace.look(self.place.burst.mark(), is_crowded()) {
             Next::Look(pause) => Some(pause),
             Next::End(pause) => {
                 let visited = self.place.visit(|lane| lane.end_burst());
@@ -271,7 +272,7 @@ impl Lane {
                 visited.map(|_| pause)
             }
             Next::Rest if self.place.burst.rest() => None,
-            Next::Rest => Some(self.pace.begin(self.place.burst.mark())),
+            Next::Rest => Some(self.pace.begin(self.place.burst.mark(), is_crowded())),
         };
         self.look = pause.and_then(Look::after);
     }

@@ -104,6 +104,14 @@ impl RecentEvents {
 
 static NEWS: RecentEvents = RecentEvents::new();
 
+/// Whether other processes want the processor, as the last yield of any thread of this one has shown.
+static IS_CROWDED: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether other processes want the processor.
+pub(super) fn is_crowded() -> bool {
+    IS_CROWDED.load(Ordering::Relaxed)
+}
+
 /// See the module. The lane has no progress thread until it is given a seat.
 ///
 /// Different lanes share no cache line that is written, nor an aligned pair of cache lines, which
@@ -351,6 +359,9 @@ impl Signals {
             (false, _) => 0,
         };
         self.patience.store(patience, Ordering::Relaxed);
+        if is_crowded() != (patience != 0) {
+            IS_CROWDED.store(patience != 0, Ordering::Relaxed);
+        }
     }
 
     /// Registers the lane at the progress thread with `take`, unless it is registered.
