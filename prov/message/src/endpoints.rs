@@ -192,6 +192,20 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
+    /// [`Endpoints::begin`] for an operation to a peer to which this many are outstanding, where each
+    /// peer has the limit for itself: one that does not answer fills nobody else's queue.
+    ///
+    /// # Errors
+    /// Those of [`Endpoints::begin`].
+    #[inline]
+    pub fn begin_to_peer(&mut self, op: Op, outstanding: usize) -> Result<Ticket> {
+        let ep = self.eps.get_mut(op.ep).ok_or(Errno::EOPBADSTATE)?;
+        match ep.ledger.has_room_for_peer(outstanding) {
+            true => Ok(ep.ledger.count(op)),
+            false => Err(Errno::EAGAIN),
+        }
+    }
+
     /// Removes an operation from the outstanding ones without reporting it; its caller continues
     /// with it.
     #[inline]

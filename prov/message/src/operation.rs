@@ -265,6 +265,16 @@ impl Ledger {
         self.limited < self.limit || self.has_room_in_pool()
     }
 
+    /// [`Ledger::has_room`] for a peer to which this many operations are outstanding, where each peer
+    /// has a limit of its own. Those of a pool have one together.
+    #[inline]
+    pub fn has_room_for_peer(&self, outstanding: usize) -> bool {
+        match &self.pool {
+            None => outstanding < self.limit,
+            Some(_) => self.has_room(),
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn has_room_in_pool(&self) -> bool {
@@ -343,6 +353,20 @@ mod tests {
             len: 8,
             context: Context(1),
         }
+    }
+
+    #[test]
+    fn each_peer_has_a_limit_of_its_own() {
+        let mut ledger = Ledger::new(2);
+        let tickets = [op(), op()].map(|op| ledger.count(op));
+        assert!(!ledger.has_room() && !ledger.has_room_for_peer(2));
+        assert!(ledger.has_room_for_peer(1));
+        ledger.share(Arc::new(TransmitPool::new(2)));
+        assert!(!ledger.has_room_for_peer(0));
+        for ticket in tickets {
+            ledger.settle(ticket);
+        }
+        assert!(ledger.has_room_for_peer(0));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod accessed;
 mod arriving;
 pub mod below;
 mod copied;
+mod doors;
 mod hosting;
 pub mod link;
 mod posting;
@@ -34,6 +35,7 @@ use slotmap::SlotMap;
 
 use self::accessed::{Served, Unreported};
 use self::below::{Arrivals, Below};
+use self::doors::Doors;
 use self::link::{Action, Due, Endpoints, Link, LinkKey, OpKey, Rxd, ServedKey, Source};
 use self::posting::Operation;
 use self::sessions::{BySessions, PeerTable};
@@ -89,6 +91,8 @@ pub struct Core {
     has_left_over: bool,
     /// Operations that have ended meanwhile.
     postponed: Vec<(OpKey, std::result::Result<(), Failure>)>,
+    /// What tells whether silent peers are gone.
+    doors: Doors,
     /// Number of times that the last acknowledgements were sent, before the endpoint is closed.
     last_acks_sent: u32,
     process: Process,
@@ -131,6 +135,7 @@ impl Core {
             is_quiet: false,
             has_left_over: false,
             postponed: Vec::new(),
+            doors: Doors::default(),
             last_acks_sent: 0,
             process: Process::current(),
         })

@@ -40,6 +40,8 @@
 //! or as long as it is willing to wait for peers, then [`Endpoint::acknowledge_last`].
 
 mod acknowledging;
+#[cfg(debug_assertions)]
+mod bounds;
 mod congestion;
 mod endpoint;
 mod handling;
@@ -68,6 +70,7 @@ pub use host::{
     Admission, AtomicArrival, Datagram, Failure, Form, Host, MessageArrival, NAME_LEN, Name,
     Payload, PeerId, Request, Time, WriteArrival,
 };
+pub use jobs::{MAX_FOREIGN, MAX_OPERATIONS};
 pub use watching::watch_every;
 #[doc(hidden)]
 pub use wire::seal;

@@ -33,7 +33,7 @@ pub use self::lending::Refused;
 pub use self::memory::Region;
 pub use self::passive::PassiveEndpoint;
 pub(crate) use self::peer::{PeerObject, PeerSide};
-pub use self::queue::{Batch, Completion, Cq};
+pub use self::queue::{BATCH, Batch, Completion, Cq};
 pub use self::slots::{Size, Slot, Slots};
 
 use fabric_abi::symbols::{fi_fabric, fi_freeinfo, fi_getinfo};

@@ -10,7 +10,7 @@ use prov_util::mr::Grants;
 use super::Core;
 use super::copied::Copied;
 use super::link::{EpKey, Incoming, LinkKey, Rxd, ServedKey};
-use crate::protocol::{AtomicArrival, Form, PeerId, WriteArrival};
+use crate::protocol::{AtomicArrival, Form, MAX_FOREIGN, PeerId, WriteArrival};
 use prov_util::request::RemoteIov;
 
 /// What a peer reads.
@@ -120,6 +120,7 @@ impl Core {
         let (_, visitor) = state.visited(src);
         let grants = target.resolve(&visitor, FI_REMOTE_READ, remote.pieces(), None);
         let grants = grants.map_err(|refusal| refusal.error())?;
+        debug_assert!(self.served.len() <= MAX_FOREIGN);
         Ok(self.served.insert(Served::Memory(key, grants)))
     }
 

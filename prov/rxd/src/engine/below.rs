@@ -11,7 +11,7 @@ use prov_base::errno::{Errno, Result};
 use prov_base::sockaddr;
 use prov_util::attr::{Info, MODE_LOCAL_MR};
 use prov_util::below::{
-    Addresses, Batch, Cq, DatagramEndpoint, Domain, Refused, Size, Slot, Slots,
+    Addresses, BATCH, Batch, Cq, DatagramEndpoint, Domain, Refused, Size, Slot, Slots,
 };
 
 use crate::address::{Address, OwnName};
@@ -167,6 +167,7 @@ impl Below {
             self.take_back();
             self.sent = 1;
         }
+        debug_assert!(self.sent <= UNSENT);
         let outcome = match self.injects {
             true => self.inject(header, load, to),
             false => self.send_slot(header, load, to),
@@ -379,6 +380,7 @@ impl Arrivals {
     /// Keeps a datagram until the application calls.
     pub fn leave(&mut self, arrived: Arrived) {
         self.left_over.push_back(arrived);
+        debug_assert!(self.left_over.len() <= self.most_left_over + BATCH);
     }
 
     /// Returns whether more datagrams may be kept: the buffers of about half of those that can arrive.

@@ -94,6 +94,10 @@ impl Host for Core {
         self.is_known(&Address(*name))
     }
 
+    fn is_gone(&mut self, name: &Name) -> bool {
+        self.is_port_closed(name)
+    }
+
     fn host_of(&self, name: &Name) -> Name {
         Address(*name).host().0
     }
@@ -164,7 +168,10 @@ impl Host for Core {
     fn done(&mut self, op: OpKey, outcome: Result<(), Failure>) {
         match self.is_quiet {
             false => self.operation_done(op, outcome),
-            true => self.postponed.push((op, outcome)),
+            true => {
+                self.postponed.push((op, outcome));
+                debug_assert!(self.postponed.len() <= self.operations.len());
+            }
         }
     }
 }
@@ -173,7 +180,7 @@ impl Core {
     /// Ends an operation, and the link if its peer is gone.
     #[inline]
     pub(super) fn operation_done(&mut self, op: OpKey, outcome: Result<(), Failure>) {
-        let Some(operation) = self.operations.remove(op) else {
+        let Some(operation) = self.take_operation(op) else {
             return;
         };
         let Err(failure) = outcome else {

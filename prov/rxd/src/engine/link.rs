@@ -91,6 +91,8 @@ pub struct Link {
     pub addr: Address,
     /// The peer's number in the address vector, or [`UNKNOWN_SOURCE`].
     pub src: u64,
+    /// Number of operations to the peer that were posted on it and have not ended.
+    pub outstanding: usize,
     /// The message or the write that is arriving in parts.
     pub incoming: Option<Incoming>,
     /// The destination of the message for which the link was held back.

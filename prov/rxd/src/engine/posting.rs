@@ -8,9 +8,9 @@ use prov_util::request::{Access, Atomic, RemoteAccess, Transmit};
 
 use super::Core;
 use super::copied::Copied;
-use super::link::{EpKey, LinkKey};
+use super::link::{EpKey, LinkKey, OpKey};
 use crate::offer;
-use crate::protocol::{Form, Request};
+use crate::protocol::{Form, MAX_OPERATIONS, Request};
 
 /// An operation that its peer has not acknowledged.
 pub struct Operation {
@@ -121,7 +121,8 @@ impl Core {
     /// Begins an operation and sends what may be sent of it.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` if too many operations are outstanding.
+    /// `-FI_EAGAIN` if too many operations to this peer are outstanding, or to all peers
+    /// ([`crate::protocol::MAX_OPERATIONS`]).
     #[inline]
     fn submit(
         &mut self,
@@ -131,14 +132,17 @@ impl Core {
         result: AppIov,
         request: &Request,
     ) -> Result {
-        let peer = self.links.get(link).ok_or(Errno::EAGAIN)?.id;
-        let ticket = self.endpoints.begin(op)?;
+        let to = self.links.get_mut(link).ok_or(Errno::EAGAIN)?;
+        let ticket = self.endpoints.begin_to_peer(op, to.outstanding)?;
+        to.outstanding += 1;
+        let peer = to.id;
         let key = self.operations.insert(Operation {
             ticket,
             link,
             payload,
             result,
         });
+        debug_assert!(self.operations.len() <= MAX_OPERATIONS + 1);
         let now = nanoseconds();
         let outcome = self.with_protocol(|protocol, core| {
             let submitted = protocol.submit(now, peer, key, request);
@@ -152,9 +156,19 @@ impl Core {
             Some(Err(rejected)) => rejected.into(),
             None => Errno::EOPBADSTATE,
         };
-        if let Some(operation) = self.operations.remove(key) {
+        if let Some(operation) = self.take_operation(key) {
             self.endpoints.settle(operation.ticket);
         }
         Err(error)
+    }
+
+    /// Takes an operation off those that are outstanding.
+    #[inline]
+    pub(super) fn take_operation(&mut self, op: OpKey) -> Option<Operation> {
+        let operation = self.operations.remove(op)?;
+        if let Some(link) = self.links.get_mut(operation.link) {
+            link.outstanding -= 1;
+        }
+        Some(operation)
     }
 }

@@ -186,6 +186,7 @@ impl Core {
             id,
             addr,
             src,
+            outstanding: 0,
             incoming: None,
             course: None,
         });

@@ -84,6 +84,8 @@ impl Side {
         let api = version(2, 0);
         let mut core = offer::below(api, &info, Some("udp")).unwrap();
         core.fabric.api_version = api;
+        // The framework names providers.
+        core.fabric.prov_name = Some("udp".into());
         core.src_addr = info.src_addr.clone();
         let fabric = Arc::new(Fabric::open(&core).unwrap());
         let domain = Domain::open(&fabric, &core).unwrap();

@@ -112,6 +112,12 @@ impl<H: Host> Shared<H> {
         }
     }
 
+    /// Number of entries of the timers.
+    #[cfg(debug_assertions)]
+    pub fn timers_len(&self) -> usize {
+        self.timers.len()
+    }
+
     /// Has the peer woken at what is due next.
     #[inline]
     pub fn schedule(&mut self, peer: &mut Peer<H>) {
@@ -238,6 +244,9 @@ impl<H: Host> Endpoint<H> {
         let peer = place.take_if(|peer| peer.id == id)?;
         self.names.remove(&peer.name);
         self.free.push(id.index);
+        if peer.is_ready {
+            self.shared.ready.retain(|index| *index != id.index);
+        }
         if let Some(early) = &peer.receiving.early {
             self.shared.buffered -= early.bytes;
         }
@@ -354,12 +363,16 @@ impl<H: Host> Endpoint<H> {
     /// all datagrams; if not, it is to be called again when there is room.
     pub fn transmit(&mut self, now: Time, host: &mut H) -> bool {
         self.wake(now, host);
+        #[cfg(debug_assertions)]
+        self.check_bounds();
         let mut turns = self.shared.ready.len();
         while let Some(index) = self.shared.ready.pop_front() {
             let Some((peer, shared)) = self.at_index(index) else {
                 continue;
             };
             let turn = shared.turn(now, peer, host);
+            #[cfg(debug_assertions)]
+            peer.check_bounds();
             match turn {
                 Turn::Done => peer.is_ready = false,
                 Turn::More => shared.ready.push_back(index),
@@ -379,8 +392,30 @@ impl<H: Host> Endpoint<H> {
         true
     }
 
+    /// Limit of the entries of the timers, of which each peer has one that counts.
+    pub(super) fn most_timers(&self) -> usize {
+        4 * self.peers.len() + 64
+    }
+
+    /// Removes the entries of the timers that count no longer.
+    #[cold]
+    fn tidy_timers(&mut self) {
+        let peers = &self.peers;
+        let counts = |Reverse((when, index)): &Reverse<(Time, u32)>| {
+            let peer = peers.get(*index as usize).and_then(Option::as_deref);
+            peer.is_some_and(|peer| peer.wakes_at == *when)
+        };
+        let mut entries = std::mem::take(&mut self.shared.timers).into_sorted_vec();
+        entries.retain(counts);
+        entries.dedup();
+        self.shared.timers = entries.into();
+    }
+
     /// Does what is due by the time.
     fn wake(&mut self, now: Time, host: &mut H) {
+        if self.shared.timers.len() > self.most_timers() {
+            self.tidy_timers();
+        }
         while let Some(&Reverse((when, index))) = self.shared.timers.peek() {
             if when > now {
                 break;

@@ -240,6 +240,12 @@ pub trait Host {
         *name
     }
 
+    /// Whether a peer of this library with this name, which had answered and has been silent for a second
+    /// at least, is known to be gone. Called again and again while it is silent.
+    fn is_gone(&mut self, _name: &Name) -> bool {
+        false
+    }
+
     /// A stranger has completed the set-up, and there is no room for it. [`Host::disappeared`] follows.
     fn refused(&mut self, _peer: PeerId) {}
 

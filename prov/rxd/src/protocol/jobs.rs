@@ -83,9 +83,9 @@ impl<H: Host> Job<H> {
 
 /// Most operations of this side at one time: half of the numbers that the C library can repeat (16
 /// bits).
-const MAX_OWN: usize = 1 << 15;
+pub const MAX_OPERATIONS: usize = 1 << 15;
 /// Most responses and refusals at one time: the other half.
-const MAX_FOREIGN: usize = (1 << 15) - 1;
+pub const MAX_FOREIGN: usize = (1 << 15) - 1;
 
 /// All jobs of an endpoint. Each has a number, which is reused.
 pub struct Jobs<H: Host> {
@@ -120,7 +120,7 @@ impl<H: Host> Jobs<H> {
     /// Adds a job; `None` if there are too many. The number is the id of an operation of this side.
     pub fn add(&mut self, mut job: Job<H>) -> Option<u32> {
         let (count, most) = match job.what {
-            What::Own(_) => (&mut self.own, MAX_OWN),
+            What::Own(_) => (&mut self.own, MAX_OPERATIONS),
             What::Response(_) | What::Refusal { .. } => (&mut self.foreign, MAX_FOREIGN),
         };
         if *count >= most {

@@ -13,7 +13,7 @@ const ACK_DELAY: Time = 100_000;
 /// Number of packets that are acknowledged without delay once they have arrived.
 const ACK_EVERY: u32 = 8;
 /// Most bytes of packets of one peer that are kept until their turn.
-const MAX_EARLY: usize = 8 << 20;
+pub const MAX_EARLY: usize = 8 << 20;
 /// Bytes of memory that a packet which is kept takes beyond its own: an allocation, and a place in a tree.
 const KEPT_OVERHEAD: usize = 64;
 

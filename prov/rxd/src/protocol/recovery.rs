@@ -517,7 +517,12 @@ impl<H: Host> Shared<H> {
             // One sign of life is missing, at least.
             false => ASK_AGAIN + self.keep_alive_every(),
         };
-        peer.asks_again |= is_extended && now.saturating_sub(peer.silent_since) >= asks_after;
+        let asks_again = is_extended && now.saturating_sub(peer.silent_since) >= asks_after;
+        if asks_again && peer.is_confirmed && host.is_gone(&peer.name) {
+            self.disconnect(now, peer, Failure::Silent, host);
+            return;
+        }
+        peer.asks_again |= asks_again;
         let sending = &mut peer.sending;
         if sending.flying == 0 && sending.lost == 0 {
             // Nothing is on the way: there is no room for what would be, or everything has come.

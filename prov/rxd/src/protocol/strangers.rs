@@ -23,7 +23,7 @@ const SHARES: usize = 4;
 /// Age at which a stranger gives way to another one.
 const STRANGER_AGE: Time = 1_000_000_000;
 /// Most paths that are held for cookies which have been sent.
-const COOKIE_PATHS: usize = 32;
+pub const COOKIE_PATHS: usize = 32;
 
 /// The places that hosts have.
 struct Shares {

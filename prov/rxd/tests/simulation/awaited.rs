@@ -292,3 +292,17 @@ fn nothing_is_sent_to_a_peer_that_does_not_ask() {
         assert!(!pair.other.endpoint.may_be_asked(pair.now));
     }
 }
+
+/// What an endpoint keeps is bounded: debug assertions in `transmit` say so.
+#[test]
+fn times_at_which_an_awaited_peer_is_asked_do_not_pile_up_while_it_is_sent_messages() {
+    let mut pair = Pair::new(true);
+    for id in 2..1_000 {
+        let (now, peer) = (pair.now, pair.peer);
+        pair.own.endpoint.watch(now, peer, true);
+        pair.own.host.awaited.insert(peer);
+        pair.send(id);
+        pair.run(10 * MS, Other::Calls);
+    }
+    assert!(pair.own.host.ops.is_empty());
+}

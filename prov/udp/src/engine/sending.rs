@@ -69,6 +69,7 @@ impl Core {
         };
         port.outbox.push(&message.buffers, to);
         port.ops.push_back(ticket);
+        debug_assert!(port.outbox.len() <= HELD && port.ops.len() == port.outbox.len());
         self.has_chores = true;
         if !self.holds && !port.is_stalled {
             self.holds = true;

@@ -20,7 +20,7 @@ pub struct Cq {
 }
 
 /// Number of completions per read.
-const BATCH: usize = 32;
+pub const BATCH: usize = 32;
 
 /// Completions that were read and have not been taken.
 pub struct Batch {

@@ -329,6 +329,7 @@ impl<T> Slots<T> {
         entry.state = State::Lent(owner);
         entry.is_receive = is_receive;
         self.sent += usize::from(!is_receive);
+        debug_assert!(self.sent <= self.limit);
         let context = entry.head.as_ptr();
         Some(Lent {
             context: context.cast(),

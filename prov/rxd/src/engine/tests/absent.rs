@@ -140,3 +140,24 @@ fn a_thread_that_sleeps_is_not_forestalled() {
     assert!(!b.has_left_over());
     assert!(a.completions().is_empty());
 }
+
+#[test]
+fn a_peer_that_was_killed_after_it_had_answered_is_given_up_soon() {
+    let [a, b] = pair(Params::default);
+    let mut room = [0; 8];
+    b.receive(&mut room, 1, FI_ADDR_UNSPEC);
+    a.send(&mut [1; 8], 1, FI_INJECT);
+    completed(&[&b, &a], 1);
+    completed(&[&a, &b], 1);
+    // It says nothing when it goes.
+    b.lane.core().protocol = None;
+    drop(b);
+    let mut bytes = [2; 8];
+    a.send(&mut bytes, 2, 0);
+    // The time after which a silent peer is given up is longer than this waits.
+    let error = until(&[&a], || a.error());
+    assert_eq!(
+        (error.err, error.completion.context.addr()),
+        (Errno::ETIMEDOUT, 2)
+    );
+}

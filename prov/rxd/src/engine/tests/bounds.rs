@@ -39,3 +39,37 @@ fn datagrams_that_cannot_be_sent_leave_nothing_in_the_queue_below() {
     let left = below.take_back();
     assert!(left <= ENTRIES, "{left} entries");
 }
+
+#[test]
+fn a_peer_that_is_gone_fills_no_queue_but_its_own() {
+    let [a, b] = pair(Params::default);
+    let absent = Side::new(Params::default());
+    a.knows(&absent.name);
+    drop(absent);
+    let mut bytes = [1; 8];
+    let mut posted = 0;
+    loop {
+        let message = Transmit {
+            tag: Tag::Value(9),
+            buffers: memory(&mut bytes),
+            desc: Descs::NONE,
+            peer: 1,
+            data: 0,
+            flags: FI_COMPLETION,
+            context: null_mut(),
+        };
+        let mut core = a.lane.core();
+        match core.transmit(a.ep, &message) {
+            Ok(()) => posted += 1,
+            Err(error) => break assert_eq!(error, Errno::EAGAIN),
+        }
+    }
+    assert_eq!(posted, 1024, "what the endpoint was opened with");
+    let (mut sent, mut room) = ([2; 8], [0; 8]);
+    for tag in 0..2_000 {
+        b.receive(&mut room, tag, FI_ADDR_UNSPEC);
+        a.send(&mut sent, tag, 0);
+        completed(&[&b, &a], 1);
+        completed(&[&a, &b], 1);
+    }
+}
