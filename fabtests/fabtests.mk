@@ -20,16 +20,16 @@ OTHER ?= .deps/mpich/lib/mpich
 
 # What needs no network: for the shm provider.
 LOCAL = $(WITHIN) absent allocation asleep calls collective crowd denied descriptors deserted ensemble forks impostor killed killed_connecting \
-	openshmem peer_srx process sep sep_srx sleepers watchers
+	openshmem peer_srx process sep sep_srx sleepers taken_back watchers
 # What has large data, once more where processes do not read one another's memory.
 LARGE = crowd killed match message rma simulation
 # And one process only: for the loopback provider.
 WITHIN = atomic auth av backlog binding cancel caps cntr combinations completion cq early elsewhere endpoint entries eq first \
-	getinfo hints hook itself late leak match message mr nothing param peer peer_av poll refused rma signals simulation source \
+	getinfo hints hook itself late leak match message mr nothing param peer peer_av poll posted refused rma signals simulation source \
 	srx srx_late stx text threads trigger unreachable untouched
 
 # What passes messages without tags that fit into datagrams: for udp.
-DATAGRAMS = binding cntr cq datagram early first forks linklocal poll signals untouched
+DATAGRAMS = binding cntr cq datagram early first forks linklocal poll posted signals untouched
 
 # For rxm, all but those that take long, what speaks tcp's own protocol, and sleepers (docs/fabtests.md).
 LAYERED = $(filter-out crowd door leak sleepers,$(basename $(notdir $(wildcard fabtests/programs/*.c))))

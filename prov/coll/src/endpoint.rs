@@ -153,7 +153,7 @@ impl endpoint::Endpoint for CollEndpoint {
         Ok(())
     }
 
-    fn receive_size(&self) -> usize {
+    fn receive_limit(&self) -> usize {
         0
     }
 

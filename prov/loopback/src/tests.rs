@@ -54,7 +54,7 @@ impl Side {
         let cq = open(Cq::new(cq).unwrap());
         let attributes = Attributes {
             tx_size: 1 << 16,
-            rx_size: 16,
+            most_receives: 16,
             directed,
             job: Job::NONE,
         };

@@ -45,7 +45,7 @@ pub struct Endpoint<T: Transport> {
     /// application.
     pub meets_strangers: bool,
     /// Limit of posted receives of an inbox of its own.
-    rx_size: usize,
+    most_receives: usize,
     /// Complete messages of links that have ended; used only if the inbox is shared.
     pub(crate) left: Vec<LeftKey>,
     /// The provider's own data.
@@ -58,7 +58,7 @@ pub struct Attributes {
     /// Limit of outstanding transmit operations.
     pub tx_size: usize,
     /// Limit of posted receives.
-    pub rx_size: usize,
+    pub most_receives: usize,
     /// Whether receives are matched by source (`FI_DIRECTED_RECV`).
     pub directed: bool,
     /// See [`Endpoint::job`].
@@ -109,7 +109,7 @@ impl<T: Transport> Endpoints<T> {
 
     /// Adds an endpoint with an inbox of its own.
     pub fn add(&mut self, attributes: Attributes, own: T::Endpoint) -> EpKey {
-        let inbox = self.add_inbox(attributes.rx_size, false);
+        let inbox = self.add_inbox(attributes.most_receives, false);
         self.eps.insert(Endpoint {
             reports: Reports::default(),
             inbox,
@@ -118,7 +118,7 @@ impl<T: Transport> Endpoints<T> {
             directed: attributes.directed,
             job: attributes.job,
             meets_strangers: false,
-            rx_size: attributes.rx_size,
+            most_receives: attributes.most_receives,
             left: Vec::new(),
             own,
         })

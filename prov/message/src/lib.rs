@@ -21,6 +21,7 @@ pub mod operation;
 pub mod own;
 pub mod peers;
 pub mod receipt;
+mod receive_limit;
 pub mod reports;
 mod spare;
 pub mod strangers;

@@ -19,7 +19,7 @@ fn world() -> (Endpoints<Pipe>, EpKey, [DefaultKey; 2]) {
     });
     let attributes = Attributes {
         tx_size: 10,
-        rx_size: 10,
+        most_receives: 10,
         directed: false,
         job: Job::NONE,
     };

@@ -103,7 +103,7 @@ impl Peer {
         let mut endpoints = Endpoints::default();
         let attributes = Attributes {
             tx_size: 8,
-            rx_size: 8,
+            most_receives: 8,
             directed: false,
             job: Job::NONE,
         };

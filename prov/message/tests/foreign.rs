@@ -203,7 +203,7 @@ fn bench(unexpected: usize) -> Bench {
     let mut core = lane.core();
     let attributes = Attributes {
         tx_size: 8,
-        rx_size: 8,
+        most_receives: 8,
         directed: false,
         job: Job::NONE,
     };

@@ -79,7 +79,7 @@ impl World {
         let mut endpoints = Endpoints::new(LIMITS);
         let attributes = Attributes {
             tx_size: 10,
-            rx_size: 10_000,
+            most_receives: 10_000,
             directed: false,
             job: Job::NONE,
         };

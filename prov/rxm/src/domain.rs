@@ -233,10 +233,6 @@ impl Provider for Layered {
         self.params.tx_size
     }
 
-    fn usual_rx_size(&self, _: &Info) -> usize {
-        self.params.rx_size
-    }
-
     fn enable(&self, setup: &mut Setup, enabling: Enabling<'_, Self>) -> Result<Box<Rdm>> {
         let bindings = enabling.bindings;
         let queues = [&bindings.tx_cq, &bindings.rx_cq];

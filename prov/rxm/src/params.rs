@@ -32,8 +32,8 @@ param_table! {
         /// Default limit of outstanding transmits of an endpoint, for applications that do not ask
         /// for another one
         tx_size: usize = 2048, in 1..=16384;
-        /// Default limit of posted receives of an endpoint, for applications that do not ask for
-        /// another one
+        /// Number of posted receives that an endpoint announces, for applications that do not ask
+        /// for another one; more are accepted
         rx_size: usize = 2048, in 1..=65536;
         /// Limit of outstanding operations of an endpoint below; 0 means 128
         msg_tx_size: usize = 0, in 0..=1 << 20;

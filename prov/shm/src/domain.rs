@@ -127,14 +127,6 @@ impl Provider for Local {
         self.params.tx_size
     }
 
-    fn usual_rx_size(&self, _: &Info) -> usize {
-        self.params.rx_size
-    }
-
-    fn usual_shared_size(&self) -> usize {
-        self.params.rx_size
-    }
-
     fn enable(&self, setup: &mut Setup, enabling: Enabling<'_, Self>) -> Result<Box<Rdm>> {
         let av = enabling.bindings.av.clone().ok_or(Errno::ENOAV)?;
         let name = setup.name.clone();

@@ -24,8 +24,8 @@ param_table! {
         /// Largest number of outstanding transmit operations of an endpoint, unless the application
         /// requests another one
         tx_size: usize = 1024, in 1..=1 << 24;
-        /// Largest number of posted receives of an endpoint, unless the application requests
-        /// another one
+        /// Number of posted receives that an endpoint announces, unless the application requests
+        /// another one; more are accepted
         rx_size: usize = 1024, in 1..=1 << 24;
         /// Whether all transfers go through shared memory, and no process copies from or to the
         /// memory of another one (process_vm_readv(2), process_vm_writev(2))

@@ -201,14 +201,6 @@ impl Provider for Tcp {
         self.params.usual_tx_size(info.ep.ep_type)
     }
 
-    fn usual_rx_size(&self, info: &Info) -> usize {
-        self.params.usual_rx_size(info.ep.ep_type)
-    }
-
-    fn usual_shared_size(&self) -> usize {
-        self.params.usual_shared_size()
-    }
-
     fn enable(&self, setup: &mut Setup, enabling: Enabling<'_, Self>) -> Result<OwnPart> {
         let bindings = enabling.bindings;
         let kind = if setup.is_rdm {

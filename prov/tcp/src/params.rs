@@ -37,8 +37,8 @@ param_table! {
         /// Largest number of outstanding transmit operations of an endpoint, unless the application
         /// requests another one; 0 stands for 256 on msg and 65536 on rdm endpoints
         tx_size: usize = 0, in 0..=1 << 24;
-        /// Largest number of posted receives of an endpoint, unless the application requests
-        /// another one; 0 stands for 256 on msg and 65536 on rdm endpoints
+        /// Number of posted receives that an endpoint announces, unless the application requests
+        /// another one; more are accepted; 0 stands for 256 on msg and 65536 on rdm endpoints
         rx_size: usize = 0, in 0..=1 << 24;
         /// Largest number of bytes of an injected message
         max_inject: usize = 4096, in 128..=1 << 20;
@@ -209,12 +209,12 @@ impl Params {
         set_or(self.tx_size, usual_size(ep_type))
     }
 
-    /// Returns the number of outstanding receives, likewise.
+    /// Returns the number of posted receives that is announced, likewise.
     pub fn usual_rx_size(&self, ep_type: fi_ep_type) -> usize {
         set_or(self.rx_size, usual_size(ep_type))
     }
 
-    /// Returns the number of outstanding receives of a shared context, likewise.
+    /// The same of a shared context.
     pub fn usual_shared_size(&self) -> usize {
         set_or(self.rx_size, FOR_MANY_PEERS)
     }

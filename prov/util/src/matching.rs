@@ -26,6 +26,7 @@ mod cost_tests;
 #[cfg(test)]
 mod model_tests;
 
+pub use posted::{MOST_POSTED, posted_cost};
 pub use queue::{Cancelled, ReceiveQueue, Single};
 pub use unexpected::HEIR;
 

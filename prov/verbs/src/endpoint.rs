@@ -303,7 +303,7 @@ impl endpoint::Endpoint for Endpoint {
         Ok(())
     }
 
-    fn receive_size(&self) -> usize {
+    fn receive_limit(&self) -> usize {
         self.sizes.receives
     }
 

@@ -134,7 +134,7 @@ impl<T: Transport> Endpoints<T> {
         reports: Reports,
     ) -> Result {
         let state = self.eps.get(ep).ok_or(Errno::EOPBADSTATE)?;
-        let (from, size) = (state.inbox, state.rx_size);
+        let (from, size) = (state.inbox, state.most_receives);
         let before = self.inboxes.get_mut(from).ok_or(Errno::EOPBADSTATE)?;
         if before.shared || before.foreign().is_some() {
             return Err(Errno::EOPBADSTATE);

@@ -86,7 +86,7 @@ impl<T: Transport> Endpoints<T> {
             return;
         };
         let behind = std::mem::take(&mut state.behind);
-        let (before, size) = (state.inbox, state.rx_size);
+        let (before, size) = (state.inbox, state.most_receives);
         for key in behind {
             self.leave_inbox_of(ep, key);
         }

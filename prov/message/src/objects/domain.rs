@@ -29,9 +29,10 @@ use super::{Enabling, SoftEndpoint, SoftSharedReceive};
 use crate::endpoints::inbox::Transport;
 use crate::lane::all::Lanes;
 use crate::lane::{Core, Lane};
+use crate::receive_limit::receive_limit;
 
-/// Default size of a transmit or receive context, in operations: large enough that applications
-/// which do not ask for a size do not meet -FI_EAGAIN.
+/// Default size of a transmit context, in operations: large enough that applications which do not
+/// ask for a size do not meet -FI_EAGAIN.
 const USUAL_SIZE: usize = 65536;
 
 /// What a provider adds to the objects of this module: the value of its domains, and the operations
@@ -214,16 +215,6 @@ pub trait Provider: Send + Sync + Sized + 'static {
 
     /// Default limit of outstanding transmit operations of an endpoint with these attributes.
     fn usual_tx_size(&self, _info: &Info) -> usize {
-        USUAL_SIZE
-    }
-
-    /// Default limit of its posted receives.
-    fn usual_rx_size(&self, _info: &Info) -> usize {
-        USUAL_SIZE
-    }
-
-    /// Default limit of posted receives of a shared receive context.
-    fn usual_shared_size(&self) -> usize {
         USUAL_SIZE
     }
 
@@ -454,11 +445,8 @@ impl<P: Provider> domain::Domain for Domain<P> {
         size: usize,
         directed: bool,
     ) -> Result<SoftSharedReceive<P>> {
-        let size = match size {
-            0 => this.own.usual_shared_size(),
-            size => size,
-        };
-        Ok(SoftSharedReceive::new(this.lane()?, size, directed))
+        let most = receive_limit(size);
+        Ok(SoftSharedReceive::new(this.lane()?, most, directed))
     }
 
     fn shared_transmit(this: &Handle<DomainObject<Self>>, size: usize) -> Result<usize> {

@@ -25,6 +25,7 @@ use crate::importing::{Importing, OwnerDrives};
 use crate::lane::{Core, Lane};
 use crate::operation::Context;
 use crate::operation::EpKey;
+use crate::receive_limit::receive_limit;
 use crate::reports::Reports;
 
 /// See the [module](self) description.
@@ -102,10 +103,7 @@ impl<P: Provider> SoftEndpoint<P> {
                     0 => own.usual_tx_size(info),
                     size => size,
                 },
-                rx_size: match info.rx.size {
-                    0 => own.usual_rx_size(info),
-                    size => size,
-                },
+                most_receives: receive_limit(info.rx.size),
                 directed: (info.caps | info.rx.caps) & FI_DIRECTED_RECV != 0,
                 job: P::job(domain, &setup),
             },
@@ -301,8 +299,8 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
         Ok(())
     }
 
-    fn receive_size(&self) -> usize {
-        self.attributes.rx_size
+    fn receive_limit(&self) -> usize {
+        self.attributes.most_receives
     }
 
     fn close(this: &Handle<EndpointObject<Self>>) -> Result {

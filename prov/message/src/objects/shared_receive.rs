@@ -42,10 +42,10 @@ pub(super) enum Backing {
 }
 
 impl<P: Provider> SoftSharedReceive<P> {
-    /// Creates a context for up to `size` posted receives, which are matched by source if they are
+    /// Creates a context for up to `most` posted receives, which are matched by source if they are
     /// `directed`.
-    pub(super) fn new(lane: Arc<Lane<P::Core>>, size: usize, directed: bool) -> Self {
-        let key = lane.core().endpoints().add_inbox(size, true);
+    pub(super) fn new(lane: Arc<Lane<P::Core>>, most: usize, directed: bool) -> Self {
+        let key = lane.core().endpoints().add_inbox(most, true);
         SoftSharedReceive {
             lane,
             backing: Backing::Own(key),

@@ -27,7 +27,7 @@ impl Receiver {
         });
         let attributes = Attributes {
             tx_size: 1,
-            rx_size: 1,
+            most_receives: 1,
             directed: false,
             job: Job::NONE,
         };

@@ -77,7 +77,7 @@ impl World {
         for ep in 0..EPS {
             let attributes = Attributes {
                 tx_size: 8,
-                rx_size: RX_SIZE,
+                most_receives: RX_SIZE,
                 directed: ep == 0,
                 job: Job::NONE,
             };

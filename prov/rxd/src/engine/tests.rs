@@ -109,7 +109,7 @@ impl Side {
         .unwrap();
         let attributes = Attributes {
             tx_size: 1024,
-            rx_size: 1024,
+            most_receives: 1024,
             directed: true,
             job: Job::NONE,
         };

@@ -128,7 +128,7 @@ fn side_with(av: Use<Av>, params: Params, bounds: Option<Bounds>, has_sleepers: 
     let mut core = engine.core();
     let attributes = Attributes {
         tx_size: 1024,
-        rx_size: 1024,
+        most_receives: 1024,
         directed: false,
         job: Job::NONE,
     };

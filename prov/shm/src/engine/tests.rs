@@ -92,7 +92,7 @@ impl Side {
         let cq = open(Cq::new(CqConfig::default()).unwrap());
         let attributes = Attributes {
             tx_size: 1 << 16,
-            rx_size: 1 << 16,
+            most_receives: 1 << 16,
             directed: true,
             job: Job::NONE,
         };

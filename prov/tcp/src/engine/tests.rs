@@ -222,7 +222,7 @@ fn side_of(
             0 => 1024,
             size => size,
         },
-        rx_size: 1024,
+        most_receives: 1024,
         directed: false,
         job: Job::NONE,
     };

@@ -122,7 +122,7 @@ fn add(
 ) -> (EpKey, std::net::SocketAddr) {
     let attributes = Attributes {
         tx_size: 1024,
-        rx_size: 1024,
+        most_receives: 1024,
         directed: false,
         job: Job::NONE,
     };

@@ -363,7 +363,7 @@ impl<E: Endpoint> EndpointObject<E> {
     fn receive_early(&self, receive: &Receive) -> Result {
         let endpoint = &self.opened.endpoint;
         match &mut *self.stage() {
-            Stage::New(new) => new.receives.post(receive, endpoint.receive_size()),
+            Stage::New(new) => new.receives.post(receive, endpoint.receive_limit()),
             // Another thread may have enabled it in the meantime.
             Stage::Enabled(..) => endpoint.receive(receive),
             Stage::Closed => Err(Errno::EOPBADSTATE),

@@ -96,7 +96,7 @@ impl Endpoint for LastRequest {
         Ok(())
     }
 
-    fn receive_size(&self) -> usize {
+    fn receive_limit(&self) -> usize {
         0
     }
 

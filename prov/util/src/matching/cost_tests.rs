@@ -93,3 +93,92 @@ fn masks_that_do_not_contain_each_other_have_separate_tables() {
     let second = lookups(&mut queue);
     assert!(second < 2000 * 8, "{second}");
 }
+
+/// Posts receives that name a tag each, with the tag as the context.
+fn post(queue: &mut ReceiveQueue<AppIov, u32>, tags: std::ops::Range<usize>) {
+    for tag in tags {
+        let posted = queue.post(Receive {
+            context: tag,
+            buf: AppIov::EMPTY,
+            src: ANY_SOURCE,
+            tag: tag as u64,
+            ignore: 0,
+            flags: 0,
+        });
+        assert!(posted.is_none());
+    }
+}
+
+const MANY: usize = 100_000;
+
+#[test]
+fn many_receives_are_found_by_tag_and_by_context_in_any_order() {
+    let mut queue = ReceiveQueue::<AppIov, u32>::tagged(8);
+    post(&mut queue, 0..MANY);
+    let of = |single: Single<'_, AppIov>| single.context;
+    // With a search of the queue for each, these would be 10^10 steps.
+    for tag in (MANY / 2..MANY).rev() {
+        assert_eq!(queue.take_single(ANY_SOURCE, tag as u64).map(of), Some(tag));
+    }
+    for tag in (0..MANY / 4).rev() {
+        assert_eq!(
+            queue.cancel(tag).map(|cancelled| cancelled.context),
+            Some(tag)
+        );
+        assert!(queue.cancel(tag).is_none());
+    }
+    // The index grows with what is posted later.
+    post(&mut queue, MANY..4 * MANY);
+    for tag in (MANY..4 * MANY).rev() {
+        assert_eq!(
+            queue.cancel(tag).map(|cancelled| cancelled.tag),
+            Some(tag as u64)
+        );
+    }
+    assert_eq!(queue.posted_len(), MANY / 4);
+    for tag in (MANY / 4..MANY / 2).rev() {
+        assert_eq!(queue.take_single(ANY_SOURCE, tag as u64).map(of), Some(tag));
+    }
+    assert_eq!(queue.posted_len(), 0);
+    // With the memory given back, receives are in a ring again.
+    post(&mut queue, 0..3);
+    for tag in [1, 0, 2] {
+        assert_eq!(queue.take_single(ANY_SOURCE, tag as u64).map(of), Some(tag));
+    }
+}
+
+#[test]
+fn receives_that_are_cancelled_in_their_order_stay_in_the_ring() {
+    let mut queue = ReceiveQueue::<AppIov, u32>::tagged(8);
+    post(&mut queue, 0..MANY);
+    for tag in 0..MANY {
+        assert!(queue.cancel(tag).is_some());
+    }
+    let filter = Filter {
+        src: ANY_SOURCE,
+        tag: 0,
+        ignore: 0,
+    };
+    assert!(queue.post_fast(0, 0, filter, &AppIov::EMPTY, 1));
+}
+
+#[test]
+fn receives_with_one_context_are_cancelled_oldest_first() {
+    let mut queue = ReceiveQueue::<AppIov, u32>::tagged(8);
+    post(&mut queue, 0..2000);
+    for tag in 0..2000 {
+        queue.post(Receive {
+            context: usize::MAX,
+            buf: AppIov::EMPTY,
+            src: ANY_SOURCE,
+            tag,
+            ignore: 0,
+            flags: 0,
+        });
+    }
+    for tag in 0..2000 {
+        let cancelled = queue.cancel(usize::MAX);
+        assert_eq!(cancelled.map(|cancelled| cancelled.tag), Some(tag));
+    }
+    assert!(queue.cancel(usize::MAX).is_none());
+}

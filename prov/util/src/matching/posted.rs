@@ -11,9 +11,18 @@ mod line;
 use fabric_abi::FI_MULTI_RECV;
 
 use self::hashed::Hashed;
-use self::line::{Line, Search};
+use self::line::{Line, PostedSlot, Search};
 use super::multi::MultiKey;
 use super::{ANY_SOURCE, Filter, Receive, ReceiveBuffer, tags_match};
+
+/// Largest number of receives in a queue: their positions have 32 bits.
+pub const MOST_POSTED: usize = 1 << 30;
+
+/// Returns the memory that a queued receive takes, in bytes. Hashed ones take up to half as much
+/// again.
+pub const fn posted_cost<B>() -> usize {
+    size_of::<PostedSlot<B>>()
+}
 
 /// A posted receive, without its buffer.
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +85,12 @@ pub struct Single<'a, B> {
     pub buf: &'a B,
 }
 
+/// Number of receives in the ring up to which one is searched by its context from the oldest on.
+const MANY: usize = if cfg!(test) { 16 } else { 1024 };
+/// Number of receives that are searched so if there are more: programs that cancel all of their
+/// receives mostly do it in the order of posting.
+const FIRST: usize = if cfg!(test) { 4 } else { 64 };
+
 /// Identifies a posted receive until the queue changes.
 pub(super) type Index = u32;
 
@@ -106,10 +121,13 @@ impl<B> PostedQueue<B> {
 
     /// Appends a receive.
     pub fn push(&mut self, posted: Posted, space: Space<B>) -> Index {
-        match self.hashing {
-            false => self.line.push(posted, space),
-            true => self.hashed.push(posted, space),
+        if self.hashing {
+            return self.hashed.push(posted, space);
         }
+        if self.hashed.is_large() {
+            self.hashed.release();
+        }
+        self.line.push(posted, space)
     }
 
     /// The fast path of `push`: appends a receive with a single-message buffer if the ring has room
@@ -213,18 +231,29 @@ impl<B> PostedQueue<B> {
         space
     }
 
-    /// Returns the oldest receive posted with `context`.
-    pub fn find_context(&self, context: usize) -> Option<Index> {
-        match self.hashing {
-            false => self.line.find_first(|posted| posted.context == context),
-            true => self.hashed.find_first(|posted| posted.context == context),
+    /// Returns the oldest receive posted with `context`. One that is not among the first few of
+    /// many moves all of them to the hash table, which finds the next ones.
+    pub fn find_context(&mut self, context: usize) -> Option<Index> {
+        if !self.hashing {
+            let searched = match self.line.len() > MANY {
+                false => MANY,
+                true => FIRST,
+            };
+            let found = self
+                .line
+                .find_among(searched, |posted| posted.context == context);
+            if found.is_some() || self.line.len() <= MANY {
+                return found;
+            }
+            self.start_hashing();
         }
+        self.hashed.find_context(context)
     }
 
     /// Returns the receives for which `select` is true, oldest first. Removing some of them leaves
     /// the indices of the others valid.
     pub fn in_order(&mut self, select: impl Fn(&Posted) -> bool) -> Vec<Index> {
-        if !self.hashing && self.line.find_first(&select).is_none() {
+        if !self.hashing && self.line.find_among(MOST_POSTED, &select).is_none() {
             return Vec::new();
         }
         self.start_hashing();
@@ -257,7 +286,12 @@ impl<B> PostedQueue<B> {
     fn stop_hashing_if_empty(&mut self) {
         if self.hashed.len() == 0 {
             self.hashing = false;
-            self.hashed.forget_classes();
+            self.hashed.reset();
+            if self.hashed.is_large() {
+                // The next receive is then posted by `push`, which gives back the memory: a buffer
+                // may still be read there.
+                self.line.release();
+            }
             self.line.reopen();
         }
     }

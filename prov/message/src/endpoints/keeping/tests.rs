@@ -30,7 +30,7 @@ impl World {
         let mut endpoints = Endpoints::new(limits);
         let attributes = Attributes {
             tx_size: 1,
-            rx_size: 1 << 20,
+            most_receives: 1 << 20,
             directed: false,
             job: Job::NONE,
         };

@@ -132,7 +132,7 @@ impl Endpoint for OffloadEndpoint {
         Ok(())
     }
 
-    fn receive_size(&self) -> usize {
+    fn receive_limit(&self) -> usize {
         0
     }
 

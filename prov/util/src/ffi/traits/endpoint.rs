@@ -248,9 +248,8 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
         Self::rebind(this, bindings)
     }
 
-    /// Returns the limit of posted receives (`fi_rx_attr::size`): as many are accepted before
-    /// fi_enable(3).
-    fn receive_size(&self) -> usize;
+    /// Returns the limit of posted receives: as many are accepted before fi_enable(3).
+    fn receive_limit(&self) -> usize;
 
     /// Implements fi_close(3), when no alias is left. Outstanding operations end without
     /// completions.

@@ -13,7 +13,7 @@
 )]
 
 use super::super::ANY_SOURCE;
-use super::super::arena::{Arena, List};
+use super::super::arena::{Arena, List, NIL};
 use super::super::hash::HashKey;
 use super::{Index, Posted, Space};
 
@@ -23,7 +23,14 @@ const CLASSES: usize = 8;
 /// The class number of receives in the linear list.
 const UNHASHED: u8 = CLASSES as u8;
 const FIRST_BUCKETS: usize = 64;
-const MOST_BUCKETS: usize = 1 << 16;
+/// Number of receives up to which one is searched by its context without an index.
+const FEW: usize = if cfg!(test) { 4 } else { 64 };
+/// Number of slots above which the memory of the empty table is given back: 12 MB.
+const KEPT: usize = if cfg!(test) { 32 } else { 1 << 16 };
+/// The link of entries in the list of their bucket.
+const BY_KEY: usize = 0;
+/// The link of entries in the list of their context.
+const BY_CONTEXT: usize = 1;
 
 #[derive(Clone, Copy, Debug)]
 struct HashedReceive {
@@ -44,17 +51,22 @@ struct Class {
 #[derive(Debug)]
 pub(super) struct Hashed<B> {
     /// The posted receives; an [`Index`] is an index of this arena.
-    entries: Arena<HashedReceive, 1>,
+    entries: Arena<HashedReceive, 2>,
     /// The buffer of each entry, at the same index. Undefined for free entries.
     spaces: Vec<Space<B>>,
     /// Empty at first, then a power of two of buckets; a receive is in the bucket of its class and
     /// key.
     buckets: Vec<List>,
     unhashed: List,
+    /// The same for contexts, in order of posting: an index for fi_cancel(3), which is empty until
+    /// a receive is searched among many.
+    contexts: Vec<List>,
     classes: [Class; CLASSES],
     /// Number of classes that have ever been used.
     classes_used: usize,
     next_order: u64,
+    /// The receive that was posted last, if it is still there.
+    newest: Index,
     key: HashKey,
 }
 
@@ -65,6 +77,7 @@ impl<B> Hashed<B> {
             spaces: Vec::new(),
             buckets: Vec::new(),
             unhashed: List::EMPTY,
+            contexts: Vec::new(),
             classes: [Class {
                 ignore: 0,
                 directed: false,
@@ -72,6 +85,7 @@ impl<B> Hashed<B> {
             }; CLASSES],
             classes_used: 0,
             next_order: 0,
+            newest: NIL,
             key: HashKey::of_process(),
         }
     }
@@ -104,7 +118,11 @@ impl<B> Hashed<B> {
                 &mut self.buckets[bucket]
             }
         };
-        self.entries.push_back(0, list, index);
+        self.entries.push_back(BY_KEY, list, index);
+        self.newest = index;
+        if !self.contexts.is_empty() {
+            self.list_context(index);
+        }
         index
     }
 
@@ -137,7 +155,7 @@ impl<B> Hashed<B> {
             if entry.posted.accepts(src, tag) {
                 return Some((index, entry.order));
             }
-            index = self.entries.next(0, index);
+            index = self.entries.next(BY_KEY, index);
         }
         None
     }
@@ -164,6 +182,11 @@ impl<B> Hashed<B> {
     /// Removes a receive, and leaves its buffer in its slot until the next one is posted.
     pub fn unlist(&mut self, index: Index) -> Option<Posted> {
         let &HashedReceive { posted, class, .. } = self.entries.get(index)?;
+        if !self.contexts.is_empty() {
+            let bucket = self.context_bucket(posted.context);
+            let list = &mut self.contexts[bucket];
+            self.entries.unlink(BY_CONTEXT, list, index);
+        }
         let list = match class {
             UNHASHED => &mut self.unhashed,
             _ => {
@@ -173,17 +196,57 @@ impl<B> Hashed<B> {
                 &mut self.buckets[bucket]
             }
         };
-        self.entries.take_from(0, list, index);
+        self.entries.take_from(BY_KEY, list, index);
         Some(posted)
     }
 
-    /// Returns the oldest receive for which `is_it` is true.
-    pub fn find_first(&self, is_it: impl Fn(&Posted) -> bool) -> Option<Index> {
-        self.entries
-            .iter()
-            .filter(|(_, entry)| is_it(&entry.posted))
-            .min_by_key(|(_, entry)| entry.order)
-            .map(|(index, _)| index)
+    /// Returns the oldest receive posted with `context`.
+    pub fn find_context(&mut self, context: usize) -> Option<Index> {
+        if self.contexts.is_empty() {
+            if self.entries.len() <= FEW {
+                let all = self.entries.iter();
+                return all
+                    .filter(|(_, entry)| entry.posted.context == context)
+                    .min_by_key(|(_, entry)| entry.order)
+                    .map(|(index, _)| index);
+            }
+            self.index_contexts();
+        }
+        let mut index = self.contexts[self.context_bucket(context)].head;
+        while let Some(entry) = self.entries.get(index) {
+            if entry.posted.context == context {
+                return Some(index);
+            }
+            index = self.entries.next(BY_CONTEXT, index);
+        }
+        None
+    }
+
+    fn context_bucket(&self, context: usize) -> usize {
+        self.key
+            .bucket(context as u64, ANY_SOURCE, self.contexts.len())
+    }
+
+    /// Adds the newest receive to the index of contexts.
+    #[cold]
+    fn list_context(&mut self, index: Index) {
+        if self.entries.len() > 2 * self.contexts.len() {
+            return self.index_contexts();
+        }
+        if let Some(entry) = self.entries.get(index) {
+            let bucket = self.context_bucket(entry.posted.context);
+            let list = &mut self.contexts[bucket];
+            self.entries.push_back(BY_CONTEXT, list, index);
+        }
+    }
+
+    /// Creates the index of contexts, or a larger one.
+    #[cold]
+    fn index_contexts(&mut self) {
+        self.contexts = vec![List::EMPTY; self.entries.len().next_power_of_two()];
+        for index in self.in_order(|_| true) {
+            self.list_context(index);
+        }
     }
 
     /// The receives, in any order.
@@ -192,11 +255,13 @@ impl<B> Hashed<B> {
         entries.map(|(index, entry)| (index, &entry.posted))
     }
 
-    /// Returns a receive for whose buffer `is_it` is true.
+    /// Returns a receive for whose buffer `is_it` is true. Fast for the one that was posted last.
     pub fn find_space(&self, is_it: impl Fn(&Space<B>) -> bool) -> Option<Index> {
-        self.entries
-            .iter()
-            .map(|(index, _)| index)
+        let newest = self.entries.get(self.newest).map(|_| self.newest);
+        let all = self.entries.iter().map(|(index, _)| index);
+        newest
+            .into_iter()
+            .chain(all)
             .find(|&index| self.space(index).is_some_and(&is_it))
     }
 
@@ -212,14 +277,29 @@ impl<B> Hashed<B> {
         all.into_iter().map(|(_, index)| index).collect()
     }
 
-    /// Resets the classes, when no receive is left.
-    pub fn forget_classes(&mut self) {
+    /// Resets the classes and the index of contexts, when no receive is left. The buffer of the last
+    /// one stays in its slot.
+    pub fn reset(&mut self) {
         self.classes_used = 0;
+        self.contexts = Vec::new();
+    }
+
+    /// Returns whether the empty table has the memory of many receives.
+    pub fn is_large(&self) -> bool {
+        self.spaces.len() > KEPT
+    }
+
+    /// Gives back the memory of the empty table.
+    #[cold]
+    pub fn release(&mut self) {
+        self.entries = Arena::new();
+        self.spaces = Vec::new();
+        self.buckets = Vec::new();
     }
 
     /// Adds a new receive to its class, and returns the class.
     fn join_class(&mut self, ignore: u64, directed: bool) -> u8 {
-        if self.entries.len() >= self.buckets.len() && self.buckets.len() < MOST_BUCKETS {
+        if self.entries.len() >= self.buckets.len() {
             self.add_buckets();
         }
         let used = &mut self.classes[..self.classes_used];
@@ -265,8 +345,9 @@ impl<B> Hashed<B> {
                 let bucket = self
                     .key
                     .bucket(posted.tag & !posted.ignore, posted.src, size);
-                let next = self.entries.next(0, index);
-                self.entries.push_back(0, &mut self.buckets[bucket], index);
+                let next = self.entries.next(BY_KEY, index);
+                self.entries
+                    .push_back(BY_KEY, &mut self.buckets[bucket], index);
                 index = next;
             }
         }

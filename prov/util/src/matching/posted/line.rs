@@ -4,6 +4,8 @@ use super::{Index, Posted, Single, Space, single};
 
 /// Number of receives for which a linear search is faster than hashing.
 const FEW: u32 = 8;
+/// Number of slots above which the memory of the closed ring is given back: 8 MB.
+const KEPT: usize = if cfg!(test) { 32 } else { 1 << 16 };
 /// Initial capacity; a power of two.
 const FIRST_ROOM: usize = 16;
 
@@ -76,8 +78,17 @@ impl<B> Line<B> {
         Some(place)
     }
 
-    /// Rejects receives until it is reopened.
+    /// Rejects receives until it is reopened. It is empty, and gives back the memory of many.
     pub fn close(&mut self) {
+        self.room = 0;
+        if self.ring.len() > KEPT {
+            self.release();
+        }
+    }
+
+    /// Gives back the memory of the empty ring.
+    pub fn release(&mut self) {
+        self.ring = Vec::new();
         self.room = 0;
     }
 
@@ -223,9 +234,10 @@ impl<B> Line<B> {
         (0..self.len() as u32).map(move |ahead| head.wrapping_add(ahead))
     }
 
-    /// Returns the oldest receive for which `is_it` is true.
-    pub fn find_first(&self, is_it: impl Fn(&Posted) -> bool) -> Option<Index> {
+    /// Returns the oldest receive for which `is_it` is true, among the `first` oldest.
+    pub fn find_among(&self, first: usize, is_it: impl Fn(&Posted) -> bool) -> Option<Index> {
         self.positions()
+            .take(first)
             .find(|&index| self.get(index).is_some_and(&is_it))
     }
 

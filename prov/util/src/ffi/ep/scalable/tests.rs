@@ -84,7 +84,7 @@ impl Endpoint for Noting {
         Ok(())
     }
 
-    fn receive_size(&self) -> usize {
+    fn receive_limit(&self) -> usize {
         4
     }
 
