@@ -29,7 +29,7 @@ use crate::endpoints::inbox::{Action, Transport};
 use crate::endpoints::receiving::{Poster, Posting};
 use crate::lane::all::{Lanes, Others};
 use crate::lane::sources::Sources;
-use crate::operation::EpKey;
+use crate::operation::{Context, EpKey, Ticket};
 use crate::reports::Reports;
 
 /// Work of a lane that may block: the thread that drives the lane does it without the lane's lock,
@@ -117,6 +117,22 @@ pub trait Core: Send + Sized + 'static {
     /// Posts an atomic operation.
     fn atomic(&mut self, _ep: EpKey, _atomic: &Atomic) -> Result {
         Err(Errno::ENOSYS)
+    }
+
+    /// Removes an operation of an endpoint with this context of which nothing has left, and that the
+    /// application does not take for complete ([`Op::can_be_cancelled_by`]).
+    ///
+    /// [`Op::can_be_cancelled_by`]: crate::operation::Op::can_be_cancelled_by
+    fn take_back(&mut self, _ep: EpKey, _context: Context) -> Option<Ticket> {
+        None
+    }
+
+    /// Implements fi_cancel(3) for the operations that an endpoint sends: `-FI_ENOENT` if there is
+    /// none of which nothing has left.
+    fn cancel_sending(&mut self, ep: EpKey, context: Context) -> Result {
+        let ticket = self.take_back(ep, context).ok_or(Errno::ENOENT)?;
+        self.endpoints().finish(ticket, Err(Errno::ECANCELED));
+        Ok(())
     }
 
     /// Carries out an action for a link.

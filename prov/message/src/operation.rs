@@ -114,6 +114,12 @@ impl Op {
         }
     }
 
+    /// Returns whether fi_cancel(3) with this context refers to the operation. The application takes
+    /// an injected one for complete.
+    pub fn can_be_cancelled_by(&self, context: Context) -> bool {
+        self.context == context && !self.is_inject
+    }
+
     /// Describes a read or a write.
     #[inline]
     pub fn of_access(ep: EpKey, access: &RemoteAccess) -> Self {

@@ -395,6 +395,14 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         peers.flat_map(|peer| peer.waiting.drain(..))
     }
 
+    /// Removes the oldest waiting request to a peer for which `is` is true.
+    pub fn take_waiting(&mut self, is: impl Fn(&W) -> bool) -> Option<W> {
+        self.table.values_mut().find_map(|peer| {
+            let at = peer.waiting.iter().position(&is)?;
+            peer.waiting.remove(at)
+        })
+    }
+
     /// Whether a request waits for a link to any peer, of those for which `is` is true.
     pub fn any_waiting(&self, is: impl Fn(&W) -> bool) -> bool {
         self.table.values().any(|peer| peer.waiting.iter().any(&is))

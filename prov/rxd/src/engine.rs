@@ -26,8 +26,8 @@ use prov_base::errno::{Errno, Result};
 use prov_base::process::Process;
 use prov_message::lane::Pause;
 use prov_message::{
-    EpKey, Idling, Limits, Linked as _, NoErrand, RmaTarget, Signals, Sleeper, StrangersLimits,
-    Wakeups,
+    Context, EpKey, Idling, Limits, Linked as _, NoErrand, RmaTarget, Signals, Sleeper,
+    StrangersLimits, Ticket, Wakeups,
 };
 use prov_util::mr::MrTable;
 use prov_util::request::{Atomic, RemoteAccess, Transmit};
@@ -176,6 +176,10 @@ impl prov_message::Core for Core {
     #[inline]
     fn transmit(&mut self, ep: EpKey, message: &Transmit) -> Result {
         self.post_message(ep, message)
+    }
+
+    fn take_back(&mut self, ep: EpKey, context: Context) -> Option<Ticket> {
+        self.take_back_unsent(ep, context)
     }
 
     fn access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {

@@ -31,8 +31,8 @@ use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
 use prov_message::strangers::Strangers;
 use prov_message::{
-    EpKey, Idling, Limits, Linked as _, NoErrand, RmaTarget, Sided as _, Signals, StrangersLimits,
-    Wakeups,
+    Context, EpKey, Idling, Limits, Linked as _, NoErrand, Reaching as _, RmaTarget, Sided as _,
+    Signals, StrangersLimits, Ticket, Wakeups,
 };
 use prov_util::below::Batch;
 use prov_util::endpoint::Side;
@@ -180,6 +180,13 @@ impl prov_message::Core for Core {
     #[inline]
     fn transmit(&mut self, ep: EpKey, message: &Transmit) -> Result {
         self.post_message(ep, message)
+    }
+
+    fn take_back(&mut self, ep: EpKey, context: Context) -> Option<Ticket> {
+        self.take_back_waiting(ep, context).or_else(|| {
+            let mut mine = self.links.values_mut().filter(|link| link.ep == ep);
+            mine.find_map(|link| link.take_back(context))
+        })
     }
 
     #[inline(always)]

@@ -28,8 +28,8 @@ use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
 use prov_message::strangers::Strangers;
 use prov_message::{
-    EpKey, Idling, Limits, Linked as _, RmaTarget, Sided as _, Signals, Sleeper, StrangersLimits,
-    Wakeups,
+    Context, EpKey, Idling, Limits, Linked as _, Reaching as _, RmaTarget, Sided as _, Signals,
+    Sleeper, StrangersLimits, Ticket, Wakeups,
 };
 use prov_util::endpoint::Side;
 use prov_util::mr::MrTable;
@@ -234,6 +234,10 @@ impl prov_message::Core for Core {
     #[inline]
     fn transmit(&mut self, ep: EpKey, message: &Transmit) -> Result {
         self.post_message(ep, message)
+    }
+
+    fn take_back(&mut self, ep: EpKey, context: Context) -> Option<Ticket> {
+        self.take_back_waiting(ep, context)
     }
 
     fn access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {

@@ -20,7 +20,7 @@ use prov_base::socket;
 use prov_message::inbox::{NoLink, Transport};
 use prov_message::lane::Pause;
 use prov_message::sources::Known;
-use prov_message::{Action, Endpoints, EpKey, Idling, NoErrand, Signals, Sleeper};
+use prov_message::{Action, Context, Endpoints, EpKey, Idling, NoErrand, Signals, Sleeper, Ticket};
 use prov_util::request::{Receive, Transmit};
 use slotmap::{Key, KeyData, SecondaryMap};
 
@@ -213,6 +213,10 @@ impl prov_message::Core for Core {
     #[inline]
     fn transmit(&mut self, ep: EpKey, message: &Transmit) -> Result {
         self.post_message(ep, message)
+    }
+
+    fn take_back(&mut self, ep: EpKey, context: Context) -> Option<Ticket> {
+        self.take_back_unsent(ep, context)
     }
 
     #[inline(always)]

@@ -11,7 +11,7 @@ use crate::endpoints::inbox::Transport;
 use crate::endpoints::left::LeftKey;
 use crate::lane::Core;
 use crate::operation::EpKey;
-use crate::operation::{Op, Ticket};
+use crate::operation::{Context, Op, Ticket};
 use crate::peers::{
     AddressVector, ConnectStep, ConnectTarget, Deferred, Destination, Ended, Failure, GivenUp,
     PeerKey, Peers,
@@ -111,6 +111,13 @@ pub trait Reaching: Core {
                 Err(declined.error)
             }
         }
+    }
+
+    /// [`Core::take_back`] of an operation that waits for a link.
+    fn take_back_waiting(&mut self, ep: EpKey, context: Context) -> Option<Ticket> {
+        let peers = self.peers(ep)?;
+        let waiting = peers.take_waiting(|(_, ticket)| ticket.op().can_be_cancelled_by(context));
+        waiting.map(|(_, ticket)| ticket)
     }
 
     /// Gives up all operations of an endpoint that wait for links, without a word.

@@ -352,6 +352,13 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
         core.endpoints().cancel(poster, Context::of(context))
     }
 
+    fn take_back(&self, context: *mut c_void) -> Result {
+        let seat = self.seated()?;
+        seat.lane
+            .core()
+            .cancel_sending(seat.key, Context::of(context))
+    }
+
     fn name(&self) -> Result<Vec<u8>> {
         P::name(self)
     }

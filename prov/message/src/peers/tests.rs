@@ -263,3 +263,26 @@ fn nothing_is_left_waiting_where_an_endpoint_closes() {
     left.sort_unstable();
     assert_eq!(left, ["one", "two"]);
 }
+
+#[test]
+fn a_request_that_is_taken_back_is_the_oldest_that_is_meant_and_the_others_stay() {
+    let (_, mut peers, now) = acquainted();
+    let (a, b) = (waits(&mut peers, 0), waits(&mut peers, 1));
+    for (key, request) in [(a, "first"), (b, "second"), (a, "third"), (a, "first")] {
+        let _ = peers.defer(key, request, now).unwrap();
+    }
+    assert_eq!(peers.take_waiting(|request| *request == "fourth"), None);
+    assert_eq!(
+        peers.take_waiting(|request| *request == "first"),
+        Some("first")
+    );
+    assert!(peers.waiting(a).eq(&["third", "first"]));
+    assert_eq!(
+        peers.take_waiting(|request| *request == "second"),
+        Some("second")
+    );
+    peers.begun(b, 1);
+    // Nobody needs the peer any more.
+    assert!(matches!(peers.ended(b, 1, RESET, now), Ended::Quietly));
+    assert!(peers.waiting(a).eq(&["third", "first"]));
+}

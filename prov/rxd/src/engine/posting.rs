@@ -3,7 +3,7 @@
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
 use prov_base::lately::nanoseconds;
-use prov_message::{Op, Ticket};
+use prov_message::{Context, Op, Ticket};
 use prov_util::request::{Access, Atomic, RemoteAccess, Transmit};
 
 use super::Core;
@@ -170,5 +170,20 @@ impl Core {
             link.outstanding -= 1;
         }
         Some(operation)
+    }
+
+    /// Removes an operation with this context of which nothing was sent, for fi_cancel(3).
+    pub(super) fn take_back_unsent(&mut self, ep: EpKey, context: Context) -> Option<Ticket> {
+        let protocol = self.protocol.as_mut()?;
+        let links = &self.links;
+        let mut mine = self.operations.iter().filter(|(_, operation)| {
+            let op = operation.ticket.op();
+            op.ep == ep && op.can_be_cancelled_by(context)
+        });
+        let (key, _) = mine.find(|(key, operation)| {
+            let link = links.get(operation.link);
+            link.is_some_and(|link| protocol.cancel(link.id, *key))
+        })?;
+        Some(self.take_operation(key)?.ticket)
     }
 }

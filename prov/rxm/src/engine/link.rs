@@ -6,7 +6,7 @@ use std::time::Instant;
 use prov_base::buffer::AppIov;
 use prov_base::errno::Errno;
 use prov_message::peers::{Bytes as Payload, Deferred, RdmAddress, UNKNOWN_SOURCE};
-use prov_message::{Receipt, Ticket, Transport};
+use prov_message::{Context, Receipt, Ticket, Transport};
 use prov_util::below::{Endpoint, Local, Region, Slot};
 use prov_util::endpoint::Side;
 use prov_util::request::RemoteIov;
@@ -290,6 +290,18 @@ impl Link {
         let out = self.queue.pop_front()?;
         self.queued -= out.packet_len();
         Some(out)
+    }
+
+    /// Removes an operation of which nothing has been sent, for fi_cancel(3).
+    pub fn take_back(&mut self, context: Context) -> Option<Ticket> {
+        let at = self.queue.iter().position(|out| match out {
+            Out::Again(_, ticket) => ticket.op().can_be_cancelled_by(context),
+            Out::Packet(..) | Out::Segments(_) | Out::Fetch(_) | Out::Push(_) => false,
+        })?;
+        match self.queue.remove(at) {
+            Some(Out::Again(_, ticket)) => Some(ticket),
+            _ => None,
+        }
     }
 
     /// Returns whether something can be sent: the peer's number of the connection is known, and the

@@ -16,8 +16,8 @@ use prov_local::onesided::table::Watching;
 use prov_local::onesided::window::Window;
 use prov_local::process::OtherProcess;
 use prov_local::ring::Broken;
-use prov_message::Ticket;
 use prov_message::peers::Deferred;
+use prov_message::{Context, Ticket};
 use prov_util::endpoint::Side;
 use prov_util::mr::Grants;
 use prov_util::request::{Access, RemoteAccess};
@@ -370,6 +370,15 @@ impl Link {
         let next = self.behind.pop_front();
         self.pending.note_behind(!self.behind.is_empty());
         next
+    }
+
+    /// Removes an operation that waits in this way, for fi_cancel(3).
+    pub fn take_back(&mut self, context: Context) -> Option<Ticket> {
+        let mut waiting = self.behind.iter();
+        let at = waiting.position(|(_, ticket)| ticket.op().can_be_cancelled_by(context))?;
+        let (_, ticket) = self.behind.remove(at)?;
+        self.pending.note_behind(!self.behind.is_empty());
+        Some(ticket)
     }
 
     /// Whether there is space for the last message that found none.

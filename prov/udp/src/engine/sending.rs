@@ -7,7 +7,7 @@ use prov_base::errno::{Errno, Result};
 use prov_base::sockaddr::Encoded;
 use prov_base::socket::udp;
 use prov_base::socket::udp::outbox::Sent;
-use prov_message::{EpKey, Op};
+use prov_message::{Context, EpKey, Op, Ticket};
 use prov_util::request::Transmit;
 
 use super::{Core, Source};
@@ -92,6 +92,17 @@ impl Core {
         port.burst.sent();
         self.report_sent(ep, message);
         Ok(())
+    }
+
+    /// Removes a message with this context from the batch, for fi_cancel(3).
+    pub(super) fn take_back_unsent(&mut self, ep: EpKey, context: Context) -> Option<Ticket> {
+        let port = self.ports.get_mut(ep)?;
+        let mut ops = port.ops.iter();
+        let at = ops.position(|ticket| ticket.op().can_be_cancelled_by(context))?;
+        port.outbox.withdraw(at);
+        let ticket = port.ops.remove(at);
+        self.settle_signals();
+        ticket
     }
 
     /// Returns whether the batch has reached a limit.

@@ -585,9 +585,6 @@ impl<E: Endpoint> Receiver for EndpointObject<E> {
 
     fn cancel(&self, context: *mut c_void) -> Result {
         let endpoint = self.to_move()?;
-        if self.context.as_ref().is_some_and(Context::only_transmits) {
-            return Err(Errno::ENOENT);
-        }
         if let Stage::New(new) = &mut *self.stage() {
             return new.receives.cancel(context, &new.bindings);
         }
@@ -597,7 +594,15 @@ impl<E: Endpoint> Receiver for EndpointObject<E> {
         if let Some(peer) = self.collectives() {
             peer.cancel(context);
         }
-        endpoint.cancel(context)
+        let is_on = |side| self.context.as_ref().is_none_or(|of| of.is_on(side));
+        let received = match is_on(Side::Receive) {
+            true => endpoint.cancel(context),
+            false => Err(Errno::ENOENT),
+        };
+        match received {
+            Err(Errno::ENOENT) if is_on(Side::Transmit) => endpoint.take_back(context),
+            received => received,
+        }
     }
 
     fn room(&self) -> (Result<usize>, Result<usize>) {

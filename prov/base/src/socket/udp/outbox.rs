@@ -195,6 +195,32 @@ impl Outbox {
         Ok(datagrams)
     }
 
+    /// Removes the datagram that is behind `before` others.
+    pub fn withdraw(&mut self, mut before: usize) {
+        for at in 0..self.runs.len() {
+            let Some(run) = self.runs.get_mut(at) else {
+                return;
+            };
+            if before >= run.count {
+                before -= run.count;
+                continue;
+            }
+            self.count -= 1;
+            let rest = run.split_off(before);
+            if run.count == 0 {
+                self.runs.remove(at);
+            }
+            let at = at + usize::from(before != 0);
+            if let Some(rest) = rest.without_first() {
+                self.runs.insert(at, rest);
+            }
+            if self.runs.is_empty() {
+                self.bytes.clear();
+            }
+            return;
+        }
+    }
+
     /// Removes the first `datagrams`.
     fn remove(&mut self, mut datagrams: usize) {
         self.count -= datagrams.min(self.count);
@@ -223,6 +249,34 @@ impl Run {
             && self.count < SEGMENTS
             && self.len + len <= PIECE
             && self.to == *to
+    }
+
+    /// Divides the run behind its first `count` datagrams, which is fewer than it has; returns the
+    /// others. Nothing more can be appended to the first part.
+    fn split_off(&mut self, count: usize) -> Run {
+        let bytes = count * self.segment;
+        let rest = Run {
+            to: self.to,
+            start: self.start + bytes,
+            len: self.len - bytes,
+            segment: self.segment,
+            count: self.count - count,
+            is_closed: self.is_closed,
+            is_apart: self.is_apart,
+        };
+        (self.len, self.count, self.is_closed) = (bytes, count, true);
+        rest
+    }
+
+    /// Removes the first datagram; `None` if there is no other.
+    fn without_first(mut self) -> Option<Run> {
+        if self.count <= 1 {
+            return None;
+        }
+        self.start += self.segment;
+        self.len -= self.segment;
+        self.count -= 1;
+        Some(self)
     }
 
     fn is_one_piece(&self) -> bool {

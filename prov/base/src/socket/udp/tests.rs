@@ -185,3 +185,37 @@ fn a_group_is_joined_once_and_left_once() {
         assert_eq!(leave(any.as_fd(), &group), Err(Errno::EADDRNOTAVAIL));
     }
 }
+
+#[test]
+fn a_datagram_that_is_withdrawn_is_not_sent_and_the_others_stay_in_order() {
+    let ((a, _), (b, to)) = (socket("127.0.0.1"), socket("127.0.0.1"));
+    // Runs of equal lengths, which end with a shorter one.
+    let lengths = [8, 8, 8, 4, 16, 16, 2, 0, 5];
+    for first in 0..lengths.len() {
+        let mut outbox = Outbox::default();
+        for (number, len) in lengths.into_iter().enumerate() {
+            outbox.push(&lend(&mut [number as u8; 16][..len]), &to);
+        }
+        let mut left: Vec<usize> = (0..lengths.len()).collect();
+        // One, then those at both ends of the rest.
+        for at in [first, 0, lengths.len() - 3] {
+            outbox.withdraw(at);
+            left.remove(at);
+        }
+        assert_eq!(outbox.len(), left.len());
+        outbox.push(&lend(&mut [99; 5]), &to);
+        assert_eq!(outbox.send(a.as_fd()), (left.len() + 1, Sent::All));
+        let expected = left.iter().map(|&number| {
+            let len = lengths[number];
+            (len, (len != 0).then_some(number as u8))
+        });
+        let expected: Vec<_> = expected.chain([(5, Some(99))]).collect();
+        assert_eq!(received(&b, expected.len(), true), expected);
+    }
+    let mut outbox = Outbox::default();
+    outbox.push(&lend(&mut [1; 8]), &to);
+    outbox.withdraw(0);
+    assert!(outbox.is_empty() && outbox.bytes() == 0);
+    outbox.withdraw(0);
+    assert_eq!(outbox.send(a.as_fd()), (0, Sent::All));
+}

@@ -71,9 +71,9 @@ impl<E: Endpoint> Context<E> {
         }
     }
 
-    /// Whether there are no receives to be cancelled.
-    pub(super) fn only_transmits(&self) -> bool {
-        self.side == Side::Transmit
+    /// Whether it is the context of this side.
+    pub(super) fn is_on(&self, side: Side) -> bool {
+        self.side == side
     }
 
     /// The address of the scalable endpoint, which is that of all its contexts.

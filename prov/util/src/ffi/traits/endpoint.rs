@@ -284,6 +284,12 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
     /// cancel).
     fn cancel(&self, context: *mut c_void) -> Result;
 
+    /// The same for an operation that the endpoint sends, of which nothing has left: `-FI_ENOENT` if
+    /// there is none.
+    fn take_back(&self, _context: *mut c_void) -> Result {
+        Err(Errno::ENOENT)
+    }
+
     /// Returns the endpoint's own address, in the domain's address format.
     fn name(&self) -> Result<Vec<u8>> {
         Err(Errno::ENOSYS)
