@@ -234,7 +234,7 @@ impl Endpoint {
         };
         let attributes = Attributes {
             tx_size: 1024,
-            rx_size: 1024,
+            most_receives: 1024,
             directed: false,
             job: Job::NONE,
         };
