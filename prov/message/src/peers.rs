@@ -47,7 +47,9 @@ use self::peer::{Asked, LinkState, Peer, Reach, Standing};
 use self::routes::Routes;
 
 pub use self::address_vector::AddressVector;
-pub use self::answer::{ConnectStep, ConnectTarget, Declined, Destination, Ended, GivenUp, Opened};
+pub use self::answer::{
+    ConnectStep, ConnectTarget, Declined, Dependent, Destination, Ended, GivenUp, Opened,
+};
 pub use self::attempt::{Failure, Patience};
 pub use self::deferred::{Bytes, Deferred, Replay, Request};
 pub use self::rdm_address::{RdmAddress, RdmVector};
@@ -357,7 +359,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         };
         match peer.link.name() {
             Some(name) if name == link => match peer.link {
-                LinkState::Open(_) => self.lose(key, now),
+                LinkState::Open(_) => self.lose(key, failure, now),
                 _ => self.attempt_failed(key, failure, now),
             },
             _ => Ended::Quietly,

@@ -13,6 +13,7 @@ use crate::endpoints::Endpoints;
 use crate::endpoints::inbox::{Transport, Unexpected, origin};
 use crate::operation::Context;
 use crate::operation::EpKey;
+use crate::peers::Dependent;
 use crate::receipt::InboxKey;
 use crate::reports::{Reports, Seen};
 
@@ -256,7 +257,11 @@ impl<T: Transport> Endpoints<T> {
 
     /// Ends the posted receives of an endpoint that only messages from `src` can match, with this
     /// error, unless its inbox is shared: the peer may reach another endpoint.
-    pub fn cancel_receives_from(&mut self, ep: EpKey, src: u64, cause: Errno) {
+    pub fn cancel_receives_from(&mut self, ep: EpKey, src: u64, which: Dependent, cause: Errno) {
+        let flags = match which {
+            Dependent::All => 0,
+            Dependent::Transfers => FI_PEER_TRANSFER,
+        };
         let Some(key) = self.eps.get(ep).map(|ep| ep.inbox) else {
             return;
         };
@@ -267,7 +272,7 @@ impl<T: Transport> Endpoints<T> {
             let Some(inbox) = self.inboxes.get_mut(key).filter(|inbox| !inbox.shared) else {
                 return;
             };
-            for cancelled in inbox.queue(tagged).cancel_from(src) {
+            for cancelled in inbox.queue(tagged).cancel_from(src, flags) {
                 self.report_cancelled(key, Some(ep), tagged, &cancelled, cause);
             }
         }

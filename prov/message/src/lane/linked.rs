@@ -24,6 +24,10 @@ pub trait Linked: Reaching + Woken {
     /// with it; neither the peer nor an errand is at their memory any more.
     fn take_down(&mut self, link: Link<Self>, error: Errno) -> Vec<Ticket>;
 
+    /// Tells the peer of an open link that the endpoint is closed in good order, as far as the link
+    /// takes that at once: the peer's receives then wait for another endpoint at its address.
+    fn takes_leave(&mut self, _link: Link<Self>) {}
+
     /// Ends what an endpoint has besides its links and messages, before these end.
     fn closes(&mut self, _ep: EpKey) {}
 
@@ -68,6 +72,9 @@ pub trait Linked: Reaching + Woken {
     /// `fi_close` of an endpoint: its links end, and its operations without completions.
     fn close_with_links(&mut self, ep: EpKey) {
         for link in self.links_of(ep) {
+            if self.wakeups().is_own() {
+                self.takes_leave(link);
+            }
             self.drop_link(link);
         }
         self.closes(ep);

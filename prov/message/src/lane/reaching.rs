@@ -13,8 +13,8 @@ use crate::lane::Core;
 use crate::operation::EpKey;
 use crate::operation::{Context, Op, Ticket};
 use crate::peers::{
-    AddressVector, ConnectStep, ConnectTarget, Deferred, Destination, Ended, Failure, GivenUp,
-    PeerKey, Peers,
+    AddressVector, ConnectStep, ConnectTarget, Deferred, Dependent, Destination, Ended, Failure,
+    GivenUp, PeerKey, Peers,
 };
 
 /// An operation that waits for its link, with its ticket.
@@ -291,11 +291,15 @@ fn follow_end<C: Reaching>(
     match ended {
         Ended::Quietly => {}
         Ended::Again(at) => core.call_at(at, ep, peer),
-        Ended::Lost { source, again } => {
+        Ended::Lost {
+            source,
+            receives,
+            again,
+        } => {
             if let Some(at) = again {
                 core.call_at(at, ep, peer);
             }
-            end_directed_receives(core, ep, source, error);
+            end_directed_receives(core, ep, source, receives, error);
         }
         Ended::GivenUp(given_up) => give_up(core, ep, given_up),
     }
@@ -313,15 +317,22 @@ fn give_up<C: Reaching>(core: &mut C, ep: EpKey, given_up: GivenUp<Address<C>, D
     for (_, ticket) in given_up.failed {
         core.endpoints().finish(ticket, Err(error));
     }
-    end_directed_receives(core, ep, given_up.source, error);
+    end_directed_receives(core, ep, given_up.source, given_up.receives, error);
 }
 
 /// Ends the posted receives that only messages of this source can match. Later ones end, too,
 /// unless the peer is reachable again. Receives that match any source are left.
-fn end_directed_receives<C: Reaching>(core: &mut C, ep: EpKey, source: Option<u64>, error: Errno) {
+fn end_directed_receives<C: Reaching>(
+    core: &mut C,
+    ep: EpKey,
+    source: Option<u64>,
+    receives: Dependent,
+    error: Errno,
+) {
     if let (Some(source), Some(endpoint)) = (source, core.endpoints().get(ep))
         && (endpoint.directed || endpoint.reports.transfers.is_some())
     {
-        core.endpoints().cancel_receives_from(ep, source, error);
+        core.endpoints()
+            .cancel_receives_from(ep, source, receives, error);
     }
 }

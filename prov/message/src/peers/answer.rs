@@ -72,6 +72,8 @@ pub enum Ended<A, W> {
         /// Receives that only messages of this source can match end with the link's error
         /// (fi_getinfo(3), `FI_DIRECTED_RECV`).
         source: Option<u64>,
+        /// Which of them.
+        receives: Dependent,
         /// As in [`Ended::Again`]: requests wait for another link.
         again: Option<Instant>,
     },
@@ -90,4 +92,16 @@ pub struct GivenUp<A, W> {
     pub failed: VecDeque<W>,
     /// Receives that only messages of this source can match end with the error, too.
     pub source: Option<u64>,
+    /// Which of them.
+    pub receives: Dependent,
+}
+
+/// The receives that end with a peer, of those that only its messages can match.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dependent {
+    /// All of them.
+    All,
+    /// Those of transfers for another provider (`FI_PEER_TRANSFER`, fi_peer(3)), which have to end
+    /// when their group has lost a member, for whatever reason.
+    Transfers,
 }

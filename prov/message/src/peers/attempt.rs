@@ -41,6 +41,8 @@ pub enum Failure {
     Refused(Errno),
     /// Another attempt would fail in the same way.
     Hopeless(Errno),
+    /// The peer has closed its endpoint in good order. It may come back at its address.
+    Closed(Errno),
 }
 
 impl Failure {
@@ -56,7 +58,10 @@ impl Failure {
     /// Returns the error that operations report.
     pub fn error(self) -> Errno {
         match self {
-            Failure::Unreached(error) | Failure::Refused(error) | Failure::Hopeless(error) => error,
+            Failure::Unreached(error)
+            | Failure::Refused(error)
+            | Failure::Hopeless(error)
+            | Failure::Closed(error) => error,
         }
     }
 }
@@ -105,7 +110,7 @@ impl<L> Attempt<L> {
     /// the remaining time.
     pub fn fail(&mut self, failure: Failure, patience: &Patience, now: Instant) -> Option<Instant> {
         match failure {
-            Failure::Unreached(_) => {}
+            Failure::Unreached(_) | Failure::Closed(_) => {}
             Failure::Refused(_) => self.deadline = self.deadline.min(now + patience.refused),
             Failure::Hopeless(_) => return None,
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use prov_base::errno::{Errno, Result};
 
 use super::address_vector::AddressVector;
-use super::answer::{ConnectStep, Ended, GivenUp};
+use super::answer::{ConnectStep, Dependent, Ended, GivenUp};
 use super::attempt::{Attempt, Failure, Stage};
 use super::peer::{Asked, LinkState, Reach, Standing};
 use super::{PeerKey, Peers};
@@ -77,6 +77,11 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         now: Instant,
     ) -> Option<GivenUp<V::Address, W>> {
         let peer = self.table.get_mut(key)?;
+        // Without operations and receives of the application, only transfers need the peer.
+        let receives = match peer.standing == Standing::Expected && !peer.is_needed() {
+            true => Dependent::Transfers,
+            false => Dependent::All,
+        };
         if peer.asked == Asked::Yes {
             peer.asked = Asked::Failed(now, error);
         }
@@ -85,15 +90,28 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
             error,
             failed: std::mem::take(&mut peer.waiting),
             source: peer.known_source(),
+            receives,
         };
         self.stand(key, Standing::Lost);
         self.forget_idle(key);
         Some(given_up)
     }
 
-    /// Handles the end of a peer's open link.
-    pub(super) fn lose(&mut self, key: PeerKey, now: Instant) -> Ended<V::Address, W> {
-        self.stand(key, Standing::Lost);
+    /// Handles the end of a peer's open link. One that has closed its endpoint in good order is not
+    /// lost: it is as if there had been no link.
+    pub(super) fn lose(
+        &mut self,
+        key: PeerKey,
+        failure: Failure,
+        now: Instant,
+    ) -> Ended<V::Address, W> {
+        let (standing, receives) = match failure {
+            Failure::Closed(_) => (Standing::Good, Dependent::Transfers),
+            Failure::Unreached(_) | Failure::Refused(_) | Failure::Hopeless(_) => {
+                (Standing::Lost, Dependent::All)
+            }
+        };
+        self.stand(key, standing);
         let patience = self.patience;
         let Some(peer) = self.table.get_mut(key) else {
             return Ended::Quietly;
@@ -113,7 +131,11 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
             again = Some(at);
         }
         self.forget_idle(key);
-        Ended::Lost { source, again }
+        Ended::Lost {
+            source,
+            receives,
+            again,
+        }
     }
 
     pub(super) fn stand(&mut self, key: PeerKey, standing: Standing) {

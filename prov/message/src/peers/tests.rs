@@ -170,6 +170,7 @@ fn requests_left_when_a_link_ends_are_sent_on_the_next_one() {
     assert_eq!(peers.next_waiting(key, 7), Some("one"));
     let Ended::Lost {
         source: Some(0),
+        receives: Dependent::All,
         again: Some(at),
     } = peers.ended(key, 7, RESET, now)
     else {
@@ -205,6 +206,7 @@ fn receives_that_name_a_lost_peer_end_unless_it_is_back() {
     // The posted receives.
     let Ended::Lost {
         source: Some(1),
+        receives: Dependent::All,
         again: None,
     } = peers.ended(key, 7, RESET, now)
     else {
@@ -285,4 +287,29 @@ fn a_request_that_is_taken_back_is_the_oldest_that_is_meant_and_the_others_stay(
     // Nobody needs the peer any more.
     assert!(matches!(peers.ended(b, 1, RESET, now), Ended::Quietly));
     assert!(peers.waiting(a).eq(&["third", "first"]));
+}
+
+#[test]
+fn receives_that_name_a_peer_that_has_closed_its_endpoint_wait_for_another_one() {
+    let (_, mut peers, now) = acquainted();
+    let key = connected(&mut peers, 1, 7, now);
+    let closed = Failure::Closed(Errno::ESHUTDOWN);
+    assert!(matches!(
+        peers.ended(key, 7, closed, now),
+        Ended::Lost {
+            source: Some(1),
+            receives: Dependent::Transfers,
+            again: None
+        }
+    ));
+    // A receive that is posted later waits, too.
+    assert!(!peers.any_lost());
+    assert_eq!(peers.seek(1, now), ConnectStep::Wait);
+    // A transfer finds out whether the peer is back, and is the only one that ends if it is not.
+    let at = peers.expect(key, now).unwrap();
+    assert_eq!(peers.due(key, at), ConnectStep::Start(key));
+    let Ended::GivenUp(given_up) = peers.not_begun(key, REFUSED, at + CONNECT) else {
+        panic!()
+    };
+    assert_eq!(given_up.receives, Dependent::Transfers);
 }

@@ -290,9 +290,14 @@ impl Core {
         let Some(link) = self.links.get(key) else {
             return;
         };
-        let (ep, peer, addr) = (link.ep, link.peer, link.addr);
+        let (ep, peer, id, addr) = (link.ep, link.peer, link.id, link.addr);
         log::info!(target: LOG.ep_ctrl, "{addr} is given up: {error}");
-        self.fail_link_to((ep, Some(peer)), key, error, Failure::of(error));
+        let protocol = self.protocol.as_mut();
+        let failure = match protocol.is_some_and(|protocol| protocol.has_closed(id)) {
+            true => Failure::Closed(error),
+            false => Failure::of(error),
+        };
+        self.fail_link_to((ep, Some(peer)), key, error, failure);
     }
 }
 

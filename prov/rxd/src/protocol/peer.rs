@@ -407,6 +407,8 @@ pub struct Peer<H: Host> {
     pub receiving: Receiving,
     /// Whether the application waits for its messages, and for nobody else's.
     pub is_awaited: bool,
+    /// Whether its endpoint has said that it is closed, and no connection was set up since.
+    pub has_closed: bool,
     /// Until when the peer said that its application waits for messages of this side, how often it
     /// asks for a sign of life, and when the next one is due.
     pub awaits_until: Time,
@@ -447,6 +449,7 @@ impl<H: Host> Peer<H> {
             sending: Sending::new(0),
             receiving: Receiving::new(0),
             is_awaited: false,
+            has_closed: false,
             awaits_until: 0,
             life_every: 0,
             life_at: 0,

@@ -176,6 +176,7 @@ impl<H: Host> Shared<H> {
         };
         self.acknowledged(now, peer, &ack, host);
         if base.flags & flag::CLOSING != 0 && peer.is_extended() {
+            peer.has_closed = true;
             self.disconnect(now, peer, Failure::Restarted, host);
         }
     }

@@ -103,6 +103,7 @@ impl<H: Host> Peer<H> {
     /// It has proved to receive at its path.
     fn open(&mut self) {
         self.setup = Setup::Open;
+        self.has_closed = false;
         // A peer of the C library shows no signs of life while its application computes.
         self.is_awaited &= self.is_extended();
     }

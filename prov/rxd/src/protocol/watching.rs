@@ -66,7 +66,11 @@ impl<H: Host> Endpoint<H> {
             return;
         };
         if peer.setup == Setup::Idle && is_awaited {
-            return shared.seek(now, peer);
+            // One that has closed its endpoint may come back, and is not asked.
+            if !peer.has_closed {
+                shared.seek(now, peer);
+            }
+            return;
         }
         if peer.setup != Setup::Open || !peer.is_extended() || peer.is_awaited == is_awaited {
             return;
@@ -85,6 +89,11 @@ impl<H: Host> Endpoint<H> {
         if let Some((peer, shared)) = self.at(peer) {
             shared.seek(now, peer);
         }
+    }
+
+    /// Whether this peer's endpoint has been closed, and no connection was set up since.
+    pub fn has_closed(&mut self, peer: PeerId) -> bool {
+        self.at(peer).is_some_and(|(peer, _)| peer.has_closed)
     }
 
     /// Whether peers have said lately that they wait for messages of this side.

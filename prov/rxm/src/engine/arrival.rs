@@ -186,6 +186,12 @@ impl Core {
             }
             // This side does not use the credits of the protocol.
             Body::Credit => Ok(()),
+            Body::Leave => {
+                if let Some(link) = self.links.get_mut(key) {
+                    link.has_left = true;
+                }
+                Ok(())
+            }
         };
         Some((key, outcome))
     }

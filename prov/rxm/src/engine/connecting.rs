@@ -105,6 +105,7 @@ impl Core {
             },
             to: addr.context,
             from,
+            takes_leave: true,
         };
         link.below
             .connect(&address::bytes(&addr.at), &request.encode())
@@ -292,6 +293,7 @@ impl Core {
         let mut link = Link::new(ep, addr, endpoint, Stage::Accepting);
         link.far_id = request.name.id;
         link.far_pid = request.name.pid;
+        link.takes_leave = request.takes_leave;
         let key = self.add_link(link)?;
         self.accept_on(key).inspect_err(|_| self.remove_link(key))?;
         let Some(rdm) = self.rdm(ep) else {
@@ -355,6 +357,7 @@ impl Core {
             },
             receives: below.setting.core.rx.size as u32,
             flow_control: FlowControl::Off,
+            takes_leave: true,
         };
         link.below.accept(&acceptance.encode())
     }
@@ -366,7 +369,11 @@ impl Core {
         };
         match link.stage {
             Stage::Asking => match Acceptance::decode(data) {
-                Ok(Acceptance { name, .. }) => (link.far_id, link.far_pid) = (name.id, name.pid),
+                Ok(acceptance) => {
+                    let Name { id, pid } = acceptance.name;
+                    (link.far_id, link.far_pid) = (id, pid);
+                    link.takes_leave = acceptance.takes_leave;
+                }
                 Err(malformed) => return self.break_link(key, malformed.into()),
             },
             Stage::Accepting => {}

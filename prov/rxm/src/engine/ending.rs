@@ -15,6 +15,7 @@ use super::endpoint::Rdm;
 use super::keys::LinkKey;
 use super::link::{Fault, Link, Out, Pending};
 use crate::LOG;
+use crate::wire::packet::{Head, Kind};
 
 impl Core {
     /// Ends a link as soon as everything that the peer has sent before has been received; until
@@ -65,6 +66,7 @@ impl Core {
             return;
         };
         let (ep, peer, addr) = (link.ep, link.peer, link.addr);
+        let in_order = link.is_open() && link.ends_in_order();
         let error = match fault {
             Fault::Ended(error) => error,
             Fault::Refused => Errno::ECONNREFUSED,
@@ -88,10 +90,12 @@ impl Core {
             }
             Fault::Removed => Errno::ECANCELED,
         };
+        let is_over = matches!(error, Errno::ESHUTDOWN | Errno::ECONNRESET | Errno::EPIPE);
         let failure = match (fault, error) {
             // The peer's own request is on its way.
             (_, Errno::EALREADY) => Failure::Unreached(Errno::ECONNREFUSED),
             (Fault::NoContext | Fault::Removed, error) => Failure::Hopeless(error),
+            (Fault::Ended(_), error) if in_order && is_over => Failure::Closed(error),
             (_, error) => Failure::of(error),
         };
         self.fail_link_to((ep, peer), key, error, failure);
@@ -187,6 +191,16 @@ impl Linked for Core {
         }
         self.endpoints.link_ended(ep, key, error);
         tickets
+    }
+
+    fn takes_leave(&mut self, key: LinkKey) {
+        let link = self.links.get(key);
+        let link = link.filter(|link| link.takes_leave && link.can_send() && link.queue.is_empty());
+        if let Some(link) = link {
+            let head = Head::note(Kind::Leave, link.far_id, 0);
+            // Without room below, the peer sees the connection break.
+            let _ = self.send_packet(key, &head, &[]);
+        }
     }
 
     fn closes(&mut self, ep: EpKey) {

@@ -75,6 +75,10 @@ pub struct Link {
     pub far_id: u32,
     /// The process of the peer.
     pub far_pid: u32,
+    /// Whether the peer says when its endpoint is closed in good order, and is told.
+    pub takes_leave: bool,
+    /// Whether it has said so.
+    pub has_left: bool,
     /// Queued output, in order.
     pub queue: VecDeque<Out>,
     /// Number of bytes of packets in it.
@@ -267,6 +271,8 @@ impl Link {
             id: 0,
             far_id: 0,
             far_pid: 0,
+            takes_leave: false,
+            has_left: false,
             queue: VecDeque::new(),
             queued: 0,
             is_busy: false,
@@ -310,11 +316,22 @@ impl Link {
         self.is_open() && self.ending.is_none()
     }
 
-    /// Returns whether no operation is outstanding on it.
-    pub fn is_idle(&self) -> bool {
+    /// Whether the end of the connection, now, means that the peer's endpoint was closed in good
+    /// order. A peer of the C library does not say so: it is one that ends while nothing is under
+    /// way.
+    pub fn ends_in_order(&self) -> bool {
+        self.has_left || !self.takes_leave && self.has_nothing_under_way()
+    }
+
+    fn has_nothing_under_way(&self) -> bool {
         let nothing_out = self.queue.is_empty() && self.lent == 0 && self.pending.is_empty();
         let nothing_in = self.fetches.is_empty() && self.assembly.is_none() && self.hold.is_none();
-        self.is_open() && nothing_out && nothing_in && self.ending.is_none()
+        nothing_out && nothing_in
+    }
+
+    /// Returns whether no operation is outstanding on it.
+    pub fn is_idle(&self) -> bool {
+        self.is_open() && self.has_nothing_under_way() && self.ending.is_none()
     }
 
     /// Returns whether memory of this side's operations is in use, apart from operations below.

@@ -22,6 +22,9 @@ pub const CONTEXT_REQUEST: usize = REQUEST + 4;
 /// *Extension*: the bytes in front of the contexts, which follow a request. The provider below may
 /// add others to it.
 const CONTEXTS_FOLLOW: [u8; 2] = *b"rc";
+/// *Extension*: the last bytes of the connection data of a side that sends, and understands,
+/// [`Kind::Leave`](super::packet::Kind::Leave).
+const TAKES_LEAVE: [u8; 2] = *b"rl";
 /// Length of an acceptance in bytes.
 pub const ACCEPTANCE: usize = 16;
 /// Length of a refusal in bytes.
@@ -95,6 +98,8 @@ pub struct Request {
     /// ones, and for other endpoints.
     pub to: u8,
     pub from: u8,
+    /// Whether the sender says when it is closed in good order.
+    pub takes_leave: bool,
 }
 
 impl Request {
@@ -117,6 +122,9 @@ impl Request {
         if (self.to, self.from) != (0, 0) {
             bytes.extend(CONTEXTS_FOLLOW);
             bytes.extend([self.to, self.from]);
+        }
+        if self.takes_leave {
+            bytes.extend(TAKES_LEAVE);
         }
         bytes
     }
@@ -148,14 +156,18 @@ impl Request {
                 name: Name::of_word(reader.u64()?),
                 to: 0,
                 from: 0,
+                takes_leave: false,
             })
         };
         let mut request = read().ok_or(SHORT)?;
-        if reader.take() == Some(CONTEXTS_FOLLOW)
+        let mut next = reader.take();
+        if next == Some(CONTEXTS_FOLLOW)
             && let Some([to, from]) = reader.take()
         {
             (request.to, request.from) = (to, from);
+            next = reader.take();
         }
+        request.takes_leave = next == Some(TAKES_LEAVE);
         if is_to_context != (request.to != 0) {
             return Err(Malformed("context"));
         }
@@ -172,15 +184,21 @@ pub struct Acceptance {
     /// Number of posted packet buffers.
     pub receives: u32,
     pub flow_control: FlowControl,
+    /// As in [`Request::takes_leave`].
+    pub takes_leave: bool,
 }
 
 impl Acceptance {
     /// Returns the encoded form.
-    pub fn encode(&self) -> [u8; ACCEPTANCE] {
+    pub fn encode(&self) -> Vec<u8> {
         let mut bytes = [0; ACCEPTANCE];
         bytes[..8].copy_from_slice(&self.name.word().to_ne_bytes());
         bytes[8..12].copy_from_slice(&self.receives.to_ne_bytes());
         bytes[12] = self.flow_control.byte();
+        let mut bytes = bytes.to_vec();
+        if self.takes_leave {
+            bytes.extend(TAKES_LEAVE);
+        }
         bytes
     }
 
@@ -195,9 +213,14 @@ impl Acceptance {
                 name: Name::of_word(reader.u64()?),
                 receives: reader.u32()?,
                 flow_control: FlowControl::of_byte(reader.u8()?),
+                takes_leave: false,
             })
         };
-        read().ok_or(SHORT)
+        let acceptance = read().ok_or(SHORT)?;
+        Ok(Acceptance {
+            takes_leave: bytes.get(ACCEPTANCE..ACCEPTANCE + 2) == Some(&TAKES_LEAVE),
+            ..acceptance
+        })
     }
 }
 
@@ -249,6 +272,7 @@ mod tests {
             name: Name { pid: 7, id: 9 },
             to: 0,
             from: 0,
+            takes_leave: false,
         }
     }
 
@@ -283,6 +307,13 @@ mod tests {
             bytes.extend([0; 30]);
             assert_eq!(Request::decode(&bytes), Ok(one));
         }
+        let leaves = Request {
+            takes_leave: true,
+            from: 5,
+            ..request()
+        };
+        let filled = [leaves.encode(), vec![0; 30]].concat();
+        assert_eq!(Request::decode(&filled), Ok(leaves));
         let filled = [plain, vec![0; 32]].concat();
         assert_eq!(Request::decode(&filled), Ok(request()));
     }
@@ -310,6 +341,7 @@ mod tests {
             name: Name { pid: 7, id: 9 },
             receives: 4096,
             flow_control: FlowControl::On,
+            takes_leave: false,
         };
         let expected = [9, 0, 0, 0, 7, 0, 0, 0, 0, 0x10, 0, 0, 1, 0, 0, 0];
         assert_eq!(acceptance.encode(), expected);
@@ -337,13 +369,13 @@ mod tests {
         #[test]
         fn requests_and_answers_are_read_as_they_were_written(
             port: u16, number: u8, eager_limit: u32, receives: u32, pid: u32, id: u32, flow in 0_u8..3,
-            to: u8, from: u8,
+            to: u8, from: u8, takes_leave: bool,
         ) {
             let (name, flow_control) = (Name { pid, id }, FlowControl::of_byte(flow));
             let request =
-                Request { port, flow_control, number, eager_limit, receives, name, to, from };
+                Request { port, flow_control, number, eager_limit, receives, name, to, from, takes_leave };
             prop_assert_eq!(Request::decode(&request.encode()), Ok(request));
-            let acceptance = Acceptance { name, receives, flow_control };
+            let acceptance = Acceptance { name, receives, flow_control, takes_leave };
             prop_assert_eq!(Acceptance::decode(&acceptance.encode()), Ok(acceptance));
         }
 

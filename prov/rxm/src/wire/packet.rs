@@ -41,6 +41,9 @@ pub enum Kind {
     WriteTo = 7,
     /// The sender has written a message.
     WriteDone = 8,
+    /// *Extension*: the last packet of an endpoint that is closed in good order, for a peer that
+    /// understands it ([`Request::takes_leave`](super::connection::Request::takes_leave)).
+    Leave = 0x80,
 }
 
 impl Kind {
@@ -55,6 +58,7 @@ impl Kind {
             6 => Kind::Credit,
             7 => Kind::WriteTo,
             8 => Kind::WriteDone,
+            0x80 => Kind::Leave,
             _ => return None,
         })
     }
@@ -185,6 +189,7 @@ pub enum Body<'a> {
     /// The outcome as a negative error number or 0, and the result.
     AtomicResult(i32, &'a [u8]),
     Credit,
+    Leave,
     /// The memory to which it is to be written.
     WriteTo(RemoteIov),
     WriteDone,
@@ -334,6 +339,7 @@ impl<'a> Packet<'a> {
             Kind::WriteTo => Body::WriteTo(part::read_list(behind)?.0),
             Kind::WriteDone => Body::WriteDone,
             Kind::Credit => Body::Credit,
+            Kind::Leave => Body::Leave,
             Kind::Atomic => Body::Atomic(atomic(operation, word(7), behind)?),
             Kind::AtomicResult => {
                 let (status, result) = atomic_result(behind)?;

@@ -12,7 +12,7 @@ use super::Core;
 use super::endpoint::Rdm;
 use super::keys::LinkKey;
 use super::link::pending::Pending;
-use super::link::{Fault, Link, Stage};
+use super::link::{Fault, LEAVES, Link, Stage};
 use crate::LOG;
 
 impl Core {
@@ -34,7 +34,11 @@ impl Core {
                 Errno::EPROTO
             }
         };
-        self.fail_link_to((ep, peer), key, error, Failure::Unreached(error));
+        let failure = match fault {
+            Fault::Ended(error) if link.has_left => Failure::Closed(error),
+            _ => Failure::Unreached(error),
+        };
+        self.fail_link_to((ep, peer), key, error, failure);
     }
 
     /// Removes a link that was never open, without a report.
@@ -91,6 +95,13 @@ impl Linked for Core {
         }));
         tickets.extend(waiting);
         tickets
+    }
+
+    fn takes_leave(&mut self, key: LinkKey) {
+        if let Some(link) = self.links.get(key).filter(|link| link.is_open()) {
+            // Without room for it, there are packets that the peer has not read for long.
+            let _ = link.wire.send(LEAVES, None);
+        }
     }
 
     fn closed(&mut self, own: Box<Rdm>) {

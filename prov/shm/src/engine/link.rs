@@ -81,6 +81,8 @@ pub struct Link {
     pub is_busy: bool,
     /// The violation of the channel's protocol that the peer has committed.
     pub broken: Option<Broken>,
+    /// Whether the peer has said that its endpoint is closed in good order.
+    pub has_left: bool,
     /// Whether the peer has ended. The messages that it has sent before are still received.
     pub has_ended: bool,
 }
@@ -124,6 +126,8 @@ impl From<Broken> for Fault {
 
 /// The packet that wakes a sleeping peer.
 pub const WAKE: &[u8] = b"\0";
+/// The last packet of an endpoint that is closed in good order. It wakes the peer as well.
+pub const LEAVES: &[u8] = b"\x01";
 
 impl Link {
     /// Creates a link without a channel.
@@ -152,6 +156,7 @@ impl Link {
             is_unreported: false,
             is_busy: false,
             broken: None,
+            has_left: false,
             has_ended: false,
         }
     }

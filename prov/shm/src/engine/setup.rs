@@ -23,7 +23,7 @@ use prov_message::reaching::PeersOf;
 
 use super::endpoint::{Rdm, Vector};
 use super::keys::{Due, EpKey, LinkKey, PeerKey, Source};
-use super::link::{Fault, Link, Stage};
+use super::link::{Fault, LEAVES, Link, Stage};
 use super::{Core, SERVICE};
 use crate::LOG;
 
@@ -399,11 +399,12 @@ impl Core {
         packet: &[u8],
         with: Vec<OwnedFd>,
     ) -> std::result::Result<(), Fault> {
-        let Some(link) = self.links.get(key) else {
+        let Some(link) = self.links.get_mut(key) else {
             return Ok(());
         };
         if link.is_open() {
             // The packet was sent to wake this side.
+            link.has_left |= packet == LEAVES;
             self.open.woken();
             return Ok(());
         }
@@ -514,6 +515,7 @@ impl Core {
                 return true;
             } else if is_open {
                 // The peer requests a link only when the previous one is over.
+                self.read_wire(known);
                 if let Some(link) = self.links.get_mut(known) {
                     link.has_ended = true;
                 }

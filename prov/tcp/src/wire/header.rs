@@ -32,6 +32,8 @@ pub const TAGGED: u16 = 1 << 7;
 pub const HAS_WRITTEN: u8 = 0;
 /// Value of `op_data` of an [`Op::Accessed`]: the sender has read.
 pub const HAS_READ: u8 = 1;
+/// Value of `op_data` of an [`Op::Throttle`]: the sender's endpoint is closed in good order.
+pub const LEAVES: u8 = 2;
 /// The acknowledgement must name the message: its header ends in an `id`.
 pub const NAMED: u16 = 1 << 8;
 

@@ -234,7 +234,7 @@ impl Pair {
                 while let Some(at) = self.model.posted.iter().position(|p| p.src == src) {
                     expected.push(self.model.cancel(at));
                 }
-                let cancelled = self.queue.cancel_from(src).into_iter();
+                let cancelled = self.queue.cancel_from(src, 0).into_iter();
                 let cancelled: Vec<_> = cancelled.map(|c| (c.context, c.buf)).collect();
                 assert_eq!(cancelled, expected);
             }

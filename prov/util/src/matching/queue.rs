@@ -325,11 +325,11 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
             .collect()
     }
 
-    /// Removes the receives that name `src` as their only source, oldest first, for a peer that is
-    /// gone.
-    pub fn cancel_from(&mut self, src: u64) -> Vec<Cancelled<B>> {
+    /// Removes the receives that name `src` as their only source and have these flags, oldest
+    /// first, for a peer that is gone.
+    pub fn cancel_from(&mut self, src: u64, flags: u64) -> Vec<Cancelled<B>> {
         self.posted
-            .in_order(|posted| posted.src == src)
+            .in_order(|posted| posted.src == src && posted.flags & flags == flags)
             .into_iter()
             .filter_map(|index| self.withdraw_posted(index))
             .collect()

@@ -19,6 +19,8 @@ use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::socket;
 use crate::engine::{Core, Lane};
+use crate::wire::handshake::Features;
+use crate::wire::header::{Header, LEAVES, MAX_HEADER, Op};
 
 impl Core {
     /// Ends a connection because of an error of its socket.
@@ -127,6 +129,8 @@ impl Core {
             }
         };
         let was_open = conn.is_open();
+        let is_over = matches!(error, Errno::ESHUTDOWN | Errno::ECONNRESET | Errno::EPIPE);
+        let in_order = is_over && conn.ends_in_order();
         let owner = conn.owner;
         let peer = conn.peer;
         // The state is updated before the end is reported: the application may act on the report.
@@ -138,6 +142,7 @@ impl Core {
                     Some(peer) => {
                         let failure = match hopeless {
                             true => Failure::Hopeless(error),
+                            false if in_order => Failure::Closed(error),
                             false => Failure::of(error),
                         };
                         self.peer_connection_ended(ep, peer, key, failure);
@@ -305,6 +310,24 @@ impl Linked for Core {
             socket::end(conn.socket);
         }
         ops
+    }
+
+    fn takes_leave(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        let has_nothing_left = conn.is_open() && conn.outbox.is_empty() && !conn.is_cut_off;
+        if !has_nothing_left || conn.peer.is_none() || !conn.features.has(Features::RENDEZVOUS) {
+            return;
+        }
+        let mut header = Header::new(Op::Throttle);
+        header.op_data = LEAVES;
+        let mut bytes = [0; MAX_HEADER];
+        let len = header.encode(&[], conn.order, conn.sequence, &mut bytes);
+        if let Some(bytes) = bytes.get(..len) {
+            // A peer that takes nothing at present sees the connection break.
+            let _ = conn.path().send(bytes);
+        }
     }
 
     fn closed(&mut self, own: OwnPart) {

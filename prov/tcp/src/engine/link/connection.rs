@@ -80,6 +80,8 @@ pub struct Connection {
     /// Whether it never will, since the peer has gone: the connection ends when the data that
     /// arrived before has been read.
     pub is_cut_off: bool,
+    /// Whether the peer has said that its endpoint is closed in good order.
+    pub has_left: bool,
     /// Whether the connection is in the list of those with more to read.
     pub is_ready: bool,
     /// Number of consecutive reads of small messages while the connection is in bulk mode.
@@ -273,6 +275,7 @@ impl Connection {
             owes: false,
             is_blocked: false,
             is_cut_off: false,
+            has_left: false,
             is_ready: false,
             small_reads: 0,
             watch: Watch::default(),
@@ -308,6 +311,13 @@ impl Connection {
         let waits = self.awaits_answers() || self.narrow.as_ref().is_some_and(Narrow::is_waiting);
         let later = self.is_ready || self.is_held || self.is_paused() || self.copies.are_any();
         between_messages && sent && !waits && !later
+    }
+
+    /// Whether the end of the stream, now, means that the peer's endpoint was closed in good order.
+    /// A peer of the C library does not say so: it is one that ends while nothing is under way.
+    pub fn ends_in_order(&self) -> bool {
+        let can_say_so = self.features.has(Features::RENDEZVOUS);
+        self.has_left || !can_say_so && self.is_idle()
     }
 
     /// Whether operations of this side of the endpoint are in progress on this connection, so that

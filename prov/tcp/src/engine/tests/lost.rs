@@ -1,6 +1,7 @@
 //! Operations that wait for a peer that fails.
 
 use fabric_abi::FI_DELIVERY_COMPLETE;
+use prov_message::Linked as _;
 use prov_util::desc::Descs;
 use prov_util::request::{Access, RemoteAccess, RemoteIov};
 
@@ -70,6 +71,11 @@ fn a_bad_address_hides_no_source_that_the_vector_has_learnt() {
 
 /// Its sockets are closed, as the kernel closes those of a process that was killed.
 fn kill(side: Side) {
+    let mut core = side.engine.core();
+    for key in core.links_of(side.ep) {
+        core.drop_link(key);
+    }
+    drop(core);
     side.engine.close(side.ep);
 }
 

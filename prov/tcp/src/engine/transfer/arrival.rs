@@ -173,7 +173,10 @@ impl Core {
             Op::WideData => self.announced_data(key, header, Rendezvous::Wide(header.id)),
             Op::Throttle => {
                 if let Some(conn) = self.conns.get_mut(key) {
-                    conn.detours.set(Detour::Throttled, header.op_data != 0);
+                    match header.op_data {
+                        header::LEAVES => conn.has_left = true,
+                        throttled => conn.detours.set(Detour::Throttled, throttled != 0),
+                    }
                 }
                 Ok(())
             }

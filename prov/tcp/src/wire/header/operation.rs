@@ -31,7 +31,8 @@ pub enum Op {
     WideCts = 0x42,
     /// The message that `id` names.
     WideData = 0x43,
-    /// `op_data` 1: the receiver must announce every message from now on; 0: it need not.
+    /// `op_data` 1: the receiver must announce every message from now on; 0: it need not;
+    /// 2 ([`LEAVES`](super::LEAVES)): nothing more comes.
     Throttle = 0x44,
     /// An atomic operation; `word` has its parameters.
     AtomicRequest = 0x45,
