@@ -48,6 +48,6 @@ pub fn check(bytes: &[u8]) {
         Body::AtomicResult(_, result) => {
             assert!(result.len() + HEAD + RESULT_HEAD <= bytes.len());
         }
-        Body::ReadDone | Body::Credit | Body::WriteDone => {}
+        Body::ReadDone | Body::Credit | Body::Leave | Body::WriteDone => {}
     }
 }

@@ -18,21 +18,24 @@ pub fn packets() -> Vec<Vec<u8>> {
         name,
         to: 0,
         from: 0,
+        takes_leave: false,
     };
     let to_context = Request {
         to: 1,
         from: 2,
+        takes_leave: true,
         ..request
     };
     let acceptance = Acceptance {
         name,
         receives: 4096,
         flow_control,
+        takes_leave: true,
     };
     let mut seeds = vec![
         request.encode(),
         to_context.encode(),
-        acceptance.encode().to_vec(),
+        acceptance.encode(),
         Refusal::Already.encode().to_vec(),
     ];
     let head = |kind, operation, len| Head {

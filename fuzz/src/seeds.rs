@@ -136,6 +136,7 @@ fn headers() -> Vec<(Header, Vec<RmaIov>)> {
             h.payload = 40;
         }),
         with(Op::Throttle, |h| h.op_data = 1),
+        with(Op::Throttle, |h| h.op_data = 2),
         with(Op::AtomicRequest, |h| {
             h.id = 1;
             h.rma_count = 1;

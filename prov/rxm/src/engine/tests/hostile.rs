@@ -10,7 +10,7 @@ use super::{Params, Side, acquainted, buffered_side, pair, side, until};
 use crate::wire::packet::{Elements, HEAD, Head, Kind, Operation, Position};
 use crate::wire::part::{COUNTED_LIST, LIST, write_list, write_parts};
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     Kind::Eager,
     Kind::Segment,
     Kind::Announced,
@@ -20,6 +20,7 @@ const KINDS: [Kind; 9] = [
     Kind::Credit,
     Kind::WriteTo,
     Kind::WriteDone,
+    Kind::Leave,
 ];
 
 /// The state between `a` and `b` before the violation.
