@@ -50,31 +50,38 @@ RENAMED = cm completion elsewhere getinfo message rma sep_srx srx_late trigger
 # And what sends messages, for its endpoints of the type FI_EP_DGRAM, which are reliable.
 RELIABLE = binding cntr cq early first match message poll sep signals source
 
+# What `make fabtests` runs, a run a line.
+define ROWS
+-p tcp
+-p shm -a none -e rdm $(LOCAL)
+FI_SHM_DISABLE_CMA=1 -p shm -a none -e rdm $(LARGE)
+FI_HOOK='$(HOOKS)' $(HOOKED)
+FI_HOOK='$(HOOKS)' -p 'udp;ofi_rxd' -e rdm message
+FI_TCP_LOCAL=off asleep forks sleepers
+-p 'tcp;ofi_rxm' -e rdm $(LAYERED)
+-p 'udp;ofi_rxd' -e rdm $(OVER_DATAGRAMS)
+FI_OFI_RXD_TIMEOUT=2000 -p 'udp;ofi_rxd' -e rdm $(GIVEN_UP)
+FI_OFI_RXD_TIMEOUT=1000 -p 'udp;ofi_rxd' -e rdm killed restarted
+FI_OFI_RXD_TIMEOUT=10000 -p 'udp;ofi_rxd' -e rdm silent
+-p loopback -a none -e rdm $(WITHIN)
+-p sockets $(RENAMED)
+-p sockets -e dgram $(RELIABLE)
+-p udp -e dgram $(DATAGRAMS)
+-p udp -e dgram -a ::1 datagram
+endef
+
 .PHONY: fabtests
 fabtests:
 ifdef FABTESTS
 	fabtests/upstream/run --bin $(FABTESTS) --sets $(SETS) -p '$(PROVIDER)' \
 		$(if $(CONFIGS),--configs $(CONFIGS)) $(if $(LIB),--lib $(LIB),--exclude $(EXCLUDE))
+else ifeq ($(LIB)$(PROGRAMS)$(PROVIDER),tcp)
+	@mkdir -p fabtests/bin
+	$(file >fabtests/bin/rows,$(ROWS))
+	VALGRIND=$(VALGRIND) fabtests/run --rows fabtests/bin/rows
+	fabtests/refusals/compare
+	fabtests/semantics/run $(if $(wildcard $(OTHER)),--with $(OTHER))
 else
 	VALGRIND=$(VALGRIND) fabtests/run -p '$(PROVIDER)' \
 		$(if $(LIB),--lib $(LIB) --known $(KNOWN)) $(PROGRAMS)
-ifeq ($(LIB)$(PROGRAMS)$(PROVIDER),tcp)
-	VALGRIND=$(VALGRIND) fabtests/run -p shm -a none -e rdm $(LOCAL)
-	FI_SHM_DISABLE_CMA=1 VALGRIND=$(VALGRIND) fabtests/run -p shm -a none -e rdm $(LARGE)
-	FI_HOOK='$(HOOKS)' VALGRIND=$(VALGRIND) fabtests/run $(HOOKED)
-	FI_HOOK='$(HOOKS)' VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm message
-	FI_TCP_LOCAL=off VALGRIND=$(VALGRIND) fabtests/run asleep forks sleepers
-	VALGRIND=$(VALGRIND) fabtests/run -p 'tcp;ofi_rxm' -e rdm $(LAYERED)
-	VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm $(OVER_DATAGRAMS)
-	FI_OFI_RXD_TIMEOUT=2000 VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm $(GIVEN_UP)
-	FI_OFI_RXD_TIMEOUT=1000 VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm killed restarted
-	FI_OFI_RXD_TIMEOUT=10000 VALGRIND=$(VALGRIND) fabtests/run -p 'udp;ofi_rxd' -e rdm silent
-	VALGRIND=$(VALGRIND) fabtests/run -p loopback -a none -e rdm $(WITHIN)
-	VALGRIND=$(VALGRIND) fabtests/run -p sockets $(RENAMED)
-	VALGRIND=$(VALGRIND) fabtests/run -p sockets -e dgram $(RELIABLE)
-	VALGRIND=$(VALGRIND) fabtests/run -p udp -e dgram $(DATAGRAMS)
-	VALGRIND=$(VALGRIND) fabtests/run -p udp -e dgram -a ::1 datagram
-	fabtests/refusals/compare
-	fabtests/semantics/run $(if $(wildcard $(OTHER)),--with $(OTHER))
-endif
 endif
