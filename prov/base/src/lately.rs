@@ -3,10 +3,6 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Bound of "recently", in ticks of the processor's clock or nanoseconds: 64 to 256 ns, about the
-/// duration of one system call that checks something.
-const LATELY: u64 = 256;
-
 /// The time at which something was checked, on a clock that is cheaper to read than a system call.
 ///
 /// The clock need not agree between processors: a time that seems to be in the future counts as not
@@ -24,8 +20,40 @@ impl Lately {
     /// Whether the time is recent.
     #[inline(always)]
     pub fn was(&self) -> bool {
-        now().wrapping_sub(self.0) < LATELY
+        now().wrapping_sub(self.0) < lately()
     }
+}
+
+/// Bound of "recently", in ticks of the processor's clock or nanoseconds: 64 to 256 ns, about the
+/// duration of one system call that checks something.
+#[cfg(not(target_arch = "aarch64"))]
+#[inline(always)]
+fn lately() -> u64 {
+    256
+}
+
+/// The same, from the frequency of the counter, which is some 10 MHz to 1 GHz.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn lately() -> u64 {
+    let frequency: u64;
+    // SAFETY: the instruction reads a register, which Linux lets programs read.
+    unsafe {
+        core::arch::asm!("mrs {}, cntfrq_el0", out(reg) frequency, options(nomem, nostack, pure));
+    }
+    frequency >> 22
+}
+
+/// The counter of the generic timer.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn now() -> u64 {
+    let ticks: u64;
+    // SAFETY: the instruction reads a register, which Linux lets programs read.
+    unsafe {
+        core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack));
+    }
+    ticks
 }
 
 /// The time stamp counter, which every x86 of 64 bits has.
@@ -37,7 +65,7 @@ fn now() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 use self::nanoseconds as now;
 
 /// Returns nanoseconds since a second before the first call, on a clock that is read without a

@@ -319,6 +319,11 @@ mod tests {
 
     #[test]
     fn memory_that_others_cannot_copy_is_detected() {
+        // SAFETY: nothing is to be copied.
+        if unsafe { read(0, &[], &[]) } == Err(Errno::ENOSYS) {
+            // Emulators of other architectures lack the call.
+            return;
+        }
         let mut list = OtherIov::default();
         assert!(list.can_be_copied());
         let bytes = [[1u8; 4], [2; 4]];
