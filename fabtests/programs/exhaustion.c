@@ -373,6 +373,48 @@ static void interface_gone(void)
 	ct_close_pair(&pair);
 }
 
+/* Prevents this process from writing files, memory files included, beyond `size`. */
+static struct rlimit files_up_to(rlim_t size)
+{
+	struct rlimit before, now;
+
+	REQUIRE(!getrlimit(RLIMIT_FSIZE, &before));
+	now = before;
+	now.rlim_cur = size;
+	REQUIRE(!setrlimit(RLIMIT_FSIZE, &now));
+	return before;
+}
+
+/* Where memory files may not be as long as they have to be, two endpoints that can do
+ * without them do so. With shm, they cannot reach each other, until they may. The process
+ * is not ended by a signal. */
+static void short_files(void)
+{
+	static const rlim_t limits[] = { 0, 100, 5000, 100000 };
+	struct ct_spec spec = { .caps = FI_MSG | FI_RMA };
+
+	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+		struct rlimit before = files_up_to(limits[i]);
+		struct ct_pair pair;
+
+		ct_open_pair(&pair, &spec);
+		if (!strcmp(pair.a.info->fabric_attr->prov_name, "shm")) {
+			int err = fi_send(pair.b.ep, NULL, 0, NULL, pair.b.to,
+					  &tx_context);
+
+			REQUIRE(!err || err == -FI_EAGAIN);
+			ct_stays_empty(&pair.b, &pair.b.rx);
+			REQUIRE(!setrlimit(RLIMIT_FSIZE, &before));
+			ct_close_pair(&pair);
+			continue;
+		}
+		for (int turn = 0; turn < 20; turn++)
+			ct_warm_up(&pair);
+		ct_close_pair(&pair);
+		REQUIRE(!setrlimit(RLIMIT_FSIZE, &before));
+	}
+}
+
 static const struct ct_test tests[] = {
 	{ "connect-without-descriptors", connect_without_descriptors, CT_BOTH },
 	{ "send-without-descriptors", send_without_descriptors, CT_RDM },
@@ -381,6 +423,7 @@ static const struct ct_test tests[] = {
 	{ "ports-in-use", ports_in_use, CT_BOTH },
 	{ "full-backlog", full_backlog, CT_BOTH },
 	{ "interface-gone", interface_gone, CT_BOTH },
+	{ "short-files", short_files, CT_BOTH },
 };
 
 CT_MAIN(tests)

@@ -9,6 +9,7 @@ pub mod atomic_ops;
 pub mod buffer;
 pub mod checksum;
 pub mod errno;
+pub mod file_limit;
 pub mod kept_errno;
 pub mod lately;
 pub mod logging;

@@ -7,15 +7,15 @@ mod memory;
 mod spare;
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use libc::iovec;
 use prov_base::buffer::{AppIov, IOV_LIMIT, Iov};
 use prov_base::errno::{Errno, Result};
-use prov_base::memory_file;
 use prov_base::process_memory::{OtherIov, OtherPiece, Token, read, write};
+use prov_base::{file_limit, memory_file};
 use rustix::fs::{AtFlags, FileType, MemfdFlags, StatxFlags, statx};
 
 pub use self::itself::Ends;
@@ -43,9 +43,9 @@ const FIELD: usize = 8;
 impl Card {
     /// Creates a card for a socket, with a seal. Returns the error of memfd_create(2) or write(2).
     pub fn new(inode: u64, seal: Token) -> Result<Card> {
-        let mut file = Card::blank()?;
+        let file = Card::blank()?;
         let fields = [inode, seal.addr, seal.value].map(u64::to_ne_bytes);
-        file.write_all(fields.as_flattened())?;
+        file_limit::write_all_at(&file, fields.as_flattened(), 0)?;
         Ok(Card(file))
     }
 

@@ -10,10 +10,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use prov_base::errno::{Errno, Result};
-use prov_base::memory_file;
+use prov_base::{file_limit, memory_file};
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat,
-    ftruncate,
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
@@ -39,12 +38,13 @@ impl Segment {
     /// process. The parts that are `backed` are allocated.
     ///
     /// # Errors
-    /// `-FI_ENOMEM` and `-FI_ENOSPC` if there is no memory for it, and others of memfd_create(2)
+    /// `-FI_ENOMEM` and `-FI_ENOSPC` if there is no memory for it, `-FI_EFBIG` beyond the process's
+    /// limit of the size of files, and others of memfd_create(2)
     /// and mmap(2).
     pub fn create(len: usize, backed: &[Range<usize>]) -> Result<(Segment, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memory_file::create("libfabric segment", flags)?;
-        ftruncate(&fd, len as u64)?;
+        file_limit::set_len(&fd, len as u64)?;
         for part in backed {
             let flags = FallocateFlags::empty();
             fallocate(&fd, flags, part.start as u64, part.len() as u64)?;
@@ -63,7 +63,7 @@ impl Segment {
     pub fn create_for_readers(len: usize) -> Result<(Segment, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memory_file::create("libfabric regions", flags)?;
-        ftruncate(&fd, len as u64)?;
+        file_limit::set_len(&fd, len as u64)?;
         fallocate(&fd, FallocateFlags::empty(), 0, len as u64)?;
         let segment = Segment::map(fd.as_fd(), len, ProtFlags::READ | ProtFlags::WRITE)?;
         fcntl_add_seals(&fd, SEALS.union(SealFlags::FUTURE_WRITE))?;

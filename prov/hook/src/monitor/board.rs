@@ -5,10 +5,11 @@
 
 use std::fs::{File, Permissions};
 use std::io;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt as _, PermissionsExt};
 use std::sync::atomic::Ordering;
 
 use fabric_abi::monitor::{COLUMNS, COUNTERS, FINISHED, REQUESTED, ROWS, SIZE};
+use prov_base::file_limit;
 
 use super::place::Place;
 use crate::tally::Tally;
@@ -24,7 +25,7 @@ impl Board {
     /// Creates the file.
     pub fn create(place: Place, mode: u32) -> io::Result<Self> {
         let file = place.create()?;
-        file.set_len(SIZE as u64)?;
+        file_limit::set_len(&file, SIZE as u64)?;
         file.set_permissions(Permissions::from_mode(mode & 0o7777))?;
         Ok(Board { file, place })
     }
@@ -36,7 +37,7 @@ impl Board {
         if flags & REQUESTED == 0 {
             return Ok(());
         }
-        self.file.write_all_at(&take(tally), 0)?;
+        file_limit::write_all_at(&self.file, &take(tally), 0)?;
         self.set_flags(flags & !REQUESTED)
     }
 
@@ -52,7 +53,7 @@ impl Board {
             self.file.read_exact_at(&mut unread, 0)?;
             add(&mut last, &unread);
         }
-        self.file.write_all_at(&last, 0)?;
+        file_limit::write_all_at(&self.file, &last, 0)?;
         self.set_flags((flags | FINISHED) & !REQUESTED)
     }
 
@@ -69,7 +70,7 @@ impl Board {
     }
 
     fn set_flags(&self, flags: u8) -> io::Result<()> {
-        self.file.write_all_at(&[flags], COUNTERS as u64)
+        file_limit::write_all_at(&self.file, &[flags], COUNTERS as u64)
     }
 }
 

@@ -2,13 +2,12 @@
 //! the `i`th address. Only the application reads it.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use memmap2::{MmapOptions, MmapRaw};
 
 use prov_base::errno::{Errno, Result};
-use prov_base::own_file;
+use prov_base::{file_limit, own_file};
 
 /// Smallest number of entries of the array; unused ones take no memory.
 const MIN_ENTRIES: usize = 1 << 16;
@@ -26,9 +25,9 @@ impl MapArray {
     /// written.
     pub fn create(path: &Path, count: usize) -> Result {
         let file = own_file::open(path, false, true)?;
-        file.set_len(0)?;
+        file_limit::set_len(&file, 0)?;
         let entries = count.clamp(MIN_ENTRIES, super::table::CAPACITY);
-        file.set_len(entries as u64 * 8)?;
+        file_limit::set_len(&file, entries as u64 * 8)?;
         Ok(())
     }
 
@@ -70,7 +69,7 @@ impl MapArray {
         let end = end.min(self.entries);
         if first < end {
             let bytes: Vec<u8> = (first..end).flat_map(u64::to_ne_bytes).collect();
-            self.file.write_all_at(&bytes, first * 8)?;
+            file_limit::write_all_at(&self.file, &bytes, first * 8)?;
         }
         Ok(())
     }

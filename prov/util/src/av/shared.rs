@@ -23,7 +23,7 @@ use std::fs::{File, TryLockError};
 use std::hash::BuildHasher;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt as _, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::map_array::MapArray;
 use super::write_lock::WriteLock;
 use prov_base::errno::{Errno, Result};
-use prov_base::own_file;
+use prov_base::{file_limit, own_file};
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"ofi-av\0\x02");
 /// Limit of the slots of a table: a header with a larger number must not make this process read and
@@ -208,10 +208,10 @@ impl Shared {
         }
         if alone && !name.read_only {
             // The file is new, or was left behind by processes that were killed.
-            file.set_len(0)?;
-            file.set_len(FIRST_SLOT)?;
+            file_limit::set_len(&file, 0)?;
+            file_limit::set_len(&file, FIRST_SLOT)?;
             MapArray::create(&map_path(path), name.count)?;
-            file.write_all_at(&Header::default().encode(records), 0)?;
+            file_limit::write_all_at(&file, &Header::default().encode(records), 0)?;
         }
         // A process with the exclusive lock is creating or removing the table, or was stopped while
         // doing so: this one does not wait in the kernel.
@@ -365,19 +365,18 @@ impl Shared {
     fn append(&self, header: &mut Header, records: &[Vec<u8>]) -> Result {
         let first = header.slots;
         if !records.is_empty() {
-            self.file
-                .write_all_at(&records.concat(), self.offset(first))?;
+            file_limit::write_all_at(&self.file, &records.concat(), self.offset(first))?;
             header.slots += records.len() as u64;
             if let Some(map) = &self.map {
                 map.fill(first, header.slots)?;
             }
         }
-        self.file.write_all_at(&header.encode(&self.records), 0)?;
+        file_limit::write_all_at(&self.file, &header.encode(&self.records), 0)?;
         Ok(())
     }
 
     fn write_slot(&self, index: u32, record: &[u8]) -> Result {
-        self.file.write_all_at(record, self.offset(index.into()))?;
+        file_limit::write_all_at(&self.file, record, self.offset(index.into()))?;
         Ok(())
     }
 
