@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -37,6 +37,8 @@ const SPINS: u32 = 256;
 const YIELDS: u32 = SPINS + 64;
 /// Time between tests after that.
 const NAP: Duration = Duration::from_micros(50);
+/// Time after which the log says for which process it waits.
+const NOTICE: Duration = Duration::from_secs(1);
 
 /// A table in a segment.
 pub(super) struct Sheet {
@@ -103,6 +105,8 @@ impl Sheet {
 
 /// The regions of a domain, for the initiators of its links.
 pub struct RegionTable {
+    /// The log target.
+    target: &'static str,
     /// A forked child writes nothing into the inherited segment.
     process: Process,
     sheet: Sheet,
@@ -122,6 +126,8 @@ struct Taken {
 struct Initiator {
     words: Watched<FlightWords>,
     process: Itself,
+    /// The process's id, for the log.
+    pid: u32,
     /// Shows that another program is executed in the process, so that no thread of the initiator is
     /// left. `None` if the system does not permit this process to open the memory.
     memory: Option<Memory>,
@@ -140,8 +146,9 @@ impl Initiator {
         self.process.has_ended() == Ok(true) || memory.is_some_and(Memory::is_gone)
     }
 
-    /// Waits for a flight in progress, unless the process is gone.
-    fn wait(&self) {
+    /// Waits for a flight in progress, unless the process is gone. `target` is the log target.
+    fn wait(&self, target: &'static str) {
+        let mut notice = None;
         self.words.wait(|turn| match turn {
             0..SPINS => {
                 std::hint::spin_loop();
@@ -151,9 +158,22 @@ impl Initiator {
                 std::thread::yield_now();
                 true
             }
+            YIELDS => {
+                notice = Some(Instant::now() + NOTICE);
+                !self.is_gone()
+            }
             _ => {
                 std::thread::sleep(NAP);
-                !self.is_gone()
+                let is_gone = self.is_gone();
+                if !is_gone && notice.take_if(|at| Instant::now() >= *at).is_some() {
+                    log::warn!(
+                        target: target,
+                        "closing a region waits for process {}, which is in the middle of a copy \
+                         to or from it: has it been stopped?",
+                        self.pid
+                    );
+                }
+                !is_gone
             }
         });
     }
@@ -179,16 +199,17 @@ impl Drop for Watching {
 }
 
 impl RegionTable {
-    /// Creates an empty table.
+    /// Creates an empty table. `target` is the log target.
     ///
     /// # Errors
     /// Those of [`Segment::create_for_readers`].
-    pub fn new() -> Result<Arc<RegionTable>> {
+    pub fn new(target: &'static str) -> Result<Arc<RegionTable>> {
         let process = Process::current();
         let (segment, fd) = Segment::create_for_readers(TABLE)?;
         let sheet = Sheet { segment };
         sheet.magic().store(MAGIC, Ordering::Relaxed);
         Ok(Arc::new(RegionTable {
+            target,
             process,
             sheet,
             fd,
@@ -203,7 +224,7 @@ impl RegionTable {
     /// As [`RegionTable::new`]; if that fails, logs the reason at `target`, and peers ask for each
     /// access.
     pub fn for_domain(target: &'static str) -> Option<Arc<RegionTable>> {
-        let table = RegionTable::new();
+        let table = RegionTable::new(target);
         let table = table.inspect_err(|error| {
             log::info!(target: target, "peers cannot access memory by themselves: {error}");
         });
@@ -217,12 +238,13 @@ impl RegionTable {
     /// If the system cannot report the end of that process (pidfd_open(2)): closing a region might
     /// then have to wait for it for ever.
     pub fn watch(self: &Arc<Self>, words: FlightWords, pid: u32) -> Result<Watching> {
-        let pid = pid.try_into().map_err(|_| Errno::EINVAL)?;
-        let process = Itself::of(pid)?;
+        let id = pid.try_into().map_err(|_| Errno::EINVAL)?;
+        let process = Itself::of(id)?;
         let initiator = Arc::new(Initiator {
             words: Watched::new(words),
-            memory: Memory::of_program(&process, pid).ok(),
+            memory: Memory::of_program(&process, id).ok(),
             process,
+            pid,
             has_ended: false.into(),
         });
         let mut initiators = self.initiators();
@@ -258,7 +280,9 @@ impl RegionTable {
             let in_flight = initiators.iter().filter(|one| !one.words.is_idle());
             in_flight.cloned().collect()
         };
-        in_flight.iter().for_each(|initiator| initiator.wait());
+        for initiator in in_flight {
+            initiator.wait(self.target);
+        }
     }
 }
 

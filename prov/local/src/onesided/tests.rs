@@ -2,8 +2,8 @@
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use prov_base::buffer::AppIov;
@@ -40,7 +40,7 @@ impl Owner {
     fn unwatched() -> Owner {
         let (here, fd) = Channel::create().unwrap();
         Owner {
-            table: RegionTable::new().unwrap(),
+            table: RegionTable::new("test").unwrap(),
             watching: None,
             there: Channel::attach(fd.as_fd()).unwrap(),
             here,
@@ -270,8 +270,27 @@ fn shared_word() -> &'static AtomicU64 {
     }
 }
 
+/// What has been logged.
+static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+struct Listens;
+
+impl log::Log for Listens {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        SAID.lock().unwrap().push(record.args().to_string());
+    }
+
+    fn flush(&self) {}
+}
+
 #[test]
 fn closing_a_region_waits_for_an_initiator_in_flight_until_its_process_ends() {
+    let _ = log::set_logger(&Listens);
+    log::set_max_level(log::LevelFilter::Warn);
     let mut owner = Owner::unwatched();
     let bytes = [0u8; 8];
     let place = owner.table.publish(Some(&region(1, &bytes, BOTH)));
@@ -298,6 +317,17 @@ fn closing_a_region_waits_for_an_initiator_in_flight_until_its_process_ends() {
         });
         (0..1000).for_each(|_| std::thread::yield_now());
         assert!(!is_closed.load(Ordering::Acquire));
+        // After a second, the log says so.
+        let process = format!("waits for process {pid},");
+        let is_said = || {
+            SAID.lock()
+                .unwrap()
+                .iter()
+                .any(|line| line.contains(&process))
+        };
+        while !is_said() {
+            std::thread::yield_now();
+        }
         child.end();
     });
     assert!(is_closed.load(Ordering::Acquire));

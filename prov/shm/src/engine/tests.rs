@@ -76,7 +76,7 @@ impl Side {
     }
 
     fn named(name: String, params: Params) -> Side {
-        let regions = (!params.disable_cma).then(|| RegionTable::new().unwrap());
+        let regions = (!params.disable_cma).then(|| RegionTable::new("test").unwrap());
         let publisher = regions.clone().map(|regions| regions as Arc<dyn Publisher>);
         let table = Arc::new(MrTable::new(&mr::Config {
             publisher,

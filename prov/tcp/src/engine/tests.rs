@@ -201,7 +201,7 @@ fn side_of(
 ) -> Side {
     let params = Arc::new(params);
     let may_be_accessed = params.features().has(Features::REGIONS);
-    let regions = may_be_accessed.then(|| RegionTable::new().unwrap());
+    let regions = may_be_accessed.then(|| RegionTable::new("test").unwrap());
     let publisher = regions.clone().map(|regions| regions as Arc<dyn Publisher>);
     let memory = Arc::new(MrTable::new(&prov_util::mr::Config {
         publisher,
