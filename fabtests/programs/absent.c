@@ -20,6 +20,7 @@
 
 #define ROOM (1 << 20)
 #define TRIPS 200	/* until two processes know each other well */
+#define LOOKS 2		/* of either side after the last message */
 #define PUTS 20000
 #define ROUNDS 200
 #define PIECE (64 << 10)
@@ -43,8 +44,25 @@ static void meet(struct side *side, int fd, struct fid_pep *pep)
 	ct_meet(&side->peer, &own, &side->other, fd, pep);
 }
 
+/* Each side makes a call, and then the other one. */
+static void look_again(struct ct_peer *peer, int fd, bool begins)
+{
+	char word = 'l';
+
+	for (int i = 0; i < LOOKS; i++) {
+		if (!begins)
+			ct_hear(fd, &word, 1);
+		ct_nudge(peer);
+		ct_tell(fd, &word, 1);
+		if (begins)
+			ct_hear(fd, &word, 1);
+	}
+}
+
+static int trips = TRIPS;
+
 /* A message each way, and one after the other. */
-static void exchange(struct ct_peer *peer, bool begins)
+static void exchange(struct ct_peer *peer, int fd, bool begins)
 {
 	static struct fi_context2 rx, tx;
 	char in = 0, out = 'w';
@@ -55,7 +73,7 @@ static void exchange(struct ct_peer *peer, bool begins)
 		.buf = &out, .len = 1, .context = &tx,
 	};
 
-	for (int i = 0; i < TRIPS; i++) {
+	for (int i = 0; i < trips; i++) {
 		POST(peer, ct_recv(peer, CT_RECV, &incoming));
 		if (begins) {
 			POST(peer, ct_send(peer, CT_SEND, &outgoing));
@@ -67,6 +85,7 @@ static void exchange(struct ct_peer *peer, bool begins)
 			ct_done(peer, &peer->tx, &tx);
 		}
 	}
+	look_again(peer, fd, begins);
 }
 
 static void open_child(struct side *side, int fd)
@@ -77,7 +96,7 @@ static void open_child(struct side *side, int fd)
 	ct_memory_open(&side->peer, &side->memory, ROOM,
 		       FI_REMOTE_READ | FI_REMOTE_WRITE);
 	meet(side, fd, NULL);
-	exchange(&side->peer, false);
+	exchange(&side->peer, fd, false);
 }
 
 /* Whether the initiator carries accesses out by itself: with shm, and with
@@ -118,7 +137,7 @@ static struct fid_pep *open_parent(struct side *side, struct ct_child *child)
 	ct_memory_open(&side->peer, &side->memory, ROOM, FI_READ | FI_WRITE);
 	ct_begin(child);
 	meet(side, child->fd, pep);
-	exchange(&side->peer, true);
+	exchange(&side->peer, child->fd, true);
 	return pep;
 }
 
@@ -236,6 +255,64 @@ static void asleep(void)
 	close_parent(&side, pep);
 }
 
+/* What an initiator does before it reads: nothing, a message that the target does not
+ * take in, a write, an injected one, a read; each in any order. */
+static const char *const orders[] = {
+	"", "s", "w", "i", "r", "sw", "ws", "is", "rs", "sws", "wswi", "siwrs",
+};
+
+static void do_before(struct side *side, char what)
+{
+	struct ct_peer *peer = &side->peer;
+	struct ct_rma rma = rma_of(side, 8);
+	struct ct_message out = {
+		.buf = side->memory.data, .len = 1, .desc = side->memory.desc,
+		.context = &context,
+	};
+
+	switch (what) {
+	case 's':
+		POST(peer, ct_send(peer, CT_SEND, &out));
+		ct_done(peer, &peer->tx, &context);
+		break;
+	case 'w':
+		access_memory(side, CT_WRITE, &rma);
+		break;
+	case 'i':
+		access_memory(side, CT_INJECT_WRITE, &rma);
+		break;
+	default:
+		access_memory(side, CT_READ, &rma);
+	}
+}
+
+/* The two have exchanged one message each way; the target has then looked once more,
+ * and makes no more calls. */
+static void met_once(void)
+{
+	trips = 1;
+	for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
+		struct ct_child child = ct_spawn(sleeper);
+		static struct side side;
+		struct fid_pep *pep = open_parent(&side, &child);
+		struct ct_rma rma;
+		char ready;
+
+		ct_hear(child.fd, &ready, 1);
+		for (const char *what = orders[i]; *what; what++)
+			do_before(&side, *what);
+		for (enum ct_rma_form get = CT_READ; get < CT_WRITE; get++) {
+			rma = rma_of(&side, 4000);
+			rma.pieces = get == CT_READ ? 1 : 2;
+			access_memory(&side, get, &rma);
+		}
+		CHECK(true, "after \"%s\"", orders[i]);
+		ct_tell(child.fd, "q", 1);
+		ct_join(&child);
+		close_parent(&side, pep);
+	}
+}
+
 static void killed(void)
 {
 	struct ct_child child = ct_spawn(sleeper);
@@ -341,6 +418,7 @@ static void closed(void)
 
 static const struct ct_test tests[] = {
 	{ "asleep", asleep, CT_BOTH },
+	{ "met-once", met_once, CT_BOTH },
 	{ "killed", killed, CT_BOTH },
 	{ "closed", closed, CT_BOTH },
 };

@@ -3,7 +3,7 @@
 use fabric_abi::*;
 use prov_base::buffer::IOV_LIMIT;
 use prov_util::attr::{
-    DomainAttr, EpAttr, FabricAttr, Info, MR_BASIC, MR_SCALABLE, RxAttr, TxAttr,
+    DomainAttr, EpAttr, FabricAttr, Info, MR_BASIC, MR_SCALABLE, Request, RxAttr, TxAttr,
 };
 
 use crate::checks::Sizes;
@@ -31,6 +31,21 @@ const RX_CAPS: u64 = FI_MSG
     | FI_SOURCE
     | FI_DIRECTED_RECV;
 const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_SHARED_AV | FI_AV_USER_ID | FI_PEER;
+
+/// The order of reads and writes of remote memory behind messages.
+pub const BEHIND_MESSAGES: u64 = FI_ORDER_RAS | FI_ORDER_WAS;
+
+/// Leaves this order out of what is offered to a caller that asks for no order but that of
+/// messages: its accesses are carried out without the peer where that is possible, which receives
+/// messages at another time, or not any more.
+pub fn leave_out_order_behind_messages(request: &Request<'_>, infos: &mut [Info]) {
+    let tx = request.hints.and_then(|hints| hints.tx.as_ref());
+    if tx.is_none_or(|tx| tx.msg_order & !FI_ORDER_SAS == 0) {
+        for info in infos {
+            info.tx.msg_order &= !BEHIND_MESSAGES;
+        }
+    }
+}
 
 const TX_FLAGS: u64 = FI_INJECT
     | FI_INJECT_COMPLETE

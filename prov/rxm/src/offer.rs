@@ -21,9 +21,6 @@ const BELOW_CAPS: u64 =
 const BELOW_MR_MODES: i32 = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
 /// Modes of the provider below that this provider handles itself.
 const BELOW_MODES: u64 = FI_CONTEXT | FI_CONTEXT2 | FI_RX_CQ_DATA | MODE_LOCAL_MR;
-/// Message order: all operations are posted to the peer's connection in order, and the provider
-/// below executes them in order. A message is in its buffer when it has been matched.
-const AFTER_MESSAGES: u64 = FI_ORDER_RAS | FI_ORDER_WAS | FI_ORDER_SAS;
 /// Orders that do not hold with atomic operations: peers' writes and reads do not wait for atomic
 /// operations, which are performed when their packets are handled.
 const NOT_WITH_ATOMICS: u64 =
@@ -139,6 +136,9 @@ fn below_hints(api: u32, hints: Option<&Hints>, params: &Params) -> Info {
     };
     below.ep.ep_type = FI_EP_MSG;
     below.tx.size = params.below_tx_size();
+    // All operations are posted to the peer's connection in order.
+    let order = asked.tx.as_ref().map_or(0, |tx| tx.msg_order);
+    below.tx.msg_order = order & attributes::BEHIND_MESSAGES;
     let provider = LAYER.named_below(asked);
     if is_shared(params, provider.as_deref()) {
         below.ep.rx_ctx_cnt = FI_SHARED_CONTEXT;
@@ -220,7 +220,8 @@ fn base(core: &Info, has_atomics: bool, params: &Params) -> Base {
     info.tx.caps &= !gone;
     info.rx.caps &= !gone;
     info.tx.op_flags &= !FI_COMMIT_COMPLETE;
-    let mut order = core.tx.msg_order & core.rx.msg_order | AFTER_MESSAGES | ATOMIC_ORDER;
+    // A message is in its buffer when it has been matched.
+    let mut order = core.tx.msg_order & core.rx.msg_order | FI_ORDER_SAS | ATOMIC_ORDER;
     if has_atomics {
         order &= !NOT_WITH_ATOMICS;
     }
@@ -297,6 +298,8 @@ pub fn below_of_fabric(attr: &FabricAttr, params: &Params) -> Result<Vec<Info>> 
         all_below(attr, |api, hints| {
             let mut below = below_hints(api, Some(hints), params);
             below.caps |= caps;
+            // Endpoints may be opened with it.
+            below.tx.msg_order = attributes::BEHIND_MESSAGES;
             below
         })
     };

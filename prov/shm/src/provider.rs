@@ -18,13 +18,6 @@ use crate::{LOG, address};
 /// Version of the provider, which is that of the library: 2.7.0.
 const VERSION: u32 = version(207, 0);
 
-/// Orders that are not offered to a caller that supports virtual addresses and requests only the
-/// order of messages: its accesses are to be carried out without the peer, which receives messages
-/// at another time. The C library offers such callers no order of remote accesses at all.
-const BEFORE_MESSAGES: u64 = FI_ORDER_RAS | FI_ORDER_WAS;
-/// The order of messages.
-const MESSAGES: u64 = FI_ORDER_SAS;
-
 /// The provider, with the parameters that the user has set.
 pub struct Shm {
     params: Arc<Params>,
@@ -47,14 +40,11 @@ impl Provider for Shm {
     fn getinfo(&self, request: &Request<'_>) -> Result<Vec<Info>> {
         let mut infos = named::getinfo(request, &self.bases(), self)?;
         if takes_virtual_addresses(request) {
-            let tx = request.hints.and_then(|hints| hints.tx.as_ref());
-            let asks_for_order = tx.is_some_and(|tx| tx.msg_order & !MESSAGES != 0);
             for info in &mut infos {
                 info.domain.mr_mode |= FI_MR_VIRT_ADDR;
-                if !asks_for_order {
-                    info.tx.msg_order &= !BEFORE_MESSAGES;
-                }
             }
+            // The C library offers such callers no order of remote accesses at all.
+            attributes::leave_out_order_behind_messages(request, &mut infos);
         }
         Ok(infos)
     }

@@ -221,6 +221,7 @@ impl Provider for Tcp {
             kind,
             auth_key: setup.auth_key.clone(),
             msg_order: setup.info.tx.msg_order,
+            is_for_rma: setup.info.caps & FI_RMA != 0,
             has_fences: setup.info.caps & FI_FENCE != 0,
         })
     }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use prov_base::errno::Result;
 use prov_base::logging::Targets;
+use prov_message::attributes;
 use prov_util::attr::{FabricAttr, Info, Request, ip};
 use prov_util::provider::{Provider, fi_provider};
 
 use crate::bases::{Name, bases};
 use crate::fabric::Fabric;
 use crate::params::Params;
+use crate::wire::handshake::Features;
 use crate::{LOG, VERSION};
 
 /// The provider, with the parameters that the user has set.
@@ -53,5 +55,9 @@ pub fn checked(mut params: Params) -> Arc<Params> {
 /// # Errors
 /// `-FI_ENODATA` if nothing matches.
 pub fn getinfo(name: Name, params: &Params, request: &Request<'_>) -> Result<Vec<Info>> {
-    ip::getinfo(request, &bases(name, params), params.iface.as_deref())
+    let mut infos = ip::getinfo(request, &bases(name, params), params.iface.as_deref())?;
+    if params.features().has(Features::REGIONS) {
+        attributes::leave_out_order_behind_messages(request, &mut infos);
+    }
+    Ok(infos)
 }

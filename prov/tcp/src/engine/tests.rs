@@ -230,6 +230,7 @@ fn side_of(
         kind: kind(addr, &params),
         auth_key: auth_key.clone(),
         msg_order: FI_ORDER_RAS | FI_ORDER_WAS,
+        is_for_rma: false,
         has_fences: false,
     };
     let ep = core.endpoints.add(attributes, part);

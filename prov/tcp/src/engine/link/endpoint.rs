@@ -14,6 +14,8 @@ pub struct OwnPart {
     /// The order of its operations (`msg_order` in `struct fi_tx_attr`), which decides whether
     /// remote accesses are ordered after messages. All other orders are kept in any case.
     pub msg_order: u64,
+    /// Whether it is opened for accesses to memory (`FI_RMA` of `fi_info`).
+    pub is_for_rma: bool,
     /// Whether operations with `FI_FENCE` wait for those before them (`FI_FENCE` of `fi_info`).
     pub has_fences: bool,
 }

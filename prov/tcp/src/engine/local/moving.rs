@@ -13,7 +13,7 @@ use crate::engine::Core;
 use crate::engine::link::connection::Connection;
 use crate::engine::link::detours::Detour;
 use crate::engine::link::fault::{Fault, LinkResult};
-use crate::engine::link::keys::{ConnKey, Source};
+use crate::engine::link::keys::{ConnKey, EpKey, Source};
 use crate::wire::handshake::Features;
 use crate::wire::header::{Header, MAX_HEADER, Op};
 
@@ -46,6 +46,15 @@ impl Core {
             if conn.brought == WORTH_MOVING && may_move {
                 self.introduce(key);
             }
+        }
+    }
+
+    /// A connection has begun. The two processes get to know each other at once if this
+    /// side's endpoint is for accesses to memory: the peer may make no more calls when
+    /// the first access comes.
+    pub(crate) fn has_begun(&mut self, key: ConnKey, ep: EpKey) {
+        if self.endpoints.get(ep).is_some_and(|ep| ep.own.is_for_rma) {
+            self.meet_for_accesses(key);
         }
     }
 

@@ -182,10 +182,12 @@ impl Core {
             conn.pid = identity.pid;
             conn.agree_on(identity.answered());
             if let Some(peer) = conn.peer {
+                self.has_begun(key, ep);
                 self.peer_connected(ep, peer, key);
             }
         } else if let Some(events) = self.events_of(ep) {
             events.connected(&message.data);
+            self.has_begun(key, ep);
         }
         // Data after the answer may have arrived with it.
         self.read_later(key);
@@ -407,6 +409,7 @@ impl Core {
         conn.open(message, &self.params);
         conn.agree_on(identity.agreed());
         if !loopback {
+            self.has_begun(key, ep);
             self.peer_connected(ep, peer, key);
             self.count_if_stranger(key);
         }

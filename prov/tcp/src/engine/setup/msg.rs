@@ -79,6 +79,7 @@ impl Core {
         if let Some(events) = &msg.events {
             events.connected(&[]);
         }
+        self.has_begun(key, ep);
         self.read_later(key);
         Ok(())
     }
