@@ -20,9 +20,9 @@ OTHER ?= .deps/mpich/lib/mpich
 
 # What needs no network: for the shm provider.
 LOCAL = $(WITHIN) absent allocation asleep calls collective crowd denied departed descriptors deserted ensemble forks impostor killed killed_connecting \
-	openshmem peer_srx process sep sep_srx sleepers taken_back watchers
+	openshmem peer_srx process sep sep_srx sleepers taken_back watchers withdrawn
 # What has large data, once more where processes do not read one another's memory.
-LARGE = crowd killed match message rma simulation
+LARGE = crowd killed match message rma simulation withdrawn
 # And one process only: for the loopback provider.
 WITHIN = atomic auth av backlog binding cancel caps cntr combinations completion cq early elsewhere endpoint entries eq first \
 	getinfo hints hook itself late leak match message mr nothing param peer peer_av poll posted refused rma signals simulation source \
@@ -57,7 +57,7 @@ define ROWS
 FI_SHM_DISABLE_CMA=1 -p shm -a none -e rdm $(LARGE)
 FI_HOOK='$(HOOKS)' $(HOOKED)
 FI_HOOK='$(HOOKS)' -p 'udp;ofi_rxd' -e rdm message
-FI_TCP_LOCAL=off asleep forks sleepers
+FI_TCP_LOCAL=off asleep forks sleepers withdrawn
 -p 'tcp;ofi_rxm' -e rdm $(LAYERED)
 -p 'udp;ofi_rxd' -e rdm $(OVER_DATAGRAMS)
 FI_OFI_RXD_TIMEOUT=2000 -p 'udp;ofi_rxd' -e rdm $(GIVEN_UP)

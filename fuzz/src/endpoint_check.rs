@@ -242,6 +242,7 @@ impl Endpoint {
             kind: state,
             auth_key: None,
             msg_order: 0,
+            is_for_rma: false,
             has_fences: true,
         };
         let ep = core.endpoints.add(attributes, part);

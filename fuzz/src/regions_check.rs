@@ -54,7 +54,7 @@ pub fn check(bytes: &[u8]) {
     let mut numbers = Numbers(bytes);
     let place: Vec<u8> = (1..=PLACE as u8).collect();
     let base = place.as_ptr().expose_provenance() as u64;
-    let table = RegionTable::new().unwrap();
+    let table = RegionTable::new("test").unwrap();
     let (_here, fd) = Channel::create().unwrap();
     let there = Channel::attach(fd.as_fd()).unwrap();
     let seal = Seal::new().unwrap();

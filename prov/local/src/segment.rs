@@ -149,6 +149,8 @@ impl Drop for Segment {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::ftruncate;
+
     use super::*;
 
     #[test]

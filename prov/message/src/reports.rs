@@ -9,6 +9,8 @@ use fabric_abi::{
 };
 use prov_base::buffer::{AppIov, Iov};
 use prov_base::errno::{Errno, Result};
+use prov_base::logging::UTIL;
+use prov_base::warn_again;
 use prov_util::av::Av;
 use prov_util::cntr::Cntr;
 use prov_util::cq::{Completion, Cq, ErrorCompletion};
@@ -175,9 +177,12 @@ impl Reports {
         if let Some(counter) = self.counter(op.class) {
             counter.count_error();
         }
-        if !op.is_inject
-            && let Some(cq) = &self.tx_cq
-        {
+        if op.is_inject {
+            warn_again!(
+                target: UTIL.ep_data,
+                "an injected operation of {} bytes is lost: {}", op.len, error.err
+            );
+        } else if let Some(cq) = &self.tx_cq {
             cq.write_error(error);
         }
     }

@@ -37,6 +37,14 @@ pub trait Linked: Reaching + Woken {
     /// Removes a link, and ends its operations without completions.
     fn drop_link(&mut self, link: Link<Self>) {
         let operations = self.take_down(link, Errno::ECANCELED);
+        let injected = operations.iter().filter(|ticket| ticket.op().is_inject);
+        let injected = injected.count();
+        if injected != 0 && self.wakeups().is_own() {
+            log::warn!(
+                target: Self::LOG_TARGET,
+                "an endpoint is closed with {injected} injected operations that have not ended"
+            );
+        }
         operations.into_iter().for_each(Ticket::abandon);
     }
 

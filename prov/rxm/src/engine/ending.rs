@@ -68,8 +68,23 @@ impl Core {
         let (ep, peer, addr) = (link.ep, link.peer, link.addr);
         let in_order = link.is_open() && link.ends_in_order();
         let error = match fault {
-            Fault::Ended(error) => error,
-            Fault::Refused => Errno::ECONNREFUSED,
+            Fault::Ended(error @ (Errno::ESHUTDOWN | Errno::ECANCELED | Errno::EALREADY)) => {
+                log::info!(
+                    target: LOG.ep_ctrl, "the connection with {addr} has ended: {error}"
+                );
+                error
+            }
+            Fault::Ended(error) => {
+                warn_again!(
+                    target: LOG.ep_ctrl,
+                    "the connection with {addr} is lost: {error}"
+                );
+                error
+            }
+            Fault::Refused => {
+                log::info!(target: LOG.ep_ctrl, "{addr} refuses the connection");
+                Errno::ECONNREFUSED
+            }
             Fault::NoContext => {
                 warn_again!(target: LOG.ep_ctrl, "{addr} has no such receive context");
                 Errno::ECONNREFUSED
@@ -88,7 +103,13 @@ impl Core {
                 );
                 Errno::ENOBUFS
             }
-            Fault::Removed => Errno::ECANCELED,
+            Fault::Removed => {
+                log::info!(
+                    target: LOG.ep_ctrl,
+                    "the connection with {addr} ends with its address in the vector"
+                );
+                Errno::ECANCELED
+            }
         };
         let is_over = matches!(error, Errno::ESHUTDOWN | Errno::ECONNRESET | Errno::EPIPE);
         let failure = match (fault, error) {

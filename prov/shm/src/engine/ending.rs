@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 
 use prov_base::errno::Errno;
+use prov_base::warn_again;
 use prov_message::lane::Pause;
 use prov_message::peers::Failure;
 use prov_message::{EpKey, Linked, Sided, Ticket};
@@ -23,13 +24,27 @@ impl Core {
             return;
         };
         let (ep, peer) = (link.ep, link.peer);
+        let pid = link.wire.pid;
         let error = match fault {
-            Fault::Ended(error) => error,
-            Fault::Refused => Errno::ECONNREFUSED,
+            Fault::Ended(error @ (Errno::ESHUTDOWN | Errno::ECANCELED)) => {
+                log::info!(target: LOG.ep_ctrl, "the link with process {pid} has ended: {error}");
+                error
+            }
+            Fault::Ended(error) => {
+                warn_again!(
+                    target: LOG.ep_ctrl,
+                    "the link with process {pid} is lost: {error}"
+                );
+                error
+            }
+            Fault::Refused => {
+                log::info!(target: LOG.ep_ctrl, "process {pid} refuses the link");
+                Errno::ECONNREFUSED
+            }
             Fault::Protocol(what) => {
                 log::warn!(
                     target: LOG.ep_ctrl,
-                    "process {} broke the protocol and loses its link: {what}", link.wire.pid
+                    "process {pid} broke the protocol and loses its link: {what}"
                 );
                 Errno::EPROTO
             }

@@ -26,6 +26,7 @@ mod requests;
 mod seeds;
 mod sleepers;
 mod strangers;
+mod unmapped;
 mod unreported;
 
 use std::cell::RefCell;

@@ -8,10 +8,11 @@ use std::collections::VecDeque;
 use prov_base::buffer::{AppIov, Iov, Outgoing};
 use prov_base::errno::{Errno, Result};
 use prov_base::socket::tcp::CALL_LIMIT;
+use prov_base::warn_again;
 use prov_message::{RmaTarget, Ticket};
 use prov_util::mr::Grant;
 
-use crate::local::path::Path;
+use crate::local::path::{Path, zeros};
 
 pub use self::debt::{Debt, Span};
 pub use self::lent::ZeroCopySends;
@@ -41,6 +42,8 @@ enum QueuedPiece {
     App(AppIov),
     /// Registered memory, beginning at an offset.
     Registered(Grant, usize),
+    /// This many zeros, instead of registered memory that is not mapped.
+    Zeros(usize),
 }
 
 impl Outbox {
@@ -189,6 +192,8 @@ impl Outbox {
             true => zerocopy,
             false => usize::MAX,
         };
+        // The segments that were offered last and have an unreadable one among them.
+        let mut suspects = usize::MAX;
         while !self.segments.is_empty() {
             if let (1, Some(&QueuedPiece::Own(len))) = (self.segments.len(), self.segments.front())
             {
@@ -224,7 +229,9 @@ impl Outbox {
             let mut own = self.head;
             let mut granted = None;
             let mut flags = libc::MSG_DONTWAIT;
-            for segment in &self.segments {
+            let mut count = 0;
+            for segment in self.segments.iter().take(suspects) {
+                count += 1;
                 let fits = match segment {
                     QueuedPiece::Own(len) => {
                         let fits = out.push(&self.bytes[own..own + len]);
@@ -241,32 +248,53 @@ impl Outbox {
                         granted = Some((grant, *from));
                         false
                     }
+                    QueuedPiece::Zeros(len) => out.push(zeros(*len)) && *len == zeros(*len).len(),
                 };
                 if !fits || out.is_full() {
                     break;
                 }
             }
-            let mut offered = out.len();
-            let sent = match granted {
-                None => path.send_out(out, flags),
-                Some((grant, from)) => {
-                    offered += grant.len() - from;
-                    path.send_registered(out, registered.as_mut(), grant, from)
-                }
+            let (offered, sent) = match granted {
+                None => (out.len(), path.send_out(out, flags)),
+                Some((grant, from)) => path.send_registered(out, registered.as_mut(), grant, from),
             };
             match sent {
                 Ok(taken) => {
+                    suspects = usize::MAX;
+                    // Registered memory may be unmapped from there on: the next call tells.
+                    let is_full = taken < offered && taken < CALL_LIMIT && granted.is_none();
                     self.advance(taken);
-                    if taken < offered && taken < CALL_LIMIT {
+                    if is_full {
                         return Ok(false);
                     }
                 }
                 Err(Errno::EAGAIN) => return Ok(false),
                 Err(Errno::EINTR) => {}
+                // One of the segments is not mapped: they are sent one by one.
+                Err(Errno::EFAULT) if count > 1 => suspects = 1,
+                Err(Errno::EFAULT) if self.unmapped() => suspects = usize::MAX,
                 Err(error) => return Err(error),
             }
         }
         Ok(true)
+    }
+
+    /// Handles that the first segment cannot be read. Registered memory is sent as zeros from
+    /// there on: who has registered it has no operation that could fail. Returns whether it is.
+    #[cold]
+    fn unmapped(&mut self) -> bool {
+        let Some(segment) = self.segments.front_mut() else {
+            return false;
+        };
+        let QueuedPiece::Registered(grant, from) = segment else {
+            return false;
+        };
+        warn_again!(
+            target: crate::LOG.ep_data,
+            "registered memory that a peer reads is not mapped: it is sent as zeros"
+        );
+        *segment = QueuedPiece::Zeros(grant.len() - *from);
+        true
     }
 
     fn advance(&mut self, mut taken: usize) {
@@ -298,6 +326,14 @@ impl Outbox {
                     taken -= n;
                     *from += n;
                     if *from < grant.len() {
+                        break;
+                    }
+                }
+                QueuedPiece::Zeros(len) => {
+                    let n = taken.min(*len);
+                    *len -= n;
+                    taken -= n;
+                    if *len > 0 {
                         break;
                     }
                 }

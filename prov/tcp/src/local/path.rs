@@ -26,6 +26,8 @@ use prov_local::parts::{Inflow, Outflow};
 use prov_local::process::open_segment;
 use prov_local::ring::Broken;
 
+pub use self::place::zeros;
+
 /// Memory that both ends of a connection share.
 pub struct Shortcut {
     stream: SharedStream,

@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 
 use prov_base::errno::Errno;
+use prov_base::warn_again;
 use prov_local::rota::Rounds as _;
 use prov_message::Woken as _;
 use prov_message::lane::{Pause, short_pause};
@@ -85,13 +86,36 @@ impl Core {
         let mut data = Vec::new();
         let mut hopeless = false;
         let error = match fault {
-            Fault::Gone => Errno::ENOTCONN,
-            Fault::Io(error) => error,
+            Fault::Gone => {
+                log::info!(
+                    target: crate::LOG.ep_ctrl,
+                    "the connection with {} has nobody on this side", conn.peer_text()
+                );
+                Errno::ENOTCONN
+            }
+            Fault::Io(error) => {
+                lost(conn, error);
+                error
+            }
+            Fault::Here(error, reason) => {
+                log::info!(
+                    target: crate::LOG.ep_ctrl,
+                    "the connection with {} is ended: {reason}", conn.peer_text()
+                );
+                error
+            }
             Fault::Refused(refusal) => {
+                log::info!(
+                    target: crate::LOG.ep_ctrl, "{} refuses the connection", conn.peer_text()
+                );
                 data = refusal;
                 Errno::ECONNREFUSED
             }
             Fault::Foreign => {
+                log::warn!(
+                    target: crate::LOG.ep_ctrl,
+                    "{} has no RDM endpoint there", conn.peer_text()
+                );
                 hopeless = true;
                 Errno::ECONNREFUSED
             }
@@ -272,7 +296,29 @@ impl Core {
             && let Kind::Msg(msg) = &state.own.kind
             && let Some(conn) = msg.conn
         {
-            self.break_connection(conn, Errno::ESHUTDOWN);
+            let reason = "the application has shut it down";
+            self.break_with(conn, Fault::Here(Errno::ESHUTDOWN, reason));
+        }
+    }
+}
+
+/// Says how the socket of a connection has ended.
+fn lost(conn: &Connection, error: Errno) {
+    let target = crate::LOG.ep_ctrl;
+    match (conn.is_open(), error) {
+        (true, Errno::ESHUTDOWN) => {
+            log::info!(target: target, "{} has closed the connection", conn.peer_text());
+        }
+        (true, _) => {
+            let queued = conn.outbox.len();
+            warn_again!(
+                target: target,
+                "the connection with {} is lost, with {queued} bytes to send: {error}",
+                conn.peer_text()
+            );
+        }
+        (false, _) => {
+            log::info!(target: target, "no connection with {}: {error}", conn.peer_text());
         }
     }
 }
@@ -353,6 +399,7 @@ impl Sided for Core {
     }
 
     fn break_off(&mut self, key: ConnKey, error: Errno) {
-        self.break_connection(key, error);
+        let reason = "a context is closed whose operations are under way";
+        self.break_with(key, Fault::Here(error, reason));
     }
 }

@@ -15,6 +15,8 @@ pub enum Fault {
     Memory { error: Errno, addr: u64, len: u64 },
     /// The socket has an error, or has ended.
     Io(Errno),
+    /// This side ends the connection, for this reason.
+    Here(Errno, &'static str),
     /// The peer rejected the request, with this connection data.
     Refused(Vec<u8>),
     /// The other side is not an RDM endpoint.

@@ -11,6 +11,7 @@ use prov_message::{Op, Reaching};
 use crate::engine::Core;
 use crate::engine::link::connection::{Connection, Owner, Stage};
 use crate::engine::link::endpoint::Kind;
+use crate::engine::link::fault::Fault;
 use crate::engine::link::keys::Due;
 use crate::engine::link::keys::{ConnKey, EpKey, PeerKey};
 use crate::engine::link::rdm::Rdm;
@@ -106,7 +107,8 @@ impl Core {
             conn.src = opened.source;
         }
         if let Some(displaced) = opened.displaced {
-            self.break_connection(displaced, Errno::ECONNRESET);
+            let reason = "the peer has made another one";
+            self.break_with(displaced, Fault::Here(Errno::ECONNRESET, reason));
         }
         while let Some((request, ticket)) = self
             .rdm(ep)

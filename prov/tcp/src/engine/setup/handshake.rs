@@ -286,8 +286,8 @@ impl Core {
                     self.reject_rdm(key, &identity);
                     return;
                 }
-                log::info!(target: crate::LOG.ep_ctrl, "{addr} has restarted");
-                self.break_connection(old, Errno::ECONNRESET);
+                let restarted = Fault::Here(Errno::ECONNRESET, "the peer has restarted");
+                self.break_with(old, restarted);
             }
             Some((_, conn)) => match wire_order(&addr.at).cmp(&wire_order(&own)) {
                 std::cmp::Ordering::Less => {

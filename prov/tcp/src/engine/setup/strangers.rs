@@ -14,6 +14,7 @@ use prov_message::strangers::{Activity, AllStrangers, Hosting, Strangers, limit}
 
 use crate::engine::Core;
 use crate::engine::link::connection::Owner;
+use crate::engine::link::fault::Fault;
 use crate::engine::link::keys::ConnKey;
 
 /// Times that differ by less than this are considered equal: the kernel counts in ticks.
@@ -67,7 +68,8 @@ impl Hosting for Core {
     }
 
     fn close_stranger(&mut self, key: ConnKey) {
-        self.break_connection(key, Errno::ESHUTDOWN);
+        let reason = "there are too many with peers that are in no address vector";
+        self.break_with(key, Fault::Here(Errno::ESHUTDOWN, reason));
     }
 }
 

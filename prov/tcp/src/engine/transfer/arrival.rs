@@ -1,6 +1,7 @@
 //! Receiving messages on an open connection.
 
-use crate::local::neighbour::Subject;
+use prov_base::errno::Errno;
+use prov_base::warn_again;
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Core as _, Expected, Plain, Reaching as _, Unmatched};
 
@@ -10,13 +11,17 @@ use crate::engine::link::detours::Detour;
 use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::incoming::{Collecting, Incoming};
 use crate::engine::link::keys::{ConnKey, EpKey};
-use crate::engine::link::messages::{Action, Arrival, Endpoints, Placing, Rendezvous, Tcp};
+use crate::engine::link::messages::{
+    Ack, Action, Arrival, Endpoints, Placing, Rendezvous, Tcp, Then,
+};
 use crate::engine::link::post::Post;
 use crate::engine::transfer::acknowledging::ack_of;
 use crate::engine::transfer::progress::BULK;
+use crate::local::neighbour::Subject;
 use crate::wire::WireError;
 use crate::wire::direct::MAX_LIST;
 use crate::wire::handshake::Features;
+use crate::wire::header::refusal::{self, Refused};
 use crate::wire::header::{self, Header, Op};
 use crate::wire::simple::decode_simple;
 use crate::wire::stream::Event;
@@ -378,6 +383,41 @@ impl Core {
         let (endpoints, target) = (&mut self.endpoints, &mut self.target);
         let ack = endpoints.placed(target, ep, src, placing, Ok(()));
         self.acknowledge(key, ack);
+    }
+
+    /// Handles that the memory for the payload that is arriving is not mapped: this operation
+    /// fails, and the rest of the payload is read and dropped. Returns whether there is such an
+    /// operation.
+    #[cold]
+    pub(crate) fn cannot_place(&mut self, key: ConnKey) -> bool {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return false;
+        };
+        let Incoming::Place(placing) = std::mem::take(&mut conn.incoming) else {
+            return false;
+        };
+        warn_again!(
+            target: crate::LOG.ep_data,
+            "the memory for what {} sends is not mapped: the operation fails",
+            conn.peer_text()
+        );
+        let is_refused = conn.features.has(Features::REFUSALS);
+        conn.incoming = Incoming::Discard;
+        let src = conn.src;
+        let ep = self.owner_of(key).unwrap_or_default();
+        let is_write = matches!(placing.then, Then::RemoteWrite { .. });
+        let (endpoints, target) = (&mut self.endpoints, &mut self.target);
+        let ack = endpoints.placed(target, ep, src, *placing, Err(Errno::EFAULT));
+        match ack {
+            Ack::Named(name) if is_write && is_refused => {
+                if let Some(conn) = self.conns.get_mut(key) {
+                    let refusal = refusal::header(Refused::Named(name), Errno::EACCES);
+                    conn.incoming = Incoming::Refuse(refusal);
+                }
+            }
+            ack => self.acknowledge(key, ack),
+        }
+        true
     }
 
     /// Carries out an action that follows from a receive, or the lack of one.

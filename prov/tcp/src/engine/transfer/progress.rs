@@ -374,6 +374,7 @@ impl Core {
                 Ok(received) => received,
                 Err(Errno::EAGAIN) => break,
                 Err(Errno::EINTR) => continue,
+                Err(Errno::EFAULT) if self.cannot_place(key) => continue,
                 Err(error) => {
                     self.break_connection(key, error);
                     break;

@@ -1,7 +1,8 @@
 //! Transfers between memory and the path of a connection, without an intermediate copy.
 
 use prov_base::buffer::{AppIov, Incoming, Iov, Outgoing};
-use prov_base::errno::{Errno, Result};
+use prov_base::errno::Result;
+use prov_base::warn_again;
 use prov_message::{PayloadBuffer, RmaTarget};
 use prov_util::mr::Grant;
 
@@ -48,22 +49,34 @@ impl Path<'_> {
         })
     }
 
-    /// Sends `out` and then registered memory, beginning at an offset; returns the number of bytes
-    /// sent.
-    ///
-    /// # Errors
-    /// Those of [`Path::send_out`], `-FI_EACCES` if the memory is closed.
+    /// Sends `out` and then registered memory, beginning at an offset; zeros instead of memory
+    /// that is closed. Returns how many bytes were offered, and how many were sent.
     pub fn send_registered(
         &mut self,
         out: Outgoing<'_>,
         registered: Option<&mut RmaTarget>,
         grant: &Grant,
         from: usize,
-    ) -> Result<usize> {
+    ) -> (usize, Result<usize>) {
         let held = registered.and_then(|target| target.memory.hold(grant));
-        let held = held.ok_or(Errno::EACCES)?;
         let mut out = out;
-        out.push_app(&held.part(from, usize::MAX));
-        self.send_out(out, libc::MSG_DONTWAIT)
+        let _ = match &held {
+            Some(held) => out.push_app(&held.part(from, usize::MAX)),
+            None => {
+                warn_again!(
+                    target: crate::LOG.ep_data,
+                    "memory was closed while a peer read it: the rest is sent as zeros"
+                );
+                out.push(zeros(grant.len() - from))
+            }
+        };
+        let offered = out.len();
+        (offered, self.send_out(out, libc::MSG_DONTWAIT))
     }
+}
+
+/// Up to so many zeros as one call sends.
+pub fn zeros(len: usize) -> &'static [u8] {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    ZEROS.get(..len).unwrap_or(&ZEROS)
 }
