@@ -25,7 +25,7 @@ LOCAL = $(WITHIN) absent allocation asleep calls collective crowd denied departe
 LARGE = crowd killed match message rma simulation withdrawn
 # And one process only: for the loopback provider.
 WITHIN = atomic auth av backlog binding cancel caps cntr combinations completion cq early elsewhere endpoint entries eq first \
-	getinfo hints hook itself late leak match message mr nothing param peer peer_av poll posted refused rma signals simulation source \
+	getinfo hints hook itself late leak match message mr nothing outsiders param peer peer_av poll posted refused rma signals simulation source \
 	srx srx_late stx text threads trigger unreachable untouched
 
 # What passes messages without tags that fit into datagrams: for udp.

@@ -25,6 +25,7 @@ pub mod process_memory;
 pub mod random;
 pub mod resolve;
 pub mod services;
+pub mod siphash;
 pub mod sockaddr;
 pub mod socket;
 pub mod stand_in;

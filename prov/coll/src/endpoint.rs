@@ -40,10 +40,12 @@ struct Reports {
 impl CollEndpoint {
     /// Creates an endpoint that transfers over the owner's.
     pub fn new(owner: TransferOwner) -> Self {
-        let inject = owner.info().map_or(0, |info| info.tx.inject_size);
+        let info = owner.info();
+        let inject = info.map_or(0, |info| info.tx.inject_size);
+        let has_data = info.is_some_and(|info| info.domain.cq_data_size >= size_of::<u64>());
         CollEndpoint(Arc::new(Shared {
             owner,
-            engine: Mutex::new(Engine::new(inject)),
+            engine: Mutex::new(Engine::new(inject, has_data)),
             reports: Mutex::new(None),
         }))
     }
@@ -160,7 +162,7 @@ impl endpoint::Endpoint for CollEndpoint {
     /// The owner's endpoint has ended all messages, so that the operations' memory is not accessed.
     /// Groups that are still open are empty afterwards.
     fn close(this: &Handle<EndpointObject<Self>>) -> Result {
-        *this.0.engine() = Engine::new(0);
+        *this.0.engine() = Engine::new(0, false);
         *this.0.reports() = None;
         Ok(())
     }
@@ -211,7 +213,7 @@ impl endpoint::Endpoint for CollEndpoint {
 
     fn transfer_done(&self, completion: &Completion) -> Result {
         self.0.with(|engine, owner| {
-            engine.message_ended(owner, completion.context, Ok(completion.len));
+            engine.message_ended(owner, completion.context, Ok(completion));
         });
         Ok(())
     }

@@ -1,15 +1,14 @@
 //! The groups of an endpoint and their operations in progress.
 //!
 //! Members start their operations on a group in the same order, so that a number identifies the
-//! operation of a message. A member that cannot continue notifies all others, and the group is
-//! broken: its operations end with an error at each member, and no more can be started.
+//! operation of a message. Each message is received from the member that sends it. `failure` has
+//! what becomes of a group whose members cannot continue.
 //!
-//! No member waits forever, even if it misses that notification, whose sender may be gone before it
-//! arrives: each receive names a member, and ends with an error when that member ends
-//! (`FI_PEER_TRANSFER`), and a member that is notified notifies all others in its turn, since any of
-//! them may wait for it. What others have sent to it for
-//! these operations, before they knew, is received and dropped: the operation of a member ends when
-//! its sends have.
+//! A group is joined by two barriers. The first one has the id that follows from the members'
+//! addresses, and its messages carry what the members agree on ([`Agreement`]). The second one has
+//! the id that follows from that; when it ends, no member uses the first id any more.
+
+mod failure;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
@@ -26,25 +25,57 @@ use prov_util::ffi::FidRef;
 use prov_util::ffi::ep::TransferOwner;
 use prov_util::request::{Receive, Select, Tag, Transmit};
 
+use crate::agreement::Agreement;
 use crate::memory::Memories;
-use crate::operation::{Operation, Then, Wants};
+use crate::operation::{Joined, Operation, Then, Wants};
 use crate::program::{Program, program, receivers};
 use crate::tags::GroupId;
+
+use self::failure::{Failures, Watch};
 
 /// A group that the endpoint has joined, or is joining.
 struct Group {
     members: Vec<fi_addr_t>,
     rank: usize,
+    /// The id that follows from the members' addresses, under which the group is joined.
+    public: GroupId,
+    /// The id of the operations: `public` until the members have agreed on another one.
     id: GroupId,
+    agreement: Agreement,
     /// The number of the next operation.
     next: u16,
     is_joined: bool,
     /// Why no further operation can succeed.
     broken: Option<Errno>,
-    /// The receive that waits for the notification of a failure.
-    watch: Option<u64>,
+    /// The receives that wait for notifications of failures.
+    watches: Vec<u64>,
     /// The ranks that have been notified of the failure, or will be.
     notified: HashSet<usize>,
+}
+
+impl Group {
+    /// The member's steps of a barrier.
+    fn barrier(&self) -> Program {
+        let place = MemberView {
+            rank: self.rank,
+            members: self.members.len(),
+            count: 0,
+            size: 0,
+        };
+        program(Kind::Barrier, &place)
+    }
+
+    /// The ids under which other members may wait or send: two while the second barrier is under
+    /// way, since members are at most one barrier apart.
+    fn ids(&self) -> impl Iterator<Item = GroupId> + use<> {
+        let both = !self.is_joined && self.id != self.public;
+        std::iter::once(self.id).chain(both.then_some(self.public))
+    }
+
+    /// Whether members may send notifications of failures under this id.
+    fn awaits(&self, id: GroupId) -> bool {
+        self.ids().any(|one| one == id)
+    }
 }
 
 /// The owner of a message.
@@ -52,8 +83,8 @@ struct Group {
 enum Owner {
     /// An operation; for a receive, which can be cancelled, with the number of bytes expected.
     Operation { name: u64, receives: Option<usize> },
-    /// The receive for the notification of a failure of the group.
-    Watch(fi_addr_t),
+    /// The receive for notifications of failures of a group.
+    Watch(Watch),
     /// A notification of a failure, sent to a member.
     News,
     /// A receive that takes a message of a broken group and drops it.
@@ -78,15 +109,14 @@ pub struct Engine {
     messages: HashMap<u64, Owner>,
     /// Number of groups of the same members that have existed.
     instances: HashMap<u64, u64>,
-    /// Members that have yet to be notified of a failure.
-    news: Vec<(fi_addr_t, GroupId)>,
-    /// Broken groups for which a receive has yet to be posted that drops a message.
-    sinks: Vec<GroupId>,
+    failures: Failures,
     next_name: u64,
     /// Operations that wait until messages can be posted, in order.
     stalled: Vec<u64>,
     /// Largest number of bytes of a message whose send is not waited for.
     inject: usize,
+    /// Whether messages can carry 64 bits of immediate data.
+    has_data: bool,
     /// Results that have yet to be reported.
     reports: Vec<Report>,
 }
@@ -96,18 +126,19 @@ const FIRST_GROUP: u64 = 3 << 61;
 
 impl Engine {
     /// Creates an engine; the memory of messages of up to `inject` bytes belongs to the sender
-    /// again when they are posted.
-    pub fn new(inject: usize) -> Self {
+    /// again when they are posted. `has_data` tells whether messages can carry 64 bits of immediate
+    /// data.
+    pub fn new(inject: usize, has_data: bool) -> Self {
         Engine {
             groups: HashMap::new(),
             operations: HashMap::new(),
             messages: HashMap::new(),
             instances: HashMap::new(),
-            news: Vec::new(),
-            sinks: Vec::new(),
+            failures: Failures::default(),
             next_name: FIRST_GROUP,
             stalled: Vec::new(),
             inject,
+            has_data,
             reports: Vec::new(),
         }
     }
@@ -129,13 +160,13 @@ impl Engine {
 
     /// Whether something waits until messages can be posted.
     pub fn is_stalled(&self) -> bool {
-        !self.may_sleep() || !self.sinks.is_empty()
+        !self.may_sleep() || self.failures.lacks_receives()
     }
 
     /// Whether what waits can be posted only after the endpoint has had an event: there is room for
     /// another receive when one has ended.
     pub fn may_sleep(&self) -> bool {
-        self.stalled.is_empty() && self.news.is_empty()
+        self.stalled.is_empty() && !self.failures.has_news()
     }
 
     /// Returns the endpoint's rank in a group, and that of `root`.
@@ -159,7 +190,7 @@ impl Engine {
         })
     }
 
-    /// Joins a group: executes a barrier of its members, after which it is joined.
+    /// Begins to join a group, with the first barrier of its members.
     ///
     /// # Errors
     /// Those of the owner for the receive of failure notifications.
@@ -167,40 +198,85 @@ impl Engine {
         // All members join the groups of these members in the same order.
         let instance = self.instances.get(&join.identity).copied().unwrap_or(0);
         let id = GroupId::of(join.identity, instance);
-        let place = MemberView {
+        let group = Group {
+            agreement: Agreement::new(join.rank, self.has_data),
+            members: join.members,
             rank: join.rank,
-            members: join.members.len(),
-            count: 0,
-            size: 0,
+            public: id,
+            id,
+            next: 0,
+            is_joined: false,
+            broken: None,
+            watches: Vec::new(),
+            notified: HashSet::new(),
         };
-        self.groups.insert(
-            address,
-            Group {
-                members: join.members,
-                rank: join.rank,
-                id,
-                next: 0,
-                is_joined: false,
-                broken: None,
-                watch: None,
-                notified: HashSet::new(),
-            },
-        );
-        if let Err(error) = self.watch(owner, address) {
+        let barrier = match join.is_established {
+            true => Program::default(),
+            false => group.barrier(),
+        };
+        self.groups.insert(address, group);
+        if let Err(error) = self.watch(owner, Watch { address, id }) {
             self.groups.remove(&address);
             return Err(error);
         }
         self.instances.insert(join.identity, instance + 1);
-        let steps = match join.is_established {
-            true => Program::default(),
-            false => program(Kind::Barrier, &place),
+        let joined = (join.group, join.context.expose_provenance());
+        let then = match join.is_established {
+            // The members do not wait for one another, and agree on nothing but their key.
+            true => Then::Joined(joined),
+            false => Then::Agreed(joined),
         };
-        let then = Then::Joined {
-            group: join.group,
-            context: join.context.expose_provenance(),
-        };
+        self.start_barrier(owner, address, barrier, then)
+    }
+
+    fn start_barrier(
+        &mut self,
+        owner: &TransferOwner,
+        address: fi_addr_t,
+        barrier: Program,
+        then: Then,
+    ) -> Result {
         let memory = Memories::new(0, AppIov::EMPTY, AppIov::EMPTY, 0)?;
-        self.start(owner, address, steps, memory, (None, None), then)
+        self.start(owner, address, barrier, memory, (None, None), then)
+    }
+
+    /// Goes on with a group whose first barrier has ended: begins the second one, or has joined the
+    /// group if its members could not agree.
+    fn agreed(&mut self, owner: &TransferOwner, address: fi_addr_t, joined: Joined) {
+        let Some(group) = self.groups.get_mut(&address) else {
+            return;
+        };
+        let Some(number) = group.agreement.number() else {
+            group.is_joined = true;
+            return self
+                .reports
+                .push(Report::Joined(joined.0, joined.1, Ok(())));
+        };
+        group.id = group.public.agreed(number);
+        let (id, barrier) = (group.id, group.barrier());
+        self.keep_watching(owner, Watch { address, id });
+        if let Err(error) =
+            self.start_barrier(owner, address, barrier, Then::Joined(joined.clone()))
+        {
+            self.reports
+                .push(Report::Joined(joined.0, joined.1, Err(error)));
+        }
+    }
+
+    /// Ends the joining of a group.
+    fn joined(
+        &mut self,
+        owner: &TransferOwner,
+        address: fi_addr_t,
+        joined: Joined,
+        outcome: Result,
+    ) {
+        if let Some(group) = self.groups.get_mut(&address) {
+            group.is_joined = outcome.is_ok();
+            self.end_watches(owner, address);
+        }
+        self.reports
+            .push(Report::Joined(joined.0, joined.1, outcome));
     }
 
     /// Leaves a group; its operations in progress end without a report, if all their messages have
@@ -213,31 +289,11 @@ impl Engine {
         if operations.any(|operation| operation.group == address && operation.failed.is_none()) {
             return Err(Errno::EBUSY);
         }
-        if let Some(group) = self.groups.remove(&address)
-            && let Some(watch) = group.watch
-        {
-            let _ = owner.cancel(watch as usize);
+        if let Some(group) = self.groups.remove(&address) {
+            for watch in group.watches {
+                let _ = owner.cancel(watch as usize);
+            }
         }
-        Ok(())
-    }
-
-    /// Posts a receive for the notification of a failure.
-    fn watch(&mut self, owner: &TransferOwner, address: fi_addr_t) -> Result {
-        let name = self.name();
-        let group = self.groups.get_mut(&address).ok_or(Errno::EINVAL)?;
-        owner.receive(&Receive {
-            select: Select::Tagged {
-                tag: group.id.failure(),
-                ignore: 0,
-            },
-            buffers: AppIov::EMPTY,
-            desc: Descs::NONE,
-            peer: FI_ADDR_UNSPEC,
-            flags: 0,
-            context: context(name),
-        })?;
-        group.watch = Some(name);
-        self.messages.insert(name, Owner::Watch(address));
         Ok(())
     }
 
@@ -301,7 +357,7 @@ impl Engine {
                 Wants::Wait => return self.tell_of_failure(owner, name),
                 Wants::Nothing => {
                     self.tell_of_failure(owner, name);
-                    return self.end(name);
+                    return self.end(owner, name);
                 }
                 Wants::Send(..) | Wants::Receive(..) => self.post(owner, name, wants),
             };
@@ -323,31 +379,40 @@ impl Engine {
     }
 
     /// Posts a message of an operation.
+    #[allow(unsafe_code)]
     fn post(&mut self, owner: &TransferOwner, name: u64, wants: Wants) -> Result {
         let message = self.name();
         let operation = self.operations.get_mut(&name).ok_or(Errno::EINVAL)?;
         let group = self.groups.get(&operation.group).ok_or(Errno::EINVAL)?;
         let tag = group.id.message(operation.number);
         let member = |rank: usize| group.members.get(rank).copied().ok_or(Errno::EINVAL);
+        let data = match operation.then {
+            Then::Agreed(_) if self.has_data => Some(group.agreement.to_data()),
+            _ => None,
+        };
         let receives = match wants {
             Wants::Send(to, pieces) => {
-                let buffers = operation.memory.pieces(&pieces);
+                // SAFETY: the operation is kept until its messages have ended: `end` is called when none
+                // is under way, and the engine is dropped after the owner's endpoint was closed.
+                let buffers = unsafe { operation.memory.lend(&pieces) };
                 owner.transmit(&Transmit {
                     tag: Tag::Value(tag),
                     buffers,
                     desc: Descs::NONE,
                     peer: member(to)?,
-                    data: 0,
+                    data: data.unwrap_or(0),
                     flags: match buffers.len() <= self.inject {
                         true => FI_INJECT,
                         false => 0,
-                    },
+                    } | data.map_or(0, |_| FI_REMOTE_CQ_DATA),
                     context: context(message),
                 })?;
                 None
             }
             Wants::Receive(from, pieces) => {
-                let buffers = operation.memory.pieces(&pieces);
+                // SAFETY: the operation is kept until its messages have ended: `end` is called when none
+                // is under way, and the engine is dropped after the owner's endpoint was closed.
+                let buffers = unsafe { operation.memory.lend(&pieces) };
                 owner.receive(&Receive {
                     select: Select::Tagged { tag, ignore: 0 },
                     buffers,
@@ -366,18 +431,21 @@ impl Engine {
         Ok(())
     }
 
-    /// Handles the end of a message.
+    /// Handles the end of a message. A successful one has its length, source and immediate data.
     pub fn message_ended(
         &mut self,
         owner: &TransferOwner,
         context: *mut c_void,
-        outcome: Result<usize>,
+        outcome: std::result::Result<&Completion, Errno>,
     ) {
         match self.messages.remove(&(context.addr() as u64)) {
             Some(Owner::Operation { name, receives }) => {
+                if let (Ok(message), Some(_)) = (outcome, receives) {
+                    self.learn(name, message);
+                }
                 // A member that sends fewer bytes than expected executes a different operation.
-                let outcome = outcome.and_then(|len| match receives {
-                    Some(expected) if len != expected => Err(Errno::EMSGSIZE),
+                let outcome = outcome.and_then(|message| match receives {
+                    Some(expected) if message.len != expected => Err(Errno::EMSGSIZE),
                     _ => Ok(()),
                 });
                 if let Some(operation) = self.operations.get_mut(&name) {
@@ -385,26 +453,28 @@ impl Engine {
                 }
                 self.proceed(owner, name);
             }
-            Some(Owner::Watch(address)) => {
-                if let Some(group) = self.groups.get_mut(&address) {
-                    group.watch = None;
-                    // A receive from any member ends with an error only when it is cancelled by
-                    // itself.
-                    if outcome.is_ok() {
-                        // The notifications of others by its sender may be lost, and some wait for
-                        // this member in operations that it will not start.
-                        let members = group.members.len();
-                        self.notify(address, 0..members);
-                        self.break_group(owner, address, Errno::ECONNABORTED);
-                    }
-                }
+            Some(Owner::Watch(watch)) => {
+                let source = outcome.map(|message| message.src);
+                self.watch_ended(owner, context.addr() as u64, watch, source);
             }
             // One that is cancelled ends with its endpoint.
-            Some(Owner::Sink(id)) if outcome != Err(Errno::ECANCELED) => {
-                self.sinks.push(id);
-                self.post_sinks(owner);
+            Some(Owner::Sink(id)) if outcome.err() != Some(Errno::ECANCELED) => {
+                self.sink_ended(owner, id);
             }
             Some(Owner::News | Owner::Sink(_)) | None => {}
+        }
+    }
+
+    /// Learns what the message of a first barrier says about what members agree on.
+    fn learn(&mut self, operation: u64, message: &Completion) {
+        let Some(operation) = self.operations.get(&operation) else {
+            return;
+        };
+        if let (Then::Agreed(_), Some(group)) =
+            (&operation.then, self.groups.get_mut(&operation.group))
+        {
+            let has_data = message.flags & FI_REMOTE_CQ_DATA != 0;
+            group.agreement.learn(has_data.then_some(message.data));
         }
     }
 
@@ -414,136 +484,11 @@ impl Engine {
             self.proceed(owner, name);
         }
         self.send_news(owner);
-        self.post_sinks(owner);
-    }
-
-    /// Breaks the group of an operation that has failed, and notifies all members.
-    fn tell_of_failure(&mut self, owner: &TransferOwner, name: u64) {
-        let Some(operation) = self.operations.get(&name) else {
-            return;
-        };
-        let Some(error) = operation.failed else {
-            return;
-        };
-        let address = operation.group;
-        if let Some(group) = self.groups.get(&address)
-            && group.broken.is_none()
-        {
-            self.notify(address, 0..group.members.len());
-            self.break_group(owner, address, error);
-        }
-    }
-
-    /// Queues notifications of the failure of a group for members that have not been notified.
-    fn notify(&mut self, address: fi_addr_t, ranks: impl IntoIterator<Item = usize>) {
-        let Some(group) = self.groups.get_mut(&address) else {
-            return;
-        };
-        for rank in ranks {
-            if rank != group.rank
-                && let Some(member) = group.members.get(rank)
-                && group.notified.insert(rank)
-            {
-                self.news.push((*member, group.id));
-            }
-        }
-    }
-
-    /// Breaks a group: its operations end.
-    fn break_group(&mut self, owner: &TransferOwner, address: fi_addr_t, error: Errno) {
-        let Some(group) = self.groups.get_mut(&address) else {
-            return;
-        };
-        if group.broken.is_none() {
-            group.broken = Some(error);
-            self.sinks.push(group.id);
-        }
-        let of_group = self.operations.iter_mut();
-        let of_group = of_group.filter(|(_, operation)| operation.group == address);
-        let mut broken = Vec::new();
-        let mut receivers = Vec::new();
-        for (name, operation) in of_group {
-            operation.fail(error);
-            broken.push(*name);
-            receivers.extend(operation.receivers());
-        }
-        self.notify(address, receivers);
-        self.send_news(owner);
-        // Receives from members that will not send are cancelled, and end with an error.
-        let receives: Vec<u64> = self
-            .messages
-            .iter()
-            .filter(|(_, whose)| match whose {
-                Owner::Operation { name, receives } => receives.is_some() && broken.contains(name),
-                Owner::Watch(_) | Owner::News | Owner::Sink(_) => false,
-            })
-            .map(|(message, _)| *message)
-            .collect();
-        for message in receives {
-            let _ = owner.cancel(message as usize);
-        }
-        self.post_sinks(owner);
-        for name in broken {
-            if self
-                .operations
-                .get(&name)
-                .is_some_and(|operation| operation.under_way() == 0)
-            {
-                self.end(name);
-            }
-        }
-    }
-
-    fn send_news(&mut self, owner: &TransferOwner) {
-        for (member, id) in std::mem::take(&mut self.news) {
-            let message = self.name();
-            let sent = owner.transmit(&Transmit {
-                tag: Tag::Value(id.failure()),
-                buffers: AppIov::EMPTY,
-                desc: Descs::NONE,
-                peer: member,
-                data: 0,
-                flags: FI_INJECT,
-                context: context(message),
-            });
-            match sent {
-                Ok(()) => {
-                    self.messages.insert(message, Owner::News);
-                }
-                Err(Errno::EAGAIN) => self.news.push((member, id)),
-                // A member that cannot be reached detects the failure itself, or has ended.
-                Err(_) => {}
-            }
-        }
-    }
-
-    /// Posts receives that drop the messages of broken groups, one for each group. They outlive the
-    /// membership, since others may send until they know of the failure.
-    fn post_sinks(&mut self, owner: &TransferOwner) {
-        for id in std::mem::take(&mut self.sinks) {
-            let message = self.name();
-            let (tag, ignore) = id.any_message();
-            let posted = owner.receive(&Receive {
-                select: Select::Tagged { tag, ignore },
-                buffers: AppIov::EMPTY,
-                desc: Descs::NONE,
-                peer: FI_ADDR_UNSPEC,
-                flags: 0,
-                context: context(message),
-            });
-            match posted {
-                Ok(()) => {
-                    self.messages.insert(message, Owner::Sink(id));
-                }
-                Err(Errno::EAGAIN) => self.sinks.push(id),
-                // The endpoint receives nothing more.
-                Err(_) => {}
-            }
-        }
+        self.post_receives(owner);
     }
 
     /// Ends an operation.
-    fn end(&mut self, name: u64) {
+    fn end(&mut self, owner: &TransferOwner, name: u64) {
         let Some(operation) = self.operations.remove(&name) else {
             return;
         };
@@ -554,26 +499,25 @@ impl Engine {
                 Ok(())
             }
         };
-        let report = match operation.then {
+        match operation.then {
             Then::Complete {
                 context,
                 is_reported,
             } => {
                 let context = with_exposed_provenance_mut(context);
                 let completion = Completion::new(context, FI_COLLECTIVE);
-                match outcome {
+                self.reports.push(match outcome {
                     Err(error) => Report::Failed(ErrorCompletion::new(completion, error)),
                     Ok(()) => Report::Done(completion, is_reported),
-                }
+                });
             }
-            Then::Joined { group, context } => {
-                if let Some(joined) = self.groups.get_mut(&operation.group) {
-                    joined.is_joined = outcome.is_ok();
-                }
-                Report::Joined(group, context, outcome)
+            Then::Agreed(joined) if outcome.is_ok() => {
+                self.agreed(owner, operation.group, joined);
             }
-        };
-        self.reports.push(report);
+            Then::Agreed(joined) | Then::Joined(joined) => {
+                self.joined(owner, operation.group, joined, outcome);
+            }
+        }
     }
 }
 

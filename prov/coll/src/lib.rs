@@ -9,6 +9,7 @@
 #![deny(clippy::indexing_slicing)]
 #![deny(unsafe_code)]
 
+mod agreement;
 mod endpoint;
 mod engine;
 mod memory;

@@ -1,7 +1,7 @@
 //! The memory of an operation: the application's, and scratch memory of its own.
 
 use prov_base::atomic_ops::{Datatype, Op, combine};
-use prov_base::buffer::AppIov;
+use prov_base::buffer::{AppIov, Iov};
 use prov_base::errno::Result;
 
 use crate::program::{Memory, Pieces, Span};
@@ -11,15 +11,23 @@ use crate::scratch::Scratch;
 /// cache, and hold whole elements of any datatype.
 const CHUNK: usize = 4096;
 
+/// Where the input or the output is.
+#[derive(Clone, Copy)]
+enum Place {
+    /// The application's memory.
+    App(AppIov),
+    /// A copy in the scratch memory, which begins at this byte.
+    Copied(usize),
+}
+
 /// All memory of an operation, counted in elements.
 pub struct Memories {
     /// Bytes of an element.
     size: usize,
-    input: AppIov,
-    output: AppIov,
+    input: Place,
+    output: Place,
     scratch: Scratch,
-    /// The result, which is copied to the application's memory at the end, if `output` is not that
-    /// memory.
+    /// The application's memory to which the result is copied at the end, if `output` is a copy.
     result: Option<AppIov>,
 }
 
@@ -40,20 +48,19 @@ impl Memories {
         let scratch = Scratch::new(own.saturating_add(copied))?;
         let mut this = Memories {
             size,
-            input,
-            output,
+            input: Place::App(input),
+            output: Place::App(output),
             scratch,
             result: None,
         };
         if copied_input != 0 {
-            let copy = this.scratch.lend().slice(own, copied_input);
-            input.copy_to(&copy);
-            this.input = copy;
+            input.copy_to(&this.scratch.memory().slice(own, copied_input));
+            this.input = Place::Copied(own);
         }
         if copied_output != 0 {
-            let copy = this.scratch.lend().slice(own + copied_input, copied_output);
-            output.copy_to(&copy);
-            this.output = copy;
+            let start = own + copied_input;
+            output.copy_to(&this.scratch.memory().slice(start, copied_output));
+            this.output = Place::Copied(start);
             this.result = Some(output);
         }
         Ok(this)
@@ -61,27 +68,44 @@ impl Memories {
 
     /// Copies the result to the application's memory when the operation is complete.
     pub fn finish(&self) {
-        if let Some(result) = &self.result {
-            self.output.copy_to(result);
+        if let (Some(result), Place::Copied(start)) = (&self.result, self.output) {
+            let memory = self.scratch.memory();
+            memory.slice(start, result.len()).copy_to(result);
         }
     }
 
-    fn span(&self, span: Span) -> AppIov {
-        let memory = match span.memory {
+    fn place(&self, memory: Memory) -> Place {
+        match memory {
             Memory::Input => self.input,
             Memory::Output => self.output,
-            Memory::Scratch => self.scratch.lend(),
-        };
-        memory.slice(span.start * self.size, span.len * self.size)
+            Memory::Scratch => Place::Copied(0),
+        }
     }
 
-    /// The memory of a message.
-    pub fn pieces(&self, pieces: &Pieces) -> AppIov {
-        let [first, second] = *pieces;
-        let first = self.span(first);
+    fn span(&self, span: Span) -> Iov<'_> {
+        let (start, len) = (span.start * self.size, span.len * self.size);
+        match self.place(span.memory) {
+            Place::App(memory) => memory.slice(start, len),
+            Place::Copied(from) => self.scratch.memory().slice(from + start, len),
+        }
+    }
+
+    /// Returns the memory of a message.
+    ///
+    /// # Safety
+    /// This value is dropped only after the last use of the result.
+    #[allow(unsafe_code)]
+    pub unsafe fn lend(&self, pieces: &Pieces) -> AppIov {
+        let [first, second] = pieces.map(|span| {
+            let (start, len) = (span.start * self.size, span.len * self.size);
+            match self.place(span.memory) {
+                Place::App(memory) => memory.slice(start, len),
+                // SAFETY: the caller keeps this value, and so the block.
+                Place::Copied(from) => unsafe { self.scratch.lend(from + start, len) },
+            }
+        });
         // Both spans are in one segment each.
-        let both = first.followed_by(&self.span(second));
-        both.unwrap_or(first)
+        first.followed_by(&second).unwrap_or(first)
     }
 
     /// Copies elements.
@@ -122,6 +146,33 @@ mod tests {
     use prov_base::errno::Errno;
 
     use super::*;
+
+    /// The memory of a `Vec` in several segments.
+    #[allow(unsafe_code)]
+    fn in_segments(bytes: &mut [u8]) -> AppIov {
+        let base = bytes.as_mut_ptr();
+        let (half, rest) = (bytes.len() / 2, bytes.len() - bytes.len() / 2);
+        // SAFETY: both segments are in the slice, which outlives the memory of the tests.
+        unsafe {
+            let (first, second) = (
+                AppIov::from_raw(base, half),
+                AppIov::from_raw(base.add(half), rest),
+            );
+            first.followed_by(&second).unwrap()
+        }
+    }
+
+    #[test]
+    fn memory_in_segments_is_copied_and_the_result_copied_back() {
+        let (mut input, mut output) = (vec![7; 9], vec![0; 9]);
+        let memory =
+            Memories::new(1, in_segments(&mut input), in_segments(&mut output), 3).unwrap();
+        let all = |memory| Span::new(memory, 0, 9);
+        memory.copy(all(Memory::Input), all(Memory::Output));
+        memory.finish();
+        drop(memory);
+        assert_eq!(output, [7; 9]);
+    }
 
     #[test]
     fn memory_that_there_is_not_is_an_error() {

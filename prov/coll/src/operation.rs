@@ -13,9 +13,14 @@ use crate::program::{Pieces, Program, Step, receivers};
 pub enum Then {
     /// The completion of a call with this context; success is written only if `is_reported`.
     Complete { context: usize, is_reported: bool },
+    /// Nothing yet: the first barrier of a group has ended, unless it has failed.
+    Agreed(Joined),
     /// An event that the group has been joined, or has not.
-    Joined { group: FidRef, context: usize },
+    Joined(Joined),
 }
+
+/// The group and the context of the event.
+pub type Joined = (FidRef, usize);
 
 /// See the [module](self) description.
 pub struct Operation {

@@ -4,6 +4,8 @@
 //! A message is identified by its group, by the number of its operation in the order of the group's
 //! operations, and by its source, from which a directed receive takes it. Messages of an operation
 //! between two members are received in the order in which they are sent (`FI_ORDER_SAS`).
+//!
+//! The layout is part of docs/collectives-wire.md.
 
 use prov_util::collective::RESERVED_TAG;
 
@@ -17,16 +19,22 @@ const _: () = assert!(NUMBER_BITS + GROUP_BITS + 1 == 63);
 /// Set in the tag of a failure notification.
 const FAILURE: u64 = 1;
 
-/// The bits of a group's identity that tags carry.
+/// The number of a group in its tags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct GroupId(u64);
 
 impl GroupId {
-    /// Returns the id of the `instance`th group of these members.
+    /// Returns the id under which the `instance`th group of these members is joined. Anybody who
+    /// knows the members' addresses can compute it.
     pub fn of(identity: u64, instance: u64) -> Self {
         // An odd multiplier spreads the instances over all bits.
         let mixed = identity ^ instance.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         GroupId(mixed & ((1 << GROUP_BITS) - 1))
+    }
+
+    /// Returns the id of the group after its members have agreed on a random number.
+    pub fn agreed(self, number: u64) -> Self {
+        GroupId((self.0 ^ number) & ((1 << GROUP_BITS) - 1))
     }
 
     fn tag(self, number: u16) -> u64 {
@@ -39,10 +47,9 @@ impl GroupId {
         self.tag(number)
     }
 
-    /// Returns a tag, and the bits of it that a receive ignores, for the messages of all operations of
-    /// the group.
+    /// Returns a tag, and the bits of it that a receive ignores, for all messages of the group.
     pub fn any_message(self) -> (u64, u64) {
-        (self.tag(0), u64::from(u16::MAX) << 1)
+        (self.tag(0), u64::from(u16::MAX) << 1 | FAILURE)
     }
 
     /// Returns the tag of the failure notification.
@@ -73,11 +80,26 @@ mod tests {
     }
 
     #[test]
+    fn the_id_that_members_agree_on_has_the_bits_of_the_number() {
+        let public = GroupId::of(7, 3);
+        let number = 0x3fff_1234_5678_9abc;
+        let agreed = public.agreed(number);
+        assert_ne!(agreed.message(0) >> 17, public.message(0) >> 17);
+        assert_eq!(agreed.agreed(number), public);
+        // The reserved bit and the number of the operation stay what they are.
+        assert_eq!(
+            agreed.message(5) & !(((1 << 46) - 1) << 17),
+            public.message(5) & !(((1 << 46) - 1) << 17)
+        );
+    }
+
+    #[test]
     fn a_receive_of_any_message_takes_those_of_its_group_alone() {
         let (one, other) = (GroupId::of(7, 0), GroupId::of(7, 1));
         let (tag, ignore) = one.any_message();
         let takes = |other: u64| (other ^ tag) & !ignore == 0;
         assert!(takes(one.message(0)) && takes(one.message(1)) && takes(one.message(u16::MAX)));
-        assert!(!takes(one.failure()) && !takes(other.message(0)) && !takes(other.failure()));
+        assert!(takes(one.failure()));
+        assert!(!takes(other.message(0)) && !takes(other.failure()));
     }
 }

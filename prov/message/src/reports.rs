@@ -134,7 +134,9 @@ impl Reports {
                     );
                 }
             }
-            Ok(()) if op.class == OpClass::Transfer => self.transfer_done(completion_of(op), None),
+            Ok(()) if op.class == OpClass::Transfer => {
+                self.transfer_done(completion_of(op), ANY_SOURCE, None);
+            }
             Ok(()) => self.count(op),
             Err(error) => self.failed_operation(op, error),
         }
@@ -152,12 +154,13 @@ impl Reports {
         self.fail(op, ErrorCompletion::new(completion_of(op), error));
     }
 
-    /// Reports a successful transfer to the peer provider.
+    /// Reports a successful transfer to the peer provider, of a receive with the number of the
+    /// message's source.
     #[cold]
     #[inline(never)]
-    fn transfer_done(&self, completion: Completion, at: Option<&Cq>) {
+    fn transfer_done(&self, completion: Completion, src: u64, at: Option<&Cq>) {
         if let Some(transfers) = &self.transfers {
-            transfers.done(completion, at);
+            transfers.done(completion, src, at);
         }
     }
 
@@ -220,7 +223,7 @@ impl Reports {
             completion.flags |= FI_MULTI_RECV;
         }
         if receipt.flags & FI_PEER_TRANSFER != 0 {
-            return self.end_transfer(completion, memory, outcome);
+            return self.end_transfer(completion, receipt.src, memory, outcome);
         }
         let wanted = receipt.flags & FI_COMPLETION != 0 || release;
         self.end_receive(completion, wanted, memory, outcome);
@@ -323,7 +326,7 @@ impl Reports {
     ) {
         let completion = completion_of_plain(single, self.source(src), tagged, tag, len);
         if single.flags & FI_PEER_TRANSFER != 0 {
-            return self.end_transfer(completion, single.buf, Ok(()));
+            return self.end_transfer(completion, src, single.buf, Ok(()));
         }
         let wanted = single.flags & FI_COMPLETION != 0;
         self.end_receive(completion, wanted, single.buf, Ok(()));
@@ -332,12 +335,18 @@ impl Reports {
     /// Reports the end of a peer provider's receive.
     #[cold]
     #[inline(never)]
-    fn end_transfer(&self, mut completion: Completion, memory: &Iov<'_>, outcome: Result) {
+    fn end_transfer(
+        &self,
+        mut completion: Completion,
+        src: u64,
+        memory: &Iov<'_>,
+        outcome: Result,
+    ) {
         completion.flags |= FI_PEER_TRANSFER;
         let excess = completion.len.saturating_sub(memory.len());
         let at = self.rx_cq.as_deref();
         let error = match outcome {
-            Ok(()) if excess == 0 => return self.transfer_done(completion, at),
+            Ok(()) if excess == 0 => return self.transfer_done(completion, src, at),
             Ok(()) => ErrorCompletion {
                 olen: excess,
                 ..ErrorCompletion::new(completion, Errno::ETRUNC)
@@ -406,7 +415,7 @@ impl Reports {
             ..Completion::new(Context(cancelled.context).pointer(), flags)
         };
         if cancelled.flags & FI_PEER_TRANSFER != 0 {
-            return self.end_transfer(completion, &AppIov::EMPTY, Err(cause));
+            return self.end_transfer(completion, ANY_SOURCE, &AppIov::EMPTY, Err(cause));
         }
         self.report_receive_in_error(ErrorCompletion {
             prov_errno: cause.number(),
@@ -478,7 +487,10 @@ impl Reports {
             let at = self.rx_cq.as_deref();
             return match outcome {
                 None => self.transfer_failed(nothing(), at),
-                Some(found) => self.transfer_done(found, at),
+                Some(found) => {
+                    let src = seen.map_or(ANY_SOURCE, |seen| seen.src);
+                    self.transfer_done(found, src, at);
+                }
             };
         }
         let Some(cq) = &self.rx_cq else {

@@ -138,7 +138,7 @@ pub struct Join {
     /// The members' numbers in the endpoint's address vector, by rank.
     pub members: Vec<fi_addr_t>,
     /// Identifies the group: the same value at all members, and another one for other members or
-    /// another order.
+    /// another order. Anybody who knows the members' addresses can compute it.
     pub identity: u64,
     /// This member's rank.
     pub rank: usize,

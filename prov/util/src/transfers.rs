@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use fabric_abi::{FI_CLAIM, FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA};
+use fabric_abi::{FI_CLAIM, FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA, fi_addr_t};
 
 use crate::cntr::Cntr;
 use crate::cq::{Completion, Cq, ErrorCompletion};
@@ -109,24 +109,35 @@ impl Transfers {
         self.of_shared.get_or_init(|| of_shared.clone());
     }
 
-    /// Records that a transfer has succeeded; `at` is the endpoint's queue, for a receive.
-    pub fn done(&self, completion: Completion, at: Option<&Cq>) {
+    /// Records that a transfer has succeeded; `at` is the endpoint's queue, for a receive, and `src`
+    /// the number of the message's source, which the peer provider gets whatever the application
+    /// calls it.
+    pub fn done(&self, completion: Completion, src: fi_addr_t, at: Option<&Cq>) {
         let is_last = completion.flags & FI_MULTI_RECV != 0;
-        self.end(completion.context, is_last, Ended::Done(completion), at);
+        let context = completion.context;
+        match self.deferred(context, is_last) {
+            Some(quiet) => quiet.report(Ended::Done(completion), at),
+            None => self.push(Ended::Done(Completion { src, ..completion })),
+        }
     }
 
     /// Records that a transfer has failed, likewise.
     pub fn failed(&self, error: ErrorCompletion, at: Option<&Cq>) {
         let is_last = error.completion.flags & FI_MULTI_RECV != 0;
-        self.end(error.completion.context, is_last, Ended::Failed(error), at);
+        match self.deferred(error.completion.context, is_last) {
+            Some(quiet) => quiet.report(Ended::Failed(error), at),
+            None => self.push(Ended::Failed(error)),
+        }
     }
 
-    /// `is_last` says that a buffer for several messages takes no more.
-    fn end(&self, context: *mut c_void, is_last: bool, ended: Ended, at: Option<&Cq>) {
+    /// Returns the deferred work that was posted with a context. `is_last` says that a buffer for
+    /// several messages takes no more.
+    fn deferred(&self, context: *mut c_void, is_last: bool) -> Option<Arc<Quiet>> {
         let of_shared = || self.of_shared.get()?.quiet_with(context, is_last);
-        if let Some(quiet) = self.quiet_with(context, is_last).or_else(of_shared) {
-            return quiet.report(ended, at);
-        }
+        self.quiet_with(context, is_last).or_else(of_shared)
+    }
+
+    fn push(&self, ended: Ended) {
         let mut queue = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         queue.push_back(ended);
         self.has_some.store(true, Ordering::Release);
@@ -223,6 +234,8 @@ mod tests {
     use super::*;
     use crate::cq::CqConfig;
 
+    const UNKNOWN: fi_addr_t = fi_addr_t::MAX;
+
     /// The contexts and flags of the completions in a queue.
     fn completions(cq: &Cq) -> Vec<(usize, u64)> {
         let mut all = Vec::new();
@@ -246,10 +259,14 @@ mod tests {
                 counter: None,
                 is_multi,
             });
-            all.done(Completion::new(context, FI_RECV), None);
+            all.done(Completion::new(context, FI_RECV), UNKNOWN, None);
             assert_eq!(completions(&cq), []);
             // Nothing is left of it, or it is as it was.
-            all.done(Completion::new(context, FI_RECV | FI_MULTI_RECV), None);
+            all.done(
+                Completion::new(context, FI_RECV | FI_MULTI_RECV),
+                UNKNOWN,
+                None,
+            );
             let expected: &[_] = match is_multi {
                 true => &[(7, FI_RECV | FI_MULTI_RECV)],
                 false => &[],
@@ -290,7 +307,7 @@ mod tests {
         assert_eq!(all.name_of(std::ptr::without_provenance_mut(7)), None);
         all.rename(context, std::ptr::without_provenance_mut(9));
         assert_eq!(all.name_of(context).map(|name| name.addr()), Some(9));
-        all.done(Completion::new(context, FI_RECV | FI_CLAIM), None);
+        all.done(Completion::new(context, FI_RECV | FI_CLAIM), UNKNOWN, None);
         assert_eq!(completions(&cq), [(9, FI_RECV | FI_CLAIM)]);
         assert_eq!(all.name_of(context), None);
     }
@@ -309,7 +326,7 @@ mod tests {
                 cq: cq.clone(),
                 ..receive(7, FI_RECV)
             });
-            of_endpoint.done(Completion::new(context, FI_RECV), Some(&taker));
+            of_endpoint.done(Completion::new(context, FI_RECV), UNKNOWN, Some(&taker));
             let expected: [&[_]; 2] = match cq {
                 None => [&[], &[(7, FI_RECV)]],
                 Some(_) => [&[(7, FI_RECV)], &[]],
@@ -332,5 +349,32 @@ mod tests {
                 .iter()
                 .all(|context| all.name_of(*context).is_none())
         );
+    }
+
+    #[test]
+    fn a_peer_gets_the_number_of_a_source_and_deferred_work_what_completions_report() {
+        let cq = Cq::new(CqConfig::default()).unwrap();
+        let all = Transfers::default();
+        let received = |context| Completion {
+            src: 70,
+            ..Completion::new(context, FI_RECV)
+        };
+        all.done(received(null_mut()), 7, None);
+        let Some(Ended::Done(done)) = all.next() else {
+            panic!("the transfer is not recorded");
+        };
+        assert_eq!(done.src, 7);
+        let context = all.expect(Quiet {
+            context: AtomicUsize::new(1),
+            flags: FI_RECV,
+            wants_completion: true,
+            cq: None,
+            counter: None,
+            is_multi: false,
+        });
+        all.done(received(context), 7, Some(&cq));
+        let mut sources = Vec::new();
+        let _ = cq.read(10, |one: &Completion| sources.push(one.src));
+        assert_eq!(sources, [70]);
     }
 }

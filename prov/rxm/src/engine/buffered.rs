@@ -161,7 +161,11 @@ impl Core {
             (_, work) => {
                 self.disregard(message.link, message.rest, message.charge);
                 if let Some(work) = work {
-                    work.done(Completion::new(receive.context, FI_RECV), None);
+                    work.done(
+                        Completion::new(receive.context, FI_RECV),
+                        UNKNOWN_SOURCE,
+                        None,
+                    );
                 }
             }
         }

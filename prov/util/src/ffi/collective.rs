@@ -8,7 +8,6 @@
 pub(super) mod owner;
 
 use std::ffi::{c_int, c_void};
-use std::hash::Hasher;
 
 use fabric_abi::*;
 
@@ -24,6 +23,7 @@ use crate::endpoint::Endpoint;
 use prov_base::atomic_ops::{Datatype, Op};
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
+use prov_base::siphash::SipHash;
 
 /// Returns the table of an endpoint.
 pub(super) fn table<E: Endpoint>(has_collectives: bool) -> *const fi_ops_collective {
@@ -535,10 +535,9 @@ fn joined<E: Endpoint>(
 }
 
 /// Computes the identity of the group, which all members compute independently: a hash of its
-/// addresses, in order.
+/// addresses, in order (docs/collectives-wire.md). It is no secret.
 fn identity(av: &Av, members: &[fi_addr_t], key: &[u8]) -> Result<u64> {
-    // All processes must get the same result, so the hash has no secret key.
-    let mut hash = std::hash::DefaultHasher::new();
+    let mut hash = SipHash::default();
     hash.write(key);
     for member in members {
         let found = av.with_address(*member, |found| {
