@@ -28,7 +28,23 @@ pub(super) struct Snapshot<T> {
     /// Whether `retired` is nonempty.
     has_retired: AtomicBool,
     /// Old values that readers may still use.
-    retired: Mutex<Vec<Box<T>>>,
+    retired: Mutex<Vec<Retired<T>>>,
+}
+
+/// An old value, which readers may still refer to: no `Box` before the last of them has left, since
+/// nothing else may refer to the content of one.
+struct Retired<T>(*mut T);
+
+// SAFETY: it owns the value, as a `Box` does.
+unsafe impl<T: Send> Send for Retired<T> {}
+
+impl<T> Drop for Retired<T> {
+    fn drop(&mut self) {
+        // SAFETY: the pointer is from `Box::into_raw`, and owned by this value alone, which
+        // `take_unused` gives away when no reader is left, or the snapshot drops, which nobody reads
+        // any more.
+        drop(unsafe { Box::from_raw(self.0) });
+    }
 }
 
 impl<T: Send + Sync> Snapshot<T> {
@@ -58,7 +74,7 @@ impl<T: Send + Sync> Snapshot<T> {
     fn read_as<R>(&self, entrant: Entrant, reader: impl FnOnce(&T) -> R) -> R {
         let _leaves = Leaves(self, entrant);
         let current = self.current.load(Ordering::Acquire);
-        // SAFETY: `current` is a Box of this snapshot, which is dropped only after it was replaced
+        // SAFETY: `current` is a value of this snapshot, which is dropped only after it was replaced
         // and `readers` was then seen to be empty. This reader was counted before it loaded the
         // pointer: either it is seen, or it has loaded the new pointer.
         reader(unsafe { &*current })
@@ -68,12 +84,10 @@ impl<T: Send + Sync> Snapshot<T> {
     pub(super) fn replace(&self, make: impl FnOnce(&T) -> T) {
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.current.load(Ordering::Acquire);
-        // SAFETY: only this method replaces and retires the Box, and it holds its mutex.
+        // SAFETY: only this method replaces and retires the value, and it holds its mutex.
         let new = Box::into_raw(Box::new(make(unsafe { &*old })));
         self.current.store(new, Ordering::Release);
-        // SAFETY: the pointer is from `Box::into_raw` in `new` or an earlier call, and `retired` is
-        // its only owner after this.
-        retired.push(unsafe { Box::from_raw(old) });
+        retired.push(Retired(old));
         self.has_retired.store(true, Ordering::Relaxed);
         let unused = self.take_unused(&mut retired);
         drop(retired);
@@ -93,7 +107,7 @@ impl<T: Send + Sync> Snapshot<T> {
 
     /// Returns the old values, if there are no readers. They have to be dropped without the mutex,
     /// since a destructor may use the snapshot.
-    fn take_unused(&self, retired: &mut Vec<Box<T>>) -> Vec<Box<T>> {
+    fn take_unused(&self, retired: &mut Vec<Retired<T>>) -> Vec<Retired<T>> {
         if self.readers.is_empty() {
             self.has_retired.store(false, Ordering::Relaxed);
             return std::mem::take(retired);
