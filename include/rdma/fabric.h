@@ -17,10 +17,15 @@
 extern "C" {
 #endif
 
+/* What programs mark their own declarations with. */
 #if defined(__GNUC__)
 #define FI_FORMAT_PRINTF(string, first) __attribute__((format(printf, string, first)))
+#define FI_DEPRECATED_FUNC	__attribute__((deprecated))
+#define FI_DEPRECATED_FIELD	__attribute__((deprecated))
 #else
 #define FI_FORMAT_PRINTF(string, first)
+#define FI_DEPRECATED_FUNC
+#define FI_DEPRECATED_FIELD
 #endif
 
 /* Versions of the interface: major in the upper, minor in the lower 16 bits, fi_version(3). */
@@ -569,7 +574,7 @@ struct fi_domain_attr {
 	/* Who makes progress for connection management and other control operations. */
 	enum fi_progress control_progress;
 	/* Who makes progress for data transfers; also called `data_progress`. */
-	union {
+	__extension__ union {
 		enum fi_progress data_progress;
 		enum fi_progress progress;
 	};

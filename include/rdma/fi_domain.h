@@ -14,6 +14,9 @@
 extern "C" {
 #endif
 
+/* The name under which fi_set_ops takes a struct fi_hmem_override_ops, fi_domain(3). */
+#define FI_SET_OPS_HMEM_OVERRIDE	"hmem_override_ops"
+
 struct fi_atomic_attr;
 struct fi_cntr_attr;
 struct fi_collective_attr;
@@ -239,7 +242,7 @@ union fi_mr_attr_device {
 /* A memory region to register, fi_mr(3). */
 struct fi_mr_attr {
 	/* With flag `FI_MR_DMABUF` this points to an `fi_mr_dmabuf` array instead. */
-	union {
+	__extension__ union {
 		const struct iovec *mr_iov;
 		const struct fi_mr_dmabuf *dmabuf;
 	};

@@ -288,7 +288,7 @@ struct fi_cq_tagged_entry {
 };
 
 /* A connection event, followed by the peer's connection data, fi_eq(3). */
-struct fi_eq_cm_entry {
+__extension__ struct fi_eq_cm_entry {
 	fid_t fid;
 	/* Attributes with which to answer a connection request; the reader frees them. */
 	struct fi_info *info;

@@ -158,6 +158,10 @@ fn finish(name: &str, code: &str) -> String {
             code = code.replacen(member, union, 1);
         }
     }
+    if code.contains("[];") {
+        // C++ has no flexible arrays.
+        code.insert_str(0, "__extension__ ");
+    }
     code = member_comments(&code);
     code.lines()
         .map(layout::wrap_parameters)
@@ -184,16 +188,17 @@ fn member_comments(code: &str) -> String {
 /// What cbindgen indents with.
 const INDENT: &str = "        ";
 
-/// Members that C reaches under two names: the structure, cbindgen's line, the line in C.
+/// Members that C reaches under two names: the structure, cbindgen's line, the line in C. Compilers
+/// that know no anonymous unions in the standard that they check (C99) accept them as an extension.
 const ANONYMOUS_UNIONS: &[(&str, &str, &str)] = &[
     (
         "fi_domain_attr",
         "enum fi_progress progress;",
-        "union {\n\t\tenum fi_progress data_progress;\n\t\tenum fi_progress progress;\n\t};",
+        "__extension__ union {\n\t\tenum fi_progress data_progress;\n\t\tenum fi_progress progress;\n\t};",
     ),
     (
         "fi_mr_attr",
         "const struct iovec *mr_iov;",
-        "union {\n\t\tconst struct iovec *mr_iov;\n\t\tconst struct fi_mr_dmabuf *dmabuf;\n\t};",
+        "__extension__ union {\n\t\tconst struct iovec *mr_iov;\n\t\tconst struct fi_mr_dmabuf *dmabuf;\n\t};",
     ),
 ];

@@ -22,7 +22,7 @@ use std::{env, fs};
 use anyhow::{Context, Result, bail};
 
 /// The headers, in an order in which each includes only earlier ones.
-const HEADERS: [&str; 17] = [
+const HEADERS: [&str; 18] = [
     "fi_errno.h",
     "fabric.h",
     "fi_xpu.h",
@@ -36,6 +36,7 @@ const HEADERS: [&str; 17] = [
     "fi_collective.h",
     "fi_trigger.h",
     "fi_profile.h",
+    "fi_xpu_device.h",
     "providers/fi_prov.h",
     "providers/fi_log.h",
     "providers/fi_peer.h",

@@ -22,7 +22,8 @@ pub struct Module {
 }
 
 impl Module {
-    /// Reads the module of `header` (a path below `rdma/`) and its submodules.
+    /// Reads the module of `header` (a path below `rdma/`) and its submodules. A header whose
+    /// declarations exist only in C has none.
     pub fn read(abi: &Path, header: &str) -> Result<Module> {
         let mut module = Module {
             types: Vec::new(),
@@ -31,7 +32,9 @@ impl Module {
         };
         let file = abi.join("src").join(header).with_extension("rs");
         let prefix = header.replace(['/', '.'], "_");
-        module.add(&file, &prefix)?;
+        if file.exists() {
+            module.add(&file, &prefix)?;
+        }
         Ok(module)
     }
 
