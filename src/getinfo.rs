@@ -6,6 +6,7 @@ use std::fmt;
 use fabric_abi::*;
 use prov_base::errno::{Errno, Result};
 use prov_base::netif::Snapshot;
+use prov_base::resolve;
 
 use crate::deep::Deep;
 use crate::framework::Framework;
@@ -22,6 +23,7 @@ use crate::{listening, loader, log_layer, strerror, why};
 /// Returns the results of all providers together; `ENODATA` if there are none.
 pub fn getinfo(framework: &Framework, request: &Request) -> Result<Vec<Info>> {
     let _interfaces = Snapshot::begin();
+    let _names = resolve::Memory::begin();
     log_layer::calling(|| together(framework, request))
 }
 

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <ctype.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -502,6 +503,33 @@ static void provider_attributes(void)
 	fi_freeinfo(info);
 }
 
+/* Domains and fabrics are found by their names in upper and lower case. */
+static void names_in_any_case(void)
+{
+	struct ct_spec spec = { 0 };
+	struct fi_info *first = ct_getinfo(&spec), *hints = ct_hints(&spec), *info = NULL;
+	char domain[256], fabric[256];
+
+	snprintf(domain, sizeof(domain), "%s", first->domain_attr->name);
+	snprintf(fabric, sizeof(fabric), "%s", first->fabric_attr->name);
+	for (char *at = domain; *at; at++)
+		*at = (char)((at - domain) & 1 ? tolower(*at) : toupper(*at));
+	for (char *at = fabric; *at; at++)
+		*at = (char)toupper(*at);
+	hints->domain_attr->name = domain;
+	OK(fi_getinfo(CT_API_VERSION, NULL, NULL, 0, hints, &info));
+	CHECK(!strcmp(info->domain_attr->name, first->domain_attr->name), "domain");
+	fi_freeinfo(info);
+	hints->fabric_attr->name = fabric;
+	OK(fi_getinfo(CT_API_VERSION, NULL, NULL, 0, hints, &info));
+	CHECK(!strcmp(info->fabric_attr->name, first->fabric_attr->name), "fabric");
+	fi_freeinfo(info);
+	hints->domain_attr->name = NULL;
+	hints->fabric_attr->name = NULL;
+	fi_freeinfo(hints);
+	fi_freeinfo(first);
+}
+
 /* A copy owns everything it refers to. */
 static void copies(void)
 {
@@ -644,6 +672,7 @@ static const struct ct_test tests[] = {
 	{ "round-trip", round_trip, CT_BOTH },
 	{ "round-trip-any-address", round_trip_any_address, CT_BOTH },
 	{ "provider-attributes", provider_attributes, CT_BOTH },
+	{ "names-in-any-case", names_in_any_case, CT_BOTH },
 	{ "copies", copies, CT_BOTH },
 	{ "versions", versions, CT_BOTH },
 	{ "environment", environment, CT_BOTH },

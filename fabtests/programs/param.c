@@ -109,6 +109,8 @@ static void arguments(void)
 	      "no-name");
 	CHECK(fi_param_define(&self, "a", FI_PARAM_INT, NULL) == -FI_EINVAL,
 	      "no-help");
+	/* A name of no letters is one. */
+	CHECK(!fi_param_define(&self, "", FI_PARAM_INT, "help"), "empty-name");
 }
 
 static bool has(const struct fi_param *params, int count, const char *name,

@@ -1,6 +1,7 @@
 //! Resolves names of nodes and services to addresses: a safe interface to getaddrinfo(3).
 
-use std::ffi::CStr;
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, CString};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ptr::NonNull;
 
@@ -22,6 +23,76 @@ pub struct Query<'a> {
     pub passive: bool,
     /// Whether `node` must be an address, so that no name server is contacted (`FI_NUMERICHOST`).
     pub numeric: bool,
+}
+
+thread_local! {
+    /// How many [`Memory`]s this thread has.
+    static MEMORIES: Cell<usize> = const { Cell::new(0) };
+    /// What was looked up since the first of them.
+    static KNOWN: RefCell<Vec<Known>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A query and its outcome.
+struct Known {
+    node: Option<CString>,
+    service: Option<CString>,
+    rest: (i32, bool, bool),
+    outcome: Result<Vec<SocketAddr>>,
+}
+
+impl Known {
+    fn answers(&self, query: &Query<'_>) -> bool {
+        self.node.as_deref() == query.node
+            && self.service.as_deref() == query.service
+            && self.rest == (query.family, query.passive, query.numeric)
+    }
+}
+
+/// While it lives, this thread asks for each name at most once: name servers that do not answer
+/// take seconds, and several providers of one call of fi_getinfo(3) ask for the same name.
+#[must_use]
+pub struct Memory(());
+
+impl Memory {
+    /// Begins; one within another one has no effect.
+    pub fn begin() -> Self {
+        MEMORIES.set(MEMORIES.get() + 1);
+        Memory(())
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        MEMORIES.set(MEMORIES.get() - 1);
+        if MEMORIES.get() == 0 {
+            let _ = KNOWN.try_with(RefCell::take);
+        }
+    }
+}
+
+/// [`look_up`], or what it has returned before.
+fn remembered(query: &Query<'_>) -> Result<Vec<SocketAddr>> {
+    // A thread whose variables are gone remembers nothing.
+    let known = |known: &RefCell<Vec<Known>>| {
+        let known = known.borrow();
+        let found = known.iter().find(|known| known.answers(query));
+        found.map(|found| found.outcome.clone())
+    };
+    if MEMORIES.get() == 0 {
+        return look_up(query);
+    }
+    if let Ok(Some(outcome)) = KNOWN.try_with(known) {
+        return outcome;
+    }
+    let outcome = look_up(query);
+    let new = Known {
+        node: query.node.map(CStr::to_owned),
+        service: query.service.map(CStr::to_owned),
+        rest: (query.family, query.passive, query.numeric),
+        outcome: outcome.clone(),
+    };
+    let _ = KNOWN.try_with(|known| known.borrow_mut().push(new));
+    outcome
 }
 
 /// Returns the addresses of a query, best first; `-FI_ENODATA` if there are none, `-FI_EAGAIN` if
@@ -59,6 +130,11 @@ pub fn resolve(query: &Query<'_>) -> Result<Vec<SocketAddr>> {
     {
         return Err(Errno::ENODATA);
     }
+    remembered(query)
+}
+
+/// Asks the system.
+fn look_up(query: &Query<'_>) -> Result<Vec<SocketAddr>> {
     let found = AddrInfo::look_up(query)?;
     let mut addrs = Vec::new();
     for addr in found.addresses() {

@@ -251,7 +251,10 @@ fn fits(hints: Option<&Hints>, info: &Info) -> bool {
     let fabric = hints.fabric.as_ref().and_then(|attr| attr.name.as_ref());
     let domain = hints.domain.as_ref().and_then(|attr| attr.name.as_ref());
     let is = |asked: Option<&String>, own: &Option<String>| {
-        asked.is_none_or(|asked| own.as_ref() == Some(asked))
+        asked.is_none_or(|asked| {
+            let own = own.as_ref();
+            own.is_some_and(|own| own.eq_ignore_ascii_case(asked))
+        })
     };
     is(fabric, &info.fabric.name)
         && is(domain, &info.domain.name)

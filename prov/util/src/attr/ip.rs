@@ -106,19 +106,16 @@ fn look_up(request: &Request<'_>) -> Result<SocketAddr> {
     let query = Query {
         node: request.node,
         service: request.service,
-        family,
+        family: 0,
         passive: request.flags & FI_SOURCE != 0,
         numeric: request.flags & FI_NUMERICHOST != 0,
     };
+    // One question for both families: each may take seconds to fail.
     let mut found = resolve::resolve(&query);
-    let any = Query { family: 0, ..query };
-    if found.is_err() && family != 0 {
-        found = resolve::resolve(&any);
-    }
     if found.is_err() && query.numeric {
         found = resolve::resolve(&Query {
             numeric: false,
-            ..any
+            ..query
         });
         if found.is_ok() {
             log::warn!(
@@ -129,7 +126,14 @@ fn look_up(request: &Request<'_>) -> Result<SocketAddr> {
         }
     }
     match found {
-        Ok(addrs) => addrs.first().copied().ok_or(Errno::ENODATA),
+        Ok(addrs) => {
+            let asked = addrs.iter().find(|addr| match family {
+                libc::AF_INET => addr.is_ipv4(),
+                libc::AF_INET6 => addr.is_ipv6(),
+                _ => true,
+            });
+            asked.or(addrs.first()).copied().ok_or(Errno::ENODATA)
+        }
         Err(error) => {
             request.refuse(&format_args!(
                 "cannot resolve node {:?} service {:?}: {error}",
@@ -190,7 +194,7 @@ fn no_interface(
         if let Some(mismatch) = Mismatch::of_name(FABRIC_NAME, asked, names) {
             return mismatch;
         }
-        left.retain(|interface| interface.network == asked);
+        left.retain(|interface| interface.network.eq_ignore_ascii_case(asked));
     }
     if let Some(asked) = hints.domain_name() {
         let names = left.iter().map(|interface| &interface.name);
@@ -198,7 +202,7 @@ fn no_interface(
         if let Some(mismatch) = Mismatch::of_name(DOMAIN_NAME, asked, names) {
             return mismatch;
         }
-        left.retain(|interface| interface.name == asked);
+        left.retain(|interface| interface.name.eq_ignore_ascii_case(asked));
     }
     let format = |interface: &&Interface| sockaddr::format_of(&interface.addr);
     let fits = |format: u32| address_format_fits(hints.addr_format, format);
@@ -291,7 +295,7 @@ fn name_after(info: &mut Info, request: &Request<'_>, interface: &Interface) {
 }
 
 /// Returns whether fabric and domain in the hints, if they are named, are those of the interface or
-/// the provider's own names for any interface.
+/// the provider's own names for any interface, in upper or lower case.
 fn names_fit(
     hints: &Hints,
     fabric: &Option<String>,
@@ -299,7 +303,8 @@ fn names_fit(
     interface: Option<&Interface>,
 ) -> bool {
     let fits = |asked: Option<&String>, own: &Option<String>, name: Option<&String>| {
-        asked.is_none() || asked == name || asked == own.as_ref()
+        let is = |name: &String| asked.is_none_or(|asked| asked.eq_ignore_ascii_case(name));
+        asked.is_none() || name.is_some_and(is) || own.as_ref().is_some_and(is)
     };
     let asked_fabric = hints.fabric.as_ref().and_then(|attr| attr.name.as_ref());
     let asked_domain = hints.domain.as_ref().and_then(|attr| attr.name.as_ref());

@@ -64,7 +64,7 @@ impl Mismatch {
         names: impl IntoIterator<Item = &'a String>,
     ) -> Option<Mismatch> {
         let mut all: Vec<String> = names.into_iter().cloned().collect();
-        if all.iter().any(|name| name == asked) {
+        if all.iter().any(|name| name.eq_ignore_ascii_case(asked)) {
             return None;
         }
         all.sort();
