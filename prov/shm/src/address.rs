@@ -8,6 +8,8 @@
 //! A name has no control characters, so that an address of another format, such as an internet
 //! address, is not mistaken for one.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use prov_message::attributes::MOST_CONTEXTS;
 
 use crate::listener::{LONGEST_NAME, user};
@@ -58,6 +60,11 @@ pub fn all_of_name(name: &str) -> [Vec<u8>; 3] {
     [NOT_UNIQUE, UNIQUE, ""].map(|prefix| [prefix, name].concat().into_bytes())
 }
 
+/// The index of the next name that is not unique by itself. No index is used twice in a process: a
+/// peer that still has a link to an endpoint that was closed would take the next one of that name
+/// for it, and what it sends would be lost.
+static NEXT_INDEX: AtomicU32 = AtomicU32::new(0);
+
 /// Returns the names that an endpoint with this source address tries to get, the best first.
 /// Without a source address they are those of the process; `None` if the source address is invalid.
 pub fn candidates(source: &[u8]) -> Option<impl Iterator<Item = String> + use<>> {
@@ -70,9 +77,12 @@ pub fn candidates(source: &[u8]) -> Option<impl Iterator<Item = String> + use<>>
     let user = user();
     let is_unique = !source.starts_with(NOT_UNIQUE.as_bytes()) || is_numbered(&base, user);
     let count = if is_unique { 1 } else { u32::MAX };
-    Some((0..count).map(move |index| match is_unique {
+    Some((0..count).map(move |_| match is_unique {
         true => base.clone(),
-        false => format!("{base}:{user}:{index}"),
+        false => {
+            let index = NEXT_INDEX.fetch_add(1, Ordering::Relaxed);
+            format!("{base}:{user}:{index}")
+        }
     }))
 }
 
@@ -143,14 +153,27 @@ mod tests {
             candidates(source).into_iter().flatten().take(2).collect()
         }
         let user = user();
-        let numbered = |base: u32| [0, 1].map(|index| format!("{base}:{user}:{index}"));
-        assert_eq!(names(b"fi_shm://77\0"), numbered(77));
+        let is_numbered = |name: &String, base: u32| {
+            let index = name.strip_prefix(&format!("{base}:{user}:"));
+            index.is_some_and(|index| index.parse::<u32>().is_ok())
+        };
+        for (source, base) in [
+            (&b"fi_shm://77\0"[..], 77),
+            (b"", std::process::id()),
+            (b"\0", std::process::id()),
+        ] {
+            let names = names(source);
+            assert!(names.iter().all(|name| is_numbered(name, base)));
+        }
         assert_eq!(names(b"fi_ns://node:7\0"), ["node:7"]);
         let again = format!("fi_shm://77:{user}:1\0");
         assert_eq!(names(again.as_bytes()), [format!("77:{user}:1")]);
-        for source in [&b""[..], b"\0"] {
-            assert_eq!(names(source), numbered(std::process::id()));
-        }
+    }
+
+    #[test]
+    fn no_number_is_given_twice() {
+        let first = || candidates(b"fi_shm://77").unwrap().next();
+        assert_ne!(first(), first());
     }
 
     #[test]
