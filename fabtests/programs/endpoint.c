@@ -603,6 +603,58 @@ static void last_words(void)
 	ct_close_peer(&peer);
 }
 
+/* Receives at an endpoint; another one of its domain sends to the other side, which it has not
+ * met, and closes at the same moment as the other side's. */
+static void exchange_last_words(const struct ct_child *child, int fd)
+{
+	struct ct_card own = { 0 }, other;
+	struct ct_peer peer, second;
+	char words[LAST_WORDS] = { 0 }, word = 'w';
+
+	open_domain(&peer, FI_MSG);
+	if (child)
+		ct_begin(child);
+	ct_open_ep(&peer, peer.info);
+	ct_meet(&peer, &own, &other, fd, NULL);
+	ct_open_domain(&second, &peer.spec, fi_dupinfo(peer.info), peer.fabric, peer.domain);
+	ct_open_ep(&second, second.info);
+	second.to = ct_insert(&second, other.name);
+	for (int i = 0; i < LAST_WORDS; i++)
+		POST(&peer, fi_recv(peer.ep, &words[i], 1, NULL, FI_ADDR_UNSPEC,
+				    &rx_context[i]));
+	ct_tell(fd, "r", 1);
+	ct_hear(fd, &word, 1);
+	for (int i = 0; i < LAST_WORDS; i++)
+		POST(&second, fi_inject(second.ep, "w", 1, second.to));
+	ct_close_peer(&second);
+	for (int i = 0; i < LAST_WORDS; i++) {
+		ct_done(&peer, &peer.rx, &rx_context[i]);
+		REQUIRE(words[i] == 'w');
+	}
+	/* The other side's connection is not reset before it has received all. */
+	ct_tell(fd, "e", 1);
+	ct_hear(fd, &word, 1);
+	ct_close_peer(&peer);
+}
+
+static void exchange_in_child(int fd)
+{
+	exchange_last_words(NULL, fd);
+}
+
+/* As above, and the endpoint that the last words are for makes progress while another endpoint of
+ * its domain is closed by the only thread. */
+static void last_words_crossing(void)
+{
+	struct ct_child child;
+
+	if (ct_opt.provider && !strcmp(ct_opt.provider, "loopback"))
+		SKIP("there are no other processes");
+	child = ct_spawn(exchange_in_child);
+	exchange_last_words(&child, child.fd);
+	ct_join(&child);
+}
+
 static const struct ct_test tests[] = {
 	{ "identity", identity, CT_BOTH },
 	{ "enable", enable, CT_BOTH },
@@ -624,6 +676,7 @@ static const struct ct_test tests[] = {
 	{ "peer-restarts", peer_restarts, CT_RDM },
 	{ "simultaneous", simultaneous, CT_RDM },
 	{ "last-words", last_words, CT_RDM },
+	{ "last-words-crossing", last_words_crossing, CT_RDM },
 };
 
 CT_MAIN(tests)

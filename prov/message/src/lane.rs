@@ -415,10 +415,15 @@ impl<C: Core> Lane<C> {
     #[cold]
     #[inline(never)]
     fn wait(&self, waiting: Idling) {
+        self.drive_others();
+        self.signals.wait(waiting);
+    }
+
+    /// Drives lanes of the domain that the application leaves alone.
+    fn drive_others(&self) {
         if let Some(others) = self.all.get() {
             others.look_after(self);
         }
-        self.signals.wait(waiting);
     }
 
     #[cold]
@@ -487,16 +492,20 @@ impl<C: Core> Lane<C> {
     }
 
     /// Sends what is queued for an endpoint before it is closed, for at most `LINGER`. Other
-    /// threads can enter the lane meanwhile.
+    /// threads can enter the lane meanwhile. The other lanes of the domain are driven: the peer may
+    /// be closing an endpoint, too, whose last message is for one of them.
     pub fn linger(&self, ep: EpKey) {
         let deadline = Instant::now() + LINGER;
         loop {
             let pause = self.core().send_last(ep);
             let left = deadline.saturating_duration_since(Instant::now());
             match pause {
-                Some(pause) if !left.is_zero() => pause(left),
+                Some(pause) if !left.is_zero() => pause(left.min(LOOK)),
                 _ => return,
             }
+            // Each round drives the lane as a call of the application does.
+            self.signals.driven();
+            self.drive_others();
         }
     }
 
