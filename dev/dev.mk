@@ -4,10 +4,11 @@
 #   make demo                    unmodified programs on this library
 #   make check                   every check, with a summary
 #   make check STEPS="lint abi"  some of them (dev/check --list names them)
+#   make nightly                 what takes hours (dev/nightly --list), with a summary
 #   make clients LIB=<dir>       the real programs, on another libfabric.so.1
 #   make interop                 this library with peers on the C library
 #   make interop FABTESTS=<dir> WITH=<dir>   also with upstream's programs
-
+#   make soak                    each provider for SECONDS (60): random operations, flat usage
 #   make check-rdma              the verbs provider, in an emulated machine with RDMA devices
 #   make check-aarch64           the library and the tools for aarch64, and their tests in an emulator
 #   make check-rdma-sanitizer    its registration cache there, under the address sanitizer
@@ -15,7 +16,7 @@
 # A build tree has only libfabric.so; programs ask for libfabric.so.1.
 LIBRARY_FOLDER = target/lib
 
-.PHONY: demo check clients interop library-folder check-aarch64 check-rdma check-rdma-sanitizer
+.PHONY: demo check nightly clients interop soak library-folder check-aarch64 check-rdma check-rdma-sanitizer
 
 library-folder:
 	$(CARGO) build --release
@@ -32,6 +33,10 @@ check:
 	dev/setup check
 	dev/check $(STEPS)
 
+nightly:
+	dev/setup check
+	dev/nightly $(STEPS)
+
 clients: $(if $(LIB),,library-folder)
 	fabtests/clients/run $(or $(LIB),$(LIBRARY_FOLDER))
 
@@ -42,6 +47,9 @@ interop: library-folder
 check-aarch64:
 	dev/aarch64 setup
 	dev/aarch64 check
+
+soak:
+	dev/soak $(if $(SECONDS),-s $(SECONDS)) $(CONFIGURATIONS)
 
 check-rdma: tools providers
 	fabtests/rdma/run --build

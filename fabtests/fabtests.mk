@@ -37,7 +37,7 @@ LAYERED = $(filter-out crowd door leak sleepers,$(basename $(notdir $(wildcard f
 # For rxd, all of these but what is about connections, and buffers of the kernel behind them; what one side
 # does while the other makes no progress; and what kills many peers. What asks after peers that are gone
 # has shorter times for that.
-GIVEN_UP = collective deserted endpoint killed_connecting unreachable
+GIVEN_UP = collective deserted endpoint killed_connecting soak unreachable
 OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) absent buffered cm ensemble exhaustion killed neighbour \
 	reconnect restarted silent,$(LAYERED))
 

@@ -254,7 +254,9 @@ static enum outcome report_death(const struct ct_test *test, const char *reason)
 
 static enum outcome run_in_child(const struct ct_test *test)
 {
-	double limit = TEST_LIMIT * scale() * (test->flags & CT_SLOW ? 10 : 1);
+	const char *seconds = test->flags & CT_LASTING ? getenv("CT_SECONDS") : NULL;
+	double limit = TEST_LIMIT * scale() * (test->flags & CT_SLOW ? 10 : 1) +
+		       (seconds ? 2 * atof(seconds) : 0);
 	struct timespec nap = { .tv_nsec = 2000000 };
 	double left = limit, last = ct_now(), now;
 	char reason[128];

@@ -22,6 +22,7 @@ enum {
 	CT_DGRAM = 8,		/* runs with -e dgram */
 	CT_BOTH = CT_MSG | CT_RDM,
 	CT_SLOW = 4,		/* gets ten times the usual time */
+	CT_LASTING = 16,	/* goes on for CT_SECONDS, and may take twice that in addition */
 };
 
 struct ct_test {
