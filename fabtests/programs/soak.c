@@ -275,6 +275,19 @@ static void run_process(int number)
 	soak_usage_judge(here.usage);
 }
 
+static void run_connections(void)
+{
+	struct soak_usage *usage = soak_usage_open();
+
+	soak_connections_open();
+	while (ct_now() < board->until) {
+		soak_connections(usage);
+		atomic_fetch_add(&board->epoch, 1);
+	}
+	soak_connections_close();
+	soak_usage_judge(usage);
+}
+
 static void run(struct soak_mode mode)
 {
 	const char *seconds = getenv("CT_SECONDS"), *seed = getenv("CT_SEED");
@@ -294,7 +307,10 @@ static void run(struct soak_mode mode)
 		children[i] = fork();
 		REQUIRE(children[i] >= 0);
 		if (!children[i]) {
-			run_process(i);
+			if (ct_opt.type == FI_EP_MSG)
+				run_connections();
+			else
+				run_process(i);
 			_exit(0);
 		}
 	}
@@ -309,10 +325,11 @@ static void run(struct soak_mode mode)
 				 "process %d ended with status %#x", (int)ended, (unsigned)status);
 	}
 	printf("# %u epochs, %llu messages, %llu MiB, %llu accesses, %llu of them refused, %llu "
-	       "sends cancelled, %llu guests\n", atomic_load(&board->epoch),
+	       "sends cancelled, %llu guests, %llu connections\n", atomic_load(&board->epoch),
 	       (unsigned long long)board->messages, (unsigned long long)board->bytes >> 20,
 	       (unsigned long long)board->accesses, (unsigned long long)board->refused,
-	       (unsigned long long)board->cancelled, (unsigned long long)board->guests_closed);
+	       (unsigned long long)board->cancelled, (unsigned long long)board->guests_closed,
+	       (unsigned long long)board->connections);
 	fflush(stdout);
 	if (bad)
 		ct_fail(__FILE__, __LINE__, "%s (seed %llu, epoch %u)", board->reason,
@@ -342,7 +359,14 @@ static void threads(void)
 	});
 }
 
+/* Connections that are made, rejected, used and ended, in one process. */
+static void connections(void)
+{
+	run((struct soak_mode) { .processes = 1, .stations = 1, .threads = 1 });
+}
+
 static const struct ct_test tests[] = {
+	{ "connections", connections, CT_MSG | CT_LASTING },
 	{ "mixed", mixed, CT_RDM | CT_LASTING },
 	{ "threads", threads, CT_RDM | CT_LASTING },
 };

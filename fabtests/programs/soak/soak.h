@@ -76,7 +76,7 @@ struct soak_board {
 	struct { unsigned seed; size_t len; } written[WORKERS][STATIONS];
 	_Atomic uint64_t added[STATIONS];
 	/* Over the whole test. */
-	_Atomic uint64_t messages, bytes, accesses, refused, cancelled, guests_closed;
+	_Atomic uint64_t messages, bytes, accesses, refused, cancelled, guests_closed, connections;
 };
 
 extern struct soak_board *board;
@@ -204,8 +204,13 @@ void soak_greet(struct soak_worker *worker);
 void soak_greeted(struct soak_op *op, const struct ct_completion *done);
 void soak_visited(struct soak_op *op, const struct ct_completion *done);
 
-/* usage.c */
+/* connections.c */
 struct soak_usage;
+void soak_connections_open(void);
+void soak_connections(struct soak_usage *usage);
+void soak_connections_close(void);
+
+/* usage.c */
 struct soak_usage *soak_usage_open(void);
 /* Notes what the process uses, between epochs. */
 void soak_usage_note(struct soak_usage *usage);
