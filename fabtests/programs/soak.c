@@ -209,7 +209,8 @@ static void epoch(struct soak_worker *worker, struct soak_usage *usage)
 	meet(worker, true);
 	verify(worker);
 	meet(worker, false);
-	/* Nothing is under way. */
+	/* Nothing is under way, and no other thread reads the station's queue any more. */
+	meet_silently();
 	if (usage)
 		soak_usage_note(usage);
 	if (leads) {

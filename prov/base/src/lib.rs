@@ -6,6 +6,7 @@
 pub mod address_text;
 pub mod arch;
 pub mod atomic_ops;
+pub mod bounds;
 pub mod buffer;
 pub mod checksum;
 pub mod errno;

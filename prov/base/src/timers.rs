@@ -1,5 +1,7 @@
 //! A queue of points in time.
 
+use crate::bounded;
+use crate::bounds::OPERATIONS;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Instant;
@@ -22,6 +24,7 @@ impl<T: Copy + Ord> Timers<T> {
     /// Adds a target that is due at `when`.
     pub fn set(&mut self, when: Instant, target: T) {
         self.heap.push(Reverse((when, target)));
+        bounded!(self.heap, OPERATIONS);
     }
 
     /// Removes and returns the next target that is due.

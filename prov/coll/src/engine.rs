@@ -10,6 +10,8 @@
 
 mod failure;
 
+use prov_base::bounded;
+use prov_base::bounds::{OBJECTS, OPERATIONS};
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
 use std::ptr::{with_exposed_provenance_mut, without_provenance_mut};
@@ -215,11 +217,13 @@ impl Engine {
             false => group.barrier(),
         };
         self.groups.insert(address, group);
+        bounded!(self.groups, OBJECTS);
         if let Err(error) = self.watch(owner, Watch { address, id }) {
             self.groups.remove(&address);
             return Err(error);
         }
         self.instances.insert(join.identity, instance + 1);
+        bounded!(self.instances, OBJECTS);
         let joined = (join.group, join.context.expose_provenance());
         let then = match join.is_established {
             // The members do not wait for one another, and agree on nothing but their key.
@@ -342,6 +346,7 @@ impl Engine {
         let name = self.name();
         let operation = Operation::new(address, number, steps, memory, kinds, then);
         self.operations.insert(name, operation);
+        bounded!(self.operations, OPERATIONS);
         self.proceed(owner, name);
         Ok(())
     }
@@ -366,6 +371,7 @@ impl Engine {
                 Err(Errno::EAGAIN) => {
                     if !self.stalled.contains(&name) {
                         self.stalled.push(name);
+                        bounded!(self.stalled, OPERATIONS);
                     }
                     return;
                 }

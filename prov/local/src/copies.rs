@@ -14,6 +14,8 @@ mod lane;
 mod queue;
 mod transfer;
 
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 use std::collections::VecDeque;
 
 use prov_message::{EpKey, RmaTarget, Transport};
@@ -93,6 +95,7 @@ impl<T: Transport> Copier<T> {
     pub fn add(&mut self, link: T::Link) {
         if !self.turns.contains(&link) {
             self.turns.push_back(link);
+            bounded!(self.turns, PEERS);
         }
         self.note();
     }

@@ -3,6 +3,8 @@
 //! Polling a channel costs a cache line, which is cheap for a few channels and too expensive for a
 //! thousand: those that have been active recently are polled in every turn, the others in rotation.
 
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 use std::time::{Duration, Instant};
 
 use prov_util::drive::{Signals, Sleeper};
@@ -70,6 +72,7 @@ impl<K: Copy + PartialEq> Rota<K> {
     /// Adds a channel.
     pub fn add(&mut self, key: K) {
         self.keys.push(key);
+        bounded!(self.keys, PEERS);
         // A thread may sleep without the peer's knowledge.
         self.woken();
     }
@@ -78,6 +81,7 @@ impl<K: Copy + PartialEq> Rota<K> {
     pub fn add_own(&mut self, key: K) {
         self.add(key);
         self.own.push(key);
+        bounded!(self.own, PEERS);
     }
 
     /// Removes a channel.

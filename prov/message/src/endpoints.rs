@@ -13,6 +13,8 @@ mod sharing;
 pub mod target;
 pub mod whole;
 
+use prov_base::bounded;
+use prov_base::bounds::OBJECTS;
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
 use prov_util::av::Changes;
@@ -126,7 +128,9 @@ impl<T: Transport> Endpoints<T> {
 
     /// Adds an inbox for up to `size` posted receives.
     pub fn add_inbox(&mut self, size: usize, shared: bool) -> InboxKey {
-        self.inboxes.insert(Inbox::new(size, shared))
+        let key = self.inboxes.insert(Inbox::new(size, shared));
+        bounded!(self.inboxes, OBJECTS);
+        key
     }
 
     /// Sets `FI_OPT_MIN_MULTI_RECV` of an endpoint's own inbox; a shared inbox is left unchanged.

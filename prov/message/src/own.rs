@@ -6,6 +6,8 @@
 //! with its sender, which is informed when the message was taken (rendezvous).
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE};
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
 use prov_util::request::{Atomic, RemoteAccess, Transmit};
@@ -92,6 +94,7 @@ impl Own {
         let ticket = endpoints.count_acknowledged(op);
         let ticket = ticket.ok_or(Errno::EOPBADSTATE)?;
         let name = self.sent.insert(Sent { ticket, to, bytes });
+        bounded!(self.sent, OPERATIONS);
         let mut arrival = Arrival::of(message, ep, to, src);
         let until_received = message.flags & (FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE) != 0;
         if until_received {

@@ -31,6 +31,8 @@ mod peer;
 mod rdm_address;
 mod routes;
 
+use prov_base::bounded;
+use prov_base::bounds::{OPERATIONS, PEERS};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -171,6 +173,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         match (step, self.table.get_mut(key)) {
             (Ok(step), Some(peer)) => {
                 peer.waiting.push_back(request);
+                bounded!(peer.waiting, OPERATIONS);
                 Ok(step)
             }
             (Ok(_), None) => declined(Errno::EINVAL, request),
@@ -447,9 +450,12 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         }
         let source = self.source_of(addr);
         let key = self.table.insert(Peer::new(addr.clone(), source));
+        bounded!(self.table, PEERS);
         self.by_addr.insert(addr.clone(), key);
+        bounded!(self.by_addr, PEERS);
         if source == UNKNOWN_SOURCE {
             self.strangers.insert(key);
+            bounded!(self.strangers, PEERS);
         }
         key
     }

@@ -5,6 +5,8 @@
 //! least recently is closed, whichever core has it: a core does not enter another one's lane, so it
 //! leaves an order there ([`Strangers::take_order`]) and admits the new link.
 
+use prov_base::bounded;
+use prov_base::bounds::{OBJECTS, PEERS};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -120,6 +122,7 @@ impl<K: Key> Strangers<K> {
         let mut cores = cores.unwrap_or_else(PoisonError::into_inner);
         cores.retain(|post| post.strong_count() != 0);
         cores.push(Arc::downgrade(&post));
+        bounded!(cores, OBJECTS);
         Strangers {
             by_use: BTreeSet::new(),
             used: SecondaryMap::new(),
@@ -135,6 +138,7 @@ impl<K: Key> Strangers<K> {
             None => _ = self.process.count.fetch_add(1, Ordering::Relaxed),
         }
         self.by_use.insert((at, link));
+        bounded!(self.by_use, PEERS);
         self.publish();
     }
 

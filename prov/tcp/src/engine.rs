@@ -12,6 +12,8 @@ mod setup;
 mod tests;
 mod transfer;
 
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -192,6 +194,7 @@ impl Core {
     #[allow(clippy::indexing_slicing, reason = "the connection was just added")]
     fn add_connection(&mut self, conn: Connection) -> Result<ConnKey> {
         let key = self.conns.insert(conn);
+        bounded!(self.conns, PEERS);
         self.conns[key]
             .detours
             .set(Detour::Traced, self.params.trace_msg);

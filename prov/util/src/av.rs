@@ -20,6 +20,8 @@ pub mod symmetric;
 mod table;
 mod write_lock;
 
+use prov_base::bounded;
+use prov_base::bounds::OBJECTS;
 use std::ffi::c_void;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -266,6 +268,7 @@ impl Av {
         let mut observers = self.observers.lock();
         observers.retain(|observer| observer.strong_count() != 0);
         observers.push(observer);
+        bounded!(observers, OBJECTS);
     }
 
     /// Calls `observer` when addresses are inserted, for as long as the observer lives.
@@ -273,6 +276,7 @@ impl Av {
         let mut observers = self.insert_observers.lock();
         observers.retain(|observer| observer.strong_count() != 0);
         observers.push(observer);
+        bounded!(observers, OBJECTS);
     }
 
     /// Returns the internet address of a peer; `None` if `fi_addr` is invalid or the vector has

@@ -10,6 +10,8 @@ mod tests;
 #[cfg(test)]
 mod wait_tests;
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use std::collections::VecDeque;
 use std::ffi::CStr;
 use std::ops::DerefMut;
@@ -252,6 +254,7 @@ impl Cq {
         } else {
             let position = state.ring.tail();
             state.errors.push_back((position, error));
+            bounded!(state.errors, OPERATIONS);
             state.first_error = state.first_error.min(position);
             state.wake_at_next();
             1

@@ -5,6 +5,8 @@ mod event;
 #[cfg(test)]
 mod tests;
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -252,6 +254,7 @@ impl Eq {
             return Err(Errno::EOVERRUN);
         }
         state.queue.push_back(queued);
+        bounded!(state.queue, OPERATIONS);
         self.mirror(&state);
         if std::mem::take(&mut state.armed)
             && let Some(wait) = self.attachment.wait()

@@ -7,6 +7,8 @@
 
 pub mod missing;
 
+use prov_base::bounded;
+use prov_base::bounds::OBJECTS;
 use std::any::TypeId;
 use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int, c_void};
@@ -217,6 +219,7 @@ impl<T: Class> Handle<T> {
     /// Keeps another object open as long as this one is.
     pub fn keep_open(&self, parent: AnyUse) {
         self.parents().push(parent);
+        bounded!(self.parents(), OBJECTS);
     }
 
     fn parents(&self) -> std::sync::MutexGuard<'_, Vec<AnyUse>> {

@@ -1,5 +1,7 @@
 //! Poll sets: report which of several queues and counters have something to read (fi_poll(3)).
 
+use prov_base::bounded;
+use prov_base::bounds::OBJECTS;
 use std::ffi::c_void;
 
 use parking_lot::Mutex;
@@ -30,6 +32,7 @@ impl PollSet {
         let mut members = self.members.lock();
         if !members.iter().any(|known| is_same(&**known, &*member)) {
             members.push(member);
+            bounded!(members, OBJECTS);
         }
     }
 

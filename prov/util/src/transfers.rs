@@ -2,6 +2,8 @@
 //! (`FI_PEER_TRANSFER`, fi_peer(3)), and deferred work (fi_trigger(3)). The owner records how they end while it holds its
 //! locks. The peer, which may post more, is told after they are released; deferred work reports to a counter at once.
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -140,6 +142,7 @@ impl Transfers {
     fn push(&self, ended: Ended) {
         let mut queue = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         queue.push_back(ended);
+        bounded!(queue, OPERATIONS);
         self.has_some.store(true, Ordering::Release);
     }
 

@@ -8,6 +8,8 @@
 #[cfg(test)]
 mod tests;
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -231,6 +233,7 @@ impl Triggers {
     fn push(&self, work: Arc<Work>) {
         let mut state = self.state.lock();
         state.due.push_back(work);
+        bounded!(state.due, OPERATIONS);
         if state.due.len() == 1 {
             self.settle(&state);
             self.signals.drive_next();
@@ -263,6 +266,7 @@ impl Triggers {
             state.is_blocked = begun == Err(Errno::EAGAIN);
             if state.is_blocked {
                 state.due.push_front(work);
+                bounded!(state.due, OPERATIONS);
                 // The thread tries again.
                 self.woken.notify_one();
                 break;

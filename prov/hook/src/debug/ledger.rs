@@ -1,6 +1,8 @@
 //! What the debug hook knows: the objects that are open, and the operations that are outstanding, by
 //! their contexts.
 
+use prov_base::bounded;
+use prov_base::bounds::{OBJECTS, OPERATIONS};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use fabric_abi::*;
@@ -66,6 +68,7 @@ impl Ledger {
     /// Enters an object, and the sizes of an endpoint's queues.
     pub fn open(&mut self, object: usize, kind: Kind, sizes: Option<(usize, usize)>) {
         self.objects.insert(object, kind);
+        bounded!(self.objects, OBJECTS);
         if kind == Kind::Endpoint {
             let (sent, received) = sizes.unwrap_or_default();
             let endpoint = Endpoint {
@@ -73,6 +76,7 @@ impl Ledger {
                 ..Endpoint::default()
             };
             self.endpoints.insert(object, endpoint);
+            bounded!(self.endpoints, OBJECTS);
         }
     }
 
@@ -221,6 +225,7 @@ impl Ledger {
             );
             if left.len() > before {
                 self.left.insert(context);
+                bounded!(self.left, OPERATIONS);
             }
         }
         left

@@ -1,6 +1,8 @@
 //! Which objects are wrapped, by their addresses: for objects that do not come through a table, in
 //! events and in structures whose pointers may be stale.
 
+use prov_base::bounded;
+use prov_base::bounds::OBJECTS;
 use std::collections::HashMap;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -51,7 +53,9 @@ fn registry() -> MutexGuard<'static, Registry> {
 pub(super) fn add(below: usize, wrapped: usize) {
     let mut registry = registry();
     registry.over.insert(below, wrapped);
+    bounded!(registry.over, OBJECTS);
     registry.below.insert(wrapped, below);
+    bounded!(registry.below, OBJECTS);
 }
 
 /// Removes a wrapped object. The object below is closed already, so that its address may belong to

@@ -1,5 +1,7 @@
 //! What a lane does for transfers, independent of the provider.
 
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 use prov_base::buffer::Iov;
 use prov_base::errno::{Errno, Result};
 use prov_message::{Core, Endpoints, EpKey, Transport};
@@ -146,6 +148,7 @@ pub trait Copies: Core {
     fn await_parts(&mut self, link: LinkOf<Self>) {
         let copier = self.copier();
         copier.open.push(link);
+        bounded!(copier.open, PEERS);
         copier.note();
     }
 
@@ -234,6 +237,7 @@ pub trait Copies: Core {
         let copier = self.copier();
         copier.offering = offering;
         copier.parked.extend(parked);
+        bounded!(copier.parked, PEERS);
         copier.note();
     }
 }

@@ -1,5 +1,7 @@
 //! The transfers of one link, in order.
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use std::collections::VecDeque;
 
 use prov_base::errno::{Errno, Result};
@@ -78,6 +80,7 @@ impl<T: Transport> Transfers<T> {
     pub fn push(&mut self, transfer: Transfer<T>) -> bool {
         self.first += usize::from(transfer.goes_first);
         self.waiting.push_back(transfer);
+        bounded!(self.waiting, OPERATIONS);
         self.count += 1;
         self.count == 1
     }
@@ -90,6 +93,7 @@ impl<T: Transport> Transfers<T> {
     /// Puts back a transfer that is not complete.
     pub fn put_back(&mut self, transfer: Transfer<T>) {
         self.waiting.push_front(transfer);
+        bounded!(self.waiting, OPERATIONS);
     }
 
     /// Asks the sender for a payload in parts. Returns `false` if it cannot arrive in parts.

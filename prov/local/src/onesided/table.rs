@@ -1,5 +1,7 @@
 //! The owner's side: the table of a domain's regions, and the initiators that may use it.
 
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -250,6 +252,7 @@ impl RegionTable {
         let mut initiators = self.initiators();
         initiators.retain(|other| !other.is_over());
         initiators.push(initiator.clone());
+        bounded!(initiators, PEERS);
         Ok(Watching {
             table: self.clone(),
             initiator,

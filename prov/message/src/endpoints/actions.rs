@@ -1,5 +1,7 @@
 //! The queue of actions that a provider has to carry out for its links.
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use std::collections::VecDeque;
 
 use slotmap::SecondaryMap;
@@ -45,6 +47,7 @@ impl<T: Transport> Actions<T> {
         let number = self.first + self.queue.len() as u64 + 1;
         let before = self.last.insert(link, number).unwrap_or(0);
         self.queue.push_back(Some(QueuedAction { action, before }));
+        bounded!(self.queue, OPERATIONS);
     }
 
     /// Removes and returns the first action.

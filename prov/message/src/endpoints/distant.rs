@@ -6,6 +6,8 @@
 //! other way round: who posts a receive leaves the lane of the context before it enters those of
 //! endpoints whose messages wait ([`Endpoints::seek`]).
 
+use prov_base::bounded;
+use prov_base::bounds::OBJECTS;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -154,6 +156,7 @@ impl<T: Transport> Endpoints<T> {
         }
         if let Some(state) = self.eps.get_mut(ep) {
             state.behind.push(from);
+            bounded!(state.behind, OBJECTS);
         }
         self.change_inbox(ep, to);
         self.seek(to);

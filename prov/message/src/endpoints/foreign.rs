@@ -5,6 +5,8 @@
 //! [`prov_util::ffi::srx`]). At other times the lane is *deaf*: it receives nothing, carries out no
 //! actions, and postpones the report of receives whose link ends.
 
+use prov_base::bounded;
+use prov_base::bounds::{OPERATIONS, PEERS};
 use std::sync::Weak;
 
 use prov_base::buffer::AppIov;
@@ -112,6 +114,7 @@ impl<T: Transport> Foreign<T> {
         });
         if waits && src != ANY_SOURCE {
             self.untold.push((link, src));
+            bounded!(self.untold, PEERS);
         }
     }
 }
@@ -236,6 +239,7 @@ impl<T: Transport> Endpoints<T> {
         };
         if self.is_deaf {
             self.late.push((*receipt, *memory, outcome));
+            bounded!(self.late, OPERATIONS);
         } else {
             if let Some(ep) = self.eps.get(receipt.ep) {
                 ep.reports.receive(receipt, memory, false, outcome);

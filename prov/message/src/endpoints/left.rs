@@ -1,6 +1,8 @@
 //! Complete unexpected messages of links that have ended. They are received like others, with the
 //! number that their peer has at that time, and are dropped with their endpoint.
 
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 use std::collections::HashMap;
 
 use prov_util::matching::HEIR;
@@ -68,6 +70,7 @@ impl<T: Transport> Endpoints<T> {
             self.forget_received();
         }
         let key = self.left.of.insert(inbox);
+        bounded!(self.left.of, PEERS);
         self.left.by_link.insert(link, key);
         let Some(inbox) = self.inboxes.get_mut(inbox) else {
             return;
@@ -79,6 +82,7 @@ impl<T: Transport> Endpoints<T> {
             && let Some(ep) = self.eps.get_mut(ep)
         {
             ep.left.push(key);
+            bounded!(ep.left, PEERS);
         }
     }
 

@@ -2,6 +2,8 @@
 //! Contexts of scalable endpoints change between the two while their links exist; other endpoints
 //! may be bound to a shared context of [another lane](crate::endpoints::distant).
 
+use prov_base::bounded;
+use prov_base::bounds::OBJECTS;
 use prov_base::errno::{Errno, Result};
 use prov_util::matching::{Message, MultiId};
 
@@ -44,6 +46,7 @@ impl<T: Transport> Endpoints<T> {
             return Err(Errno::EOPBADSTATE);
         }
         state.behind.push(state.inbox);
+        bounded!(state.behind, OBJECTS);
         self.change_inbox(ep, inbox);
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! All lanes of a domain.
 
+use prov_base::bounded;
+use prov_base::bounds::OBJECTS;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -169,6 +171,7 @@ impl<C: Core> Lanes<C> {
                 signals: lane.signals.clone(),
                 calls: None,
             });
+            bounded!(state.list, OBJECTS);
         }
         self.count.store(state.list.len(), Ordering::Relaxed);
         Ok(())

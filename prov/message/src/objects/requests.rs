@@ -1,5 +1,7 @@
 //! Connection requests (fi_cm(3)) that were reported to the application and have not been answered.
 
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -153,6 +155,7 @@ impl<I> Requests<I> {
             ..
         } = request;
         known.abandoned.push_back(handle);
+        bounded!(known.abandoned, PEERS);
         let oldest = match known.abandoned.len() > ABANDONED_LIMIT {
             true => known.abandoned.pop_front(),
             false => None,

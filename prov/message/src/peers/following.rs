@@ -1,6 +1,8 @@
 //! Keeps peers in accordance with the address vector: which peer a number means, and the source of
 //! each peer's messages.
 
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 use prov_base::errno::{Errno, Result};
 
 use super::address_vector::{AddressVector, VectorState};
@@ -101,6 +103,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         peer.source = source;
         if source == UNKNOWN_SOURCE {
             self.strangers.insert(key);
+            bounded!(self.strangers, PEERS);
         } else {
             self.strangers.remove(&key);
         }
@@ -110,5 +113,6 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         };
         let links = peer.link.name().into_iter().chain(far_end);
         self.relabelled.extend(links.map(|link| (link, source)));
+        bounded!(self.relabelled, PEERS);
     }
 }

@@ -4,6 +4,8 @@
 use super::address_vector::AddressVector;
 use super::{PeerKey, Peers, UNKNOWN_SOURCE};
 use crate::endpoints::left::LeftKey;
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 
 /// See the [module](self) description.
 pub(super) struct LeftOf<A> {
@@ -49,6 +51,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
                 addr: peer.addr.clone(),
                 source: peer.source,
             });
+            bounded!(self.left.all, PEERS);
         }
     }
 
@@ -89,6 +92,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
             let now = self.source_of(addr);
             if std::mem::replace(source, now) != now {
                 self.left.relabelled.push((*key, now));
+                bounded!(self.left.relabelled, PEERS);
             }
         }
         self.left.all = left;

@@ -1,5 +1,7 @@
 //! A table from numbers of the address vector to peers, indexed by number.
 
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -108,6 +110,7 @@ impl<L: Copy> Routes<L> {
         };
         let Some(page) = page_of(fi_addr).filter(|_| u32::try_from(fi_addr).is_ok()) else {
             self.contexts.insert(fi_addr, route);
+            bounded!(self.contexts, PEERS);
             return;
         };
         if page >= self.pages.len() {

@@ -1,5 +1,7 @@
 //! Messages that arrive through a channel.
 
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 use prov_base::buffer::Iov;
 use prov_base::errno::Errno;
 use prov_local::channel::{Head, Record};
@@ -221,6 +223,7 @@ impl Core {
         }
         if !std::mem::replace(&mut link.is_unreported, true) {
             self.unreported.push_back(key);
+            bounded!(self.unreported, PEERS);
         }
         false
     }
@@ -240,6 +243,7 @@ impl Core {
             link.is_unreported = link.is_stalled;
             if link.is_stalled {
                 self.unreported.push_back(key);
+                bounded!(self.unreported, PEERS);
             }
         }
     }

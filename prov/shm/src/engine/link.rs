@@ -3,6 +3,8 @@
 pub mod outgoing;
 pub mod pending;
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -361,6 +363,7 @@ impl Link {
     /// Keeps an operation until the operations that were posted before it are complete.
     pub fn wait_behind(&mut self, request: Deferred, ticket: Ticket) {
         self.behind.push_back((request, ticket));
+        bounded!(self.behind, OPERATIONS);
         self.pending.note_behind(true);
     }
 

@@ -1,5 +1,7 @@
 //! Remote memory access (fi_rma(3)) and atomic operations (fi_atomic(3)), on both sides.
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use std::os::fd::AsFd as _;
 
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
@@ -214,6 +216,7 @@ impl Core {
                 done: 0,
                 len,
             });
+            bounded!(link.writings, OPERATIONS);
             self.is_busy(key);
             if !waits {
                 // The link records that the channel is broken, and ends in its turn.
@@ -467,6 +470,7 @@ impl Core {
             done: 0,
             len,
         });
+        bounded!(link.streams, OPERATIONS);
         self.is_busy(key);
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! Operations that have waited for a link, and data that is sent in parts: both continue when there
 //! is space.
 
+use prov_base::bounded;
+use prov_base::bounds::{OPERATIONS, PEERS};
 use prov_base::buffer::Iov;
 use prov_base::errno::Errno;
 use prov_local::channel::Head;
@@ -27,6 +29,7 @@ impl Core {
         {
             link.is_busy = true;
             self.busy.push(key);
+            bounded!(self.busy, PEERS);
         }
     }
 
@@ -137,6 +140,7 @@ impl Core {
             })?;
             if !sent {
                 link.answers.push_front(answer);
+                bounded!(link.answers, OPERATIONS);
                 return Ok(any);
             }
             link.answer_bytes -= len;
@@ -212,6 +216,7 @@ impl Core {
                 done: done + sent.unwrap_or(0),
                 ..writing
             });
+            bounded!(link.writings, OPERATIONS);
         }
         Ok(sent)
     }
@@ -246,6 +251,7 @@ impl Core {
         let space = space.inspect_err(|broken| link.broken = Some(*broken))?;
         let Some(space) = space else {
             link.streams.push_front(stream);
+            bounded!(link.streams, OPERATIONS);
             return Ok(None);
         };
         copy_part(bytes, &mut self.target, stream.done, &space.bytes());
@@ -257,6 +263,7 @@ impl Core {
                 done: stream.done + part,
                 ..stream
             });
+            bounded!(link.streams, OPERATIONS);
         } else if let Some(Pending::Offer { bytes, .. }) = link.pending.remove(stream.offer) {
             self.was_read(key, &bytes);
         }

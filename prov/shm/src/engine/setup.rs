@@ -5,6 +5,8 @@
 //! sides request one at the same time, the request of the endpoint with the smaller name is
 //! granted.
 
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -214,6 +216,7 @@ impl Core {
     )]
     fn add_link(&mut self, link: Link) -> Result<LinkKey> {
         let key = self.links.insert(link);
+        bounded!(self.links, PEERS);
         // The next turn polls for an answer.
         self.open.poll_soon();
         match self
@@ -298,6 +301,7 @@ impl Core {
             return;
         };
         rdm.entered.push_back(key);
+        bounded!(rdm.entered, PEERS);
         if rdm.entered.len() > ENTERED_LIMIT
             && let Some(oldest) = rdm.entered.pop_front()
         {

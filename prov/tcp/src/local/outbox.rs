@@ -3,6 +3,8 @@
 mod debt;
 mod lent;
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use std::collections::VecDeque;
 
 use prov_base::buffer::{AppIov, Iov, Outgoing};
@@ -142,6 +144,7 @@ impl Outbox {
         if !memory.is_empty() {
             self.queued += memory.len() as u64;
             self.segments.push_back(QueuedPiece::App(memory));
+            bounded!(self.segments, OPERATIONS);
         }
     }
 
@@ -150,6 +153,7 @@ impl Outbox {
         if !grant.is_empty() {
             self.queued += grant.len() as u64;
             self.segments.push_back(QueuedPiece::Registered(grant, 0));
+            bounded!(self.segments, OPERATIONS);
         }
     }
 
@@ -157,6 +161,7 @@ impl Outbox {
     #[inline]
     pub fn push_op(&mut self, op: Ticket) {
         self.done.push_back((self.queued, op));
+        bounded!(self.done, OPERATIONS);
     }
 
     /// Counts bytes that were sent while the queue was empty.

@@ -1,6 +1,8 @@
 //! What an address vector stores about its addresses in addition: authorization keys and the
 //! application's identifiers (fi_av(3)).
 
+use prov_base::bounded;
+use prov_base::bounds::OBJECTS;
 use std::collections::HashMap;
 
 use prov_base::errno::{Errno, Result};
@@ -86,6 +88,7 @@ impl AuthKeys {
                     }
                     None => {
                         self.keys.push(key);
+                        bounded!(self.keys, OBJECTS);
                         self.keys.len() - 1
                     }
                 }

@@ -1,5 +1,7 @@
 //! A table of addresses in this process's memory, with a hash table from addresses to indices.
 
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
@@ -91,6 +93,7 @@ impl<S: Slots> Table<S> {
                     return None;
                 }
                 self.slots.push(Some(addr));
+                bounded!(self.slots, PEERS);
                 index as u32
             }
         };
@@ -103,6 +106,7 @@ impl<S: Slots> Table<S> {
     pub fn insert_at(&mut self, index: u32, hash: u64, addr: S::Address<'_>) {
         while self.slots.len() <= index as usize {
             self.slots.push(None);
+            bounded!(self.slots, PEERS);
         }
         self.slots.set(index as usize, Some(addr));
         self.enter(index, hash);
@@ -139,6 +143,7 @@ impl<S: Slots> Table<S> {
     /// Counts another insertion of the address at `index`.
     pub fn insert_again(&mut self, index: u32) {
         *self.again.entry(index).or_default() += 1;
+        bounded!(self.again, PEERS);
     }
 
     /// Undoes one insertion: `Some(true)` if the slot is free, `Some(false)` if the address was
@@ -158,6 +163,7 @@ impl<S: Slots> Table<S> {
         self.slots.set(index as usize, None);
         if reuse {
             self.free.push(Reverse(index));
+            bounded!(self.free, PEERS);
         }
         Some(true)
     }

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod tests;
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -104,6 +106,7 @@ impl Thresholds {
         waiting.next += 1;
         let entry = QueuedWork { reached, work };
         waiting.work.insert((threshold, number), entry);
+        bounded!(waiting.work, OPERATIONS);
         let numbers = value.has_work();
         waiting.release(numbers);
         waiting.settle(value);
@@ -138,6 +141,7 @@ impl Thresholds {
                 true => removed.push(entry.work),
                 false => {
                     waiting.work.insert(key, entry);
+                    bounded!(waiting.work, OPERATIONS);
                 }
             }
         }

@@ -1,6 +1,8 @@
 //! The ring buffer of a completion queue.
 
 use super::Completion;
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use prov_base::errno::{Errno, Result};
 
 /// A ring buffer that grows when it is full: a completion is never dropped.
@@ -73,6 +75,7 @@ impl Ring {
             return Err(Errno::ENOMEM);
         }
         self.resize(2 * self.entries.len())?;
+        bounded!(self.entries, OPERATIONS);
         match self.push_fast(|| *completion) {
             true => Ok(()),
             false => Err(Errno::ENOMEM),

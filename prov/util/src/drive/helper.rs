@@ -1,5 +1,7 @@
 //! The domain's side of its progress thread: seats, starting, waking and ending.
 
+use prov_base::bounded;
+use prov_base::bounds::OBJECTS;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -146,6 +148,7 @@ impl Helper {
         thread.run.end();
         if is_this_thread {
             state.ending.push(thread.own);
+            bounded!(state.ending, OBJECTS);
             return;
         }
         drop(state);

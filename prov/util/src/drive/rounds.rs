@@ -1,5 +1,7 @@
 //! The progress thread's loop: it visits the lanes that are due, and sleeps.
 
+use prov_base::bounded;
+use prov_base::bounds::{OBJECTS, OPERATIONS};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,7 +63,10 @@ impl Run {
     }
 
     pub(super) fn tell(&self, news: HelperMessage) {
-        self.news.lock().push(news);
+        let mut waiting = self.news.lock();
+        waiting.push(news);
+        bounded!(waiting, OPERATIONS);
+        drop(waiting);
         self.ring();
     }
 
@@ -206,6 +211,7 @@ impl Lanes {
                 stall_rate: CallRate::default(),
                 auto: None,
             });
+            bounded!(self.list, OBJECTS);
             self.list.len() - 1
         });
         &mut self.list[index]

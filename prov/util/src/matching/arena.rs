@@ -9,6 +9,9 @@
     reason = "the arena makes the indices, and slots stay"
 )]
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
+
 /// The index that means "no entry".
 pub(crate) const NIL: u32 = u32::MAX;
 
@@ -122,6 +125,7 @@ impl<T, const N: usize> Arena<T, N> {
             links: [ListLinks::OPEN; N],
             generation: 0,
         });
+        bounded!(self.slots, OPERATIONS);
     }
 
     /// Removes an entry, which must be in no list.

@@ -22,6 +22,7 @@ use self::table::Table;
 use super::arena::{Arena, Key, List, NIL};
 use super::hash::HashKey;
 use super::{ANY_SOURCE, Filter, Message, tags_match};
+use prov_base::bounded;
 
 const ARRIVAL: usize = 0;
 const BY_ORIGIN: usize = 1;
@@ -209,6 +210,7 @@ impl<U> UnexpectedQueue<U> {
         let size = self.tables.first().map_or(FIRST_BUCKETS, Table::size);
         self.tables.truncate(MOST_TABLES - 1);
         self.tables.insert(0, Table::new(ignore));
+        bounded!(self.tables, MOST_TABLES);
         self.rebuild(0, size);
     }
 

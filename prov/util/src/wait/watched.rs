@@ -1,5 +1,7 @@
 //! An epoll descriptor and the descriptors in it.
 
+use prov_base::bounded;
+use prov_base::bounds::OBJECTS;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use parking_lot::Mutex;
@@ -72,6 +74,7 @@ impl Watched {
         // which this call does.
         add_readable(&self.epoll, unsafe { BorrowedFd::borrow_raw(fd) })?;
         list.fds.push((fd, 1));
+        bounded!(list.fds, OBJECTS);
         list.changes += 1;
         Ok(())
     }

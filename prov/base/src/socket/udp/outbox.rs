@@ -2,6 +2,8 @@
 //! system divides (`UDP_SEGMENT`), and several pieces with one system call (sendmmsg(2)). On the
 //! network they are the same as datagrams that are sent one at a time.
 
+use crate::bounded;
+use crate::bounds::OPERATIONS;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -97,6 +99,7 @@ impl Outbox {
             is_closed: len == 0,
             is_apart: false,
         });
+        bounded!(self.runs, OPERATIONS);
     }
 
     /// Sends the datagrams in order. Returns how many were sent, and the outcome.

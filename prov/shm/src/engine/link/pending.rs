@@ -1,6 +1,8 @@
 //! Operations and offers of this side that a link's peer will answer, and what they forbid until
 //! then.
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use std::ops::Deref;
 
 use prov_base::buffer::AppIov;
@@ -95,7 +97,9 @@ impl PendingRequests {
         self.requests += usize::from(pending.is_request());
         self.reads += usize::from(pending.is_read());
         self.detours += LONG_RESULT * usize::from(pending.is_long_result());
-        self.all.insert(pending)
+        let key = self.all.insert(pending);
+        bounded!(self.all, OPERATIONS);
+        key
     }
 
     pub fn remove(&mut self, name: PendingKey) -> Option<Pending> {

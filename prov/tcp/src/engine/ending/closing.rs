@@ -1,5 +1,7 @@
 //! How connections and endpoints end.
 
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 use std::os::fd::AsFd;
 
 use prov_base::errno::Errno;
@@ -53,6 +55,7 @@ impl Core {
             Some(conn) if conn.peer.is_none() && !is_alone => {
                 if !self.ended.contains(&key) {
                     self.ended.push(key);
+                    bounded!(self.ended, PEERS);
                 }
                 self.has_chores = true;
             }

@@ -1,5 +1,7 @@
 //! One TCP connection with all of its state.
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -456,7 +458,9 @@ impl Connection {
 
     /// Registers an operation that waits for an answer; returns its name.
     pub fn name_op(&mut self, waits: Named) -> u64 {
-        to_peer(self.named.insert(waits))
+        let name = self.named.insert(waits);
+        bounded!(self.named, OPERATIONS);
+        to_peer(name)
     }
 
     /// Returns the operation with this name.

@@ -1,5 +1,7 @@
 //! The names of messages announced to a C peer: one byte each.
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use prov_message::Ticket;
 
 use crate::engine::link::connection::Payload;
@@ -47,6 +49,7 @@ impl Narrow {
         let at = usize::from(name - FIRST);
         if at == self.waiting.len() {
             self.waiting.push(Some(message));
+            bounded!(self.waiting, OPERATIONS);
         } else {
             self.waiting[at] = Some(message);
         }

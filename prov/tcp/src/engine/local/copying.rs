@@ -4,6 +4,8 @@
 //!
 //! [`neighbour`](crate::local::neighbour) determines whether the two processes may do so.
 
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 use std::os::fd::AsFd as _;
 use std::time::Instant;
 
@@ -229,6 +231,7 @@ impl Core {
         if self.endpoints.is_deaf() {
             // That is for the owner.
             self.behind_copies.push(key);
+            bounded!(self.behind_copies, PEERS);
             self.has_chores = true;
             self.wake_for_copies();
             return Ok(());

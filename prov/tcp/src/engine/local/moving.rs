@@ -2,6 +2,8 @@
 //! ([`neighbour`](crate::local::neighbour)) and leave their socket for memory that
 //! the two share ([`path`](crate::local::path)).
 
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 use std::os::fd::AsFd;
 
 use crate::local::neighbour::{OutOfTurn, Remark, Subject};
@@ -247,6 +249,7 @@ impl Core {
                 self.signals.stall_begins();
             }
             self.starved.push(key);
+            bounded!(self.starved, PEERS);
         }
     }
 

@@ -1,5 +1,7 @@
 //! Accepting connections at listening sockets.
 
+use prov_base::bounded;
+use prov_base::bounds::{OBJECTS, PEERS};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -40,6 +42,7 @@ impl Core {
             auth_key,
             half_open: VecDeque::new(),
         });
+        bounded!(self.listeners, OBJECTS);
         let source = Source::Listener(key);
         let watched = self
             .poller
@@ -130,6 +133,7 @@ impl Core {
             return;
         };
         listener.half_open.push_back(conn);
+        bounded!(listener.half_open, PEERS);
         self.count_half_open(conn);
         let Some(listener) = self.listeners.get_mut(key) else {
             return;

@@ -1,5 +1,7 @@
 //! Receiving messages on an open connection.
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use prov_base::errno::Errno;
 use prov_base::warn_again;
 use prov_message::peers::UNKNOWN_SOURCE;
@@ -65,6 +67,7 @@ pub(crate) fn take_in_simple<'a>(
         }
         if let Some(name) = simple.name {
             conn.owed.push(name);
+            bounded!(conn.owed, OPERATIONS);
         }
     }
     bytes

@@ -1,5 +1,7 @@
 //! Receiving from memory that is shared with other processes of this host.
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use prov_base::buffer::Piece;
 use prov_local::channel::Next;
 use prov_local::rota::{Rota, Rounds};
@@ -120,6 +122,7 @@ impl Core {
             }
             if let Some(name) = head.name {
                 conn.owed.push(name);
+                bounded!(conn.owed, OPERATIONS);
             }
             came.any = true;
             let Some(shortcut) = &mut conn.shortcut else {

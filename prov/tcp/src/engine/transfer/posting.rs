@@ -1,5 +1,7 @@
 //! Sending messages: immediately, or in a burst with others.
 
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
@@ -267,6 +269,7 @@ impl Core {
                 self.signals.burst_begins();
             }
             self.held.push(key);
+            bounded!(self.held, PEERS);
             self.has_chores = true;
         }
     }
@@ -416,6 +419,7 @@ impl Core {
             has_left |= is_news;
             if is_news && !self.sent.contains(&key) {
                 self.sent.push(key);
+                bounded!(self.sent, PEERS);
                 self.has_chores = true;
             }
         }

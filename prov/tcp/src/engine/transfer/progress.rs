@@ -1,5 +1,7 @@
 //! A progress call: sends what is held, and processes what was received.
 
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -457,6 +459,7 @@ impl Core {
         if !conn.is_ready {
             conn.is_ready = true;
             self.ready.push_back(key);
+            bounded!(self.ready, PEERS);
             self.has_chores = true;
         }
     }

@@ -6,6 +6,8 @@
 //! the receiver, so it can continue reading what follows. With a C peer the C library's protocol is
 //! used. Which messages are announced is decided in [`ways`](super::ways).
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use std::collections::hash_map::Entry;
 
 use prov_base::buffer::AppIov;
@@ -103,6 +105,7 @@ impl Core {
         data.payload = payload.len();
         let op = if wants_ack {
             conn.acks.push_back(conn.unacknowledged(ticket, &data));
+            bounded!(conn.acks, OPERATIONS);
             None
         } else {
             // Posting counts the operation again if it has to wait.
@@ -230,6 +233,7 @@ impl Core {
             len,
         };
         conn.asked.insert(name, asked);
+        bounded!(conn.asked, OPERATIONS);
         self.ask(key, name, false);
     }
 
@@ -253,6 +257,7 @@ impl Core {
                 len,
             };
             conn.asked.insert(name, asked);
+            bounded!(conn.asked, OPERATIONS);
             self.acknowledge(key, ack);
         }
         self.ask(key, name, true);

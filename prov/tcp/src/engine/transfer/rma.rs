@@ -1,6 +1,8 @@
 //! Both sides of remote memory access (fi_rma(3)).
 
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use prov_base::errno::{Errno, Result};
 use prov_message::peers::{Bytes, Deferred, Destination};
 use prov_message::{Op, Reaching as _, RmaTarget, Visitor};
@@ -78,6 +80,7 @@ impl Core {
                     ticket,
                     memory: access.local,
                 });
+                bounded!(conn.reads, OPERATIONS);
                 let mut header = Header::new(header::Op::ReadRequest);
                 header.rma_count = remote.pieces().len() as u8;
                 self.post(key, Post::own(header, remote.pieces(), &[]));

@@ -1,5 +1,7 @@
 //! Sending the application's messages (fi_msg(3), fi_tagged(3)).
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use std::os::fd::AsFd;
 
 use fabric_abi::{
@@ -380,6 +382,7 @@ impl Core {
             header.id = conn.name_op(Named::Ack(waits));
         } else {
             conn.acks.push_back(conn.unacknowledged(ticket, header));
+            bounded!(conn.acks, OPERATIONS);
         }
         None
     }

@@ -5,6 +5,8 @@ use crate::engine::Core;
 use crate::engine::link::detours::Detour;
 use crate::engine::link::keys::ConnKey;
 use crate::wire::header::{Header, Op};
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 
 impl Core {
     /// Whether an operation has to be reported without a receive for it, and the application has to
@@ -26,6 +28,7 @@ impl Core {
             conn.detours.set(Detour::Unreported, true);
             conn.copies.waiting = Some(header);
             self.unreported.push_back(key);
+            bounded!(self.unreported, PEERS);
             self.has_chores = true;
         }
     }
@@ -62,6 +65,7 @@ impl Core {
         };
         if self.lacks_room(key, &header) {
             self.unreported.push_back(key);
+            bounded!(self.unreported, PEERS);
             return false;
         }
         let Some(conn) = self.conns.get_mut(key) else {

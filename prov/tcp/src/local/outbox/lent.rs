@@ -2,6 +2,8 @@
 //! reports on the socket's error queue when it has released the memory, and the operation does not
 //! complete before.
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
@@ -40,6 +42,7 @@ impl ZeroCopySends {
             return Some(op);
         }
         self.waiting.push_back((self.sent, op));
+        bounded!(self.waiting, OPERATIONS);
         None
     }
 

@@ -1,6 +1,8 @@
 //! An endpoint whose collective operations are those of another provider (fi_peer(3)): that
 //! provider's endpoint transfers over this one, and reports to its queues.
 
+use prov_base::bounded;
+use prov_base::bounds::OBJECTS;
 use std::ffi::c_void;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -116,17 +118,20 @@ impl Collectives {
                 let part = self.side.cq(shared.as_c())?;
                 self.peer.bind(part.fid(), FI_TRANSMIT | FI_RECV)?;
                 bound.cqs.push((part, shared));
+                bounded!(bound.cqs, OBJECTS);
             }
             if let Some(cntr) = new_cntr {
                 let shared = SharedCntr::of(cntr.handle());
                 let part = self.side.cntr(shared.as_c())?;
                 self.peer.bind(part.fid(), FI_WRITE)?;
                 bound.cntrs.push((part, shared));
+                bounded!(bound.cntrs, OBJECTS);
             }
             if let Some(eq) = new_eq {
                 let part = self.side.eq(eq.handle().as_c())?;
                 self.peer.bind(part.fid(), 0)?;
                 bound.eqs.push((part, eq.clone()));
+                bounded!(bound.eqs, OBJECTS);
             }
         }
         Ok(())

@@ -1,6 +1,8 @@
 //! Receives that are posted before fi_enable(3): they are queued here, in order, and posted when
 //! their endpoint is enabled.
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use std::ffi::c_void;
 
 use fabric_abi::*;
@@ -84,6 +86,7 @@ impl EarlyReceives {
             flags: receive.flags,
             context: receive.context.expose_provenance(),
         });
+        bounded!(self.0, OPERATIONS);
         Ok(())
     }
 

@@ -9,6 +9,8 @@
     reason = "the queue makes the indices, and room for them"
 )]
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use std::sync::Weak;
 
 use fabric_abi::FI_REMOTE_CQ_DATA;
@@ -121,6 +123,7 @@ impl<U> ForeignQueue<U> {
         let (message, queued) = self.take(started.0)?;
         let (receive, ticket) = queued.started();
         self.spare.push(ticket);
+        bounded!(self.spare, OPERATIONS);
         Ok((message, receive))
     }
 
@@ -131,6 +134,7 @@ impl<U> ForeignQueue<U> {
     pub fn discard(&mut self, discarded: Discarded) -> Result<Message<U>> {
         let (message, queued) = self.take(discarded.0)?;
         self.spare.push(queued.discarded());
+        bounded!(self.spare, OPERATIONS);
         Ok(message)
     }
 

@@ -1,5 +1,7 @@
 //! A collection of values by memory intervals, which may overlap.
 
+use prov_base::bounded;
+use prov_base::bounds::OBJECTS;
 use std::collections::BTreeMap;
 
 /// A half-open interval of addresses.
@@ -84,6 +86,7 @@ impl<T> Intervals<T> {
         self.bytes = self.bytes.saturating_add(interval.len());
         self.longest = self.longest.max(interval.len());
         self.entries.insert(key, (interval.end, value));
+        bounded!(self.entries, OBJECTS);
     }
 
     /// Returns a value whose interval contains all of `asked`, and for which `fits` is true.
