@@ -14,6 +14,8 @@
 //! elsewhere is dropped: anybody can compute the id under which a group is joined.
 
 use fabric_abi::{FI_ADDR_UNSPEC, FI_INJECT, fi_addr_t};
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
 use prov_util::desc::Descs;
@@ -65,6 +67,7 @@ impl Engine {
         owner.receive(&receive_of_any(tag, ignore, name))?;
         group.watches.push(name);
         self.messages.insert(name, Owner::Watch(watch));
+        bounded!(self.messages, OPERATIONS);
         Ok(())
     }
 
@@ -73,6 +76,7 @@ impl Engine {
         // With another error the endpoint receives nothing more, and the group's operations fail.
         if self.watch(owner, watch) == Err(Errno::EAGAIN) {
             self.failures.watches.push(watch);
+            bounded!(self.failures.watches, OPERATIONS);
         }
     }
 
@@ -218,6 +222,7 @@ impl Engine {
             match sent {
                 Ok(()) => {
                     self.messages.insert(message, Owner::News);
+                    bounded!(self.messages, OPERATIONS);
                 }
                 Err(Errno::EAGAIN) => self.failures.news.push((member, id)),
                 // A member that cannot be reached detects the failure itself, or has ended.
@@ -229,6 +234,7 @@ impl Engine {
     /// Handles the end of a receive that has dropped a message.
     pub(super) fn sink_ended(&mut self, owner: &TransferOwner, id: GroupId) {
         self.failures.sinks.push(id);
+        bounded!(self.failures.sinks, OPERATIONS);
         self.post_receives(owner);
     }
 
@@ -245,6 +251,7 @@ impl Engine {
             match owner.receive(&receive_of_any(tag, ignore, message)) {
                 Ok(()) => {
                     self.messages.insert(message, Owner::Sink(id));
+                    bounded!(self.messages, OPERATIONS);
                 }
                 Err(Errno::EAGAIN) => self.failures.sinks.push(id),
                 // The endpoint receives nothing more.
