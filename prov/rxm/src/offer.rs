@@ -226,7 +226,8 @@ fn base(core: &Info, has_atomics: bool, params: &Params) -> Base {
         order &= !NOT_WITH_ATOMICS;
     }
     info.tx.msg_order = order;
-    info.rx.msg_order = order;
+    // Receivers keep it, whatever senders ask for.
+    info.rx.msg_order = order | attributes::BEHIND_MESSAGES;
     info.tx.size = MOST_TRANSMITS;
     info.rx.size = MOST_RECEIVES;
     let narrow = |limit: &mut usize, below: usize| *limit = (*limit).min(below.max(1));
