@@ -2,7 +2,7 @@
 
 /// Returns a number that no other living thread has: even, and not 0. It is the address of the
 /// thread's control block, where the ABI of the system keeps one in a register.
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(loom)))]
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(loom, miri))))]
 #[inline(always)]
 pub(super) fn current() -> usize {
     let number: usize;
@@ -20,7 +20,7 @@ pub(super) fn current() -> usize {
 
 /// Returns a number that no other living thread has: even, and not 0. It is the address of the
 /// thread's control block.
-#[cfg(all(target_arch = "aarch64", target_os = "linux", not(loom)))]
+#[cfg(all(target_arch = "aarch64", target_os = "linux", not(any(loom, miri))))]
 #[inline(always)]
 pub(super) fn current() -> usize {
     let number: usize;
@@ -41,7 +41,8 @@ pub(super) fn current() -> usize {
     loom,
     all(
         any(target_arch = "x86_64", target_arch = "aarch64"),
-        target_os = "linux"
+        target_os = "linux",
+        not(miri)
     )
 )))]
 pub(super) fn current() -> usize {
