@@ -49,9 +49,7 @@ use self::peer::{Asked, LinkState, Peer, Reach, Standing};
 use self::routes::Routes;
 
 pub use self::address_vector::AddressVector;
-pub use self::answer::{
-    ConnectStep, ConnectTarget, Declined, Dependent, Destination, Ended, GivenUp, Opened,
-};
+pub use self::answer::{ConnectStep, ConnectTarget, Declined, Destination, Ended, GivenUp, Opened};
 pub use self::attempt::{Failure, Patience};
 pub use self::deferred::{Bytes, Deferred, Replay, Request};
 pub use self::rdm_address::{RdmAddress, RdmVector};

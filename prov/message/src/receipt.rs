@@ -1,4 +1,4 @@
-//! What a completion needs to know about a matched receive.
+//! What a completion needs to know about a matched receive, and which posted receives end with a peer.
 
 use prov_util::matching::MultiId;
 use slotmap::new_key_type;
@@ -51,4 +51,14 @@ impl Buffer {
     pub(crate) fn of(multi: Option<MultiId>) -> Self {
         multi.map_or(Buffer::Single, Buffer::Multi)
     }
+}
+
+/// The receives that end with a peer, of those that only its messages can match.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dependent {
+    /// All of them.
+    All,
+    /// Those of transfers for another provider (`FI_PEER_TRANSFER`, fi_peer(3)), which have to end
+    /// when their group has lost a member, for whatever reason.
+    Transfers,
 }

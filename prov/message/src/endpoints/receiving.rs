@@ -13,8 +13,7 @@ use crate::endpoints::Endpoints;
 use crate::endpoints::inbox::{Transport, Unexpected, origin};
 use crate::operation::Context;
 use crate::operation::EpKey;
-use crate::peers::Dependent;
-use crate::receipt::InboxKey;
+use crate::receipt::{Dependent, InboxKey};
 use crate::reports::{Reports, Seen};
 
 /// The result of posting a receive.

@@ -13,9 +13,10 @@ use crate::lane::Core;
 use crate::operation::EpKey;
 use crate::operation::{Context, Op, Ticket};
 use crate::peers::{
-    AddressVector, ConnectStep, ConnectTarget, Deferred, Dependent, Destination, Ended, Failure,
-    GivenUp, PeerKey, Peers,
+    AddressVector, ConnectStep, ConnectTarget, Deferred, Destination, Ended, Failure, GivenUp,
+    PeerKey, Peers,
 };
+use crate::receipt::Dependent;
 
 /// An operation that waits for its link, with its ticket.
 pub type DeferredOp = (Deferred, Ticket);

@@ -8,6 +8,7 @@ use prov_base::errno::Errno;
 use super::PeerKey;
 #[cfg(doc)]
 use super::Peers;
+use crate::receipt::Dependent;
 
 /// The destination of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,14 +95,4 @@ pub struct GivenUp<A, W> {
     pub source: Option<u64>,
     /// Which of them.
     pub receives: Dependent,
-}
-
-/// The receives that end with a peer, of those that only its messages can match.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Dependent {
-    /// All of them.
-    All,
-    /// Those of transfers for another provider (`FI_PEER_TRANSFER`, fi_peer(3)), which have to end
-    /// when their group has lost a member, for whatever reason.
-    Transfers,
 }

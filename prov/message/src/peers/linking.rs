@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use prov_base::errno::{Errno, Result};
 
 use super::address_vector::AddressVector;
-use super::answer::{ConnectStep, Dependent, Ended, GivenUp};
+use super::answer::{ConnectStep, Ended, GivenUp};
 use super::attempt::{Attempt, Failure, Stage};
 use super::peer::{Asked, LinkState, Reach, Standing};
 use super::{PeerKey, Peers};
+use crate::receipt::Dependent;
 
 /// The time for which a message is expected of a peer without a link before this side begins to
 /// establish one: the peer establishes it with its first message, and two requests that cross cost

@@ -10,6 +10,7 @@ use std::time::Duration;
 use prov_util::av::Observer;
 
 use super::*;
+use crate::receipt::Dependent;
 
 /// An address vector whose addresses are letters.
 #[derive(Default)]

@@ -3,7 +3,7 @@
 use fabric_abi::{FI_ADDR_UNSPEC, FI_CLAIM, FI_COMPLETION, FI_DISCARD, FI_MULTI_RECV, FI_PEEK};
 use prov_base::buffer::AppIov;
 use prov_base::errno::Errno;
-use prov_message::peers::Dependent;
+use prov_message::receipt::Dependent;
 use prov_message::{Attributes, Context, Core, Endpoints, Poster};
 use prov_util::cq::{Cq, CqConfig};
 use prov_util::ffi::{Handle, Use};
