@@ -48,6 +48,15 @@ static bool has_guests(void)
 	return board->mode.threads == 1 && !board->mode.lossy;
 }
 
+/* Takes whatever comes. Receives of a particular message do not stay: as many as are posted at
+ * most may be of messages that never come, and nothing else would be received. */
+static void receive_all(struct soak_worker *worker)
+{
+	soak_receive(worker, true);
+	soak_cancel_receives(worker, false);
+	soak_peeked(worker);
+}
+
 /* Waits for all workers, and goes on receiving. */
 static void meet(struct soak_worker *worker, bool receiving)
 {
@@ -61,8 +70,7 @@ static void meet(struct soak_worker *worker, bool receiving)
 	}
 	while (atomic_load(&board->round) == round) {
 		if (receiving) {
-			soak_receive(worker, true);
-			soak_peeked(worker);
+			receive_all(worker);
 			if (has_guests())
 				soak_greet(worker);
 		}
@@ -143,9 +151,7 @@ static void settle(struct soak_worker *worker)
 	soak_doom_end(worker);
 	while (!soak_all_idle(worker) || worker->guest.ep || worker->pending) {
 		soak_release_triggered(worker);
-		soak_receive(worker, true);
-		soak_cancel_receives(worker, false);
-		soak_peeked(worker);
+		receive_all(worker);
 		if (has_guests()) {
 			soak_guest_step(worker, false);
 			soak_greet(worker);
@@ -163,9 +169,7 @@ static void verify(struct soak_worker *worker)
 
 	while (!soak_all_idle(worker) || !soak_settled(worker, missing, sizeof(missing)) ||
 	       !soak_memory_settled(worker->station, missing, sizeof(missing))) {
-		soak_receive(worker, true);
-		soak_cancel_receives(worker, false);
-		soak_peeked(worker);
+		receive_all(worker);
 		soak_progress(worker);
 		if (ct_now() > until && !*missing)
 			soak_report_open(worker);
