@@ -3,8 +3,10 @@
  * Two endpoints that send each other many messages before either receives any, and then
  * receive them in the reverse order of their tags: every send is accepted and every message
  * received, however many there are, as long as both call the library. The counts are
- * above the sizes of transmit contexts and, in the tests "beyond/...", what is kept of
- * unexpected messages is above the memory that the parameters of the providers allow for it.
+ * above the sizes of transmit contexts and, in the tests "beyond/..." and "awaited/...", what is
+ * kept of unexpected messages is above the memory that the parameters of the providers allow for
+ * it. In the latter both wait for the message that is sent last, or look for it, from the
+ * beginning.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +23,9 @@
 /* Those that are too long for that on tcp between two processes, too. */
 #define LONGER_ONES 1200
 #define LONGER (160 << 10)
+/* Numbers of both that take far more than 64 KiB, the least budget. */
+#define BEYOND 4000
+#define LONG_BEYOND 400
 /* A transmit context that is asked to be small, where all of these are many. */
 #define SMALL 64
 
@@ -30,14 +35,16 @@ struct flood {
 	uint64_t flags;			/* of the sends */
 	enum ct_send_form form;
 	bool in_order;			/* of the receives */
+	bool beyond;			/* the budget of the receiver */
+	bool awaited;			/* the receive of the last message is posted first */
+	bool sought;			/* the last message is looked for until it is there */
 	size_t tx_size;			/* that is asked for; 0: the provider's choice */
 };
 
 static struct ct_pair pair;
 static size_t tx_size;
-static bool keeps_little;
 static struct fi_context2 *contexts;
-static unsigned char *out, *in;
+static unsigned char *out;
 
 static void send_all(const struct flood *flood)
 {
@@ -57,30 +64,82 @@ static void send_all(const struct flood *flood)
 	}
 }
 
-static void receive(struct ct_peer *peer, int i, size_t len)
+/* A receive of each side. */
+static struct slot {
+	struct fi_context2 context;
+	unsigned char *buf;
+} slots[2];
+
+static void post(int side, int i, size_t len)
+{
+	struct ct_peer *sides[] = { &pair.a, &pair.b };
+	struct slot *slot = &slots[side];
+	struct ct_message m = {
+		.tagged = true, .tag = (uint64_t)i, .buf = slot->buf, .len = len,
+		.from = FI_ADDR_UNSPEC, .context = &slot->context,
+	};
+
+	memset(slot->buf, 0xff, len);
+	POST(sides[side], ct_recv(sides[side], CT_RECV, &m));
+}
+
+static void take(int side, int i, size_t len)
+{
+	struct ct_peer *sides[] = { &pair.a, &pair.b };
+	struct slot *slot = &slots[side];
+	struct ct_completion done = ct_done_large(sides[side], &sides[side]->rx, &slot->context);
+
+	REQUIRE(done.tag == (uint64_t)i && done.len == len);
+	REQUIRE(!memcmp(slot->buf, out + i % 256, len));
+}
+
+/* Looks for a message; returns whether it is there. */
+static bool look(struct ct_peer *peer, int i)
 {
 	static struct fi_context2 context;
 	struct ct_message m = {
-		.tagged = true, .tag = (uint64_t)i, .buf = in, .len = len,
-		.from = FI_ADDR_UNSPEC, .context = &context,
+		.tagged = true, .tag = (uint64_t)i, .from = FI_ADDR_UNSPEC, .flags = FI_PEEK,
+		.context = &context,
 	};
-	struct ct_completion done;
+	struct ct_completion seen;
 
-	memset(in, 0xff, len);
-	POST(peer, ct_recv(peer, CT_RECV, &m));
-	done = ct_done_large(peer, &peer->rx, &context);
-	REQUIRE(done.tag == (uint64_t)i && done.len == len);
-	REQUIRE(!memcmp(in, out + i % 256, len));
+	POST(peer, ct_recv(peer, CT_RECVMSG, &m));
+	seen = ct_next(peer, &peer->rx);
+	REQUIRE(seen.err == 0 || seen.err == FI_ENOMSG);
+	return !seen.err;
+}
+
+/* Whether both wait for the last message before they send: asked for, or because a sender of
+ * datagrams is told to wait while nobody waits for what is beyond the budget. */
+static bool waits_first(const struct flood *flood)
+{
+	bool is_rxd = strstr(pair.a.info->fabric_attr->prov_name, "ofi_rxd");
+
+	return flood->awaited || (flood->beyond && is_rxd);
 }
 
 static void pass(const struct flood *flood)
 {
-	send_all(flood);
-	for (int n = 0; n < flood->count; n++) {
-		int i = flood->in_order ? n : flood->count - 1 - n;
+	bool awaited = waits_first(flood);
+	int last = flood->count - 1;
 
-		receive(&pair.a, i, flood->len);
-		receive(&pair.b, i, flood->len);
+	for (int side = 0; awaited && side < 2; side++)
+		post(side, last, flood->len);
+	if (flood->sought)
+		REQUIRE(!look(&pair.a, last) && !look(&pair.b, last));
+	send_all(flood);
+	if (flood->sought) {
+		UNTIL(&pair.a, look(&pair.a, last));
+		UNTIL(&pair.b, look(&pair.b, last));
+	}
+	for (int n = 0; n < flood->count; n++) {
+		int i = flood->in_order ? n : last - n;
+
+		for (int side = 0; side < 2; side++) {
+			if (!awaited || i != last)
+				post(side, i, flood->len);
+			take(side, i, flood->len);
+		}
 	}
 	if (!ct_send_completes(flood->form))
 		return;
@@ -108,25 +167,24 @@ static void run(const struct flood *flood)
 		spec.hint = ask_for_size;
 	contexts = calloc(2 * (size_t)flood->count, sizeof(*contexts));
 	out = malloc(room);
-	in = malloc(room);
-	REQUIRE(contexts && out && in);
+	slots[0].buf = malloc(room);
+	slots[1].buf = malloc(room);
+	REQUIRE(contexts && out && slots[0].buf && slots[1].buf);
 	for (size_t i = 0; i < room; i++)
 		out[i] = (unsigned char)(i * 7 + i / 251);
 	ct_open_pair(&pair, &spec);
-	if (keeps_little && strstr(pair.a.info->fabric_attr->prov_name, "ofi_rx"))
-		SKIP("senders wait there, which cannot announce messages");
 	ct_warm_up(&pair);
 	pass(flood);
 	ct_close_pair(&pair);
 	free(contexts);
 	free(out);
-	free(in);
+	free(slots[0].buf);
+	free(slots[1].buf);
 }
 
 /* Parameters that bound what is kept of unexpected messages, at their least. */
 static void keep_little(void)
 {
-	keeps_little = true;
 	setenv("FI_SHM_MAX_UNEXPECTED", "65536", 1);
 	setenv("FI_TCP_MAX_UNEXPECTED", "65536", 1);
 	setenv("FI_SOCKETS_MAX_UNEXPECTED", "65536", 1);
@@ -135,6 +193,8 @@ static void keep_little(void)
 }
 
 #define SHORT_FLOOD .count = MANY, .len = 8
+#define SHORT_BEYOND .count = BEYOND, .len = 8
+#define LONG_BEYOND_IT .count = LONG_BEYOND, .len = LONG
 #define LONG_FLOOD .count = LONG_ONES, .len = LONG
 #define LONGER_FLOOD .count = LONGER_ONES, .len = LONGER
 
@@ -167,11 +227,17 @@ FLOOD(small_long, , LONG_FLOOD, .form = CT_SEND, .tx_size = SMALL)
 FLOOD(small_longer, , LONGER_FLOOD, .form = CT_SEND, .tx_size = SMALL)
 FLOOD(small_longer_delivered, , LONGER_FLOOD, .flags = FI_DELIVERY_COMPLETE, .form = CT_SENDMSG,
       .tx_size = SMALL)
-FLOOD(more_plain, keep_little(), SHORT_FLOOD, .form = CT_SEND)
-FLOOD(more_injected, keep_little(), SHORT_FLOOD, .form = CT_INJECT)
-FLOOD(more_delivered, keep_little(), SHORT_FLOOD, .flags = FI_DELIVERY_COMPLETE,
-      .form = CT_SENDMSG)
-FLOOD(more_long, keep_little(), LONG_FLOOD, .form = CT_SEND)
+FLOOD(more_plain, keep_little(), SHORT_BEYOND, .form = CT_SEND, .beyond = true)
+FLOOD(more_injected, keep_little(), SHORT_BEYOND, .form = CT_INJECT, .beyond = true)
+FLOOD(more_delivered, keep_little(), SHORT_BEYOND, .flags = FI_DELIVERY_COMPLETE,
+      .form = CT_SENDMSG, .beyond = true)
+FLOOD(more_long, keep_little(), LONG_BEYOND_IT, .form = CT_SEND, .beyond = true)
+FLOOD(more_sought, keep_little(), SHORT_BEYOND, .form = CT_SEND, .sought = true)
+FLOOD(awaited_plain, keep_little(), SHORT_BEYOND, .form = CT_SEND, .awaited = true)
+FLOOD(awaited_injected, keep_little(), SHORT_BEYOND, .form = CT_INJECT, .awaited = true)
+FLOOD(awaited_delivered, keep_little(), SHORT_BEYOND, .flags = FI_DELIVERY_COMPLETE,
+      .form = CT_SENDMSG, .awaited = true)
+FLOOD(awaited_long, keep_little(), LONG_BEYOND_IT, .form = CT_SEND, .awaited = true)
 
 static const struct ct_test tests[] = {
 	{ "plain", plain, CT_RDM | CT_SLOW },
@@ -193,6 +259,11 @@ static const struct ct_test tests[] = {
 	{ "beyond/injected", more_injected, CT_RDM | CT_SLOW },
 	{ "beyond/delivered", more_delivered, CT_RDM | CT_SLOW },
 	{ "beyond/long", more_long, CT_RDM | CT_SLOW },
+	{ "beyond/sought", more_sought, CT_RDM | CT_SLOW },
+	{ "awaited", awaited_plain, CT_RDM | CT_SLOW },
+	{ "awaited/injected", awaited_injected, CT_RDM | CT_SLOW },
+	{ "awaited/delivered", awaited_delivered, CT_RDM | CT_SLOW },
+	{ "awaited/long", awaited_long, CT_RDM | CT_SLOW },
 };
 
 CT_MAIN(tests)

@@ -11,8 +11,8 @@ use prov_base::buffer::AppIov;
 use prov_base::errno::Errno;
 use prov_message::distant::{Answer, Receives, Sought};
 use prov_message::{
-    Arrival, Attributes, Context, Endpoints, EpKey, InboxKey, NoLink, Poster, Reports, Taken,
-    Transport,
+    Arrival, Attributes, Context, Endpoints, EpKey, Inbox, InboxKey, NoLink, Poster, Reports,
+    Taken, Transport,
 };
 use prov_util::cq::{Cq, CqConfig};
 use prov_util::ffi::{Handle, Use};
@@ -81,6 +81,12 @@ impl Receives for Shared {
                 Answer::None
             }
         }
+    }
+
+    fn any_posted(&self) -> bool {
+        let lane = self.lane.lock().unwrap();
+        let inbox = lane.endpoints.inbox(lane.inbox);
+        inbox.is_some_and(Inbox::any_posted)
     }
 
     fn finish_multi(&self, tagged: bool, multi: MultiId) -> bool {

@@ -504,7 +504,7 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    fn admit(&mut self, waits: &HeldBack<T>, room: Room) {
+    pub(crate) fn admit(&mut self, waits: &HeldBack<T>, room: Room) {
         let Wish { link, len, .. } = waits.wish;
         let Some(message) = self.kept_mut(waits.kept) else {
             return;
@@ -524,7 +524,7 @@ impl<T: Transport> Endpoints<T> {
     }
 
     /// Returns whether a message still waits on its link.
-    fn is_held_back(&mut self, kept: UnexpectedHandle) -> bool {
+    pub(crate) fn is_held_back(&mut self, kept: UnexpectedHandle) -> bool {
         let message = self.kept_mut(kept);
         message.is_some_and(|message| matches!(message.body, Body::HeldBack(_)))
     }
@@ -537,7 +537,7 @@ impl<T: Transport> Endpoints<T> {
 
     /// Removes a link from those that are held back.
     fn release(&mut self, link: T::Link) {
-        self.kept.held_back.remove(link);
+        self.stop_holding_back(link);
     }
 }
 

@@ -27,6 +27,9 @@ pub trait Receives: Send + Sync {
     /// when older messages of the same endpoint that still wait have asked.
     fn arrive(&self, message: &Sought, waits: &AtomicBool, before: Option<u64>) -> Answer;
 
+    /// Returns whether receives are posted that no message has taken.
+    fn any_posted(&self) -> bool;
+
     /// Handles that a message in a multi-receive buffer has ended. Returns whether the buffer is
     /// released to the application.
     fn finish_multi(&self, tagged: bool, multi: MultiId) -> bool;
@@ -70,6 +73,10 @@ impl Distant {
     fn arrive(&self, message: &Sought, any_older: bool) -> Answer {
         let before = any_older.then_some(self.asked);
         self.receives.arrive(message, &self.waits, before)
+    }
+
+    pub fn any_posted(&self) -> bool {
+        self.receives.any_posted()
     }
 
     pub fn finish_multi(&self, tagged: bool, multi: MultiId) -> bool {
@@ -215,6 +222,7 @@ impl<T: Transport> Endpoints<T> {
             }
         }
         self.admit_held_back();
+        self.admit_awaited(key);
     }
 
     /// Asks the distant context of an inbox for a receive for a message that arrives, after older

@@ -1,9 +1,12 @@
 //! The types of posted receives and unexpected messages. What happens to them is in
 //! [`receiving`](crate::endpoints::receiving) and [`arriving`](crate::endpoints::arriving).
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::hash::Hash;
 
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 use prov_base::buffer::AppIov;
 use prov_base::errno::Errno;
 use prov_util::matching::{MessageId, ReceiveContext, ReceiveQueue};
@@ -61,9 +64,16 @@ pub struct Inbox<T: Transport> {
     /// Limit of posted receives. It is 0 once the only link that could bring messages has ended, or
     /// if another provider has the receives.
     pub(crate) size: usize,
-    /// The same for the fast path; 0 while endpoints in other lanes use the context, which have to
-    /// be told of each receive.
+    /// The same for the fast path; 0 while each receive has an effect on other endpoints or on links
+    /// that are held back.
     fast_size: usize,
+    /// Whether endpoints in other lanes use the context, which have to be told of each receive.
+    is_slow: bool,
+    /// Links of other than strangers that are held back with a message of this inbox.
+    held_back: BTreeSet<T::Link>,
+    /// Whether the application has looked for a message that was not there (`FI_PEEK`), and has not
+    /// found one or posted a receive since.
+    is_sought: bool,
     /// The error with which that link ended.
     pub(crate) ended: Option<Errno>,
     /// Whether its endpoint uses another one: it ends with the messages that are arriving in its
@@ -87,6 +97,9 @@ impl<T: Transport> Inbox<T> {
             shared,
             size,
             fast_size: size,
+            is_slow: false,
+            held_back: BTreeSet::new(),
+            is_sought: false,
             ended: None,
             is_left: false,
             min_multi_recv: T::MIN_MULTI_RECV,
@@ -117,8 +130,8 @@ impl<T: Transport> Inbox<T> {
     /// has the receives.
     pub(crate) fn ends(&mut self, cause: Option<Errno>) {
         self.size = 0;
-        self.fast_size = 0;
         self.ended = cause;
+        self.set_fast_size();
     }
 
     /// Has all receives posted by [`Endpoints::post`], and none by [`Endpoints::post_fast`].
@@ -126,7 +139,55 @@ impl<T: Transport> Inbox<T> {
     /// [`Endpoints::post`]: crate::endpoints::Endpoints::post
     /// [`Endpoints::post_fast`]: crate::endpoints::Endpoints::post_fast
     pub fn slow_down(&mut self) {
-        self.fast_size = 0;
+        self.is_slow = true;
+        self.set_fast_size();
+    }
+
+    fn set_fast_size(&mut self) {
+        self.fast_size = match self.is_slow || self.is_sought || !self.held_back.is_empty() {
+            true => 0,
+            false => self.size,
+        };
+    }
+
+    /// Notes that a link is held back with a message of this inbox, or is no more.
+    pub(crate) fn holds_back(&mut self, link: T::Link, is_held_back: bool) {
+        match is_held_back {
+            true => self.held_back.insert(link),
+            false => self.held_back.remove(&link),
+        };
+        bounded!(self.held_back, PEERS);
+        self.set_fast_size();
+    }
+
+    /// The links that [`Inbox::holds_back`] has noted.
+    pub(crate) fn held_back(&self) -> &BTreeSet<T::Link> {
+        &self.held_back
+    }
+
+    /// Notes that the application has looked for a message, and whether it has found one or has posted
+    /// a receive for it.
+    pub(crate) fn looked(&mut self, has_found: bool) {
+        if self.is_sought == has_found {
+            self.is_sought = !has_found;
+            self.set_fast_size();
+        }
+    }
+
+    /// Returns whether the application waits for a message that is not here.
+    pub(crate) fn is_awaited(&self) -> bool {
+        match &self.elsewhere {
+            Some(Elsewhere::Lane(distant)) => distant.any_posted(),
+            // Its receives are not known here.
+            Some(Elsewhere::Provider(_)) => false,
+            None => self.is_sought || self.any_posted(),
+        }
+    }
+
+    /// Returns whether receives are posted here.
+    pub fn any_posted(&self) -> bool {
+        let ReceiveContext { msg, tagged, .. } = &self.matching;
+        msg.posted_len() != 0 || tagged.posted_len() != 0
     }
 
     /// The limit of posted receives of the fast path.

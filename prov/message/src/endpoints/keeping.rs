@@ -10,6 +10,8 @@
 //! Within all that, the peers that are in no address vector have a share for all of them in the
 //! process together: see [`strangers`].
 //!
+//! While the application waits for a message, those before it are kept [beyond all that](awaited).
+//!
 //! What an endpoint sends to itself is memory of its own application, and is in none of these budgets:
 //! it is kept, as in the C library, up to half of the memory that the process may use.
 
@@ -25,6 +27,7 @@ use crate::endpoints::inbox::{Action, Body, Transport, Unexpected, UnexpectedHan
 use crate::operation::EpKey;
 use crate::spare::Spare;
 
+mod awaited;
 pub mod strangers;
 #[cfg(test)]
 mod tests;
@@ -47,7 +50,8 @@ pub struct Limits {
     /// Number of tagged messages of each known sender that cannot announce which are buffered even
     /// beyond that, whatever their length.
     pub saved: usize,
-    /// Bytes of unexpected messages of all senders beyond which these are not buffered either.
+    /// Bytes of unexpected messages of all senders beyond which neither these are buffered nor those
+    /// behind which the application waits for one.
     pub memory: usize,
     /// What all strangers in the process may leave; `None` for no limit.
     pub strangers: Option<StrangersLimits>,
@@ -61,7 +65,7 @@ impl Default for Limits {
             announcements: 1 << 20,
             unannounced: 0,
             saved: 0,
-            memory: usize::MAX,
+            memory: half_of_memory(),
             strangers: None,
         }
     }
@@ -75,6 +79,8 @@ pub(crate) struct Keeping<T: Transport> {
     announcements: Budget,
     /// Bytes of what endpoints have sent to themselves.
     own: usize,
+    /// Bytes of what is kept because the application waits for a message behind it.
+    awaited: usize,
     /// This lane's part of the process-wide accounts of strangers: bytes and announcements.
     strangers: Option<[Share; 2]>,
     /// Buffers of messages that were received, for reuse.
@@ -117,6 +123,8 @@ pub(crate) struct HeldBack<T: Transport> {
 #[derive(Clone, Copy)]
 pub(crate) struct Wish<L> {
     pub link: L,
+    /// The endpoint to which it is addressed.
+    pub ep: EpKey,
     pub len: usize,
     /// Whether the sender supports announcing messages.
     pub announces: bool,
@@ -155,6 +163,8 @@ pub(crate) enum Purse {
     Unannounced,
     /// That of links of endpoints to themselves.
     Own,
+    /// None: the application waits for a message behind it.
+    Awaited,
 }
 
 /// The cost of keeping a message.
@@ -188,6 +198,7 @@ impl<T: Transport> Keeping<T> {
             unannounced: Budget::new(limits.unannounced, 0),
             announcements: Budget::new(limits.announcements, LEAST_ANNOUNCEMENTS),
             own: 0,
+            awaited: 0,
             strangers: limits.strangers.as_ref().map(Share::of),
             spare: Spare::default(),
             in_flight: limits.in_flight,
@@ -378,7 +389,7 @@ impl<T: Transport> Unexpected<T> {
 impl<T: Transport> Endpoints<T> {
     /// Bytes of unexpected messages that are buffered, including the bookkeeping cost.
     pub fn kept_bytes(&self) -> usize {
-        self.kept.bytes.total() + self.kept.unannounced.total() + self.kept.own
+        self.kept.bytes.total() + self.kept.unannounced.total() + self.kept.own + self.kept.awaited
     }
 
     /// Iterates over the links whose senders were asked to announce their messages.
@@ -408,6 +419,7 @@ impl<T: Transport> Endpoints<T> {
     pub(crate) fn wish(&self, arrival: &Arrival<T>) -> Wish<T::Link> {
         Wish {
             link: arrival.link,
+            ep: arrival.ep,
             len: arrival.len,
             announces: arrival.announces,
             tagged: arrival.tagged,
@@ -435,10 +447,11 @@ impl<T: Transport> Endpoints<T> {
         let ceilings = self.kept.ceilings_of_lane(wish);
         let mut rooms = self.kept.totals().into_iter().zip(ceilings).map(has_room);
         let is_own = self.kept.is_own(wish.link);
-        let budget = match rooms.position(|has_room| has_room)? {
-            _ if is_own => Purse::Own,
-            2 | 3 => Purse::Unannounced,
-            _ => Purse::Shared,
+        let budget = match rooms.position(|has_room| has_room) {
+            None => return self.room_beyond(wish),
+            Some(_) if is_own => Purse::Own,
+            Some(2 | 3) => Purse::Unannounced,
+            Some(_) => Purse::Shared,
         };
         let is_stranger = wish.is_stranger;
         Some(Room {
@@ -460,6 +473,7 @@ impl<T: Transport> Endpoints<T> {
         let ceilings = self.kept.ceilings(&wish);
         let waits = HeldBack { wish, kept };
         self.kept.held_back.insert(wish.link, waits, ceilings);
+        self.holds_back_in(wish.link, kept);
     }
 
     /// Removes and returns the next link that is held back and whose message has room.
@@ -472,7 +486,7 @@ impl<T: Transport> Endpoints<T> {
             }
             let wish = self.kept.held_back.get_mut(link)?.wish;
             match self.room_for(&wish) {
-                Some(room) => return Some((self.kept.held_back.remove(link)?, room)),
+                Some(room) => return Some((self.stop_holding_back(link)?, room)),
                 // The limit that held the link back no longer does, but another one does.
                 None => self.kept.changed(link),
             }
@@ -508,10 +522,15 @@ impl<T: Transport> Endpoints<T> {
                     Purse::Shared => self.kept.bytes.charge(&mut of.bytes, cost),
                     Purse::Unannounced => self.kept.unannounced.charge(&mut of.unannounced, cost),
                     Purse::Own => self.kept.own = self.kept.own.saturating_add(cost),
+                    Purse::Awaited => self.kept.awaited = self.kept.awaited.saturating_add(cost),
                 }
             }
             Cost::Announcement(room) if room.budget == Purse::Own => {}
-            Cost::Announcement(_) => self.kept.announcements.charge(&mut of.announcements, 1),
+            Cost::Announcement(room) => {
+                self.kept.announcements.charge(&mut of.announcements, 1);
+                let beyond = room.cost_beyond();
+                self.kept.awaited = self.kept.awaited.saturating_add(beyond);
+            }
             Cost::Nothing => {}
         }
         if let (Some(strangers), Some((which, cost))) = (&mut self.kept.strangers, cost.share()) {
@@ -527,6 +546,8 @@ impl<T: Transport> Endpoints<T> {
         if let Some(waits) = self.kept.held_back.get_mut(link) {
             waits.wish.is_known = src != ANY_SOURCE;
             waits.wish.is_stranger = is_stranger;
+            let kept = waits.kept;
+            self.holds_back_in(link, kept);
         }
         let Keeping {
             strangers, links, ..
@@ -538,6 +559,9 @@ impl<T: Transport> Endpoints<T> {
         }
         self.kept.changed(link);
         self.admit_held_back();
+        if let Some(inbox) = self.eps.get(ep).map(|ep| ep.inbox) {
+            self.admit_awaited(inbox);
+        }
     }
 
     /// Returns the charge of a message that is released.
@@ -554,6 +578,7 @@ impl<T: Transport> Endpoints<T> {
             unannounced,
             announcements,
             own,
+            awaited,
             strangers,
             links,
             ..
@@ -571,12 +596,14 @@ impl<T: Transport> Endpoints<T> {
                         unannounced.refund(of.map(|of| &mut of.unannounced), cost);
                     }
                     Purse::Own => *own = own.saturating_sub(cost),
+                    Purse::Awaited => *awaited = awaited.saturating_sub(cost),
                 }
             }
             Cost::Announcement(room) if room.budget == Purse::Own => {}
-            Cost::Announcement(_) => {
+            Cost::Announcement(room) => {
                 let of = of.as_deref_mut();
                 announcements.refund(of.map(|of| &mut of.announcements), 1);
+                *awaited = awaited.saturating_sub(room.cost_beyond());
             }
             Cost::Nothing => {}
         }

@@ -90,6 +90,7 @@ impl<T: Transport> Endpoints<T> {
             self.post_to_queue(poster, receive)
         };
         self.admit_held_back();
+        self.admit_awaited(poster.inbox);
         posting
     }
 
@@ -114,6 +115,7 @@ impl<T: Transport> Endpoints<T> {
         };
         let (tagged, filter) = select(receive, poster.directed || is_transfer);
         let (size, ended) = (inbox.size, inbox.ended);
+        inbox.looked(true);
         let queue = inbox.queue(tagged);
         if queue.posted_len() >= size && ended.is_none() {
             return Err(Errno::EAGAIN);
@@ -192,6 +194,9 @@ impl<T: Transport> Endpoints<T> {
         } else {
             queue.peek(filter).map(Seen::of)
         };
+        if let Some(inbox) = self.inboxes.get_mut(poster.inbox) {
+            inbox.looked(seen.is_some());
+        }
         let Some(seen) = seen else {
             return Ok(Posting::NotFound);
         };
@@ -385,6 +390,7 @@ impl<T: Transport> Endpoints<T> {
             self.leave(ep, key, link);
             self.lose_messages(key, link, error);
         }
+        self.stop_holding_back(link);
         self.kept.forget(link);
         self.admit_held_back();
     }

@@ -141,6 +141,7 @@ impl<T: Transport> Endpoints<T> {
             }
         }
         self.admit_held_back();
+        self.admit_awaited(to);
     }
 
     /// Matches a message that waits elsewhere, or has it wait here.
@@ -167,8 +168,8 @@ impl<T: Transport> Endpoints<T> {
         if is_arriving {
             self.redirect(link, Course::Keep(kept));
         }
-        if is_held_back && let Some(waits) = self.kept.held_back.get_mut(link) {
-            waits.kept = kept;
+        if is_held_back {
+            self.holds_back_in(link, kept);
         }
     }
 }

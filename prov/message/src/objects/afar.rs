@@ -11,6 +11,7 @@ use prov_util::matching::MultiId;
 use prov_util::request::Receive;
 
 use crate::endpoints::distant::{Answer, Receives, Sought};
+use crate::endpoints::inbox::Inbox;
 use crate::endpoints::receiving::{Poster, Posting};
 use crate::lane::sources::Sources as _;
 use crate::lane::{Core, Lane, of_peer};
@@ -95,6 +96,12 @@ impl<C: Core> Receives for Reach<C> {
                 Answer::None
             }
         }
+    }
+
+    fn any_posted(&self) -> bool {
+        let mut core = self.lane.core();
+        let inbox = core.endpoints().inbox(self.inbox);
+        inbox.is_some_and(Inbox::any_posted)
     }
 
     fn finish_multi(&self, tagged: bool, multi: MultiId) -> bool {

@@ -10,6 +10,8 @@ use crate::endpoints::Attributes;
 use crate::endpoints::arriving::{Notice, Unmatched};
 use crate::endpoints::inbox::{Action, Course};
 
+mod awaited;
+
 enum Pipe {}
 
 impl Transport for Pipe {
