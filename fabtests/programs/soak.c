@@ -335,6 +335,8 @@ static void run(struct soak_mode mode)
 	       (unsigned long long)board->accesses, (unsigned long long)board->refused,
 	       (unsigned long long)board->cancelled, (unsigned long long)board->guests_closed,
 	       (unsigned long long)board->connections);
+	if (!bad && !soak_usage_suffices(atomic_load(&board->epoch)))
+		printf("# too few epochs to judge growth\n");
 	fflush(stdout);
 	if (bad)
 		ct_fail(__FILE__, __LINE__, "%s (seed %llu, epoch %u)", board->reason,

@@ -215,5 +215,7 @@ struct soak_usage *soak_usage_open(void);
 /* Notes what the process uses, between epochs. */
 void soak_usage_note(struct soak_usage *usage);
 void soak_usage_judge(struct soak_usage *usage);
+/* Whether so many epochs are enough to judge growth. */
+bool soak_usage_suffices(size_t epochs);
 
 #endif

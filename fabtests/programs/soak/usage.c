@@ -92,12 +92,23 @@ static long least(const long *notes, size_t first, size_t end)
 	return value;
 }
 
+/* The epochs of a period. */
+static size_t length_of_period(size_t epochs)
+{
+	return epochs > WARM_UP ? (epochs - WARM_UP) / (PERIODS + 1) : 0;
+}
+
+bool soak_usage_suffices(size_t epochs)
+{
+	return length_of_period(epochs) >= SHORTEST;
+}
+
 void soak_usage_judge(struct soak_usage *usage)
 {
 	static const long allowed[KINDS] = { HEAP_KIB, RESIDENT_KIB, 0, 0 };
-	size_t length = usage->count > WARM_UP ? (usage->count - WARM_UP) / (PERIODS + 1) : 0;
+	size_t length = length_of_period(usage->count);
 
-	if (length < SHORTEST)
+	if (!soak_usage_suffices(usage->count))
 		return;
 	for (int i = 0; i < KINDS; i++) {
 		long growth = 0, before = 0, values[PERIODS + 1];
