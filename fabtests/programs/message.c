@@ -334,6 +334,9 @@ static void all_truncations(bool tagged)
 static void truncation_to_nothing(void)
 {
 	truncation_of(false, true, 64, 0);
+	for (int tagged = 0; tagged < 2; tagged++)
+		for (int expected = 0; expected < 2; expected++)
+			truncation_of(tagged, expected, 300000, 0);
 }
 
 static void truncation(void)
