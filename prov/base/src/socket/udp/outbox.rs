@@ -83,7 +83,7 @@ impl Outbox {
         let start = self.bytes.len();
         message.append_to(&mut self.bytes);
         if let Some(run) = self.runs.back_mut()
-            && run.takes(len, to)
+            && run.takes(start, len, to)
         {
             run.len += len;
             run.count += 1;
@@ -244,10 +244,12 @@ impl Outbox {
 }
 
 impl Run {
-    /// Returns whether a datagram of this length to this destination can be appended.
-    fn takes(&self, len: usize, to: &Encoded) -> bool {
+    /// Returns whether a datagram of this length to this destination, whose bytes begin at `start`, can
+    /// be appended. The bytes of a datagram that was withdrawn may lie in between.
+    fn takes(&self, start: usize, len: usize, to: &Encoded) -> bool {
         !self.is_closed
             && !self.is_apart
+            && self.start + self.len == start
             && (1..=self.segment).contains(&len)
             && self.count < SEGMENTS
             && self.len + len <= PIECE

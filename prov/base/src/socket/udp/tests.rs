@@ -219,3 +219,20 @@ fn a_datagram_that_is_withdrawn_is_not_sent_and_the_others_stay_in_order() {
     outbox.withdraw(0);
     assert_eq!(outbox.send(a.as_fd()), (0, Sent::All));
 }
+
+#[test]
+fn what_follows_a_withdrawn_datagram_to_another_destination_has_its_own_bytes() {
+    let (a, _) = socket("127.0.0.1");
+    let [(b, to_b), (c, to_c)] = [(); 2].map(|()| socket("127.0.0.1"));
+    let mut outbox = Outbox::default();
+    outbox.push(&lend(&mut [1; 8]), &to_b);
+    outbox.push(&lend(&mut [2; 8]), &to_c);
+    outbox.withdraw(1);
+    outbox.push(&lend(&mut [3; 8]), &to_b);
+    outbox.push(&lend(&mut [4; 8]), &to_b);
+    outbox.push(&lend(&mut [5; 8]), &to_c);
+    assert_eq!(outbox.send(a.as_fd()), (4, Sent::All));
+    let expected = [(8, Some(1)), (8, Some(3)), (8, Some(4))];
+    assert_eq!(received(&b, 3, true), expected);
+    assert_eq!(received(&c, 1, true), [(8, Some(5))]);
+}
