@@ -21,9 +21,11 @@ const OFFSET: usize = HEAD / 8;
 /// Index of the next word: the total number of messages of the other direction that the sender has
 /// received.
 const TAKEN: usize = OFFSET + 1;
-/// Index of the word after that: the lap of the ring and the offset in the area of a message whose
-/// first bytes are written and which is not published yet.
-const BEGUN: usize = OFFSET + 2;
+/// Index of the word of a slot with the lap of the ring and the offset in the area of a message
+/// whose first bytes are written and which is not published yet. The receiver reads it while the
+/// sender fills the slot, so it is none of the words into which bytes are copied: it is the last
+/// word of the head, which is written after it.
+const BEGUN: usize = HEAD / 8 - 1;
 
 /// Size of a cache line in bytes.
 const LINE: usize = 64;

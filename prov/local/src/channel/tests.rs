@@ -4,6 +4,7 @@ use prov_base::buffer::Iov;
 
 use super::*;
 use crate::barrier;
+use crate::ring::lap;
 
 fn pair() -> (Channel, Channel) {
     let (here, fd) = Channel::create().unwrap();
@@ -222,6 +223,52 @@ fn the_first_bytes_of_a_long_message_are_prefetched_before_it_is_published() {
         assert!(receive(&mut there) == Some((0, bytes)));
         let _ = there.receiver.tell();
     }
+}
+
+#[test]
+fn bytes_that_are_being_written_are_not_read_before_they_are_published() {
+    let (mut here, mut there) = pair();
+    // In each word what would announce a long message, in the first lap and at the area's start.
+    let announced = u64::from(lap::<Direction>(0)) << 32;
+    let bytes = [announced.to_ne_bytes(); INLINE / 8].concat();
+    let space = here.space(INLINE).unwrap().unwrap();
+    assert_eq!(space.bytes().write_at(0, &bytes), INLINE);
+    there.receiver.fetch_ahead();
+    assert_eq!(there.receiver.fetched, None);
+    let _ = space.publish(head(0));
+    assert!(receive(&mut there) == Some((0, bytes)));
+}
+
+/// Both sides use one mapping, so that the thread sanitizer sees that their accesses are to the same
+/// memory.
+#[test]
+fn a_thread_that_looks_for_messages_races_with_none_that_sends() {
+    const MESSAGES: u64 = 300;
+    let (mut here, _fd) = Channel::create().unwrap();
+    let mut there = Channel::new(&here.sender.way.segment, 1);
+    let len_of = |tag: u64| [8, INLINE, LONG, 40, INLINE + 1][tag as usize % 5];
+    std::thread::scope(|threads| {
+        threads.spawn(move || {
+            for tag in 0..MESSAGES {
+                let bytes = pattern(tag as usize, len_of(tag));
+                while !send(&mut here, tag, &bytes) {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        for tag in 0..MESSAGES {
+            let bytes = loop {
+                there.receiver.fetch_ahead();
+                if let Some((number, bytes)) = receive(&mut there) {
+                    assert_eq!(number, tag);
+                    break bytes;
+                }
+                std::thread::yield_now();
+            };
+            assert!(bytes == pattern(tag as usize, len_of(tag)));
+            let _ = there.receiver.tell();
+        }
+    });
 }
 
 #[test]
