@@ -68,7 +68,7 @@ pub(super) fn prefetch(from: *const u8, len: usize) {
 }
 
 /// Prefetches the cache line of a byte for writing.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 pub fn prefetch_to_write(at: *const u8) {
     // SAFETY: the instruction is a hint, which is valid for any address, and which processors
@@ -83,7 +83,7 @@ pub fn prefetch_to_write(at: *const u8) {
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(any(not(target_arch = "x86_64"), miri))]
 #[inline(always)]
 pub fn prefetch_to_write(_at: *const u8) {}
 

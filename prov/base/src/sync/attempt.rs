@@ -17,7 +17,11 @@ pub(super) use by_processor::enter;
 
 /// The compiler keeps atomic loads apart from the comparisons of what they have loaded, which are one
 /// instruction each here.
-#[cfg(all(target_arch = "x86_64", target_pointer_width = "64", not(loom)))]
+#[cfg(all(
+    target_arch = "x86_64",
+    target_pointer_width = "64",
+    not(any(loom, miri))
+))]
 mod by_processor {
     use std::mem::offset_of;
 
@@ -56,7 +60,11 @@ mod by_processor {
     }
 }
 
-#[cfg(not(all(target_arch = "x86_64", target_pointer_width = "64", not(loom))))]
+#[cfg(not(all(
+    target_arch = "x86_64",
+    target_pointer_width = "64",
+    not(any(loom, miri))
+)))]
 mod by_processor {
     use super::{Attempt, Bias};
     use crate::sync::bias::{FREE, INSIDE};
