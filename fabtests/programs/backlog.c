@@ -109,13 +109,14 @@ static bool look(struct ct_peer *peer, int i)
 	return !seen.err;
 }
 
-/* Whether both wait for the last message before they send: asked for, or because a sender of
- * datagrams is told to wait while nobody waits for what is beyond the budget. */
+/* Whether both wait for the last message before they send: asked for, or because senders over rxm
+ * and rxd, which cannot announce messages, wait while nobody waits for what is beyond the
+ * budget. */
 static bool waits_first(const struct flood *flood)
 {
-	bool is_rxd = strstr(pair.a.info->fabric_attr->prov_name, "ofi_rxd");
+	bool is_above = strstr(pair.a.info->fabric_attr->prov_name, "ofi_rx");
 
-	return flood->awaited || (flood->beyond && is_rxd);
+	return flood->awaited || (flood->beyond && is_above);
 }
 
 static void pass(const struct flood *flood)
