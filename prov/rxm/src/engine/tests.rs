@@ -454,6 +454,7 @@ fn no_more_is_under_way_than_the_queue_below_has_room_for() {
         while !a.has_sent(&mut out, tag) {
             refused += 1;
             a.drive();
+            b.drive();
         }
         assert!(sent() <= limit);
     }
