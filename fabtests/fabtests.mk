@@ -76,8 +76,7 @@ ifdef FABTESTS
 	fabtests/upstream/run --bin $(FABTESTS) --sets $(SETS) -p '$(PROVIDER)' \
 		$(if $(CONFIGS),--configs $(CONFIGS)) $(if $(LIB),--lib $(LIB),--exclude $(EXCLUDE))
 else ifeq ($(LIB)$(PROGRAMS)$(PROVIDER),tcp)
-	@mkdir -p fabtests/bin
-	$(file >fabtests/bin/rows,$(ROWS))
+	$(shell mkdir -p fabtests/bin)$(file >fabtests/bin/rows,$(ROWS))
 	VALGRIND=$(VALGRIND) fabtests/run --rows fabtests/bin/rows
 	fabtests/refusals/compare
 	fabtests/semantics/run $(if $(wildcard $(OTHER)),--with $(OTHER))
