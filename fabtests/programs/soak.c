@@ -219,10 +219,8 @@ static void epoch(struct soak_worker *worker, struct soak_usage *usage)
 		soak_usage_note(usage);
 	if (leads) {
 		forget(worker->station->number);
-		if (worker->station->number == restarted) {
-			soak_station_close(worker->station);
-			soak_station_open(worker->station, restarted);
-		}
+		if (worker->station->number == restarted)
+			soak_station_restart(worker->station);
 	}
 	meet_silently();
 	if (leads)

@@ -17,12 +17,21 @@ static int workers(void)
 	return board->mode.stations * board->mode.threads;
 }
 
+static void close_guest(struct soak_guest *guest)
+{
+	OK(fi_close(&guest->ep->fid));
+	guest->ep = NULL;
+	OK(fi_close(&guest->cq->fid));
+	guest->cq = NULL;
+}
+
 static void arrive(struct soak_worker *worker)
 {
 	struct soak_guest *guest = &worker->guest;
 	struct ct_peer *peer = &guest->peer;
 	struct fi_cq_attr attr = { .format = FI_CQ_FORMAT_TAGGED };
 	struct fi_info *info = fi_dupinfo(worker->station->peer.info);
+	unsigned char *name = board->guests[worker->number].name;
 
 	NEED(info, "no memory");
 	*peer = worker->peer;
@@ -46,7 +55,12 @@ static void arrive(struct soak_worker *worker)
 	OK(fi_ep_bind(guest->ep, &guest->cq->fid, FI_TRANSMIT | FI_RECV));
 	OK(fi_enable(guest->ep));
 	peer->ep = guest->ep;
-	ct_name(&guest->ep->fid, board->guests[worker->number].name, 256);
+	memset(name, 0, 256);
+	ct_name(&guest->ep->fid, name, 256);
+	if (soak_left_lately(name)) {
+		close_guest(guest);
+		return;
+	}
 	for (int i = 0; i < worker->visits.count; i++) {
 		struct soak_op *op = &worker->visits.ops[i];
 		ssize_t ret;
@@ -76,6 +90,7 @@ static void leave(struct soak_worker *worker)
 	struct soak_guest *guest = &worker->guest;
 
 	atomic_fetch_add(&board->guests[worker->number].changes, 1);
+	soak_leaves(board->guests[worker->number].name);
 	OK(fi_close(&guest->ep->fid));
 	guest->ep = NULL;
 	/* What completed before is still to be read, and nothing else comes. */
@@ -138,7 +153,7 @@ void soak_greet(struct soak_worker *worker)
 			continue;
 		op->addr = ct_insert(&worker->peer, name);
 		op->to = i;
-			op->number = changes;
+		op->number = changes;
 		op->wild = deserts;
 		op->len = 1 + ct_below(&worker->random, op->room);
 		if (op->len > worker->peer.info->ep_attr->max_msg_size)

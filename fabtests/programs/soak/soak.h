@@ -29,6 +29,7 @@ enum {
 	LONGEST = 2200 << 10,		/* beyond what any provider sends without asking */
 	SLOT = 64 << 10,		/* bytes of memory that a worker may write */
 	GUEST_MESSAGES = 3,
+	NAMES = 1 << 16,		/* many more than endpoints close in two epochs */
 };
 
 /* How the test is run. */
@@ -68,6 +69,9 @@ struct soak_board {
 		/* Workers, a bit for each: whose greeting was accepted, and has completed. */
 		atomic_uint accepted, completed;
 	} guests[WORKERS];
+	/* When an endpoint with a name was last closed, by a hash of the name: the number of the
+	 * epoch and one more. */
+	atomic_uint left[NAMES];
 	atomic_uint sent[LANES][STATIONS], received[LANES][STATIONS];
 	_Atomic uint64_t seen[LANES][STATIONS][NUMBERS / 64];
 	/* Taken back before it left, or sent by an endpoint that was closed then. */
@@ -161,7 +165,18 @@ struct soak_worker {
 /* station.c */
 void soak_station_open(struct soak_station *station, int number);
 void soak_station_close(struct soak_station *station);
+/* Closes the station and opens it anew. */
+void soak_station_restart(struct soak_station *station);
 void soak_introduce(struct soak_station *station);
+/* Notes that the endpoint with this name is going to be closed. */
+void soak_leaves(const unsigned char *name);
+/* Whether one with this name was closed in this epoch or the one before it. What others send to
+ * a new one at its address may leave on a connection to the earlier one whose end they have not
+ * noticed yet: it completes and is lost, as the first bytes after any peer's end are with TCP.
+ * And what was sent to the earlier one may come to the new one. That is accepted, and so the
+ * test uses no endpoint at such an address. When an epoch has ended, nothing is under way, and
+ * all have made progress since. */
+bool soak_left_lately(const unsigned char *name);
 void soak_worker_open(struct soak_worker *worker, struct soak_station *station, int number);
 void soak_worker_follow(struct soak_worker *worker);
 void soak_progress(struct soak_worker *worker);

@@ -59,6 +59,7 @@ void soak_station_open(struct soak_station *station, int number)
 	station->caps = spec.caps;
 	ct_open_domain(&station->peer, &spec, info, NULL, NULL);
 	ct_open_ep(&station->peer, info);
+	memset(board->stations[number].name, 0, 256);
 	ct_name(&station->peer.ep->fid, board->stations[number].name, 256);
 	if (spec.caps & FI_TRIGGER &&
 	    fi_cntr_open(station->peer.domain, &attr, &station->trigger, NULL))
@@ -67,8 +68,30 @@ void soak_station_open(struct soak_station *station, int number)
 	atomic_fetch_add(&board->stations[number].opened, 1);
 }
 
+static unsigned hash(const unsigned char *name)
+{
+	unsigned value = 0;
+
+	for (int i = 0; i < 256; i++)
+		value = value * 31 + name[i];
+	return (value ^ value >> 16) % NAMES;
+}
+
+void soak_leaves(const unsigned char *name)
+{
+	atomic_store(&board->left[hash(name)], atomic_load(&board->epoch) + 1);
+}
+
+bool soak_left_lately(const unsigned char *name)
+{
+	unsigned left = atomic_load(&board->left[hash(name)]);
+
+	return left && atomic_load(&board->epoch) - (left - 1) <= 1;
+}
+
 void soak_station_close(struct soak_station *station)
 {
+	soak_leaves(board->stations[station->number].name);
 	if (station->memory.mr)
 		OK(fi_close(&station->memory.mr->fid));
 	station->memory.mr = NULL;
@@ -78,6 +101,17 @@ void soak_station_close(struct soak_station *station)
 		OK(fi_close(&station->trigger->fid));
 	ct_close_peer(&station->peer);
 	free(station->memory.data);
+}
+
+void soak_station_restart(struct soak_station *station)
+{
+	int number = station->number, tries = 8;
+
+	do {
+		soak_station_close(station);
+		soak_station_open(station, number);
+	} while (soak_left_lately(board->stations[number].name) && --tries);
+	NEED(tries, "station %d gets no address but those of endpoints that have just left", number);
 }
 
 /* Inserts the addresses of stations that have been opened anew, in the place of earlier ones. */
