@@ -122,8 +122,9 @@ pub struct Core {
     is_watching: bool,
 }
 
-/// Largest number of announcements that are kept, of all peers together: a bound of memory.
-const ANNOUNCEMENTS: usize = 1 << 21;
+/// Largest number of announcements that are kept, of all peers together, one of which may have half of
+/// them: some 200 bytes each, so that a flood through a layer above leaves less than 128 MiB.
+const ANNOUNCEMENTS: usize = 1 << 19;
 
 impl Core {
     /// Creates an engine without sockets. Peers on this host may access the `regions` of `memory`
