@@ -29,7 +29,7 @@ WITHIN = atomic auth av backlog binding cancel caps cntr combinations completion
 	srx srx_late stx text threads trigger unreachable untouched
 
 # What passes messages without tags that fit into datagrams: for udp.
-DATAGRAMS = binding cntr cq datagram early first forks linklocal poll posted signals untouched
+DATAGRAMS = binding cntr cq datagram denied early first forks linklocal poll posted signals untouched
 
 # For rxm, all but those that take long, what speaks tcp's own protocol, and sleepers (docs/fabtests.md).
 LAYERED = $(filter-out crowd door leak sleepers,$(basename $(notdir $(wildcard fabtests/programs/*.c))))
@@ -46,7 +46,7 @@ HOOKED = cm cntr cq eq poll sep sep_srx srx srx_late trigger
 HOOKS = noop;trace;perf;profile;monitor;debug
 
 # For tcp under the name sockets.
-RENAMED = cm completion elsewhere getinfo message rma sep_srx srx_late trigger
+RENAMED = cm completion denied elsewhere getinfo message rma sep_srx srx_late trigger
 # And what sends messages, for its endpoints of the type FI_EP_DGRAM, which are reliable.
 RELIABLE = binding cntr cq early first match message poll sep signals source
 

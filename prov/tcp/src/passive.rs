@@ -131,7 +131,7 @@ impl RequestSink for RequestReporter<Incomer> {
     }
 
     fn request(&self, incomer: Incomer) {
-        let Ok(peer) = socket::peer_name(incomer.socket.as_fd()) else {
+        let Some(peer) = socket::name_of_requester(incomer.socket.as_fd()) else {
             return;
         };
         let data = incomer.message.data.clone();

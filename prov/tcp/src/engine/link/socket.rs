@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::local::host;
-use prov_base::errno::Result;
+use prov_base::errno::{Errno, Result};
 use prov_base::socket::silence::{patience, probe};
 use prov_base::socket::tcp;
 pub use prov_base::socket::tcp::{
@@ -45,6 +45,21 @@ pub fn set_up_path(socket: BorrowedFd<'_>, peer: u32, params: &Params) {
             params.local_congestion
         );
     }
+}
+
+/// Returns the address of a peer that requests a connection; `None` if it has gone, or the system
+/// does not say, so that it gets none.
+pub fn name_of_requester(socket: BorrowedFd<'_>) -> Option<SocketAddr> {
+    let named = peer_name(socket);
+    if let Err(error) = named
+        && error != Errno::ENOTCONN
+    {
+        log::warn!(
+            target: crate::LOG.ep_ctrl,
+            "a peer gets no connection, since the system does not give its address: {error}"
+        );
+    }
+    named.ok()
 }
 
 /// Creates a socket and starts connecting it from `source`, whose port is ignored, to `dest`.

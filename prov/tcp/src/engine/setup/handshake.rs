@@ -245,11 +245,8 @@ impl Core {
             self.refuse_context(key);
             return;
         }
-        let from = self
-            .socket(key)
-            .map(socket::peer_name)
-            .unwrap_or(Err(Errno::ENOTCONN));
-        let Ok(from) = from else {
+        let from = self.socket(key).and_then(socket::name_of_requester);
+        let Some(from) = from else {
             self.remove_connection(key);
             return;
         };
