@@ -27,6 +27,10 @@ use crate::wire::WireError;
 use crate::wire::handshake::Features;
 use crate::wire::header::{self, Header};
 
+/// Reads in search of a peer's regions: the socket, which brings that the next bytes come through
+/// memory, and the memory.
+const LOOKS: u32 = 2;
+
 impl Core {
     /// Permits the peer to access registered memory directly, if that is possible.
     pub(super) fn lend_regions(&mut self, key: ConnKey) {
@@ -79,17 +83,19 @@ impl Core {
         key: ConnKey,
         access: &RemoteAccess,
     ) -> Result<bool> {
-        let Some(conn) = self.conns.get_mut(key) else {
+        let Some(conn) = self.conns.get(key) else {
             return Ok(false);
         };
+        if matches!(conn.onesided.regions, Regions::Unknown) {
+            self.meet_for_accesses(key);
+            self.look_for_regions(key);
+        }
+        // What was read may have ended the connection.
+        let conn = self.conns.get_mut(key).ok_or(Errno::EAGAIN)?;
         match conn.onesided.regions {
             Regions::Open(_) => {}
             Regions::Offered(number) => open(conn, number),
-            Regions::Unknown => {
-                self.meet_for_accesses(key);
-                return Ok(false);
-            }
-            Regions::Closed => return Ok(false),
+            Regions::Unknown | Regions::Closed => return Ok(false),
         }
         let endpoint = self.endpoints.get(ep).ok_or(Errno::EOPBADSTATE)?;
         let is_behind_messages = endpoint.own.msg_order & access.access.behind_messages() != 0
@@ -126,6 +132,23 @@ impl Core {
         };
         self.endpoints.report(&Op::of_access(ep, access), outcome);
         Ok(true)
+    }
+
+    /// Reads what a peer that shares memory has sent, which may be the offer of its regions. A peer
+    /// that makes no more calls would not answer an access that is requested from it instead, and
+    /// progress calls ask the poller only now and then.
+    #[cold]
+    fn look_for_regions(&mut self, key: ConnKey) {
+        for _ in 0..LOOKS {
+            let conn = self.conns.get(key);
+            let is_of_use = conn.is_some_and(|conn| {
+                conn.shortcut.is_some() && matches!(conn.onesided.regions, Regions::Unknown)
+            });
+            if !is_of_use {
+                return;
+            }
+            self.read(key, false);
+        }
     }
 
     /// Informs the peer of an access that this process has carried out.
