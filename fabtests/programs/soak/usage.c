@@ -9,7 +9,12 @@
 #include "soak.h"
 
 enum {
-	PERIODS = 4,
+	/*
+	 * After the first one. What an epoch leaves varies by megabytes with what was open when it
+	 * ended: the least of a period is then larger than that before by chance, in half of all
+	 * cases, but in one of five thousand tests in all of them.
+	 */
+	PERIODS = 6,
 	SHORTEST = 8,			/* epochs of a period: in these each station was opened anew */
 	WARM_UP = 3,			/* epochs */
 	/*
@@ -122,7 +127,7 @@ void soak_usage_judge(struct soak_usage *usage)
 				growth = now - before;
 			before = now;
 		}
-		NEED(growth * PERIODS <= allowed[i], "%s grow: %ld %ld %ld %ld %ld", names[i],
-		     values[0], values[1], values[2], values[3], values[4]);
+		NEED(growth * PERIODS <= allowed[i], "%s grow: %ld %ld %ld %ld %ld %ld %ld", names[i],
+		     values[0], values[1], values[2], values[3], values[4], values[5], values[6]);
 	}
 }
