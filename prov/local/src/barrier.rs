@@ -5,8 +5,11 @@
 //! that send need only a compiler barrier, provided that their process has registered for the
 //! command.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, compiler_fence, fence};
+use std::sync::{Once, OnceLock};
+use std::time::Duration;
+
+use prov_base::logging::UTIL;
 
 const GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
 const REGISTER_GLOBAL_EXPEDITED: libc::c_int = 1 << 2;
@@ -35,8 +38,27 @@ pub fn light(asymmetric: bool) {
 
 /// The barrier of a thread that is about to sleep.
 pub fn heavy() {
-    if is_available() {
-        membarrier(GLOBAL_EXPEDITED);
+    if is_available() && !membarrier(GLOBAL_EXPEDITED) {
+        wait_for_stores();
     }
     fence(Ordering::SeqCst);
+}
+
+/// Time after which the stores of other processors have arrived, with a wide margin: a processor keeps
+/// one for less than a microsecond, and a thread that is interrupted leaves none behind.
+const STORES_ARRIVE: Duration = Duration::from_micros(100);
+
+/// The substitute for the barrier where the kernel refuses what it once permitted: a filter of system
+/// calls (seccomp(2)) was installed after [`is_available`] had been asked.
+#[cold]
+fn wait_for_stores() {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        log::info!(
+            target: UTIL.domain,
+            "membarrier(2) is refused now: a thread that falls asleep waits for {} us first",
+            STORES_ARRIVE.as_micros()
+        );
+    });
+    std::thread::sleep(STORES_ARRIVE);
 }
