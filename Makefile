@@ -2,18 +2,30 @@
 
 CARGO ?= cargo
 
+# With GLIBC=2.17, what is built runs on that version of the C library and newer ones, and with ARCH=aarch64
+# besides, on that architecture (pkg/old-glibc).
+ifdef GLIBC
+ARCH := $(or $(ARCH),$(shell uname -m))
+export GLIBC ARCH
+BUILD = pkg/old-glibc $(GLIBC) $(ARCH)
+OUT = target/glibc-$(GLIBC)/$(ARCH)-unknown-linux-gnu
+else
+BUILD = $(CARGO) build --release
+OUT = target
+endif
+
 .PHONY: all
 all:
-	$(CARGO) build --release
+	$(BUILD)
 
 # The providers as separate libraries, for FI_PROVIDER_PATH=target/providers of any libfabric.so.1.
 PROVIDERS = rxd rxm shm tcp udp verbs
 .PHONY: providers
 providers:
-	$(CARGO) build --release $(PROVIDERS:%=-p %-fi)
-	@mkdir -p target/providers
+	$(BUILD) $(PROVIDERS:%=-p %-fi)
+	@mkdir -p $(OUT)/providers
 	@for name in $(PROVIDERS); do \
-		ln -sf ../release/lib$${name}_fi.so target/providers/lib$$name-fi.so || exit 1; \
+		ln -sf ../release/lib$${name}_fi.so $(OUT)/providers/lib$$name-fi.so || exit 1; \
 	done
 
 # Generates include/rdma from the abi crate.
@@ -26,17 +38,17 @@ headers:
 check-abi:
 	$(CARGO) test -q -p fabric-abi -p fabric-headers
 	$(CARGO) run -q -p fabric-headers -- --check abi include
-	abi/check include $(wildcard target/release/libfabric.so)
-	abi/imports $(wildcard target/release/libfabric.so)
+	abi/check include $(wildcard $(OUT)/release/libfabric.so)
+	abi/imports $(wildcard $(OUT)/release/libfabric.so)
 
 # fi_info, fi_pingpong and fi_strerror. They find the library in ../lib, next to their own folder.
 .PHONY: tools
 tools: library-folder
-	$(CARGO) build --release -p fabric-tools
+	$(BUILD) -p fabric-tools
 
 # Compares the tools with Debian's on one library, and runs fi_pingpong with Debian's as the peer.
 .PHONY: check-tools
 check-tools: tools
-	util/check target/release target/lib $(REFERENCE)
+	util/check $(OUT)/release $(LIBRARY_FOLDER) $(REFERENCE)
 
 include install.mk pkg/pkg.mk dev/dev.mk fabtests/fabtests.mk bench/bench.mk fuzz/fuzz.mk

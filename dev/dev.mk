@@ -14,12 +14,12 @@
 #   make check-rdma-sanitizer    its registration cache there, under the address sanitizer
 
 # A build tree has only libfabric.so; programs ask for libfabric.so.1.
-LIBRARY_FOLDER = target/lib
+LIBRARY_FOLDER = $(OUT)/lib
 
 .PHONY: demo check nightly clients interop soak library-folder check-aarch64 check-rdma check-rdma-sanitizer
 
 library-folder:
-	$(CARGO) build --release
+	$(BUILD)
 	@mkdir -p $(LIBRARY_FOLDER)
 	@ln -sf ../release/libfabric.so $(LIBRARY_FOLDER)/libfabric.so.1
 	@ln -sf libfabric.so.1 $(LIBRARY_FOLDER)/libfabric.so
@@ -54,7 +54,7 @@ soak:
 check-rdma: tools providers
 	fabtests/rdma/run --build
 	dev/rdma-machine setup
-	dev/rdma-machine run fabtests/rdma/run $(LIBRARY_FOLDER) target/providers
+	dev/rdma-machine run fabtests/rdma/run $(LIBRARY_FOLDER) $(OUT)/providers
 
 # The same options as in step_sanitizer of dev/check. The test's name is that of
 # fabtests/rdma/verbs.c. The list of devices is never freed, which would be reported as a leak.

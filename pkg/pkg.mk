@@ -4,14 +4,17 @@
 #   make deb            Debian packages in target/packages/deb
 #   make rpm            RPM packages in target/packages/rpm
 #   make dist           tarballs in target/packages: binary, and source with all crates
+#   make deb rpm dist GLIBC=2.17    for that version of the C library and all newer ones
+#   make dist GLIBC=2.17 ARCH=aarch64
 #   make check-deb      installs the Debian packages in a root of its own, runs Debian's MPI
 #   make check-rpm      installs the RPM packages below a folder of its own
 #   make check-dist     tries the tarballs somewhere else
+#   make check-old-glibc GLIBC=2.17    tries these, in new roots of several releases
 #   make check-uninstalled   the MPI libraries at hand, through with-libfabric-rs
 
 PACKAGES = target/packages
 
-.PHONY: deb rpm dist check-deb check-rpm check-dist check-uninstalled
+.PHONY: deb rpm dist check-deb check-rpm check-dist check-old-glibc check-uninstalled
 
 deb: tools providers
 	rm -rf $(PACKAGES)/deb
@@ -33,6 +36,11 @@ check-rpm: rpm
 
 check-dist: dist
 	pkg/dist check $(PACKAGES)
+
+# The packages are those of this machine's architecture.
+check-old-glibc: tools providers $(if $(filter-out $(shell uname -m),$(ARCH)),,deb rpm)
+	pkg/dist binary $(PACKAGES)
+	pkg/check-old-glibc $(GLIBC) $(ARCH) $(PACKAGES)
 
 check-uninstalled: library-folder
 	fabtests/clients/uninstalled $(LIBRARY_FOLDER)

@@ -74,29 +74,79 @@ pub fn system_calls() {
     }
 }
 
+/// The unwinder of libgcc_s.so.1, which is that of pthread_cancel(3), under its versions. All of it:
+/// one function that is not here would come from zig's unwinder, with others beside it.
+const UNWINDER: [(&str, &[&str]); 3] = [
+    (
+        "GCC_3.0",
+        &[
+            "_Unwind_DeleteException",
+            "_Unwind_ForcedUnwind",
+            "_Unwind_GetDataRelBase",
+            "_Unwind_GetGR",
+            "_Unwind_GetIP",
+            "_Unwind_GetLanguageSpecificData",
+            "_Unwind_GetRegionStart",
+            "_Unwind_GetTextRelBase",
+            "_Unwind_RaiseException",
+            "_Unwind_Resume",
+            "_Unwind_SetGR",
+            "_Unwind_SetIP",
+        ],
+    ),
+    (
+        "GCC_3.3",
+        &[
+            "_Unwind_Backtrace",
+            "_Unwind_FindEnclosingFunction",
+            "_Unwind_GetCFA",
+            "_Unwind_Resume_or_Rethrow",
+        ],
+    ),
+    ("GCC_4.2.0", &["_Unwind_GetIPInfo"]),
+];
+
+/// Whether zig links, which it does for older versions of the C library.
+#[must_use]
+pub fn is_zig() -> bool {
+    std::env::var("RUSTC_LINKER").is_ok_and(|driver| driver.contains("zig"))
+}
+
+/// Tells cargo to link with the system's unwinder. Zig would link its own one into the library, and
+/// Rust's frames would ask that one while pthread_cancel(3) unwinds them with the system's.
+pub fn unwinder() {
+    if !is_zig() {
+        return;
+    }
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
+    let library = stand_in(&out, "libgcc_s.so.1", &UNWINDER);
+    println!("cargo:rustc-cdylib-link-arg={}", library.display());
+}
+
 /// Tells cargo how to link the external build of the provider `name`.
 ///
 /// # Panics
 /// Without a C compiler, which is what Rust links with, too.
 pub fn link(name: &str) {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
-    let stand_in = stand_in(&out);
+    let stand_in = stand_in(&out, "libfabric.so.1", &FUNCTIONS);
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=CC");
     system_calls();
+    unwinder();
     println!("cargo:rustc-cdylib-link-arg={}", stand_in.display());
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,lib{name}-fi.so");
     // A thread of the provider may still be ending when the library that loaded it closes it.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }
 
-/// Creates a library that contains only the names of the functions.
-fn stand_in(out: &Path) -> PathBuf {
+/// Creates a library that contains only the names of functions under their versions.
+fn stand_in(out: &Path, soname: &str, functions: &[(&str, &[&str])]) -> PathBuf {
     let mut source = String::new();
     let mut versions = String::new();
     let mut parent = "";
-    for (version, functions) in FUNCTIONS {
-        for function in functions {
+    for (version, functions) in functions {
+        for function in *functions {
             source.push_str(&format!("void {function}(void) {{}}\n"));
         }
         let names = functions.join("; ");
@@ -108,25 +158,19 @@ fn stand_in(out: &Path) -> PathBuf {
         std::fs::write(file(name), text)
             .unwrap_or_else(|error| panic!("cannot write {name}: {error}"));
     };
-    write("libfabric.c", &source);
-    write("libfabric.map", &versions);
+    let (code, map) = (format!("{soname}.c"), format!("{soname}.map"));
+    write(&code, &source);
+    write(&map, &versions);
     let compiler = cc::Build::new().get_compiler();
-    let library = file("libfabric.so.1");
+    let library = file(soname);
     let done = compiler
         .to_command()
-        .args([
-            "-shared",
-            "-fPIC",
-            "-nostdlib",
-            "-Wl,-soname,libfabric.so.1",
-            "-o",
-        ])
+        .args(["-shared", "-fPIC", "-nostdlib"])
+        .arg(format!("-Wl,-soname,{soname}"))
+        .arg("-o")
         .arg(&library)
-        .arg(format!(
-            "-Wl,--version-script={}",
-            file("libfabric.map").display()
-        ))
-        .arg(file("libfabric.c"))
+        .arg(format!("-Wl,--version-script={}", file(&map).display()))
+        .arg(file(&code))
         .status();
     assert!(
         matches!(done, Ok(status) if status.success()),
