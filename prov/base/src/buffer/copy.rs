@@ -51,16 +51,15 @@ unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Bytes of a cache line.
-const LINE: usize = 64;
-/// Bytes that are prefetched in one step: about as many lines as a processor can request at the
-/// same time.
-const FETCHED: usize = 2 << 10;
-
 /// Prefetches the first of these bytes.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn prefetch(from: *const u8, len: usize) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    /// Bytes of a cache line.
+    const LINE: usize = 64;
+    /// Bytes that are prefetched in one step: about as many lines as a processor can request at the
+    /// same time.
+    const FETCHED: usize = 2 << 10;
     for at in (0..len.min(FETCHED)).step_by(LINE) {
         // SAFETY: a prefetch is a hint, which is valid for any address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at).cast()) };
