@@ -10,6 +10,7 @@ pub mod outbox;
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
@@ -71,6 +72,27 @@ fn receive_coalesced(socket: BorrowedFd<'_>) {
             size_of::<c_int>() as libc::socklen_t,
         );
     }
+}
+
+/// Returns whether the system divides a piece into datagrams (`UDP_SEGMENT`). Linux before 4.18
+/// would ignore into which, and send the piece as one datagram.
+fn divides(socket: BorrowedFd<'_>) -> bool {
+    static DIVIDES: OnceLock<bool> = OnceLock::new();
+    *DIVIDES.get_or_init(|| {
+        let mut length: c_int = 0;
+        let mut len = size_of::<c_int>() as libc::socklen_t;
+        // SAFETY: the option's value is an `int`, which has room for the length that is passed.
+        let done = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                LEVEL,
+                libc::UDP_SEGMENT,
+                (&raw mut length).cast(),
+                &raw mut len,
+            )
+        };
+        done == 0
+    })
 }
 
 /// Joins a multicast group, at the interface that the routes lead to, or the one that an IPv6

@@ -7,7 +7,7 @@ use crate::bounds::OPERATIONS;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::{Control, LEVEL};
+use super::{Control, LEVEL, divides};
 use crate::buffer::Iov;
 use crate::errno::{Errno, Result};
 use crate::kept_errno::KeptErrno;
@@ -104,18 +104,19 @@ impl Outbox {
 
     /// Sends the datagrams in order. Returns how many were sent, and the outcome.
     pub fn send(&mut self, socket: BorrowedFd<'_>) -> (usize, Sent) {
+        let divides = divides(socket);
         let mut left = 0;
         let outcome = loop {
             if self.runs.is_empty() {
                 break Sent::All;
             }
-            match self.send_some(socket) {
+            match self.send_some(socket, divides) {
                 Ok(count) => left += count,
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => break Sent::Full,
                 Err(error) => match self.runs.front_mut() {
                     // One of them may be to blame, or that they are one piece.
-                    Some(run) if run.is_one_piece() => run.is_apart = true,
+                    Some(run) if divides && run.is_one_piece() => run.is_apart = true,
                     _ => {
                         self.remove(1);
                         break Sent::Failed(error);
@@ -129,17 +130,18 @@ impl Outbox {
         (left, outcome)
     }
 
-    /// Sends the first pieces with one call, and returns how many datagrams that were.
+    /// Sends the first pieces with one call, and returns how many datagrams that were. Where the
+    /// system does not divide pieces, each datagram is one.
     #[allow(
         clippy::indexing_slicing,
         reason = "there are as many of each as pieces, and runs lie in the bytes"
     )]
-    fn send_some(&mut self, socket: BorrowedFd<'_>) -> Result<usize> {
+    pub(super) fn send_some(&mut self, socket: BorrowedFd<'_>, divides: bool) -> Result<usize> {
         let _errno = KeptErrno::begin();
         let mut parts = [(0, 0, 0); PIECES];
         let mut filled = 0;
         'all: for run in &self.runs {
-            let (size, datagrams) = match run.is_one_piece() {
+            let (size, datagrams) = match divides && run.is_one_piece() {
                 true => (run.len, run.count),
                 false => (run.segment, 1),
             };

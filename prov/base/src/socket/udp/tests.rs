@@ -67,6 +67,20 @@ fn a_datagram_has_its_bytes_and_its_sender() {
     }
 }
 
+/// Linux before 4.18 would send them as one.
+#[test]
+fn a_system_that_does_not_divide_pieces_is_given_each_datagram() {
+    let ((a, _), (b, to)) = (socket("127.0.0.1"), socket("127.0.0.1"));
+    let mut outbox = Outbox::default();
+    for number in 0..40 {
+        outbox.push(&lend(&mut [number; 8]), &to);
+    }
+    assert_eq!(outbox.send_some(a.as_fd(), false), Ok(16));
+    assert_eq!(outbox.send_some(a.as_fd(), true), Ok(24));
+    let all: Vec<_> = (0..40).map(|number| (8, Some(number))).collect();
+    assert_eq!(received(&b, 40, true), all);
+}
+
 #[test]
 fn datagrams_that_were_read_one_by_one_are_then_read_together_and_one_by_one() {
     for named in [false, true] {
