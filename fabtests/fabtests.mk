@@ -38,7 +38,7 @@ LAYERED = $(filter-out crowd door leak sleepers,$(basename $(notdir $(wildcard f
 # does while the other makes no progress; and what kills many peers. What asks after peers that are gone
 # has shorter times for that.
 GIVEN_UP = collective deserted endpoint killed_connecting soak unreachable
-OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) absent buffered cm ensemble exhaustion killed neighbour \
+OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) absent buffered cm ensemble exhaustion firewall killed neighbour \
 	reconnect restarted silent,$(LAYERED))
 
 # Under all hooks at once: what passes objects in every way.
@@ -46,7 +46,7 @@ HOOKED = cm cntr cq eq poll sep sep_srx srx srx_late trigger
 HOOKS = noop;trace;perf;profile;monitor;debug
 
 # For tcp under the name sockets.
-RENAMED = cm completion denied elsewhere getinfo message rma sep_srx srx_late trigger
+RENAMED = cm completion denied elsewhere firewall getinfo message rma sep_srx srx_late trigger
 # And what sends messages, for its endpoints of the type FI_EP_DGRAM, which are reliable.
 RELIABLE = binding cntr cq early first match message poll sep signals source
 
@@ -57,6 +57,7 @@ define ROWS
 FI_SHM_DISABLE_CMA=1 -p shm -a none -e rdm $(LARGE)
 FI_HOOK='$(HOOKS)' $(HOOKED)
 FI_HOOK='$(HOOKS)' -p 'udp;ofi_rxd' -e rdm message
+FI_TCP_FIREWALL_ADDR=1 firewall
 FI_TCP_LOCAL=off asleep forks sleepers withdrawn
 -p 'tcp;ofi_rxm' -e rdm $(LAYERED)
 -p 'udp;ofi_rxd' -e rdm $(OVER_DATAGRAMS)

@@ -358,6 +358,15 @@ impl Provider for Tcp {
         accepted
     }
 
+    fn endpoint_option(ep: &Endpoint, name: i32) -> Result<OptionValue> {
+        match name {
+            FI_OPT_FIREWALL_ADDR if ep.setup().is_rdm => Ok(OptionValue::Int(
+                ep.domain().own.params.firewall_addr.into(),
+            )),
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+
     fn shutdown(ep: &Endpoint) -> Result {
         if ep.setup().is_rdm {
             return Err(Errno::ENOSYS);

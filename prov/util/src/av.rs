@@ -21,7 +21,8 @@ mod table;
 mod write_lock;
 
 use prov_base::bounded;
-use prov_base::bounds::OBJECTS;
+use prov_base::bounds::{OBJECTS, PEERS};
+use std::collections::HashSet;
 use std::ffi::c_void;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -97,6 +98,8 @@ pub struct Insertion<'a> {
     pub user_id: Option<u64>,
     /// The handle of an authorization key (`FI_AUTH_KEY`).
     pub auth_key: Option<u64>,
+    /// Whether the peer cannot be connected to (`FI_FIREWALL_ADDR`).
+    pub only_calls: bool,
 }
 
 impl<'a, A: Into<Address<'a>>> From<A> for Insertion<'a> {
@@ -105,6 +108,7 @@ impl<'a, A: Into<Address<'a>>> From<A> for Insertion<'a> {
             addr: Ok(addr.into()),
             user_id: None,
             auth_key: None,
+            only_calls: false,
         }
     }
 }
@@ -183,6 +187,8 @@ struct State {
     store: Store,
     ids: UserIds,
     keys: AuthKeys,
+    /// Addresses of peers that cannot be connected to.
+    callers: HashSet<u32>,
 }
 
 impl Av {
@@ -221,6 +227,7 @@ impl Av {
                 store,
                 ids: UserIds::new(config.user_ids),
                 keys: AuthKeys::default(),
+                callers: HashSet::new(),
             }),
             events: config.asynchronous.then(Mutex::default),
             observers,
@@ -470,6 +477,13 @@ impl Av {
         outcome
     }
 
+    /// Whether the peer at an address was inserted as one that cannot be connected to
+    /// (`FI_FIREWALL_ADDR`).
+    pub fn only_calls(&self, fi_addr: fi_addr_t) -> bool {
+        let index = self.index(fi_addr);
+        index.is_some_and(|index| self.read().callers.contains(&index))
+    }
+
     /// Returns the index in a number, without its receive context.
     fn index(&self, fi_addr: fi_addr_t) -> Option<u32> {
         u32::try_from(fi_addr & (u64::MAX >> self.rx_ctx_bits)).ok()
@@ -542,7 +556,12 @@ impl State {
             // The identifier is kept only if identifiers are reported.
             user_id => (SlotIndex::Any, user_id.filter(|_| av.takes_user_ids)),
         };
-        let State { store, keys, ids } = self;
+        let State {
+            store,
+            keys,
+            ids,
+            callers,
+        } = self;
         // The same address with another key, or with another number of the owner, is another peer.
         let index = store.insert(addr, place, |index| {
             keys.of_address(index) == key && !matches!(place, SlotIndex::At(at) if at != index)
@@ -554,6 +573,10 @@ impl State {
             ids.set(index, id);
             av.often_read.user_ids.store(true, Ordering::Relaxed);
         }
+        if insertion.only_calls {
+            callers.insert(index);
+            bounded!(callers, PEERS);
+        }
         Ok(index)
     }
 
@@ -563,6 +586,7 @@ impl State {
         if gone {
             self.ids.remove(index);
             self.keys.assign(index, None);
+            self.callers.remove(&index);
         }
         Ok(gone)
     }

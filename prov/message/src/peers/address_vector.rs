@@ -19,6 +19,11 @@ pub trait AddressVector {
     /// Returns the number of an address.
     fn find(&self, addr: &Self::Address) -> Option<u64>;
 
+    /// Whether the peer at an address cannot be connected to (`FI_FIREWALL_ADDR`).
+    fn only_calls(&self, _fi_addr: u64) -> bool {
+        false
+    }
+
     /// Returns the number of addresses.
     fn len(&self) -> usize;
 
@@ -41,6 +46,10 @@ impl AddressVector for Use<Av> {
 
     fn find(&self, addr: &SocketAddr) -> Option<u64> {
         Av::find(self, addr)
+    }
+
+    fn only_calls(&self, fi_addr: u64) -> bool {
+        Av::only_calls(self, fi_addr)
     }
 
     fn len(&self) -> usize {

@@ -84,6 +84,10 @@ impl AddressVector for RdmVector {
         Av::find(&self.0, &place.base()?)
     }
 
+    fn only_calls(&self, fi_addr: u64) -> bool {
+        Av::only_calls(&self.0, fi_addr)
+    }
+
     fn len(&self) -> usize {
         Av::len(&self.0)
     }

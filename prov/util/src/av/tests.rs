@@ -261,6 +261,7 @@ fn an_address_is_another_peer_under_another_key() {
     let two = av.insert_auth_key(b"two").unwrap();
     let under = |key| Insertion {
         auth_key: Some(key),
+        only_calls: false,
         ..Insertion::from(v4(0))
     };
     assert_eq!(

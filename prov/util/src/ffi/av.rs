@@ -305,6 +305,7 @@ unsafe fn insert_all<'a>(
             addr,
             user_id: number.filter(|_| flags & FI_AV_USER_ID != 0),
             auth_key: number.filter(|_| flags & FI_AUTH_KEY != 0),
+            only_calls: flags & FI_FIREWALL_ADDR != 0,
         }
     });
     // SAFETY: the caller guarantees that the vector is open and that the arrays are null or have an
