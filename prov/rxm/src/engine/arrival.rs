@@ -1,5 +1,7 @@
 //! Handling of received packets.
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use prov_base::warn_again;
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{
@@ -56,7 +58,10 @@ impl Core {
     pub(super) fn packet(&mut self, slot: Slot, len: usize, of: Option<LinkKey>) {
         let link = of.and_then(|key| self.links.get_mut(key));
         match link.filter(|link| link.hold.is_some()) {
-            Some(link) => link.held.push_back((slot, len)),
+            Some(link) => {
+                link.held.push_back((slot, len));
+                bounded!(link.held, OPERATIONS);
+            }
             None => self.packet_in_turn(slot, len, of),
         }
     }

@@ -1,6 +1,8 @@
 //! Atomic operations (fi_atomic(3)), initiator and target.
 
 use prov_base::atomic_ops::{Datatype, Form};
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
@@ -67,6 +69,7 @@ impl Core {
             return Err(Errno::EAGAIN);
         };
         let name = link.pending.insert(pending);
+        bounded!(link.pending, OPERATIONS);
         let elements = Elements {
             datatype: atomic.datatype as u8,
             op: atomic.op as u8,

@@ -5,6 +5,8 @@ pub mod packets;
 mod queue_size;
 mod registration;
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -356,6 +358,7 @@ impl Below {
     #[inline(never)]
     fn post_later(&mut self, slot: Slot) {
         self.spare.push(slot);
+        bounded!(self.spare, OPERATIONS);
     }
 
     /// Posts a slot that could not be posted for want of room, if there is one.

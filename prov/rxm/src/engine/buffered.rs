@@ -2,6 +2,8 @@
 //! reports each message when it has arrived, completely or in part, and the application claims it
 //! with a receive, or discards it.
 
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -119,6 +121,7 @@ impl Core {
                 charge,
             },
         );
+        bounded!(buffered.messages, OPERATIONS);
     }
 
     /// Drops a message that is not wanted.

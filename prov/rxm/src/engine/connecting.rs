@@ -4,6 +4,8 @@
 //! If two endpoints request a connection from each other at the same time, the request of the
 //! larger address wins, as the protocol defines.
 
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 use std::time::Instant;
 
 use prov_base::errno::{Errno, Result};
@@ -114,6 +116,7 @@ impl Core {
     fn add_link(&mut self, link: Link) -> Result<LinkKey> {
         let name = link.below.name();
         let key = self.links.insert(link);
+        bounded!(self.links, PEERS);
         let Some(id) = self.ids.add(key) else {
             self.links.remove(key);
             return Err(Errno::EMFILE);
@@ -122,6 +125,7 @@ impl Core {
             link.id = id;
         }
         self.names.insert(name, key);
+        bounded!(self.names, PEERS);
         self.connecting += 1;
         self.until_clock = 0;
         Ok(key)

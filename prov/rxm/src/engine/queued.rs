@@ -1,5 +1,7 @@
 //! Output that could not be sent immediately: it is sent in order, as soon as there is room.
 
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 use std::collections::VecDeque;
 
 use prov_base::errno::{Errno, Result};
@@ -102,6 +104,7 @@ impl Core {
             && !std::mem::replace(&mut link.is_busy, true)
         {
             self.busy.push(key);
+            bounded!(self.busy, PEERS);
         }
     }
 

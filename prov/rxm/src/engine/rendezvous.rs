@@ -2,6 +2,8 @@
 //! that, or it names memory of its own, to which the sender writes them.
 
 use fabric_abi::{FI_READ, FI_REMOTE_WRITE};
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
 use prov_message::Receipt;
@@ -92,6 +94,7 @@ impl Core {
             regions,
             reading: (!is_written).then(|| Transfer::new(name.memory, local, wanted.len())),
         });
+        bounded!(link.fetches, OPERATIONS);
         if is_written {
             let head = Head::note(Kind::WriteTo, link.far_id, name.message);
             return self.answer(key, &head, &list);

@@ -1,6 +1,8 @@
 //! Remote memory access (fi_rma(3)), which is performed by the endpoint below.
 
 use fabric_abi::{FI_DELIVERY_COMPLETE, FI_READ, FI_REMOTE_CQ_DATA, FI_RMA, FI_WRITE};
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use prov_base::errno::{Errno, Result};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination, UNKNOWN_SOURCE};
 use prov_message::{Op, Reaching as _, Reports};
@@ -85,6 +87,7 @@ impl Core {
         match data {
             Some(data) if !self.unreported.is_empty() || !self.has_room_unasked() => {
                 self.unreported.push_back((len, data));
+                bounded!(self.unreported, OPERATIONS);
             }
             data => self.report_written(len, data),
         }

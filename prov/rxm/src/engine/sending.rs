@@ -2,6 +2,8 @@
 //! ones by rendezvous.
 
 use fabric_abi::{FI_DELIVERY_COMPLETE, FI_PEER_TRANSFER, FI_REMOTE_READ, FI_SEND, FI_WRITE};
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
@@ -313,6 +315,7 @@ impl Core {
             regions,
             writing: None,
         });
+        bounded!(link.pending, OPERATIONS);
         head.kind = Kind::Announced;
         head.message = to_peer(pending);
         let sent = self.send_packet(key, &head, &behind);
