@@ -92,7 +92,7 @@ pub fn ready_here(provider: Provider, topic: Topic, show_time: &mut u64) -> bool
     enabled_here(provider, topic) && due(show_time)
 }
 
-/// Implements [`write`] if no application has taken over the log.
+/// Implements [`write()`] if no application has taken over the log.
 #[allow(
     clippy::indexing_slicing,
     reason = "a topic is made with a subsystem that there is"

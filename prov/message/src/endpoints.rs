@@ -75,7 +75,7 @@ pub struct Endpoints<T: Transport> {
     pub(crate) inboxes: SlotMap<InboxKey, Inbox<T>>,
     pub(crate) actions: Actions<T>,
     is_acting: bool,
-    /// See the [`foreign`](crate::endpoints::foreign) module.
+    /// See the [`foreign`] module.
     pub(crate) is_deaf: bool,
     /// Receives of a foreign owner that ended while the lane was deaf; they are reported when the
     /// owner enters.

@@ -1,8 +1,8 @@
 //! What a provider supports, what a caller asks for, and the comparison of the two (fi_getinfo(3),
 //! fi_domain(3), fi_endpoint(3)).
 //!
-//! A provider describes each kind of endpoint that it offers as a [`Base`]. [`check`] compares it
-//! with the caller's [`Hints`] and names the attribute that does not match; [`fit`] narrows it to
+//! A provider describes each kind of endpoint that it offers as a [`Base`]. [`check()`] compares it
+//! with the caller's [`Hints`] and names the attribute that does not match; [`fit()`] narrows it to
 //! what was asked. [`ip::getinfo`] does both for providers with IP addresses, and adds the
 //! addresses; [`named::getinfo`] does so for providers with other addresses.
 

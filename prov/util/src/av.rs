@@ -1,7 +1,7 @@
 //! Address vectors (fi_av(3)): the peers of a process, by number.
 //!
 //! Both types of vectors are tables: the `fi_addr_t` of an address is its index. Addresses have the
-//! domain's format ([`format`]) and are stored compactly ([`entry`], [`slots`]), with a hash table
+//! domain's format ([`mod@format`]) and are stored compactly ([`entry`], [`slots`]), with a hash table
 //! from addresses to indices.
 //!
 //! The numbers of an imported vector (fi_peer(3)) are its owner's: the caller that inserts an

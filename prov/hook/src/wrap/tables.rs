@@ -1,7 +1,7 @@
 //! The tables of wrapped objects, and their functions: one for each function of the interface,
-//! written by the build script from the text of the interface's tables. Most are made by [`plain`],
-//! those in which a thread may sleep by [`blocking`](super::blocking), a few are
-//! [`special`](super::special).
+//! written by the build script from the text of the interface's tables. Most are made by `plain`,
+//! those in which a thread may sleep by [`blocking`], a few are
+//! [`special`].
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;

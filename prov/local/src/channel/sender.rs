@@ -71,7 +71,7 @@ impl Sender {
 
     /// Sends a message of `len` bytes that fits into a slot. `fill` writes its bytes, and `wake`
     /// wakes the other side if it sleeps. Returns `false`, without any effect, if the message has
-    /// to be sent through [`Channel::space`].
+    /// to be sent through [`Channel::space`](super::Channel::space).
     #[inline(always)]
     pub fn send_short(
         &mut self,
@@ -164,7 +164,7 @@ impl Sender {
         settled == self.ring.filled() && settled != 0
     }
 
-    /// See [`Channel::send_long`].
+    /// See [`Channel::send_long`](super::Channel::send_long).
     #[inline(always)]
     pub(super) fn send_far(
         &mut self,
@@ -217,7 +217,7 @@ impl Sender {
         self.publish(slot, half_of(&head), FAR)
     }
 
-    /// See [`Channel::space`].
+    /// See [`Channel::space`](super::Channel::space).
     #[inline(always)]
     pub(super) fn space(
         &mut self,
@@ -282,7 +282,7 @@ impl Sender {
         Ok(None)
     }
 
-    /// See [`Channel::takes`].
+    /// See [`Channel::takes`](super::Channel::takes).
     #[cold]
     pub(super) fn extend_area(&mut self, len: usize) -> bool {
         // An error of the channel is reported by the next send.

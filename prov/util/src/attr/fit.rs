@@ -6,7 +6,7 @@ use super::check::mr_modes_for;
 use super::*;
 use crate::collective::RESERVED_TAG;
 
-/// Narrows `base` to the hints, which must have passed [`check`]. Without hints, everything that
+/// Narrows `base` to the hints, which must have passed [`check()`]. Without hints, everything that
 /// the provider supports is returned, except for attributes with their own default.
 pub fn fit(base: &Base, version: u32, hints: Option<&Hints>) -> Info {
     let mut info = base.limits.clone();

@@ -116,7 +116,7 @@ impl Drop for Watched {
 }
 
 /// Informs the observers of a vector that an address was removed, and counts the removal for
-/// [`Changes`](super::Changes).
+/// [`Changes`].
 pub(super) fn tell(observers: &Observers, fi_addr: u64) {
     let observers = observers.lock().clone();
     for observer in observers.iter().filter_map(Weak::upgrade) {

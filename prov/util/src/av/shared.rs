@@ -15,7 +15,7 @@
 //!
 //! Every user can write to `/dev/shm`, and the name is predictable: a file is used only if it is a
 //! regular file of the effective user that other users cannot write to
-//! ([`own_file`](prov_base::own_file)).
+//! ([`own_file`]).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -65,8 +65,8 @@ pub(super) struct UnexpectedQueue<U> {
     arrival: List,
     claimed: List,
     claimed_len: usize,
-    /// The messages of each origin, including claimed ones, in order of arrival: [0] for ordinary
-    /// origins, [1] for those with [`HEIR`] in their numbers.
+    /// The messages of each origin, including claimed ones, in order of arrival: `[0]` for ordinary
+    /// origins, `[1]` for those with [`HEIR`] in their numbers.
     origins: [Vec<List>; 2],
     next_order: u64,
     key: HashKey,

@@ -1,6 +1,6 @@
 //! libibverbs: the structures and numbers of `infiniband/verbs.h` that this provider uses.
 //! Structures that only the library creates are declared as far as they are read. The test of
-//! [`super::layout`] compares them with the header.
+//! `layout` compares them with the header.
 
 #![allow(non_camel_case_types, missing_docs)]
 
