@@ -295,13 +295,15 @@ impl Run {
 fn set_segment(header: &mut libc::msghdr, control: &mut Control, segment: u16) {
     header.msg_control = control.as_mut_ptr().cast();
     // SAFETY: the macros compute sizes and the location of the first entry in the control buffer,
-    // which has space for it.
+    // which has space for it and its value. No reference is made to the entry: one would not
+    // extend to the value behind it.
     unsafe {
         header.msg_controllen = libc::CMSG_SPACE(size_of::<u16>() as u32) as _;
-        if let Some(first) = libc::CMSG_FIRSTHDR(header).as_mut() {
-            first.cmsg_level = LEVEL;
-            first.cmsg_type = libc::UDP_SEGMENT;
-            first.cmsg_len = libc::CMSG_LEN(size_of::<u16>() as u32) as _;
+        let first = libc::CMSG_FIRSTHDR(header);
+        if !first.is_null() {
+            (*first).cmsg_level = LEVEL;
+            (*first).cmsg_type = libc::UDP_SEGMENT;
+            (*first).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as u32) as _;
             libc::CMSG_DATA(first)
                 .cast::<u16>()
                 .write_unaligned(segment);
