@@ -7,17 +7,19 @@
 
 #[cfg(loom)]
 use loom::sync::atomic::{Ordering, fence};
-#[cfg(not(loom))]
+#[cfg(all(miri, not(loom)))]
+use std::sync::atomic::{Ordering, fence};
+#[cfg(not(any(loom, miri)))]
 use std::sync::{
     OnceLock,
     atomic::{Ordering, compiler_fence},
 };
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, miri)))]
 use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_query};
 
 /// Whether the kernel supports membarrier(2) and permits it for this process.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, miri)))]
 pub fn is_available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| {
@@ -25,7 +27,7 @@ pub fn is_available() -> bool {
     })
 }
 
-#[cfg(loom)]
+#[cfg(any(loom, miri))]
 pub fn is_available() -> bool {
     true
 }
@@ -34,31 +36,31 @@ pub fn is_available() -> bool {
 /// has returned `true`.
 #[inline(always)]
 pub fn light() {
-    #[cfg(not(loom))]
+    #[cfg(not(any(loom, miri)))]
     compiler_fence(Ordering::SeqCst);
-    #[cfg(loom)]
+    #[cfg(any(loom, miri))]
     fence(Ordering::SeqCst);
 }
 
 /// Executed between the write and the read of the other side. `false` if the kernel refuses, in
 /// which case there was no barrier; after [`is_available`] has returned `true`, it can do so only
 /// if a system call filter was installed later.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, miri)))]
 #[must_use]
 pub fn heavy() -> bool {
     let barrier = || membarrier(MembarrierCommand::PrivateExpedited).is_ok();
     barrier() || (register() && barrier())
 }
 
-/// Loom has no asymmetric fences: its model has two of equal strength.
-#[cfg(loom)]
+/// Loom and miri have no asymmetric fences: there both sides have one of equal strength.
+#[cfg(any(loom, miri))]
 #[must_use]
 pub fn heavy() -> bool {
     fence(Ordering::SeqCst);
     true
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, miri)))]
 fn register() -> bool {
     membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
 }
