@@ -61,7 +61,7 @@ check-rdma: tools providers
 SANITIZED = target/asan/rdma
 check-rdma-sanitizer: library-folder
 	host=$$(rustc -vV | sed -n 's/^host: //p') && \
-	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_PROFILE_DEV_OPT_LEVEL=1 \
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_PANIC=unwind \
 		$(CARGO) build --locked --target $$host --target-dir target/asan -p libfabric -p verbs-fi && \
 	mkdir -p $(SANITIZED) && \
 	ln -sf ../$$host/debug/libfabric.so $(SANITIZED)/libfabric.so.1 && \

@@ -2,6 +2,7 @@
 # Conformance programs. Included by the Makefile of the tree.
 #
 #   make fabtests                        this tree's library, tcp, shm, rxm, udp and loopback
+#   make fabtests-rows                   only fabtests/bin/rows, which says what that runs
 #   make fabtests LIB=<dir>              another libfabric.so.1
 #   make fabtests FABTESTS=<bin dir>     an installed upstream fabtests instead
 #   SETS=quick,standard                  upstream's test sets (default quick)
@@ -31,13 +32,16 @@ WITHIN = atomic auth av backlog binding cancel caps cntr combinations completion
 # What passes messages without tags that fit into datagrams: for udp.
 DATAGRAMS = binding cntr cq datagram denied early first forks linklocal poll posted signals untouched
 
+# All but soak, which `make soak` (dev/check, step soak) runs on each provider.
+EVERY = $(filter-out soak,$(basename $(notdir $(wildcard fabtests/programs/*.c))))
+
 # For rxm, all but those that take long, what speaks tcp's own protocol, and sleepers (docs/fabtests.md).
-LAYERED = $(filter-out crowd door leak sleepers,$(basename $(notdir $(wildcard fabtests/programs/*.c))))
+LAYERED = $(filter-out crowd door leak sleepers,$(EVERY))
 
 # For rxd, all of these but what is about connections, and buffers of the kernel behind them; what one side
 # does while the other makes no progress; and what kills many peers. What asks after peers that are gone
 # has shorter times for that.
-GIVEN_UP = collective deserted endpoint killed_connecting soak unreachable
+GIVEN_UP = collective deserted endpoint killed_connecting unreachable
 OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) absent buffered cm ensemble exhaustion firewall killed neighbour \
 	reconnect restarted silent,$(LAYERED))
 
@@ -52,7 +56,7 @@ RELIABLE = binding cntr cq early first match message poll sep signals source
 
 # What `make fabtests` runs, a run a line.
 define ROWS
--p tcp
+-p tcp $(EVERY)
 -p shm -a none -e rdm $(LOCAL)
 FI_SHM_DISABLE_CMA=1 -p shm -a none -e rdm $(LARGE)
 FI_HOOK='$(HOOKS)' $(HOOKED)
@@ -71,13 +75,16 @@ FI_OFI_RXD_TIMEOUT=10000 -p 'udp;ofi_rxd' -e rdm silent
 -p udp -e dgram -a ::1 datagram
 endef
 
-.PHONY: fabtests
+.PHONY: fabtests fabtests-rows
+fabtests-rows:
+	$(shell mkdir -p fabtests/bin)$(file >fabtests/bin/rows,$(ROWS))@:
+
 fabtests:
 ifdef FABTESTS
 	fabtests/upstream/run --bin $(FABTESTS) --sets $(SETS) -p '$(PROVIDER)' \
 		$(if $(CONFIGS),--configs $(CONFIGS)) $(if $(LIB),--lib $(LIB),--exclude $(EXCLUDE))
 else ifeq ($(LIB)$(PROGRAMS)$(PROVIDER),tcp)
-	$(shell mkdir -p fabtests/bin)$(file >fabtests/bin/rows,$(ROWS))
+	$(MAKE) -s fabtests-rows
 	VALGRIND=$(VALGRIND) fabtests/run --rows fabtests/bin/rows
 	fabtests/refusals/compare
 	fabtests/semantics/run $(if $(wildcard $(OTHER)),--with $(OTHER))
