@@ -8,7 +8,7 @@ mod link;
 mod messages;
 mod progress;
 mod pulling;
-mod records;
+pub mod records;
 mod remote;
 mod replaying;
 mod sending;

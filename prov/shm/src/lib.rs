@@ -16,6 +16,8 @@ mod params;
 mod provider;
 mod rehearsal;
 
+#[cfg(fuzzing)]
+pub use engine::records;
 pub use provider::{Shm, provider};
 
 /// Where the provider logs.

@@ -25,6 +25,8 @@ mod resources;
 mod shared_receive;
 mod sys;
 
+#[cfg(fuzzing)]
+pub use manager::hello;
 pub use provider::{Verbs, provider};
 
 /// Version of the provider, which is that of the library: 2.7.0.

@@ -3,7 +3,7 @@
 mod connection;
 mod crossing;
 mod enabled;
-mod hello;
+pub mod hello;
 mod message;
 #[cfg(test)]
 mod tests;

@@ -149,3 +149,35 @@ impl AtomicWord {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "../../../../fuzz/src/records_check.rs"]
+mod records_check;
+
+#[cfg(test)]
+mod tests {
+    use super::records_check::check;
+
+    #[test]
+    fn any_record_is_read_as_it_would_be_written_or_refused() {
+        let mut numbers = 1u64;
+        let mut number = |bits: u32| {
+            numbers = numbers.wrapping_mul(6364136223846793005).wrapping_add(1);
+            numbers >> (64 - bits)
+        };
+        for round in 0..5000 {
+            let mut record = vec![if round % 100 == 0 {
+                255
+            } else {
+                number(3) as u8
+            }];
+            for _ in 0..number(4) {
+                // Lengths of a list that fit into memory, or any.
+                let value = number(if round % 2 == 0 { 40 } else { 64 });
+                record.extend(value.to_ne_bytes());
+            }
+            record.extend((0..number(3)).map(|byte| byte as u8));
+            check(&record);
+        }
+    }
+}

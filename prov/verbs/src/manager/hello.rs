@@ -74,6 +74,10 @@ impl Hello {
 }
 
 #[cfg(test)]
+#[path = "../../../../fuzz/src/hello_check.rs"]
+mod hello_check;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -125,6 +129,10 @@ mod tests {
                 false => &data[..data.len().min(DATA_LIMIT)],
             };
             assert_eq!(Hello::of(&message), Ok((hello, expected)));
+            hello_check::check(&message);
+            // Any bytes behind a valid beginning.
+            message[SIZE..].fill_with(|| number(8) as u8);
+            hello_check::check(&message);
         }
     }
 
@@ -142,6 +150,7 @@ mod tests {
         }
         let mut long = whole.clone();
         long[SIZE] = 255;
+        hello_check::check(&long);
         assert_eq!(Hello::of(&long).unwrap().1, b"data");
     }
 }
