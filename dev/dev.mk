@@ -4,6 +4,7 @@
 #   make demo                    unmodified programs on this library
 #   make check                   every check, with a summary
 #   make check STEPS="lint abi"  some of them (dev/check --list names them)
+#   make check-fast              the fast half of it, for what has changed: at most five minutes
 #   make nightly                 what takes hours (dev/nightly --list), with a summary
 #   make clients LIB=<dir>       the real programs, on another libfabric.so.1
 #   make interop                 this library with peers on the C library
@@ -16,7 +17,7 @@
 # A build tree has only libfabric.so; programs ask for libfabric.so.1.
 LIBRARY_FOLDER = $(OUT)/lib
 
-.PHONY: demo check nightly clients interop soak library-folder check-aarch64 check-rdma check-rdma-sanitizer
+.PHONY: demo check check-fast nightly clients interop soak library-folder check-aarch64 check-rdma check-rdma-sanitizer
 
 library-folder:
 	$(BUILD)
@@ -33,8 +34,11 @@ check:
 	dev/setup check
 	dev/check $(STEPS)
 
+check-fast:
+	dev/check --fast
+
 nightly:
-	dev/setup check
+	dev/setup nightly
 	dev/nightly $(STEPS)
 
 clients: $(if $(LIB),,library-folder)
