@@ -175,6 +175,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "no allocation is refused by miri")]
     fn memory_that_there_is_not_is_an_error() {
         for (size, elements) in [(1, isize::MAX as usize), (32, usize::MAX / 16)] {
             let memory = Memories::new(size, AppIov::EMPTY, AppIov::EMPTY, elements);

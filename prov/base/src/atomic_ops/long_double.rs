@@ -161,6 +161,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "miri has no inline assembly")]
     fn arithmetic_has_64_bits_of_mantissa() {
         let tiny = long(2f64.powi(-63));
         let sum = ONE.add(tiny);
@@ -171,6 +172,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "miri has no inline assembly")]
     fn comparisons_follow_ieee_754() {
         assert!(long(1.0).is_less(long(2.0)));
         assert!(!long(2.0).is_less(long(1.0)));
@@ -187,6 +189,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "miri has no inline assembly")]
     fn bit_patterns_that_are_no_numbers_are_harmless() {
         // An exponent without the leading bit: the x87 treats it as invalid.
         let unnormal = LongDouble(0x3fff_0000_0000_0000_0001);

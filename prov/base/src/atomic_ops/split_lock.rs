@@ -107,6 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "miri has no dl_iterate_phdr(3)")]
     fn the_lock_excludes_other_threads() {
         share();
         let guard = lock();
@@ -127,6 +128,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "miri has no dl_iterate_phdr(3)")]
     fn the_c_library_is_among_the_libraries_and_exports_no_lock() {
         let libraries = libraries();
         let libc = libraries

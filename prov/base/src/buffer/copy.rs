@@ -114,7 +114,8 @@ mod tests {
 
     #[test]
     fn all_bytes_are_copied_and_no_others_also_where_the_ranges_overlap() {
-        for len in 0..200 {
+        // Miri is slow: there some lengths stand for all.
+        for len in (0..200).step_by(if cfg!(miri) { 33 } else { 1 }) {
             for apart in [-7isize, 0, 3, 300] {
                 let mut bytes: Vec<u8> = (0..1000).map(|at| (at % 251) as u8).collect();
                 let mut expected = bytes.clone();
@@ -129,6 +130,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "miri copies many bytes as it copies few ones")]
     fn many_bytes_are_copied_at_every_distance() {
         for len in [SHORT, SHORT + 1, 3 * SHORT - 1] {
             for apart in [-9000, -17, -9, 0, 1, 9, 16, 4105, 8192 + 15, 8192 + 16] {

@@ -175,7 +175,8 @@ mod tests {
 
     #[test]
     fn bytes_of_any_length_are_copied_as_far_as_they_fit() {
-        for len in 0..70 {
+        // Miri is slow: there some lengths stand for all.
+        for len in (0..70).step_by(if cfg!(miri) { 23 } else { 1 }) {
             let mut bytes: Vec<u8> = (1..=len).collect();
             let all = bytes.clone();
             for room in [0, 1, 7, 33, 69] {

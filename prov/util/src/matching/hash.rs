@@ -57,6 +57,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "finding such tags takes miri minutes")]
     fn tags_chosen_to_share_a_bucket_are_spread() {
         let key = HashKey {
             tag: 0x5bd1_e995_1b87_3593,

@@ -319,7 +319,8 @@ impl Pair {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 200,
+        // Miri is slow.
+        cases: if cfg!(miri) { 1 } else { 200 },
         max_shrink_iters: 20000,
         failure_persistence: None,
         ..ProptestConfig::default()

@@ -94,6 +94,13 @@ proptest! {
     }
 }
 
+/// Miri has no inline assembly, with which sixteen bytes are accessed at once.
+const LONGEST: Datatype = if cfg!(miri) {
+    Datatype::Uint64
+} else {
+    Datatype::Uint128
+};
+
 proptest! {
     /// Wherever the list, the regions and their pieces are cut: the same as on
     /// one buffer.
@@ -103,7 +110,7 @@ proptest! {
         cuts in prop::collection::vec(0usize..40, IOV_LIMIT),
         bytes in prop::collection::vec(any::<u8>(), 3 * 192),
         op in prop::sample::select(vec![Op::Sum, Op::Write, Op::Mswap, Op::Cswap, Op::Read, Op::Bxor]),
-        datatype in prop::sample::select(vec![Datatype::Uint8, Datatype::Uint16, Datatype::Int64, Datatype::Uint128]),
+        datatype in prop::sample::select(vec![Datatype::Uint8, Datatype::Uint16, Datatype::Int64, LONGEST]),
         fetches in any::<bool>(),
     ) {
         let size = datatype.size();
