@@ -78,6 +78,9 @@ const SLEEP: usize = 256;
 const FLIGHT: usize = 320;
 /// Offset of a side's revoked word, which ends the flights of the other side.
 const REVOKED: usize = 384;
+/// Offset of a side's end word ([`LEFT`], [`ENDED`]), in the line of the revoked word: both are
+/// written once at most.
+const END: usize = 392;
 /// Offset of the number of messages of the other side that a side has processed
 /// ([`Receiver::settle`]). The cache line is read only by callers that need the number.
 const SETTLED: usize = 448;
@@ -108,6 +111,18 @@ const ASLEEP: u64 = 1;
 const STARVED: u64 = 2;
 /// Increment of a sleep word each time that the side goes to sleep.
 const NAP: u64 = 4;
+
+/// Flag of an end word: the side writes no more to the channel.
+const ENDED: u64 = 1;
+/// Flag of an end word: the side's endpoint is closed in good order.
+const LEFT: u64 = 2;
+
+/// How the other side has ended a channel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct End {
+    /// Whether its endpoint was closed in good order.
+    pub has_left: bool,
+}
 
 /// One side of a channel.
 pub struct Channel {
@@ -291,6 +306,20 @@ impl Channel {
     /// Returns the number that [`Channel::set_secret`] has written.
     pub fn secret(&self) -> u64 {
         secret_of(&self.sender.way.segment).load(Ordering::Relaxed)
+    }
+
+    /// Tells the other side that this one writes no more, after all that it has written.
+    pub fn end(&self, has_left: bool) {
+        let word = if has_left { ENDED | LEFT } else { ENDED };
+        control(&self.sender.way.filling, END).fetch_or(word, Ordering::Release);
+    }
+
+    /// Returns whether the other side has called [`Channel::end`], and how.
+    pub fn end_there(&self) -> Option<End> {
+        let word = control(&self.receiver.way.filling, END).load(Ordering::Acquire);
+        (word & ENDED != 0).then_some(End {
+            has_left: word & LEFT != 0,
+        })
     }
 
     /// Sets whether both processes participate in the barriers of [`barrier`](crate::barrier).

@@ -3,6 +3,7 @@
 #[cfg(test)]
 pub(crate) mod child;
 mod itself;
+mod life;
 mod memory;
 mod spare;
 
@@ -20,6 +21,7 @@ use rustix::fs::{AtFlags, FileType, MemfdFlags, StatxFlags, statx};
 
 pub use self::itself::Ends;
 pub(crate) use self::itself::Itself;
+pub use self::life::Life;
 use self::memory::CopyDirection;
 pub(crate) use self::memory::Memory;
 

@@ -13,6 +13,7 @@ mod remote;
 mod replaying;
 mod sending;
 mod setup;
+mod socketless;
 #[cfg(test)]
 mod tests;
 
@@ -38,6 +39,7 @@ use slotmap::SlotMap;
 use self::keys::{Due, LinkKey, Source};
 use self::link::Link;
 use self::messages::{Action, Endpoints, Shm};
+use self::socketless::Socketless;
 use crate::params::Params;
 
 /// The service under which names are reserved.
@@ -63,6 +65,8 @@ pub struct Core {
     /// Rendezvous payloads in both directions.
     copier: Copier<Shm>,
     poller: Wakeups<Source, Due>,
+    /// Links whose sockets were given back.
+    socketless: Socketless,
     /// Number of progress calls since the last one in which a message arrived.
     idle_calls: u32,
     /// Buffer for the result of an atomic operation.
@@ -103,6 +107,7 @@ impl Core {
             regions,
             copier: Copier::new(Some(memory)),
             poller: Wakeups::new()?,
+            socketless: Socketless::default(),
             idle_calls: 0,
             result: Vec::new(),
             operands: Vec::new(),

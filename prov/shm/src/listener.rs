@@ -3,18 +3,21 @@
 //!
 //! The kernel tells each process who the other is. The socket stays open between the two: the
 //! descriptors of the shared memory are sent over it, it wakes sleeping threads, and its end is the
-//! end of the other process.
+//! end of the other process. Where a process has few descriptors left, both close it when the link is
+//! open, and threads are woken by a datagram ([`Bell`]).
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use prov_base::errno::{Errno, Result};
-use prov_base::socket;
+use prov_base::{random, socket};
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
+use rustix::process::{Resource, getrlimit};
 
 /// Length in bytes of the longest name: with the service and the user's id before it, a name has to
 /// fit into the 107 bytes of an abstract socket address (unix(7)).
@@ -36,11 +39,21 @@ pub struct Listener {
 
 /// One end of the socket between two processes.
 pub struct Wire {
-    socket: OwnedFd,
+    /// `None` when it was given back.
+    socket: Option<OwnedFd>,
+    /// The other process's bell, if the socket may be given back, and this process's own.
+    bells: Option<(Arc<Bell>, u32)>,
     /// The other process's id, as the kernel reports it here; 0 if it does not, as between
     /// containers.
     pub pid: u32,
 }
+
+/// The packet that wakes a sleeping peer.
+pub const WAKE: &[u8] = b"\0";
+
+/// Part of the soft limit of descriptors (`RLIMIT_NOFILE`) beyond which sockets are given back: the
+/// rest is for links that are being set up, what makes copies faster, and the application.
+const PART: u64 = 2;
 
 fn unconnected() -> Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -145,18 +158,60 @@ impl Wire {
         let peer = socket::peer_credentials(socket.as_fd())?;
         match peer.uid == user() {
             true => Ok(Wire {
-                socket,
+                socket: Some(socket),
+                bells: None,
                 pid: peer.pid.unsigned_abs(),
             }),
             false => Err(Errno::EPERM),
         }
     }
 
+    /// Returns the socket; `None` if it was given back.
+    pub fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.socket.as_ref().map(OwnedFd::as_fd)
+    }
+
+    /// Whether this process has few descriptors left. The lowest free number is given to a descriptor,
+    /// so that the socket's shows that.
+    pub fn is_crowded(&self) -> bool {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let number = self.socket.as_ref().map(|socket| socket.as_raw_fd());
+        number.is_some_and(|number| u64::from(number.unsigned_abs()) >= limit / PART)
+    }
+
+    /// From now on the other process is woken by its bell if the socket has ended.
+    pub fn has_bells(&mut self, own: Arc<Bell>, other: u32) {
+        self.bells = Some((own, other));
+    }
+
+    /// Whether [`Wire::has_bells`] was called.
+    pub fn may_be_given_back(&self) -> bool {
+        self.bells.is_some()
+    }
+
+    /// Closes the socket.
+    pub fn give_back(&mut self) {
+        self.socket = None;
+    }
+
+    /// Wakes the threads of the other process that sleep.
+    #[cold]
+    pub fn wake(&self) {
+        // If the socket's buffer is full, the peer is woken by the packets in it.
+        let sent = self.send(WAKE, None);
+        // If the socket has ended without a bell, so does the link.
+        if let (Err(Errno::ENOTCONN | Errno::EPIPE | Errno::ECONNRESET), Some((own, other))) =
+            (sent, &self.bells)
+        {
+            own.ring(*other);
+        }
+    }
+
     /// Sends a packet, with up to [`DESCRIPTORS`] descriptors.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` if the other side's buffer is full, `-FI_EINVAL` for more descriptors, others
-    /// of sendmsg(2).
+    /// `-FI_EAGAIN` if the other side's buffer is full, `-FI_EINVAL` for more descriptors,
+    /// `-FI_ENOTCONN` if the socket was given back, others of sendmsg(2).
     pub fn send<'fd>(
         &self,
         packet: &[u8],
@@ -169,7 +224,8 @@ impl Wire {
             return Err(Errno::EINVAL);
         }
         let bytes = [IoSlice::new(packet)];
-        net::sendmsg(&self.socket, &bytes, &mut control, SendFlags::NOSIGNAL)?;
+        let socket = self.socket.as_ref().ok_or(Errno::ENOTCONN)?;
+        net::sendmsg(socket, &bytes, &mut control, SendFlags::NOSIGNAL)?;
         Ok(())
     }
 
@@ -184,7 +240,8 @@ impl Wire {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut bytes = [IoSliceMut::new(packet)];
         let flags = RecvFlags::CMSG_CLOEXEC;
-        let received = net::recvmsg(&self.socket, &mut bytes, &mut control, flags)?;
+        let socket = self.socket.as_ref().ok_or(Errno::ENOTCONN)?;
+        let received = net::recvmsg(socket, &mut bytes, &mut control, flags)?;
         let mut with = Vec::new();
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(fds) = message {
@@ -199,8 +256,60 @@ impl Wire {
     }
 }
 
-impl AsFd for Wire {
-    /// Readable when a packet has arrived, or the other side has ended.
+/// A socket by which threads of this process are woken by those that have no other to it.
+pub struct Bell {
+    socket: OwnedFd,
+    /// Leads to it, for processes of this host and user.
+    pub number: u32,
+}
+
+/// Number of names that are tried for a bell: each is taken by one of 2^32 at most.
+const TRIES: u32 = 16;
+
+impl Bell {
+    /// Creates one that has not been rung.
+    ///
+    /// # Errors
+    /// Those of socket(2) and bind(2).
+    pub fn new() -> Result<Bell> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+        for _ in 0..TRIES {
+            let number = random::number() as u32;
+            match net::bind(&socket, &Bell::address(number)?) {
+                Err(rustix::io::Errno::ADDRINUSE) => {}
+                bound => {
+                    bound?;
+                    return Ok(Bell { socket, number });
+                }
+            }
+        }
+        Err(Errno::EADDRINUSE)
+    }
+
+    fn address(number: u32) -> Result<SocketAddrUnix> {
+        let name = format!("fi_shm_bell/{}/{number:08x}", user());
+        Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+    }
+
+    /// Wakes the process whose bell has this number.
+    pub fn ring(&self, number: u32) {
+        // If its buffer is full, the process is woken by the datagrams in it; if there is none, the
+        // process has ended.
+        if let Ok(address) = Bell::address(number) {
+            let _ = net::sendto(&self.socket, WAKE, SendFlags::NOSIGNAL, &address);
+        }
+    }
+
+    /// Takes note that it was rung. Whoever has rung it, all links are looked at.
+    pub fn silence(&self) {
+        let mut word = [0; 1];
+        while net::recv(&self.socket, word.as_mut_slice(), RecvFlags::empty()).is_ok() {}
+    }
+}
+
+impl AsFd for Bell {
+    /// Readable when it was rung.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -68,10 +68,13 @@ impl Itself {
             return Ok(Itself::Named(Named::of(pid)?));
         };
         match pidfd_open(number, PidfdFlags::empty()) {
-            Ok(descriptor) => Ok(Itself::Held(Arc::new(Held {
-                descriptor,
-                _spare: spare,
-            }))),
+            Ok(descriptor) => match spare.keep(descriptor) {
+                Some(descriptor) => Ok(Itself::Held(Arc::new(Held {
+                    descriptor,
+                    _spare: spare,
+                }))),
+                None => Ok(Itself::Named(Named::of(pid)?)),
+            },
             Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
                 Ok(Itself::Named(Named::of(pid)?))
             }
@@ -200,6 +203,7 @@ impl Ends {
     fn watch(process: &Held, socket: BorrowedFd<'_>) -> Result<(OwnedFd, Spare)> {
         let spare = Spare::take().ok_or(Errno::EMFILE)?;
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let watch = spare.keep(watch).ok_or(Errno::EMFILE)?;
         let data = epoll::EventData::new_u64(0);
         epoll::add(&watch, &process.descriptor, data, epoll::EventFlags::IN)?;
         epoll::add(&watch, socket, data, epoll::EventFlags::RDHUP)?;

@@ -72,6 +72,7 @@ impl Memory {
         let spare = Spare::take().ok_or(Errno::EMFILE)?;
         let path = format!("/proc/{pid}/mem");
         let file = File::options().read(true).write(true).open(path)?;
+        let file = spare.keep(file).ok_or(Errno::EMFILE)?;
         let memory = Memory(Arc::new(Opened {
             file,
             _spare: spare,

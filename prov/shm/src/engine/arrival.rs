@@ -12,7 +12,7 @@ use super::Core;
 use super::keys::{EpKey, LinkKey, from_peer};
 use super::link::outgoing::Bytes;
 use super::link::pending::Pending;
-use super::link::{Fault, Link, wake};
+use super::link::{Fault, Link};
 use super::messages::{Ack, Action, Arrival, Offered, Placing};
 use super::records::*;
 
@@ -64,7 +64,7 @@ impl Core {
             }
             // The sender is told what was received when the receiver is otherwise idle.
             if receiver.has_untold() && receiver.tell() {
-                wake(&link.wire);
+                link.wire.wake();
             }
             return false;
         };
@@ -93,7 +93,7 @@ impl Core {
                 return self.take_in_slowly(key) || turns != most;
             }
             if receiver.take(bytes.len()) {
-                wake(&link.wire);
+                link.wire.wake();
             }
             turns -= 1;
             if turns == 0 {

@@ -1,6 +1,6 @@
 //! How links and endpoints end, and what depends on them.
 
-use std::os::fd::AsFd;
+use std::os::fd::AsFd as _;
 
 use prov_base::errno::Errno;
 use prov_base::warn_again;
@@ -59,7 +59,9 @@ impl Core {
     /// Removes a link that was never open, without a report.
     pub(super) fn remove_link(&mut self, key: LinkKey) {
         if let Some(link) = self.links.remove(key) {
-            self.poller.forget(link.wire.as_fd());
+            if let Some(socket) = link.wire.socket() {
+                self.poller.forget(socket);
+            }
             self.no_longer_entered(link.ep, key);
         }
     }
@@ -83,7 +85,10 @@ impl Linked for Core {
         let Some(mut link) = self.links.remove(key) else {
             return Vec::new();
         };
-        self.poller.forget(link.wire.as_fd());
+        if let Some(socket) = link.wire.socket() {
+            self.poller.forget(socket);
+        }
+        self.tell_end(&link, false);
         if link.stage == Stage::Entered {
             self.no_longer_entered(link.ep, key);
         }
@@ -116,6 +121,7 @@ impl Linked for Core {
         if let Some(link) = self.links.get(key).filter(|link| link.is_open()) {
             // Without room for it, there are packets that the peer has not read for long.
             let _ = link.wire.send(LEAVES, None);
+            self.tell_end(link, true);
         }
     }
 

@@ -25,4 +25,12 @@ pub enum Due {
     Entered(LinkKey),
     /// Resumes polling a listener.
     Listener(EpKey),
+    /// Checks whether the peers of links without sockets are still there.
+    Lives,
+}
+
+/// Returns the key under which the lane's bell is in the poller. No link has it: its index is the
+/// largest that a link could have in the poller.
+pub fn bell_key() -> LinkKey {
+    from_peer((1 << 32) | ((1 << 31) - 1))
 }

@@ -16,7 +16,7 @@ use prov_local::channel::{Channel, Head, MODERATE, Record};
 use prov_local::copies::Transfers;
 use prov_local::onesided::table::Watching;
 use prov_local::onesided::window::Window;
-use prov_local::process::OtherProcess;
+use prov_local::process::{Life, OtherProcess};
 use prov_local::ring::Broken;
 use prov_message::peers::Deferred;
 use prov_message::{Context, Ticket};
@@ -45,6 +45,9 @@ pub struct Link {
     pub src: u64,
     pub stage: Stage,
     pub wire: Wire,
+    /// Whether the peer is still there, where its end of the socket does not tell: the socket was
+    /// given back.
+    pub life: Option<Life>,
     /// Present once the link is open, or was requested by this side.
     pub channel: Option<Channel>,
     /// Proves to the peer that this process's memory is the one that it knows.
@@ -126,10 +129,10 @@ impl From<Broken> for Fault {
     }
 }
 
-/// The packet that wakes a sleeping peer.
-pub const WAKE: &[u8] = b"\0";
 /// The last packet of an endpoint that is closed in good order. It wakes the peer as well.
 pub const LEAVES: &[u8] = b"\x01";
+/// The last packet of the side that has requested a link whose socket is given back.
+pub const GIVEN_BACK: &[u8] = b"\x02";
 
 impl Link {
     /// Creates a link without a channel.
@@ -140,6 +143,7 @@ impl Link {
             src: prov_message::peers::UNKNOWN_SOURCE,
             stage,
             wire,
+            life: None,
             channel: None,
             seal,
             memory: None,
@@ -216,7 +220,7 @@ impl Link {
             len,
             fill,
             #[inline(always)]
-            || wake(wire),
+            || wire.wake(),
         )
     }
 
@@ -232,7 +236,7 @@ impl Link {
             len,
             fill,
             #[inline(always)]
-            || wake(wire),
+            || wire.wake(),
         )
     }
 
@@ -410,7 +414,7 @@ impl Link {
 
     #[cold]
     pub fn wake_peer(&self) {
-        wake(&self.wire);
+        self.wire.wake();
     }
 
     /// Whether the peer has offers of messages that it may fetch.
@@ -446,12 +450,4 @@ impl Link {
             }
         }
     }
-}
-
-/// Wakes the threads of the peer that sleep.
-#[cold]
-pub fn wake(wire: &Wire) {
-    // If the socket's buffer is full, the peer is woken by the packets in it; if the socket has
-    // ended, so does the link.
-    let _ = wire.send(WAKE, None);
 }

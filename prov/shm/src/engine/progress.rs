@@ -15,7 +15,7 @@ use prov_local::rota::{Rota, Rounds};
 use prov_message::{Idling, Reaching as _, Sleeper, Wakeups, Woken};
 
 use super::Core;
-use super::keys::{Due, LinkKey, Source};
+use super::keys::{Due, LinkKey, Source, bell_key};
 
 /// Time after which a sleeping thread tries again to receive a message for which there was no room:
 /// another thread makes room when it posts a receive, or inserts an address, and wakes nobody. It is
@@ -101,6 +101,7 @@ impl Woken for Core {
     fn is_ready(&mut self, event: Event<Source>) -> bool {
         match event.source {
             Source::Listener(ep) => self.admit(ep),
+            Source::Link(key) if key == bell_key() => self.rung(),
             Source::Link(key) if event.readable || event.ended || event.failed => {
                 self.read_wire(key);
             }
@@ -114,6 +115,7 @@ impl Woken for Core {
             Due::Peer(ep, peer) => self.due(ep, peer, now),
             Due::Entered(key) => self.check_entered(key),
             Due::Listener(ep) => self.resume_listener(ep),
+            Due::Lives => self.check_lives(now),
         }
     }
 

@@ -2,7 +2,6 @@
 
 use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
-use std::os::fd::AsFd as _;
 
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use prov_base::atomic_ops::Form;
@@ -123,7 +122,7 @@ impl Core {
             broken,
             ..
         } = link;
-        let Some(window) = window else {
+        let (Some(window), Some(socket)) = (window, wire.socket()) else {
             return Ok(None);
         };
         let has_room = || {
@@ -135,7 +134,7 @@ impl Core {
             }
             room == Some(Ok(true))
         };
-        let outcome = match window.access(access, bytes, wire.as_fd(), has_room) {
+        let outcome = match window.access(access, bytes, socket, has_room) {
             Outcome::Done { is_told: false } => Ok(()),
             Outcome::Done { is_told: true } => {
                 link.tell_of(access);

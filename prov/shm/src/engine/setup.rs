@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::listener::{LONGEST_NAME, Listener, Wire};
+use crate::listener::{Bell, LONGEST_NAME, Listener, Wire};
 use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::{Seal, Token};
 use prov_local::barrier;
@@ -25,7 +25,7 @@ use prov_message::reaching::PeersOf;
 
 use super::endpoint::{Rdm, Vector};
 use super::keys::{Due, EpKey, LinkKey, PeerKey, Source};
-use super::link::{Fault, LEAVES, Link, Stage};
+use super::link::{Fault, GIVEN_BACK, LEAVES, Link, Stage};
 use super::{Core, SERVICE};
 use crate::LOG;
 
@@ -37,6 +37,16 @@ const HAS_BARRIER: u64 = 1;
 const WANTS: u64 = 4;
 /// Flag: the sender's process has no descriptor left for the link.
 const IS_FULL: u64 = 8;
+
+/// Flag: the sender can do without the socket once the link is open; the upper half of the word is the
+/// number of its bell.
+const HAS_BELL: u64 = 16;
+/// Flag: the sender's process has few descriptors left.
+const IS_CROWDED: u64 = 32;
+/// Flag of an answer: the socket is given back once the link is open.
+const GIVES_BACK: u64 = 64;
+/// Number of bits of a word before the number of a bell.
+const FLAGS: u32 = 32;
 
 /// Number of words before the name.
 const WORDS: usize = 4;
@@ -94,14 +104,20 @@ impl<'a> Introduction<'a> {
 }
 
 /// Creates a link, and requests it from the endpoint with this name.
-fn new_link(ep: EpKey, own: &str, name: &str, regions: Option<&Arc<RegionTable>>) -> Result<Link> {
+fn new_link(
+    ep: EpKey,
+    own: &str,
+    name: &str,
+    regions: Option<&Arc<RegionTable>>,
+    bell: Option<&Arc<Bell>>,
+) -> Result<Link> {
     let wire = Wire::reach(SERVICE, name)?;
     let (channel, fd) = Channel::create().inspect_err(|error| {
         log::warn!(target: LOG.ep_ctrl, "no memory to be shared with {name}: {error}");
     })?;
     let seal = Seal::new()?;
     let hello = Introduction {
-        flags: own_flags() | WANTS,
+        flags: own_flags() | WANTS | thrift(&wire, bell),
         seal: seal.token(),
         name: own,
     };
@@ -147,6 +163,16 @@ fn look(link: &mut Link, regions: Option<OwnedFd>) {
     }
 }
 
+/// Returns the flags that tell a peer whether this side needs the socket, and can do without it.
+fn thrift(wire: &Wire, bell: Option<&Arc<Bell>>) -> u64 {
+    let crowded = if wire.is_crowded() { IS_CROWDED } else { 0 };
+    match bell {
+        // The end of a process whose id is unknown is noticed by its socket alone.
+        Some(bell) if wire.pid != 0 => crowded | HAS_BELL | u64::from(bell.number) << FLAGS,
+        _ => crowded,
+    }
+}
+
 fn own_flags() -> u64 {
     if barrier::is_available() {
         HAS_BARRIER
@@ -166,7 +192,9 @@ impl Reaching for Core {
 
     fn ask(&mut self, ep: EpKey, peer: PeerKey, target: &ConnectTarget<String>) -> Result<LinkKey> {
         let own = self.rdm(ep).ok_or(Errno::EOPBADSTATE)?.name.clone();
-        let mut link = new_link(ep, &own, &target.addr, self.regions.as_ref())?;
+        let bell = self.bell().ok();
+        let regions = self.regions.as_ref();
+        let mut link = new_link(ep, &own, &target.addr, regions, bell.as_ref())?;
         (link.peer, link.src) = (Some(peer), target.source);
         self.add_link(link)
     }
@@ -210,19 +238,14 @@ impl Core {
         Ok(())
     }
 
-    #[allow(
-        clippy::indexing_slicing,
-        reason = "the link was just added; the system returns no more than there was room for"
-    )]
+    #[allow(clippy::indexing_slicing, reason = "the link was just added")]
     fn add_link(&mut self, link: Link) -> Result<LinkKey> {
         let key = self.links.insert(link);
         bounded!(self.links, PEERS);
         // The next turn polls for an answer.
         self.open.poll_soon();
-        match self
-            .poller
-            .watch(self.links[key].wire.as_fd(), Source::Link(key))
-        {
+        let socket = self.links[key].wire.socket().ok_or(Errno::ENOTCONN);
+        match socket.and_then(|socket| self.poller.watch(socket, Source::Link(key))) {
             Ok(()) => Ok(key),
             Err(error) => {
                 self.links.remove(key);
@@ -246,8 +269,14 @@ impl Core {
                 Err(Errno::ECONNABORTED | Errno::EPERM) => continue,
                 Err(error) => Err(error),
             };
-            if admitted == Err(Errno::EMFILE) && self.refuse_for_want(ep) {
-                continue;
+            if admitted == Err(Errno::EMFILE) {
+                // Links that are being set up may give back theirs.
+                if self.rdm(ep).is_some_and(|rdm| !rdm.entered.is_empty()) {
+                    return self.rest(ep);
+                }
+                if self.refuse_for_want(ep) {
+                    continue;
+                }
             }
             match admitted {
                 Ok(key) => {
@@ -360,6 +389,9 @@ impl Core {
             let Some(link) = self.links.get_mut(key) else {
                 return;
             };
+            if link.wire.socket().is_none() {
+                return;
+            }
             let said = match link.wire.receive(&mut packet) {
                 Ok((0, _)) => {
                     link.has_ended = true;
@@ -392,8 +424,8 @@ impl Core {
                 return self.break_link(key, fault);
             }
         }
-        if let Some(link) = self.links.get(key) {
-            self.poller.tell_again(link.wire.as_fd(), Source::Link(key));
+        if let Some(socket) = self.links.get(key).and_then(|link| link.wire.socket()) {
+            self.poller.tell_again(socket, Source::Link(key));
         }
     }
 
@@ -407,6 +439,10 @@ impl Core {
             return Ok(());
         };
         if link.is_open() {
+            if packet == GIVEN_BACK && link.wire.may_be_given_back() {
+                self.given_back(key);
+                return Ok(());
+            }
             // The packet was sent to wake this side.
             link.has_left |= packet == LEAVES;
             self.open.woken();
@@ -463,6 +499,13 @@ impl Core {
             return Err(Fault::Refused);
         };
         let is_itself = name == rdm.name;
+        let bell = match !is_itself && said.flags & HAS_BELL != 0 {
+            true => self.bell().ok(),
+            false => None,
+        };
+        let Some(rdm) = self.rdm(ep) else {
+            return Err(Fault::Refused);
+        };
         let is_first = rdm.name < name;
         let own = rdm.name.clone();
         let peer = rdm.peers.peer_at(&name);
@@ -477,19 +520,27 @@ impl Core {
         };
         link.memory = memory;
         link.channel = Some(channel);
-        look(link, regions);
+        let thrift = thrift(&link.wire, bell.as_ref());
+        let gives_back = thrift & HAS_BELL != 0 && (thrift | said.flags) & IS_CROWDED != 0;
+        match bell.filter(|_| gives_back) {
+            Some(bell) => link.wire.has_bells(bell, (said.flags >> FLAGS) as u32),
+            None => look(link, regions),
+        }
         // If the answer cannot be sent, the peer's attempt has failed, and this side's has given
         // way to it.
         link.peer = (!is_itself && !is_refused).then_some(peer);
         let mut answer = Introduction {
-            flags: own_flags(),
+            flags: own_flags() | thrift,
             seal: link.seal.token(),
             name: &own,
         };
         let mut lent = None;
         if !is_refused {
             answer.flags |= WANTS;
-            lent = lend(link, self.regions.as_ref());
+            match gives_back {
+                true => answer.flags |= GIVES_BACK,
+                false => lent = lend(link, self.regions.as_ref()),
+            }
         }
         let sent = link.wire.send(&answer.encode(), lent);
         if is_refused {
@@ -567,6 +618,7 @@ impl Core {
             return Ok(());
         };
         let memory = self.find_memory(link, said.seal);
+        let bell = self.bell().ok();
         let Some(link) = self.links.get_mut(key) else {
             return Ok(());
         };
@@ -574,9 +626,20 @@ impl Core {
         if let Some(channel) = &mut link.channel {
             channel.is_asymmetric(said.flags & own_flags() & HAS_BARRIER != 0);
         }
-        look(link, regions);
-        self.opened(key);
-        Ok(())
+        let gives_back = said.flags & (GIVES_BACK | HAS_BELL) == GIVES_BACK | HAS_BELL;
+        match bell.filter(|_| gives_back) {
+            Some(bell) => {
+                link.wire.has_bells(bell, (said.flags >> FLAGS) as u32);
+                link.watching = None;
+                self.opened(key);
+                self.give_back(key).map_err(Fault::Ended)
+            }
+            None => {
+                look(link, regions);
+                self.opened(key);
+                Ok(())
+            }
+        }
     }
 
     /// Handles that a link is open: operations that have waited for it are posted.

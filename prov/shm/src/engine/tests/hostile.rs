@@ -179,7 +179,10 @@ fn messages_that_make_no_sense_end_their_own_link_only() {
 /// Receives what a link has sent, in turns, and returns their number.
 fn turns_until_unread(victim: &mut Side, key: LinkKey) -> usize {
     let has_more = |victim: &Side| {
-        let mut polled = [PollFd::new(&victim.core.links[key].wire, PollFlags::IN)];
+        let mut polled = [PollFd::from_borrowed_fd(
+            victim.core.links[key].wire.socket().unwrap(),
+            PollFlags::IN,
+        )];
         poll(&mut polled, Some(&Timespec::default())) == Ok(1)
     };
     (1..)
@@ -199,7 +202,7 @@ fn a_peer_that_calls_again_and_again_has_a_turn_as_others_have() {
     let (wire, _channel, _) = intrude(&mut scene.victim);
     let key = *scene.victim.core.open.all().last().unwrap();
     for _ in 0..100 {
-        wire.send(super::super::link::WAKE, None).unwrap();
+        wire.send(crate::listener::WAKE, None).unwrap();
     }
     assert_eq!(turns_until_unread(&mut scene.victim, key), 7);
     scene.is_well();
