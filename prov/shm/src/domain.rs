@@ -54,7 +54,10 @@ impl Setup {
     /// Reserves a name. Returns `-FI_EADDRINUSE` if another endpoint has it, and the error with which
     /// the system denies what links need.
     fn new(name: String, info: &Info, is_receiver: bool) -> Result<Self> {
-        rehearse()?;
+        rehearse().map_err(|denial| {
+            log::warn!(target: LOG.ep_ctrl, "{denial}");
+            denial.error
+        })?;
         Ok(Setup {
             listener: Some(Listener::new(SERVICE, &name)?),
             name,

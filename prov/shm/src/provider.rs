@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use fabric_abi::*;
-use prov_base::errno::Result;
+use prov_base::errno::{Errno, Result};
 use prov_base::logging::Targets;
 use prov_message::attributes;
 use prov_message::objects::SoftFabric;
@@ -13,6 +13,7 @@ use prov_util::provider::{Provider, fi_provider};
 
 use crate::domain::Local;
 use crate::params::{Params, SIZES};
+use crate::rehearsal::rehearse;
 use crate::{LOG, address};
 
 /// Version of the provider, which is that of the library: 2.7.0.
@@ -39,6 +40,10 @@ impl Provider for Shm {
 
     fn getinfo(&self, request: &Request<'_>) -> Result<Vec<Info>> {
         let mut infos = named::getinfo(request, &self.bases(), self)?;
+        if let Err(denial) = rehearse() {
+            log::info!(target: LOG.core, "{denial}");
+            return Err(Errno::ENODATA);
+        }
         if takes_virtual_addresses(request) {
             for info in &mut infos {
                 info.domain.mr_mode |= FI_MR_VIRT_ADDR;

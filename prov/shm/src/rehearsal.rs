@@ -1,15 +1,15 @@
-//! Whether the system permits what links need. A sandbox may deny system calls (seccomp(2)); an
-//! endpoint there cannot be opened, instead of being one whose operations wait for ever.
+//! Whether the system permits what links need. A sandbox may deny system calls (seccomp(2)); the
+//! provider is not offered there, instead of endpoints whose operations wait for ever.
 
+use std::fmt;
 use std::os::fd::AsFd as _;
 use std::sync::OnceLock;
 
-use prov_base::errno::{Errno, Result};
+use prov_base::errno::Errno;
 use prov_base::process_memory::Seal;
 use prov_base::random;
 use prov_local::segment::Segment;
 
-use crate::LOG;
 use crate::listener::{Listener, Wire};
 
 /// The service under which the rehearsal is found.
@@ -17,23 +17,36 @@ const SERVICE: &str = "fi_shm/rehearsal";
 /// Bytes of the segment that is created for it.
 const LEN: usize = 4096;
 
+/// What the system denies, and how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Denial {
+    what: &'static str,
+    pub error: Errno,
+}
+
+impl fmt::Display for Denial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Denial { what, error } = self;
+        write!(
+            f,
+            "the system denies what links between processes need: {what}: {error}"
+        )
+    }
+}
+
 /// Rehearses a link of this process to itself, once.
 ///
 /// # Errors
-/// Those with which the system denies something. Others, such as a lack of descriptors, may be over
-/// when there are links.
-pub fn rehearse() -> Result {
-    static DONE: OnceLock<Result> = OnceLock::new();
+/// What the system denies. Other errors, such as a lack of descriptors, may be over when there are
+/// links.
+pub fn rehearse() -> std::result::Result<(), Denial> {
+    static DONE: OnceLock<std::result::Result<(), Denial>> = OnceLock::new();
     if let Some(done) = DONE.get() {
         return *done;
     }
     let rehearsed = match link() {
         Err((what, error @ (Errno::EPERM | Errno::EACCES | Errno::ENOSYS | Errno::EIO))) => {
-            log::warn!(
-                target: LOG.ep_ctrl,
-                "the system denies what links between processes need: {what}: {error}"
-            );
-            Err(error)
+            Err(Denial { what, error })
         }
         Err(_) => return Ok(()),
         Ok(()) => Ok(()),

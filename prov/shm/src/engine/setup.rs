@@ -133,6 +133,10 @@ fn new_link(
 /// descriptor that the peer needs for that.
 fn lend<'a>(link: &mut Link, regions: Option<&'a Arc<RegionTable>>) -> Option<BorrowedFd<'a>> {
     let (channel, regions) = (link.channel.as_ref()?, regions?);
+    // Of another PID namespace, as is said when its memory is looked for.
+    if link.wire.pid == 0 {
+        return None;
+    }
     match regions.watch(channel.flights_of_peer(), link.wire.pid) {
         Ok(watching) => {
             link.watching = Some(watching);
@@ -471,11 +475,17 @@ impl Core {
             return None;
         }
         let found = OtherProcess::find(link.wire.pid, seal);
-        let found = found.inspect_err(|error| {
-            log::debug!(
+        let found = found.inspect_err(|error| match link.wire.pid {
+            0 => log::info!(
                 target: LOG.ep_ctrl,
-                "cannot read the memory of process {}: {error}", link.wire.pid
-            );
+                "cannot read the memory of a process of another PID namespace; long messages and \
+                 accesses to memory go through shared memory"
+            ),
+            pid => log::info!(
+                target: LOG.ep_ctrl,
+                "cannot read the memory of process {pid}: {error}; long messages and accesses to \
+                 memory go through shared memory"
+            ),
         });
         found.ok().map(|(memory, _)| memory)
     }

@@ -164,9 +164,11 @@ impl Neighbour {
                     return Ok(None);
                 }
                 let answer = self.meet(socket, remark).inspect_err(|error| {
-                    log::debug!(
+                    // As where each of the two has a PID namespace of its own.
+                    log::info!(
                         target: target,
-                        "{} is not known to be process {} of this host and user: {error}",
+                        "without the local path to {}: it is not known to be process {} of this \
+                         host and user: {error}",
                         socket::peer_text(socket),
                         remark.id
                     );
@@ -179,9 +181,12 @@ impl Neighbour {
                     return Ok(None);
                 };
                 let answer = self.read_card(holder, remark.id).inspect_err(|error| {
-                    log::debug!(
+                    log::info!(
                         target: target,
-                        "cannot read the memory of process {}: {error}", holder.pid
+                        "without the local path to {}: cannot read the memory of process {}: \
+                         {error}",
+                        socket::peer_text(socket),
+                        holder.pid
                     );
                 });
                 Ok(answer.ok())
