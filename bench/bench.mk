@@ -6,6 +6,7 @@
 #   make bench-net BASELINE=<dir>   over a veth pair: plain, with delay, with loss
 #   make bench-sweep BASELINE=<dir> latency over all sizes, with the worst ratios
 #   make bench-mpi BASELINE=<dir>   MPI programs, of the MPI libraries of make check
+#   make bench-scale BASELINE=<dir> up to a thousand processes of this host
 #   ROUNDS=5  CASES='tagged|read'  FABTESTS=<bin dir> (upstream's programs too)
 
 ROUNDS ?= 5
@@ -34,3 +35,7 @@ bench-net:
 .PHONY: bench-mpi
 bench-mpi: $(if $(LIB),,library-folder)
 	bench/mpi --rounds $(ROUNDS) $(SELECT) $(if $(OUT),--out $(OUT))
+
+.PHONY: bench-scale
+bench-scale: $(if $(LIB),,library-folder)
+	bench/scale $(SELECT) $(if $(OUT),--out $(OUT))
