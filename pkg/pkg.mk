@@ -37,10 +37,15 @@ check-rpm: rpm
 check-dist: dist
 	pkg/dist check $(PACKAGES)
 
+ifdef GLIBC
 # The packages are those of this machine's architecture.
-check-old-glibc: tools providers $(if $(filter-out $(shell uname -m),$(ARCH)),,deb rpm)
+check-old-glibc: tools providers $(if $(filter $(shell uname -m),$(ARCH)),deb rpm)
 	pkg/dist binary $(PACKAGES)
 	pkg/check-old-glibc $(GLIBC) $(ARCH) $(PACKAGES)
+else
+check-old-glibc:
+	@echo "which one? make $@ GLIBC=2.17" >&2; exit 2
+endif
 
 check-uninstalled: library-folder
 	fabtests/clients/uninstalled $(LIBRARY_FOLDER)
