@@ -8,10 +8,10 @@ ifdef GLIBC
 ARCH := $(or $(ARCH),$(shell uname -m))
 export GLIBC ARCH
 BUILD = pkg/old-glibc $(GLIBC) $(ARCH)
-OUT = target/glibc-$(GLIBC)/$(ARCH)-unknown-linux-gnu
+BUILT = target/glibc-$(GLIBC)/$(ARCH)-unknown-linux-gnu
 else
 BUILD = $(CARGO) build --release
-OUT = target
+BUILT = target
 endif
 
 .PHONY: all
@@ -23,9 +23,9 @@ PROVIDERS = rxd rxm shm tcp udp verbs
 .PHONY: providers
 providers:
 	$(BUILD) $(PROVIDERS:%=-p %-fi)
-	@mkdir -p $(OUT)/providers
+	@mkdir -p $(BUILT)/providers
 	@for name in $(PROVIDERS); do \
-		ln -sf ../release/lib$${name}_fi.so $(OUT)/providers/lib$$name-fi.so || exit 1; \
+		ln -sf ../release/lib$${name}_fi.so $(BUILT)/providers/lib$$name-fi.so || exit 1; \
 	done
 
 # Generates include/rdma from the abi crate.
@@ -42,8 +42,8 @@ check-abi: check-headers
 # dependencies it then shares.
 check-headers:
 	CARGO_PROFILE_DEV_PANIC=unwind $(CARGO) run -q -p fabric-headers -- --check abi include
-	abi/check include $(wildcard $(OUT)/release/libfabric.so)
-	abi/imports $(wildcard $(OUT)/release/libfabric.so)
+	abi/check include $(wildcard $(BUILT)/release/libfabric.so)
+	abi/imports $(wildcard $(BUILT)/release/libfabric.so)
 
 # fi_info, fi_pingpong and fi_strerror. They find the library in ../lib, next to their own folder.
 .PHONY: tools
@@ -53,6 +53,6 @@ tools: library-folder
 # Compares the tools with Debian's on one library, and runs fi_pingpong with Debian's as the peer.
 .PHONY: check-tools
 check-tools: tools
-	util/check $(OUT)/release $(LIBRARY_FOLDER) $(REFERENCE)
+	util/check $(BUILT)/release $(LIBRARY_FOLDER) $(REFERENCE)
 
 include install.mk pkg/pkg.mk dev/dev.mk fabtests/fabtests.mk bench/bench.mk fuzz/fuzz.mk

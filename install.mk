@@ -28,14 +28,14 @@ SEPARATE = verbs
 install: tools providers
 	$(INSTALL) -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(BINDIR) \
 		$(DESTDIR)$(INCLUDEDIR)/rdma/providers
-	$(INSTALL) -m 755 $(OUT)/release/libfabric.so $(DESTDIR)$(LIBDIR)/$(LIBRARY_FILE)
+	$(INSTALL) -m 755 $(BUILT)/release/libfabric.so $(DESTDIR)$(LIBDIR)/$(LIBRARY_FILE)
 	ln -sf $(LIBRARY_FILE) $(DESTDIR)$(LIBDIR)/libfabric.so.1
 	ln -sf libfabric.so.1 $(DESTDIR)$(LIBDIR)/libfabric.so
 	$(INSTALL) -m 644 include/rdma/*.h $(DESTDIR)$(INCLUDEDIR)/rdma
 	$(INSTALL) -m 644 include/rdma/providers/*.h $(DESTDIR)$(INCLUDEDIR)/rdma/providers
-	$(INSTALL) -m 755 $(TOOLS:%=$(OUT)/release/%) pkg/with-libfabric-rs $(DESTDIR)$(BINDIR)
+	$(INSTALL) -m 755 $(TOOLS:%=$(BUILT)/release/%) pkg/with-libfabric-rs $(DESTDIR)$(BINDIR)
 	$(INSTALL) -d $(DESTDIR)$(PROVIDER_DIR)
-	$(INSTALL) -m 755 $(SEPARATE:%=$(OUT)/providers/lib%-fi.so) $(DESTDIR)$(PROVIDER_DIR)
+	$(INSTALL) -m 755 $(SEPARATE:%=$(BUILT)/providers/lib%-fi.so) $(DESTDIR)$(PROVIDER_DIR)
 	sed -e 's|@PREFIX@|$(PREFIX)|' \
 		-e 's|@LIBDIR@|$(LIBDIR:$(PREFIX)/%=$${prefix}/%)|' \
 		-e 's|@INCLUDEDIR@|$(INCLUDEDIR:$(PREFIX)/%=$${prefix}/%)|' -e 's|@VERSION@|$(VERSION)|' \
@@ -49,7 +49,7 @@ install: tools providers
 # are for other libfabrics, or to replace a single provider.
 install-providers: providers
 	$(INSTALL) -d $(DESTDIR)$(PROVIDER_DIR)
-	$(INSTALL) -m 755 $(PROVIDERS:%=$(OUT)/providers/lib%-fi.so) $(DESTDIR)$(PROVIDER_DIR)
+	$(INSTALL) -m 755 $(PROVIDERS:%=$(BUILT)/providers/lib%-fi.so) $(DESTDIR)$(PROVIDER_DIR)
 
 uninstall:
 	rm -f $(DESTDIR)$(LIBDIR)/$(LIBRARY_FILE) $(DESTDIR)$(LIBDIR)/libfabric.so.1 \

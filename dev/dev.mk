@@ -15,7 +15,7 @@
 #   make check-rdma-sanitizer    its registration cache there, under the address sanitizer
 
 # A build tree has only libfabric.so; programs ask for libfabric.so.1.
-LIBRARY_FOLDER = $(OUT)/lib
+LIBRARY_FOLDER = $(BUILT)/lib
 
 .PHONY: demo check check-fast nightly clients interop soak library-folder check-aarch64 check-rdma check-rdma-sanitizer
 
@@ -58,7 +58,7 @@ soak:
 check-rdma: tools providers
 	fabtests/rdma/run --build
 	dev/rdma-machine setup
-	dev/rdma-machine run fabtests/rdma/run $(LIBRARY_FOLDER) $(OUT)/providers
+	dev/rdma-machine run fabtests/rdma/run $(LIBRARY_FOLDER) $(BUILT)/providers
 
 # The same options as in step_sanitizer of dev/check. The test's name is that of
 # fabtests/rdma/verbs.c. The list of devices is never freed, which would be reported as a leak.
