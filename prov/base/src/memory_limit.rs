@@ -11,22 +11,15 @@ use std::sync::OnceLock;
 pub fn half_of_memory() -> usize {
     static HALF: OnceLock<usize> = OnceLock::new();
     *HALF.get_or_init(|| {
-        let machine = memory_of_machine();
+        // Miri has no sysinfo(2), nor the files of /proc: half of a small machine.
+        if cfg!(miri) {
+            return 2 << 30;
+        }
         let limit = limit_under(Path::new("/")).map_or(u128::MAX, u128::from);
+        let system = rustix::system::sysinfo();
+        let machine = u128::from(system.totalram) * u128::from(system.mem_unit.max(1));
         usize::try_from(machine.min(limit) / 2).unwrap_or(usize::MAX)
     })
-}
-
-#[cfg(not(miri))]
-fn memory_of_machine() -> u128 {
-    let system = rustix::system::sysinfo();
-    u128::from(system.totalram) * u128::from(system.mem_unit.max(1))
-}
-
-/// Miri has no sysinfo(2): as much as on a small machine, 4 GiB.
-#[cfg(miri)]
-fn memory_of_machine() -> u128 {
-    4 << 30
 }
 
 /// Returns the least limit of this process's control groups, as the files under `root` name them;

@@ -18,9 +18,13 @@ use std::sync::{
 #[cfg(not(any(loom, miri)))]
 use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_query};
 
-/// Whether the kernel supports membarrier(2) and permits it for this process.
+/// Whether the kernel supports membarrier(2) and permits it for this process. Never with the thread
+/// sanitizer, which would report what it orders as races.
 #[cfg(not(any(loom, miri)))]
 pub fn is_available() -> bool {
+    if cfg!(thread_sanitizer) {
+        return false;
+    }
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| {
         membarrier_query().contains(MembarrierQuery::PRIVATE_EXPEDITED) && register() && heavy()
