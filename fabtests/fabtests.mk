@@ -36,7 +36,7 @@ DATAGRAMS = binding cntr cq datagram denied early first forks linklocal poll pos
 EVERY = $(filter-out soak,$(basename $(notdir $(wildcard fabtests/programs/*.c))))
 
 # For rxm, all but those that take long, what speaks tcp's own protocol, and sleepers (docs/fabtests.md).
-LAYERED = $(filter-out crowd door leak sleepers,$(EVERY))
+LAYERED = $(filter-out crowd door idle leak sleepers,$(EVERY))
 
 # For rxd, all of these but what is about connections, and buffers of the kernel behind them; what one side
 # does while the other makes no progress; and what kills many peers. What asks after peers that are gone
@@ -50,7 +50,7 @@ HOOKED = cm cntr cq eq poll sep sep_srx srx srx_late trigger
 HOOKS = noop;trace;perf;profile;monitor;debug
 
 # For tcp under the name sockets.
-RENAMED = cm completion denied elsewhere firewall getinfo message rma sep_srx srx_late trigger
+RENAMED = cm completion denied elsewhere firewall getinfo idle message rma sep_srx srx_late trigger
 # And what sends messages, for its endpoints of the type FI_EP_DGRAM, which are reliable.
 RELIABLE = binding cntr cq early first match message poll sep signals source
 
@@ -62,7 +62,7 @@ FI_SHM_DISABLE_CMA=1 -p shm -a none -e rdm $(LARGE)
 FI_HOOK='$(HOOKS)' $(HOOKED)
 FI_HOOK='$(HOOKS)' -p 'udp;ofi_rxd' -e rdm message
 FI_TCP_FIREWALL_ADDR=1 firewall
-FI_TCP_LOCAL=off asleep forks sleepers withdrawn
+FI_TCP_LOCAL=off asleep forks idle sleepers withdrawn
 -p 'tcp;ofi_rxm' -e rdm $(LAYERED)
 -p 'udp;ofi_rxd' -e rdm $(OVER_DATAGRAMS)
 FI_OFI_RXD_TIMEOUT=2000 -p 'udp;ofi_rxd' -e rdm $(GIVEN_UP)

@@ -79,6 +79,9 @@ pub struct Core {
     rota: Rota<ConnKey>,
     /// Those of them that wait for space in it.
     starved: Vec<ConnKey>,
+    /// Connections with bytes that were set aside, which have to leave even if the application makes
+    /// no more calls.
+    aside: Vec<ConnKey>,
     /// Connections whose outboxes wait for the end of a burst.
     held: Vec<ConnKey>,
     /// Connections whose outboxes were sent by the progress thread instead of the application.
@@ -169,6 +172,7 @@ impl Core {
             ready: VecDeque::new(),
             rota: Rota::default(),
             starved: Vec::new(),
+            aside: Vec::new(),
             held: Vec::new(),
             sent: Vec::new(),
             has_chores: false,

@@ -14,3 +14,4 @@ pub mod onesided;
 pub mod post;
 pub mod rdm;
 pub mod socket;
+pub mod stillness;

@@ -2,6 +2,7 @@
 
 pub mod acknowledging;
 pub mod arrival;
+pub mod aside;
 pub mod atomics;
 pub mod nearby;
 pub mod posting;

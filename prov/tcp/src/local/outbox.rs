@@ -1,5 +1,6 @@
 //! The send queue of a connection, sent in order along its [`path`](crate::local::path).
 
+mod aside;
 mod debt;
 mod lent;
 
@@ -16,6 +17,7 @@ use prov_util::mr::Grant;
 
 use crate::local::path::{Path, zeros};
 
+pub use self::aside::{Aside, SHARE};
 pub use self::debt::{Debt, Span};
 pub use self::lent::ZeroCopySends;
 
@@ -35,6 +37,9 @@ pub struct Outbox {
     sent: u64,
     /// Position in the stream of the end of the queue.
     queued: u64,
+    /// Position in the stream up to which the queue needs no memory of the application: the
+    /// operations up to there are complete.
+    released: u64,
 }
 
 enum QueuedPiece {
@@ -42,10 +47,24 @@ enum QueuedPiece {
     Own(usize),
     /// Memory of an operation in flight.
     App(AppIov),
+    /// A copy of such memory, beginning at an offset.
+    Aside(Aside, usize),
     /// Registered memory, beginning at an offset.
     Registered(Grant, usize),
     /// This many zeros, instead of registered memory that is not mapped.
     Zeros(usize),
+}
+
+impl QueuedPiece {
+    /// Returns the number of bytes to send.
+    fn len(&self) -> usize {
+        match self {
+            QueuedPiece::Own(len) | QueuedPiece::Zeros(len) => *len,
+            QueuedPiece::App(memory) => memory.len(),
+            QueuedPiece::Aside(copy, from) => copy.len() - from,
+            QueuedPiece::Registered(grant, from) => grant.len() - from,
+        }
+    }
 }
 
 impl Outbox {
@@ -171,11 +190,51 @@ impl Outbox {
         self.sent += len as u64;
     }
 
-    /// Returns the next operation whose bytes the kernel has accepted.
+    /// Whether operations wait for the kernel to accept their bytes.
+    #[inline]
+    pub fn has_ops(&self) -> bool {
+        !self.done.is_empty()
+    }
+
+    /// Returns the number of bytes to send of operations that were set aside, and of what is between
+    /// them.
+    #[inline]
+    pub fn aside(&self) -> u64 {
+        self.released.saturating_sub(self.sent)
+    }
+
+    /// Replaces the application's memory by copies, for operations that end within the next `room`
+    /// bytes. [`Outbox::pop_done`] then returns them.
+    pub fn set_aside(&mut self, room: u64) {
+        let (mut index, mut at) = (0, self.sent);
+        for (end, _) in &self.done {
+            if end.saturating_sub(self.sent) > room {
+                return;
+            }
+            while at < *end {
+                let Some(segment) = self.segments.get_mut(index) else {
+                    return;
+                };
+                at += segment.len() as u64;
+                index += 1;
+                if let QueuedPiece::App(memory) = segment {
+                    let Some(copy) = Aside::copy_of(memory) else {
+                        return;
+                    };
+                    *segment = QueuedPiece::Aside(copy, 0);
+                }
+            }
+            self.released = *end;
+        }
+    }
+
+    /// Returns the next operation whose bytes the kernel has accepted, or that were set aside.
     #[inline]
     pub fn pop_done(&mut self) -> Option<Ticket> {
         match self.done.front() {
-            Some((end, _)) if *end <= self.sent => self.done.pop_front().map(|(_, op)| op),
+            Some((end, _)) if *end <= self.sent || *end <= self.released => {
+                self.done.pop_front().map(|(_, op)| op)
+            }
             _ => None,
         }
     }
@@ -249,6 +308,7 @@ impl Outbox {
                         false
                     }
                     QueuedPiece::App(memory) => out.push_app(memory),
+                    QueuedPiece::Aside(copy, from) => out.push(&copy.bytes()[*from..]),
                     QueuedPiece::Registered(grant, from) => {
                         granted = Some((grant, *from));
                         false
@@ -326,6 +386,14 @@ impl Outbox {
                         break;
                     }
                 }
+                QueuedPiece::Aside(copy, from) => {
+                    let n = taken.min(copy.len() - *from);
+                    taken -= n;
+                    *from += n;
+                    if *from < copy.len() {
+                        break;
+                    }
+                }
                 QueuedPiece::Registered(grant, from) => {
                     let n = taken.min(grant.len() - *from);
                     taken -= n;
@@ -370,6 +438,7 @@ impl Outbox {
     /// Returns the number of bytes of memory that the queue has allocated.
     pub fn memory(&self) -> usize {
         self.bytes.capacity()
+            + self.aside() as usize
             + self.segments.capacity() * size_of::<QueuedPiece>()
             + self.done.capacity() * size_of::<(u64, Ticket)>()
     }
@@ -420,6 +489,8 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
+    use prov_message::{Context, EpKey, Ledger, Op, OpClass};
+
     use super::*;
 
     #[test]
@@ -460,5 +531,80 @@ mod tests {
         }
         assert!(got == expected);
         assert_eq!((outbox.len(), outbox.own_len()), (0, 0));
+    }
+
+    /// Messages of these lengths in a queue, each an operation, and their memory.
+    fn queue(lens: &[usize], ledger: &mut Ledger) -> (Outbox, Vec<Vec<u8>>) {
+        let mut outbox = Outbox::default();
+        let mut memories = Vec::new();
+        for (i, &len) in lens.iter().enumerate() {
+            let mut memory = vec![i as u8 + 1; len];
+            // SAFETY: the memory is kept as long as the queue, and not accessed while it is read.
+            let app = unsafe { AppIov::from_raw(memory.as_mut_ptr(), len) };
+            memories.push(memory);
+            outbox.push(b"head");
+            outbox.push_app(app);
+            let op = Op {
+                ep: EpKey::default(),
+                class: OpClass::Send,
+                report: true,
+                is_inject: false,
+                len,
+                context: Context(i),
+            };
+            outbox.push_op(ledger.count(op));
+        }
+        (outbox, memories)
+    }
+
+    fn done(outbox: &mut Outbox) -> Vec<usize> {
+        let ops = std::iter::from_fn(|| outbox.pop_done());
+        ops.map(|ticket| {
+            let number = ticket.op().context.0;
+            ticket.abandon();
+            number
+        })
+        .collect()
+    }
+
+    #[test]
+    fn the_oldest_operations_are_set_aside_as_far_as_there_is_room() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let lens = [300_000, 200_000, 600_000, 1000];
+        let mut ledger = Ledger::new(100);
+        let (mut outbox, mut memories) = queue(&lens, &mut ledger);
+        let flush = |outbox: &mut Outbox| {
+            let path = Path::through(near.as_fd());
+            let mut lent = ZeroCopySends::default();
+            outbox.flush(&mut None, path, usize::MAX, &mut lent)
+        };
+        // A part of the first one leaves.
+        assert_eq!(flush(&mut outbox), Ok(false));
+        let left = outbox.len() as usize;
+        assert!(left < lens.iter().sum::<usize>() && done(&mut outbox).is_empty());
+        // The third one does not fit, and the last one waits behind it.
+        outbox.set_aside(600_000);
+        assert_eq!(done(&mut outbox), [0, 1]);
+        assert!((200_000..=500_008).contains(&outbox.aside()));
+        assert_eq!(outbox.len() as usize, left);
+        let expected: Vec<u8> = memories
+            .iter()
+            .flat_map(|memory| b"head".iter().chain(memory))
+            .copied()
+            .collect();
+        for memory in &mut memories[..2] {
+            memory.fill(0xff);
+        }
+        let mut got: Vec<u8> = Vec::new();
+        let mut piece = vec![0; 100_000];
+        while got.len() < expected.len() {
+            flush(&mut outbox).unwrap();
+            let n = far.read(&mut piece).unwrap();
+            got.extend(&piece[..n]);
+        }
+        assert!(got == expected);
+        assert_eq!(done(&mut outbox), [2, 3]);
+        assert_eq!((outbox.len(), outbox.aside()), (0, 0));
     }
 }

@@ -270,6 +270,15 @@ impl Core {
         let mut blocked = Vec::new();
         let mut waits_for_memory = false;
         for key in self.links_of(ep) {
+            if self
+                .conns
+                .get(key)
+                .is_some_and(Connection::awaits_request_of_aside)
+            {
+                // Messages that are complete for the application, and leave on request.
+                self.read(key, false);
+                waits_for_memory = true;
+            }
             self.flush(key);
             if let Some(conn) = self.conns.get_mut(key)
                 && conn.is_open()
@@ -284,7 +293,8 @@ impl Core {
             }
         }
         if waits_for_memory {
-            // No socket event announces space in shared memory.
+            // No event of the socket that is waited for announces space in shared memory, or a
+            // request.
             Some(short_pause())
         } else if blocked.is_empty() {
             None
@@ -349,10 +359,12 @@ impl Linked for Core {
             let shortcut = conn.shortcut.as_ref();
             if shortcut.is_some_and(|shortcut| shortcut.is_starved) {
                 self.starved.retain(|starved| *starved != key);
-                if self.starved.is_empty() {
-                    self.signals.stall_ends();
-                }
+                self.stall_ends_if_over();
             }
+        }
+        if conn.stillness.is_set_aside {
+            self.aside.retain(|other| *other != key);
+            self.stall_ends_if_over();
         }
         // In a forked child, the parent still uses the connection.
         if self.poller.is_own() {

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use crate::local::neighbour::Neighbour;
-use crate::local::outbox::{Debt, Outbox, ZeroCopySends};
+use crate::local::outbox::{Aside, Debt, Outbox, ZeroCopySends};
 use prov_base::buffer::AppIov;
 use prov_base::errno::Errno;
 use prov_base::socket::peer_text;
@@ -28,6 +28,7 @@ use crate::engine::link::messages::{Placing, Receipt, Rendezvous};
 use crate::engine::link::narrow::Narrow;
 use crate::engine::link::onesided::OneSided;
 use crate::engine::link::socket;
+use crate::engine::link::stillness::Stillness;
 use crate::local::path::{Path, Shortcut};
 use crate::params::Params;
 use crate::wire::authentication::Nonce;
@@ -65,6 +66,7 @@ pub struct Connection {
     /// Bytes that were read after a message that waits.
     pub backlog: Vec<u8>,
     pub outbox: Outbox,
+    pub stillness: Stillness,
     pub looked: Looked,
     /// Operations that were sent without a copy.
     pub lent: ZeroCopySends,
@@ -210,7 +212,8 @@ pub enum Named {
     Atomic { ticket: Ticket, result: AppIov },
     /// An announced message, which is sent when it is requested.
     Announced {
-        ticket: Ticket,
+        /// `None` once the payload is set aside: the operation is complete.
+        ticket: Option<Ticket>,
         /// `None` after it was requested.
         payload: Option<Payload>,
         /// Whether the operation completes only when it has been acknowledged.
@@ -226,6 +229,8 @@ pub enum Payload {
     App(AppIov),
     /// A copy.
     Own(Vec<u8>),
+    /// A copy for a peer that does not request it.
+    Aside(Aside),
 }
 
 impl Payload {
@@ -234,6 +239,15 @@ impl Payload {
         match self {
             Payload::App(memory) => memory.len(),
             Payload::Own(bytes) => bytes.len(),
+            Payload::Aside(copy) => copy.len(),
+        }
+    }
+
+    /// Returns the number of bytes that are set aside.
+    pub fn aside(&self) -> u64 {
+        match self {
+            Payload::Aside(copy) => copy.len() as u64,
+            Payload::App(_) | Payload::Own(_) => 0,
         }
     }
 }
@@ -268,6 +282,7 @@ impl Connection {
             detours: Detours::FIRST,
             backlog: Vec::new(),
             outbox: Outbox::default(),
+            stillness: Stillness::default(),
             looked: Looked::default(),
             lent: ZeroCopySends::default(),
             burst: Burst::default(),
@@ -524,14 +539,14 @@ impl Connection {
         ops.extend(self.acks.drain(..).map(|waits| waits.ticket));
         ops.extend(self.narrow.iter_mut().flat_map(Narrow::abandon));
         ops.extend(self.reads.drain(..).map(|read| read.ticket));
-        ops.extend(self.named.drain().map(|(_, waits)| match waits {
+        ops.extend(self.named.drain().filter_map(|(_, waits)| match waits {
             Named::Ack(Unacknowledged { ticket, .. })
             | Named::Offered {
                 waits: Unacknowledged { ticket, .. },
                 ..
             }
-            | Named::Atomic { ticket, .. }
-            | Named::Announced { ticket, .. } => ticket,
+            | Named::Atomic { ticket, .. } => Some(ticket),
+            Named::Announced { ticket, .. } => ticket,
         }));
         ops
     }

@@ -30,6 +30,8 @@ pub enum Due {
     Peer(EpKey, PeerKey),
     /// A listener that pauses.
     Listener(ListenerKey),
+    /// A connection whose peer may take nothing at present.
+    Still(ConnKey),
     /// All open connections, whose hosts may have failed.
     Silence,
 }

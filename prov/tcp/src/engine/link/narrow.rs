@@ -16,7 +16,8 @@ pub struct Narrow {
 
 /// A message that is sent when the peer requests it.
 pub struct OfferedMessage {
-    pub ticket: Ticket,
+    /// `None` once the payload is set aside: the operation is complete.
+    pub ticket: Option<Ticket>,
     pub payload: Payload,
     /// Whether the operation completes only when it has been acknowledged.
     pub wants_ack: bool,
@@ -64,7 +65,17 @@ impl Narrow {
     /// Removes all messages.
     pub fn abandon(&mut self) -> impl Iterator<Item = Ticket> {
         let waiting = self.waiting.drain(..).flatten();
-        waiting.map(|message| message.ticket)
+        waiting.filter_map(|message| message.ticket)
+    }
+
+    /// Returns the messages that wait.
+    pub fn iter(&self) -> impl Iterator<Item = &OfferedMessage> {
+        self.waiting.iter().flatten()
+    }
+
+    /// As [`Narrow::iter`], to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut OfferedMessage> {
+        self.waiting.iter_mut().flatten()
     }
 }
 
@@ -84,7 +95,7 @@ mod tests {
             context: Context(0),
         };
         OfferedMessage {
-            ticket: ledger.count(op),
+            ticket: Some(ledger.count(op)),
             payload: Payload::Own(Vec::new()),
             wants_ack: false,
         }
@@ -103,7 +114,7 @@ mod tests {
         }
         // A name is reused once it is free, and belongs to one message.
         for name in [200, 7] {
-            narrow.take(name).unwrap().ticket.abandon();
+            narrow.take(name).unwrap().ticket.unwrap().abandon();
             assert!(narrow.take(name).is_none());
         }
         assert_eq!(narrow.free_name(), Some(7));

@@ -245,7 +245,7 @@ impl Core {
             && shortcut.is_out()
             && !std::mem::replace(&mut shortcut.is_starved, true)
         {
-            if self.starved.is_empty() {
+            if !self.is_stalled() {
                 self.signals.stall_begins();
             }
             self.starved.push(key);
@@ -270,7 +270,17 @@ impl Core {
                 }
             }
         }
-        if self.starved.is_empty() {
+        self.stall_ends_if_over();
+    }
+
+    /// Whether anything waits for room that the helping thread looks for.
+    pub(crate) fn is_stalled(&self) -> bool {
+        !(self.starved.is_empty() && self.aside.is_empty())
+    }
+
+    /// Tells the helping thread when nothing waits for room any more.
+    pub(crate) fn stall_ends_if_over(&self) {
+        if !self.is_stalled() {
             self.signals.stall_ends();
         }
     }

@@ -117,7 +117,10 @@ impl Core {
                     waits: Unacknowledged { ticket, .. },
                     ..
                 }
-                | Named::Announced { ticket, .. },
+                | Named::Announced {
+                    ticket: Some(ticket),
+                    ..
+                },
             ) => {
                 self.has_come_there(key, ticket);
                 Ok(())

@@ -186,7 +186,10 @@ impl Core {
         }
         match is_cut_off {
             true => self.cut_off(key),
-            false => self.waits_for_room(key),
+            false => {
+                self.waits_for_room(key);
+                self.watch_for_stillness(key);
+            }
         }
     }
 
@@ -259,7 +262,7 @@ impl Core {
             return;
         };
         if conn.is_blocked {
-            return;
+            return self.watch_for_stillness(key);
         }
         if conn.outbox.len() >= self.params.staging_sbuf_size as u64 || conn.sends_by_memory() {
             self.flush(key);
@@ -288,11 +291,18 @@ impl Core {
                 conn.is_blocked = !empty;
                 conn.owes &= !empty;
                 let is_nearby = conn.shortcut.is_some();
+                let is_set_aside = conn.stillness.is_set_aside;
                 if conn.detours.has(Detour::Overdue) && conn.may_ask_on() {
                     self.read_later(key);
                 }
                 if is_nearby {
                     self.flushed_nearby(key, empty);
+                }
+                if is_set_aside {
+                    self.note_what_is_aside(key);
+                }
+                if !empty {
+                    self.watch_for_stillness(key);
                 }
             }
             Err(error) if conn.outlives(error) => self.cut_off(key),
@@ -331,7 +341,7 @@ impl Core {
     }
 
     /// Returns the next operation whose data the kernel has accepted and released.
-    fn next_done(&mut self, key: ConnKey) -> Option<Ticket> {
+    pub(crate) fn next_done(&mut self, key: ConnKey) -> Option<Ticket> {
         let conn = self.conns.get_mut(key)?;
         while let Some(op) = conn.outbox.pop_done() {
             if let Some(op) = conn.lent.hold(op) {
@@ -394,6 +404,12 @@ impl Core {
             let conn = conns.get(*key);
             conn.is_some_and(|conn| !conn.is_held)
         }));
+        // Operations whose bytes were set aside are complete: nothing calls for them any more.
+        let aside = self.aside.iter().filter(|key| {
+            let conn = conns.get(**key);
+            conn.is_some_and(|conn| !conn.is_held && !conn.is_cut_off && !conn.sends_by_memory())
+        });
+        keys.extend(aside);
         let mut has_left = false;
         self.signals.burst_ends();
         for key in keys {
@@ -413,8 +429,13 @@ impl Core {
             // If the socket is broken, the next attempt reports that.
             conn.is_blocked = matches!(flushed, Ok(false));
             let is_news = !conn.is_blocked || conn.outbox.len() < before;
-            if conn.is_blocked || is_stuck {
+            let (is_blocked, is_set_aside) = (conn.is_blocked, conn.stillness.is_set_aside);
+            if is_blocked || is_stuck {
                 self.waits_for_room(key);
+                self.watch_for_stillness(key);
+            }
+            if is_set_aside {
+                self.note_what_is_aside(key);
             }
             has_left |= is_news;
             if is_news && !self.sent.contains(&key) {
@@ -423,9 +444,7 @@ impl Core {
                 self.has_chores = true;
             }
         }
-        if self.starved.is_empty() {
-            self.signals.stall_ends();
-        }
+        self.stall_ends_if_over();
         if !self.sent.is_empty() && self.must_wake() {
             self.poller.wake_at(Instant::now());
         }

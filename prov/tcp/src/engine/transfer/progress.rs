@@ -521,6 +521,7 @@ impl Woken for Core {
             Due::Conn(key) => self.check_deadline(key, now),
             Due::Peer(ep, peer) => self.due(ep, peer, now),
             Due::Listener(key) => self.wake_listener(key),
+            Due::Still(key) => self.check_stillness(key, now),
             Due::Silence => self.look_for_silence(now),
         }
     }

@@ -66,7 +66,7 @@ impl Core {
                 header.op = header::Op::TaggedRts;
                 header.op_data = name;
                 let message = OfferedMessage {
-                    ticket,
+                    ticket: Some(ticket),
                     payload,
                     wants_ack,
                 };
@@ -78,7 +78,7 @@ impl Core {
                 }
                 header.op = header::Op::WideRts;
                 header.id = conn.name_op(Named::Announced {
-                    ticket,
+                    ticket: Some(ticket),
                     payload: Some(payload),
                     ack: wants_ack,
                     end: conn.end_of_next(&header),
@@ -86,6 +86,7 @@ impl Core {
             }
         }
         self.post_control(key, header);
+        self.watch_for_stillness(key);
     }
 
     /// Handles the request of a C peer for an announced message.
@@ -93,7 +94,7 @@ impl Core {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let waiting = conn.narrow.as_mut().and_then(|narrow| narrow.take(name));
         let Some(OfferedMessage {
-            ticket,
+            mut ticket,
             payload,
             wants_ack,
         }) = waiting
@@ -103,13 +104,14 @@ impl Core {
         let mut data = Header::new(header::Op::Data);
         data.op_data = name;
         data.payload = payload.len();
-        let op = if wants_ack {
+        conn.stillness.answered();
+        let op = if let Some(ticket) = ticket.take_if(|_| wants_ack) {
             conn.acks.push_back(conn.unacknowledged(ticket, &data));
             bounded!(conn.acks, OPERATIONS);
             None
         } else {
             // Posting counts the operation again if it has to wait.
-            Some(self.endpoints.settle(ticket))
+            ticket.map(|ticket| self.endpoints.settle(ticket))
         };
         self.post_announced(key, data, &payload, op);
         Ok(())
@@ -131,17 +133,20 @@ impl Core {
         }
         let payload = payload.take().ok_or_else(fault)?;
         let wants_ack = *ack;
+        conn.stillness.answered();
         let is_refused = header.op_data != 0;
         let mut op = None;
         if (is_refused || !wants_ack)
             && let Some(Named::Announced { ticket, .. }) = conn.take_named(header.id, |_| true)
         {
             if is_refused {
-                self.endpoints.finish(ticket, Ok(()));
+                if let Some(ticket) = ticket {
+                    self.endpoints.finish(ticket, Ok(()));
+                }
                 return Ok(());
             }
             // Posting counts the operation again if it has to wait.
-            op = Some(self.endpoints.settle(ticket));
+            op = ticket.map(|ticket| self.endpoints.settle(ticket));
         }
         let mut data = Header::new(header::Op::WideData);
         data.id = header.id;
@@ -160,6 +165,7 @@ impl Core {
         let (payload, copy) = match payload {
             Payload::App(memory) => (Bytes::App(memory), false),
             Payload::Own(bytes) => (Bytes::Own(bytes), true),
+            Payload::Aside(copy) => (Bytes::Own(copy.bytes()), true),
         };
         self.post(
             key,

@@ -1,0 +1,185 @@
+//! Operations whose peer takes nothing for a while: their bytes are set aside, and they are complete.
+//!
+//! With the C library, an operation is complete when the kernel has its bytes, and the kernel accepts
+//! some megabytes for a process that makes no calls. A program may rely on that: it waits for its
+//! send to complete, and tells the other process only then to receive. Here less is in the kernel,
+//! since buffers that fit into caches are faster, and long messages stay in the application's memory
+//! until they are requested. So a connection that stands still is checked, and when nothing has moved
+//! between two checks, bytes are copied, up to [`SHARE`].
+
+use std::time::{Duration, Instant};
+
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
+use prov_message::Ticket;
+
+use crate::engine::Core;
+use crate::engine::link::connection::{Connection, Named, Payload};
+use crate::engine::link::detours::Detour;
+use crate::engine::link::keys::{ConnKey, Due};
+use crate::local::outbox::{Aside, SHARE};
+
+/// Time between two checks. A process that computes or waits for the processor may make no calls for
+/// as long; a copy takes a small part of that time.
+const PAUSE: Duration = Duration::from_millis(20);
+
+impl Core {
+    /// Begins to check whether the peer of a connection takes anything, if there is an operation
+    /// that waits for that. A check that is due is not put off.
+    #[inline]
+    pub(crate) fn watch_for_stillness(&mut self, key: ConnKey) {
+        if let Some(conn) = self.conns.get_mut(key)
+            && !conn.stillness.is_watched
+        {
+            self.check_stillness_later(key, Instant::now());
+        }
+    }
+
+    fn check_stillness_later(&mut self, key: ConnKey, now: Instant) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        if !conn.is_open() || conn.is_cut_off || !conn.can_set_aside() {
+            return;
+        }
+        let span = conn.outbox.span();
+        conn.stillness.note(span.sent, span.queued);
+        conn.stillness.is_watched = true;
+        self.poller.call_at(now + PAUSE, Due::Still(key));
+    }
+
+    /// Checks a connection, and sets aside what has not moved.
+    pub(crate) fn check_stillness(&mut self, key: ConnKey, now: Instant) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        conn.stillness.is_watched = false;
+        if conn.is_cut_off || conn.detours.has(Detour::PeerEnded) {
+            // What has not left never will.
+            return;
+        }
+        let still = conn.stillness.since(conn.outbox.sent());
+        if still.queue {
+            let room = SHARE.saturating_sub(conn.announced_aside());
+            conn.outbox.set_aside(room);
+        }
+        let room = SHARE.saturating_sub(conn.aside());
+        let mut done = Vec::new();
+        if let Some(until) = still.announced {
+            done = conn.set_announced_aside(until, room);
+        }
+        for ticket in done {
+            self.endpoints.finish(ticket, Ok(()));
+        }
+        while let Some(ticket) = self.next_done(key) {
+            self.endpoints.finish(ticket, Ok(()));
+        }
+        self.note_what_is_aside(key);
+        // What found no room now finds some when something moves, which begins the next check.
+        if !still.queue || still.announced.is_none() {
+            self.check_stillness_later(key, now);
+        }
+    }
+
+    /// Keeps the list of connections with bytes that were set aside.
+    pub(crate) fn note_what_is_aside(&mut self, key: ConnKey) {
+        let is_stalled = self.is_stalled();
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        let is_set_aside = conn.outbox.aside() != 0;
+        if std::mem::replace(&mut conn.stillness.is_set_aside, is_set_aside) == is_set_aside {
+            return;
+        }
+        if is_set_aside {
+            self.aside.push(key);
+            bounded!(self.aside, PEERS);
+            if !is_stalled {
+                self.signals.stall_begins();
+            }
+        } else {
+            self.aside.retain(|other| *other != key);
+            self.stall_ends_if_over();
+        }
+    }
+}
+
+impl Connection {
+    /// Whether there are operations that setting bytes aside could complete.
+    fn can_set_aside(&self) -> bool {
+        let mut named = self.named.values();
+        let narrow = self.narrow.as_ref();
+        self.outbox.has_ops()
+            || named.any(|named| {
+                matches!(
+                    named,
+                    Named::Announced {
+                        payload: Some(Payload::App(_)),
+                        ack: false,
+                        ..
+                    }
+                )
+            })
+            || narrow.is_some_and(|narrow| narrow.is_waiting())
+    }
+
+    /// Whether messages wait for the peer's request that are complete for the application.
+    pub(crate) fn awaits_request_of_aside(&self) -> bool {
+        self.is_open() && !self.is_cut_off && self.announced_aside() != 0
+    }
+
+    /// Returns the number of bytes that are set aside.
+    fn aside(&self) -> u64 {
+        self.outbox.aside() + self.announced_aside()
+    }
+
+    fn announced_aside(&self) -> u64 {
+        let named = self.named.values().map(|named| match named {
+            Named::Announced {
+                payload: Some(payload),
+                ..
+            } => payload.aside(),
+            _ => 0,
+        });
+        let narrow = self.narrow.iter().flat_map(|narrow| narrow.iter());
+        named.sum::<u64>() + narrow.map(|message| message.payload.aside()).sum::<u64>()
+    }
+
+    /// Sets the payloads of announced messages aside, up to `room` bytes of those that were announced
+    /// up to this position in the stream, oldest first. Returns the operations, which are complete.
+    fn set_announced_aside(&mut self, until: u64, mut room: u64) -> Vec<Ticket> {
+        let mut waiting: Vec<_> = self
+            .named
+            .values_mut()
+            .filter_map(|named| match named {
+                Named::Announced {
+                    ticket,
+                    payload: Some(payload @ Payload::App(_)),
+                    ack: false,
+                    end,
+                } if *end <= until => Some((*end, ticket, payload)),
+                _ => None,
+            })
+            .collect();
+        waiting.sort_by_key(|(end, ..)| *end);
+        let narrow = self.narrow.iter_mut().flat_map(|narrow| narrow.iter_mut());
+        let narrow = narrow.filter(|message| !message.wants_ack);
+        let narrow = narrow.map(|message| (0, &mut message.ticket, &mut message.payload));
+        let mut done = Vec::new();
+        for (_, ticket, payload) in waiting.into_iter().chain(narrow) {
+            let Payload::App(memory) = payload else {
+                continue;
+            };
+            if memory.len() as u64 > room {
+                break;
+            }
+            let Some(copy) = Aside::copy_of(memory) else {
+                break;
+            };
+            room -= copy.len() as u64;
+            *payload = Payload::Aside(copy);
+            done.extend(ticket.take());
+        }
+        done
+    }
+}
