@@ -9,6 +9,7 @@
 #   CONFIGS=<dir>                        upstream's test_configs, for SETS=complex,stress
 #   VALGRIND=1                           the programs under memcheck
 #   PROVIDER=tcp  PROGRAMS="message rma"
+#   make check-containers                two processes in containers, sandboxes and limits
 
 PROVIDER ?= tcp
 SETS ?= quick
@@ -92,3 +93,8 @@ else
 	VALGRIND=$(VALGRIND) fabtests/run -p '$(PROVIDER)' \
 		$(if $(LIB),--lib $(LIB) --known $(KNOWN)) $(PROGRAMS)
 endif
+
+# docs/containers.md has what is expected.
+.PHONY: check-containers
+check-containers:
+	fabtests/containers/run --lib $(or $(LIB),target/lib)

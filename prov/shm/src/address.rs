@@ -105,9 +105,25 @@ pub fn of_service(node: Option<&str>, service: Option<&str>) -> String {
     }
 }
 
-/// Returns the address of this process, to which its endpoints append.
+/// The initial PID namespace (`PROC_PID_INIT_INO` of the kernel), as namespaces(7) shows it.
+const INITIAL: &str = "pid:[4026531836]";
+
+/// Returns the address of this process, to which its endpoints append. In a PID namespace of its own,
+/// as in a container, it has the namespace's number, too: a process of another container with the same
+/// id is another one, even if it cannot be reached.
 pub fn own() -> String {
-    format!("{NOT_UNIQUE}{}", std::process::id())
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    own_in(&namespace.to_string_lossy(), std::process::id())
+}
+
+fn own_in(namespace: &str, pid: u32) -> String {
+    let number = namespace
+        .strip_prefix("pid:[")
+        .and_then(|text| text.strip_suffix(']'));
+    match number {
+        Some(number) if namespace != INITIAL => format!("{NOT_UNIQUE}{pid}@{number}"),
+        _ => format!("{NOT_UNIQUE}{pid}"),
+    }
 }
 
 #[cfg(test)]
@@ -153,14 +169,15 @@ mod tests {
             candidates(source).into_iter().flatten().take(2).collect()
         }
         let user = user();
-        let is_numbered = |name: &String, base: u32| {
+        let process = own().replace(NOT_UNIQUE, "");
+        let is_numbered = |name: &String, base: &str| {
             let index = name.strip_prefix(&format!("{base}:{user}:"));
             index.is_some_and(|index| index.parse::<u32>().is_ok())
         };
         for (source, base) in [
-            (&b"fi_shm://77\0"[..], 77),
-            (b"", std::process::id()),
-            (b"\0", std::process::id()),
+            (&b"fi_shm://77\0"[..], "77"),
+            (b"", &process),
+            (b"\0", &process),
         ] {
             let names = names(source);
             assert!(names.iter().all(|name| is_numbered(name, base)));
@@ -168,6 +185,13 @@ mod tests {
         assert_eq!(names(b"fi_ns://node:7\0"), ["node:7"]);
         let again = format!("fi_shm://77:{user}:1\0");
         assert_eq!(names(again.as_bytes()), [format!("77:{user}:1")]);
+    }
+
+    #[test]
+    fn processes_of_two_containers_have_different_addresses() {
+        assert_eq!(own_in(INITIAL, 7), "fi_shm://7");
+        assert_eq!(own_in("", 7), "fi_shm://7");
+        assert_eq!(own_in("pid:[4026532801]", 7), "fi_shm://7@4026532801");
     }
 
     #[test]

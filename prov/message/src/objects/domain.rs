@@ -368,7 +368,16 @@ impl<P: Provider> Domain<P> {
         let lane = self.own.lane(&self.memory, lock)?;
         lane.help(&self.helper);
         if P::Core::IS_DRIVEN && self.is_auto && self.own.drives_automatically() {
-            lane.drive_automatically()?;
+            match lane.drive_automatically() {
+                // A sandbox: as with manual progress, which is all that most software providers of
+                // this interface have.
+                Err(error @ (Errno::EPERM | Errno::ENOSYS)) => log::warn!(
+                    target: P::LOG.domain,
+                    "no thread of the library makes progress, only the application's calls do: the \
+                     system denies what it needs: {error}"
+                ),
+                driven => driven?,
+            }
         }
         self.lanes.add(&lane)?;
         if !self.is_auto {
