@@ -2,8 +2,9 @@
 //! below, never to both.
 //!
 //! A [`Slot`] is the right to use one buffer. Posting an operation consumes it, and the operation's
-//! completion returns it. In front of the bytes is the memory that the provider below may use
-//! freely (`FI_CONTEXT`, `FI_CONTEXT2`), whose address is the context of the operation.
+//! completion returns it. Each has memory that the provider below may use freely (`FI_CONTEXT`,
+//! `FI_CONTEXT2`), whose address is the context of the operation. That of the slots of a chunk lies
+//! together in front of their bytes, so that a buffer which is posted and not used takes no page.
 
 #![allow(
     clippy::indexing_slicing,
@@ -34,7 +35,7 @@ pub enum Size {
 #[must_use = "the slot is lost"]
 pub struct Slot(u32);
 
-/// The header in front of a slot's bytes.
+/// What the provider below uses of a slot besides its bytes.
 #[repr(C, align(64))]
 struct Head {
     /// Used by the provider below while an operation is outstanding.
@@ -54,6 +55,7 @@ const FIRST_KEY: u64 = 1 << 30;
 
 struct SlotRecord<T> {
     head: NonNull<Head>,
+    bytes: NonNull<u8>,
     /// The descriptor, if the provider below requires registration.
     desc: *mut c_void,
     state: State,
@@ -192,11 +194,13 @@ impl<T> Slots<T> {
     #[inline(never)]
     fn grow(&mut self, size: Size) -> Result {
         use prov_base::errno::Errno;
-        let stride = (HEAD + self.bytes[size as usize]).next_multiple_of(ALIGN);
-        let count = (CHUNK / stride).max(1);
+        let stride = self.bytes[size as usize].next_multiple_of(ALIGN);
+        let count = (CHUNK / (HEAD + stride)).max(1);
+        let heads = count * HEAD;
+        let whole = heads + count * stride;
         // An alignment beyond the allocator's would make it write to all of the memory, and not
         // only to what packets use.
-        let layout = Layout::from_size_align(stride * count + ALIGN, 16);
+        let layout = Layout::from_size_align(whole + ALIGN, 16);
         let layout = layout.map_err(|_| Errno::ENOMEM)?;
         // SAFETY: the layout has a size that is not zero.
         let allocated = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno::ENOMEM)?;
@@ -205,27 +209,31 @@ impl<T> Slots<T> {
             layout,
             _region: None,
         };
-        // SAFETY: the chunk is longer than its slots by the alignment, so that the aligned start is
-        // inside it.
+        // SAFETY: the chunk is longer than its heads and bytes by the alignment, so that the aligned
+        // start is inside it.
         let start = unsafe { allocated.add(allocated.align_offset(ALIGN)) };
         let mut desc = null_mut();
         if self.is_registered {
             let address = start.as_ptr().expose_provenance();
-            let region = self.register(address, stride * count)?;
+            let region = self.register(address, whole)?;
             desc = region.desc();
             chunk._region = Some(region);
         }
         let first = u32::try_from(self.entries.len()).map_err(|_| Errno::ENOMEM)?;
         for at in 0..count {
             let number = first + at as u32;
-            // SAFETY: the slot is inside the chunk, and aligned, since the start and the stride
-            // are.
-            let head = unsafe { start.add(at * stride) }.cast::<Head>();
+            // SAFETY: the heads are at the start of the chunk, aligned since the start and their
+            // size are; the bytes of all slots follow.
+            let (head, bytes) = unsafe {
+                let head = start.add(at * HEAD).cast::<Head>();
+                (head, start.add(heads + at * stride))
+            };
             // SAFETY: the head is inside the chunk and aligned, and the new chunk has no other
             // users.
             unsafe { (*head.as_ptr()).number = number };
             self.entries.push(SlotRecord {
                 head,
+                bytes,
                 desc,
                 state: State::Free,
                 size,
@@ -275,23 +283,22 @@ impl<T> Slots<T> {
 
     #[inline(always)]
     fn bytes_of(&self, entry: &SlotRecord<T>) -> &[u8] {
-        // SAFETY: the slot's bytes follow its head inside the chunk, are initialized, and are
-        // accessed only by the owner of the slot.
-        unsafe {
-            let start = entry.head.as_ptr().cast::<u8>().add(HEAD);
-            std::slice::from_raw_parts(start, self.bytes[entry.size as usize])
-        }
+        // SAFETY: the slot's bytes are inside the chunk, initialized, and accessed only by the owner
+        // of the slot.
+        unsafe { std::slice::from_raw_parts(entry.bytes.as_ptr(), self.bytes[entry.size as usize]) }
     }
 
     /// Returns the bytes of a slot.
     #[inline]
     pub fn bytes_mut(&mut self, slot: &Slot) -> &mut [u8] {
         match self.held(slot) {
-            // SAFETY: the slot's bytes follow its head inside the chunk, are initialized, and all
-            // slots are borrowed mutably.
+            // SAFETY: the slot's bytes are inside the chunk, initialized, and all slots are borrowed
+            // mutably.
             Some(entry) => unsafe {
-                let start = entry.head.as_ptr().cast::<u8>().add(HEAD);
-                std::slice::from_raw_parts_mut(start, self.bytes[entry.size as usize])
+                std::slice::from_raw_parts_mut(
+                    entry.bytes.as_ptr(),
+                    self.bytes[entry.size as usize],
+                )
             },
             None => &mut [],
         }
@@ -333,8 +340,7 @@ impl<T> Slots<T> {
         let context = entry.head.as_ptr();
         Some(Lent {
             context: context.cast(),
-            // SAFETY: the slot's bytes follow its head inside the chunk.
-            bytes: unsafe { context.cast::<u8>().add(HEAD) }.cast(),
+            bytes: entry.bytes.as_ptr().cast(),
             len: self.bytes[entry.size as usize],
             desc: entry.desc,
         })
