@@ -17,6 +17,7 @@ use crate::engine::Core;
 use crate::engine::link::connection::{Connection, Named, Payload};
 use crate::engine::link::detours::Detour;
 use crate::engine::link::keys::{ConnKey, Due};
+use crate::engine::link::narrow::Narrow;
 use crate::local::outbox::{Aside, SHARE};
 
 /// Time between two checks. A process that computes or waits for the processor may make no calls for
@@ -24,11 +25,21 @@ use crate::local::outbox::{Aside, SHARE};
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Core {
-    /// Begins to check whether the peer of a connection takes anything, if there is an operation
-    /// that waits for that. A check that is due is not put off.
+    /// Begins to check whether the peer of a connection takes anything, if an operation in the
+    /// outbox waits for that. A check that is due is not put off.
     #[inline]
     pub(crate) fn watch_for_stillness(&mut self, key: ConnKey) {
-        if let Some(conn) = self.conns.get_mut(key)
+        if let Some(conn) = self.conns.get(key)
+            && !conn.stillness.is_watched
+            && conn.outbox.has_ops()
+        {
+            self.check_stillness_later(key, Instant::now());
+        }
+    }
+
+    /// The same when a message was announced that is complete when it is sent.
+    pub(crate) fn watch_what_is_announced(&mut self, key: ConnKey) {
+        if let Some(conn) = self.conns.get(key)
             && !conn.stillness.is_watched
         {
             self.check_stillness_later(key, Instant::now());
@@ -39,7 +50,7 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        if !conn.is_open() || conn.is_cut_off || !conn.can_set_aside() {
+        if !conn.is_open() || conn.is_cut_off {
             return;
         }
         let span = conn.outbox.span();
@@ -59,7 +70,7 @@ impl Core {
             return;
         }
         let still = conn.stillness.since(conn.outbox.sent());
-        if still.queue {
+        if still.queue && conn.is_blocked {
             let room = SHARE.saturating_sub(conn.announced_aside());
             conn.outbox.set_aside(room);
         }
@@ -76,7 +87,13 @@ impl Core {
         }
         self.note_what_is_aside(key);
         // What found no room now finds some when something moves, which begins the next check.
-        if !still.queue || still.announced.is_none() {
+        let Some(conn) = self.conns.get(key) else {
+            return;
+        };
+        let is_due = !still.queue && conn.outbox.has_ops()
+            || conn.has_announced_since(still.announced.unwrap_or(0))
+            || still.announced.is_none() && conn.narrow.as_ref().is_some_and(Narrow::is_waiting);
+        if is_due {
             self.check_stillness_later(key, now);
         }
     }
@@ -105,22 +122,17 @@ impl Core {
 }
 
 impl Connection {
-    /// Whether there are operations that setting bytes aside could complete.
-    fn can_set_aside(&self) -> bool {
+    /// Whether messages wait for the peer's request that could be set aside, and were announced
+    /// behind this position in the stream.
+    fn has_announced_since(&self, from: u64) -> bool {
         let mut named = self.named.values();
-        let narrow = self.narrow.as_ref();
-        self.outbox.has_ops()
-            || named.any(|named| {
-                matches!(
-                    named,
-                    Named::Announced {
-                        payload: Some(Payload::App(_)),
-                        ack: false,
-                        ..
-                    }
-                )
-            })
-            || narrow.is_some_and(|narrow| narrow.is_waiting())
+        named.any(|named| {
+            matches!(
+                named,
+                Named::Announced { payload: Some(Payload::App(_)), ack: false, end, .. }
+                    if *end > from
+            )
+        })
     }
 
     /// Whether messages wait for the peer's request that are complete for the application.

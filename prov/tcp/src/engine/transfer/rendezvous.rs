@@ -86,7 +86,9 @@ impl Core {
             }
         }
         self.post_control(key, header);
-        self.watch_for_stillness(key);
+        if !wants_ack {
+            self.watch_what_is_announced(key);
+        }
     }
 
     /// Handles the request of a C peer for an announced message.
