@@ -380,4 +380,35 @@ mod tests {
             assert_eq!(Wire::reach(SERVICE, bad).err(), Some(Errno::EINVAL));
         }
     }
+
+    #[test]
+    fn a_peer_is_woken_by_its_bell_when_the_socket_is_given_back() {
+        let mut listener = Listener::new(SERVICE, &name("bell")).unwrap();
+        listener.listen().unwrap();
+        let mut near = Wire::reach(SERVICE, &name("bell")).unwrap();
+        let far = listener.accept().unwrap().unwrap();
+        let (own, other) = (Arc::new(Bell::new().unwrap()), Bell::new().unwrap());
+        let is_rung = |bell: &Bell| {
+            let mut word = [0; 1];
+            net::recv(bell, word.as_mut_slice(), RecvFlags::PEEK).is_ok()
+        };
+        near.has_bells(own.clone(), other.number);
+        near.wake();
+        assert_eq!(far.receive(&mut [0; 8]).unwrap().0, WAKE.len());
+        assert!(!is_rung(&other));
+        // The other side gives it back first.
+        drop(far);
+        near.wake();
+        assert!(is_rung(&other));
+        other.silence();
+        assert!(!is_rung(&other));
+        near.give_back();
+        assert!(near.socket().is_none());
+        near.wake();
+        near.wake();
+        assert!(is_rung(&other) && !is_rung(&own));
+        // Nobody has the number any longer.
+        drop(other);
+        near.wake();
+    }
 }

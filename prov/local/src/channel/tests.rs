@@ -465,3 +465,18 @@ fn whatever_the_other_side_writes_is_an_error_or_bytes() {
     }
     assert!(errors > 0 && records > 0, "{errors} {records}");
 }
+
+#[test]
+fn a_side_that_ends_the_channel_is_seen_to_have_done_so_after_its_messages() {
+    let (mut here, mut there) = pair();
+    assert!(send(&mut here, 1, b"last"));
+    assert_eq!((here.end_there(), there.end_there()), (None, None));
+    here.end(true);
+    // An end without good order, afterwards, takes nothing back.
+    here.end(false);
+    assert_eq!(there.end_there(), Some(End { has_left: true }));
+    assert_eq!(here.end_there(), None);
+    assert_eq!(receive(&mut there).unwrap().1, b"last");
+    there.end(false);
+    assert_eq!(here.end_there(), Some(End { has_left: false }));
+}
