@@ -396,7 +396,16 @@ impl Core {
             if link.wire.socket().is_none() {
                 return;
             }
-            let said = match link.wire.receive(&mut packet) {
+            let mut received = link.wire.receive(&mut packet);
+            if link.stage == Stage::Asking && received.as_ref().err() == Some(&Errno::ECONNRESET) {
+                // The peer has closed its end without reading the request. What it has sent before,
+                // such as why, comes behind the error.
+                received = match link.wire.receive(&mut packet) {
+                    Ok((0, _)) | Err(_) => received,
+                    said => said,
+                };
+            }
+            let said = match received {
                 Ok((0, _)) => {
                     link.has_ended = true;
                     return self.drain(key);
