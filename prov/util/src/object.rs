@@ -187,9 +187,10 @@ impl<T: Class> Handle<T> {
         }))
     }
 
-    /// Returns the address of the C structure, without a reference.
+    /// Returns the address of the C structure, without a reference. As that of [`Handle::into_c`],
+    /// it is a pointer to the whole object, which [`Handle::from_c`] needs.
     pub fn as_c(&self) -> *mut T::Header {
-        self.0.header.get()
+        Arc::as_ptr(&self.0).cast_mut().cast()
     }
 
     /// Converts the handle into the application's reference, which fi_close(3) takes back.
