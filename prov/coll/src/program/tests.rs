@@ -292,15 +292,11 @@ fn kinds(root: usize) -> [Kind; 9] {
 /// Sizes of elements for which operations are short, and long.
 const SIZES: [usize; 2] = [1, WHOLE_LIMIT + 1];
 
-/// Members of the largest groups: of those in which every operation is tried, of those that meet
-/// at barriers, and of random ones. Miri is slow.
-const MEMBERS: [usize; 3] = if cfg!(miri) { [3, 5, 8] } else { [13, 17, 64] };
-
 #[test]
 fn every_operation_has_the_result_that_it_means_in_groups_of_every_size() {
-    for members in 1..=MEMBERS[0] {
+    for members in 1..=13 {
         for kind in kinds(members / 2) {
-            for size in SIZES.into_iter().take(if cfg!(miri) { 1 } else { 2 }) {
+            for size in SIZES {
                 for count in [0, 1, members + 1] {
                     check(kind, members, count, size, 1);
                 }
@@ -311,7 +307,7 @@ fn every_operation_has_the_result_that_it_means_in_groups_of_every_size() {
 
 #[test]
 fn no_member_is_done_with_a_barrier_before_all_have_begun() {
-    for members in 2..=MEMBERS[1] {
+    for members in 2..=17 {
         for late in 0..members {
             let inputs = vec![Vec::new(); members];
             let mut group = Group::new(Kind::Barrier, 0, 1, &inputs, &[]);
@@ -333,11 +329,11 @@ fn no_member_is_done_with_a_barrier_before_all_have_begun() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 64 }))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn the_order_in_which_members_move_changes_nothing(
-        members in 1..=MEMBERS[2],
+        members in 1usize..65,
         root: prop::sample::Index,
         which in 0usize..9,
         count in 0usize..70,

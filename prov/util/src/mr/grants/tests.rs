@@ -233,6 +233,7 @@ fn nothing_of_a_closed_region_is_written() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "miri has no process_vm_readv(2)")]
 fn only_a_list_that_is_open_is_offered() {
     let table = MrTable::new(&Config::default());
     let mut pieces = vec![vec![1; 4], vec![2; 4]];

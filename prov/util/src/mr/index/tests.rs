@@ -47,7 +47,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn lookups_find_exactly_the_inserted_entries(steps in prop::collection::vec(step(), 0..400)) {
+    fn lookups_find_exactly_the_inserted_entries(steps in prop::collection::vec(step(), 0..if cfg!(miri) { 40 } else { 400 })) {
         let index = Arc::new(Index::<Entry>::new());
         let mut reader = index.reader();
         let mut model: HashMap<u64, Arc<Entry>> = HashMap::new();
