@@ -10,6 +10,8 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 use prov_base::errno::{Errno, Result};
 use prov_local::process::Life;
 
@@ -88,6 +90,7 @@ impl Core {
             self.poller.call_at(Instant::now() + PERIOD, Due::Lives);
         }
         self.socketless.turns.push_back(key);
+        bounded!(self.socketless.turns, PEERS);
         // A packet that was to wake this side may have been lost.
         self.open.woken();
     }
