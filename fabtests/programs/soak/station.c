@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "soak.h"
 
@@ -68,13 +69,14 @@ void soak_station_open(struct soak_station *station, int number)
 	atomic_fetch_add(&board->stations[number].opened, 1);
 }
 
+/* FNV-1a. */
 static unsigned hash(const unsigned char *name)
 {
-	unsigned value = 0;
+	uint64_t value = 0xcbf29ce484222325;
 
 	for (int i = 0; i < 256; i++)
-		value = value * 31 + name[i];
-	return (value ^ value >> 16) % NAMES;
+		value = (value ^ name[i]) * 0x100000001b3;
+	return (unsigned)(value ^ value >> 32) % NAMES;
 }
 
 void soak_leaves(const unsigned char *name)
@@ -105,9 +107,12 @@ void soak_station_close(struct soak_station *station)
 
 void soak_station_restart(struct soak_station *station)
 {
-	int number = station->number, tries = 8;
+	int number = station->number, tries = 40;
 
 	do {
+		/* Where ports are scarce, others become free with time. */
+		if (tries < 32)
+			usleep(50000);
 		soak_station_close(station);
 		soak_station_open(station, number);
 	} while (soak_left_lately(board->stations[number].name) && --tries);
