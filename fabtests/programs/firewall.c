@@ -78,6 +78,38 @@ static void inserted(void)
 	ct_close_peer(&a);
 }
 
+/* Nobody connects to such a peer for a receive that names it, either. */
+static void awaited(void)
+{
+	struct ct_spec spec = { .caps = FI_MSG | FI_TAGGED | FI_DIRECTED_RECV };
+	unsigned char inside[256], outside[256];
+	struct ct_message in = message(true, &rx_context);
+	struct ct_peer a, b;
+	double until = ct_now() + 1.5;
+
+	ct_open_single(&a, &spec);
+	ct_open_single(&b, &spec);
+	a.partner = &b;
+	b.partner = &a;
+	ct_name(&a.ep->fid, inside, sizeof(inside));
+	ct_name(&b.ep->fid, outside, sizeof(outside));
+	REQUIRE(fi_av_insert(b.av, inside, 1, &b.to, FI_FIREWALL_ADDR, NULL) == 1);
+	in.from = b.to;
+	POST(&b, ct_recv(&b, CT_RECV, &in));
+	while (ct_now() < until)
+		REQUIRE(ct_stays_empty(&b, &b.rx));
+	refuse(&b);
+	/* It fills the receive when it comes. */
+	a.to = ct_insert(&a, outside);
+	in.context = &tx_context;
+	POST(&a, ct_send(&a, CT_SEND, &in));
+	ct_done(&b, &b.rx, &rx_context);
+	ct_done(&a, &a.tx, &tx_context);
+	a.partner = b.partner = NULL;
+	ct_close_peer(&b);
+	ct_close_peer(&a);
+}
+
 static void option(void)
 {
 	const char *text = getenv("FI_TCP_FIREWALL_ADDR");
@@ -103,6 +135,7 @@ static void option(void)
 
 static const struct ct_test tests[] = {
 	{ "inserted", inserted, CT_RDM },
+	{ "awaited", awaited, CT_RDM | CT_SLOW },
 	{ "option", option, CT_RDM },
 };
 

@@ -71,11 +71,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         self.follow();
         let av = self.av.as_ref().ok_or(Errno::ENOAV)?;
         let addr = av.lookup(fi_addr).ok_or(Errno::EINVAL)?;
-        let only_calls = av.only_calls(fi_addr);
         let key = self.peer_at(&addr);
-        if only_calls {
-            self.only_calls(key);
-        }
         self.routes.set(fi_addr, key, None);
         Ok(key)
     }

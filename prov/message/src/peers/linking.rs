@@ -8,7 +8,7 @@ use super::address_vector::AddressVector;
 use super::answer::{ConnectStep, Ended, GivenUp};
 use super::attempt::{Attempt, Failure, Stage};
 use super::peer::{Asked, LinkState, Reach, Standing};
-use super::{PeerKey, Peers};
+use super::{PeerKey, Peers, UNKNOWN_SOURCE};
 use crate::receipt::Dependent;
 
 /// The time for which a message is expected of a peer without a link before this side begins to
@@ -20,6 +20,10 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
     /// Makes sure that a link is being established.
     pub(super) fn connect(&mut self, key: PeerKey, now: Instant) -> Result<ConnectStep> {
         let patience = self.patience;
+        let source = self.source(key);
+        if source != UNKNOWN_SOURCE && self.av.as_ref().is_some_and(|av| av.only_calls(source)) {
+            self.only_calls(key);
+        }
         let peer = self.table.get_mut(key).ok_or(Errno::EINVAL)?;
         match (&peer.link, peer.reach) {
             (LinkState::Open(_) | LinkState::Attempted(_), _) => Ok(ConnectStep::Wait),

@@ -97,8 +97,11 @@ impl Core {
 
     /// Handles that a peer has rung the bell: a message has come, or a link has ended.
     pub(super) fn rung(&mut self) {
-        if let Some(bell) = &self.socketless.bell {
-            bell.silence();
+        if let Some(bell) = &self.socketless.bell
+            && bell.silence()
+        {
+            self.poller
+                .tell_again(bell.as_fd(), Source::Link(bell_key()));
         }
         self.open.woken();
         self.look_for_ends(self.socketless.turns.len());
