@@ -21,3 +21,13 @@
 mod this;
 
 pub use this::FRAME_REST;
+
+/// The alignment of memory that one thread or process writes while others use what is beside it (the
+/// destructive interference size): 64 bytes on x86-64; up to 128 elsewhere, as in some processors of
+/// aarch64. As a field of no elements, `[Line; 0]`, it aligns a structure. Structures of which there
+/// are few, and which no other process maps, are aligned to 128 bytes everywhere, since x86-64
+/// processors may fetch two lines at a time.
+#[cfg_attr(target_arch = "x86_64", repr(align(64)))]
+#[cfg_attr(not(target_arch = "x86_64"), repr(align(128)))]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Line;

@@ -30,6 +30,12 @@ impl Errno {
         -self.0.get()
     }
 
+    /// Whether a system call that fails with this error for no reason of its own is denied to the
+    /// process (seccomp(2)), or unknown to the kernel.
+    pub fn is_denial(self) -> bool {
+        matches!(self, Self::EPERM | Self::EACCES | Self::ENOSYS)
+    }
+
     /// Returns the error of the last system call of this thread.
     pub fn last_os_error() -> Self {
         std::io::Error::last_os_error().into()

@@ -6,6 +6,7 @@
 pub mod address_text;
 pub mod arch;
 pub mod atomic_ops;
+pub mod bell;
 pub mod bounds;
 pub mod buffer;
 pub mod checksum;
@@ -32,5 +33,6 @@ pub mod socket;
 pub mod stand_in;
 pub mod sync;
 mod system_calls;
+pub mod timer_fd;
 pub mod timers;
 pub mod uncancelled;

@@ -8,18 +8,16 @@ mod favourite;
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use std::marker::PhantomData;
 
 use rustix::event::epoll;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
+use rustix::time::Timespec;
 
 use crate::errno::{Errno, Result};
 use crate::process::Process;
+use crate::timer_fd::TimerFd;
 
 pub use self::favourite::Favourite;
 
@@ -53,7 +51,7 @@ pub struct Event<S> {
 /// See the module description.
 pub struct Poller<S> {
     epoll: OwnedFd,
-    timer: OwnedFd,
+    timer: TimerFd,
     /// The time to which the timer is set.
     alarm: Option<Instant>,
     sources: PhantomData<S>,
@@ -73,13 +71,10 @@ impl<S: Source> Poller<S> {
     /// Creates a poller with a timer that is not set.
     ///
     /// # Errors
-    /// `-FI_EMFILE` and others of epoll_create(2) and timerfd_create(2).
+    /// `-FI_EMFILE` and others of epoll_create(2) and [`TimerFd::new`].
     pub fn new() -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let timer = timerfd_create(
-            TimerfdClockId::Monotonic,
-            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
-        )?;
+        let timer = TimerFd::new()?;
         epoll::add(
             &epoll,
             &timer,
@@ -205,23 +200,15 @@ impl<S: Source> Poller<S> {
         if !self.is_own() {
             return;
         }
-        // Zero would stop the timer instead of making it expire immediately.
-        let left = when.map_or(Duration::ZERO, |when| {
-            when.saturating_duration_since(Instant::now())
-                .max(Duration::from_nanos(1))
-        });
-        let timing = Itimerspec {
-            it_interval: timespec(Duration::ZERO),
-            it_value: timespec(left),
-        };
-        // Valid arguments cannot fail.
-        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &timing);
+        let now = Instant::now();
+        self.timer
+            .set(when.map(|when| when.saturating_duration_since(now)));
     }
 
     /// Resets a timer that has expired.
     pub fn alarm_heard(&mut self) {
         self.alarm = None;
-        let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);
+        self.timer.heard();
     }
 }
 
@@ -232,16 +219,10 @@ impl<S> AsFd for Poller<S> {
     }
 }
 
-fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: duration.subsec_nanos().into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
+    use std::time::Duration;
 
     use super::*;
 

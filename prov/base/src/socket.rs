@@ -8,11 +8,40 @@ pub mod udp;
 pub mod zerocopy;
 
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::sync::Once;
 
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 
 use crate::errno::{Errno, Result};
+use crate::logging::UTIL;
+
+/// Accepts the next pending connection of a listening socket. The result does not block, and is closed
+/// in programs that the process executes: with accept4(2), or where that is denied, with calls of
+/// older kernels.
+///
+/// # Errors
+/// Those of accept(2); `-FI_EAGAIN` if there is no connection.
+pub fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    match rustix::net::accept_with(listener, flags).map_err(Errno::from) {
+        Err(error) if error.is_denial() => {
+            static SAID: Once = Once::new();
+            SAID.call_once(|| {
+                log::info!(target: UTIL.core, "accept4(2) is denied ({error}): accept(2) instead");
+            });
+            accept_in_steps(listener)
+        }
+        accepted => accepted,
+    }
+}
+
+fn accept_in_steps(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
+    let socket = rustix::net::accept(listener)?;
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    Ok(socket)
+}
 
 /// Sends from one buffer, without waiting; returns the number of bytes sent.
 ///
@@ -98,5 +127,30 @@ pub fn peer_text(socket: BorrowedFd<'_>) -> String {
     match peer_name(socket) {
         Ok(addr) => addr.to_string(),
         Err(_) => "a peer that is gone".to_string(),
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd as _;
+
+    use super::*;
+
+    #[test]
+    fn what_is_accepted_does_not_block_and_is_closed_by_exec() {
+        for accept in [accept, accept_in_steps] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.set_nonblocking(true).unwrap();
+            assert_eq!(accept(listener.as_fd()).unwrap_err(), Errno::EAGAIN);
+            let _near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let far = accept(listener.as_fd()).unwrap();
+            assert_eq!(receive(far.as_fd(), &mut [0]), Err(Errno::EAGAIN));
+            let status = rustix::fs::fcntl_getfl(&far).unwrap();
+            assert!(status.contains(rustix::fs::OFlags::NONBLOCK));
+            let flags = rustix::io::fcntl_getfd(&far).unwrap();
+            assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+        }
     }
 }

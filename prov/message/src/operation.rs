@@ -435,7 +435,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_counted_operation_is_outstanding_until_it_is_returned(
-            steps in prop::collection::vec(prop::option::of(any::<prop::sample::Index>()), 0..200)
+            steps in prop::collection::vec(prop::option::of(any::<prop::sample::Index>()), 0..if cfg!(miri) { 50 } else { 200 })
         ) {
             let mut ledger = Ledger::new(16);
             let mut tickets = Vec::new();

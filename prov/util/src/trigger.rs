@@ -8,16 +8,16 @@
 #[cfg(test)]
 mod tests;
 
+use prov_base::bell::Bell;
 use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use rustix::event::{EventfdFlags, eventfd};
 
 use crate::cntr::{Cntr, Due, Reached, WorkName};
 use crate::drive::Signals;
@@ -86,7 +86,7 @@ pub struct Triggers {
     /// Whether anything is in the list of what is due. Read without the lock.
     has_due: AtomicBool,
     /// Readable while something is due; made for the first thread that sleeps for it.
-    bell: OnceLock<OwnedFd>,
+    bell: OnceLock<Bell>,
     signals: Arc<Signals>,
     /// Counters at which work has been queued, by their addresses.
     counters: Mutex<HashMap<usize, Handle<Cntr>>>,
@@ -285,8 +285,8 @@ impl Triggers {
         if let Some(bell) = self.bell.get() {
             // What has no room is tried again when the transport has brought something.
             match has_due && !state.is_blocked {
-                true => drop(rustix::io::write(bell, &1u64.to_ne_bytes())),
-                false => drop(rustix::io::read(bell, &mut [0u8; 8])),
+                true => bell.ring(),
+                false => bell.silence(),
             }
         }
     }
@@ -344,8 +344,7 @@ impl Progress for Triggers {
     fn wait_fd(&self) -> Option<RawFd> {
         let state = self.state.lock();
         if self.bell.get().is_none() {
-            let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-            let bell = eventfd(0, flags).inspect_err(|error| {
+            let bell = Bell::new().inspect_err(|error| {
                 log::warn!(target: UTIL.cntr, "who waits for triggered operations polls: {error}");
             });
             let _ = self.bell.set(bell.ok()?);

@@ -1,6 +1,6 @@
 //! Wait objects: how a thread sleeps until a queue or a counter has something for it.
 //!
-//! A [`Wait`] is an epoll descriptor that polls readable when its *bell* (an eventfd) was rung, or
+//! A [`Wait`] is an epoll descriptor that polls readable when its *bell* was rung, or
 //! when a transport that feeds the queue has work. Ringing is a system call, so a queue rings only
 //! while it is *armed*: a thread that is about to sleep first arms the queue, under the queue's
 //! lock, if it is empty. The queue's next entry rings and disarms.
@@ -20,14 +20,15 @@ mod sources;
 pub(crate) mod test_transport;
 mod watched;
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 pub use attachment::{Attachment, Waitable, may_block};
 pub use deadline::{Deadline, Remaining};
 pub use mutex_cond::MutexCond;
+use prov_base::bell::Bell;
 use prov_base::errno::Result;
 use prov_base::process::Process;
 pub use sources::Sources;
@@ -54,7 +55,7 @@ pub enum WaitKind {
 
 /// The wait object of one queue, counter or wait set.
 pub struct Wait {
-    bell: OwnedFd,
+    bell: Bell,
     /// The epoll descriptor of the bell and the transports.
     watched: Watched,
     sleepers: Mutex<Sleepers>,
@@ -72,7 +73,7 @@ struct Sleepers {
     owed: usize,
     /// Number of rings.
     rings: u64,
-    /// Whether the eventfd is readable.
+    /// Whether the bell is readable.
     ringing: bool,
     /// Whether the application has prepared to poll the descriptor itself.
     has_native: bool,
@@ -96,9 +97,9 @@ impl Wait {
     /// condition variable.
     ///
     /// # Errors
-    /// Those of epoll_create(2) and eventfd(2), such as `FI_EMFILE`.
+    /// Those of epoll_create(2) and [`Bell::new`], such as `FI_EMFILE`.
     pub fn new(kind: WaitKind) -> Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let bell = Bell::new()?;
         let watched = Watched::new(bell.as_fd())?;
         let mutex_cond = match kind {
             WaitKind::MutexCond => Some(MutexCond::new(watched.epoll().try_clone_to_owned()?)?),
@@ -153,8 +154,7 @@ impl Wait {
             if !self.process.is_noted() {
                 return;
             }
-            // Fails only if the counter would overflow, and then the descriptor is readable anyway.
-            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+            self.bell.ring();
         }
     }
 
@@ -198,8 +198,7 @@ impl Wait {
             if !self.process.is_noted() {
                 return true;
             }
-            // A failure is ignored: a bell that stays rung costs wake-ups, not correctness.
-            let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+            self.bell.silence();
         }
         true
     }

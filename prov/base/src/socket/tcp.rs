@@ -234,15 +234,6 @@ pub fn listen(socket: BorrowedFd<'_>, backlog: i32) -> Result {
     Ok(rustix::net::listen(socket, backlog)?)
 }
 
-/// Accepts the next pending connection of a listening socket.
-///
-/// # Errors
-/// Those of accept(2).
-pub fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(rustix::net::accept_with(listener, flags)?)
-}
-
 /// Returns why a connection attempt failed, once it has ended; success for one that is still in
 /// progress.
 ///
@@ -340,7 +331,7 @@ mod tests {
             let mut far = std::net::TcpStream::connect(at).unwrap();
             wait_readable(listener);
             // Who closes first keeps the port.
-            drop(accept(listener.as_fd()).unwrap());
+            drop(crate::socket::accept(listener.as_fd()).unwrap());
             assert_eq!(std::io::Read::read(&mut far, &mut [0]).unwrap(), 0);
         }
     }

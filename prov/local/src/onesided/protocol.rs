@@ -17,12 +17,14 @@ use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use prov_base::arch::Line;
 use prov_util::mr::publish::Published;
 
-/// An entry of the table: one cache line.
+/// An entry of the table, in a cache line of its own.
 #[derive(Debug)]
-#[repr(C, align(64))]
+#[repr(C)]
 pub struct Entry {
+    line: [Line; 0],
     /// Odd while the entry is live; incremented with each change.
     state: AtomicU64,
     key: AtomicU64,
@@ -39,6 +41,7 @@ impl Entry {
     pub fn vacant() -> Self {
         let zero = || AtomicU64::new(0);
         Entry {
+            line: [],
             state: zero(),
             key: zero(),
             base: zero(),

@@ -20,7 +20,7 @@ use crate::segment::Segment;
 
 /// Value of the first word of a table: its identification and version.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"fi_mrs\x01\x00");
-/// Number of entries of a table, which take 256 KiB. For regions without an entry peers ask the
+/// Number of entries of a table, which take 256 KiB with lines of 64 bytes. For regions without an entry peers ask the
 /// owner.
 pub(super) const ENTRIES: usize = 4096;
 /// Number of consecutive entries in which a key may be: the number of cache lines that an initiator
@@ -30,6 +30,8 @@ pub(super) const PROBES: usize = 16;
 const ENTRIES_AT: usize = 4096;
 /// Number of bytes of a table.
 pub(super) const TABLE: usize = ENTRIES_AT + ENTRIES * size_of::<Entry>();
+
+const _: () = assert!(ENTRIES_AT.is_multiple_of(align_of::<Entry>()));
 
 /// Number of tests of a flight word without yielding the processor: about the duration of a short
 /// copy.

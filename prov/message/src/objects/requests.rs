@@ -38,7 +38,7 @@ impl Drop for Counted {
 
 /// Limit of the remembered requests whose endpoint was closed. They may still be rejected, but need
 /// not be, so the oldest are forgotten beyond this number.
-const ABANDONED_LIMIT: usize = 1024;
+const ABANDONED_LIMIT: usize = if cfg!(miri) { 64 } else { 1024 };
 
 /// The open requests of a fabric, by the address of their handles, with the provider's data of the
 /// peers. A handle that the application makes up is not found.

@@ -504,7 +504,7 @@ proptest! {
     })]
 
     #[test]
-    fn peers_do_as_the_model(events in proptest::collection::vec(event(), 1..120)) {
+    fn peers_do_as_the_model(events in proptest::collection::vec(event(), 1..if cfg!(miri) { 30 } else { 120 })) {
         let mut world = World::new();
         for event in events {
             world.happen(event);

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fabric_abi::*;
 
 use super::{Domain, Region};
+use prov_base::arch::Line;
 use prov_base::errno::Result;
 
 /// The two sizes of slots.
@@ -36,8 +37,9 @@ pub enum Size {
 pub struct Slot(u32);
 
 /// What the provider below uses of a slot besides its bytes.
-#[repr(C, align(64))]
+#[repr(C)]
 struct Head {
+    line: [Line; 0],
     /// Used by the provider below while an operation is outstanding.
     context: fi_context2,
     /// The slot's number.

@@ -320,7 +320,7 @@ impl Pair {
 proptest! {
     #![proptest_config(ProptestConfig {
         // Miri is slow.
-        cases: if cfg!(miri) { 1 } else { 200 },
+        cases: if cfg!(miri) { 4 } else { 200 },
         max_shrink_iters: 20000,
         failure_persistence: None,
         ..ProptestConfig::default()

@@ -482,6 +482,7 @@ proptest! {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "miri has no process_vm_readv(2)")]
 fn memory_that_others_can_certainly_copy_is_checked_once() {
     let (mut a, mut b) = ([1u8; 5], [2u8; 5]);
     let table = table(0);

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+use rustix::event::{PollFd, PollFlags};
 
+use prov_base::bell::Bell;
 use prov_base::errno::Result;
 use prov_base::logging::UTIL;
 use prov_base::own_thread::OwnThread;
@@ -33,7 +34,7 @@ struct Shared {
     /// Readable when the condition has to be signalled.
     readable: OwnedFd,
     /// Readable when the thread has to end.
-    ending: OwnedFd,
+    ending: Bell,
     task: Mutex<Task>,
     task_changed: Condvar,
 }
@@ -50,9 +51,9 @@ impl MutexCond {
     /// Creates a pair that is signalled after [`MutexCond::watch`] once `readable` is readable.
     ///
     /// # Errors
-    /// Those of eventfd(2).
+    /// Those of [`Bell::new`].
     pub fn new(readable: OwnedFd) -> Result<Self> {
-        let ending = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let ending = Bell::new()?;
         Ok(Self {
             shared: Arc::new(Shared {
                 native: Native::new(),
@@ -102,8 +103,7 @@ impl Drop for MutexCond {
             }
             *self.shared.task.lock() = Task::End;
             self.shared.task_changed.notify_one();
-            // Cannot fail, since the counter is far from its limit.
-            let _ = rustix::io::write(&self.shared.ending, &1u64.to_ne_bytes());
+            self.shared.ending.ring();
             watcher.join();
         }
     }

@@ -105,6 +105,13 @@ fn a_stranger_resumes_when_it_is_inserted() {
     receive_all(&mut a, &mut b, &out, (0..out.len()).rev());
 }
 
+/// Drives a side until its thread may sleep.
+fn may_sleep(side: &mut Side) {
+    until(&mut [side], |sides| {
+        sides[0].core.prepare_wait(Sleeper::Thread)
+    });
+}
+
 /// Receives this message at a side whose only thread sleeps when the receive is posted.
 fn receive_asleep(a: &mut Side, b: &mut Side, out: &[Vec<u8>], number: usize) {
     let mut into = vec![0; 300_000];
@@ -114,8 +121,8 @@ fn receive_asleep(a: &mut Side, b: &mut Side, out: &[Vec<u8>], number: usize) {
     while b.completions().is_empty() {
         assert!(std::time::Instant::now() < deadline, "nobody wakes it");
         a.drive();
-        if is_readable(b) && !b.core.prepare_wait(Sleeper::Thread) {
-            b.drive();
+        if is_readable(b) {
+            may_sleep(b);
         }
         std::thread::yield_now();
     }
@@ -127,9 +134,7 @@ fn fall_asleep(a: &mut Side, b: &mut Side, kept: &'static StrangersKept) -> Vec<
     let out = offer_too_many(a, b, kept);
     // That of the new link would wake the thread, once.
     b.core.poller.forget_timers();
-    until(&mut [b], |sides| {
-        sides[0].core.prepare_wait(Sleeper::Thread)
-    });
+    may_sleep(b);
     out
 }
 

@@ -91,7 +91,7 @@ pub fn bound_in_row(addr: &SocketAddr, count: usize, params: &Params) -> Result<
 
 /// Accepts the next pending connection of a listening socket.
 pub fn accept(listener: BorrowedFd<'_>, params: &Params) -> Result<OwnedFd> {
-    let socket = tcp::accept(listener)?;
+    let socket = prov_base::socket::accept(listener)?;
     set_up(socket.as_fd(), params);
     Ok(socket)
 }

@@ -248,8 +248,9 @@ fn messages_that_the_peer_buffers_or_cannot_request_are_sent_eagerly() {
 fn where_all_names_are_in_use_the_message_is_to_be_tried_again() {
     let (a, mut peer) = side_and_peer(1);
     let mut out = pattern(LONG + 1);
+    // Others would be complete before the peer ends, if that takes long.
     for _ in 0..254 {
-        transmit(&a, &mut out, Tag::Value(1), 0).unwrap();
+        transmit(&a, &mut out, Tag::Value(1), FI_DELIVERY_COMPLETE).unwrap();
     }
     let mut names = Vec::new();
     for _ in 0..254 {
@@ -257,7 +258,7 @@ fn where_all_names_are_in_use_the_message_is_to_be_tried_again() {
     }
     names.sort_unstable();
     assert!(names.iter().copied().eq(1..=254));
-    let again = transmit(&a, &mut out, Tag::Value(2), 0);
+    let again = transmit(&a, &mut out, Tag::Value(2), FI_DELIVERY_COMPLETE);
     assert_eq!(again, Err(Errno::EAGAIN));
     // Other messages need none.
     transmit(&a, &mut out, Tag::None, 0).unwrap();
@@ -266,7 +267,7 @@ fn where_all_names_are_in_use_the_message_is_to_be_tried_again() {
     peer.asks_for(99);
     let data = peer.header(&a);
     peer.payload(&a, &data);
-    transmit(&a, &mut out, Tag::Value(2), 0).unwrap();
+    transmit(&a, &mut out, Tag::Value(2), FI_DELIVERY_COMPLETE).unwrap();
     assert_eq!(peer.header(&a).op_data, 99);
     // All operations end with the connection.
     drop(peer);

@@ -65,6 +65,9 @@ fn tag(tagged: bool, spread: u64) -> impl Strategy<Value = u64> {
     })
 }
 
+/// Bound of the number of steps. Miri is slow.
+const LONGEST: usize = if cfg!(miri) { 60 } else { 800 };
+
 pub fn steps() -> impl Strategy<Value = (bool, Vec<Step>)> {
     let shape = (
         any::<bool>(),
@@ -124,6 +127,6 @@ pub fn steps() -> impl Strategy<Value = (bool, Vec<Step>)> {
             rare => (0..LINKS).prop_map(Step::EndLink),
             rare => (0usize..30).prop_map(Step::SetMinimum),
         ];
-        (Just(tagged), prop::collection::vec(step, 0..800))
+        (Just(tagged), prop::collection::vec(step, 0..LONGEST))
     })
 }

@@ -145,7 +145,7 @@ fn announcements_are_recorded_beyond_their_budget_too() {
 fn strangers_stay_within_their_limits() {
     let mut world = World::met_by(strangers(LIMIT));
     world.post(7, 0);
-    let (link, kept) = world.flood(ANY_SOURCE, 1000);
+    let (link, kept) = world.flood(ANY_SOURCE, FLOOD);
     assert_eq!((kept, world.resumed()), (50, 0));
     world.post(8, 0);
     assert_eq!(world.resumed(), 0);
