@@ -37,7 +37,7 @@ pub fn existing() -> Option<&'static Framework> {
     FRAMEWORK.get()
 }
 
-const PARAMETERS: [Definition; 12] = [
+const PARAMETERS: [Definition; 15] = [
     Definition {
         name: "provider",
         kind: Kind::Text,
@@ -106,6 +106,24 @@ const PARAMETERS: [Definition; 12] = [
         help: "When an address is removed from an address vector, release what belongs to it, \
                hidden connections for instance, even where that ends transfers from that peer \
                (default: false)",
+    },
+    Definition {
+        name: "hmem",
+        kind: Kind::Text,
+        help: "The interfaces to memory of devices to look for: cuda, or system for none \
+               (default: all)",
+    },
+    Definition {
+        name: "hmem_disable_p2p",
+        kind: Kind::Bool,
+        help: "Devices do not move the data of other devices' memory; no provider of this library \
+               has them do that, so that it has no effect (default: false)",
+    },
+    Definition {
+        name: "hmem_cuda_enable_xfer",
+        kind: Kind::Bool,
+        help: "Copy memory of CUDA devices with calls of the CUDA driver; without that, such memory \
+               cannot be used (default: true)",
     },
     Definition {
         name: "offload_coll_provider",

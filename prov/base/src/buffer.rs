@@ -6,6 +6,7 @@
 //! one promise.
 
 mod copy;
+mod device;
 mod persistence;
 mod piece;
 mod transfer;
@@ -17,9 +18,11 @@ use libc::iovec;
 
 pub use self::copy::prefetch_to_write;
 use self::copy::{copy, prefetch};
+pub use self::device::STAGED;
 pub use self::persistence::can_write_back;
 pub use self::piece::Piece;
 pub use self::transfer::{Incoming, Outgoing, TRANSFER_LIMIT};
+use crate::device_memory::Kind;
 use crate::errno::{Errno, Result};
 
 /// Largest number of buffers of one operation (`iov_limit`, `rma_iov_limit`; fi_endpoint(3)).
@@ -38,7 +41,7 @@ pub struct Iov<'m> {
     /// The first entry is always initialized, the others up to `count`. None of the first `count`
     /// is empty.
     iov: [MaybeUninit<iovec>; IOV_LIMIT],
-    count: u32,
+    shape: Shape,
     /// Sum of the lengths; checked for overflow when the value was created.
     len: usize,
     /// The owner of the memory is borrowed.
@@ -50,6 +53,48 @@ pub struct Iov<'m> {
 unsafe impl Send for AppIov {}
 // SAFETY: a shared reference permits only to copy the description of the memory.
 unsafe impl Sync for AppIov {}
+
+/// The number of segments, and whose memory each is: in one word, so that one comparison finds the
+/// usual case, a single segment of host memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Shape(u64);
+
+impl Shape {
+    const NONE: Shape = Shape(0);
+    /// One segment of host memory.
+    const PLAIN: Shape = Shape(1);
+    /// Bits of the count, below the kinds.
+    const COUNT: u32 = 32;
+
+    #[inline(always)]
+    fn count(self) -> usize {
+        self.0 as u32 as usize
+    }
+
+    /// Whether a segment is memory of a device.
+    #[inline(always)]
+    fn has_device(self) -> bool {
+        self.0 >> Self::COUNT != 0
+    }
+
+    #[inline]
+    fn kind(self, position: usize) -> Kind {
+        Kind::from_number((self.0 >> (Self::COUNT as usize + 8 * position)) as u8)
+    }
+
+    /// Adds a segment.
+    #[inline]
+    fn push(&mut self, kind: Kind) {
+        let kind = u64::from(kind.number()) << (Self::COUNT as usize + 8 * self.count());
+        self.0 = (self.0 | kind) + 1;
+    }
+
+    #[inline]
+    fn set_kind(&mut self, position: usize, kind: Kind) {
+        let shift = Self::COUNT as usize + 8 * position;
+        self.0 = self.0 & !(0xff << shift) | u64::from(kind.number()) << shift;
+    }
+}
 
 const NOTHING: iovec = iovec {
     iov_base: std::ptr::null_mut(),
@@ -63,7 +108,7 @@ impl<'m> Iov<'m> {
         iov[0] = MaybeUninit::new(NOTHING);
         Iov {
             iov,
-            count: 0,
+            shape: Shape::NONE,
             len: 0,
             memory: PhantomData,
         }
@@ -86,7 +131,7 @@ impl<'m> Iov<'m> {
         });
         Iov {
             iov,
-            count: u32::from(len != 0),
+            shape: Shape(u64::from(len != 0)),
             len,
             memory: PhantomData,
         }
@@ -114,12 +159,12 @@ impl<'m> Iov<'m> {
     /// Becomes a copy of `other`; copies no more entries than `other` has.
     #[inline(always)]
     pub fn assign(&mut self, other: &Self) {
-        if other.count > 1 {
+        if other.shape.0 > Shape::PLAIN.0 {
             *self = *other;
             return;
         }
         self.iov[0] = other.iov[0];
-        self.count = other.count;
+        self.shape = other.shape;
         self.len = other.len;
     }
 
@@ -128,14 +173,15 @@ impl<'m> Iov<'m> {
         if piece.iov_len == 0 {
             return Ok(());
         }
-        let slot = self.iov.get_mut(self.count as usize).ok_or(Errno::EINVAL)?;
+        let slot = self.iov.get_mut(self.shape.count());
+        let slot = slot.ok_or(Errno::EINVAL)?;
         self.len = self
             .len
             .checked_add(piece.iov_len)
             .filter(|&len| len <= isize::MAX as usize)
             .ok_or(Errno::EINVAL)?;
         *slot = MaybeUninit::new(piece);
-        self.count += 1;
+        self.shape.push(Kind::HOST);
         Ok(())
     }
 
@@ -173,14 +219,14 @@ impl<'m> Iov<'m> {
     )]
     pub fn pieces(&self) -> &[iovec] {
         // SAFETY: the first `count` entries are initialized, see `iov`.
-        unsafe { self.iov[..self.count as usize].assume_init_ref() }
+        unsafe { self.iov[..self.shape.count()].assume_init_ref() }
     }
 
     /// Returns the segment, if there is just one.
     #[inline(always)]
     pub fn single(&self) -> Option<&iovec> {
         // SAFETY: the first entry is always initialized, see `iov`.
-        (self.count == 1).then(|| unsafe { self.iov[0].assume_init_ref() })
+        (self.shape.count() == 1).then(|| unsafe { self.iov[0].assume_init_ref() })
     }
 
     /// Returns `len` bytes from `offset` on, both limited to the bytes that exist. An empty result
@@ -199,7 +245,7 @@ impl<'m> Iov<'m> {
         }
         let (mut skip, mut left) = (offset, len);
         let mut part = Self::EMPTY;
-        for piece in self.pieces() {
+        for (position, piece) in self.pieces().iter().enumerate() {
             if left == 0 {
                 break;
             }
@@ -208,11 +254,11 @@ impl<'m> Iov<'m> {
                 continue;
             }
             let take = left.min(piece.iov_len - skip);
-            part.iov[part.count as usize] = MaybeUninit::new(iovec {
+            part.iov[part.shape.count()] = MaybeUninit::new(iovec {
                 iov_base: piece.iov_base.cast::<u8>().wrapping_add(skip).cast(),
                 iov_len: take,
             });
-            part.count += 1;
+            part.shape.push(self.shape.kind(position));
             part.len += take;
             left -= take;
             skip = 0;
@@ -224,10 +270,10 @@ impl<'m> Iov<'m> {
     /// segments.
     pub fn followed_by(&self, others: &Iov<'m>) -> Option<Iov<'m>> {
         let mut both = *self;
-        for piece in others.pieces() {
-            let place = both.iov.get_mut(both.count as usize)?;
+        for (position, piece) in others.pieces().iter().enumerate() {
+            let place = both.iov.get_mut(both.shape.count())?;
             *place = MaybeUninit::new(*piece);
-            both.count += 1;
+            both.shape.push(others.shape.kind(position));
             both.len += piece.iov_len;
         }
         Some(both)
@@ -257,7 +303,7 @@ impl<'m> Iov<'m> {
     /// Copies `bytes` into the memory from `offset` on; returns how many bytes fit.
     #[inline(always)]
     pub fn write_at(&self, offset: usize, bytes: &[u8]) -> usize {
-        if self.count == 1 && offset == 0 && bytes.len() <= self.len {
+        if self.shape == Shape::PLAIN && offset == 0 && bytes.len() <= self.len {
             // SAFETY: the first piece is valid for `len` bytes and belongs to
             // the operation until it completes.
             unsafe {
@@ -270,6 +316,9 @@ impl<'m> Iov<'m> {
 
     #[inline(never)]
     fn write_pieces(&self, offset: usize, bytes: &[u8]) -> usize {
+        if self.shape.has_device() {
+            return self.write_device(offset, bytes);
+        }
         let part = self.slice(offset, bytes.len());
         let mut done = 0;
         for piece in part.pieces() {
@@ -291,7 +340,7 @@ impl<'m> Iov<'m> {
     /// Copies from the memory at `offset` into `bytes`; returns the number of bytes copied.
     #[inline(always)]
     pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> usize {
-        if self.count == 1 && offset == 0 && bytes.len() <= self.len {
+        if self.shape == Shape::PLAIN && offset == 0 && bytes.len() <= self.len {
             // SAFETY: the first piece is valid for reads of `len` bytes and belongs to the
             // operation until it completes.
             unsafe {
@@ -311,6 +360,9 @@ impl<'m> Iov<'m> {
     /// they are aligned, so that the bytes that are checked are the bytes that are used.
     #[allow(clippy::indexing_slicing, reason = "limited to the room")]
     pub fn read_once(&self, bytes: &mut [u8]) -> usize {
+        if self.shape.has_device() {
+            return self.read_device(0, bytes);
+        }
         let mut done = 0;
         for piece in self.pieces() {
             let base = piece.iov_base.cast::<u8>().cast_const();
@@ -341,6 +393,9 @@ impl<'m> Iov<'m> {
 
     #[inline(never)]
     fn read_pieces(&self, offset: usize, bytes: &mut [u8]) -> usize {
+        if self.shape.has_device() {
+            return self.read_device(offset, bytes);
+        }
         let part = self.slice(offset, bytes.len());
         let mut done = 0;
         for piece in part.pieces() {
@@ -360,6 +415,9 @@ impl<'m> Iov<'m> {
 
     /// Fills the memory.
     pub fn fill(&self, byte: u8) {
+        if self.shape.has_device() {
+            return self.fill_device(byte);
+        }
         for piece in self.pieces() {
             // SAFETY: the piece is valid for its length and belongs to the
             // operation.
@@ -370,6 +428,9 @@ impl<'m> Iov<'m> {
     /// Appends all bytes to `bytes`.
     #[inline]
     pub fn append_to(&self, bytes: &mut Vec<u8>) {
+        if self.shape.has_device() {
+            return self.append_device_to(bytes);
+        }
         bytes.reserve(self.len);
         for piece in self.pieces() {
             let at = bytes.len();
@@ -398,7 +459,7 @@ impl<'m> Iov<'m> {
     /// Copies as much of `self` into `target` as fits; returns the number of bytes.
     #[inline(always)]
     pub fn copy_to(&self, target: &Iov<'_>) -> usize {
-        if self.count == 1 && target.count == 1 && self.len <= target.len {
+        if self.shape == Shape::PLAIN && target.shape == Shape::PLAIN && self.len <= target.len {
             let (from, to) = (self.first().iov_base, target.first().iov_base);
             // SAFETY: both descriptions are of memory of operations in progress, and each has a
             // single piece, which is valid for `len` bytes.
@@ -410,6 +471,9 @@ impl<'m> Iov<'m> {
 
     #[inline(never)]
     fn copy_pieces(&self, target: &Iov<'_>) -> usize {
+        if self.shape.has_device() || target.shape.has_device() {
+            return self.copy_with_device(target);
+        }
         let mut done = 0;
         for piece in self.pieces() {
             let room = target.slice(done, piece.iov_len);
@@ -430,7 +494,7 @@ impl<'m> Iov<'m> {
 
 impl std::fmt::Debug for Iov<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Iov({} bytes in {})", self.len, self.count)
+        write!(f, "Iov({} bytes in {})", self.len, self.shape.count())
     }
 }
 

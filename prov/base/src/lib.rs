@@ -10,6 +10,7 @@ pub mod bell;
 pub mod bounds;
 pub mod buffer;
 pub mod checksum;
+pub mod device_memory;
 pub mod errno;
 pub mod file_limit;
 pub mod kept_errno;

@@ -87,8 +87,12 @@ impl OtherIov {
         }
     }
 
-    /// Adds `memory` of this process; `false` if it does not fit.
+    /// Adds `memory` of this process; `false` if it does not fit, or has memory of a device, which
+    /// no other process can copy.
     pub fn push_own(&mut self, memory: &Iov<'_>, seal: Option<Token>) -> bool {
+        if memory.has_device() {
+            return false;
+        }
         let pieces = memory.pieces().iter();
         let mut pieces = pieces.filter(|piece| piece.iov_len != 0);
         pieces.all(|piece| {
@@ -97,6 +101,17 @@ impl OtherIov {
                 len: piece.iov_len as u64,
                 seal,
             })
+        })
+    }
+
+    /// Adds `len` bytes that no other process can copy, so that one that tries gets `-FI_EFAULT`.
+    pub fn push_out_of_reach(&mut self, len: usize) -> bool {
+        /// An address that no process has.
+        const NOWHERE: u64 = 1 << 63;
+        self.push(OtherPiece {
+            addr: NOWHERE,
+            len: len as u64,
+            seal: None,
         })
     }
 

@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use libc::iovec;
-use prov_base::buffer::{AppIov, IOV_LIMIT, Iov};
+use prov_base::buffer::{AppIov, IOV_LIMIT, Iov, STAGED};
 use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::{OtherIov, OtherPiece, Token, read, write};
 use prov_base::{file_limit, memory_file};
@@ -192,6 +192,14 @@ impl OtherProcess {
         if from.len() as u64 != to.len() {
             return Err(Errno::EINVAL);
         }
+        if from.has_device() {
+            return staged(from.len(), |at, bytes| {
+                from.read_at(at, bytes);
+                from.take_failure()?;
+                let part = to.slice(at as u64, bytes.len() as u64);
+                self.write_bytes(bytes, &part, socket, ends)
+            });
+        }
         let memory = self.memory.as_ref();
         if let Some(copied) = memory.and_then(|memory| memory.copy(CopyDirection::ToPeer, from, to))
         {
@@ -279,6 +287,13 @@ impl OtherProcess {
         if from.len() != to.len() as u64 {
             return Err(Errno::EINVAL);
         }
+        if to.has_device() {
+            return staged(to.len(), |at, bytes| {
+                self.copy_out(&from.slice(at as u64, bytes.len() as u64), bytes)?;
+                to.write_at(at, bytes);
+                Ok(())
+            });
+        }
         let (mut near, mut far) = (List::default(), List::default());
         near.extend(to.pieces().iter().copied())?;
         far.extend(from.pieces().iter().map(OtherPiece::iov))?;
@@ -311,6 +326,25 @@ impl OtherProcess {
             false => Err(Errno::ESHUTDOWN),
         }
     }
+}
+
+/// Copies `len` bytes in parts through a buffer of the host: `copy` gets the offset of a part.
+///
+/// # Errors
+/// Those of `copy`, and `-FI_ENOMEM`.
+#[cold]
+fn staged(len: usize, mut copy: impl FnMut(usize, &mut [u8]) -> Result) -> Result {
+    let mut stage = Vec::new();
+    let room = len.min(STAGED);
+    stage.try_reserve_exact(room).map_err(|_| Errno::ENOMEM)?;
+    stage.resize(room, 0);
+    let mut at = 0;
+    while at < len {
+        let part = room.min(len - at);
+        copy(at, stage.get_mut(..part).unwrap_or_default())?;
+        at += part;
+    }
+    Ok(())
 }
 
 /// Number of bytes that one call copies, 1 GiB: the system copies at most about twice as many.

@@ -200,6 +200,15 @@ pub fn with_contexts(mut info: Info) -> Info {
     info
 }
 
+/// The same endpoint, for memory of devices as well: all bytes of its operations and of registered
+/// memory go through [`Iov`](prov_base::buffer::Iov)s.
+pub fn with_devices(mut info: Info) -> Info {
+    for caps in [&mut info.caps, &mut info.tx.caps, &mut info.rx.caps] {
+        *caps |= FI_HMEM;
+    }
+    info
+}
+
 /// The same attributes for an endpoint that uses a shared receive context.
 pub fn with_shared_receive(mut info: Info) -> Info {
     info.ep.rx_ctx_cnt = FI_SHARED_CONTEXT;

@@ -342,6 +342,7 @@ impl Reports {
         memory: &Iov<'_>,
         outcome: Result,
     ) {
+        let outcome = outcome.and(memory.take_failure());
         completion.flags |= FI_PEER_TRANSFER;
         let excess = completion.len.saturating_sub(memory.len());
         let at = self.rx_cq.as_deref();
@@ -370,6 +371,7 @@ impl Reports {
 
     #[inline(never)]
     fn end_receive(&self, completion: Completion, wanted: bool, memory: &Iov<'_>, outcome: Result) {
+        let outcome = outcome.and(memory.take_failure());
         let excess = completion.len.saturating_sub(memory.len());
         let error = match outcome {
             Ok(()) if excess == 0 => {

@@ -73,7 +73,7 @@ fn takes_virtual_addresses(request: &Request<'_>) -> bool {
 impl Shm {
     /// Returns the kinds of endpoints.
     fn bases(&self) -> Vec<Base> {
-        let mut info = attributes::rdm("shm", VERSION, SIZES);
+        let mut info = attributes::with_devices(attributes::rdm("shm", VERSION, SIZES));
         info.addr_format = FI_ADDR_STR;
         info.ep.protocol = FI_PROTO_SHM;
         info.ep.protocol_version = 1;

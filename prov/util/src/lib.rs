@@ -11,6 +11,7 @@ pub mod desc;
 pub mod drive;
 pub mod eq;
 pub mod ffi;
+pub mod hmem;
 pub mod marshal;
 pub mod matching;
 pub mod mr;

@@ -24,6 +24,8 @@ use fabric_abi::*;
 use parking_lot::RwLock;
 
 use crate::attr::{MR_BASIC, MR_BASIC_BITS, MR_SCALABLE};
+use crate::hmem::Hmem;
+use prov_base::device_memory::Kind;
 use prov_base::errno::{Errno, Result};
 use prov_base::random;
 
@@ -61,6 +63,8 @@ pub struct Config {
     pub registrar: Registrar,
     /// Publishes regions to peers that access memory by themselves.
     pub publisher: Option<Arc<dyn Publisher>>,
+    /// Whether the software copies memory of devices (`FI_HMEM`).
+    pub has_devices: bool,
     /// The log target.
     pub target: &'static str,
 }
@@ -73,6 +77,7 @@ impl Default for Config {
             job: None,
             registrar: Registrar::Software,
             publisher: None,
+            has_devices: false,
             target: prov_base::logging::UTIL.mr,
         }
     }
@@ -93,6 +98,8 @@ pub struct MrTable {
     regions: Arc<Index<Region>>,
     registrar: Registrar,
     publisher: Option<Arc<dyn Publisher>>,
+    /// Memory of devices, in a domain with `FI_HMEM`.
+    hmem: Option<Arc<Hmem>>,
     /// The `FI_MR_*` bits that apply, with the old modes translated.
     mode: i32,
     /// The largest valid key.
@@ -150,6 +157,9 @@ impl MrTable {
             regions: Arc::new(Index::new()),
             registrar: config.registrar.clone(),
             publisher: config.publisher.clone(),
+            hmem: config
+                .has_devices
+                .then(|| Arc::new(Hmem::new(mode & FI_MR_HMEM != 0))),
             mode,
             key_mask: u64::MAX >> (64 - bits),
             jobs: RwLock::default(),
@@ -171,6 +181,11 @@ impl MrTable {
             jobs.len() - 1
         });
         Job(position as u32 + 1)
+    }
+
+    /// Returns what is known of memory of devices; `None` without `FI_HMEM`.
+    pub fn hmem(&self) -> Option<&Arc<Hmem>> {
+        self.hmem.as_ref()
     }
 
     /// Returns the `FI_MR_*` bits that apply, with the old modes translated.
@@ -195,6 +210,15 @@ impl MrTable {
         request.access &= ACCESS;
         const FLAGS: u64 = FI_RMA_EVENT | FI_RMA_PMEM | FI_COLLECTIVE | FI_MR_SINGLE_USE | NOT_KEPT;
         request.flags &= FLAGS;
+        if let Some(hmem) = &self.hmem {
+            let kind = self.owner(hmem, &request)?;
+            // SAFETY: the application registers the memory as such, or its driver says so.
+            request.memory = unsafe { request.memory.of_kind(kind) };
+            if !kind.is_host() || request.kind.interface != Interface::System {
+                // This library copies its bytes.
+                request.kind = MemoryKind::SYSTEM;
+            }
+        }
         let device = self.registrar.device();
         let reaches = |device: &Arc<dyn Device>| device.reaches(&request.kind);
         if !request.kind.is_ordinary() && !device.is_some_and(reaches) {
@@ -222,6 +246,27 @@ impl MrTable {
                     published => return published,
                 }
             },
+        }
+    }
+
+    /// Returns whose memory is to be registered, in a domain with `FI_HMEM`.
+    fn owner(&self, hmem: &Hmem, request: &Request) -> Result<Kind> {
+        let address = request.memory.address();
+        if request.part_of.is_some() || request.kind.is_ordinary() {
+            let whole = request.part_of.as_ref();
+            return match whole.map(|whole| whole.memory().kind()) {
+                Some(kind) => Ok(kind),
+                None => hmem.owner(address),
+            };
+        }
+        if request.kind.dmabuf.is_some_and(|file| file.base == 0) {
+            // There is no address by which it could be copied.
+            return Err(request.kind.refusal());
+        }
+        match request.kind.interface.number() {
+            (FI_HMEM_SYSTEM, _) => Ok(Kind::HOST),
+            (_, _) if request.kind.allocation == Allocation::Host => Ok(Kind::HOST),
+            (interface, device) => hmem.kind(interface, device, address),
         }
     }
 
@@ -260,11 +305,14 @@ impl MrTable {
         };
         let waits_to_be_enabled =
             mode(FI_MR_ENDPOINT) || mode(FI_MR_RMA_EVENT) && request.flags & FI_RMA_EVENT != 0;
-        let region = Region::new(request, key, base, job, registration);
+        let region = Arc::new(Region::new(request, key, base, job, registration));
         if !waits_to_be_enabled {
             region.open();
         }
-        Arc::new(region)
+        if let Some(hmem) = &self.hmem {
+            hmem.note(region.desc(), request.memory.kind());
+        }
+        region
     }
 
     /// Adds a region to those that peers find; `-FI_ENOKEY` if its key is in use.
@@ -331,6 +379,9 @@ impl MrTable {
     /// must not be called during one. An error comes from the device, and leaves the region open.
     pub fn close(&self, region: &Region) -> Result {
         region.release()?;
+        if let Some(hmem) = &self.hmem {
+            hmem.forget(region.desc());
+        }
         self.regions.remove(region);
         self.withdraw(region);
         region.end();

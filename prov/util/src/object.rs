@@ -73,6 +73,14 @@ pub trait Class: Send + Sync + Sized + 'static {
         Err(Errno::ENOSYS)
     }
 
+    /// Implements fi_set_ops(3): takes a table of functions of the application.
+    ///
+    /// # Safety
+    /// `ops` is the table that is known by this name.
+    unsafe fn set_ops(_this: &Handle<Self>, _name: &std::ffi::CStr, _ops: *mut c_void) -> Result {
+        Err(Errno::ENOSYS)
+    }
+
     /// Implements fi_open_ops(3): returns a table of provider-specific functions.
     fn open_ops(_this: &Handle<Self>, _name: &std::ffi::CStr) -> Result<*mut c_void> {
         Err(Errno::ENOSYS)
@@ -162,7 +170,7 @@ impl<T: Class> OpsOf<T> {
             control: Some(control::<T>),
             ops_open: Some(ops_open::<T>),
             tostr: missing::slot(),
-            ops_set: missing::slot(),
+            ops_set: Some(ops_set::<T>),
         },
         mark: &raw const MARK,
         type_id: TypeId::of::<T>(),
@@ -453,6 +461,24 @@ unsafe extern "C" fn ops_open<T: Class>(
     status(unsafe {
         let handle = Handle::<T>::from_c(fid.cast());
         T::open_ops(&handle, std::ffi::CStr::from_ptr(name)).map(|table| ops.write(table))
+    })
+}
+
+unsafe extern "C" fn ops_set<T: Class>(
+    fid: *mut fid,
+    name: *const c_char,
+    _flags: u64,
+    ops: *mut c_void,
+    _context: *mut c_void,
+) -> c_int {
+    if name.is_null() || ops.is_null() {
+        return Errno::EINVAL.to_c();
+    }
+    // SAFETY: this function is only in tables of objects of `T`, and the application passes an open
+    // object, a terminated text that is not null, and the table of that name.
+    status(unsafe {
+        let handle = Handle::<T>::from_c(fid.cast());
+        T::set_ops(&handle, std::ffi::CStr::from_ptr(name), ops)
     })
 }
 

@@ -24,6 +24,9 @@ pub(super) trait Cell: Sized {
 ///
 /// The target's length is a whole number of elements.
 pub(super) fn update_each<R: Raw>(target: &Iov<'_>, mut update: impl FnMut(usize, R) -> Option<R>) {
+    if target.has_device() {
+        return update_staged(target, update);
+    }
     let size = size_of::<R>();
     // Offsets in the target: of the next element, and of the current segment.
     let (mut offset, mut start) = (0, 0);
@@ -41,6 +44,28 @@ pub(super) fn update_each<R: Raw>(target: &Iov<'_>, mut update: impl FnMut(usize
             offset += size;
         }
         start = end;
+    }
+}
+
+/// Updates elements of which some are in the memory of a device: they are copied, updated, and copied
+/// back, with the lock that all such updates of this process take. Accesses of the device itself are
+/// not excluded (fi_atomic(3) leaves that to the application).
+#[cold]
+#[allow(clippy::indexing_slicing, reason = "the widest type is as large")]
+fn update_staged<R: Raw>(target: &Iov<'_>, mut update: impl FnMut(usize, R) -> Option<R>) {
+    let mut bytes = Vec::new();
+    let _guard = split_lock::lock();
+    target.append_to(&mut bytes);
+    let mut changed = false;
+    for (at, element) in bytes.chunks_exact_mut(size_of::<R>()).enumerate() {
+        let new = R::from_bytes(element).and_then(|old| update(at * size_of::<R>(), old));
+        if let Some(new) = new {
+            new.to_bytes(element);
+            changed = true;
+        }
+    }
+    if changed {
+        target.write_at(0, &bytes);
     }
 }
 

@@ -15,7 +15,7 @@ impl Iov<'_> {
         let Some(instruction) = instruction() else {
             return;
         };
-        for piece in self.pieces() {
+        for piece in self.host_pieces() {
             for line in lines::<LINE>(piece.iov_base.addr(), piece.iov_len) {
                 // SAFETY: the line has a byte of the piece, which is valid memory, and
                 // lies within one page with it.

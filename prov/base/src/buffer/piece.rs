@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::Iov;
+use super::{Iov, Shape};
 use super::copy::copy;
 
 /// Memory in one segment, which other threads or processes may write to at any time: it can be
@@ -77,7 +77,7 @@ impl<'m> Piece<'m> {
     /// Copies as many of the bytes into `target` as fit; returns the number of bytes.
     #[inline(always)]
     pub fn copy_to(&self, target: &Iov<'_>) -> usize {
-        if target.count == 1 && self.len <= target.len {
+        if target.shape == Shape::PLAIN && self.len <= target.len {
             // SAFETY: both describe memory of operations in progress, valid for `len` bytes, which
             // the target's first piece has.
             unsafe {
@@ -91,7 +91,7 @@ impl<'m> Piece<'m> {
     /// Copies as many bytes from `source` as fit; returns the number of bytes.
     #[inline(always)]
     pub fn copy_from(&self, source: &Iov<'_>) -> usize {
-        if source.count == 1 && source.len <= self.len {
+        if source.shape == Shape::PLAIN && source.len <= self.len {
             let from = source.first().iov_base.cast::<u8>().cast_const();
             // SAFETY: both describe memory of operations in progress, valid for the bytes of the
             // source, which were found to fit.
@@ -105,7 +105,7 @@ impl<'m> Piece<'m> {
     /// bytes.
     #[inline(always)]
     pub fn copy_from_at(&self, source: &Iov<'_>, offset: usize) -> usize {
-        if source.count == 1 && offset <= source.len && self.len <= source.len - offset {
+        if source.shape == Shape::PLAIN && offset <= source.len && self.len <= source.len - offset {
             let from = source.first().iov_base.cast::<u8>().cast_const();
             // SAFETY: both describe memory of operations in progress, and the source has `len`
             // bytes after the offset.

@@ -5,7 +5,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libc::iovec;
 
-use super::{IOV_LIMIT, Iov, NOTHING};
+use super::device::stage;
+use super::{IOV_LIMIT, Iov, NOTHING, STAGED};
+use crate::device_memory::Kind;
 use crate::errno::{Errno, Result};
 
 /// Largest number of segments of one socket call: enough for headers and data of several messages,
@@ -18,6 +20,8 @@ pub struct Transfer<'a, Way> {
     iov: [iovec; TRANSFER_LIMIT],
     count: usize,
     len: usize,
+    /// Whose memory each piece is, if one is a device's.
+    devices: Option<Box<[Kind; TRANSFER_LIMIT]>>,
     /// The library's own buffers are borrowed until the call.
     buffers: PhantomData<(&'a mut [u8], Way)>,
 }
@@ -40,6 +44,7 @@ impl<Way> Default for Transfer<'_, Way> {
             iov: [NOTHING; TRANSFER_LIMIT],
             count: 0,
             len: 0,
+            devices: None,
             buffers: PhantomData,
         }
     }
@@ -65,9 +70,28 @@ impl<'a, Way> Transfer<'a, Way> {
     pub fn push_app(&mut self, memory: &Iov<'a>) -> bool {
         let fits = self.room() >= memory.pieces().len();
         if fits {
+            if memory.has_device() {
+                self.note_devices(memory);
+            }
             memory.pieces().iter().for_each(|&piece| self.add(piece));
         }
         fits
+    }
+
+    /// Notes the kinds of the pieces that are added next.
+    #[cold]
+    fn note_devices(&mut self, memory: &Iov<'_>) {
+        let devices = self.devices.get_or_insert_default();
+        let places = devices.iter_mut().skip(self.count);
+        places
+            .zip(memory.segments())
+            .for_each(|(place, (kind, _))| *place = kind);
+    }
+
+    fn kind(&self, position: usize) -> Kind {
+        let devices = self.devices.as_ref();
+        let kind = devices.and_then(|devices| devices.get(position));
+        kind.copied().unwrap_or_default()
     }
 
     /// Adds memory of the library; `false` if the list is full.
@@ -106,17 +130,18 @@ impl<'a, Way> Transfer<'a, Way> {
     )]
     fn walk(&self, mut at: usize, mut copy: impl FnMut(usize, &Iov<'_>) -> usize) -> usize {
         let mut done = 0;
-        for piece in &self.iov[..self.count] {
+        for (position, piece) in self.iov[..self.count].iter().enumerate() {
             let skipped = at.min(piece.iov_len);
             at -= skipped;
             if skipped == piece.iov_len {
                 continue;
             }
             // SAFETY: the range is inside a piece, which is a borrowed buffer of the library or
-            // memory of an operation in progress; it is written only if the transfer receives.
+            // memory of an operation in progress, of the kind that its owner has declared; it is
+            // written only if the transfer receives.
             let part = unsafe {
                 let base = piece.iov_base.cast::<u8>().add(skipped);
-                Iov::from_raw(base, piece.iov_len - skipped)
+                Iov::from_raw(base, piece.iov_len - skipped).of_kind(self.kind(position))
             };
             let copied = copy(done, &part);
             done += copied;
@@ -148,7 +173,17 @@ impl<'a> Outgoing<'a> {
     }
 
     /// Calls sendmsg(2) with `MSG_NOSIGNAL`; returns the number of bytes sent.
+    ///
+    /// # Errors
+    /// Those of sendmsg(2); `-FI_EIO` if memory of a device cannot be read, of which nothing is sent.
     pub fn send(mut self, socket: BorrowedFd<'_>, flags: i32) -> Result<usize> {
+        if self.has_device() {
+            return self.send_staged(|bytes, has_more| {
+                let mut part = Outgoing::default();
+                part.push(bytes);
+                part.send(socket, flags | if has_more { libc::MSG_MORE } else { 0 })
+            });
+        }
         let sent = if self.count == 1 {
             let piece = self.iov[0];
             // SAFETY: the piece is a borrowed buffer of the library or memory of an operation in
@@ -171,6 +206,56 @@ impl<'a> Outgoing<'a> {
     }
 }
 
+impl Outgoing<'_> {
+    /// Whether some of the bytes are in the memory of a device.
+    pub fn has_device(&self) -> bool {
+        self.devices.is_some()
+    }
+
+    /// Sends through a buffer of the host, as long as `send` takes all that it gets; it is told
+    /// whether more bytes follow.
+    ///
+    /// # Errors
+    /// Those of `send`, before anything was sent; `-FI_EIO` if memory of a device cannot be read.
+    #[cold]
+    pub fn send_staged(
+        &self,
+        mut send: impl FnMut(&[u8], bool) -> Result<usize>,
+    ) -> Result<usize> {
+        let mut stage = stage(self.len)?;
+        let mut sent = 0;
+        while sent < self.len {
+            let staged = self.stage_from(sent, &mut stage)?;
+            let bytes = stage.get(..staged).unwrap_or_default();
+            match send(bytes, sent + staged < self.len) {
+                Ok(taken) => {
+                    sent += taken;
+                    if taken < staged {
+                        break;
+                    }
+                }
+                Err(_) if sent != 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Fills the buffer with the bytes from an offset on; returns their number.
+    fn stage_from(&self, at: usize, stage: &mut [u8]) -> Result<usize> {
+        let mut outcome = Ok(());
+        let room = stage.len();
+        // SAFETY: the buffer is borrowed mutably until the copies are made.
+        let to = unsafe { Iov::from_raw(stage.as_mut_ptr(), room) };
+        let staged = self.walk(at, |done, part| {
+            let copied = part.copy_to(&to.slice(done, usize::MAX));
+            outcome = outcome.and(part.take_failure());
+            copied
+        });
+        outcome.map(|()| staged)
+    }
+}
+
 impl<'a> Incoming<'a> {
     /// Adds memory of the library; `false` if the list is full.
     pub fn push(&mut self, bytes: &'a mut [u8]) -> bool {
@@ -184,6 +269,9 @@ impl<'a> Incoming<'a> {
 
     /// Calls recvmsg(2); returns the number of bytes received, 0 at the end of the stream.
     pub fn receive(mut self, socket: BorrowedFd<'_>, flags: i32) -> Result<usize> {
+        if self.devices.is_some() {
+            return self.receive_staged(socket, flags);
+        }
         let received = if self.count == 1 {
             let piece = self.iov[0];
             // SAFETY: the piece is a mutably borrowed buffer of the library or memory of an
@@ -196,5 +284,32 @@ impl<'a> Incoming<'a> {
             unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, flags) }
         };
         usize::try_from(received).map_err(|_| Errno::last_os_error())
+    }
+
+    /// Receives through a buffer of the host, until nothing more has arrived.
+    #[cold]
+    fn receive_staged(mut self, socket: BorrowedFd<'_>, flags: i32) -> Result<usize> {
+        let mut stage = stage(self.len)?;
+        let mut received = 0;
+        while received < self.len {
+            let room = STAGED.min(self.len - received).min(stage.len());
+            let room = stage.get_mut(..room).unwrap_or_default();
+            let wanted = room.len();
+            let mut part = Incoming::default();
+            part.push(room);
+            let taken = match part.receive(socket, flags) {
+                Ok(taken) => taken,
+                Err(_) if received != 0 => break,
+                Err(error) => return Err(error),
+            };
+            // SAFETY: the buffer is borrowed until the copies are made, which only read it.
+            let bytes = unsafe { Iov::from_raw(stage.as_mut_ptr(), taken) };
+            self.copy_from(received, &bytes);
+            received += taken;
+            if taken < wanted {
+                break;
+            }
+        }
+        Ok(received)
     }
 }

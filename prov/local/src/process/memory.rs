@@ -124,6 +124,9 @@ impl Memory {
         near: &Iov<'_>,
         far: &OtherIov,
     ) -> Option<Result> {
+        if near.has_device() {
+            return None;
+        }
         let (&[near], &[far]) = (near.pieces(), far.pieces()) else {
             return None;
         };

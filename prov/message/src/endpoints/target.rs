@@ -80,6 +80,7 @@ impl<T: Transport> Endpoints<T> {
         match placing.then {
             Then::Receive(receipt) => self.received(&receipt, &placing.place.memory(), outcome),
             Then::Read(ticket) => {
+                let outcome = outcome.and(placing.place.memory().take_failure());
                 self.finish(ticket, outcome);
                 T::Ack::default()
             }

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use fabric_abi::{
-    FI_EP_MSG, FI_EP_RDM, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RMA_EVENT, FI_SHARED_CONTEXT,
+    FI_EP_MSG, FI_EP_RDM, FI_HMEM, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RMA_EVENT, FI_SHARED_CONTEXT,
     FI_THREAD_COMPLETION, FI_THREAD_SAFE, FI_TRIGGER, fi_addr_t,
 };
 use prov_base::atomic_ops::Offered;
@@ -295,6 +295,7 @@ impl<P: Provider> Domain<P> {
             job,
             registrar,
             publisher: own.publisher(),
+            has_devices: info.caps & FI_HMEM != 0,
             target: mr_target,
         }));
         let is_auto = info.domain.data_progress == FI_PROGRESS_AUTO
@@ -477,6 +478,10 @@ impl<P: Provider> domain::Domain for Domain<P> {
     ) -> Result<SoftSharedReceive<P>> {
         if !P::IMPORTS_RECEIVES {
             return Err(Errno::EINVAL);
+        }
+        if this.memory.hmem().is_some() {
+            // The owner's entries do not say whose memory their buffers are.
+            return Err(Errno::EOPNOTSUPP);
         }
         Ok(SoftSharedReceive::imported(this.lane_for_owner()?, owner))
     }

@@ -4,7 +4,9 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use fabric_abi::{FI_DIRECTED_RECV, FI_OPT_MIN_MULTI_RECV, fi_addr_t};
+use fabric_abi::{
+    FI_DIRECTED_RECV, FI_OPT_CUDA_API_PERMITTED, FI_OPT_FI_HMEM_P2P, FI_OPT_MIN_MULTI_RECV, fi_addr_t,
+};
 use prov_base::errno::{Errno, Result};
 use prov_util::attr::Info;
 use prov_util::av::InsertObserver;
@@ -14,6 +16,7 @@ use prov_util::ffi::ep::EndpointObject;
 use prov_util::ffi::srx::ImportedSrx;
 use prov_util::ffi::srx::StartReceives;
 use prov_util::ffi::{FidRef, Handle};
+use prov_util::hmem;
 use prov_util::progress::Progress;
 use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
 
@@ -421,6 +424,14 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
                         .set_min_multi_recv(seat.key, bytes);
                 }
                 Ok(())
+            }
+            (FI_OPT_FI_HMEM_P2P, OptionValue::Int(mode)) if self.domain.memory.hmem().is_some() => {
+                hmem::check_p2p(mode)
+            }
+            (FI_OPT_CUDA_API_PERMITTED, OptionValue::Bool(permitted))
+                if self.domain.memory.hmem().is_some() =>
+            {
+                hmem::check_cuda_calls(permitted)
             }
             (name, value) => P::set_endpoint_option(self, name, value),
         }

@@ -119,7 +119,7 @@ impl Copies for Core {
         if fits {
             copy_part(bytes, &mut None, at as usize, to);
         }
-        fits
+        fits && bytes.take_failure().is_ok()
     }
 
     fn has_offers(&self, key: LinkKey) -> bool {

@@ -143,7 +143,7 @@ impl Core {
             let sent = link.post(head, bytes.len(), |to| copy(&bytes, to));
             return match sent {
                 Ok(true) => {
-                    self.endpoints.report(&op, Ok(()));
+                    self.endpoints.report(&op, message.buffers.take_failure());
                     Ok(())
                 }
                 Ok(false) | Err(_) => Err(Errno::EAGAIN),
@@ -223,7 +223,11 @@ pub fn offer(bytes: &Payload<'_>, is_kept: bool) -> (Bytes, OtherIov) {
     let mut from = OtherIov::default();
     let bytes = match bytes {
         Payload::App(memory) if !is_kept => {
-            from.push_own(memory, None);
+            // What the peer cannot copy, it asks for in parts.
+            match memory.has_device() {
+                true => from.push_out_of_reach(memory.len()),
+                false => from.push_own(memory, None),
+            };
             return (Bytes::App(**memory), from);
         }
         Payload::App(memory) => {

@@ -465,6 +465,9 @@ impl Outbox {
 /// Sends memory without a copy. Returns the number of bytes that the kernel accepted, which may be
 /// 0; `None` if it cannot send without a copy at the moment.
 fn send_uncopied(memory: &Iov<'_>, socket: std::os::fd::BorrowedFd<'_>) -> Option<Result<usize>> {
+    if memory.has_device() {
+        return None;
+    }
     let mut out = Outgoing::default();
     out.push_app(memory);
     match out.send(socket, libc::MSG_DONTWAIT | libc::MSG_ZEROCOPY) {

@@ -24,6 +24,14 @@ pub fn fit(base: &Base, version: u32, hints: Option<&Hints>) -> Info {
         info.domain.control_progress = base.progress;
     }
     fit_domain(&mut info.domain, version, asked.domain.as_ref(), info.caps);
+    let wants_registered = |domain: &DomainAttr| domain.mr_mode & FI_MR_HMEM != 0;
+    if info.caps & FI_HMEM != 0
+        && info.domain.mr_mode & (MR_BASIC | MR_SCALABLE) == 0
+        && asked.domain.as_ref().is_some_and(wants_registered)
+    {
+        // With descriptors no address has to be looked up.
+        info.domain.mr_mode |= FI_MR_HMEM;
+    }
     fit_endpoint(&mut info.ep, version, asked.ep.as_ref(), info.caps);
     if let Some(fabric) = &asked.fabric {
         info.fabric.fabric = fabric.fabric;
@@ -63,6 +71,7 @@ const FINER_CAPS: u64 = FI_TAGGED_DIRECTED_RECV
     | FI_TAGGED_MULTI_RECV
     | FI_COLLECTIVE
     | FI_NAMED_RX_CTX
+    | FI_HMEM
     | FI_TRIGGER;
 
 /// Secondary capabilities that are returned only on request: the finer ones, and those with a cost,

@@ -2,7 +2,7 @@
 
 mod peer;
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,7 +14,7 @@ use super::av::{AvDomain, AvTraits, av_open};
 use super::cntr::{CntrDomain, cntr_open};
 use super::cq::{CqDomain, CqTraits, cq_open};
 use super::ep::scalable::{self, ScalableObject};
-use super::ep::{EndpointObject, Limits, Offload, SharedReceiveObject, transfer};
+use super::ep::{EndpointObject, Limits, Offload, SharedReceiveObject, Surroundings, transfer};
 use super::mr::{MrDomain, MrOps};
 use super::object::{AnyFid, Class, Handle, Use};
 use super::poll::poll_open;
@@ -26,6 +26,7 @@ use crate::attr::{Info, Offers};
 use crate::domain::Domain;
 use crate::endpoint::Endpoint;
 use crate::eq::Eq;
+use crate::hmem::Functions;
 use crate::marshal::info;
 use crate::mr::MrTable;
 use crate::progress::Progress;
@@ -33,6 +34,9 @@ use crate::trigger::Triggers;
 use prov_base::atomic_ops;
 use prov_base::errno::{Errno, Result};
 use prov_base::sync::LockKind;
+
+/// The name of the functions that copy memory of devices, instead of a driver (fi_domain(3)).
+const FI_SET_OPS_HMEM_OVERRIDE: &CStr = c"hmem_override_ops";
 
 /// The C object of a domain.
 pub struct DomainObject<D: Domain> {
@@ -184,6 +188,18 @@ impl<D: Domain> Class for DomainObject<D> {
         Ok(())
     }
 
+    unsafe fn set_ops(this: &Handle<Self>, name: &CStr, ops: *mut c_void) -> Result {
+        if name != FI_SET_OPS_HMEM_OVERRIDE {
+            return Err(Errno::ENOSYS);
+        }
+        // SAFETY: the caller guarantees that it is the table of this name, whose functions are the
+        // application's as long as the domain is open (fi_domain(3)).
+        let functions = unsafe { Functions::read(ops.cast())? };
+        let hmem = this.domain.memory().hmem().ok_or(Errno::EOPNOTSUPP)?;
+        hmem.set_functions(functions);
+        Ok(())
+    }
+
     unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
         // SAFETY: the caller guarantees that `arg` is as the command demands.
         unsafe {
@@ -198,6 +214,14 @@ impl<D: Domain> Class for DomainObject<D> {
 }
 
 impl<D: Domain> DomainObject<D> {
+    /// What the domain has for its endpoints.
+    fn surroundings(&self) -> Surroundings {
+        Surroundings {
+            triggers: self.triggers.clone(),
+            hmem: self.domain.memory().hmem().cloned(),
+        }
+    }
+
     /// Where deferred work waits; `None` where there are no triggered operations.
     fn work_context(&self) -> Option<WorkContext<'_>> {
         (self.offers.caps() & FI_TRIGGER != 0).then(|| WorkContext {
@@ -266,7 +290,7 @@ unsafe extern "C" fn endpoint2<D: Domain>(
                     limits,
                     parent,
                     None,
-                    domain.triggers.clone(),
+                    domain.surroundings(),
                 ));
             }
             let version = domain.api_version;
@@ -277,9 +301,15 @@ unsafe extern "C" fn endpoint2<D: Domain>(
                 domain: domain.named(),
                 api_version: version,
             });
-            let triggers = domain.triggers.clone();
+            let surroundings = domain.surroundings();
             Ok(EndpointObject::open(
-                endpoint, &info, context, limits, parent, offload, triggers,
+                endpoint,
+                &info,
+                context,
+                limits,
+                parent,
+                offload,
+                surroundings,
             ))
         });
         deliver(ep, made)
@@ -312,7 +342,7 @@ unsafe extern "C" fn scalable_ep<D: Domain>(
                 limits,
                 offers,
                 parent,
-                &domain.triggers,
+                || domain.surroundings(),
             ))
         });
         deliver(sep, made)
@@ -352,7 +382,8 @@ unsafe extern "C" fn srx_ctx<D: Domain>(
             let is_directed = caps & FI_DIRECTED_RECV != 0;
             D::shared_receive(&domain, size, is_directed)
                 .and_then(|shared| {
-                    let object = SharedReceiveObject::new(shared, &attr, offered);
+                    let object = SharedReceiveObject::new(shared, &attr, offered)
+                        .with_devices(domain.domain.memory().hmem().cloned());
                     match offered & FI_TRIGGER {
                         0 => Ok(object),
                         _ => object.deferring(domain.caps, is_directed, &domain.triggers),

@@ -5,6 +5,7 @@
 mod binding;
 mod contexts;
 mod control;
+mod device;
 mod early;
 mod operations;
 mod receiver;
@@ -38,6 +39,7 @@ use super::{atomic, cm, collective, msg, rma, tagged};
 use crate::attr::Info;
 use crate::endpoint::{Bindings, Endpoint, OptionValue, SharedReceive, Side};
 use crate::eq::Eq;
+use crate::hmem::Hmem;
 use crate::progress::Progress;
 use crate::request::Receive;
 use crate::trigger::Triggers;
@@ -58,7 +60,8 @@ pub struct EndpointObject<E: Endpoint> {
     limits: Limits,
     /// The process that opened it: a forked child moves no data through inherited endpoints.
     process: Process,
-    /// The same, or no process where the flags of each data call are to be looked at (`FI_TRIGGER`).
+    /// The same, or no process where each data call is to be looked at: its flags (`FI_TRIGGER`), or its
+    /// buffers (`FI_HMEM`).
     fast_path: Process,
     /// `inject_size` in bytes.
     pub(super) inject_size: usize,
@@ -82,6 +85,8 @@ struct Opened<E: Endpoint> {
     is_directed: bool,
     /// What waits for counters in the domain.
     triggers: Arc<Triggers>,
+    /// Memory of devices, of an endpoint with `FI_HMEM`.
+    hmem: Option<Arc<Hmem>>,
     /// Whether anything of this endpoint ever has.
     is_triggered: AtomicBool,
     /// What is needed to open a peer for collective operations; `None` for endpoints without such
@@ -89,6 +94,23 @@ struct Opened<E: Endpoint> {
     offload: Option<Offload>,
     /// That peer, once the endpoint is enabled.
     collectives: Mutex<Option<Arc<Collectives>>>,
+}
+
+/// What an endpoint's domain has for it.
+pub struct Surroundings {
+    /// What waits for counters.
+    pub triggers: Arc<Triggers>,
+    /// Memory of devices.
+    pub hmem: Option<Arc<Hmem>>,
+}
+
+impl From<Arc<Triggers>> for Surroundings {
+    fn from(triggers: Arc<Triggers>) -> Self {
+        Surroundings {
+            triggers,
+            hmem: None,
+        }
+    }
 }
 
 /// The arguments for opening a peer for collective operations.
@@ -133,8 +155,9 @@ impl<E: Endpoint> EndpointObject<E> {
         limits: Limits,
         domain: AnyUse,
         offload: Option<Offload>,
-        triggers: Arc<Triggers>,
+        surroundings: impl Into<Surroundings>,
     ) -> Handle<Self> {
+        let Surroundings { triggers, hmem } = surroundings.into();
         let process = Process::current();
         let object = EndpointObject {
             opened: Arc::new(Opened {
@@ -149,6 +172,7 @@ impl<E: Endpoint> EndpointObject<E> {
                 })),
                 is_directed: (info.caps | info.rx.caps) & FI_DIRECTED_RECV != 0,
                 triggers,
+                hmem: hmem.filter(|_| info.caps & FI_HMEM != 0),
                 is_triggered: AtomicBool::new(false),
                 offload,
                 collectives: Mutex::new(None),
@@ -423,7 +447,7 @@ impl<E: Endpoint> EndpointObject<E> {
 
 /// The process in which data calls are not looked at, for these capabilities or flags of an object.
 fn fast_path(process: Process, flags: u64) -> Process {
-    match flags & FI_TRIGGER {
+    match flags & (FI_TRIGGER | FI_HMEM) {
         0 => process,
         _ => Process::NONE,
     }

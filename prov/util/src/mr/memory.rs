@@ -8,6 +8,7 @@
 use libc::iovec;
 
 use prov_base::buffer::{IOV_LIMIT, Iov};
+use prov_base::device_memory::Kind;
 use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::{OtherIov, OtherPiece};
 
@@ -20,6 +21,8 @@ pub struct Memory {
     pieces: [Piece; IOV_LIMIT],
     count: usize,
     len: usize,
+    /// Whose memory it is.
+    kind: Kind,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +49,7 @@ impl Memory {
             pieces: [Piece { address: 0, len: 0 }; IOV_LIMIT],
             count: iov.len(),
             len: 0,
+            kind: Kind::HOST,
         };
         for (piece, iov) in this.pieces.iter_mut().zip(iov) {
             let address = iov.iov_base as usize;
@@ -56,6 +60,19 @@ impl Memory {
             this.len = this.len.checked_add(piece.len).ok_or(Errno::EINVAL)?;
         }
         Ok(this)
+    }
+
+    /// Returns the same memory, which belongs to a device or to the host.
+    ///
+    /// # Safety
+    /// It is of this kind.
+    pub unsafe fn of_kind(self, kind: Kind) -> Self {
+        Memory { kind, ..self }
+    }
+
+    /// Whose memory it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// Returns the address of the first byte.
@@ -118,7 +135,7 @@ impl Memory {
             let base = std::ptr::with_exposed_provenance_mut(self.pieces[0].address + offset);
             // SAFETY: the range is inside the registered memory, which the caller of `new` has
             // guaranteed to be valid.
-            return Some(unsafe { Iov::from_raw(base, len) });
+            return Some(unsafe { self.owned(Iov::from_raw(base, len)) });
         }
         let mut iov = [iovec {
             iov_base: std::ptr::null_mut(),
@@ -135,6 +152,22 @@ impl Memory {
         }
         // SAFETY: the parts are inside the registered memory, which the caller of `new` has
         // guaranteed to be valid.
-        unsafe { Iov::from_iov(iov.as_ptr(), self.count) }.ok()
+        let memory = unsafe { Iov::from_iov(iov.as_ptr(), self.count) }.ok()?;
+        // SAFETY: the memory is this one's.
+        Some(unsafe { self.owned(memory) })
+    }
+
+    /// Returns a part of this memory as what it is.
+    ///
+    /// # Safety
+    /// It is a part of this memory.
+    #[inline]
+    unsafe fn owned<'m>(&self, part: Iov<'m>) -> Iov<'m> {
+        match self.kind.is_host() {
+            true => part,
+            // SAFETY: the caller guarantees that it is a part of this memory, which is of this kind,
+            // as the caller of `of_kind` has guaranteed.
+            false => unsafe { part.of_kind(self.kind) },
+        }
     }
 }

@@ -101,6 +101,20 @@ impl Interface {
     }
 }
 
+impl Interface {
+    /// Returns the number of the interface and that of the device.
+    pub fn number(self) -> (fi_hmem_iface, i32) {
+        match self {
+            Interface::System => (FI_HMEM_SYSTEM, 0),
+            Interface::Cuda(device) => (FI_HMEM_CUDA, device),
+            Interface::Rocr(device) => (FI_HMEM_ROCR, device),
+            Interface::Ze(device) => (FI_HMEM_ZE, device),
+            Interface::Neuron(device) => (FI_HMEM_NEURON, device),
+            Interface::Synapseai(device) => (FI_HMEM_SYNAPSEAI, device),
+        }
+    }
+}
+
 impl Allocation {
     /// Decodes the flags of a registration; contradicting flags mean `Any`.
     pub fn from_flags(flags: u64) -> Self {

@@ -229,8 +229,11 @@ impl Region {
     }
 
     /// Returns what to publish: `None` for a region that is single-use, restricted to some peers,
-    /// or not enabled, and for memory that is not contiguous.
+    /// or not enabled, and for memory that is not contiguous, or of a device.
     pub(super) fn published(&self) -> Option<Published> {
+        if !self.memory.kind().is_host() {
+            return None;
+        }
         let mut pieces = self.memory.pieces();
         let (Some((addr, len)), None) = (pieces.next(), pieces.next()) else {
             return None;
@@ -260,7 +263,10 @@ impl Region {
 
     /// See [`super::Held::can_be_copied`].
     pub(super) fn can_be_copied(&self) -> bool {
-        let look = || self.memory.ends().all(|end| end.can_be_copied());
+        let look = || {
+            let is_host = self.memory.kind().is_host();
+            is_host && self.memory.ends().all(|end| end.can_be_copied())
+        };
         *self.can_be_copied.get_or_init(look)
     }
 

@@ -18,7 +18,7 @@ use super::super::options::{Options, getopt, setopt};
 use super::super::{cm, deliver, missing, status};
 use super::contexts::{Context, Opening, shared_side};
 use super::operations::{Limits, OperationFlags, split_direction};
-use super::{EndpointObject, control, fast_path};
+use super::{EndpointObject, Surroundings, control, fast_path};
 use crate::attr::{Info, Offers, RxAttr, TxAttr};
 use crate::av::Av;
 use crate::cntr::Cntr;
@@ -26,7 +26,6 @@ use crate::cq::Cq;
 use crate::endpoint::{Endpoint, OptionValue, Side};
 use crate::eq::Eq;
 use crate::marshal::info;
-use crate::trigger::Triggers;
 use prov_base::errno::{Errno, Result};
 use prov_base::process::Process;
 
@@ -106,11 +105,11 @@ impl<E: Endpoint> ScalableObject<E> {
         limits: Limits,
         offers: Arc<Offers>,
         domain: AnyUse,
-        triggers: &Arc<Triggers>,
+        surroundings: impl Fn() -> Surroundings,
     ) -> Handle<Self> {
         let pair = |(index, endpoint)| {
             let domain = domain.clone();
-            let triggers = triggers.clone();
+            let triggers = surroundings();
             let info = of_pair(&info, index);
             EndpointObject::open(endpoint, &info, context, limits, domain, None, triggers)
         };

@@ -3,7 +3,7 @@
 mod triggered;
 
 use std::ffi::{c_int, c_void};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fabric_abi::*;
 
@@ -17,6 +17,7 @@ use crate::attr::RxAttr;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::endpoint::{OptionValue, SharedReceive};
+use crate::hmem::Hmem;
 use crate::request::Receive;
 use prov_base::errno::{Errno, Result};
 use prov_base::logging::UTIL;
@@ -34,6 +35,8 @@ pub struct SharedReceiveObject<S: SharedReceive> {
     process: Process,
     /// The same, or no process where the flags of each receive are to be looked at (`FI_TRIGGER`).
     fast_path: Process,
+    /// Memory of devices, in a domain with `FI_HMEM`.
+    hmem: Option<Arc<Hmem>>,
     /// Receives that wait for counters, of a domain with triggered operations.
     deferring: Option<Deferring<S>>,
     bound: Mutex<SharedBindings>,
@@ -57,8 +60,21 @@ impl<S: SharedReceive> SharedReceiveObject<S> {
             rx: OperationFlags::new(attr.op_flags),
             process,
             fast_path: process,
+            hmem: None,
             deferring: None,
             bound: Mutex::default(),
+        }
+    }
+
+    /// The same, in a domain with memory of devices.
+    pub fn with_devices(self, hmem: Option<Arc<Hmem>>) -> Self {
+        SharedReceiveObject {
+            fast_path: match hmem {
+                Some(_) => Process::NONE,
+                None => self.fast_path,
+            },
+            hmem,
+            ..self
         }
     }
 

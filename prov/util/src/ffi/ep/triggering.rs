@@ -248,12 +248,20 @@ fn counter_of<S: crate::endpoint::SharedReceive>(
 }
 
 impl<E: Endpoint> EndpointObject<E> {
-    /// A data call of an endpoint that may have triggered operations, or of one that this process has inherited.
+    /// A data call of an endpoint that may have triggered operations or memory of devices, or of one that this process
+    /// has inherited.
     #[cold]
     #[inline(never)]
     pub(in crate::ffi) fn post_watchfully(&self, mut request: Request) -> Result {
         self.to_move()?;
+        if let Some(hmem) = &self.opened.hmem {
+            request.resolve(hmem)?;
+        }
         if *request.flags() & FI_TRIGGER == 0 {
+            let _staged = match &self.opened.hmem {
+                Some(_) => request.stage(self.inject_size)?,
+                None => None,
+            };
             return self.opened.post(&request);
         }
         *request.flags() &= !FI_TRIGGER;
@@ -321,6 +329,9 @@ impl<E: Endpoint> EndpointObject<E> {
             return Err(Errno::EINVAL);
         }
         *request.flags() &= !FI_TRIGGER;
+        if let Some(hmem) = &opened.hmem {
+            request.resolve(hmem)?;
+        }
         if let Request::Receive(receive) = &mut request {
             if !opened.is_directed {
                 receive.peer = FI_ADDR_UNSPEC;

@@ -18,6 +18,7 @@ use crate::request::Receive;
 use crate::transfers::{Quiet, Transfers};
 use crate::trigger::{Operation, Triggers};
 use prov_base::errno::{Errno, Result};
+use prov_base::process::Process;
 
 /// What a context needs for receives that wait.
 pub(super) struct Deferring<S: SharedReceive> {
@@ -83,7 +84,10 @@ impl<S: SharedReceive> SharedReceiveObject<S> {
         let transfers = Arc::default();
         self.context.expects(&transfers)?;
         Ok(SharedReceiveObject {
-            fast_path: fast_path(self.process, caps | self.caps),
+            fast_path: match self.hmem {
+                Some(_) => Process::NONE,
+                None => fast_path(self.process, caps | self.caps),
+            },
             deferring: Some(Deferring {
                 triggers: triggers.clone(),
                 transfers,
@@ -118,6 +122,11 @@ impl<S: SharedReceive> SharedReceiveObject<S> {
     #[inline(never)]
     pub(super) fn receive_watchfully(&self, receive: &Receive) -> Result {
         let context = self.to_move()?;
+        let mut receive = *receive;
+        if let Some(hmem) = &self.hmem {
+            hmem.resolve(&mut receive.buffers, &receive.desc)?;
+        }
+        let receive = &receive;
         let Some(deferring) = &self.deferring else {
             return context.receive(receive);
         };
@@ -171,6 +180,9 @@ impl<S: SharedReceive> SharedReceiveObject<S> {
         let Request::Receive(mut receive) = request else {
             return Err(Errno::EINVAL);
         };
+        if let Some(hmem) = &this.hmem {
+            hmem.resolve(&mut receive.buffers, &receive.desc)?;
+        }
         if !deferring.is_directed {
             receive.peer = FI_ADDR_UNSPEC;
         }

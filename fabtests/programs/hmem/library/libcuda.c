@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR MIT */
+/* Stands in for libcuda.so.1: see ../device.h. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum {
+	SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3,
+	INVALID_CONTEXT = 201, NOT_READY = 600, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719,
+};
+
+enum { DEVICES = 2, ALLOCATIONS = 1024, NON_BLOCKING = 1 };
+
+typedef int CUresult;
+typedef uint64_t CUdeviceptr;
+
+/* One allocation: at `address` without access, at `bytes` with it. */
+struct allocation {
+	CUdeviceptr address;
+	unsigned char *bytes;
+	size_t len;
+	int device;
+};
+
+struct work {
+	struct work *next;
+	void *to;
+	const void *from;
+	size_t len;
+	volatile int *flag;		/* a kernel, which waits for it */
+	bool fails;
+};
+
+struct stream {
+	struct work *first, **last;
+	uint64_t posted, done;
+	bool is_blocking, failed;
+	struct stream *next;
+};
+
+struct event {
+	struct stream *stream;
+	uint64_t after;
+};
+
+struct context {
+	int device;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static struct allocation allocations[ALLOCATIONS];
+static struct context contexts[DEVICES] = { { 0 }, { 1 } };
+static struct stream *streams, *default_stream;
+static bool is_started, is_reset, fails_late;
+static unsigned failures, delay_us, waits, copies;
+static __thread struct context *stack[16];
+static __thread int depth;
+
+static struct context *current(void)
+{
+	return depth ? stack[depth - 1] : NULL;
+}
+
+static struct allocation *find(CUdeviceptr address)
+{
+	for (int i = 0; i < ALLOCATIONS; i++) {
+		struct allocation *it = &allocations[i];
+
+		if (it->len && address >= it->address && address - it->address < it->len)
+			return it;
+	}
+	return NULL;
+}
+
+/* Where the bytes of the device really are; NULL if not all of them are its. */
+static unsigned char *real(CUdeviceptr address, size_t len)
+{
+	struct allocation *it = find(address);
+
+	if (!it || len > it->len - (address - it->address))
+		return NULL;
+	return it->bytes + (address - it->address);
+}
+
+static void *run(void *arg)
+{
+	struct stream *stream = arg;
+
+	pthread_mutex_lock(&lock);
+	for (;;) {
+		struct work *work = stream->first;
+
+		if (!work) {
+			pthread_cond_wait(&changed, &lock);
+			continue;
+		}
+		stream->first = work->next;
+		if (!stream->first)
+			stream->last = &stream->first;
+		struct timespec pause = { .tv_nsec = (long)delay_us * 1000 };
+		pthread_mutex_unlock(&lock);
+		while (work->flag && !*work->flag)
+			usleep(100);
+		if (!work->flag && pause.tv_nsec)
+			nanosleep(&pause, NULL);
+		if (!work->fails && work->len)
+			memmove(work->to, work->from, work->len);
+		pthread_mutex_lock(&lock);
+		if (work->fails)
+			stream->failed = true;
+		free(work);
+		stream->done++;
+		pthread_cond_broadcast(&changed);
+	}
+	return NULL;
+}
+
+/* With the lock. */
+static struct stream *new_stream(bool is_blocking)
+{
+	struct stream *stream = calloc(1, sizeof(*stream));
+	pthread_t thread;
+
+	stream->last = &stream->first;
+	stream->is_blocking = is_blocking;
+	stream->next = streams;
+	streams = stream;
+	if (pthread_create(&thread, NULL, run, stream))
+		abort();
+	pthread_detach(thread);
+	return stream;
+}
+
+static void post(struct stream *stream, struct work work)
+{
+	struct work *it = malloc(sizeof(*it));
+
+	*it = work;
+	it->next = NULL;
+	*stream->last = it;
+	stream->last = &it->next;
+	stream->posted++;
+	pthread_cond_broadcast(&changed);
+}
+
+/* Waits for all that was posted, with the lock: what several calls of the driver do. */
+static void wait_for_device(void)
+{
+	waits++;
+	for (struct stream *it = streams; it; it = it->next)
+		while (it->done < it->posted)
+			pthread_cond_wait(&changed, &lock);
+}
+
+static CUresult copy(void *to, const void *from, size_t len, struct stream *stream)
+{
+	CUresult status = SUCCESS;
+
+	pthread_mutex_lock(&lock);
+	if (is_reset) {
+		status = LAUNCH_FAILED;
+	} else if (!current()) {
+		status = INVALID_CONTEXT;
+	} else if (!to || !from) {
+		status = INVALID_VALUE;
+	} else if (failures && !fails_late) {
+		failures--;
+		status = ILLEGAL_ADDRESS;
+	} else {
+		bool fails = failures != 0;
+
+		failures -= fails;
+		copies++;
+		if (!stream) {
+			/* The default stream is behind everything else. */
+			wait_for_device();
+			stream = default_stream;
+		}
+		post(stream, (struct work) { .to = to, .from = from, .len = len, .fails = fails });
+	}
+	pthread_mutex_unlock(&lock);
+	return status;
+}
+
+EXPORT CUresult cuInit(unsigned flags)
+{
+	const char *refuses = getenv("CT_DEVICE_REFUSES");
+
+	if (flags || (refuses && *refuses))
+		return INVALID_VALUE;
+	pthread_mutex_lock(&lock);
+	if (!is_started) {
+		is_started = true;
+		default_stream = new_stream(true);
+	}
+	pthread_mutex_unlock(&lock);
+	return SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetCount(int *count)
+{
+	*count = DEVICES;
+	return is_started ? SUCCESS : NOT_INITIALIZED;
+}
+
+EXPORT CUresult cuDeviceGet(int *device, int number)
+{
+	if (number < 0 || number >= DEVICES)
+		return INVALID_VALUE;
+	*device = number;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRetain(struct context **context, int device)
+{
+	if (!is_started || device < 0 || device >= DEVICES)
+		return INVALID_VALUE;
+	*context = &contexts[device];
+	return SUCCESS;
+}
+
+EXPORT CUresult cuCtxPushCurrent_v2(struct context *context)
+{
+	if (!context || depth == 16)
+		return INVALID_CONTEXT;
+	stack[depth++] = context;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuCtxPopCurrent_v2(struct context **context)
+{
+	if (!depth)
+		return INVALID_CONTEXT;
+	*context = stack[--depth];
+	return SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetCurrent(struct context *context)
+{
+	depth = 1;
+	stack[0] = context;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuStreamCreate(struct stream **stream, unsigned flags)
+{
+	if (!current() || is_reset)
+		return INVALID_CONTEXT;
+	pthread_mutex_lock(&lock);
+	*stream = new_stream(!(flags & NON_BLOCKING));
+	pthread_mutex_unlock(&lock);
+	return SUCCESS;
+}
+
+EXPORT CUresult cuEventCreate(struct event **event, unsigned flags)
+{
+	(void)flags;
+	*event = calloc(1, sizeof(**event));
+	return *event ? SUCCESS : OUT_OF_MEMORY;
+}
+
+EXPORT CUresult cuEventRecord(struct event *event, struct stream *stream)
+{
+	pthread_mutex_lock(&lock);
+	event->stream = stream ? stream : default_stream;
+	event->after = event->stream->posted;
+	pthread_mutex_unlock(&lock);
+	return is_reset ? LAUNCH_FAILED : SUCCESS;
+}
+
+EXPORT CUresult cuEventQuery(struct event *event)
+{
+	CUresult status = SUCCESS;
+
+	pthread_mutex_lock(&lock);
+	if (event->stream && event->stream->done < event->after)
+		status = NOT_READY;
+	else if (event->stream && event->stream->failed)
+		status = ILLEGAL_ADDRESS;
+	pthread_mutex_unlock(&lock);
+	return status;
+}
+
+/* Frees memory and allocates it only when the device has nothing to do. */
+EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t len)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t whole = (len + page - 1) / page * page;
+	CUresult status = OUT_OF_MEMORY;
+
+	if (!current() || !len)
+		return INVALID_VALUE;
+	pthread_mutex_lock(&lock);
+	wait_for_device();
+	waits--;
+	for (int i = 0; i < ALLOCATIONS && status; i++) {
+		struct allocation *it = &allocations[i];
+		void *outside, *inside;
+		int fd;
+
+		if (it->len)
+			continue;
+		fd = memfd_create("device", MFD_CLOEXEC);
+		if (fd < 0 || ftruncate(fd, (off_t)whole))
+			break;
+		outside = mmap(NULL, whole, PROT_NONE, MAP_SHARED, fd, 0);
+		inside = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		close(fd);
+		if (outside == MAP_FAILED || inside == MAP_FAILED)
+			break;
+		*it = (struct allocation) {
+			.address = (CUdeviceptr)(uintptr_t)outside, .bytes = inside, .len = len,
+			.device = current()->device,
+		};
+		*address = it->address;
+		status = SUCCESS;
+	}
+	pthread_mutex_unlock(&lock);
+	return status;
+}
+
+EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
+{
+	CUresult status = INVALID_VALUE;
+	struct allocation *it;
+
+	pthread_mutex_lock(&lock);
+	wait_for_device();
+	waits--;
+	it = find(address);
+	if (it && it->address == address) {
+		munmap((void *)(uintptr_t)it->address, it->len);
+		munmap(it->bytes, it->len);
+		it->len = 0;
+		status = SUCCESS;
+	}
+	pthread_mutex_unlock(&lock);
+	return status;
+}
+
+EXPORT CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t len, struct stream *stream)
+{
+	return copy(to, real(from, len), len, stream);
+}
+
+EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t len,
+				     struct stream *stream)
+{
+	return copy(real(to, len), from, len, stream);
+}
+
+EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t len,
+				     struct stream *stream)
+{
+	return copy(real(to, len), real(from, len), len, stream);
+}
+
+EXPORT CUresult cuPointerGetAttributes(unsigned count, unsigned *attributes, void **data,
+				       CUdeviceptr address)
+{
+	enum { MEMORY_TYPE = 2, ORDINAL = 9, OF_DEVICE = 2 };
+	struct allocation *it;
+
+	pthread_mutex_lock(&lock);
+	it = find(address);
+	for (unsigned i = 0; i < count; i++) {
+		if (attributes[i] == MEMORY_TYPE)
+			*(unsigned *)data[i] = it ? OF_DEVICE : 0;
+		else if (attributes[i] == ORDINAL)
+			*(int *)data[i] = it ? it->device : -2;
+	}
+	pthread_mutex_unlock(&lock);
+	return SUCCESS;
+}
+
+EXPORT CUresult cuGetErrorName(CUresult error, const char **name)
+{
+	*name = error == ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS" :
+		error == LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED" : "CUDA_ERROR";
+	return SUCCESS;
+}
+
+/* What only the stand-in has. */
+EXPORT void standin_poke(CUdeviceptr address, const void *data, size_t len)
+{
+	unsigned char *bytes = real(address, len);
+
+	if (!bytes)
+		abort();
+	memcpy(bytes, data, len);
+}
+
+EXPORT void standin_peek(CUdeviceptr address, void *data, size_t len)
+{
+	unsigned char *bytes = real(address, len);
+
+	if (!bytes)
+		abort();
+	memcpy(data, bytes, len);
+}
+
+EXPORT void standin_kernel(volatile int *flag)
+{
+	pthread_mutex_lock(&lock);
+	post(default_stream, (struct work) { .flag = flag });
+	pthread_mutex_unlock(&lock);
+}
+
+EXPORT void standin_delay(unsigned microseconds)
+{
+	delay_us = microseconds;
+}
+
+EXPORT void standin_fail(unsigned count, bool late)
+{
+	pthread_mutex_lock(&lock);
+	failures = count;
+	fails_late = late;
+	pthread_mutex_unlock(&lock);
+}
+
+EXPORT void standin_reset(void)
+{
+	is_reset = true;
+}
+
+EXPORT unsigned standin_waits(void)
+{
+	return waits;
+}
+
+EXPORT unsigned standin_copies(void)
+{
+	return copies;
+}

@@ -1,0 +1,280 @@
+//! The functions of libcuda.so.1, with a safe face.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::null_mut;
+
+use prov_base::errno::{Errno, Result};
+
+use super::super::library::library;
+use super::super::{LOG, Owner};
+
+/// `CUresult`
+type Status = c_int;
+/// `CUdeviceptr`
+type DevicePointer = u64;
+
+/// `CUDA_SUCCESS`
+const SUCCESS: Status = 0;
+/// `CUDA_ERROR_NOT_READY`: the work before an event is not done.
+const NOT_READY: Status = 600;
+/// `CU_STREAM_NON_BLOCKING`: the stream waits for no work of the default stream.
+const NON_BLOCKING: c_uint = 1;
+/// `CU_EVENT_DISABLE_TIMING`
+const WITHOUT_TIMING: c_uint = 2;
+
+// Values of `CUpointer_attribute`.
+const MEMORY_TYPE: c_uint = 2;
+const DEVICE_ORDINAL: c_uint = 9;
+
+// Values of `CUmemorytype`.
+const OF_HOST: c_uint = 1;
+const OF_DEVICE: c_uint = 2;
+
+library! {
+    /// The driver.
+    Driver in "libcuda.so.1" {
+        init as "cuInit"(c_uint);
+        device_count as "cuDeviceGetCount"(*mut c_int);
+        device as "cuDeviceGet"(*mut c_int, c_int);
+        retain as "cuDevicePrimaryCtxRetain"(*mut *mut c_void, c_int);
+        push as "cuCtxPushCurrent_v2"(*mut c_void);
+        pop as "cuCtxPopCurrent_v2"(*mut *mut c_void);
+        stream as "cuStreamCreate"(*mut *mut c_void, c_uint);
+        event as "cuEventCreate"(*mut *mut c_void, c_uint);
+        record as "cuEventRecord"(*mut c_void, *mut c_void);
+        query as "cuEventQuery"(*mut c_void);
+        to_host as "cuMemcpyDtoHAsync_v2"(*mut c_void, DevicePointer, usize, *mut c_void);
+        to_device as "cuMemcpyHtoDAsync_v2"(DevicePointer, *const c_void, usize, *mut c_void);
+        within as "cuMemcpyDtoDAsync_v2"(DevicePointer, DevicePointer, usize, *mut c_void);
+        attributes as "cuPointerGetAttributes"(
+            c_uint, *mut c_uint, *mut *mut c_void, DevicePointer
+        );
+        error_name as "cuGetErrorName"(Status, *mut *const c_char);
+    } -> Status
+}
+
+/// The primary context of a device, which is kept as long as the process lives.
+#[derive(Clone, Copy)]
+pub struct Context(*mut c_void);
+
+// SAFETY: a context may be made current in any thread.
+unsafe impl Send for Context {}
+// SAFETY: as above; the value does not change.
+unsafe impl Sync for Context {}
+
+/// A stream for one copy at a time, and the event behind the copy. Both exist as long as the process
+/// lives: freeing them may wait for the device.
+pub struct Lane {
+    stream: *mut c_void,
+    event: *mut c_void,
+}
+
+// SAFETY: streams and events may be used by any thread.
+unsafe impl Send for Lane {}
+
+/// The direction of a copy.
+#[derive(Clone, Copy, Debug)]
+pub enum Direction {
+    ToHost,
+    ToDevice,
+    Within,
+}
+
+/// A context that is current in this thread, until this value is dropped.
+pub struct Entered<'d> {
+    driver: &'d Driver,
+    /// It belongs to the thread.
+    thread: PhantomData<*mut ()>,
+}
+
+/// Why the driver has refused a call.
+pub struct Refused(String);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Driver {
+    fn check(&self, call: &str, status: Status) -> std::result::Result<(), Refused> {
+        if status == SUCCESS {
+            return Ok(());
+        }
+        let mut name = std::ptr::null();
+        // SAFETY: the function accepts all numbers, and stores null or a constant, terminated text.
+        let name = unsafe {
+            (self.error_name)(status, &raw mut name);
+            match name.is_null() {
+                true => c"",
+                false => CStr::from_ptr(name),
+            }
+        };
+        let name = name.to_string_lossy();
+        Err(Refused(format!("{call}: {name} ({status})")))
+    }
+
+    /// Logs a refusal.
+    fn error(refused: &Refused) -> Errno {
+        prov_base::warn_again!(target: LOG, "CUDA: {refused}");
+        Errno::EIO
+    }
+
+    /// Starts the driver; returns the number of devices.
+    pub fn start(&self) -> std::result::Result<usize, Refused> {
+        let mut count = 0;
+        // SAFETY: the first call has no other flags than 0; `count` is a place for the result.
+        unsafe {
+            self.check("cuInit", (self.init)(0))?;
+            self.check("cuDeviceGetCount", (self.device_count)(&raw mut count))?;
+        }
+        Ok(usize::try_from(count).unwrap_or(0))
+    }
+
+    /// Returns the primary context of a device.
+    pub fn context(&self, number: usize) -> Result<Context> {
+        let number = c_int::try_from(number).map_err(|_| Errno::EINVAL)?;
+        let (mut device, mut context) = (0, null_mut());
+        // SAFETY: both are places for the results, and the device is one that was returned.
+        let retained = unsafe {
+            let found = (self.device)(&raw mut device, number);
+            self.check("cuDeviceGet", found).and_then(|()| {
+                let retained = (self.retain)(&raw mut context, device);
+                self.check("cuDevicePrimaryCtxRetain", retained)
+            })
+        };
+        match retained {
+            Ok(()) => Ok(Context(context)),
+            Err(refused) => Err(Self::error(&refused)),
+        }
+    }
+
+    /// Makes a context current in this thread.
+    pub fn enter(&self, context: Context) -> Result<Entered<'_>> {
+        // SAFETY: the context is one that was retained, for good.
+        let pushed = unsafe { self.check("cuCtxPushCurrent", (self.push)(context.0)) };
+        match pushed {
+            Ok(()) => Ok(Entered {
+                driver: self,
+                thread: PhantomData,
+            }),
+            Err(refused) => Err(Self::error(&refused)),
+        }
+    }
+
+    /// Returns whose memory an address is.
+    pub fn owner(&self, address: usize) -> Owner {
+        let (mut memory_type, mut ordinal): (c_uint, c_int) = (0, -1);
+        let mut asked = [MEMORY_TYPE, DEVICE_ORDINAL];
+        let mut answers = [
+            (&raw mut memory_type).cast::<c_void>(),
+            (&raw mut ordinal).cast::<c_void>(),
+        ];
+        // SAFETY: two attributes are asked for, and the places have their types: `CUmemorytype` and
+        // `int`. The function accepts any address.
+        let status = unsafe {
+            (self.attributes)(
+                asked.len() as c_uint,
+                asked.as_mut_ptr(),
+                answers.as_mut_ptr(),
+                address as DevicePointer,
+            )
+        };
+        match memory_type {
+            _ if status != SUCCESS => Owner::Unknown,
+            OF_HOST => Owner::Host,
+            OF_DEVICE => usize::try_from(ordinal).map_or(Owner::Unknown, Owner::Device),
+            _ => Owner::Unknown,
+        }
+    }
+}
+
+impl Entered<'_> {
+    /// Creates a stream and an event.
+    pub fn lane(&self) -> Result<Lane> {
+        let driver = self.driver;
+        let (mut stream, mut event) = (null_mut(), null_mut());
+        // SAFETY: both are places for the results, and a context is current.
+        let made = unsafe {
+            let made = (driver.stream)(&raw mut stream, NON_BLOCKING);
+            driver.check("cuStreamCreate", made).and_then(|()| {
+                let made = (driver.event)(&raw mut event, WITHOUT_TIMING);
+                driver.check("cuEventCreate", made)
+            })
+        };
+        match made {
+            Ok(()) => Ok(Lane { stream, event }),
+            Err(refused) => Err(Driver::error(&refused)),
+        }
+    }
+
+    /// Copies, and waits until the copy is made or has failed.
+    ///
+    /// # Safety
+    /// Both ranges are valid, and of the kinds that the direction says. The lane is of the context.
+    pub unsafe fn copy(
+        &self,
+        lane: &Lane,
+        direction: Direction,
+        from: *const u8,
+        to: *mut u8,
+        len: usize,
+    ) -> Result {
+        let driver = self.driver;
+        let (source, target) = (from.expose_provenance(), to.expose_provenance());
+        // SAFETY: the caller guarantees that both ranges are valid; nothing returns before the copy
+        // has been made or has failed, unless the driver does not even accept the event behind it,
+        // which it does only when the device cannot do anything any more.
+        let copied = unsafe {
+            let begun = match direction {
+                Direction::ToHost => {
+                    (driver.to_host)(to.cast(), source as DevicePointer, len, lane.stream)
+                }
+                Direction::ToDevice => {
+                    (driver.to_device)(target as DevicePointer, from.cast(), len, lane.stream)
+                }
+                Direction::Within => (driver.within)(
+                    target as DevicePointer,
+                    source as DevicePointer,
+                    len,
+                    lane.stream,
+                ),
+            };
+            let begun = driver.check("cuMemcpyAsync", begun);
+            begun.and_then(|()| {
+                let recorded = (driver.record)(lane.event, lane.stream);
+                driver.check("cuEventRecord", recorded)?;
+                driver.check("cuEventQuery", self.wait(lane))
+            })
+        };
+        copied.map_err(|refused| Driver::error(&refused))
+    }
+
+    /// Asks for the event until what is before it is done.
+    fn wait(&self, lane: &Lane) -> Status {
+        /// Times that are asked before the processor is given to others.
+        const EAGER: u32 = 200;
+        for asked in 0u32.. {
+            // SAFETY: the event exists.
+            let status = unsafe { (self.driver.query)(lane.event) };
+            if status != NOT_READY {
+                return status;
+            }
+            match asked < EAGER {
+                true => std::hint::spin_loop(),
+                false => std::thread::yield_now(),
+            }
+        }
+        NOT_READY
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let mut popped = null_mut();
+        // SAFETY: the context that is current is the one that was pushed.
+        unsafe { (self.driver.pop)(&raw mut popped) };
+    }
+}

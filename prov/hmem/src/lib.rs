@@ -1,0 +1,137 @@
+//! Interfaces to the memory of devices (fi_mr(3), "iface"): their drivers are opened when the first
+//! domain with `FI_HMEM` asks for them, and never needed.
+//!
+//! An [`Interface`] says which addresses are its own and brings a [`Copier`] for each of its devices;
+//! [`kind`] and [`owner`] are what the toolkit asks. Memory of the host (`FI_HMEM_SYSTEM`) needs no
+//! interface.
+
+#![deny(clippy::indexing_slicing)]
+
+mod cuda;
+mod library;
+mod settings;
+
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use prov_base::device_memory::{Copier, Kind};
+use prov_base::errno::{Errno, Result};
+
+use self::settings::Settings;
+
+/// An interface of which the driver is here.
+pub(crate) trait Interface: Send + Sync {
+    /// Its value of `enum fi_hmem_iface`.
+    fn number(&self) -> u32;
+
+    /// Returns the number of its devices.
+    fn devices(&self) -> usize;
+
+    /// Returns what copies to and from the memory of a device.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn copier(&self, device: usize) -> Result<Arc<dyn Copier>>;
+
+    /// Returns whose memory an address is.
+    fn owner(&self, address: usize) -> Owner;
+}
+
+/// Whose memory an address is, as a driver sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// Not known to the driver: ordinary memory, or that of another interface.
+    Unknown,
+    /// The host's, allocated by the driver or made known to it.
+    Host,
+    /// That of a device, by its number.
+    Device(usize),
+}
+
+/// `FI_HMEM_CUDA`
+pub const CUDA: u32 = 1;
+
+/// The interfaces of this process with their devices' kinds, which exist as long as the process.
+struct Found {
+    interface: Box<dyn Interface>,
+    kinds: Mutex<Vec<Option<Kind>>>,
+}
+
+impl Found {
+    fn kind(&self, device: usize) -> Result<Kind> {
+        let mut kinds = self.kinds.lock();
+        let place = kinds.get_mut(device).ok_or(Errno::EINVAL)?;
+        match *place {
+            Some(kind) => Ok(kind),
+            None => {
+                let kind = Kind::new(self.interface.copier(device)?)?;
+                *place = Some(kind);
+                Ok(kind)
+            }
+        }
+    }
+}
+
+fn found() -> &'static [Found] {
+    static FOUND: OnceLock<Vec<Found>> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let settings = Settings::load();
+        let mut found: Vec<Box<dyn Interface>> = Vec::new();
+        if settings.wants("cuda") && settings.cuda_enable_xfer {
+            found.extend(cuda::Cuda::start());
+        }
+        let with_kinds = |interface: Box<dyn Interface>| Found {
+            kinds: Mutex::new(vec![None; interface.devices()]),
+            interface,
+        };
+        found.into_iter().map(with_kinds).collect()
+    })
+}
+
+/// Whether an interface is here, with a device.
+pub fn has(interface: u32) -> bool {
+    let mut found = found().iter();
+    found.any(|found| found.interface.number() == interface && found.interface.devices() != 0)
+}
+
+/// Returns the kind of memory of a device, whose range begins at `address`, as an application
+/// registers it (fi_mr_regattr(3)).
+///
+/// # Errors
+/// `-FI_ENOSYS` if the interface is not here, `-FI_EINVAL` for a device that it does not have, and for
+/// memory that is not that device's; and the driver's.
+pub fn kind(interface: u32, device: i32, address: usize) -> Result<Kind> {
+    let found = found();
+    let this = found
+        .iter()
+        .find(|found| found.interface.number() == interface);
+    let this = this.ok_or(Errno::ENOSYS)?;
+    match this.interface.owner(address) {
+        Owner::Host => Ok(Kind::HOST),
+        Owner::Device(owner) if usize::try_from(device) == Ok(owner) => this.kind(owner),
+        owner => {
+            log::warn!(
+                target: LOG,
+                "memory at {address:#x} was to be registered as that of device {device}: {owner:?}"
+            );
+            Err(Errno::EINVAL)
+        }
+    }
+}
+
+/// Returns the kind of the memory at an address, as the drivers know it: the host's, if none does.
+///
+/// # Errors
+/// The driver's, for a device that cannot be used.
+pub fn owner(address: usize) -> Result<Kind> {
+    for found in found() {
+        match found.interface.owner(address) {
+            Owner::Unknown => {}
+            Owner::Host => return Ok(Kind::HOST),
+            Owner::Device(device) => return found.kind(device),
+        }
+    }
+    Ok(Kind::HOST)
+}
+
+const LOG: &str = prov_base::logging::UTIL.mr;

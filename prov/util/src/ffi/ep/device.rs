@@ -1,0 +1,92 @@
+//! The buffers of operations on endpoints with `FI_HMEM`: whose memory they are.
+
+use fabric_abi::FI_INJECT;
+
+use super::Request;
+use crate::desc::Descs;
+use crate::hmem::Hmem;
+use crate::request::{Access, AtomicKind};
+use prov_base::buffer::AppIov;
+use prov_base::errno::Result;
+
+/// Bytes of a device that are sent from the host's memory instead. They are kept until the operation
+/// is posted, which copies them.
+pub(super) struct Staged(#[expect(dead_code, reason = "it is kept")] Vec<u8>);
+
+impl Request {
+    /// Finds out whose memory all buffers are.
+    ///
+    /// # Errors
+    /// Those of [`Hmem::resolve`].
+    #[cold]
+    pub(in crate::ffi) fn resolve(&mut self, hmem: &Hmem) -> Result {
+        match self {
+            Request::Transmit(it) => hmem.resolve(&mut it.buffers, &it.desc),
+            Request::Receive(it) => hmem.resolve(&mut it.buffers, &it.desc),
+            Request::Access(it) => hmem.resolve(&mut it.local, &it.desc),
+            Request::Atomic(it) => {
+                hmem.resolve(&mut it.operand, &it.desc)?;
+                match &mut it.kind {
+                    AtomicKind::Base => Ok(()),
+                    AtomicKind::Fetch {
+                        result,
+                        result_desc,
+                    } => hmem.resolve(result, result_desc),
+                    AtomicKind::Compare {
+                        compare,
+                        compare_desc,
+                        result,
+                        result_desc,
+                    } => {
+                        hmem.resolve(compare, compare_desc)?;
+                        hmem.resolve(result, result_desc)
+                    }
+                }
+            }
+            Request::Collective(it) => {
+                hmem.resolve(&mut it.input, &Descs::NONE)?;
+                hmem.resolve(&mut it.output, &Descs::NONE)
+            }
+        }
+    }
+
+    /// Reads what is short and a device's before it is posted, so that a failure is that of the call;
+    /// up to `limit` bytes are then sent from a buffer of the host. Only for a request that is posted
+    /// next.
+    ///
+    /// # Errors
+    /// `-FI_EIO` if a device's memory cannot be read.
+    #[cold]
+    pub(super) fn stage(&mut self, limit: usize) -> Result<Option<Staged>> {
+        let (memory, flags) = match self {
+            Request::Transmit(it) => (&mut it.buffers, &mut it.flags),
+            Request::Access(it) if it.access == Access::Write => (&mut it.local, &mut it.flags),
+            Request::Atomic(it) => {
+                try_read(&it.operand)?;
+                return try_read(&it.kind.compare()).map(|()| None);
+            }
+            Request::Receive(_) | Request::Access(_) | Request::Collective(_) => return Ok(None),
+        };
+        if !memory.has_device() || memory.len() > limit {
+            return Ok(None);
+        }
+        let mut bytes = Vec::new();
+        memory.append_to(&mut bytes);
+        memory.take_failure()?;
+        // SAFETY: the bytes are kept until the operation is posted, and `FI_INJECT` has it not use
+        // them afterwards.
+        *memory = unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) };
+        *flags |= FI_INJECT;
+        Ok(Some(Staged(bytes)))
+    }
+}
+
+/// Reads operands, which the operation then reads again.
+fn try_read(memory: &AppIov) -> Result {
+    if !memory.has_device() {
+        return Ok(());
+    }
+    let mut bytes = Vec::new();
+    memory.append_to(&mut bytes);
+    memory.take_failure()
+}
