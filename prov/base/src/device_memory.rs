@@ -7,8 +7,8 @@
 //! addresses concerned ([`take_failure`]), since the code that moves bytes counts them, and the code
 //! that reports an operation asks afterwards.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -52,6 +52,38 @@ pub trait Copier: Send + Sync {
     /// A number that copiers have in common which can copy to each other; `None` for one that cannot
     /// copy within its devices at all.
     fn family(&self) -> Option<u32>;
+}
+
+/// The interfaces of this process: what their drivers know.
+pub trait Interfaces: Send + Sync {
+    /// Returns the kind of memory of a device of an interface (`fi_hmem_iface`), whose range begins
+    /// at `address`, as an application registers it (fi_mr_regattr(3)).
+    ///
+    /// # Errors
+    /// `-FI_ENOSYS` if the interface is not here, `-FI_EINVAL` for a device that it does not have,
+    /// and for memory that is not that device's; and the driver's.
+    fn kind(&self, interface: u32, device: i32, address: usize) -> Result<Kind>;
+
+    /// Returns the kind of the memory at an address: the host's, if no driver knows it.
+    ///
+    /// # Errors
+    /// The driver's, for a device that cannot be used.
+    fn owner(&self, address: usize) -> Result<Kind>;
+
+    /// Whether an interface is here, with a device.
+    fn has(&self, interface: u32) -> bool;
+}
+
+static INTERFACES: OnceLock<&'static dyn Interfaces> = OnceLock::new();
+
+/// Makes the interfaces known, once for the process.
+pub fn install(interfaces: &'static dyn Interfaces) {
+    let _ = INTERFACES.set(interfaces);
+}
+
+/// Returns the interfaces; `None` if none were made known, when all memory is the host's.
+pub fn interfaces() -> Option<&'static dyn Interfaces> {
+    INTERFACES.get().copied()
 }
 
 /// Whose memory a segment is: the host's, or a device's.

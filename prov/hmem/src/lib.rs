@@ -2,7 +2,7 @@
 //! domain with `FI_HMEM` asks for them, and never needed.
 //!
 //! An [`Interface`] says which addresses are its own and brings a [`Copier`] for each of its devices;
-//! [`kind`] and [`owner`] are what the toolkit asks. Memory of the host (`FI_HMEM_SYSTEM`) needs no
+//! the toolkit asks through [`Interfaces`]. Memory of the host (`FI_HMEM_SYSTEM`) needs no
 //! interface.
 
 #![deny(clippy::indexing_slicing)]
@@ -14,7 +14,7 @@ mod settings;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use prov_base::device_memory::{Copier, Kind};
+use prov_base::device_memory::{self, Copier, Interfaces, Kind};
 use prov_base::errno::{Errno, Result};
 
 use self::settings::Settings;
@@ -88,19 +88,30 @@ fn found() -> &'static [Found] {
     })
 }
 
-/// Whether an interface is here, with a device.
-pub fn has(interface: u32) -> bool {
-    let mut found = found().iter();
-    found.any(|found| found.interface.number() == interface && found.interface.devices() != 0)
+/// Makes the interfaces known to the layers below. Their drivers are opened when they are asked.
+pub fn install() {
+    device_memory::install(&Drivers);
 }
 
-/// Returns the kind of memory of a device, whose range begins at `address`, as an application
-/// registers it (fi_mr_regattr(3)).
-///
-/// # Errors
-/// `-FI_ENOSYS` if the interface is not here, `-FI_EINVAL` for a device that it does not have, and for
-/// memory that is not that device's; and the driver's.
-pub fn kind(interface: u32, device: i32, address: usize) -> Result<Kind> {
+/// The interfaces whose drivers are here.
+struct Drivers;
+
+impl Interfaces for Drivers {
+    fn kind(&self, interface: u32, device: i32, address: usize) -> Result<Kind> {
+        kind(interface, device, address)
+    }
+
+    fn owner(&self, address: usize) -> Result<Kind> {
+        owner(address)
+    }
+
+    fn has(&self, interface: u32) -> bool {
+        let mut found = found().iter();
+        found.any(|found| found.interface.number() == interface && found.interface.devices() != 0)
+    }
+}
+
+fn kind(interface: u32, device: i32, address: usize) -> Result<Kind> {
     let found = found();
     let this = found
         .iter()
@@ -119,11 +130,7 @@ pub fn kind(interface: u32, device: i32, address: usize) -> Result<Kind> {
     }
 }
 
-/// Returns the kind of the memory at an address, as the drivers know it: the host's, if none does.
-///
-/// # Errors
-/// The driver's, for a device that cannot be used.
-pub fn owner(address: usize) -> Result<Kind> {
+fn owner(address: usize) -> Result<Kind> {
     for found in found() {
         match found.interface.owner(address) {
             Owner::Unknown => {}

@@ -110,11 +110,8 @@ fn untagged(mut base: Base) -> Base {
 
 fn base(name: Name, params: &Params, ep_type: fi_ep_type) -> Base {
     let is_rdm = ep_type != FI_EP_MSG;
-    let mut limits = attributes::with_devices(attributes::rdm(
-        name.text(),
-        VERSION,
-        params.sizes(),
-    ));
+    let mut limits =
+        attributes::with_devices(attributes::rdm(name.text(), VERSION, params.sizes()));
     let Info {
         caps,
         tx,

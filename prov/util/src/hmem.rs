@@ -1,5 +1,6 @@
 //! Memory of devices in a domain with `FI_HMEM` (fi_mr(3)): whose memory a registration or an
-//! operation's buffer is. [`prov_hmem`] knows the drivers; here are the domain's registrations and the
+//! operation's buffer is. The drivers' interfaces
+//! ([`interfaces`]) know that; here are the domain's registrations and the
 //! functions of the application that copy instead of a driver (`FI_SET_OPS_HMEM_OVERRIDE`).
 
 mod functions;
@@ -8,11 +9,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fabric_abi::{
-    FI_HMEM_P2P_DISABLED, FI_HMEM_P2P_ENABLED, FI_HMEM_P2P_PREFERRED, FI_HMEM_P2P_REQUIRED,
+    FI_HMEM_CUDA, FI_HMEM_P2P_DISABLED, FI_HMEM_P2P_ENABLED, FI_HMEM_P2P_PREFERRED,
+    FI_HMEM_P2P_REQUIRED,
 };
 use parking_lot::RwLock;
 use prov_base::buffer::AppIov;
-use prov_base::device_memory::Kind;
+use prov_base::device_memory::{Kind, interfaces};
 use prov_base::errno::{Errno, Result};
 
 use crate::desc::Descs;
@@ -37,7 +39,8 @@ pub fn check_p2p(mode: i32) -> Result {
 /// # Errors
 /// `-FI_EINVAL` without CUDA, `-FI_EOPNOTSUPP` if its calls are not permitted.
 pub fn check_cuda_calls(permitted: bool) -> Result {
-    match (prov_hmem::has(prov_hmem::CUDA), permitted) {
+    let has_cuda = interfaces().is_some_and(|interfaces| interfaces.has(FI_HMEM_CUDA));
+    match (has_cuda, permitted) {
         (false, _) => Err(Errno::EINVAL),
         (true, false) => Err(Errno::EOPNOTSUPP),
         (true, true) => Ok(()),
@@ -92,7 +95,8 @@ impl Hmem {
         let mut state = self.state.write();
         let Some(functions) = state.functions else {
             drop(state);
-            return prov_hmem::kind(interface, device, address);
+            let interfaces = interfaces().ok_or(Errno::ENOSYS)?;
+            return interfaces.kind(interface, device, address);
         };
         let device = u64::from(device.cast_unsigned());
         if let Some(kind) = state.own_kinds.get(&(interface, device)) {
@@ -110,9 +114,9 @@ impl Hmem {
     /// Returns the kind of memory that is registered without an interface.
     ///
     /// # Errors
-    /// Those of [`prov_hmem::owner`].
+    /// Those of [`Interfaces::owner`](prov_base::device_memory::Interfaces::owner).
     pub fn owner(&self, address: usize) -> Result<Kind> {
-        prov_hmem::owner(address)
+        interfaces().map_or(Ok(Kind::HOST), |interfaces| interfaces.owner(address))
     }
 
     /// Notes a region, by its descriptor.
@@ -130,7 +134,7 @@ impl Hmem {
     ///
     /// # Errors
     /// `-FI_EINVAL` for memory of a device without a descriptor where one is needed (`FI_MR_HMEM`),
-    /// and those of [`prov_hmem::owner`].
+    /// and those of [`Hmem::owner`].
     pub fn resolve(&self, memory: &mut AppIov, descs: &Descs) -> Result {
         for position in 0..memory.pieces().len() {
             let Some(piece) = memory.pieces().get(position) else {
@@ -153,7 +157,7 @@ impl Hmem {
     }
 
     fn unregistered(&self, address: usize) -> Result<Kind> {
-        let kind = prov_hmem::owner(address)?;
+        let kind = self.owner(address)?;
         if self.is_registered && !kind.is_host() {
             prov_base::warn_again!(
                 target: prov_base::logging::UTIL.mr,

@@ -2,8 +2,8 @@
 
 use std::marker::PhantomData;
 
-use super::{Iov, Shape};
 use super::copy::copy;
+use super::{Iov, Shape};
 
 /// Memory in one segment, which other threads or processes may write to at any time: it can be
 /// copied, and is never borrowed. Its owner is borrowed for `'m`.

@@ -218,10 +218,7 @@ impl Outgoing<'_> {
     /// # Errors
     /// Those of `send`, before anything was sent; `-FI_EIO` if memory of a device cannot be read.
     #[cold]
-    pub fn send_staged(
-        &self,
-        mut send: impl FnMut(&[u8], bool) -> Result<usize>,
-    ) -> Result<usize> {
+    pub fn send_staged(&self, mut send: impl FnMut(&[u8], bool) -> Result<usize>) -> Result<usize> {
         let mut stage = stage(self.len)?;
         let mut sent = 0;
         while sent < self.len {

@@ -44,9 +44,7 @@ impl<T: Transport> Plain<'_, T> {
         };
         let len = payload.len();
         payload.copy_to(single.buf);
-        if len <= single.buf.len()
-            && single.flags & FI_COMPLETION != 0
-            && !single.buf.has_device()
+        if len <= single.buf.len() && single.flags & FI_COMPLETION != 0 && !single.buf.has_device()
         {
             let reports = &self.ep.reports;
             reports.plain_receive::<TAGGED>(single.buf, single.context, src, tag, len);

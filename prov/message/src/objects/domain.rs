@@ -5,8 +5,8 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use fabric_abi::{
-    FI_EP_MSG, FI_EP_RDM, FI_HMEM, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RMA_EVENT, FI_SHARED_CONTEXT,
-    FI_THREAD_COMPLETION, FI_THREAD_SAFE, FI_TRIGGER, fi_addr_t,
+    FI_EP_MSG, FI_EP_RDM, FI_HMEM, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RMA_EVENT,
+    FI_SHARED_CONTEXT, FI_THREAD_COMPLETION, FI_THREAD_SAFE, FI_TRIGGER, fi_addr_t,
 };
 use prov_base::atomic_ops::Offered;
 use prov_base::errno::{Errno, Result};
@@ -289,13 +289,17 @@ impl<P: Provider> Domain<P> {
         mr_target: &'static str,
         registrar: Registrar,
     ) -> Self {
+        let has_devices = info.caps & FI_HMEM != 0;
+        if has_devices {
+            prov_hmem::install();
+        }
         let memory = Arc::new(MrTable::new(&Config {
             mr_mode: info.domain.mr_mode,
             key_size: info.domain.mr_key_size.clamp(1, 8),
             job,
             registrar,
             publisher: own.publisher(),
-            has_devices: info.caps & FI_HMEM != 0,
+            has_devices,
             target: mr_target,
         }));
         let is_auto = info.domain.data_progress == FI_PROGRESS_AUTO

@@ -5,7 +5,8 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fabric_abi::{
-    FI_DIRECTED_RECV, FI_OPT_CUDA_API_PERMITTED, FI_OPT_FI_HMEM_P2P, FI_OPT_MIN_MULTI_RECV, fi_addr_t,
+    FI_DIRECTED_RECV, FI_OPT_CUDA_API_PERMITTED, FI_OPT_FI_HMEM_P2P, FI_OPT_MIN_MULTI_RECV,
+    fi_addr_t,
 };
 use prov_base::errno::{Errno, Result};
 use prov_util::attr::Info;

@@ -48,7 +48,8 @@ impl Functions {
     pub unsafe fn read(ops: *const fi_hmem_override_ops) -> Result<Self> {
         // SAFETY: the caller guarantees that the structure has the members that its size covers.
         unsafe {
-            if ops.is_null() || (&raw const (*ops).size).read() < size_of::<fi_hmem_override_ops>() {
+            if ops.is_null() || (&raw const (*ops).size).read() < size_of::<fi_hmem_override_ops>()
+            {
                 return Err(Errno::EINVAL);
             }
             let copy_from = (&raw const (*ops).copy_from_hmem_iov).read();

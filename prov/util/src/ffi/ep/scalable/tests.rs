@@ -9,6 +9,7 @@ use crate::endpoint::{Bindings, NoSharedReceive};
 use crate::ffi::test_domain::TestDomain;
 use crate::progress::Progress;
 use crate::request::{Receive, Transmit};
+use crate::trigger::Triggers;
 use prov_base::atomic_ops::Offered;
 
 /// What has been done to the endpoint of an index.
@@ -141,15 +142,9 @@ impl Opened {
         let triggers = Triggers::new(false);
         let endpoints = endpoints.collect();
         let open = ScalableObject::open;
-        let sep = open(
-            endpoints,
-            info,
-            null_mut(),
-            limits,
-            offers,
-            domain,
-            &triggers,
-        );
+        let sep = open(endpoints, info, null_mut(), limits, offers, domain, || {
+            triggers.clone().into()
+        });
         let av = Av::open(&Config::default()).unwrap();
         let av = Handle::new(av, null_mut(), Vec::new());
         Opened {
