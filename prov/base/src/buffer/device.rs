@@ -79,11 +79,13 @@ impl<'m> Iov<'m> {
 
     #[cold]
     fn device_failure(&self) -> Result {
-        let devices = self.segments().filter(|(kind, _)| !kind.is_host());
-        devices.fold(Ok(()), |before, (_, piece)| {
+        let mut outcome = Ok(());
+        for (_, piece) in self.segments().filter(|(kind, _)| !kind.is_host()) {
+            // Each is asked, so that none is left behind.
             let failed = device_memory::take_failure(piece.iov_base.addr(), piece.iov_len);
-            before.and(failed)
-        })
+            outcome = outcome.and(failed);
+        }
+        outcome
     }
 
     #[cold]
