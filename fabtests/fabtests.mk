@@ -36,14 +36,14 @@ DATAGRAMS = binding cntr cq datagram denied early first forks linklocal poll pos
 # All but soak, which `make soak` (dev/check, step soak) runs on each provider.
 EVERY = $(filter-out soak,$(basename $(notdir $(wildcard fabtests/programs/*.c))))
 
-# For rxm, all but those that take long, what speaks tcp's own protocol, memory of devices, and sleepers (docs/fabtests.md).
-LAYERED = $(filter-out crowd door hmem idle leak sleepers,$(EVERY))
+# For rxm, all but those that take long, what speaks tcp's own protocol, and sleepers (docs/fabtests.md).
+LAYERED = $(filter-out crowd door idle leak sleepers,$(EVERY))
 
 # For rxd, all of these but what is about connections, and buffers of the kernel behind them; what one side
 # does while the other makes no progress; and what kills many peers. What asks after peers that are gone
 # has shorter times for that.
 GIVEN_UP = collective deserted endpoint killed_connecting unreachable
-OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) absent buffered cm ensemble exhaustion firewall killed neighbour \
+OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) absent buffered cm ensemble exhaustion firewall hmem killed neighbour \
 	reconnect restarted silent,$(LAYERED))
 
 # Under all hooks at once: what passes objects in every way.

@@ -52,6 +52,10 @@ pub trait Copier: Send + Sync {
     /// A number that copiers have in common which can copy to each other; `None` for one that cannot
     /// copy within its devices at all.
     fn family(&self) -> Option<u32>;
+
+    /// Returns the interface (`fi_hmem_iface`) and the device, as memory is registered with another
+    /// provider (fi_mr_regattr(3)).
+    fn identity(&self) -> (u32, u64);
 }
 
 /// The interfaces of this process: what their drivers know.
@@ -123,6 +127,12 @@ impl Kind {
         if let Some(place) = self.position().and_then(|at| copiers.get_mut(at)) {
             *place = None;
         }
+    }
+
+    /// Returns the interface and the device; `None` for the host.
+    pub fn identity(self) -> Option<(u32, u64)> {
+        let copier = self.copier().ok().flatten();
+        copier.map(|copier| copier.identity())
     }
 
     /// Whether it is memory of the host.

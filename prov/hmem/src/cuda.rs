@@ -60,6 +60,7 @@ impl Interface for Cuda {
         Ok(Arc::new(Device {
             driver: self.driver.clone(),
             context,
+            number: device as u64,
             idle: Mutex::default(),
         }))
     }
@@ -73,6 +74,7 @@ impl Interface for Cuda {
 struct Device {
     driver: Arc<Driver>,
     context: Context,
+    number: u64,
     /// Streams that no thread uses.
     idle: Mutex<Vec<Lane>>,
 }
@@ -127,5 +129,9 @@ impl Copier for Device {
 
     fn family(&self) -> Option<u32> {
         Some(CUDA)
+    }
+
+    fn identity(&self) -> (u32, u64) {
+        (CUDA, self.number)
     }
 }

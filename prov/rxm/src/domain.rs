@@ -18,6 +18,7 @@ use prov_util::attr::{Info, MODE_BUFFERED_RECV, MODE_LOCAL_MR, MR_BASIC};
 use prov_util::av::format::Format;
 use prov_util::below::{self, Eq, PassiveEndpoint};
 use prov_util::endpoint::{Counters, OptionValue};
+use prov_util::hmem::Functions;
 use prov_util::mr::{MrTable, Registrar};
 
 use crate::LOG;
@@ -192,6 +193,11 @@ impl Provider for Layered {
     const ATOMIC_LIMIT: usize = ATOMIC_LIMIT;
     const ATOMICS: Offered = ATOMICS;
     const IMPORTS_RECEIVES: bool = true;
+
+    fn set_functions(&self, functions: Functions) -> Result {
+        self.memory.set_functions(functions)
+    }
+
     const THREAD: &'static str = "fi_rxm helper";
 
     fn address_format(addr_format: u32) -> Option<Format> {

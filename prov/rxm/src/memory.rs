@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fabric_abi::*;
+use prov_base::device_memory::Kind;
 use prov_base::errno::{Errno, Result};
 use prov_util::below::{Domain, Region};
+use prov_util::hmem::Functions;
 use prov_util::mr::{Device, NO_KEY, Registration, RemoteEvents, Request};
 
 use crate::LOG;
@@ -36,6 +38,14 @@ impl Below {
         })
     }
 
+    /// Has the provider below copy memory of devices with these functions.
+    ///
+    /// # Errors
+    /// Those of the provider below.
+    pub fn set_functions(&self, functions: Functions) -> Result {
+        self.domain.set_functions(functions)
+    }
+
     /// Registers memory with any key.
     ///
     /// # Errors
@@ -44,11 +54,12 @@ impl Below {
         &self,
         pieces: impl Iterator<Item = (usize, usize)> + Clone,
         access: u64,
+        kind: Kind,
     ) -> Result<Region> {
         let mut outcome = Err(Errno::ENOKEY);
         for _ in 0..TRIES {
             let key = self.next_key.fetch_add(1, Ordering::Relaxed) | FIRST_KEY;
-            outcome = self.domain.register(pieces.clone(), access, key, 0);
+            outcome = self.domain.register(pieces.clone(), access, key, 0, kind);
             if !matches!(outcome, Err(Errno::ENOKEY)) {
                 break;
             }
@@ -76,15 +87,19 @@ impl Device for Below {
                 access |= FI_READ | FI_REMOTE_WRITE;
             }
         }
-        let pieces = request.memory.pieces();
+        let (pieces, kind) = (request.memory.pieces(), request.memory.kind());
         let region = match request.access & REMOTE != 0 {
             true => {
                 let flags = request.flags & !FI_MR_SINGLE_USE;
-                Some(self.domain.register(pieces, access, request.key, flags)?)
+                Some(
+                    self.domain
+                        .register(pieces, access, request.key, flags, kind)?,
+                )
             }
-            false if self.is_local => {
+            // Operations below need the descriptor of memory of a device.
+            false if self.is_local || !kind.is_host() => {
                 let pieces: Vec<_> = pieces.collect();
-                Some(Below::register(self, pieces.iter().copied(), access)?)
+                Some(Below::register(self, pieces.iter().copied(), access, kind)?)
             }
             false => None,
         };

@@ -130,7 +130,7 @@ fn below_hints(api: u32, hints: Option<&Hints>, params: &Params) -> Info {
     let asked = hints.unwrap_or(&none);
     let mut below = Info {
         // Accesses of peers are counted below.
-        caps: BELOW_CAPS | asked.caps & FI_RMA_EVENT,
+        caps: BELOW_CAPS | asked.caps & (FI_RMA_EVENT | FI_HMEM),
         mode: BELOW_MODES,
         ..LAYER.hints_below(asked)
     };
@@ -158,6 +158,8 @@ fn domain_hints(api: u32, asked: &Hints, params: &Params) -> DomainAttr {
     let is_auto = [domain.data_progress, domain.control_progress].contains(&FI_PROGRESS_AUTO)
         || params.data_auto_progress;
     let is_single = domain.threading == FI_THREAD_DOMAIN && !is_auto;
+    // Below, what has no descriptor is found by its address.
+    let asked_mode = domain.mr_mode & !FI_MR_HMEM;
     let mr_mode = if domain.mr_mode & (MR_BASIC | MR_SCALABLE) != 0 {
         domain.mr_mode
     } else if is_basic(asked.caps, domain.mr_mode) {
@@ -167,7 +169,7 @@ fn domain_hints(api: u32, asked: &Hints, params: &Params) -> DomainAttr {
     } else if asked.domain.is_none() || !is_rma_target(asked.caps) {
         BELOW_MR_MODES
     } else {
-        domain.mr_mode | FI_MR_LOCAL
+        asked_mode | FI_MR_LOCAL
     };
     DomainAttr {
         name: domain.name.clone(),
@@ -213,6 +215,9 @@ fn base(core: &Info, has_atomics: bool, params: &Params) -> Base {
     let info = attributes::rdm(LAYER.0, VERSION, sizes(core, params));
     let mut info = attributes::with_contexts(info);
     let gone = FI_RMA_EVENT & !core.caps | if has_atomics { 0 } else { FI_ATOMIC };
+    if core.caps & FI_HMEM != 0 && core.domain.mr_mode & (FI_MR_HMEM | FI_MR_LOCAL) == 0 {
+        info = attributes::with_devices(info);
+    }
     info.caps &= !gone;
     info.caps |= REACH;
     info.mode = core.mode & !BELOW_MODES;
@@ -306,7 +311,9 @@ pub fn below_of_fabric(attr: &FabricAttr, params: &Params) -> Result<Vec<Info>> 
     };
     let mut found = with(0)?;
     // Only offered to who asks for it.
-    found.extend(with(FI_RMA_EVENT).unwrap_or_default());
+    for caps in [FI_RMA_EVENT, FI_HMEM, FI_RMA_EVENT | FI_HMEM] {
+        found.extend(with(caps).unwrap_or_default());
+    }
     Ok(found)
 }
 

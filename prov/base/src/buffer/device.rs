@@ -210,6 +210,10 @@ mod tests {
         fn family(&self) -> Option<u32> {
             (!self.fails).then_some(7)
         }
+
+        fn identity(&self) -> (u32, u64) {
+            (7, 0)
+        }
     }
 
     fn device(fails: bool) -> Kind {

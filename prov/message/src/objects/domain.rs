@@ -21,6 +21,7 @@ use prov_util::endpoint::{Bindings, Multicast, OptionValue};
 use prov_util::ffi::Handle;
 use prov_util::ffi::domain::DomainObject;
 use prov_util::ffi::srx::ImportedSrx;
+use prov_util::hmem::Functions;
 use prov_util::mr::publish::Publisher;
 use prov_util::mr::{Config, Job, MrTable, Registrar};
 use prov_util::progress::Progress;
@@ -184,6 +185,14 @@ pub trait Provider: Send + Sync + Sized + 'static {
     /// Implements fi_shutdown(3).
     fn shutdown(_ep: &SoftEndpoint<Self>) -> Result {
         Err(Errno::ENOSYS)
+    }
+
+    /// See [`domain::Domain::set_functions`].
+    ///
+    /// # Errors
+    /// Those of a provider below.
+    fn set_functions(&self, _functions: Functions) -> Result {
+        Ok(())
     }
 
     /// Implements fi_getopt(3) for options of all endpoints that this crate does not handle.
@@ -492,6 +501,10 @@ impl<P: Provider> domain::Domain for Domain<P> {
 
     fn memory(&self) -> &Arc<MrTable> {
         &self.memory
+    }
+
+    fn set_functions(&self, functions: Functions) -> Result {
+        self.own.set_functions(functions)
     }
 
     fn progress(&self) -> Option<Arc<dyn Progress>> {

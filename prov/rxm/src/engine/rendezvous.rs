@@ -70,7 +70,7 @@ impl Core {
                 .register(&wanted, FI_REMOTE_WRITE)
                 .map(|regions| (Local::NONE, regions)),
             // The descriptors of the posted receive are not known here.
-            false if below.setting.is_local => below
+            false if below.setting.is_local || wanted.has_device() => below
                 .register(&wanted, FI_READ)
                 .map(|regions| (Local::of(&regions), regions)),
             false => Ok((Local::NONE, Vec::new())),
@@ -250,7 +250,7 @@ impl Core {
         else {
             return Err(Fault::Protocol("name of a message"));
         };
-        let local = match is_local {
+        let local = match is_local || memory.has_device() {
             true => Local::of(regions),
             false => Local::NONE,
         };

@@ -9,6 +9,8 @@ use fabric_abi::*;
 use libc::iovec;
 
 use super::{Counter, Domain, done};
+use crate::hmem::Functions;
+use prov_base::device_memory::Kind;
 use prov_base::errno::{Errno, Result};
 
 /// A region of the provider below; closed when it is dropped.
@@ -29,7 +31,8 @@ unsafe impl Sync for Region {}
 
 impl Domain {
     /// Registers memory given as segments of address and length in bytes, for `access` (`FI_SEND`
-    /// to `FI_REMOTE_WRITE`), with the key `key` unless the provider chooses it. The memory is
+    /// to `FI_REMOTE_WRITE`), with the key `key` unless the provider chooses it, as the memory of the
+    /// host or of a device. The memory is
     /// accessed only by later operations on endpoints, and by peers that are given the key.
     ///
     /// # Errors
@@ -40,7 +43,9 @@ impl Domain {
         access: u64,
         key: u64,
         flags: u64,
+        kind: Kind,
     ) -> Result<Region> {
+        let (iface, device) = kind.identity().unwrap_or((FI_HMEM_SYSTEM, 0));
         let pieces: Vec<iovec> = pieces
             .map(|(address, len)| iovec {
                 iov_base: std::ptr::with_exposed_provenance_mut(address),
@@ -56,8 +61,8 @@ impl Domain {
             context: null_mut(),
             auth_key_size: 0,
             auth_key: null_mut(),
-            iface: FI_HMEM_SYSTEM,
-            device: fi_mr_attr_device { reserved: 0 },
+            iface,
+            device: fi_mr_attr_device { reserved: device },
             hmem_data: null_mut(),
             page_size: 0,
             base_mr: null(),
@@ -83,6 +88,24 @@ impl Domain {
             counters: Mutex::default(),
             _domain: self.clone(),
         })
+    }
+}
+
+impl Domain {
+    /// Has the provider below copy memory of devices with these functions (fi_set_ops(3)).
+    ///
+    /// # Errors
+    /// Those of the provider.
+    pub fn set_functions(&self, functions: Functions) -> Result {
+        let mut ops = fi_hmem_override_ops::from(functions);
+        // SAFETY: the domain is open; the name and the table are valid during the call, and the
+        // functions as long as the application's domain, which is closed before this one.
+        let status = unsafe {
+            let set = (*(*self.object.fid()).ops).ops_set.ok_or(Errno::ENOSYS)?;
+            let (name, ops) = (c"hmem_override_ops", (&raw mut ops).cast());
+            set(self.object.fid(), name.as_ptr(), 0, ops, null_mut())
+        };
+        done(status)
     }
 }
 

@@ -20,6 +20,7 @@ use fabric_abi::*;
 
 use super::{Domain, Region};
 use prov_base::arch::Line;
+use prov_base::device_memory::Kind;
 use prov_base::errno::Result;
 
 /// The two sizes of slots.
@@ -255,7 +256,7 @@ impl<T> Slots<T> {
         let mut key = FIRST_KEY + self.entries.len() as u64;
         loop {
             let piece = std::iter::once((address, len));
-            match self.domain.register(piece, ACCESS, key, 0) {
+            match self.domain.register(piece, ACCESS, key, 0, Kind::HOST) {
                 Err(Errno::ENOKEY) if key < FIRST_KEY * 2 => key += 1,
                 registered => return registered,
             }

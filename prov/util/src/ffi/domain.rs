@@ -196,6 +196,7 @@ impl<D: Domain> Class for DomainObject<D> {
         // application's as long as the domain is open (fi_domain(3)).
         let functions = unsafe { Functions::read(ops.cast())? };
         let hmem = this.domain.memory().hmem().ok_or(Errno::EOPNOTSUPP)?;
+        this.domain.set_functions(functions)?;
         hmem.set_functions(functions);
         Ok(())
     }

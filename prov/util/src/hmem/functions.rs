@@ -62,6 +62,16 @@ impl Functions {
     }
 }
 
+impl From<Functions> for fi_hmem_override_ops {
+    fn from(functions: Functions) -> Self {
+        fi_hmem_override_ops {
+            size: size_of::<fi_hmem_override_ops>(),
+            copy_from_hmem_iov: Some(functions.copy_from),
+            copy_to_hmem_iov: Some(functions.copy_to),
+        }
+    }
+}
+
 /// The functions, for the memory of one device.
 pub(super) struct OwnCopier {
     pub functions: Functions,
@@ -123,5 +133,9 @@ impl Copier for OwnCopier {
 
     fn family(&self) -> Option<u32> {
         None
+    }
+
+    fn identity(&self) -> (u32, u64) {
+        (self.interface, self.device)
     }
 }

@@ -22,10 +22,10 @@ impl Below {
         descs: &Descs,
         access: u64,
     ) -> Result<(Local, Registered)> {
-        if !self.setting.is_local {
+        if !self.setting.is_local && !memory.has_device() {
             return Ok((Local::NONE, None));
         }
-        if self.setting.has_descs {
+        if self.setting.has_descs || !self.setting.is_local {
             return Ok((Local::given(descs), None));
         }
         let regions = self.register(memory, access)?;
@@ -37,14 +37,15 @@ impl Below {
     /// # Errors
     /// What the provider below returns.
     pub fn register(&self, memory: &AppIov, access: u64) -> Result<Vec<Region>> {
-        let pieces = memory.pieces().iter();
-        let pieces = pieces.map(|piece| (piece.iov_base.expose_provenance(), piece.iov_len));
+        let pieces = memory.pieces().iter().enumerate();
         pieces
-            .map(|piece| {
+            .map(|(position, piece)| {
+                let kind = memory.kind(position);
+                let piece = (piece.iov_base.expose_provenance(), piece.iov_len);
                 let region = self
                     .setting
                     .memory
-                    .register(std::iter::once(piece), access)?;
+                    .register(std::iter::once(piece), access, kind)?;
                 if let Some(accesses) = &self.setting.accesses
                     && access & (FI_REMOTE_READ | FI_REMOTE_WRITE) != 0
                 {

@@ -38,7 +38,13 @@ fn register(side: &Side, bytes: &mut [u8]) -> Region {
     let core = side.engine.core();
     let domain = &core.below.as_ref().unwrap().setting.domain;
     let piece = (bytes.as_mut_ptr().expose_provenance(), bytes.len());
-    let region = domain.register([piece].into_iter(), FI_REMOTE_WRITE, 3, 0);
+    let region = domain.register(
+        [piece].into_iter(),
+        FI_REMOTE_WRITE,
+        3,
+        0,
+        prov_base::device_memory::Kind::HOST,
+    );
     region.unwrap()
 }
 

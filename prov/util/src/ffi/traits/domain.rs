@@ -11,6 +11,7 @@ use crate::ffi::domain::{DomainObject, PeerDomain};
 use crate::ffi::ep::TransferOwner;
 use crate::ffi::fabric::FabricObject;
 use crate::ffi::srx::ImportedSrx;
+use crate::hmem::Functions;
 use crate::mr::MrTable;
 use crate::progress::Progress;
 use prov_base::atomic_ops::Offered;
@@ -111,6 +112,15 @@ pub trait Domain: Send + Sync + Sized + 'static {
     /// write to queues.
     fn lock(&self) -> LockKind {
         LockKind::Real
+    }
+
+    /// Implements fi_set_ops(3) with `FI_SET_OPS_HMEM_OVERRIDE`, besides what
+    /// [`Hmem`](crate::hmem::Hmem) does with the functions.
+    ///
+    /// # Errors
+    /// Those of a provider below.
+    fn set_functions(&self, _functions: Functions) -> Result {
+        Ok(())
     }
 
     /// Implements fi_srx_context(3) with `FI_PEER`: the receives belong to `owner`, and cannot be
