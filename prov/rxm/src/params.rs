@@ -68,7 +68,7 @@ param_table! {
         max_strangers: usize = 0;
         /// Accepted without effect: receives below always have their own memory
         enable_dyn_rbuf: bool = false;
-        /// Accepted without effect: only host memory is supported
+        /// Accepted without effect: memory of devices is detected wherever it has no descriptor
         detect_hmem_iface: bool = false;
         /// Accepted without effect: there is one connection for each peer
         num_msg_eps: usize = 1, in 1..=255;
