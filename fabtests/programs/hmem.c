@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <rdma/fi_atomic.h>
+#include <rdma/fi_collective.h>
 #include <rdma/fi_ext.h>
 
 #include "check.h"
@@ -557,6 +558,65 @@ static void options(void)
 	teardown(&bench);
 }
 
+/* A group of both ends, and two operations of it. */
+static void collective(void)
+{
+	static struct fi_context2 context;
+	struct ct_peer *peers[2];
+	struct fid_av_set *sets[2];
+	struct fid_mc *groups[2];
+	struct bench bench = { 0 };
+	struct buffer *buffers[2] = { &bench.near, &bench.far };
+	char name[2][256] = { 0 };
+
+	demands_desc = true;
+	setup(&bench, (struct ct_spec) { .caps = FI_MSG | FI_TAGGED | FI_COLLECTIVE, .eq = true,
+					 .one_cq = true }, true, true);
+	peers[0] = &bench.pair.a;
+	peers[1] = &bench.pair.b;
+	for (int i = 0; i < 2; i++)
+		ct_name(&peers[i]->ep->fid, name[i], sizeof(name[i]));
+	for (int i = 0; i < 2; i++) {
+		struct fi_av_set_attr attr = {
+			.start_addr = FI_ADDR_NOTAVAIL, .end_addr = FI_ADDR_NOTAVAIL,
+		};
+		fi_addr_t group;
+
+		OK(fi_av_set(peers[i]->av, &attr, &sets[i], NULL));
+		for (int j = 0; j < 2; j++)
+			OK(fi_av_set_insert(sets[i], ct_insert(peers[i], name[j])));
+		OK(fi_av_set_addr(sets[i], &group));
+		OK(fi_join_collective(peers[i]->ep, group, sets[i], 0, &groups[i], NULL));
+	}
+	for (int i = 0; i < 2; i++)
+		ct_event_of(peers[i], FI_JOIN_COMPLETE);
+	for (size_t count = 1; count < 20000; count *= 60) {
+		size_t half = LARGEST / 2 / 8 * 8;
+
+		for (int i = 0; i < 2; i++) {
+			set(buffers[i], 0, 20 + (unsigned)i);
+			set(buffers[i], (count - 1) * 8, 20 + (unsigned)i);
+			OK(fi_allreduce(peers[i]->ep, buffers[i]->data, count, buffers[i]->desc,
+					buffers[i]->data + half, buffers[i]->desc, fi_mc_addr(groups[i]),
+					FI_UINT64, FI_SUM, 0, &context));
+		}
+		for (int i = 0; i < 2; i++)
+			ct_done(peers[i], &peers[i]->tx, &context);
+		for (int i = 0; i < 2; i++) {
+			uint64_t first, last;
+
+			ct_device()->peek((uintptr_t)buffers[i]->data + half, &first, 8);
+			ct_device()->peek((uintptr_t)buffers[i]->data + half + (count - 1) * 8, &last, 8);
+			CHECK(first == 41 && last == 41, "allreduce-%zu", count);
+		}
+	}
+	for (int i = 0; i < 2; i++) {
+		OK(fi_close(&groups[i]->fid));
+		OK(fi_close(&sets[i]->fid));
+	}
+	teardown(&bench);
+}
+
 /* Without a driver there is memory of the host, and nothing else. */
 static void without_a_driver(void)
 {
@@ -596,6 +656,7 @@ static const struct ct_test tests[] = {
 	{ "failing", failing, CT_BOTH },
 	{ "after_a_reset", after_a_reset, CT_BOTH },
 	{ "own_functions", own_functions, CT_BOTH },
+	{ "collective", collective, CT_RDM },
 	{ "options", options, CT_BOTH },
 	{ "without_a_driver", without_a_driver, CT_BOTH },
 };

@@ -140,7 +140,11 @@ impl domain::Fabric for CollFabric {
 
     fn peer_domain(_: &Handle<FabricObject<Self>>, _: &Info, _: PeerDomain) -> Result<CollDomain> {
         Ok(CollDomain {
-            memory: Arc::new(MrTable::new(&Config::default())),
+            memory: Arc::new(MrTable::new(&Config {
+                // The owner of an endpoint may have them.
+                has_devices: true,
+                ..Config::default()
+            })),
         })
     }
 }

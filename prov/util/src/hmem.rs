@@ -129,6 +129,11 @@ impl Hmem {
         self.state.write().regions.remove(&desc);
     }
 
+    /// Whether memory is copied by functions of the application.
+    pub fn has_functions(&self) -> bool {
+        self.state.read().functions.is_some()
+    }
+
     /// Finds out whose memory an operation's buffers are, by their descriptors, and without one by
     /// their addresses.
     ///
@@ -136,6 +141,18 @@ impl Hmem {
     /// `-FI_EINVAL` for memory of a device without a descriptor where one is needed (`FI_MR_HMEM`),
     /// and those of [`Hmem::owner`].
     pub fn resolve(&self, memory: &mut AppIov, descs: &Descs) -> Result {
+        self.resolve_for(memory, descs, self.is_registered)
+    }
+
+    /// The same for an operation whose caller has no descriptors to pass.
+    ///
+    /// # Errors
+    /// Those of [`Hmem::owner`].
+    pub fn resolve_unregistered(&self, memory: &mut AppIov) -> Result {
+        self.resolve_for(memory, &Descs::NONE, false)
+    }
+
+    fn resolve_for(&self, memory: &mut AppIov, descs: &Descs, is_registered: bool) -> Result {
         for position in 0..memory.pieces().len() {
             let Some(piece) = memory.pieces().get(position) else {
                 break;
@@ -145,7 +162,7 @@ impl Hmem {
             let known = desc.and_then(|desc| self.state.read().regions.get(&desc).copied());
             let kind = match known {
                 Some(kind) => kind,
-                None => self.unregistered(address)?,
+                None => self.unregistered(address, is_registered)?,
             };
             // SAFETY: the application has registered the memory as this kind, or the driver that
             // owns it says so.
@@ -156,9 +173,9 @@ impl Hmem {
         Ok(())
     }
 
-    fn unregistered(&self, address: usize) -> Result<Kind> {
+    fn unregistered(&self, address: usize, is_registered: bool) -> Result<Kind> {
         let kind = self.owner(address)?;
-        if self.is_registered && !kind.is_host() {
+        if is_registered && !kind.is_host() {
             prov_base::warn_again!(
                 target: prov_base::logging::UTIL.mr,
                 "memory of a device at {address:#x} has no descriptor, which FI_MR_HMEM demands"

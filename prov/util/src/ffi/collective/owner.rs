@@ -71,7 +71,7 @@ impl Collectives {
         let entry = found.map_err(|_| Errno::ENOSYS)?;
         let mut entry = entry.into_iter().next().ok_or(Errno::ENOSYS)?;
         // The peer looks at the flags of calls where the owner does.
-        entry.caps |= info.caps & FI_TRIGGER;
+        entry.caps |= info.caps & (FI_TRIGGER | FI_HMEM);
         // SAFETY: the caller guarantees that the endpoint and its domain are open; the info is
         // freed after the peer has read it.
         let this = unsafe {

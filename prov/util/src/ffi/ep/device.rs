@@ -1,13 +1,12 @@
 //! The buffers of operations on endpoints with `FI_HMEM`: whose memory they are.
 
-use fabric_abi::FI_INJECT;
+use fabric_abi::{FI_INJECT, FI_PEER_TRANSFER};
 
 use super::Request;
-use crate::desc::Descs;
 use crate::hmem::Hmem;
 use crate::request::{Access, AtomicKind};
 use prov_base::buffer::AppIov;
-use prov_base::errno::Result;
+use prov_base::errno::{Errno, Result};
 
 /// Bytes of a device that are sent from the host's memory instead. They are kept until the operation
 /// is posted, which copies them.
@@ -21,6 +20,13 @@ impl Request {
     #[cold]
     pub(in crate::ffi) fn resolve(&mut self, hmem: &Hmem) -> Result {
         match self {
+            // Of a peer provider that does a part of this endpoint's work.
+            Request::Transmit(it) if it.flags & FI_PEER_TRANSFER != 0 => {
+                hmem.resolve_unregistered(&mut it.buffers)
+            }
+            Request::Receive(it) if it.flags & FI_PEER_TRANSFER != 0 => {
+                hmem.resolve_unregistered(&mut it.buffers)
+            }
             Request::Transmit(it) => hmem.resolve(&mut it.buffers, &it.desc),
             Request::Receive(it) => hmem.resolve(&mut it.buffers, &it.desc),
             Request::Access(it) => hmem.resolve(&mut it.local, &it.desc),
@@ -44,8 +50,12 @@ impl Request {
                 }
             }
             Request::Collective(it) => {
-                hmem.resolve(&mut it.input, &Descs::NONE)?;
-                hmem.resolve(&mut it.output, &Descs::NONE)
+                if hmem.has_functions() {
+                    // The provider that carries them out could not tell which memory is theirs.
+                    return Err(Errno::EOPNOTSUPP);
+                }
+                hmem.resolve_unregistered(&mut it.input)?;
+                hmem.resolve_unregistered(&mut it.output)
             }
         }
     }
