@@ -184,7 +184,7 @@ fn set_up() -> Framework {
 }
 
 /// Returns the providers that are part of this library.
-fn built_in_providers() -> [*mut fi_provider; 8] {
+fn built_in_providers() -> [*mut fi_provider; 9] {
     [
         prov_rxm::provider(),
         prov_rxd::provider(),
@@ -194,6 +194,7 @@ fn built_in_providers() -> [*mut fi_provider; 8] {
         prov_shm::provider(),
         prov_loopback::provider(),
         prov_coll::provider(),
+        prov_lnx::provider(),
     ]
 }
 

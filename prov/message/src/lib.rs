@@ -47,6 +47,7 @@ pub use own::{Far, Member, Own, Within};
 pub use prov_util::drive::{Idling, Signals, Sleeper};
 pub use reaching::Reaching;
 pub use receipt::{Buffer, InboxKey, Receipt};
+pub use receive_limit::receive_limit;
 pub use receiving::{Poster, Posting};
 pub use reports::{Reports, completion_of};
 pub use sources::Sources;

@@ -16,6 +16,7 @@ use prov_util::cntr::Cntr;
 use prov_util::cq::{Completion, Cq, ErrorCompletion};
 use prov_util::endpoint::{Bindings, Counters, SharedReceive};
 use prov_util::ffi::Use;
+use prov_util::ffi::srx;
 use prov_util::matching::{ANY_SOURCE, Cancelled, Message, Single};
 use prov_util::request::{Receive, Select, Transmit};
 use prov_util::transfers::Transfers;
@@ -579,6 +580,17 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// The properties of a message in a queue that providers share.
+    pub fn of_queue(seen: &srx::Seen) -> Self {
+        Seen {
+            src: seen.src,
+            tag: seen.tag,
+            len: seen.len,
+            data: seen.data,
+            flags: seen.flags,
+        }
+    }
+
     /// The properties of a waiting message.
     pub fn of<U>(message: &Message<U>) -> Self {
         Seen {

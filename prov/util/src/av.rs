@@ -358,6 +358,12 @@ impl Av {
         }
     }
 
+    /// Returns a number behind those of all addresses, in a vector that is not shared with other
+    /// processes.
+    pub fn end(&self) -> fi_addr_t {
+        self.read().store.end() as fi_addr_t
+    }
+
     /// Returns whether the vector is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

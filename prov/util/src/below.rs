@@ -11,6 +11,7 @@ mod datagrams;
 mod endpoint;
 mod events;
 mod lending;
+mod linked;
 mod memory;
 pub mod offers;
 mod passive;
@@ -30,6 +31,8 @@ pub use self::datagrams::DatagramEndpoint;
 pub use self::endpoint::{Endpoint, Local, SharedReceive, Wiring, Written};
 pub use self::events::{Asking, Eq, Event};
 pub use self::lending::Refused;
+pub use self::linked::LinkedEndpoint;
+pub(crate) use self::linked::Owners;
 pub use self::memory::Region;
 pub use self::passive::PassiveEndpoint;
 pub(crate) use self::peer::{PeerObject, PeerSide};
@@ -48,6 +51,10 @@ use prov_base::logging::UTIL;
 
 /// Flag for [`getinfo`]: also providers that serve other providers. Part of the same interface.
 pub const OFFLOAD: u64 = 1 << 61;
+
+/// Flag for [`getinfo`]: also providers that the user has excluded (`FI_PROVIDER`). Part of the same
+/// interface.
+pub const HIDDEN: u64 = 1 << 60;
 
 /// Returns what the library offers for the hints, all members of which are compared.
 ///
@@ -250,6 +257,21 @@ impl Domain {
 
     fn as_c(&self) -> *mut fid_domain {
         self.object.as_ptr()
+    }
+
+    /// Returns the largest atomic operation of bytes in bytes, 0 if there is none.
+    pub fn atomic_limit(&self) -> usize {
+        // SAFETY: zero is a valid value of the attributes, the domain is open, and the attributes
+        // are writable.
+        unsafe {
+            let mut attr: fi_atomic_attr = std::mem::zeroed();
+            match (*(*self.as_c()).ops).query_atomic {
+                Some(query) if query(self.as_c(), FI_UINT8, FI_SUM, &mut attr, 0) == 0 => {
+                    attr.count
+                }
+                _ => 0,
+            }
+        }
     }
 }
 

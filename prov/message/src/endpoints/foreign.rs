@@ -12,6 +12,8 @@ use std::sync::Weak;
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
 use prov_base::logging::UTIL;
+use prov_util::av::Av;
+use prov_util::ffi::Use;
 use prov_util::ffi::srx::ForeignQueue;
 use prov_util::ffi::srx::{
     Arrival as Found, Discarded, ImportedSrx, NewSources, Received, StartReceives, Started,
@@ -33,6 +35,8 @@ use crate::receipt::{Buffer, InboxKey, Receipt};
 /// See the [module](self) description.
 pub(crate) struct Foreign<T: Transport> {
     queue: ForeignQueue<Unexpected<T>>,
+    /// Translates sources to what the owner calls them.
+    av: Option<Use<Av>>,
     /// The last message that matched no receive: the owner's handle for it, until it is queued.
     queueable: Option<Queueable>,
     given: SlotMap<GivenKey, Received>,
@@ -42,9 +46,10 @@ pub(crate) struct Foreign<T: Transport> {
 }
 
 impl<T: Transport> Foreign<T> {
-    fn new(owner: ImportedSrx, home: Weak<dyn StartReceives>) -> Self {
+    fn new(owner: ImportedSrx, home: Weak<dyn StartReceives>, av: Option<Use<Av>>) -> Self {
         Foreign {
             queue: ForeignQueue::new(owner, home),
+            av,
             queueable: None,
             given: SlotMap::with_key(),
             untold: Vec::new(),
@@ -54,7 +59,7 @@ impl<T: Transport> Foreign<T> {
     /// Asks the owner for the receive that matches a message.
     #[inline(never)]
     pub fn arrive(&mut self, inbox: InboxKey, arrival: &Arrival<T>) -> Option<Expected<T::Ack>> {
-        let src = self.told(arrival.link, arrival.src);
+        let src = self.reported(self.told(arrival.link, arrival.src));
         let found = self
             .queue
             .arrive(arrival.tagged, src, arrival.tag, arrival.len);
@@ -105,6 +110,14 @@ impl<T: Transport> Foreign<T> {
         }
     }
 
+    /// What the owner calls a source: as completions do.
+    fn reported(&self, src: u64) -> u64 {
+        match &self.av {
+            Some(av) if src != ANY_SOURCE => av.reported(src),
+            _ => src,
+        }
+    }
+
     /// Records that the messages of a link have another source.
     pub fn relabel(&mut self, link: T::Link, src: u64) {
         self.untold.retain(|&(other, _)| other != link);
@@ -152,11 +165,13 @@ impl<T: Transport> Endpoints<T> {
         owner: ImportedSrx,
         home: Weak<dyn StartReceives>,
     ) -> Result {
-        let inbox = self.eps.get(ep).map(|ep| ep.inbox);
-        let inbox = inbox.and_then(|inbox| self.inboxes.get_mut(inbox));
-        let inbox = inbox.ok_or(Errno::EOPBADSTATE)?;
+        let (inbox, av) = {
+            let ep = self.eps.get(ep).ok_or(Errno::EOPBADSTATE)?;
+            (ep.inbox, ep.reports.av.clone())
+        };
+        let inbox = self.inboxes.get_mut(inbox).ok_or(Errno::EOPBADSTATE)?;
         inbox.ends(None);
-        let foreign = Foreign::new(owner, home);
+        let foreign = Foreign::new(owner, home, av);
         inbox.elsewhere = Some(Elsewhere::Provider(Box::new(foreign)));
         self.is_deaf = true;
         Ok(())
@@ -209,8 +224,9 @@ impl<T: Transport> Endpoints<T> {
             return None;
         }
         let untold = foreign.untold.iter();
-        let untold = untold.map(|&(link, src)| (origin(link), src));
-        let news = foreign.queue.relabel(untold);
+        let untold = untold.map(|&(link, src)| (origin(link), src, foreign.reported(src)));
+        let untold: Vec<_> = untold.collect();
+        let news = foreign.queue.relabel(untold.into_iter());
         if news.is_empty() {
             foreign.untold.clear();
             return None;

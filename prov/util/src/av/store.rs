@@ -71,6 +71,17 @@ impl Store {
         }
     }
 
+    /// Returns an index behind all addresses.
+    pub fn end(&self) -> usize {
+        match &self.kind {
+            Kind::V4(table) => table.slots(),
+            Kind::V6(table) => table.slots(),
+            Kind::Fixed(table) => table.slots(),
+            Kind::Varied(table) => table.slots(),
+            Kind::Shared(shared) => shared.len(),
+        }
+    }
+
     /// Calls `read` with the address at an index.
     #[inline]
     pub fn get<R>(&self, index: u32, read: impl FnOnce(Address<'_>) -> R) -> Option<R> {

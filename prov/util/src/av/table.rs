@@ -42,6 +42,11 @@ impl<S: Slots> Table<S> {
         }
     }
 
+    /// Returns the number of slots, used and free.
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Returns the number of addresses.
     pub fn len(&self) -> usize {
         self.index.len()

@@ -45,11 +45,24 @@ impl Addresses {
     /// # Errors
     /// `-FI_EINVAL` for an address that the provider refuses, and what it returns.
     pub fn insert(&self, address: &[u8]) -> Result<fi_addr_t> {
+        self.insert_with(address, FI_ADDR_NOTAVAIL as fi_addr_t, 0)
+    }
+
+    /// The same for a provider that reports messages of this address as those of `source`
+    /// (`FI_AV_USER_ID`).
+    ///
+    /// # Errors
+    /// Those of [`Addresses::insert`].
+    pub fn insert_as(&self, address: &[u8], source: fi_addr_t) -> Result<fi_addr_t> {
+        self.insert_with(address, source, FI_AV_USER_ID)
+    }
+
+    fn insert_with(&self, address: &[u8], source: fi_addr_t, flags: u64) -> Result<fi_addr_t> {
         // The provider may read more bytes than the address has, depending on its contents.
         let mut padded = [0_u8; LONGEST_ADDRESS];
         let place = padded.get_mut(..address.len()).ok_or(Errno::EINVAL)?;
         place.copy_from_slice(address);
-        let mut number = FI_ADDR_NOTAVAIL as fi_addr_t;
+        let mut number = source;
         // SAFETY: the vector is open; the address is longer than any that the provider reads, and
         // `number` is writable.
         let inserted = unsafe {
@@ -59,7 +72,7 @@ impl Addresses {
                 padded.as_ptr().cast(),
                 1,
                 &mut number,
-                0,
+                flags,
                 null_mut(),
             )
         };

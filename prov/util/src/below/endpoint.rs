@@ -12,7 +12,7 @@ use super::counter::Counter;
 use super::events::{Asking, Eq};
 use super::lending::{Posted, inject, next_owner, post, receive};
 use super::queue::Cq;
-use super::slots::{Lent, Memory, Slot, Slots};
+use super::slots::{Memory, Slot, Slots};
 use super::{Domain, Made, Object, Region, done};
 use crate::attr::Info;
 use crate::desc::Descs;
@@ -31,6 +31,11 @@ unsafe impl Send for Local {}
 impl Local {
     /// No descriptors: the provider below does not require registration.
     pub const NONE: Local = Local([null_mut(); IOV_LIMIT]);
+
+    /// The list, as C takes it.
+    pub(super) fn as_mut_ptr(&mut self) -> *mut *mut c_void {
+        self.0.as_mut_ptr()
+    }
 
     /// The descriptors that the application has passed, which belong to the provider below.
     pub fn given(descs: &Descs) -> Self {
@@ -361,7 +366,7 @@ impl Endpoint {
         post(slots, slot, self.owner, |lent| {
             let mut local = *local;
             let mut pieces = [EMPTY; IOV_LIMIT];
-            let call = access(to.pieces(), &mut local.0, remote, &mut pieces, lent, 0);
+            let call = access(to.pieces(), &mut local, remote, &mut pieces, lent.context, 0);
             // SAFETY: the endpoint is open, and the application's memory belongs to the operation
             // until it completes (see `AppIov`).
             unsafe {
@@ -400,7 +405,7 @@ impl Endpoint {
                 }
             };
             let mut pieces = [EMPTY; IOV_LIMIT];
-            let call = access(from, &mut local.0, remote, &mut pieces, lent, data);
+            let call = access(from, &mut local, remote, &mut pieces, lent.context, data);
             // SAFETY: the endpoint is open, and the application's memory belongs to the operation
             // until it completes (see `AppIov`).
             unsafe {
@@ -421,18 +426,18 @@ pub enum Written<'a> {
     Slot(usize),
 }
 
-const EMPTY: fi_rma_iov = fi_rma_iov {
+pub(super) const EMPTY: fi_rma_iov = fi_rma_iov {
     addr: 0,
     len: 0,
     key: 0,
 };
 
-fn access(
+pub(super) fn access(
     local: &[iovec],
-    desc: &mut [*mut c_void; IOV_LIMIT],
+    desc: &mut Local,
     remote: &[RemotePiece],
     pieces: &mut [fi_rma_iov; IOV_LIMIT],
-    lent: &Lent,
+    context: *mut c_void,
     data: u64,
 ) -> fi_msg_rma {
     let count = remote.len().min(IOV_LIMIT);
@@ -450,7 +455,7 @@ fn access(
         addr: FI_ADDR_UNSPEC,
         rma_iov: pieces.as_ptr(),
         rma_iov_count: count,
-        context: lent.context,
+        context,
         data,
     }
 }

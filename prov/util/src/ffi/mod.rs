@@ -22,6 +22,7 @@ pub mod external;
 pub mod fabric;
 mod getinfo;
 mod group;
+pub mod linked;
 mod message;
 pub mod mr;
 mod msg;

@@ -181,17 +181,18 @@ impl<U> ForeignQueue<U> {
             .collect()
     }
 
-    /// Sets the sources of messages of these origins that had none. The result has to be
-    /// [told](NewSources::tell) to the owner after the importer has released its lock.
-    pub fn relabel(&mut self, origins: impl Iterator<Item = (u32, u64)>) -> NewSources {
+    /// Sets the sources of messages of these origins that had none; the third value is what the
+    /// owner calls the source. The result has to be [told](NewSources::tell) to the owner after the
+    /// importer has released its lock.
+    pub fn relabel(&mut self, origins: impl Iterator<Item = (u32, u64, u64)>) -> NewSources {
         let mut changed = Vec::new();
-        for (origin, src) in origins {
+        for (origin, src, reported) in origins {
             for index in self.of_origin(origin) {
                 if let Some(kept) = self.kept.get_mut(index)
                     && kept.message.src == ANY_SOURCE
                 {
                     kept.message.src = src;
-                    changed.push((index, src));
+                    changed.push((index, reported));
                 }
             }
         }

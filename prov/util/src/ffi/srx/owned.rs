@@ -110,6 +110,13 @@ impl OwnedQueue {
         }
     }
 
+    /// The same if no other thread has it.
+    #[inline]
+    pub fn try_enter(&self) -> Option<Section<'_>> {
+        let _lock = self.lock.try_lock()?;
+        Some(Section { queue: self, _lock })
+    }
+
     /// A peer matches a message.
     fn get(&self, srx: *mut fid_peer_srx, arrived: Arrived) -> (bool, EntryRef) {
         let mut state = self.state.lock();
@@ -253,12 +260,12 @@ impl Section<'_> {
         found.map(|message| self.discard(message))
     }
 
-    /// Receives the message that was set aside for the receive's context (`FI_CLAIM`).
+    /// Receives the message that was set aside for the context `name` (`FI_CLAIM`).
     ///
     /// # Errors
     /// `FI_ENOMSG` if there is none; otherwise those of [`Section::post`].
-    pub fn claim(&self, tagged: bool, receive: Receive<AppIov>) -> Result {
-        let found = self.queue.state.lock().queue(tagged).claim(receive.context);
+    pub fn claim(&self, tagged: bool, name: usize, receive: Receive<AppIov>) -> Result {
+        let found = self.queue.state.lock().queue(tagged).claim(name);
         let matched = Matched {
             context: receive.context,
             buf: receive.buf,
@@ -274,9 +281,15 @@ impl Section<'_> {
         found.map(|message| self.discard(message))
     }
 
-    /// Cancels the oldest receive with this context (fi_cancel(3)).
-    pub fn cancel(&self, context: usize) -> Option<Cancelled<AppIov>> {
-        self.queue.state.lock().matching.cancel(context)
+    /// Cancels the oldest receive with this context (fi_cancel(3)), untagged ones first. Returns it
+    /// with whether it is a tagged one.
+    pub fn cancel(&self, context: usize) -> Option<(bool, Cancelled<AppIov>)> {
+        let mut state = self.queue.state.lock();
+        let found = [false, true].into_iter().find_map(|tagged| {
+            let cancelled = state.queue(tagged).cancel(context)?;
+            Some((tagged, cancelled))
+        });
+        found
     }
 
     /// Returns the number of posted receives.

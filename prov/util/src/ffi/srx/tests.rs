@@ -261,10 +261,10 @@ fn peeks_find_claim_and_discard_messages_of_peers() {
     assert_eq!(seen.tag, 1);
     assert_eq!(owner.peek_discard(true, Filter::ANY).unwrap().tag, 2);
     assert_eq!(peer.lane.lock().discarded, 1);
-    owner.claim(true, receive(77, &mut buf, 0)).unwrap();
+    owner.claim(true, 77, receive(77, &mut buf, 0)).unwrap();
     assert_eq!(peer.reports(), [(77, 5, 1, 3)]);
     assert_eq!(
-        owner.claim(true, receive(77, &mut buf, 0)),
+        owner.claim(true, 77, receive(77, &mut buf, 0)),
         Err(Errno::ENOMSG)
     );
     owner.peek_claim(true, Filter::ANY, 78).unwrap();
@@ -281,7 +281,7 @@ fn a_receive_that_was_cancelled_gets_nothing() {
     let mut buf = [0; 4];
     let owner = queue.enter();
     owner.post(false, receive(1, &mut buf, 0)).unwrap();
-    assert_eq!(owner.cancel(1).map(|gone| gone.context), Some(1));
+    assert_eq!(owner.cancel(1).map(|(_, gone)| gone.context), Some(1));
     assert!(owner.cancel(1).is_none());
     peer.arrives(false, 1, 0, b"late");
     assert_eq!((peer.reports().len(), peer.waiting()), (0, 1));
@@ -324,7 +324,7 @@ fn a_directed_receive_gets_a_message_once_its_source_is_known() {
         .lane
         .lock()
         .queue
-        .relabel([(origin(b"this"), 8)].into_iter());
+        .relabel([(origin(b"this"), 8, 8)].into_iter());
     news.tell();
     assert_eq!(peer.reports(), [(1, 8, 0, 4)]);
     assert_eq!(&buf, b"this");
@@ -344,7 +344,7 @@ fn a_source_that_arrived_too_late_changes_nothing() {
         .lane
         .lock()
         .queue
-        .relabel([(origin(b"1st."), 8)].into_iter());
+        .relabel([(origin(b"1st."), 8, 8)].into_iter());
     section.post(false, receive(1, &mut buf, 0)).unwrap();
     // The same entry and the same ticket, for another message.
     peer.arrives(false, ANY_SOURCE, 0, b"2nd.");
@@ -541,7 +541,7 @@ fn owners_in_the_manner_of_c_are_served() {
     assert_eq!(arrive(13), Some(Errno::ENOMEM));
     assert_eq!(FREED.load(Ordering::Relaxed), 1);
     assert_eq!([arrive(14), arrive(15), arrive(16)], [None; 3]);
-    let news = lane.queue.relabel([(14, 14), (15, 15)].into_iter());
+    let news = lane.queue.relabel([(14, 14, 14), (15, 15, 15)].into_iter());
     drop(lane);
     let queued = QUEUED.take();
 

@@ -1,0 +1,435 @@
+//! fi_endpoint(3): an endpoint, which has one of each linked domain.
+//!
+//! Receives are in one queue, with which the linked endpoints match their messages; the application
+//! drives all of them together. Each operation goes to the linked endpoint of the path to its peer.
+
+mod peers;
+mod reporting;
+mod tracked;
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::RawFd;
+use std::sync::{Arc, OnceLock, Weak};
+
+use fabric_abi::*;
+use parking_lot::{Mutex, RwLock};
+use prov_base::errno::{Errno, Result};
+use prov_message::reports::Seen;
+use prov_message::{EpKey, Op, Reports, receive_limit};
+use prov_util::attr::Info;
+use prov_util::av::{Av, InsertObserver, Observer};
+use prov_util::endpoint::{self, Bindings, NoSharedReceive, OptionValue};
+use prov_util::ffi::domain::DomainObject;
+use prov_util::ffi::ep::EndpointObject;
+use prov_util::ffi::linked::{Link, LinkOwner};
+use prov_util::ffi::srx::{OwnedQueue, Section};
+use prov_util::ffi::{Handle, Use};
+use prov_util::matching::{self, ANY_SOURCE, Filter};
+use prov_util::progress::Progress;
+use prov_util::request::{Atomic, Receive, RemoteAccess, Select, Transmit};
+
+use self::peers::Peers;
+use self::reporting::{Releases, Reporting};
+use self::tracked::{PostedReceive, Tracked};
+use crate::LOG;
+use crate::address::Composite;
+use crate::domain::{LinkedDomain, LnxDomain, Watched};
+
+/// Default for `FI_OPT_MIN_MULTI_RECV` in bytes: that of the other software providers.
+const MIN_MULTI_RECV: usize = 16384;
+
+/// An endpoint.
+pub struct LnxEndpoint {
+    shared: Arc<Shared>,
+    /// Whether receives may be for one sender alone.
+    is_directed: bool,
+    most_receives: usize,
+    min_multi_recv: Mutex<usize>,
+}
+
+/// The part that outlives the endpoint's object while others drive it.
+struct Shared {
+    /// The linked endpoints, in the order of the domains; none once the endpoint is closed.
+    links: RwLock<Vec<Link>>,
+    domains: Arc<[LinkedDomain]>,
+    queue: Arc<OwnedQueue>,
+    reporting: Arc<Reporting>,
+    peers: Peers,
+    host: String,
+    av: OnceLock<Use<Av>>,
+    watched: OnceLock<Watched>,
+}
+
+impl LnxEndpoint {
+    /// Opens an endpoint, and one of each linked domain.
+    ///
+    /// # Errors
+    /// Those of the linked providers.
+    pub fn open(domain: &Handle<DomainObject<LnxDomain>>, info: &Info) -> Result<Self> {
+        info.ep.authorization()?;
+        let open = |linked: &LinkedDomain| {
+            let entry = entry(linked, info);
+            Link::open(&linked.domain, &entry).inspect_err(|error| {
+                let name = linked.info.domain.name.as_deref().unwrap_or_default();
+                log::warn!(target: LOG.ep_ctrl, "no endpoint of {name} for a link: {error}");
+            })
+        };
+        let links: Vec<Link> = domain.linked.iter().map(open).collect::<Result<_>>()?;
+        let reporting = Reporting::new();
+        let releases = Box::new(Releases(reporting.clone()));
+        let settings = &domain.settings;
+        Ok(LnxEndpoint {
+            shared: Arc::new(Shared {
+                links: RwLock::new(links),
+                domains: domain.linked.clone(),
+                queue: OwnedQueue::new(domain.lock, MIN_MULTI_RECV, releases),
+                reporting,
+                peers: Peers::new(settings.selection, settings.uses_shm),
+                host: host_name(),
+                av: OnceLock::new(),
+                watched: OnceLock::new(),
+            }),
+            is_directed: (info.caps | info.rx.caps) & FI_DIRECTED_RECV != 0,
+            most_receives: receive_limit(info.rx.size),
+            min_multi_recv: Mutex::new(MIN_MULTI_RECV),
+        })
+    }
+
+    fn is_enabled(&self) -> Result {
+        self.shared.av.get().map(drop).ok_or(Errno::EOPBADSTATE)
+    }
+
+    fn filter(&self, receive: &Receive) -> (bool, Filter) {
+        let src = match self.is_directed {
+            true => receive.directed().unwrap_or(ANY_SOURCE),
+            false => ANY_SOURCE,
+        };
+        match receive.select {
+            Select::Untagged => (
+                false,
+                Filter {
+                    src,
+                    tag: 0,
+                    ignore: u64::MAX,
+                },
+            ),
+            Select::Tagged { tag, ignore } => (true, Filter { src, tag, ignore }),
+        }
+    }
+
+    /// `FI_PEEK`, and what is done with the message.
+    fn peek(&self, section: &Section<'_>, receive: &Receive) {
+        let shared = &self.shared;
+        // What has come may not have been looked at, and who peeks in a loop may read no queue.
+        shared.drive();
+        let (tagged, filter) = self.filter(receive);
+        let seen = if receive.flags & FI_CLAIM != 0 {
+            section.peek_claim(tagged, filter, self.claimed_as(receive))
+        } else if receive.flags & FI_DISCARD != 0 {
+            section.peek_discard(tagged, filter)
+        } else {
+            section.peek(tagged, filter)
+        };
+        self.look(receive, seen);
+    }
+
+    fn look(&self, receive: &Receive, seen: Option<prov_util::ffi::srx::Seen>) {
+        let seen = seen.as_ref().map(Seen::of_queue);
+        let report = |reports: &Reports| reports.look(receive, seen.as_ref());
+        self.shared.reporting.with(report);
+    }
+
+    /// The name of a message that is set aside: the application's context.
+    fn claimed_as(&self, receive: &Receive) -> usize {
+        let name = |reports: &Reports| {
+            let transfers = reports.transfers.as_ref();
+            transfers.and_then(|transfers| transfers.name_of(receive.context))
+        };
+        let deferred = match receive.flags & FI_PEER_TRANSFER {
+            0 => None,
+            _ => self.shared.reporting.with(name),
+        };
+        deferred.unwrap_or(receive.context).expose_provenance()
+    }
+
+    /// The receive as the queue has it.
+    fn posted(&self, receive: &Receive) -> matching::Receive<prov_base::buffer::AppIov> {
+        let (_, filter) = self.filter(receive);
+        let reporting = &self.shared.reporting;
+        let is_tracked = receive.flags & FI_PEER_TRANSFER != 0 || reporting.counts(FI_RECV);
+        let mut flags = receive.flags & (FI_COMPLETION | FI_MULTI_RECV | FI_CLAIM);
+        let context = match is_tracked {
+            false => receive.context,
+            true => {
+                flags |= FI_COMPLETION;
+                reporting.operations.add(Tracked::Posted(PostedReceive {
+                    context: receive.context.expose_provenance(),
+                    flags: receive.flags,
+                    is_multi: receive.flags & FI_MULTI_RECV != 0,
+                }))
+            }
+        };
+        matching::Receive {
+            context: context.expose_provenance(),
+            buf: receive.buffers,
+            src: filter.src,
+            tag: filter.tag,
+            ignore: filter.ignore,
+            flags,
+        }
+    }
+
+    /// Forgets a receive that was not posted.
+    fn unposted(&self, posted: usize) {
+        let name = std::ptr::without_provenance_mut(posted);
+        let _ = self.shared.reporting.operations.end(name, true);
+    }
+
+    /// Posts an operation of this description to the path for its peer.
+    #[inline]
+    fn post(
+        &self,
+        op: Op,
+        peer: fi_addr_t,
+        flags: u64,
+        context: *mut c_void,
+        post: impl Fn(&Link, fi_addr_t, *mut c_void, u64) -> Result,
+    ) -> Result {
+        let shared = &self.shared;
+        let way = shared.peers.way(peer)?;
+        let links = shared.links.read();
+        let link = links.get(way.link).ok_or(Errno::EOPBADSTATE)?;
+        let flags = flags & !FI_PEER_TRANSFER;
+        let reporting = &shared.reporting;
+        if !reporting.tracks(op.class) {
+            return post(link, way.number, context, flags);
+        }
+        if op.is_inject {
+            // Without a completion: it counts when it is copied.
+            return post(link, way.number, context, flags).inspect(|()| reporting.injected(&op));
+        }
+        let name = reporting.operations.add(Tracked::Sent(op));
+        let posted = post(link, way.number, name, flags | FI_COMPLETION);
+        posted.inspect_err(|_| {
+            let _ = reporting.operations.end(name, true);
+        })
+    }
+}
+
+/// The entry for a linked endpoint: with the application's attributes, where they concern it.
+fn entry(linked: &LinkedDomain, _info: &Info) -> Info {
+    let mut entry = linked.info.clone();
+    entry.tx.op_flags = 0;
+    entry.rx.op_flags = 0;
+    entry
+}
+
+fn host_name() -> String {
+    let system = rustix::system::uname();
+    let name = system.nodename().to_string_lossy();
+    // As it is in addresses.
+    name.chars().take(63).collect()
+}
+
+impl Shared {
+    fn drive(&self) {
+        for link in &*self.links.read_recursive() {
+            link.drive();
+        }
+    }
+
+    fn close(&self) {
+        self.queue.enter().shut();
+        let links = std::mem::take(&mut *self.links.write());
+        drop(links);
+    }
+}
+
+impl InsertObserver for Shared {
+    fn inserted(&self) {
+        if let Some(av) = self.av.get() {
+            let links = self.links.read();
+            self.peers.follow(av, &self.host, &links, &self.domains);
+        }
+    }
+}
+
+impl Observer for Shared {
+    fn removed(&self, number: fi_addr_t) {
+        self.peers.forget(number, &self.links.read());
+    }
+}
+
+impl Progress for Shared {
+    fn progress(&self) {
+        // Another thread that is inside does the work.
+        if let Some(_section) = self.queue.try_enter() {
+            self.drive();
+        }
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        self.watched.get().map(Watched::fd)
+    }
+
+    fn prepare_wait(&self) -> bool {
+        let Some(_section) = self.queue.try_enter() else {
+            return false;
+        };
+        self.links.read().iter().all(Link::may_sleep)
+    }
+}
+
+impl endpoint::Endpoint for LnxEndpoint {
+    type SharedReceive = NoSharedReceive;
+
+    fn enable(
+        this: &Handle<EndpointObject<Self>>,
+        bindings: &Bindings<NoSharedReceive>,
+    ) -> Result<Arc<dyn Progress>> {
+        let shared = &this.shared;
+        let av = bindings.av.clone().ok_or(Errno::ENOAV)?;
+        shared.reporting.to(Reports::to(bindings));
+        let queues = bindings.tx_cq.iter().chain(&bindings.rx_cq);
+        let sleeps = queues.into_iter().any(|cq| cq.can_sleep()) || bindings.counters.can_sleep();
+        let owner: Arc<dyn LinkOwner> = shared.reporting.clone();
+        let links = shared.links.read();
+        for (link, linked) in links.iter().zip(&*shared.domains) {
+            let counted = bindings.counters.remote();
+            link.enable(&linked.domain, &shared.queue, &owner, counted, sleeps)?;
+        }
+        let fds: Option<Vec<_>> = links.iter().map(Link::wait_fd).collect();
+        if let (true, Some(fds)) = (sleeps, fds) {
+            let watched = Watched::new()?;
+            fds.into_iter().try_for_each(|fd| watched.add(fd))?;
+            let _ = shared.watched.set(watched);
+        }
+        drop(links);
+        let observer: Arc<dyn Observer> = shared.clone();
+        av.observe(Arc::downgrade(&observer));
+        let observer: Arc<dyn InsertObserver> = shared.clone();
+        let observer: Weak<dyn InsertObserver> = Arc::downgrade(&observer);
+        av.observe_insertions(observer);
+        let _ = shared.av.set(av);
+        shared.inserted();
+        let progress: Arc<dyn Progress> = shared.clone();
+        Ok(progress)
+    }
+
+    fn rebind(
+        this: &Handle<EndpointObject<Self>>,
+        bindings: &Bindings<NoSharedReceive>,
+    ) -> Result {
+        this.shared.reporting.to(Reports::to(bindings));
+        Ok(())
+    }
+
+    fn receive_limit(&self) -> usize {
+        self.most_receives
+    }
+
+    fn close(this: &Handle<EndpointObject<Self>>) -> Result {
+        this.shared.close();
+        Ok(())
+    }
+
+    #[inline]
+    fn transmit(&self, message: &Transmit) -> Result {
+        let op = Op::of_transmit(EpKey::default(), message);
+        let (peer, flags, context) = (message.peer, message.flags, message.context);
+        self.post(op, peer, flags, context, |link, to, context, flags| {
+            link.transmit(message, to, context, flags)
+        })
+    }
+
+    fn receive(&self, receive: &Receive) -> Result {
+        self.is_enabled()?;
+        let (tagged, _) = self.filter(receive);
+        let section = self.shared.queue.enter();
+        if receive.flags & FI_PEEK != 0 {
+            self.peek(&section, receive);
+            return Ok(());
+        }
+        if receive.flags & FI_CLAIM != 0 {
+            let name = self.claimed_as(receive);
+            if receive.flags & FI_DISCARD != 0 {
+                let seen = section.claim_discard(tagged, name).ok_or(Errno::ENOMSG)?;
+                self.look(receive, Some(seen));
+                return Ok(());
+            }
+            let posted = self.posted(receive);
+            let context = posted.context;
+            let claimed = section.claim(tagged, name, posted);
+            return claimed.inspect_err(|_| self.unposted(context));
+        }
+        if section.posted_len() >= self.most_receives {
+            return Err(Errno::EAGAIN);
+        }
+        section.post(tagged, self.posted(receive))
+    }
+
+    fn access(&self, access: &RemoteAccess) -> Result {
+        let op = Op::of_access(EpKey::default(), access);
+        let (peer, flags, context) = (access.peer, access.flags, access.context);
+        self.post(op, peer, flags, context, |link, to, context, flags| {
+            link.access(access, to, context, flags)
+        })
+    }
+
+    fn atomic(&self, atomic: &Atomic) -> Result {
+        let op = Op::of_atomic(EpKey::default(), atomic);
+        let (peer, flags, context) = (atomic.peer, atomic.flags, atomic.context);
+        self.post(op, peer, flags, context, |link, to, context, flags| {
+            link.atomic(atomic, to, context, flags)
+        })
+    }
+
+    fn cancel(&self, context: *mut c_void) -> Result {
+        self.is_enabled()?;
+        let reporting = &self.shared.reporting;
+        let section = self.shared.queue.enter();
+        let name = reporting.operations.oldest_receive(context);
+        let name = name.unwrap_or(context).expose_provenance();
+        let (tagged, cancelled) = section.cancel(name).ok_or(Errno::ENOENT)?;
+        reporting.cancelled(tagged, cancelled);
+        Ok(())
+    }
+
+    fn name(&self) -> Result<Vec<u8>> {
+        let shared = &self.shared;
+        let mut address = Composite {
+            host: shared.host.clone(),
+            parts: Vec::new(),
+        };
+        let mut last = None;
+        for (link, linked) in shared.links.read().iter().zip(&*shared.domains) {
+            let fabric = linked.info.fabric.name.clone().unwrap_or_default();
+            let part = (fabric, link.address()?);
+            match linked.is_shm {
+                true => last = Some(part),
+                false => address.parts.push(part),
+            }
+        }
+        // See `Composite::shm`.
+        address.parts.extend(last);
+        address.write()
+    }
+
+    fn option(&self, name: c_int) -> Result<OptionValue> {
+        match name {
+            FI_OPT_MIN_MULTI_RECV => Ok(OptionValue::Size(*self.min_multi_recv.lock())),
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+
+    fn set_option(&self, name: c_int, value: OptionValue) -> Result {
+        if let (FI_OPT_MIN_MULTI_RECV, OptionValue::Size(bytes)) = (name, value) {
+            *self.min_multi_recv.lock() = bytes;
+            self.shared.queue.enter().set_min_multi_recv(bytes);
+            return Ok(());
+        }
+        let links = self.shared.links.read();
+        links.iter().try_for_each(|link| link.set_option(name, value))
+    }
+}
+

@@ -1,0 +1,227 @@
+//! Linked providers (fi_peer(3)): endpoints of other providers that match their messages with an
+//! [`OwnedQueue`] of this side and report to it.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::BorrowedFd;
+use std::ptr;
+use std::sync::{Arc, OnceLock};
+
+use fabric_abi::*;
+
+use super::cq::read_error_entry;
+use super::object::{Class, Handle};
+use super::srx::{OwnedQueue, SharedQueue};
+use crate::attr::Info;
+use crate::below::{Addresses, Domain, LinkedEndpoint, Owners};
+use crate::cq::{Completion, ErrorCompletion};
+use crate::endpoint::OptionValue;
+use crate::request::{Atomic, RemoteAccess, Transmit};
+use prov_base::errno::{Errno, Result};
+
+/// What a linked endpoint reports. Called from any thread that drives the endpoint or posts to it.
+pub trait LinkOwner: Send + Sync + 'static {
+    /// An operation has succeeded.
+    fn completed(&self, completion: &Completion);
+
+    /// An operation has failed.
+    fn failed(&self, error: ErrorCompletion);
+
+    /// A peer has accessed memory, in this way (`FI_REMOTE_READ`, `FI_REMOTE_WRITE`).
+    fn accessed(&self, kind: u64);
+}
+
+/// An endpoint of another provider that is linked to this side; closed when it is dropped.
+pub struct Link {
+    ep: LinkedEndpoint,
+    // Declared after the endpoint, which uses them as long as it is open.
+    owners: OnceLock<(Handle<LinkCq>, Handle<SharedQueue>)>,
+}
+
+impl Link {
+    /// Opens an endpoint of the domain.
+    ///
+    /// # Errors
+    /// What the provider returns.
+    pub fn open(domain: &Arc<Domain>, entry: &Info) -> Result<Self> {
+        Ok(Link {
+            ep: LinkedEndpoint::open(domain, entry)?,
+            owners: OnceLock::new(),
+        })
+    }
+
+    /// Enables the endpoint: its messages match the receives of `queue`, and its operations
+    /// complete at `owner`, which also learns of the kinds of access in `counted` (`FI_REMOTE_*`).
+    /// With `sleeps`, it has a descriptor to sleep on, if the provider has that.
+    ///
+    /// # Errors
+    /// What the provider returns.
+    pub fn enable(
+        &self,
+        domain: &Arc<Domain>,
+        queue: &Arc<OwnedQueue>,
+        owner: &Arc<dyn LinkOwner>,
+        counted: u64,
+        sleeps: bool,
+    ) -> Result {
+        let cq = Handle::new(LinkCq(owner.clone()), ptr::null_mut(), Vec::new());
+        let (cq, srx) = self.owners.get_or_init(|| (cq, queue.share()));
+        let mut counters = Vec::new();
+        for kind in [FI_REMOTE_READ, FI_REMOTE_WRITE] {
+            if counted & kind != 0 {
+                let owner = owner.clone();
+                counters.push((kind, domain.counter(move || owner.accessed(kind))?));
+            }
+        }
+        // SAFETY: the objects are kept until the endpoint is closed.
+        unsafe {
+            self.ep.enable(Owners {
+                cq: cq.as_c(),
+                srx: srx.as_c(),
+                counters: &counters,
+                sleeps,
+            })
+        }
+    }
+
+    /// Returns its own address.
+    ///
+    /// # Errors
+    /// What the provider returns.
+    pub fn address(&self) -> Result<Vec<u8>> {
+        self.ep.address()
+    }
+
+    /// Returns its address vector.
+    pub fn addresses(&self) -> &Addresses {
+        self.ep.addresses()
+    }
+
+    /// Lets the provider make progress. The caller has entered the queue.
+    #[inline]
+    pub fn drive(&self) {
+        self.ep.drive();
+    }
+
+    /// Returns the descriptor that polls readable when the provider has work, if it has one.
+    pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.ep.wait_fd()
+    }
+
+    /// Returns whether a thread may sleep on [`Link::wait_fd`].
+    pub fn may_sleep(&self) -> bool {
+        self.ep.may_sleep()
+    }
+
+    /// Sets an option (fi_setopt(3)).
+    ///
+    /// # Errors
+    /// What the provider returns.
+    pub fn set_option(&self, name: c_int, value: OptionValue) -> Result {
+        self.ep.set_option(name, value)
+    }
+
+    /// Sends a message to a number of the address vector, with this context and these flags.
+    ///
+    /// # Errors
+    /// What the provider returns.
+    #[inline]
+    pub fn transmit(
+        &self,
+        message: &Transmit,
+        to: fi_addr_t,
+        context: *mut c_void,
+        flags: u64,
+    ) -> Result {
+        self.ep.transmit(message, to, context, flags)
+    }
+
+    /// Reads or writes memory of a peer, likewise.
+    ///
+    /// # Errors
+    /// What the provider returns.
+    pub fn access(
+        &self,
+        access: &RemoteAccess,
+        to: fi_addr_t,
+        context: *mut c_void,
+        flags: u64,
+    ) -> Result {
+        self.ep.access(access, to, context, flags)
+    }
+
+    /// Performs an atomic operation on memory of a peer, likewise.
+    ///
+    /// # Errors
+    /// What the provider returns.
+    pub fn atomic(
+        &self,
+        atomic: &Atomic,
+        to: fi_addr_t,
+        context: *mut c_void,
+        flags: u64,
+    ) -> Result {
+        self.ep.atomic(atomic, to, context, flags)
+    }
+}
+
+/// The target of `fi_peer_cq_context::cq` for a linked endpoint.
+struct LinkCq(Arc<dyn LinkOwner>);
+
+impl Class for LinkCq {
+    type Header = fid_peer_cq;
+
+    fn class(&self) -> usize {
+        FI_CLASS_PEER_CQ
+    }
+
+    fn header(&self, fid: fid) -> fid_peer_cq {
+        static OPS: fi_ops_cq_owner = fi_ops_cq_owner {
+            size: size_of::<fi_ops_cq_owner>(),
+            write: Some(write),
+            writeerr: Some(writeerr),
+        };
+        fid_peer_cq {
+            fid,
+            owner_ops: (&raw const OPS).cast_mut(),
+        }
+    }
+}
+
+
+unsafe extern "C" fn write(
+    cq: *mut fid_peer_cq,
+    context: *mut c_void,
+    flags: u64,
+    len: usize,
+    buf: *mut c_void,
+    data: u64,
+    tag: u64,
+    src: fi_addr_t,
+) -> isize {
+    // SAFETY: this function is only in the tables of these objects, and the peer passes an open
+    // one.
+    let this = unsafe { Handle::<LinkCq>::borrow(cq) };
+    this.0.completed(&Completion {
+        context,
+        flags,
+        len,
+        buf,
+        data,
+        tag,
+        src,
+    });
+    0
+}
+
+unsafe extern "C" fn writeerr(cq: *mut fid_peer_cq, entry: *const fi_cq_err_entry) -> isize {
+    // SAFETY: the peer passes null or a valid entry.
+    let Some(entry) = (unsafe { entry.as_ref() }) else {
+        return Errno::EINVAL.to_c() as isize;
+    };
+    // SAFETY: this function is only in the tables of these objects, and the peer passes an open
+    // one.
+    let this = unsafe { Handle::<LinkCq>::borrow(cq) };
+    // SAFETY: the peer passes an entry whose data has the length that it contains.
+    this.0.failed(unsafe { read_error_entry(entry) });
+    0
+}
