@@ -82,11 +82,8 @@ impl LnxDomain {
     }
 
     /// Adds an endpoint to those that are driven together.
-    ///
-    /// # Errors
-    /// Those of epoll_ctl(2).
-    pub fn add(&self, progress: &Arc<dyn Progress>) -> Result {
-        self.all.add(progress)
+    pub fn add(&self, progress: &Arc<dyn Progress>) {
+        self.all.add(progress);
     }
 }
 
@@ -164,12 +161,11 @@ struct All {
 }
 
 impl All {
-    fn add(&self, progress: &Arc<dyn Progress>) -> Result {
+    fn add(&self, progress: &Arc<dyn Progress>) {
         let mut endpoints = self.endpoints.lock();
         endpoints.retain(|endpoint| endpoint.strong_count() != 0);
         endpoints.push(Arc::downgrade(progress));
         bounded!(endpoints, OBJECTS);
-        Ok(())
     }
 
     fn endpoints(&self) -> Vec<Arc<dyn Progress>> {

@@ -40,6 +40,7 @@ const MIN_MULTI_RECV: usize = 16384;
 
 /// An endpoint.
 pub struct LnxEndpoint {
+    domain: Handle<DomainObject<LnxDomain>>,
     shared: Arc<Shared>,
     /// Whether receives may be for one sender alone.
     is_directed: bool,
@@ -68,7 +69,7 @@ impl LnxEndpoint {
     pub fn open(domain: &Handle<DomainObject<LnxDomain>>, info: &Info) -> Result<Self> {
         info.ep.authorization()?;
         let open = |linked: &LinkedDomain| {
-            let entry = entry(linked, info);
+            let entry = entry(linked);
             Link::open(&linked.domain, &entry).inspect_err(|error| {
                 let name = linked.info.domain.name.as_deref().unwrap_or_default();
                 log::warn!(target: LOG.ep_ctrl, "no endpoint of {name} for a link: {error}");
@@ -79,6 +80,7 @@ impl LnxEndpoint {
         let releases = Box::new(Releases(reporting.clone()));
         let settings = &domain.settings;
         Ok(LnxEndpoint {
+            domain: domain.clone(),
             shared: Arc::new(Shared {
                 links: RwLock::new(links),
                 domains: domain.linked.clone(),
@@ -216,8 +218,8 @@ impl LnxEndpoint {
     }
 }
 
-/// The entry for a linked endpoint: with the application's attributes, where they concern it.
-fn entry(linked: &LinkedDomain, _info: &Info) -> Info {
+/// The entry for a linked endpoint. Each of its operations has all flags.
+fn entry(linked: &LinkedDomain) -> Info {
     let mut entry = linked.info.clone();
     entry.tx.op_flags = 0;
     entry.rx.op_flags = 0;
@@ -313,6 +315,7 @@ impl endpoint::Endpoint for LnxEndpoint {
         let _ = shared.av.set(av);
         shared.inserted();
         let progress: Arc<dyn Progress> = shared.clone();
+        this.domain.add(&progress);
         Ok(progress)
     }
 

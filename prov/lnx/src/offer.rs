@@ -356,9 +356,18 @@ pub fn for_domain(settings: &Settings, api: u32, info: &Info) -> Result<Vec<Core
 /// Returns the kinds of endpoints that links have, for any application.
 pub fn bases(settings: &Settings, api: u32) -> Vec<Base> {
     let mut bases = Vec::new();
+    // Some orders are offered only to those who ask for them.
+    let orders = [attributes::BEHIND_MESSAGES, 0];
     for link in &settings.links {
-        for kinds in KINDS {
-            if let Ok(cores) = cores_with(link, api, &Hints::default(), kinds) {
+        for (kinds, msg_order) in KINDS.iter().flat_map(|kinds| orders.map(|order| (kinds, order))) {
+            let hints = Hints {
+                tx: Some(TxAttr {
+                    msg_order,
+                    ..TxAttr::default()
+                }),
+                ..Hints::default()
+            };
+            if let Ok(cores) = cores_with(link, api, &hints, *kinds) {
                 bases.push(base(&cores, settings.selection));
             }
         }
