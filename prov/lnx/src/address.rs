@@ -9,9 +9,25 @@
 //!                                the address, in that provider's format
 //! ```
 //!
+//! A caller of fi_getname(3) that has room for 64 bytes only (`FI_NAME_MAX`; MPICH) gets a short
+//! form, which only this library understands:
+//!
+//! ```text
+//! 0    1 byte    1, with which no name of a host begins
+//! 1    3 bytes   "lnx"
+//! 4    8 bytes   hash of the name of the host
+//! 12   1 byte    number of entries
+//! 13   entries   each: 4 bytes  hash of the name of the fabric
+//!                      1 byte   length of the address
+//!                      1 byte   number of its bytes that follow; the others are zero
+//!                               those bytes
+//!      zeros     up to 64 bytes
+//! ```
+//!
 //! The bytes come from peers: nothing in them is relied on.
 
 use fabric_abi::FI_FORMAT_UNSPEC;
+use prov_base::siphash::SipHash;
 use prov_base::errno::{Errno, Result};
 use prov_util::av::format::{Extent, Format};
 
@@ -40,19 +56,111 @@ pub const FORMAT: Format =
         None => Err(Errno::EINVAL),
     });
 
+/// The beginning of the short form.
+const SHORT_MARK: &[u8; 4] = b"\x01lnx";
+/// Bytes of the short form before the first entry.
+const SHORT_HEAD: usize = 13;
+/// Bytes of an entry of the short form before the address.
+const SHORT_ENTRY: usize = 6;
+/// The bits of the hash of a fabric in the short form.
+const FABRIC_BITS: u64 = u32::MAX as u64;
+
+/// A name in an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// The name.
+    Text(String),
+    /// Its hash.
+    Hash {
+        /// The hash.
+        hash: u64,
+        /// The bits of it that are known.
+        bits: u64,
+    },
+}
+
+impl Name {
+    /// Whether it is the name of something with this one.
+    pub fn is(&self, name: &str) -> bool {
+        match self {
+            Name::Text(text) => text == name,
+            Name::Hash { hash, bits } => hash & bits == hash_of(name) & bits,
+        }
+    }
+
+    fn hash(&self) -> u64 {
+        match self {
+            Name::Text(text) => hash_of(text),
+            Name::Hash { hash, .. } => *hash,
+        }
+    }
+}
+
+impl From<String> for Name {
+    fn from(text: String) -> Self {
+        Name::Text(text)
+    }
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Name::Text(text) => f.write_str(text),
+            Name::Hash { hash, .. } => write!(f, "with the hash {hash:x}"),
+        }
+    }
+}
+
+fn hash_of(name: &str) -> u64 {
+    let mut hash = SipHash::default();
+    hash.write(name.as_bytes());
+    hash.finish()
+}
+
 /// An address.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Composite {
     /// Name of the host.
-    pub host: String,
+    pub host: Name,
     /// The addresses of the linked endpoints, with the name of each one's fabric.
-    pub parts: Vec<(String, Vec<u8>)>,
+    pub parts: Vec<(Name, Vec<u8>)>,
 }
 
 impl Composite {
     /// Reads an address; `None` if it is none.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         read(bytes)
+    }
+
+    /// Writes the short form for a buffer of this size, with as many parts as fit, the last one in
+    /// any case. `None` if the size is another one than that of the short form.
+    pub fn write_short(&self, room: usize) -> Option<Vec<u8>> {
+        let shortened = |(fabric, address): &(Name, Vec<u8>)| {
+            let used = address.iter().rposition(|&byte| byte != 0);
+            let used = address.get(..used.map_or(0, |last| last + 1))?;
+            let mut entry = (fabric.hash() as u32).to_ne_bytes().to_vec();
+            entry.push(u8::try_from(address.len()).ok()?);
+            entry.push(u8::try_from(used.len()).ok()?);
+            entry.extend(used);
+            Some(entry)
+        };
+        let (last, others) = self.parts.split_last()?;
+        let last = shortened(last)?;
+        let mut left = NAME.checked_sub(SHORT_HEAD + last.len())?;
+        let mut entries = Vec::new();
+        for entry in others.iter().filter_map(shortened) {
+            if let Some(less) = left.checked_sub(entry.len()) {
+                left = less;
+                entries.push(entry);
+            }
+        }
+        entries.push(last);
+        let mut bytes = SHORT_MARK.to_vec();
+        bytes.extend(self.host.hash().to_ne_bytes());
+        bytes.push(entries.len() as u8);
+        bytes.extend(entries.concat());
+        bytes.resize(NAME, 0);
+        (room == NAME).then_some(bytes)
     }
 
     /// Writes the address.
@@ -87,23 +195,25 @@ impl Composite {
     /// The C library's shm is another one; its addresses have it in front of others, where that
     /// library looks for it, and this library's behind them.
     pub fn shm(&self) -> Option<&[u8]> {
-        let at = self.parts.iter().position(|(fabric, _)| fabric == SHM)?;
+        let at = self.parts.iter().position(|(fabric, _)| fabric.is(SHM))?;
         let (_, address) = self.parts.get(at)?;
         (at != 0 || self.parts.len() == 1).then_some(address)
     }
 }
 
 /// A name as C copies it: the last byte is a zero.
-fn write_name(bytes: &mut Vec<u8>, name: &str) {
+fn write_name(bytes: &mut Vec<u8>, name: &Name) {
     let end = bytes.len() + NAME;
-    bytes.extend(name.bytes().take(NAME - 1));
+    if let Name::Text(name) = name {
+        bytes.extend(name.bytes().take(NAME - 1));
+    }
     bytes.resize(end, 0);
 }
 
-fn read_name(bytes: &[u8]) -> Option<String> {
+fn read_name(bytes: &[u8]) -> Option<Name> {
     let name = bytes.get(..NAME)?;
     let len = name.iter().position(|&byte| byte == 0)?;
-    String::from_utf8(name.get(..len)?.to_vec()).ok()
+    String::from_utf8(name.get(..len)?.to_vec()).ok().map(Name::Text)
 }
 
 fn number<const SIZE: usize>(bytes: &[u8], at: usize) -> Option<[u8; SIZE]> {
@@ -127,6 +237,13 @@ fn part_len(bytes: &[u8], at: usize) -> Option<usize> {
 /// Returns the length of the address that begins with these bytes.
 pub fn extent(bytes: &[u8]) -> Extent {
     const NONE: Extent = Extent::Is(0);
+    if bytes.is_empty() {
+        // The short form is not longer than the name of the host.
+        return Extent::Unseen(NAME);
+    }
+    if bytes.starts_with(SHORT_MARK) {
+        return Extent::Is(NAME);
+    }
     if bytes.len() < HEAD {
         return Extent::Unseen(HEAD);
     }
@@ -146,7 +263,39 @@ pub fn extent(bytes: &[u8]) -> Extent {
     Extent::Is(at)
 }
 
+fn read_short(bytes: &[u8]) -> Option<Composite> {
+    let host = Name::Hash {
+        hash: u64::from_ne_bytes(number(bytes, SHORT_MARK.len())?),
+        bits: u64::MAX,
+    };
+    let count = usize::from(*bytes.get(SHORT_HEAD - 1)?);
+    let mut parts = Vec::new();
+    let mut at = SHORT_HEAD;
+    for _ in 0..count {
+        let hash = u32::from_ne_bytes(number(bytes, at)?);
+        let &[len, used] = bytes.get(at + 4..at + SHORT_ENTRY)? else {
+            return None;
+        };
+        at += SHORT_ENTRY;
+        let mut address = bytes.get(at..at + usize::from(used))?.to_vec();
+        at += address.len();
+        if len == 0 || address.len() > usize::from(len) {
+            return None;
+        }
+        address.resize(len.into(), 0);
+        let fabric = Name::Hash {
+            hash: hash.into(),
+            bits: FABRIC_BITS,
+        };
+        parts.push((fabric, address));
+    }
+    (bytes.len() == NAME && count != 0).then_some(Composite { host, parts })
+}
+
 fn read(bytes: &[u8]) -> Option<Composite> {
+    if bytes.starts_with(SHORT_MARK) {
+        return read_short(bytes);
+    }
     let host = read_name(bytes)?;
     let mut parts = Vec::new();
     let mut at = HEAD;
@@ -165,12 +314,16 @@ fn read(bytes: &[u8]) -> Option<Composite> {
 mod tests {
     use super::*;
 
+    fn named(name: &str) -> Name {
+        name.to_owned().into()
+    }
+
     fn sample() -> Composite {
         Composite {
-            host: "node1".into(),
+            host: Name::from("node1".to_owned()),
             parts: vec![
-                ("192.0.2.0/24".into(), vec![2, 0, 1, 2, 192, 0, 2, 1]),
-                (SHM.into(), b"fi_shm://17:1000:0\0".to_vec()),
+                (named("192.0.2.0/24"), vec![2, 0, 1, 2, 192, 0, 2, 1]),
+                (named(SHM), b"fi_shm://17:1000:0\0".to_vec()),
             ],
         }
     }
@@ -191,7 +344,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let read = Composite::read(&sample().write().unwrap()).unwrap();
-        assert_eq!(read.host, "node1");
+        assert_eq!(read.host, named("node1"));
         assert_eq!(read.parts[0], sample().parts[0]);
         assert!(read.shm().unwrap().starts_with(b"fi_shm://17:1000:0\0"));
     }
@@ -199,11 +352,11 @@ mod tests {
     #[test]
     fn a_long_name_is_cut() {
         let long = Composite {
-            host: "x".repeat(100),
+            host: named(&"x".repeat(100)),
             ..sample()
         };
         let read = Composite::read(&long.write().unwrap()).unwrap();
-        assert_eq!(read.host, "x".repeat(63));
+        assert_eq!(read.host, named(&"x".repeat(63)));
     }
 
     #[test]
@@ -224,7 +377,7 @@ mod tests {
             let written = Composite { parts, ..sample() }.write();
             assert_eq!(written.is_ok(), is_fine, "{count}");
         }
-        let parts = vec![(String::new(), vec![1; 257])];
+        let parts = vec![(named(""), vec![1; 257])];
         assert!(Composite { parts, ..sample() }.write().is_err());
     }
 
@@ -254,6 +407,46 @@ mod tests {
                 bytes[at..at + 64].copy_from_slice(&bad);
                 assert_eq!(Composite::read(&bytes), None);
             }
+        }
+    }
+
+    #[test]
+    fn the_short_form_has_the_same_peers() {
+        let mut long = sample();
+        long.parts[0].1.extend([0; 8]);
+        let bytes = long.write_short(64).unwrap();
+        assert_eq!(extent(&bytes), Extent::Is(64));
+        let read = Composite::read(&bytes).unwrap();
+        assert!(read.host.is("node1") && !read.host.is("node2"));
+        assert_eq!(read.parts.len(), 2);
+        assert!(read.parts[0].0.is("192.0.2.0/24") && !read.parts[0].0.is(SHM));
+        assert_eq!(read.parts[0].1, long.parts[0].1);
+        assert_eq!(read.shm(), Some(&*long.parts[1].1));
+        assert_eq!(long.write_short(65), None);
+    }
+
+    #[test]
+    fn the_short_form_leaves_out_what_does_not_fit() {
+        let mut long = sample();
+        let network = long.parts[0].clone();
+        long.parts.splice(0..0, vec![network; 5]);
+        let read = Composite::read(&long.write_short(64).unwrap()).unwrap();
+        assert_eq!(read.parts.len(), 2);
+        assert!(read.shm().is_some());
+        long.parts = vec![(named(SHM), vec![1; 60])];
+        assert_eq!(long.write_short(64), None);
+    }
+
+    #[test]
+    fn a_hostile_short_form_is_no_address() {
+        let good = sample().write_short(64).unwrap();
+        for (at, value) in [(12, 0), (12, 3), (12, 255), (17, 0), (17, 7), (18, 255), (18, 9)] {
+            let mut bytes = good.clone();
+            bytes[at] = value;
+            assert_eq!(Composite::read(&bytes), None, "{at} {value}");
+        }
+        for len in 0..64 {
+            assert_eq!(Composite::read(&good[..len]), None);
         }
     }
 

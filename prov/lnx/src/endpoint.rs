@@ -97,6 +97,26 @@ impl LnxEndpoint {
         })
     }
 
+    fn address(&self) -> Result<Composite> {
+        let shared = &self.shared;
+        let mut address = Composite {
+            host: shared.host.clone().into(),
+            parts: Vec::new(),
+        };
+        let mut last = None;
+        for (link, linked) in shared.links.read().iter().zip(&*shared.domains) {
+            let fabric = linked.info.fabric.name.clone().unwrap_or_default();
+            let part = (fabric.into(), link.address()?);
+            match linked.is_shm {
+                true => last = Some(part),
+                false => address.parts.push(part),
+            }
+        }
+        // See `Composite::shm`.
+        address.parts.extend(last);
+        Ok(address)
+    }
+
     fn is_enabled(&self) -> Result {
         self.shared.av.get().map(drop).ok_or(Errno::EOPBADSTATE)
     }
@@ -399,23 +419,11 @@ impl endpoint::Endpoint for LnxEndpoint {
     }
 
     fn name(&self) -> Result<Vec<u8>> {
-        let shared = &self.shared;
-        let mut address = Composite {
-            host: shared.host.clone(),
-            parts: Vec::new(),
-        };
-        let mut last = None;
-        for (link, linked) in shared.links.read().iter().zip(&*shared.domains) {
-            let fabric = linked.info.fabric.name.clone().unwrap_or_default();
-            let part = (fabric, link.address()?);
-            match linked.is_shm {
-                true => last = Some(part),
-                false => address.parts.push(part),
-            }
-        }
-        // See `Composite::shm`.
-        address.parts.extend(last);
-        address.write()
+        self.address()?.write()
+    }
+
+    fn short_name(&self, room: usize) -> Option<Vec<u8>> {
+        self.address().ok()?.write_short(room)
     }
 
     fn option(&self, name: c_int) -> Result<OptionValue> {

@@ -1,7 +1,7 @@
 //! The peers of an endpoint, by number: the paths to each, which are decided when its address is
 //! inserted.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use fabric_abi::fi_addr_t;
@@ -132,7 +132,7 @@ impl Peers {
         links: &[Link],
         domains: &[LinkedDomain],
     ) -> Vec<Way> {
-        let is_local = address.host == host;
+        let is_local = address.host.is(host);
         let mut ways = Vec::new();
         let mut add = |link: usize, address: &[u8]| {
             let Some(ep) = links.get(link) else {
@@ -157,7 +157,8 @@ impl Peers {
                     continue;
                 }
                 for (link, domain) in domains.iter().enumerate() {
-                    if !domain.is_shm && domain.info.fabric.name.as_deref() == Some(fabric) {
+                    let name = domain.info.fabric.name.as_deref();
+                    if !domain.is_shm && name.is_some_and(|name| fabric.is(name)) {
                         add(link, address);
                     }
                 }
@@ -201,13 +202,5 @@ fn is_of_one_host(address: &[u8]) -> bool {
         Some(SocketAddr::V4(v4)) => v4.ip().is_loopback(),
         Some(SocketAddr::V6(v6)) => v6.ip().is_loopback(),
         None => false,
-    }
-}
-
-/// Whether an address is one of a network interface that only its own link reaches.
-pub fn is_link_local(address: &[u8]) -> bool {
-    match sockaddr::decode(address).map(|address| address.ip()) {
-        Some(IpAddr::V6(v6)) => v6.is_unicast_link_local(),
-        _ => false,
     }
 }

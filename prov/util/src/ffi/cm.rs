@@ -96,11 +96,15 @@ unsafe extern "C" fn getname<E: Endpoint>(fid: fid_t, name: *mut c_void, len: *m
     // SAFETY: this function is only in the tables of endpoints of `E`; the application passes an
     // open one, and a buffer of `*len` bytes.
     status(unsafe {
-        give_name(
-            Handle::<EndpointObject<E>>::borrow(fid.cast()).own_name(),
-            name,
-            len,
-        )
+        let this = Handle::<EndpointObject<E>>::borrow(fid.cast());
+        let mut own = this.own_name();
+        if let (Ok(bytes), Some(room), false) = (&own, len.as_ref(), name.is_null())
+            && bytes.len() > *room
+            && let Some(short) = this.short_name(*room)
+        {
+            own = Ok(short);
+        }
+        give_name(own, name, len)
     })
 }
 

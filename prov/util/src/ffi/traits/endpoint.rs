@@ -295,6 +295,12 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
         Err(Errno::ENOSYS)
     }
 
+    /// Returns the address in another form, for a caller with a buffer of `room` bytes, which is too
+    /// small for [`Endpoint::name`].
+    fn short_name(&self, _room: usize) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Implements fi_setname(3).
     fn set_name(&self, _name: &[u8]) -> Result {
         Err(Errno::ENOSYS)
