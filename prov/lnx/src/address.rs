@@ -9,8 +9,8 @@
 //!                                the address, in that provider's format
 //! ```
 //!
-//! A caller of fi_getname(3) that has room for 64 bytes only (`FI_NAME_MAX`; MPICH) gets a short
-//! form, which only this library understands:
+//! A caller of fi_getname(3) that has room for less, but for 64 bytes (`FI_NAME_MAX`; MPICH), gets a
+//! short form, which only this library understands:
 //!
 //! ```text
 //! 0    1 byte    1, with which no name of a host begins
@@ -133,7 +133,7 @@ impl Composite {
     }
 
     /// Writes the short form for a buffer of this size, with as many parts as fit, the last one in
-    /// any case. `None` if the size is another one than that of the short form.
+    /// any case. `None` if it is too small.
     pub fn write_short(&self, room: usize) -> Option<Vec<u8>> {
         let shortened = |(fabric, address): &(Name, Vec<u8>)| {
             let used = address.iter().rposition(|&byte| byte != 0);
@@ -160,7 +160,7 @@ impl Composite {
         bytes.push(entries.len() as u8);
         bytes.extend(entries.concat());
         bytes.resize(NAME, 0);
-        (room == NAME).then_some(bytes)
+        (room >= NAME).then_some(bytes)
     }
 
     /// Writes the address.
@@ -422,7 +422,8 @@ mod tests {
         assert!(read.parts[0].0.is("192.0.2.0/24") && !read.parts[0].0.is(SHM));
         assert_eq!(read.parts[0].1, long.parts[0].1);
         assert_eq!(read.shm(), Some(&*long.parts[1].1));
-        assert_eq!(long.write_short(65), None);
+        assert_eq!(long.write_short(65), Some(bytes));
+        assert_eq!(long.write_short(63), None);
     }
 
     #[test]

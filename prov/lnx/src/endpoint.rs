@@ -9,6 +9,7 @@ mod tracked;
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use fabric_abi::*;
@@ -59,7 +60,12 @@ struct Shared {
     host: String,
     av: OnceLock<Use<Av>>,
     watched: OnceLock<Watched>,
+    /// The number of progress calls.
+    turns: AtomicU32,
 }
+
+/// While some linked endpoints are in use, the others are driven in one of this many progress calls.
+const IDLE_TURN: u32 = 32;
 
 impl LnxEndpoint {
     /// Opens an endpoint, and one of each linked domain.
@@ -90,6 +96,7 @@ impl LnxEndpoint {
                 host: host_name(),
                 av: OnceLock::new(),
                 watched: OnceLock::new(),
+                turns: AtomicU32::new(0),
             }),
             is_directed: (info.caps | info.rx.caps) & FI_DIRECTED_RECV != 0,
             most_receives: receive_limit(info.rx.size),
@@ -143,7 +150,7 @@ impl LnxEndpoint {
     fn peek(&self, section: &Section<'_>, receive: &Receive) {
         let shared = &self.shared;
         // What has come may not have been looked at, and who peeks in a loop may read no queue.
-        shared.drive();
+        shared.drive_all();
         let (tagged, filter) = self.filter(receive);
         let seen = if receive.flags & FI_CLAIM != 0 {
             section.peek_claim(tagged, filter, self.claimed_as(receive))
@@ -254,9 +261,24 @@ fn host_name() -> String {
 }
 
 impl Shared {
-    fn drive(&self) {
+    /// Drives all linked endpoints.
+    fn drive_all(&self) {
         for link in &*self.links.read_recursive() {
             link.drive();
+        }
+    }
+
+    /// Drives the linked endpoints that are in use, and the others now and then: each of them may
+    /// make system calls, and gives way to other processes when it has nothing to do.
+    fn drive(&self) {
+        let links = self.links.read_recursive();
+        let turn = self.turns.load(Ordering::Relaxed);
+        self.turns.store(turn.wrapping_add(1), Ordering::Relaxed);
+        if turn.is_multiple_of(IDLE_TURN) || !links.iter().any(Link::is_busy) {
+            links.iter().for_each(Link::drive);
+        } else {
+            let busy = links.iter().filter(|link| link.is_busy());
+            busy.for_each(Link::drive);
         }
     }
 

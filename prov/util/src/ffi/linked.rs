@@ -4,13 +4,14 @@
 use std::ffi::{c_int, c_void};
 use std::os::fd::BorrowedFd;
 use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use fabric_abi::*;
 
 use super::cq::read_error_entry;
 use super::object::{Class, Handle};
-use super::srx::{OwnedQueue, SharedQueue};
+use super::srx::{ARRIVED, OwnedQueue, SharedQueue};
 use crate::attr::Info;
 use crate::below::{Addresses, Domain, LinkedEndpoint, Owners};
 use crate::cq::{Completion, ErrorCompletion};
@@ -35,6 +36,8 @@ pub struct Link {
     ep: LinkedEndpoint,
     // Declared after the endpoint, which uses them as long as it is open.
     owners: OnceLock<(Handle<LinkCq>, Handle<SharedQueue>)>,
+    /// The number of times that it is driven yet until it counts as idle.
+    busy: Arc<AtomicU32>,
 }
 
 impl Link {
@@ -46,6 +49,7 @@ impl Link {
         Ok(Link {
             ep: LinkedEndpoint::open(domain, entry)?,
             owners: OnceLock::new(),
+            busy: Arc::default(),
         })
     }
 
@@ -63,8 +67,10 @@ impl Link {
         counted: u64,
         sleeps: bool,
     ) -> Result {
-        let cq = Handle::new(LinkCq(owner.clone()), ptr::null_mut(), Vec::new());
-        let (cq, srx) = self.owners.get_or_init(|| (cq, queue.share()));
+        let cq = LinkCq(owner.clone(), self.busy.clone());
+        let cq = Handle::new(cq, ptr::null_mut(), Vec::new());
+        let srx = queue.share_noting(&self.busy);
+        let (cq, srx) = self.owners.get_or_init(|| (cq, srx));
         let mut counters = Vec::new();
         for kind in [FI_REMOTE_READ, FI_REMOTE_WRITE] {
             if counted & kind != 0 {
@@ -99,7 +105,21 @@ impl Link {
     /// Lets the provider make progress. The caller has entered the queue.
     #[inline]
     pub fn drive(&self) {
+        let busy = self.busy.load(Ordering::Relaxed);
+        self.busy.store(busy.saturating_sub(1), Ordering::Relaxed);
         self.ep.drive();
+    }
+
+    /// Returns whether it was used lately: it has had messages or completions, or operations were
+    /// posted to it.
+    #[inline]
+    pub fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) != 0
+    }
+
+    #[inline]
+    fn is_used(&self) {
+        self.busy.store(ARRIVED, Ordering::Relaxed);
     }
 
     /// Returns the descriptor that polls readable when the provider has work, if it has one.
@@ -132,6 +152,7 @@ impl Link {
         context: *mut c_void,
         flags: u64,
     ) -> Result {
+        self.is_used();
         self.ep.transmit(message, to, context, flags)
     }
 
@@ -146,6 +167,7 @@ impl Link {
         context: *mut c_void,
         flags: u64,
     ) -> Result {
+        self.is_used();
         self.ep.access(access, to, context, flags)
     }
 
@@ -160,12 +182,14 @@ impl Link {
         context: *mut c_void,
         flags: u64,
     ) -> Result {
+        self.is_used();
         self.ep.atomic(atomic, to, context, flags)
     }
 }
 
-/// The target of `fi_peer_cq_context::cq` for a linked endpoint.
-struct LinkCq(Arc<dyn LinkOwner>);
+/// The target of `fi_peer_cq_context::cq` for a linked endpoint, and what is set when it completes
+/// operations.
+struct LinkCq(Arc<dyn LinkOwner>, Arc<AtomicU32>);
 
 impl Class for LinkCq {
     type Header = fid_peer_cq;
@@ -201,6 +225,7 @@ unsafe extern "C" fn write(
     // SAFETY: this function is only in the tables of these objects, and the peer passes an open
     // one.
     let this = unsafe { Handle::<LinkCq>::borrow(cq) };
+    this.1.store(ARRIVED, Ordering::Relaxed);
     this.0.completed(&Completion {
         context,
         flags,

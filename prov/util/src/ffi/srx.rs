@@ -37,4 +37,4 @@ pub use imported::{
     Arrival, Discarded, ImportedSrx, NewSources, Received, StartReceives, Started, Unexpected,
 };
 pub(crate) use imported::{Queued, Ticket};
-pub use owned::{OwnedQueue, QueueOwner, Section, Seen, SharedQueue};
+pub use owned::{ARRIVED, OwnedQueue, QueueOwner, Section, Seen, SharedQueue};

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use fabric_abi::*;
 
@@ -99,7 +99,14 @@ impl OwnedQueue {
     /// Shares the queue with another peer: returns the target of `fi_peer_srx_context::srx`. To be
     /// kept until the peer has closed the object that imported it.
     pub fn share(self: &Arc<Self>) -> Handle<SharedQueue> {
-        Handle::new(SharedQueue(self.clone()), ptr::null_mut(), Vec::new())
+        self.share_noting(&Arc::default())
+    }
+
+    /// The same, for a caller that wants to know when a message of the peer has come: `arrivals` is
+    /// set to [`ARRIVED`] then.
+    pub fn share_noting(self: &Arc<Self>, arrivals: &Arc<AtomicU32>) -> Handle<SharedQueue> {
+        let shared = SharedQueue(self.clone(), arrivals.clone());
+        Handle::new(shared, ptr::null_mut(), Vec::new())
     }
 
     /// Takes the queue's lock, for using the queue or driving a peer.
@@ -355,8 +362,11 @@ fn call_peer(entry: EntryRef, function: impl Fn(&fi_ops_srx_peer) -> PeerFunctio
     }
 }
 
-/// An [`OwnedQueue`] as one peer sees it.
-pub struct SharedQueue(Arc<OwnedQueue>);
+/// See [`OwnedQueue::share_noting`].
+pub const ARRIVED: u32 = 1024;
+
+/// An [`OwnedQueue`] as one peer sees it, and what is set when it has messages.
+pub struct SharedQueue(Arc<OwnedQueue>, Arc<AtomicU32>);
 
 impl Options for SharedQueue {
     fn option(&self, name: c_int) -> Result<OptionValue> {
@@ -457,7 +467,9 @@ unsafe fn get(
             tag: if tagged { attr.tag } else { 0 },
             len: attr.msg_size,
         };
-        let (expected, entry) = Handle::<SharedQueue>::borrow(srx).0.get(srx, arrived);
+        let shared = Handle::<SharedQueue>::borrow(srx);
+        shared.1.store(ARRIVED, Ordering::Relaxed);
+        let (expected, entry) = shared.0.get(srx, arrived);
         place.write(entry.as_c());
         match expected {
             true => 0,
