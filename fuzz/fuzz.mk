@@ -7,7 +7,7 @@
 
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?= handshake stream packet msg_endpoint rdm_endpoint regions rxd_datagrams rxd_endpoints \
-	shm_records verbs_hello
+	shm_records verbs_hello lnx_address
 
 .PHONY: fuzz
 # The conformance programs under valgrind are what finds leaks.

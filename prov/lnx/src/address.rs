@@ -27,8 +27,8 @@
 //! The bytes come from peers: nothing in them is relied on.
 
 use fabric_abi::FI_FORMAT_UNSPEC;
-use prov_base::siphash::SipHash;
 use prov_base::errno::{Errno, Result};
+use prov_base::siphash::SipHash;
 use prov_util::av::format::{Extent, Format};
 
 use crate::links::SHM;
@@ -213,7 +213,9 @@ fn write_name(bytes: &mut Vec<u8>, name: &Name) {
 fn read_name(bytes: &[u8]) -> Option<Name> {
     let name = bytes.get(..NAME)?;
     let len = name.iter().position(|&byte| byte == 0)?;
-    String::from_utf8(name.get(..len)?.to_vec()).ok().map(Name::Text)
+    String::from_utf8(name.get(..len)?.to_vec())
+        .ok()
+        .map(Name::Text)
 }
 
 fn number<const SIZE: usize>(bytes: &[u8], at: usize) -> Option<[u8; SIZE]> {
@@ -309,6 +311,10 @@ fn read(bytes: &[u8]) -> Option<Composite> {
     }
     (at == bytes.len()).then_some(Composite { host, parts })
 }
+
+#[cfg(test)]
+#[path = "../../../fuzz/src/address_check.rs"]
+mod address_check;
 
 #[cfg(test)]
 mod tests {
@@ -441,13 +447,36 @@ mod tests {
     #[test]
     fn a_hostile_short_form_is_no_address() {
         let good = sample().write_short(64).unwrap();
-        for (at, value) in [(12, 0), (12, 3), (12, 255), (17, 0), (17, 7), (18, 255), (18, 9)] {
+        for (at, value) in [
+            (12, 0),
+            (12, 3),
+            (12, 255),
+            (17, 0),
+            (17, 7),
+            (18, 255),
+            (18, 9),
+        ] {
             let mut bytes = good.clone();
             bytes[at] = value;
             assert_eq!(Composite::read(&bytes), None, "{at} {value}");
         }
         for len in 0..64 {
             assert_eq!(Composite::read(&good[..len]), None);
+        }
+    }
+
+    #[test]
+    fn damaged_addresses_are_read_as_others_or_not_at_all() {
+        for good in [sample().write().unwrap(), sample().write_short(64).unwrap()] {
+            address_check::check(&good);
+            for at in 0..good.len() {
+                for value in [0, 1, 7, 63, 64, 127, 128, 255] {
+                    let mut bytes = good.clone();
+                    bytes[at] = value;
+                    address_check::check(&bytes);
+                    address_check::check(&bytes[..at]);
+                }
+            }
         }
     }
 

@@ -1,91 +1,26 @@
-//! fi_domain(3): the domains of a link, and what drives all endpoints.
+//! fi_domain(3): a domain over the domains of a link.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use fabric_abi::{FI_MR_PROV_KEY, FI_TRIGGER};
-use parking_lot::Mutex;
 use prov_base::atomic_ops::Offered;
-use prov_base::bounded;
-use prov_base::bounds::OBJECTS;
-use prov_base::errno::{Errno, Result};
+use prov_base::errno::Result;
 use prov_base::sync::LockKind;
-use prov_util::attr::{Info, MR_BASIC};
+use prov_util::attr::Info;
 use prov_util::av::format::Format;
-use prov_util::below;
 use prov_util::domain;
 use prov_util::endpoint::NoSharedReceive;
 use prov_util::ffi::Handle;
 use prov_util::ffi::domain::DomainObject;
-use prov_util::mr::{Config, MrTable, Registrar};
+use prov_util::mr::MrTable;
 use prov_util::progress::Progress;
-use rustix::event::epoll;
 
 use crate::LOG;
 use crate::address::FORMAT;
 use crate::endpoint::LnxEndpoint;
-use crate::memory::Linked;
-use crate::offer::ATOMIC_LIMIT;
-use crate::provider::Settings;
-
-/// A domain of a linked provider.
-pub struct LinkedDomain {
-    pub domain: Arc<below::Domain>,
-    pub info: Info,
-    /// Whether peers of the same host are reached through it.
-    pub is_shm: bool,
-}
+use crate::resources::Resources;
 
 /// A domain.
-pub struct LnxDomain {
-    pub settings: Arc<Settings>,
-    pub linked: Arc<[LinkedDomain]>,
-    pub lock: LockKind,
-    memory: Arc<MrTable>,
-    all: Arc<All>,
-    atomics: Offered,
-}
-
-impl LnxDomain {
-    /// Creates a domain over these, with the attributes in `info`.
-    pub fn new(
-        settings: Arc<Settings>,
-        linked: Vec<LinkedDomain>,
-        info: &Info,
-        lock: LockKind,
-    ) -> Self {
-        let domains: Vec<_> = linked.iter().map(|linked| linked.domain.clone()).collect();
-        let limits = domains.iter().map(|domain| domain.atomic_limit());
-        let limit = limits.min().unwrap_or(0).min(ATOMIC_LIMIT);
-        let chooses_keys = info.domain.mr_mode & (MR_BASIC | FI_MR_PROV_KEY) != 0;
-        let key_size = info.domain.mr_key_size.clamp(1, 8);
-        let device = Linked::new(domains, chooses_keys, key_size);
-        let memory = Arc::new(MrTable::new(&Config {
-            mr_mode: info.domain.mr_mode,
-            key_size,
-            registrar: Registrar::Device(device),
-            target: LOG.mr,
-            ..Config::default()
-        }));
-        LnxDomain {
-            settings,
-            linked: linked.into(),
-            // What waits for a counter is posted by whichever thread finds it due.
-            lock: match info.caps & FI_TRIGGER {
-                0 => lock,
-                _ => LockKind::Real,
-            },
-            memory,
-            all: Arc::default(),
-            atomics: Offered::common(limit),
-        }
-    }
-
-    /// Adds an endpoint to those that are driven together.
-    pub fn add(&self, progress: &Arc<dyn Progress>) {
-        self.all.add(progress);
-    }
-}
+pub struct LnxDomain(pub Arc<Resources>);
 
 impl domain::Domain for LnxDomain {
     type Endpoint = LnxEndpoint;
@@ -94,19 +29,19 @@ impl domain::Domain for LnxDomain {
     const LOG_TARGET: &'static str = LOG.domain;
 
     fn endpoint(this: &Handle<DomainObject<Self>>, info: &Info) -> Result<LnxEndpoint> {
-        LnxEndpoint::open(this, info)
+        LnxEndpoint::open(&this.0, info)
     }
 
     fn lock(&self) -> LockKind {
-        self.lock
+        self.0.lock
     }
 
     fn memory(&self) -> &Arc<MrTable> {
-        &self.memory
+        &self.0.memory
     }
 
     fn progress(&self) -> Option<Arc<dyn Progress>> {
-        Some(self.all.clone())
+        Some(self.0.all.clone())
     }
 
     fn address_format(&self, _: u32) -> Option<Format> {
@@ -114,79 +49,6 @@ impl domain::Domain for LnxDomain {
     }
 
     fn atomics(&self) -> Offered {
-        self.atomics
-    }
-}
-
-/// Descriptors that poll readable together.
-pub struct Watched(OwnedFd);
-
-impl Watched {
-    /// Watches nothing.
-    ///
-    /// # Errors
-    /// Those of epoll_create(2).
-    pub fn new() -> Result<Self> {
-        Ok(Watched(epoll::create(epoll::CreateFlags::CLOEXEC)?))
-    }
-
-    /// Watches a descriptor until it is closed.
-    ///
-    /// # Errors
-    /// Those of epoll_ctl(2).
-    pub fn add(&self, fd: impl AsFd) -> Result {
-        let data = epoll::EventData::new_u64(0);
-        match epoll::add(&self.0, fd, data, epoll::EventFlags::IN) {
-            Err(rustix::io::Errno::EXIST) => Ok(()),
-            outcome => outcome.map_err(Errno::from),
-        }
-    }
-
-    /// Returns the descriptor to poll.
-    pub fn fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-}
-
-impl AsFd for Watched {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-/// All endpoints of a domain.
-#[derive(Default)]
-struct All {
-    endpoints: Mutex<Vec<Weak<dyn Progress>>>,
-}
-
-impl All {
-    fn add(&self, progress: &Arc<dyn Progress>) {
-        let mut endpoints = self.endpoints.lock();
-        endpoints.retain(|endpoint| endpoint.strong_count() != 0);
-        endpoints.push(Arc::downgrade(progress));
-        bounded!(endpoints, OBJECTS);
-    }
-
-    fn endpoints(&self) -> Vec<Arc<dyn Progress>> {
-        let endpoints = self.endpoints.lock();
-        endpoints.iter().filter_map(Weak::upgrade).collect()
-    }
-}
-
-impl Progress for All {
-    fn progress(&self) {
-        for endpoint in self.endpoints() {
-            endpoint.progress();
-        }
-    }
-
-    /// Endpoints come and go, so that who waits polls.
-    fn wait_fd(&self) -> Option<RawFd> {
-        None
-    }
-
-    fn prepare_wait(&self) -> bool {
-        self.endpoints().iter().all(|endpoint| endpoint.prepare_wait())
+        self.0.atomics
     }
 }

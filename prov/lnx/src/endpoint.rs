@@ -20,7 +20,6 @@ use prov_message::{EpKey, Op, Reports, receive_limit};
 use prov_util::attr::Info;
 use prov_util::av::{Av, InsertObserver, Observer};
 use prov_util::endpoint::{self, Bindings, NoSharedReceive, OptionValue};
-use prov_util::ffi::domain::DomainObject;
 use prov_util::ffi::ep::EndpointObject;
 use prov_util::ffi::linked::{Link, LinkOwner};
 use prov_util::ffi::srx::{OwnedQueue, Section};
@@ -34,14 +33,14 @@ use self::reporting::{Releases, Reporting};
 use self::tracked::{PostedReceive, Tracked};
 use crate::LOG;
 use crate::address::Composite;
-use crate::domain::{LinkedDomain, LnxDomain, Watched};
+use crate::resources::{LinkedDomain, Resources, Watched};
 
 /// Default for `FI_OPT_MIN_MULTI_RECV` in bytes: that of the other software providers.
 const MIN_MULTI_RECV: usize = 16384;
 
 /// An endpoint.
 pub struct LnxEndpoint {
-    domain: Handle<DomainObject<LnxDomain>>,
+    domain: Arc<Resources>,
     shared: Arc<Shared>,
     /// Whether receives may be for one sender alone.
     is_directed: bool,
@@ -72,7 +71,7 @@ impl LnxEndpoint {
     ///
     /// # Errors
     /// Those of the linked providers.
-    pub fn open(domain: &Handle<DomainObject<LnxDomain>>, info: &Info) -> Result<Self> {
+    pub fn open(domain: &Arc<Resources>, info: &Info) -> Result<Self> {
         info.ep.authorization()?;
         let open = |linked: &LinkedDomain| {
             let entry = entry(linked);
@@ -361,10 +360,7 @@ impl endpoint::Endpoint for LnxEndpoint {
         Ok(progress)
     }
 
-    fn rebind(
-        this: &Handle<EndpointObject<Self>>,
-        bindings: &Bindings<NoSharedReceive>,
-    ) -> Result {
+    fn rebind(this: &Handle<EndpointObject<Self>>, bindings: &Bindings<NoSharedReceive>) -> Result {
         this.shared.reporting.to(Reports::to(bindings));
         Ok(())
     }
@@ -462,7 +458,8 @@ impl endpoint::Endpoint for LnxEndpoint {
             return Ok(());
         }
         let links = self.shared.links.read();
-        links.iter().try_for_each(|link| link.set_option(name, value))
+        links
+            .iter()
+            .try_for_each(|link| link.set_option(name, value))
     }
 }
-

@@ -13,9 +13,10 @@ use prov_util::ffi::Handle;
 use prov_util::ffi::fabric::FabricObject;
 
 use crate::LOG;
-use crate::domain::{LinkedDomain, LnxDomain};
+use crate::domain::LnxDomain;
 use crate::offer::{self, Core};
-use crate::provider::Settings;
+use crate::resources::{LinkedDomain, Resources};
+use crate::settings::Settings;
 
 /// A fabric. The fabrics of linked providers are opened with the domains.
 pub struct LnxFabric {
@@ -85,6 +86,7 @@ impl domain::Fabric for LnxFabric {
             FI_THREAD_DOMAIN => LockKind::Elided,
             _ => LockKind::Real,
         };
-        Ok(LnxDomain::new(this.settings.clone(), linked, info, lock))
+        let resources = Resources::new(this.settings.clone(), linked, info, lock);
+        Ok(LnxDomain(Arc::new(resources)))
     }
 }

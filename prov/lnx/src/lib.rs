@@ -17,9 +17,11 @@ mod memory;
 mod offer;
 mod params;
 mod provider;
+mod resources;
+mod settings;
 
 pub use address::{Composite, FORMAT, extent};
-pub use links::{Link, Member, parse};
+pub use links::parse;
 pub use provider::{Lnx, provider};
 
 /// Version of the provider, which goes with that of the library: 2.7.0.

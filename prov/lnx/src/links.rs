@@ -86,7 +86,10 @@ mod tests {
             ("shm+tcp", "shm[]+tcp[]"),
             ("tcp;ofi_rxm", "tcp;ofi_rxm[]"),
             ("shm + cxi:cxi0, cxi1", "shm[]+cxi[cxi0, cxi1]"),
-            ("shm+cxi:a+tcp:b|shm+cxi:c", "shm[]+cxi[a]+tcp[b]|shm[]+cxi[c]"),
+            (
+                "shm+cxi:a+tcp:b|shm+cxi:c",
+                "shm[]+cxi[a]+tcp[b]|shm[]+cxi[c]",
+            ),
             ("tcp:eth0+shm", "shm[]+tcp[eth0]"),
             ("|tcp:,|+", "tcp[]"),
         ] {
@@ -96,7 +99,16 @@ mod tests {
 
     #[test]
     fn a_link_of_nothing_or_of_the_provider_itself_is_refused() {
-        for text in ["", " ", "|", "+:x", "lnx", "shm+LNX", "shm+tcp;lnx", "shm|lnx:a"] {
+        for text in [
+            "",
+            " ",
+            "|",
+            "+:x",
+            "lnx",
+            "shm+LNX",
+            "shm+tcp;lnx",
+            "shm|lnx:a",
+        ] {
             assert_eq!(parse(text), Err(Errno::EINVAL), "{text}");
         }
         // A domain may be called so.

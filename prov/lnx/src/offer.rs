@@ -13,7 +13,7 @@ use crate::VERSION;
 use crate::address::MOST_ENTRIES;
 use crate::links::{Link, Member};
 use crate::params::Selection;
-use crate::provider::Settings;
+use crate::settings::Settings;
 
 /// Name of the provider, and of its fabric.
 pub const NAME: &str = "lnx";
@@ -82,12 +82,7 @@ fn shown(link: &Link) -> String {
     names.collect::<Vec<_>>().join("+")
 }
 
-fn of_link(
-    request: &Request<'_>,
-    hints: &Hints,
-    cores: &[Core],
-    settings: &Settings,
-) -> Vec<Info> {
+fn of_link(request: &Request<'_>, hints: &Hints, cores: &[Core], settings: &Settings) -> Vec<Info> {
     let base = base(cores, settings.selection);
     let judged_hints = Hints {
         // Addresses are exchanged by the application, whatever it calls their format.
@@ -139,7 +134,9 @@ fn main_core(cores: &[Core]) -> Option<&Core> {
 pub fn cores(link: &Link, api: u32, hints: &Hints) -> Result<Vec<Core>> {
     let kinds = hints.caps & (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC);
     if hints.caps == 0 || kinds == 0 {
-        let mut tries = KINDS.iter().map(|kinds| cores_with(link, api, hints, *kinds));
+        let mut tries = KINDS
+            .iter()
+            .map(|kinds| cores_with(link, api, hints, *kinds));
         let found = tries.find(|found| found.is_ok());
         return found.unwrap_or(Err(Errno::ENODATA));
     }
@@ -269,7 +266,9 @@ pub fn base(cores: &[Core], selection: Selection) -> Base {
         let values = cores.iter().map(|core| of(&core.info));
         values.min().unwrap_or(0)
     };
-    let all = cores.iter().fold(u64::MAX, |all, core| all & core.info.caps);
+    let all = cores
+        .iter()
+        .fold(u64::MAX, |all, core| all & core.info.caps);
     let sizes = Sizes {
         inject: least(|info| info.tx.inject_size),
         atomic: ATOMIC_LIMIT,
@@ -314,7 +313,9 @@ pub fn base(cores: &[Core], selection: Selection) -> Base {
     info.ep.max_order_waw_size = least(|info| info.ep.max_order_waw_size);
     info.ep.protocol = FI_PROTO_LNX;
     info.ep.protocol_version = 1;
-    let names = cores.iter().filter_map(|core| core.info.domain.name.as_deref());
+    let names = cores
+        .iter()
+        .filter_map(|core| core.info.domain.name.as_deref());
     info.domain.name = Some(names.collect::<Vec<_>>().join("+"));
     info.domain.control_progress = FI_PROGRESS_MANUAL;
     info.domain.data_progress = FI_PROGRESS_MANUAL;
@@ -359,7 +360,10 @@ pub fn bases(settings: &Settings, api: u32) -> Vec<Base> {
     // Some orders are offered only to those who ask for them.
     let orders = [attributes::BEHIND_MESSAGES, 0];
     for link in &settings.links {
-        for (kinds, msg_order) in KINDS.iter().flat_map(|kinds| orders.map(|order| (kinds, order))) {
+        for (kinds, msg_order) in KINDS
+            .iter()
+            .flat_map(|kinds| orders.map(|order| (kinds, order)))
+        {
             let hints = Hints {
                 tx: Some(TxAttr {
                     msg_order,

@@ -16,7 +16,7 @@ param_table! {
         multi_rail_selection: Option<String> = None;
         /// Whether peers of the same host are not reached through shm
         disable_shm: bool = false;
-        /// Whether the number of operations on each path is logged when an endpoint is closed
+        /// Accepted without effect: no statistics are logged
         dump_stats: bool = false;
     }
 }

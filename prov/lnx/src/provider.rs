@@ -9,9 +9,9 @@ use prov_util::attr::{FabricAttr, Info, Request};
 use prov_util::provider::{Provider, fi_provider};
 
 use crate::fabric::LnxFabric;
-use crate::links::{Link, parse};
 use crate::offer;
-use crate::params::{Params, Selection};
+use crate::params::Params;
+use crate::settings::Settings;
 use crate::{LOG, VERSION};
 
 /// The provider, with the user's parameters.
@@ -21,35 +21,9 @@ pub struct Lnx {
     problem: Option<Errno>,
 }
 
-/// What the user has configured.
-pub struct Settings {
-    pub links: Vec<Link>,
-    pub selection: Selection,
-    pub uses_shm: bool,
-    pub dumps_stats: bool,
-}
-
 prov_util::provider!(Lnx);
 
 impl Lnx {
-    fn of(params: &Params) -> Result<Option<Settings>> {
-        let Some(text) = &params.prov_links else {
-            return Ok(None);
-        };
-        let links = parse(text).inspect_err(|_| {
-            log::warn!(
-                target: LOG.fabric,
-                "FI_LNX_PROV_LINKS={text} links no providers, or this one"
-            );
-        })?;
-        Ok(Some(Settings {
-            links,
-            selection: params.selection().ok_or(Errno::EINVAL)?,
-            uses_shm: !params.disable_shm,
-            dumps_stats: params.dump_stats,
-        }))
-    }
-
     fn settings(&self) -> Result<&Arc<Settings>> {
         match (&self.settings, self.problem) {
             (Some(settings), _) => Ok(settings),
@@ -66,7 +40,7 @@ impl Provider for Lnx {
     type Fabric = LnxFabric;
 
     fn load(provider: &fi_provider) -> Self {
-        match Lnx::of(&Params::load(provider)) {
+        match Settings::of(&Params::load(provider)) {
             Ok(settings) => Lnx {
                 settings: settings.map(Arc::new),
                 problem: None,

@@ -16,8 +16,8 @@ use prov_util::ffi::linked::Link;
 
 use crate::LOG;
 use crate::address::Composite;
-use crate::domain::LinkedDomain;
 use crate::params::Selection;
+use crate::resources::LinkedDomain;
 
 /// A path to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -207,7 +207,11 @@ impl QueueOwner for Releases {
 
 impl Reporting {
     /// Reports a receive that the application has cancelled.
-    pub fn cancelled(&self, tagged: bool, mut cancelled: prov_util::matching::Cancelled<prov_base::buffer::AppIov>) {
+    pub fn cancelled(
+        &self,
+        tagged: bool,
+        mut cancelled: prov_util::matching::Cancelled<prov_base::buffer::AppIov>,
+    ) {
         let name = std::ptr::without_provenance_mut(cancelled.context);
         if let Some(Tracked::Posted(posted)) = self.operations.end(name, cancelled.buf.is_some()) {
             cancelled.context = posted.context;

@@ -366,7 +366,14 @@ impl Endpoint {
         post(slots, slot, self.owner, |lent| {
             let mut local = *local;
             let mut pieces = [EMPTY; IOV_LIMIT];
-            let call = access(to.pieces(), &mut local, remote, &mut pieces, lent.context, 0);
+            let call = access(
+                to.pieces(),
+                &mut local,
+                remote,
+                &mut pieces,
+                lent.context,
+                0,
+            );
             // SAFETY: the endpoint is open, and the application's memory belongs to the operation
             // until it completes (see `AppIov`).
             unsafe {

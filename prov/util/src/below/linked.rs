@@ -13,7 +13,6 @@ use libc::iovec;
 use super::endpoint::access;
 use super::{Addresses, Counter, Domain, Local, Made, Object, done, name_of};
 use crate::attr::Info;
-use crate::endpoint::OptionValue;
 use crate::marshal::info;
 use crate::request::{
     Access, Atomic, AtomicKind, RemoteAccess, RemoteIov, RemotePiece, Tag, Transmit,
@@ -208,25 +207,25 @@ impl LinkedEndpoint {
         }
     }
 
-    /// Sets an option (fi_setopt(3)).
+    /// Sets an option (fi_setopt(3)) to a value of its type.
     ///
     /// # Errors
     /// What the provider returns.
-    pub fn set_option(&self, name: c_int, value: OptionValue) -> Result {
-        let set = |value: *const c_void, size: usize| {
-            // SAFETY: the endpoint is open, and the value has its size.
-            let status = unsafe {
-                let set = (*(*self.object.as_ptr()).ops).setopt;
-                let set = set.ok_or(Errno::ENOSYS)?;
-                set(self.object.fid(), FI_OPT_ENDPOINT, name, value, size)
-            };
-            done(status)
+    pub fn set_option<T: Copy>(&self, name: c_int, value: T) -> Result {
+        let place: *const c_void = (&raw const value).cast();
+        // SAFETY: the endpoint is open, and the value has its size.
+        let status = unsafe {
+            let set = (*(*self.object.as_ptr()).ops).setopt;
+            let set = set.ok_or(Errno::ENOSYS)?;
+            set(
+                self.object.fid(),
+                FI_OPT_ENDPOINT,
+                name,
+                place,
+                size_of::<T>(),
+            )
         };
-        match value {
-            OptionValue::Size(value) => set((&raw const value).cast(), size_of_val(&value)),
-            OptionValue::Int(value) => set((&raw const value).cast(), size_of_val(&value)),
-            OptionValue::Bool(value) => set((&raw const value).cast(), size_of_val(&value)),
-        }
+        done(status)
     }
 
     /// Sends a message to a number of the address vector, with this context and these flags in
@@ -350,9 +349,7 @@ impl LinkedEndpoint {
         let status = unsafe {
             let table = (*ep).atomic;
             match &request.kind {
-                AtomicKind::Base => {
-                    (*table).writemsg.ok_or(Errno::ENOSYS)?(ep, &call, flags)
-                }
+                AtomicKind::Base => (*table).writemsg.ok_or(Errno::ENOSYS)?(ep, &call, flags),
                 AtomicKind::Fetch {
                     result,
                     result_desc,

@@ -137,7 +137,11 @@ impl Link {
     /// # Errors
     /// What the provider returns.
     pub fn set_option(&self, name: c_int, value: OptionValue) -> Result {
-        self.ep.set_option(name, value)
+        match value {
+            OptionValue::Size(value) => self.ep.set_option(name, value),
+            OptionValue::Int(value) => self.ep.set_option(name, value),
+            OptionValue::Bool(value) => self.ep.set_option(name, value),
+        }
     }
 
     /// Sends a message to a number of the address vector, with this context and these flags.
@@ -210,7 +214,6 @@ impl Class for LinkCq {
         }
     }
 }
-
 
 unsafe extern "C" fn write(
     cq: *mut fid_peer_cq,

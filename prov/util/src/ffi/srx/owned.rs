@@ -292,11 +292,10 @@ impl Section<'_> {
     /// with whether it is a tagged one.
     pub fn cancel(&self, context: usize) -> Option<(bool, Cancelled<AppIov>)> {
         let mut state = self.queue.state.lock();
-        let found = [false, true].into_iter().find_map(|tagged| {
+        [false, true].into_iter().find_map(|tagged| {
             let cancelled = state.queue(tagged).cancel(context)?;
             Some((tagged, cancelled))
-        });
-        found
+        })
     }
 
     /// Returns the number of posted receives.

@@ -1,0 +1,157 @@
+//! What the objects of a domain share: the domains of a link, registered memory, and what drives all
+//! endpoints.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Weak};
+
+use fabric_abi::{FI_MR_PROV_KEY, FI_TRIGGER};
+use parking_lot::Mutex;
+use prov_base::atomic_ops::Offered;
+use prov_base::bounded;
+use prov_base::bounds::OBJECTS;
+use prov_base::errno::{Errno, Result};
+use prov_base::sync::LockKind;
+use prov_util::attr::{Info, MR_BASIC};
+use prov_util::below;
+use prov_util::mr::{Config, MrTable, Registrar};
+use prov_util::progress::Progress;
+use rustix::event::epoll;
+
+use crate::LOG;
+use crate::memory::Linked;
+use crate::offer::ATOMIC_LIMIT;
+use crate::settings::Settings;
+
+/// A domain of a linked provider.
+pub struct LinkedDomain {
+    pub domain: Arc<below::Domain>,
+    pub info: Info,
+    /// Whether peers of the same host are reached through it.
+    pub is_shm: bool,
+}
+
+/// See the [module](self) description.
+pub struct Resources {
+    pub settings: Arc<Settings>,
+    pub linked: Arc<[LinkedDomain]>,
+    pub lock: LockKind,
+    pub memory: Arc<MrTable>,
+    pub all: Arc<All>,
+    pub atomics: Offered,
+}
+
+impl Resources {
+    /// Creates a domain over these, with the attributes in `info`.
+    pub fn new(
+        settings: Arc<Settings>,
+        linked: Vec<LinkedDomain>,
+        info: &Info,
+        lock: LockKind,
+    ) -> Self {
+        let domains: Vec<_> = linked.iter().map(|linked| linked.domain.clone()).collect();
+        let limits = domains.iter().map(|domain| domain.atomic_limit());
+        let limit = limits.min().unwrap_or(0).min(ATOMIC_LIMIT);
+        let chooses_keys = info.domain.mr_mode & (MR_BASIC | FI_MR_PROV_KEY) != 0;
+        let key_size = info.domain.mr_key_size.clamp(1, 8);
+        let device = Linked::new(domains, chooses_keys, key_size);
+        let memory = Arc::new(MrTable::new(&Config {
+            mr_mode: info.domain.mr_mode,
+            key_size,
+            registrar: Registrar::Device(device),
+            target: LOG.mr,
+            ..Config::default()
+        }));
+        Resources {
+            settings,
+            linked: linked.into(),
+            // What waits for a counter is posted by whichever thread finds it due.
+            lock: match info.caps & FI_TRIGGER {
+                0 => lock,
+                _ => LockKind::Real,
+            },
+            memory,
+            all: Arc::default(),
+            atomics: Offered::common(limit),
+        }
+    }
+
+    /// Adds an endpoint to those that are driven together.
+    pub fn add(&self, progress: &Arc<dyn Progress>) {
+        self.all.add(progress);
+    }
+}
+
+/// Descriptors that poll readable together.
+pub struct Watched(OwnedFd);
+
+impl Watched {
+    /// Watches nothing.
+    ///
+    /// # Errors
+    /// Those of epoll_create(2).
+    pub fn new() -> Result<Self> {
+        Ok(Watched(epoll::create(epoll::CreateFlags::CLOEXEC)?))
+    }
+
+    /// Watches a descriptor until it is closed.
+    ///
+    /// # Errors
+    /// Those of epoll_ctl(2).
+    pub fn add(&self, fd: impl AsFd) -> Result {
+        let data = epoll::EventData::new_u64(0);
+        match epoll::add(&self.0, fd, data, epoll::EventFlags::IN) {
+            Err(rustix::io::Errno::EXIST) => Ok(()),
+            outcome => outcome.map_err(Errno::from),
+        }
+    }
+
+    /// Returns the descriptor to poll.
+    pub fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl AsFd for Watched {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// All endpoints of a domain.
+#[derive(Default)]
+pub struct All {
+    endpoints: Mutex<Vec<Weak<dyn Progress>>>,
+}
+
+impl All {
+    fn add(&self, progress: &Arc<dyn Progress>) {
+        let mut endpoints = self.endpoints.lock();
+        endpoints.retain(|endpoint| endpoint.strong_count() != 0);
+        endpoints.push(Arc::downgrade(progress));
+        bounded!(endpoints, OBJECTS);
+    }
+
+    fn endpoints(&self) -> Vec<Arc<dyn Progress>> {
+        let endpoints = self.endpoints.lock();
+        endpoints.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl Progress for All {
+    fn progress(&self) {
+        for endpoint in self.endpoints() {
+            endpoint.progress();
+        }
+    }
+
+    /// Endpoints come and go, so that who waits polls.
+    fn wait_fd(&self) -> Option<RawFd> {
+        None
+    }
+
+    fn prepare_wait(&self) -> bool {
+        self.endpoints()
+            .iter()
+            .all(|endpoint| endpoint.prepare_wait())
+    }
+}
