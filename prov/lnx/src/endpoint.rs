@@ -128,7 +128,8 @@ impl LnxEndpoint {
     }
 
     fn filter(&self, receive: &Receive) -> (bool, Filter) {
-        let src = match self.is_directed {
+        // Those of a peer provider always are for one sender.
+        let src = match self.is_directed || receive.flags & FI_PEER_TRANSFER != 0 {
             true => receive.directed().unwrap_or(ANY_SOURCE),
             false => ANY_SOURCE,
         };

@@ -144,7 +144,7 @@ pub fn cores(link: &Link, api: u32, hints: &Hints) -> Result<Vec<Core>> {
     if hints.caps & FI_COLLECTIVE != 0 {
         caps |= FI_TAGGED | FI_MSG;
     }
-    if hints.caps & (FI_SOURCE | FI_DIRECTED_RECV) != 0 {
+    if hints.caps & (FI_SOURCE | FI_DIRECTED_RECV | FI_COLLECTIVE) != 0 {
         caps |= FI_SOURCE | FI_DIRECTED_RECV;
     }
     cores_with(link, api, hints, caps)

@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
 
-use fabric_abi::{FI_MR_PROV_KEY, FI_TRIGGER};
+use fabric_abi::{FI_BFLOAT16, FI_MR_PROV_KEY, FI_TRIGGER, FI_UINT8};
 use parking_lot::Mutex;
 use prov_base::atomic_ops::Offered;
 use prov_base::bounded;
@@ -49,8 +49,16 @@ impl Resources {
         lock: LockKind,
     ) -> Self {
         let domains: Vec<_> = linked.iter().map(|linked| linked.domain.clone()).collect();
-        let limits = domains.iter().map(|domain| domain.atomic_limit());
-        let limit = limits.min().unwrap_or(0).min(ATOMIC_LIMIT);
+        let least = |datatype| {
+            let limits = domains.iter().map(|domain| domain.atomic_limit(datatype));
+            limits.min().unwrap_or(0)
+        };
+        let limit = least(FI_UINT8).min(ATOMIC_LIMIT);
+        // Who has one of the rare types has all.
+        let atomics = match least(FI_BFLOAT16) {
+            0 => Offered::common(limit),
+            _ => Offered::up_to(limit),
+        };
         let chooses_keys = info.domain.mr_mode & (MR_BASIC | FI_MR_PROV_KEY) != 0;
         let key_size = info.domain.mr_key_size.clamp(1, 8);
         let device = Linked::new(domains, chooses_keys, key_size);
@@ -71,7 +79,7 @@ impl Resources {
             },
             memory,
             all: Arc::default(),
-            atomics: Offered::common(limit),
+            atomics,
         }
     }
 

@@ -259,14 +259,15 @@ impl Domain {
         self.object.as_ptr()
     }
 
-    /// Returns the largest atomic operation of bytes in bytes, 0 if there is none.
-    pub fn atomic_limit(&self) -> usize {
+    /// Returns the largest sum of elements of this type, an atomic operation, in elements; 0 if there
+    /// is none.
+    pub fn atomic_limit(&self, datatype: fi_datatype) -> usize {
         // SAFETY: zero is a valid value of the attributes, the domain is open, and the attributes
         // are writable.
         unsafe {
             let mut attr: fi_atomic_attr = std::mem::zeroed();
             match (*(*self.as_c()).ops).query_atomic {
-                Some(query) if query(self.as_c(), FI_UINT8, FI_SUM, &mut attr, 0) == 0 => {
+                Some(query) if query(self.as_c(), datatype, FI_SUM, &mut attr, 0) == 0 => {
                     attr.count
                 }
                 _ => 0,

@@ -65,7 +65,9 @@ impl Quiet {
                 {
                     cq.write(&own(completion));
                 }
-                if let Some(counter) = &self.counter {
+                // Some providers report that as a completion of its own.
+                let is_message = completion.flags & (FI_RECV | FI_MULTI_RECV) != FI_MULTI_RECV;
+                if is_message && let Some(counter) = &self.counter {
                     counter.count(1);
                 }
             }
