@@ -14,7 +14,7 @@
 PROVIDER ?= tcp
 SETS ?= quick
 # Upstream's tests of what a provider does not offer.
-EXCLUDE = fabtests/upstream/exclude$(if $(filter lnx shm sockets udp,$(PROVIDER)),-$(PROVIDER))$(if $(filter \
+EXCLUDE = fabtests/upstream/exclude$(if $(filter shm sockets udp,$(PROVIDER)),-$(PROVIDER))$(if $(filter \
 	%ofi_rxm,$(PROVIDER)),-rxm)$(if $(filter %ofi_rxd,$(PROVIDER)),-rxd)
 KNOWN ?= fabtests/known/c-library-2.x
 # The C library, to be in one process with this one; dev/setup gets it.
