@@ -40,8 +40,8 @@ impl Linked {
     fn register_as(&self, request: &Request, key: u64) -> Result<Vec<Region>> {
         let flags = request.flags & !FI_MR_SINGLE_USE;
         let register = |domain: &Arc<Domain>| {
-            let pieces = request.memory.pieces();
-            let region = domain.register(pieces, request.access, key, flags)?;
+            let (pieces, kind) = (request.memory.pieces(), request.memory.kind());
+            let region = domain.register(pieces, request.access, key, flags, kind)?;
             match region.key() == key {
                 true => Ok(region),
                 // Peers could not know it.
