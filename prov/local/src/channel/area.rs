@@ -119,6 +119,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "miri has no memfd_create(2)")]
     fn the_area_is_extended_with_the_first_long_message_when_nothing_is_in_it() {
         let (channel, _fd) = super::super::Channel::create().unwrap();
         let way = &channel.sender.way;

@@ -1,3 +1,5 @@
+use std::sync::Mutex;
+
 use prov_base::buffer::AppIov;
 use prov_base::errno::Errno;
 use prov_util::desc::Descs;
@@ -6,6 +8,7 @@ use prov_util::request::{Receive, Select};
 use slotmap::{DefaultKey, SlotMap};
 
 use super::*;
+use crate::StrangersKept;
 use crate::endpoints::Attributes;
 use crate::endpoints::arriving::{Notice, Unmatched};
 use crate::endpoints::inbox::{Action, Course};
@@ -114,8 +117,12 @@ fn an_admission_examines_only_throttled_links_that_recover() {
 
 /// Limits of strangers, with counters that only this test uses.
 fn strangers(bytes: usize) -> StrangersLimits {
+    // Reachable for ever, and so not leaked.
+    static ALL: Mutex<Vec<&StrangersKept>> = Mutex::new(Vec::new());
+    let of: &StrangersKept = Box::leak(Box::default());
+    ALL.lock().unwrap().push(of);
     StrangersLimits {
-        of: Box::leak(Box::default()),
+        of,
         bytes,
         announcements: 8,
     }
