@@ -5,7 +5,7 @@
 #   make rpm            RPM packages in target/packages/rpm
 #   make dist           tarballs in target/packages: binary, and source with all crates
 #   make deb rpm dist GLIBC=2.17    for that version of the C library and all newer ones
-#   make dist GLIBC=2.17 ARCH=aarch64
+#   make deb rpm dist GLIBC=2.17 ARCH=aarch64
 #   make check-deb      installs the Debian packages in a root of its own, runs Debian's MPI
 #   make check-rpm      installs the RPM packages below a folder of its own
 #   make check-dist     tries the tarballs somewhere else
@@ -38,8 +38,7 @@ check-dist: dist
 	pkg/dist check $(PACKAGES)
 
 ifdef GLIBC
-# The packages are those of this machine's architecture.
-check-old-glibc: tools providers $(if $(filter $(shell uname -m),$(ARCH)),deb rpm)
+check-old-glibc: tools providers deb rpm
 	pkg/dist binary $(PACKAGES)
 	pkg/check-old-glibc $(GLIBC) $(ARCH) $(PACKAGES)
 else
