@@ -295,7 +295,7 @@ const SIZES: [usize; 2] = [1, WHOLE_LIMIT + 1];
 
 #[test]
 fn every_operation_has_the_result_that_it_means_in_groups_of_every_size() {
-    for members in 1..=if cfg!(miri) { 4 } else { 13 } {
+    for members in 1..=if cfg!(miri) { 3 } else { 13 } {
         for kind in kinds(members / 2) {
             for size in SIZES {
                 for count in [0, 1, members + 1] {
@@ -308,7 +308,7 @@ fn every_operation_has_the_result_that_it_means_in_groups_of_every_size() {
 
 #[test]
 fn no_member_is_done_with_a_barrier_before_all_have_begun() {
-    for members in 2..=if cfg!(miri) { 5 } else { 17 } {
+    for members in 2..=if cfg!(miri) { 3 } else { 17 } {
         for late in 0..members {
             let inputs = vec![Vec::new(); members];
             let mut group = Group::new(Kind::Barrier, 0, 1, &inputs, &[]);
@@ -334,7 +334,7 @@ proptest! {
 
     #[test]
     fn the_order_in_which_members_move_changes_nothing(
-        members in 1..if cfg!(miri) { 9usize } else { 65 },
+        members in 1..if cfg!(miri) { 5usize } else { 65 },
         root: prop::sample::Index,
         which in 0usize..9,
         count in 0usize..70,
