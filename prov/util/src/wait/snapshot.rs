@@ -165,13 +165,13 @@ mod tests {
                 .map(|_| {
                     let snapshot = snapshot.clone();
                     std::thread::spawn(move || {
-                        for _ in 0..2000 {
+                        for _ in 0..if cfg!(miri) { 500 } else { 2000 } {
                             snapshot.read(|value| assert!(value.iter().all(|&x| x == value[0])));
                         }
                     })
                 })
                 .collect();
-            for number in 1..500 {
+            for number in 1..if cfg!(miri) { 150 } else { 500 } {
                 snapshot.replace(|_| vec![number; 4]);
             }
             for reader in readers {
