@@ -128,9 +128,15 @@ fn is_shared(params: &Params, provider: Option<&str>) -> bool {
 fn below_hints(api: u32, hints: Option<&Hints>, params: &Params) -> Info {
     let none = Hints::default();
     let asked = hints.unwrap_or(&none);
+    let sides = [
+        asked.tx.as_ref().map(|tx| tx.caps),
+        asked.rx.as_ref().map(|rx| rx.caps),
+    ];
+    let sides = sides.into_iter().flatten();
+    let caps = sides.fold(asked.caps, |all, caps| all | caps);
     let mut below = Info {
         // Accesses of peers are counted below.
-        caps: BELOW_CAPS | asked.caps & (FI_RMA_EVENT | FI_HMEM),
+        caps: BELOW_CAPS | asked.caps & FI_RMA_EVENT | caps & FI_HMEM,
         mode: BELOW_MODES,
         ..LAYER.hints_below(asked)
     };
