@@ -21,7 +21,7 @@ KNOWN ?= fabtests/known/c-library-2.x
 OTHER ?= .deps/mpich/lib/mpich
 
 # What needs no network: for the shm provider.
-LOCAL = $(WITHIN) absent allocation asleep calls collective crowd denied departed descriptors deserted ensemble forks impostor killed killed_connecting multitude \
+LOCAL = $(WITHIN) absent allocation asleep calls collective crowd denied departed descriptors deserted ensemble forks impostor killed killed_connecting multitude roused \
 	openshmem peer_srx process sep sep_srx sleepers taken_back watchers withdrawn
 # What has large data, once more where processes do not read one another's memory.
 LARGE = crowd killed match message rma simulation withdrawn

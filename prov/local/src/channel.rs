@@ -4,7 +4,7 @@
 //! A short message is contained in its slot, and the shortest messages in one cache line. The
 //! payload of a longer message is in an area beside the ring, whose space becomes free together
 //! with the slot. Each side writes to cache lines of its own: besides the slots, its read position
-//! and whether it sleeps. A long message also carries the sender's read position of the other
+//! and whether it waits for space. The doorbell of its lane ([`doorbell`](crate::doorbell)) says whether it sleeps. A long message also carries the sender's read position of the other
 //! direction: where long messages go back and forth, each side learns that all of the area is free
 //! without reading another cache line.
 //!
@@ -30,12 +30,13 @@ use self::sender::Taken;
 pub use self::sender::{Sender, Space};
 use self::slot::{Direction, control};
 pub use self::slot::{Head, Next};
+use crate::doorbell::DoorbellOfPeer;
 use crate::parts::{Inflow, Outflow, RECORD, SPACE};
 use crate::ring::Broken;
 use crate::segment::Segment;
 
 /// Value of the first word of a segment: its identification and version.
-const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x06\x00");
+const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x07\x00");
 /// Number of slots of a ring, a power of two ([`ring`](crate::ring)).
 const SLOTS: usize = 256;
 /// Size of a slot in bytes: two cache lines.
@@ -72,8 +73,9 @@ const SOON: u64 = 4;
 const CONTROL: usize = 1024;
 /// Number of bytes of these words for each side.
 const CONTROL_SIZE: usize = 512;
-/// Offset in a side's words of its sleep word ([`ASLEEP`], [`STARVED`], [`NAP`]).
-const SLEEP: usize = 256;
+/// Offset in a side's words of its starved word: 1 while it also sleeps until there is space for its
+/// next message.
+const STARVED: usize = 256;
 /// Offset of a side's flight word ([`onesided`](crate::onesided)), in a cache line of its own.
 const FLIGHT: usize = 320;
 /// Offset of a side's revoked word, which ends the flights of the other side.
@@ -105,13 +107,6 @@ const fn near(side: usize) -> Range<usize> {
     area..area + NEAR
 }
 
-/// Flag of a sleep word: the side sleeps.
-const ASLEEP: u64 = 1;
-/// Flag of a sleep word: the side also sleeps until there is space for its next message.
-const STARVED: u64 = 2;
-/// Increment of a sleep word each time that the side goes to sleep.
-const NAP: u64 = 4;
-
 /// Flag of an end word: the side writes no more to the channel.
 const ENDED: u64 = 1;
 /// Flag of an end word: the side's endpoint is closed in good order.
@@ -128,8 +123,8 @@ pub struct End {
 pub struct Channel {
     pub sender: Sender,
     pub receiver: Receiver,
-    /// The value of this side's sleep word.
-    sleep: u64,
+    /// Whether this side's starved word is 1.
+    says_starved: bool,
     /// 0 for the side that created the segment, 1 for the other one.
     side: usize,
 }
@@ -164,7 +159,7 @@ impl Channel {
         Channel {
             sender: Sender::new(Direction::new(segment, side)),
             receiver: Receiver::new(Direction::new(segment, 1 - side)),
-            sleep: 0,
+            says_starved: false,
             side,
         }
     }
@@ -284,7 +279,7 @@ impl Channel {
     /// Called after a write to the segment besides messages. Returns whether the other side sleeps
     /// and must be woken.
     #[must_use]
-    pub fn must_wake(&mut self) -> bool {
+    pub fn must_wake(&self) -> bool {
         self.sender.finds_sleeper()
     }
 
@@ -328,24 +323,25 @@ impl Channel {
         self.receiver.asymmetric = asymmetric;
     }
 
-    /// Announces that this side may sleep. The caller then executes a heavy barrier
-    /// ([`barrier`](crate::barrier)) and looks for messages: it sees those that were sent before,
-    /// and the first one that is sent later wakes it.
-    pub fn sleep(&mut self) {
-        let starved = match self.sender.lacking.is_some() {
-            true => STARVED,
-            false => 0,
-        };
-        let nap = (self.sleep & !(NAP - 1)) + NAP;
-        self.sleep = nap | ASLEEP | starved;
-        control(&self.sender.way.filling, SLEEP).store(self.sleep, Ordering::Relaxed);
+    /// Sets the doorbell of the other side's lane, which is armed while the lane sleeps.
+    pub fn rings(&mut self, bell: DoorbellOfPeer) {
+        self.sender.bell = bell.clone();
+        self.receiver.bell = bell;
     }
 
-    /// Whether the other side would not wake this one: it has not announced that it sleeps, or not
-    /// that it waits for space.
-    pub fn is_awake(&self) -> bool {
-        let is_starved = self.sender.lacking.is_some();
-        self.sleep & ASLEEP == 0 || is_starved && self.sleep & STARVED == 0
+    /// Tells the other side whether this one also sleeps until there is space, before this side's lane
+    /// arms its doorbell.
+    pub fn sleep(&mut self) {
+        let starved = self.sender.lacking.is_some();
+        if starved != self.says_starved {
+            self.says_starved = starved;
+            control(&self.sender.way.filling, STARVED).store(starved.into(), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the other side does not know that this one waits for space ([`Channel::sleep`]).
+    pub fn is_starved_unknown(&self) -> bool {
+        self.sender.lacking.is_some() && !self.says_starved
     }
 }
 

@@ -11,6 +11,7 @@ pub mod barrier;
 pub mod channel;
 #[cfg(not(loom))]
 pub mod copies;
+pub mod doorbell;
 pub mod onesided;
 pub mod parts;
 #[cfg(not(loom))]

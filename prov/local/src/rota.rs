@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use prov_util::drive::{Signals, Sleeper};
 
 use crate::barrier;
+use crate::doorbell::Doorbell;
 
 /// Number of channels that are polled in every turn because they were active recently. With
 /// [`QUIET`] it bounds the cost of a turn, about one cache line for each channel.
@@ -53,6 +54,8 @@ struct Naps {
     is_news: bool,
     /// When peers are told again.
     due: Option<Instant>,
+    /// Whether a thread is about to sleep, and tells peers itself.
+    is_near: bool,
 }
 
 impl<K> Default for Rota<K> {
@@ -88,6 +91,8 @@ impl<K: Copy + PartialEq> Rota<K> {
     pub fn remove(&mut self, key: K) {
         self.own.retain(|known| *known != key);
         self.keys.retain(|known| *known != key);
+        // A peer may have ended between disarming the doorbell and waking this side.
+        self.woken();
     }
 
     /// Returns all channels.
@@ -178,7 +183,7 @@ impl<K: Copy + PartialEq> Rota<K> {
     /// while the application drives the lane.
     #[must_use]
     pub fn naps_again(&mut self, signals: &Signals) -> Option<Instant> {
-        if !std::mem::take(&mut self.naps.is_news) {
+        if self.naps.is_near || !std::mem::take(&mut self.naps.is_news) {
             return None;
         }
         let sleeper = self.naps.sleeper?;
@@ -189,6 +194,15 @@ impl<K: Copy + PartialEq> Rota<K> {
         let due = self.naps.due;
         self.naps.due = due.or_else(|| Some(Instant::now() + UNTIL_NAP));
         self.naps.due
+    }
+
+    /// Called when a thread prepares to sleep, and when it sleeps or does not: between the two, nobody
+    /// has to be woken to tell peers.
+    pub fn nap_is_near(&mut self, is_near: bool) {
+        if is_near {
+            self.naps.is_news |= self.naps.due.take().is_some();
+        }
+        self.naps.is_near = is_near;
     }
 
     /// Returns when peers are told again, if they are.
@@ -242,11 +256,15 @@ pub trait Rounds {
     /// Receives the messages of a channel; returns whether there were any.
     fn take_in_from(&mut self, key: Self::Key) -> bool;
 
-    /// Announces in a channel that this side may sleep.
+    /// Returns the lane's doorbell. There is one if there are channels.
+    fn doorbell(&self) -> Option<&Doorbell>;
+
+    /// Tells the other side of a channel, before the doorbell is armed, whether this one also sleeps
+    /// until there is space.
     fn say_sleep(&mut self, key: Self::Key);
 
-    /// Whether that has not been announced, or the other side has woken this one since.
-    fn is_awake(&self, key: Self::Key) -> bool;
+    /// Whether the other side does not know that.
+    fn is_starved_unknown(&self, key: Self::Key) -> bool;
 
     /// Whether a channel has a message that can be received, or there is space for a waiting one.
     fn has_work(&mut self, key: Self::Key) -> bool;
@@ -311,17 +329,27 @@ pub trait Rounds {
             self.say_sleep(key);
             at += 1;
         }
+        if let Some(bell) = self.doorbell() {
+            bell.arm();
+        }
         barrier::heavy();
         // Handles messages that peers have sent before they knew it.
         self.rota().poll_soon();
     }
 
+    /// Whether a thread that is about to sleep gives way to others first, once after it was woken: the
+    /// peer that woke it ran on its processor, has been displaced by it, and often has more to send.
+    fn gives_way(&mut self) -> bool {
+        self.doorbell().is_some_and(Doorbell::was_rung_here)
+    }
+
     /// Makes sure that peers know that a thread sleeps; returns `false` if a message has arrived
     /// meanwhile, or can be sent.
     fn may_nap(&mut self, sleeper: Sleeper) -> bool {
-        let (mut at, mut all_know) = (0, true);
+        let mut all_know = self.doorbell().is_some_and(Doorbell::is_armed);
+        let mut at = 0;
         while let Some(&key) = self.rota().all().get(at) {
-            all_know &= !self.is_awake(key);
+            all_know &= !self.is_starved_unknown(key);
             at += 1;
         }
         if self.rota().begins_nap(sleeper, all_know) && !self.rota().is_empty() {
@@ -396,6 +424,11 @@ mod tests {
         assert!(!rota.begins_nap(Sleeper::Helper, true));
         assert!(!rota.begins_nap(Sleeper::Helper, true));
         rota.woken();
+        assert!(rota.naps_again(&signals).is_some());
+        // One that prepares to sleep, and does not.
+        rota.nap_is_near(true);
+        assert_eq!((rota.next_nap(), rota.naps_again(&signals)), (None, None));
+        rota.nap_is_near(false);
         assert!(rota.naps_again(&signals).is_some());
         // A thread that is about to sleep tells them itself.
         assert!(rota.begins_nap(Sleeper::Thread, true));

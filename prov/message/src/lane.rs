@@ -151,6 +151,11 @@ pub trait Core: Send + Sized + 'static {
         true
     }
 
+    /// Whether a thread that is about to sleep yields the processor before, and makes progress again.
+    fn gives_way(&mut self) -> bool {
+        false
+    }
+
     /// Sends coalesced messages for an application that has stopped driving, and calls
     /// [`Signals::burst_ends`]; also sends what was queued for want of room, as far as there is
     /// room ([`Signals::stall_ends`]). Reports nothing, since the application may be reading its
@@ -628,6 +633,11 @@ impl<C: Core> Progress for Lane<C> {
     fn prepare_wait(&self) -> bool {
         let mut core = self.core();
         core.follow_removals();
+        if core.gives_way() {
+            drop(core);
+            self.signals.give_way();
+            return false;
+        }
         let may_sleep = core.prepare_wait(Sleeper::Thread);
         let errand = core.next_errand();
         drop(core);
@@ -646,6 +656,7 @@ impl<C: Core> Progress for Lane<C> {
     }
 
     fn sleeps(&self) {
+        self.signals.is_slept_at_by_reader();
         if let Some(others) = self.all.get() {
             others.leave_to_helper();
         }
@@ -692,6 +703,10 @@ impl<C: Core> Driven for Lane<C> {
 
     fn is_polled(&self) -> bool {
         self.signals.is_polled()
+    }
+
+    fn is_read_by_sleepers(&self) -> bool {
+        self.signals.is_read_by_sleepers()
     }
 
     fn has_sleeper(&self) -> bool {

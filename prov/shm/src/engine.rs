@@ -23,8 +23,9 @@ use std::sync::Arc;
 
 use prov_base::errno::Result;
 use prov_local::copies::{Copier, Copies as _, Copying};
+use prov_local::doorbell::Doorbell;
 use prov_local::onesided::table::RegionTable;
-use prov_local::rota::Rota;
+use prov_local::rota::{Rota, Rounds};
 use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
 use prov_message::{
@@ -53,6 +54,8 @@ pub struct Core {
     links: SlotMap<LinkKey, Link>,
     /// The open links, and the order in which they are polled.
     open: Rota<LinkKey>,
+    /// What peers wake the lane by, once there is a link.
+    doorbell: Option<Doorbell>,
     /// Links with data to send for which there was no space.
     busy: Vec<LinkKey>,
     /// Links that wait until the application has read completions, in the order of their turns.
@@ -101,6 +104,7 @@ impl Core {
             endpoints: Endpoints::new(limits),
             links: SlotMap::with_key(),
             open: Rota::default(),
+            doorbell: None,
             busy: Vec::new(),
             unreported: VecDeque::new(),
             target: Some(RmaTarget::new(memory)),
@@ -157,6 +161,10 @@ impl prov_message::Core for Core {
     #[inline(always)]
     fn progress(&mut self) -> Idling {
         self.do_what_is_ready()
+    }
+
+    fn gives_way(&mut self) -> bool {
+        Rounds::gives_way(self)
     }
 
     fn prepare_wait(&mut self, sleeper: Sleeper) -> bool {

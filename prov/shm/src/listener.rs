@@ -23,8 +23,9 @@ use rustix::process::{Resource, getrlimit};
 /// fit into the 107 bytes of an abstract socket address (unix(7)).
 pub const LONGEST_NAME: usize = 80;
 
-/// Largest number of descriptors in a packet: one of the channel, one of the table of regions.
-pub const DESCRIPTORS: usize = 2;
+/// Largest number of descriptors in a packet: one of the channel, one of the doorbell, one of the
+/// table of regions.
+pub const DESCRIPTORS: usize = 3;
 
 /// Bound of connections that wait in the kernel to be accepted (listen(2)).
 const BACKLOG: i32 = 4096;

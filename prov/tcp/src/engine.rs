@@ -24,8 +24,9 @@ use prov_base::memory_limit::half_of_memory;
 use prov_base::poller::Favourite;
 use prov_base::socket::zerocopy;
 use prov_local::copies::{Copier, Copies as _, Copying};
+use prov_local::doorbell::Doorbell;
 use prov_local::onesided::table::RegionTable;
-use prov_local::rota::Rota;
+use prov_local::rota::{Rota, Rounds};
 use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
 use prov_message::strangers::Strangers;
@@ -77,6 +78,8 @@ pub struct Core {
     copier: Copier<Tcp>,
     /// The polling schedule of connections through shared memory.
     rota: Rota<ConnKey>,
+    /// What their peers wake the lane by, once there may be one.
+    doorbell: Option<Doorbell>,
     /// Those of them that wait for space in it.
     starved: Vec<ConnKey>,
     /// Connections with bytes that were set aside, which have to leave even if the application makes
@@ -171,6 +174,7 @@ impl Core {
             favourite: Favourite::default(),
             ready: VecDeque::new(),
             rota: Rota::default(),
+            doorbell: None,
             starved: Vec::new(),
             aside: Vec::new(),
             held: Vec::new(),
@@ -291,6 +295,10 @@ impl prov_message::Core for Core {
 
     fn end_burst(&mut self) -> bool {
         self.flush_for_application()
+    }
+
+    fn gives_way(&mut self) -> bool {
+        Rounds::gives_way(self)
     }
 
     fn prepare_wait(&mut self, sleeper: Sleeper) -> bool {

@@ -77,6 +77,11 @@ pub trait Driven: Send + Sync {
         false
     }
 
+    /// Returns whether threads have slept at it in calls of this library.
+    fn is_read_by_sleepers(&self) -> bool {
+        false
+    }
+
     /// Returns whether its descriptor does not tell of all that there is to do.
     fn is_polled(&self) -> bool {
         false

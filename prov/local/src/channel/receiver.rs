@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 use prov_base::buffer::{Iov, Piece};
 
 use super::slot::{Direction, Head, Next, control};
-use super::{AHEAD, INLINE, LONGEST, NEAR, SETTLED, SLEEP, SLOTS, STARVED};
+use super::{AHEAD, INLINE, LONGEST, NEAR, SETTLED, SLOTS, STARVED};
 use crate::barrier;
+use crate::doorbell::DoorbellOfPeer;
 use crate::ring::{Broken, Consumer, lap};
 
 /// Number of slots after which the other side is told that they were received: a quarter of the
@@ -56,7 +57,8 @@ pub struct Receiver {
     pub(super) heard: u64,
     /// Position of the last message of which a part was prefetched before it was published.
     pub(super) fetched: Option<u64>,
-    woken: u64,
+    /// The doorbell of the other side's lane.
+    pub(super) bell: DoorbellOfPeer,
     pub(super) asymmetric: bool,
 }
 
@@ -69,7 +71,7 @@ impl Receiver {
             due: TELL_EVERY,
             heard: 0,
             fetched: None,
-            woken: 0,
+            bell: DoorbellOfPeer::silent(),
             asymmetric: false,
         }
     }
@@ -263,7 +265,7 @@ impl Receiver {
         self.due = self.told + TELL_EVERY;
         self.ring.tell(&self.way);
         barrier::light(self.asymmetric);
-        let sleep = control(&self.way.filling, SLEEP).load(Ordering::Relaxed);
-        sleep & STARVED != 0 && std::mem::replace(&mut self.woken, sleep) != sleep
+        let starved = control(&self.way.filling, STARVED).load(Ordering::Relaxed);
+        starved != 0 && self.bell.must_ring()
     }
 }

@@ -6,8 +6,9 @@ use prov_base::buffer::{Iov, Piece};
 
 use super::area::{Area, Place};
 use super::slot::{Direction, FAR, Head, Slot, control, half_of, put_words};
-use super::{AHEAD, ASLEEP, INLINE, LONG, SETTLED, SLEEP, SLOTS, SOON};
+use super::{AHEAD, INLINE, LONG, SETTLED, SLOTS, SOON};
 use crate::barrier;
+use crate::doorbell::DoorbellOfPeer;
 use crate::ring::{Broken, Free, Producer, lap};
 
 /// The sending end of a channel.
@@ -20,8 +21,8 @@ pub struct Sender {
     given_by: Box<[u64; SLOTS]>,
     /// Total number of slots that are accounted for in `given_by`.
     noted: u64,
-    /// Value of the other side's sleep word when it was last woken.
-    woken: u64,
+    /// The doorbell of the other side's lane.
+    pub(super) bell: DoorbellOfPeer,
     pub(super) asymmetric: bool,
     /// Length of the last message, if there was no space for it.
     pub(super) lacking: Option<usize>,
@@ -57,7 +58,7 @@ impl Sender {
             area: Area::default(),
             given_by: Box::new([0; SLOTS]),
             noted: 0,
-            woken: 0,
+            bell: DoorbellOfPeer::silent(),
             asymmetric: false,
             lacking: None,
             clear: 0,
@@ -143,19 +144,11 @@ impl Sender {
         self.finds_sleeper()
     }
 
-    /// Whether the other side sleeps and has not been woken since it announced that.
+    /// Whether the other side's lane sleeps, and is not being woken.
     #[inline(always)]
-    pub(super) fn finds_sleeper(&mut self) -> bool {
+    pub(super) fn finds_sleeper(&self) -> bool {
         barrier::light(self.asymmetric);
-        let sleep = control(&self.way.taking, SLEEP).load(Ordering::Relaxed);
-        sleep & ASLEEP != 0 && self.is_news(sleep)
-    }
-
-    /// Whether the other side has not been woken since it wrote this sleep word.
-    #[cold]
-    #[inline(never)]
-    fn is_news(&mut self, sleep: u64) -> bool {
-        std::mem::replace(&mut self.woken, sleep) != sleep
+        self.bell.must_ring()
     }
 
     /// Whether the receiver has processed all messages that were sent; `false` if none was sent.

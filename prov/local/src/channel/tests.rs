@@ -4,12 +4,23 @@ use prov_base::buffer::Iov;
 
 use super::*;
 use crate::barrier;
+use crate::doorbell::Doorbell;
 use crate::ring::lap;
 
 fn pair() -> (Channel, Channel) {
     let (here, fd) = Channel::create().unwrap();
     let there = Channel::attach(fd.as_fd()).unwrap();
     (here, there)
+}
+
+/// As [`pair`]; each side knows the doorbell of the other one, which is returned with it.
+fn pair_with_bells() -> [(Channel, Doorbell); 2] {
+    let (mut here, mut there) = pair();
+    let bells = [(); 2].map(|()| Doorbell::create().unwrap());
+    here.rings(bells[1].of_peer());
+    there.rings(bells[0].of_peer());
+    let [bell_here, bell_there] = bells;
+    [(here, bell_here), (there, bell_there)]
 }
 
 fn head(tag: u64) -> Head {
@@ -122,7 +133,7 @@ fn the_next_message_is_read_from_its_slot_or_by_the_slow_path() {
 
 #[test]
 fn a_send_on_the_fast_path_wakes_a_sleeping_peer() {
-    let (mut here, mut there) = pair();
+    let [(mut here, _), (mut there, bell)] = pair_with_bells();
     let mut wakes = |bytes: &[u8]| {
         let mut wakes = false;
         let fill = |space: Piece| _ = space.write(bytes);
@@ -131,7 +142,7 @@ fn a_send_on_the_fast_path_wakes_a_sleeping_peer() {
     };
     assert_eq!(wakes(&[1; INLINE + 1]), (false, false));
     assert_eq!(wakes(b"bytes"), (true, false));
-    there.sleep();
+    bell.arm();
     barrier::heavy();
     assert_eq!(wakes(b"bytes"), (true, true));
     assert_eq!(wakes(b"bytes"), (true, false));
@@ -318,14 +329,14 @@ fn both_directions_are_apart() {
 
 #[test]
 fn a_sleeping_peer_is_woken_once_and_a_running_one_is_not() {
-    let (mut here, mut there) = pair();
+    let [(mut here, _), (mut there, bell)] = pair_with_bells();
     let wakes = |here: &mut Channel| {
         let space = here.space(0).unwrap().unwrap();
         space.publish(head(0))
     };
     assert!(!wakes(&mut here));
     for _ in 0..3 {
-        there.sleep();
+        bell.arm();
         barrier::heavy();
         assert!(wakes(&mut here));
         assert!(!wakes(&mut here));
@@ -336,19 +347,24 @@ fn a_sleeping_peer_is_woken_once_and_a_running_one_is_not() {
 
 #[test]
 fn a_side_that_waits_for_space_is_woken_when_there_is_some() {
-    let (mut here, mut there) = pair();
+    let [(mut here, bell), (mut there, _)] = pair_with_bells();
     while send(&mut here, 0, &pattern(0, MODERATE)) {}
+    assert!(here.is_starved_unknown());
     here.sleep();
+    bell.arm();
+    assert!(!here.is_starved_unknown());
     let record = there.receiver.next().unwrap().unwrap();
     let len = record.len();
     let woken = there.receiver.take(len) || there.receiver.tell();
-    assert!(woken);
+    assert!(woken && !bell.is_armed());
     assert!(send(&mut here, 0, &pattern(0, MODERATE)));
     // A side that has nothing to send is not woken for space.
-    assert!(!here.is_awake());
+    assert!(!here.is_starved_unknown());
     here.sleep();
+    bell.arm();
     let _ = there.receiver.take(len);
     assert!(!there.receiver.tell());
+    assert!(bell.is_armed());
 }
 
 /// Sends messages of the longest kind until there is no space. Returns their number.

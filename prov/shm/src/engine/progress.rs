@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use prov_base::poller::Event;
 use prov_local::channel::Channel;
 use prov_local::copies::Copies as _;
+use prov_local::doorbell::Doorbell;
 use prov_local::rota::{Rota, Rounds};
 use prov_message::{Idling, Reaching as _, Sleeper, Wakeups, Woken};
 
@@ -63,15 +64,30 @@ impl Core {
                 self.drain(key);
             }
         }
+        self.tell_later();
+        polled.had_events
+    }
+
+    /// Has peers told later that a thread sleeps, if one of them has woken a thread meanwhile.
+    fn tell_later(&mut self) {
         if let Some(due) = self.open.naps_again(&self.signals) {
             self.poller.wake_at(due);
         }
-        polled.had_events
     }
 
     /// Makes progress before a thread goes to sleep. Returns `false` if there was any, since there
     /// may be more.
     pub(super) fn may_sleep(&mut self, sleeper: Sleeper) -> bool {
+        self.open.nap_is_near(true);
+        let may_sleep = self.has_nothing_to_do(sleeper);
+        self.open.nap_is_near(false);
+        if !may_sleep {
+            self.tell_later();
+        }
+        may_sleep
+    }
+
+    fn has_nothing_to_do(&mut self, sleeper: Sleeper) -> bool {
         let mut any = self.take_in_some() | self.take_in_quiet(self.open.len());
         if !self.busy.is_empty() {
             any |= self.send_more();
@@ -152,9 +168,13 @@ impl Rounds for Core {
         }
     }
 
-    fn is_awake(&self, key: LinkKey) -> bool {
+    fn doorbell(&self) -> Option<&Doorbell> {
+        self.doorbell.as_ref()
+    }
+
+    fn is_starved_unknown(&self, key: LinkKey) -> bool {
         let channel = self.links.get(key).and_then(|link| link.channel.as_ref());
-        channel.is_some_and(Channel::is_awake)
+        channel.is_some_and(Channel::is_starved_unknown)
     }
 
     fn has_work(&mut self, key: LinkKey) -> bool {

@@ -16,6 +16,7 @@ use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::{Seal, Token};
 use prov_local::barrier;
 use prov_local::channel::Channel;
+use prov_local::doorbell::{Doorbell, DoorbellOfPeer};
 use prov_local::onesided::table::RegionTable;
 use prov_local::onesided::window::Window;
 use prov_local::process::OtherProcess;
@@ -30,7 +31,7 @@ use super::{Core, SERVICE};
 use crate::LOG;
 
 /// First word of a first packet: identification and version of the protocol.
-pub const HELLO: u64 = u64::from_le_bytes(*b"fi_shm\x05\x00");
+pub const HELLO: u64 = u64::from_le_bytes(*b"fi_shm\x06\x00");
 /// Flag: the sender's process participates in [`barrier`].
 const HAS_BARRIER: u64 = 1;
 /// Flag: the sender wants the link.
@@ -108,6 +109,7 @@ fn new_link(
     ep: EpKey,
     own: &str,
     name: &str,
+    doorbell: &Doorbell,
     regions: Option<&Arc<RegionTable>>,
     bell: Option<&Arc<Bell>>,
 ) -> Result<Link> {
@@ -124,7 +126,9 @@ fn new_link(
     let mut link = Link::new(ep, wire, seal, Stage::Asking);
     link.channel = Some(channel);
     let regions = lend(&mut link, regions);
-    let with = std::iter::once(fd.as_fd()).chain(regions);
+    let with = [fd.as_fd(), doorbell.descriptor()]
+        .into_iter()
+        .chain(regions);
     link.wire.send(&hello.encode(), with)?;
     Ok(link)
 }
@@ -167,6 +171,17 @@ fn look(link: &mut Link, regions: Option<OwnedFd>) {
     }
 }
 
+/// Returns the lane's doorbell, which is created for its first link.
+///
+/// # Errors
+/// Those of [`Doorbell::create`].
+fn own_doorbell(doorbell: &mut Option<Doorbell>) -> Result<&Doorbell> {
+    match doorbell {
+        Some(doorbell) => Ok(doorbell),
+        none => Ok(none.insert(Doorbell::create()?)),
+    }
+}
+
 /// Returns the flags that tell a peer whether this side needs the socket, and can do without it.
 fn thrift(wire: &Wire, bell: Option<&Arc<Bell>>) -> u64 {
     let crowded = if wire.is_crowded() { IS_CROWDED } else { 0 };
@@ -197,8 +212,9 @@ impl Reaching for Core {
     fn ask(&mut self, ep: EpKey, peer: PeerKey, target: &ConnectTarget<String>) -> Result<LinkKey> {
         let own = self.rdm(ep).ok_or(Errno::EOPBADSTATE)?.name.clone();
         let bell = self.bell().ok();
+        let doorbell = own_doorbell(&mut self.doorbell)?;
         let regions = self.regions.as_ref();
-        let mut link = new_link(ep, &own, &target.addr, regions, bell.as_ref())?;
+        let mut link = new_link(ep, &own, &target.addr, doorbell, regions, bell.as_ref())?;
         (link.peer, link.src) = (Some(peer), target.source);
         self.add_link(link)
     }
@@ -470,12 +486,15 @@ impl Core {
         }
         let mut with = with.into_iter();
         if !is_asked {
-            return self.answered(key, &said, with.next());
+            return self.answered(key, &said, with.next(), with.next());
         }
-        match with.next() {
-            Some(fd) => self.asked(key, &said, &fd, with.next()),
-            None => Err(Fault::Protocol("first packet without memory")),
-        }
+        let (Some(fd), Some(doorbell)) = (with.next(), with.next()) else {
+            return Err(Fault::Protocol("first packet without memory"));
+        };
+        let mut channel = Channel::attach(fd.as_fd()).map_err(Fault::Ended)?;
+        channel.is_asymmetric(said.flags & own_flags() & HAS_BARRIER != 0);
+        channel.rings(DoorbellOfPeer::attach(doorbell.as_fd()).map_err(Fault::Ended)?);
+        self.asked(key, &said, channel, with.next())
     }
 
     /// Returns the memory of the process at the other end, if it can be read.
@@ -504,11 +523,9 @@ impl Core {
         &mut self,
         key: LinkKey,
         said: &Introduction<'_>,
-        fd: &OwnedFd,
+        channel: Channel,
         regions: Option<OwnedFd>,
     ) -> std::result::Result<(), Fault> {
-        let mut channel = Channel::attach(fd.as_fd()).map_err(Fault::Ended)?;
-        channel.is_asymmetric(said.flags & own_flags() & HAS_BARRIER != 0);
         let Some(link) = self.links.get(key) else {
             return Ok(());
         };
@@ -561,7 +578,12 @@ impl Core {
                 false => lent = lend(link, self.regions.as_ref()),
             }
         }
-        let sent = link.wire.send(&answer.encode(), lent);
+        let doorbell = match is_refused {
+            true => None,
+            false => Some(own_doorbell(&mut self.doorbell).map_err(Fault::Ended)?),
+        };
+        let with = doorbell.map(Doorbell::descriptor).into_iter().chain(lent);
+        let sent = link.wire.send(&answer.encode(), with);
         if is_refused {
             if let Some(rdm) = self.rdm(ep) {
                 rdm.peers.forget_idle(peer);
@@ -619,6 +641,7 @@ impl Core {
         &mut self,
         key: LinkKey,
         said: &Introduction<'_>,
+        doorbell: Option<OwnedFd>,
         regions: Option<OwnedFd>,
     ) -> std::result::Result<(), Fault> {
         if said.flags & IS_FULL != 0 {
@@ -633,6 +656,8 @@ impl Core {
         if said.flags & WANTS == 0 {
             return Err(Fault::Refused);
         }
+        let doorbell = doorbell.ok_or(Fault::Protocol("answer without a doorbell"))?;
+        let doorbell = DoorbellOfPeer::attach(doorbell.as_fd()).map_err(Fault::Ended)?;
         let Some(link) = self.links.get(key) else {
             return Ok(());
         };
@@ -643,6 +668,7 @@ impl Core {
         };
         link.memory = memory;
         if let Some(channel) = &mut link.channel {
+            channel.rings(doorbell);
             channel.is_asymmetric(said.flags & own_flags() & HAS_BARRIER != 0);
         }
         let gives_back = said.flags & (GIVES_BACK | HAS_BELL) == GIVES_BACK | HAS_BELL;

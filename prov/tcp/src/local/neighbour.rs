@@ -11,7 +11,7 @@
 //!
 //! These messages are sent over the connection, as [`Remark`]s.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd};
 
 use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::Seal;
@@ -19,7 +19,8 @@ use prov_base::socket;
 
 use crate::local::far_end::{self, Holder};
 use crate::local::host;
-use prov_local::process::{Card, OtherProcess, Reading};
+use prov_local::doorbell::DoorbellOfPeer;
+use prov_local::process::{Card, OtherProcess, Reading, open_segment};
 
 /// A message of one process to the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +38,8 @@ pub enum Subject {
     /// connection.
     Introduction,
     /// Sent to a peer whose identity is verified: `id` is the number of a file of the sender that
-    /// can be read only with access rights to its memory.
+    /// can be read only with access rights to its memory. `word` is one more than the number of its
+    /// lane's doorbell, 0 if it has none.
     Card,
     /// The sender has read the card, next to whose seal it found the secret `id`, and can read the
     /// peer's memory.
@@ -87,6 +89,8 @@ pub struct Neighbour {
     said: Said,
     heard: Heard,
     holder: Option<Holder>,
+    /// The peer's doorbell, if it has one.
+    bell: Option<DoorbellOfPeer>,
 }
 
 /// What this process has sent about itself.
@@ -134,6 +138,11 @@ impl Neighbour {
         self.holder
     }
 
+    /// Returns the peer's doorbell, if it has shown its card and has one.
+    pub fn bell(&self) -> Option<DoorbellOfPeer> {
+        self.bell.clone()
+    }
+
     /// Returns the introduction of this process, for a peer of this host that has not got it.
     pub fn introduce(&mut self, socket: BorrowedFd<'_>) -> Option<Remark> {
         if !matches!(self.said, Said::Nothing) {
@@ -147,7 +156,8 @@ impl Neighbour {
         })
     }
 
-    /// Handles a remark of the peer about itself; returns the answer. `target` is the log target.
+    /// Handles a remark of the peer about itself; returns the answer. `bell` is the descriptor of this
+    /// lane's doorbell, `target` the log target.
     ///
     /// # Errors
     /// The remark is not allowed at this point.
@@ -155,6 +165,7 @@ impl Neighbour {
         &mut self,
         socket: BorrowedFd<'_>,
         remark: &Remark,
+        bell: Option<BorrowedFd<'_>>,
         target: &'static str,
     ) -> std::result::Result<Option<Remark>, OutOfTurn> {
         match (remark.subject, &self.heard) {
@@ -163,7 +174,7 @@ impl Neighbour {
                 if !host::is_within_namespace(socket) {
                     return Ok(None);
                 }
-                let answer = self.meet(socket, remark).inspect_err(|error| {
+                let answer = self.meet(socket, remark, bell).inspect_err(|error| {
                     // As where each of the two has a PID namespace of its own.
                     log::info!(
                         target: target,
@@ -180,6 +191,7 @@ impl Neighbour {
                 let Some(holder) = holder else {
                     return Ok(None);
                 };
+                self.bell = bell_of(holder, remark.word);
                 let answer = self.read_card(holder, remark.id).inspect_err(|error| {
                     log::info!(
                         target: target,
@@ -204,7 +216,12 @@ impl Neighbour {
 
     /// Handles the peer's process id and descriptor number. If they are correct, returns this
     /// process's card.
-    fn meet(&mut self, socket: BorrowedFd<'_>, introduction: &Remark) -> Result<Remark> {
+    fn meet(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        introduction: &Remark,
+        bell: Option<BorrowedFd<'_>>,
+    ) -> Result<Remark> {
         let holder = far_end::holder(socket, introduction.id, introduction.word)?;
         let seal = Seal::new()?;
         let card = Card::new(far_end::inode(socket)?, seal.token())?;
@@ -215,7 +232,7 @@ impl Neighbour {
         Ok(Remark {
             subject: Subject::Card,
             id: number.into(),
-            word: 0,
+            word: bell.map_or(0, |fd| u64::from(fd.as_raw_fd().unsigned_abs()) + 1),
         })
     }
 
@@ -229,6 +246,13 @@ impl Neighbour {
             word: 0,
         })
     }
+}
+
+/// Returns the doorbell of a process that has shown this word with its card.
+fn bell_of(holder: Holder, word: u64) -> Option<DoorbellOfPeer> {
+    let number = u32::try_from(word.checked_sub(1)?).ok()?;
+    let memory = open_segment(holder.pid, number).ok()?;
+    DoorbellOfPeer::attach(memory.as_fd()).ok()
 }
 
 /// Returns the memory of the process that has the other end, whose card for that is file `number`,

@@ -22,6 +22,7 @@ use crate::local::neighbour::{OutOfTurn, Remark, Subject};
 use crate::local::stream::{Moved, SharedStream};
 use prov_local::barrier;
 use prov_local::channel::{FlightWords, Next};
+use prov_local::doorbell::DoorbellOfPeer;
 use prov_local::parts::{Inflow, Outflow};
 use prov_local::process::open_segment;
 use prov_local::ring::Broken;
@@ -32,6 +33,9 @@ pub use self::place::zeros;
 pub struct Shortcut {
     stream: SharedStream,
     out: Out,
+    /// The peer's doorbell, until all of this side's data goes through the memory: before that, its
+    /// data in the socket wakes the peer, and a packet to wake it would be mixed with it.
+    bell: Option<DoorbellOfPeer>,
     /// Whether the peer sends through the memory.
     is_in: bool,
     /// The number to return to the peer when this side begins to send through the memory, once the
@@ -81,10 +85,16 @@ const HEARINGS: u32 = 16;
 const WAKE: &[u8] = b"\0";
 
 impl Shortcut {
-    fn new(stream: SharedStream, offered: Option<Offered>, target: &'static str) -> Self {
+    fn new(
+        stream: SharedStream,
+        bell: DoorbellOfPeer,
+        offered: Option<Offered>,
+        target: &'static str,
+    ) -> Self {
         Shortcut {
             stream,
             out: Out::Socket,
+            bell: Some(bell),
             is_in: false,
             departs: None,
             is_starved: false,
@@ -94,12 +104,12 @@ impl Shortcut {
         }
     }
 
-    /// Creates memory. Returns it, and the remark that offers it to the peer. `target` is the log
-    /// target.
+    /// Creates memory. Returns it, and the remark that offers it to the peer with this doorbell.
+    /// `target` is the log target.
     ///
     /// # Errors
     /// Those of [`SharedStream::create`], `-FI_EIO` if there are no random numbers.
-    pub fn offer(target: &'static str) -> Result<(Self, Remark)> {
+    pub fn offer(bell: DoorbellOfPeer, target: &'static str) -> Result<(Self, Remark)> {
         let secret = random::secret()?;
         let (stream, fd) = SharedStream::create(secret)?;
         let remark = Remark {
@@ -108,20 +118,25 @@ impl Shortcut {
             word: has_barrier(),
         };
         let offered = Offered { _fd: fd, secret };
-        Ok((Shortcut::new(stream, Some(offered), target), remark))
+        Ok((Shortcut::new(stream, bell, Some(offered), target), remark))
     }
 
-    /// Attaches to the memory that a process has offered with this remark. This side then has to
+    /// Attaches to the memory that a process with this doorbell has offered with this remark. This side then has to
     /// send through it ([`Shortcut::departure`]).
     ///
     /// # Errors
     /// Those of [`open_segment`] and [`SharedStream::attach`].
-    pub fn attach(holder: Holder, remark: &Remark, target: &'static str) -> Result<Self> {
+    pub fn attach(
+        holder: Holder,
+        bell: DoorbellOfPeer,
+        remark: &Remark,
+        target: &'static str,
+    ) -> Result<Self> {
         let number = u32::try_from(remark.id).map_err(|_| Errno::EINVAL)?;
         let segment = open_segment(holder.pid, number)?;
         let (mut stream, secret) = SharedStream::attach(segment.as_fd())?;
         stream.is_asymmetric(remark.word & has_barrier() != 0);
-        let mut shortcut = Shortcut::new(stream, None, target);
+        let mut shortcut = Shortcut::new(stream, bell, None, target);
         shortcut.departs = Some(secret);
         Ok(shortcut)
     }
@@ -205,6 +220,9 @@ impl Shortcut {
                 return Err(Errno::EAGAIN);
             }
             self.out = Out::Memory;
+            if let Some(bell) = self.bell.take() {
+                self.stream.rings(bell);
+            }
         }
         Ok(())
     }
@@ -267,7 +285,7 @@ impl Shortcut {
     #[inline(always)]
     pub fn take_short(&mut self, socket: &OwnedFd) {
         if self.stream.take_short() {
-            self.wake(socket.as_fd());
+            call(socket.as_fd());
         }
     }
 
@@ -332,7 +350,7 @@ impl Shortcut {
     /// Wakes the peer if it sleeps, after a write to the memory that is not a message.
     pub fn wake_sleeper(&mut self, socket: BorrowedFd<'_>) {
         if self.stream.must_wake() {
-            self.wake(socket);
+            call(socket);
         }
     }
 
@@ -341,9 +359,9 @@ impl Shortcut {
         self.stream.sleep();
     }
 
-    /// See [`SharedStream::is_awake`].
-    pub fn is_awake(&self) -> bool {
-        self.stream.is_awake()
+    /// See [`SharedStream::is_starved_unknown`].
+    pub fn is_starved_unknown(&self) -> bool {
+        self.stream.is_starved_unknown()
     }
 
     /// Returns the number of bytes that a call has transferred, `-FI_EAGAIN` if none.
@@ -356,7 +374,7 @@ impl Shortcut {
         match moved {
             Ok(Moved { bytes, wakes }) => {
                 if wakes {
-                    self.wake(socket);
+                    call(socket);
                 }
                 match bytes {
                     0 => Err(Errno::EAGAIN),
@@ -398,15 +416,6 @@ impl Shortcut {
         match (received, self.end) {
             (Err(Errno::EAGAIN), Some(end)) => end,
             (received, _) => received,
-        }
-    }
-
-    /// Wakes the peer. As long as this side still sends through the socket, that data wakes the
-    /// peer, and a packet to wake it would be mixed with it.
-    #[cold]
-    fn wake(&self, socket: BorrowedFd<'_>) {
-        if let Out::Memory = self.out {
-            call(socket);
         }
     }
 
@@ -534,14 +543,17 @@ impl<'a> Path<'a> {
 mod tests {
     use std::os::unix::net::UnixStream;
 
+    use prov_local::doorbell::Doorbell;
+
     use super::*;
 
     #[test]
     fn a_side_that_still_sends_through_the_socket_sends_no_wake_up_in_between() {
         let (stream, fd) = SharedStream::create(5).unwrap();
         let (attached, _) = SharedStream::attach(fd.as_fd()).unwrap();
-        let mut here = Shortcut::new(stream, None, "test");
-        let mut there = Shortcut::new(attached, None, "test");
+        let bell = Doorbell::create().unwrap();
+        let mut here = Shortcut::new(stream, bell.of_peer(), None, "test");
+        let mut there = Shortcut::new(attached, DoorbellOfPeer::silent(), None, "test");
         let (socket, far) = UnixStream::pair().unwrap();
         for end in [&socket, &far] {
             end.set_nonblocking(true).unwrap();
@@ -552,6 +564,7 @@ mod tests {
                 while from.send(far.as_fd(), &[1; 4096]).is_ok() {}
             }
             from.sleep();
+            bell.arm();
         };
         let empty = |to: &mut Shortcut| {
             let mut bytes = vec![0; 1 << 20];
@@ -566,11 +579,13 @@ mod tests {
         fill(&mut there);
         empty(&mut here);
         assert_eq!(socket::receive(far.as_fd(), &mut calls), Err(Errno::EAGAIN));
+        assert!(bell.is_armed(), "others can wake it");
 
         here.depart(socket.as_fd(), b"last").unwrap();
         assert_eq!(socket::receive(far.as_fd(), &mut calls), Ok(4));
         fill(&mut there);
         empty(&mut here);
         assert_eq!(socket::receive(far.as_fd(), &mut calls), Ok(WAKE.len()));
+        assert!(!bell.is_armed());
     }
 }

@@ -8,6 +8,7 @@ use prov_base::buffer::{Incoming, Iov, Outgoing, Piece};
 use prov_base::errno::Result;
 
 use prov_local::channel::{Channel, FlightWords, Head, LONGEST, MODERATE, Next};
+use prov_local::doorbell::DoorbellOfPeer;
 use prov_local::parts::{Inflow, Outflow};
 use prov_local::ring::Broken;
 
@@ -65,6 +66,11 @@ impl SharedStream {
     /// See [`Channel::is_asymmetric`].
     pub fn is_asymmetric(&mut self, asymmetric: bool) {
         self.channel.is_asymmetric(asymmetric);
+    }
+
+    /// See [`Channel::rings`].
+    pub fn rings(&mut self, bell: DoorbellOfPeer) {
+        self.channel.rings(bell);
     }
 
     /// Sends as many of the bytes as there is space for.
@@ -284,7 +290,7 @@ impl SharedStream {
     }
 
     /// See [`Channel::must_wake`].
-    pub fn must_wake(&mut self) -> bool {
+    pub fn must_wake(&self) -> bool {
         self.channel.must_wake()
     }
 
@@ -293,9 +299,9 @@ impl SharedStream {
         self.channel.sleep();
     }
 
-    /// See [`Channel::is_awake`].
-    pub fn is_awake(&self) -> bool {
-        self.channel.is_awake()
+    /// See [`Channel::is_starved_unknown`].
+    pub fn is_starved_unknown(&self) -> bool {
+        self.channel.is_starved_unknown()
     }
 }
 
@@ -304,6 +310,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use proptest::prelude::*;
+    use prov_local::doorbell::Doorbell;
 
     use super::*;
 
@@ -379,7 +386,10 @@ mod tests {
         let sent = here.send(&out).unwrap().bytes;
         assert!(sent > MODERATE && sent < out.len());
         assert_eq!(here.has_room(), Ok(false));
+        let bell = Doorbell::create().unwrap();
+        there.rings(bell.of_peer());
         here.sleep();
+        bell.arm();
         let mut into = vec![0; 4 << 20];
         let came = there.receive(&mut into).unwrap();
         assert_eq!((came.bytes, came.wakes), (sent, true));

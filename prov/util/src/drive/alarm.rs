@@ -16,10 +16,22 @@ use rustix::time::{
     timerfd_settime,
 };
 
+use super::signals::last_yield;
 use prov_base::errno::Result;
 
 /// Approximate time between the application's last call and the alarm.
 pub(super) const AWAY: Duration = Duration::from_millis(10);
+
+/// The longest time between the application's last call and the alarm, where many processes share a
+/// processor.
+const LONGEST_AWAY: Duration = Duration::from_millis(100);
+
+/// Time between the application's last call and the alarm: [`AWAY`], or twice the time that the
+/// process had to wait for a processor when it last yielded one. An application that waits for that
+/// has not stopped calling, and the thread would take the processor from it.
+pub(super) fn away() -> Duration {
+    AWAY.max((2 * last_yield()).min(LONGEST_AWAY))
+}
 
 /// Time until an alarm that is to ring at once: timers cannot be set to none.
 pub(super) const AT_ONCE: Duration = Duration::from_nanos(1);
@@ -73,7 +85,7 @@ impl Alarm {
     pub(super) fn relieve(&self, now: impl FnOnce() -> Instant) -> bool {
         let is_heard = self.is_heard.load(Ordering::Acquire);
         if is_heard && !self.is_set() {
-            self.ring_within(AWAY, now());
+            self.ring_within(away(), now());
         }
         // A forked child has no such thread.
         is_heard || std::process::id() != self.process
@@ -81,7 +93,7 @@ impl Alarm {
 
     /// Sets the alarm, on which the thread is about to sleep.
     pub(super) fn set(&self, now: Instant) {
-        self.ring_after(AWAY, now);
+        self.ring_after(away(), now);
     }
 
     /// Makes the alarm ring after this time, unless it is set to ring earlier. Postponing does not
@@ -125,7 +137,7 @@ impl Alarm {
             self.unset();
             return false;
         }
-        self.ring_after(AWAY, now);
+        self.ring_after(away(), now);
         true
     }
 

@@ -10,6 +10,7 @@ use super::Driven;
 use super::alarm::{ALARM, AWAY, Alarm};
 use super::helper::LaneState;
 use super::rate::{CallRate, Calls};
+use super::signals::is_crowded;
 
 /// Polling interval for a lane without a descriptor: it bounds the latency of a message that no
 /// descriptor announces.
@@ -159,7 +160,10 @@ impl Auto {
             return (calls, Visit::SleptAt);
         }
         let is_alone = match rate {
-            Calls::Rare => true,
+            Calls::None => true,
+            // A thread that sleeps until there is something to do calls rarely where others want the
+            // processor, and does all that there is: each step here would take it from them.
+            Calls::Rare => !(is_crowded() && lane.is_read_by_sleepers()),
             Calls::Unknown if !is_given => true,
             Calls::Unknown | Calls::Frequent => place.care.is_left_at(calls),
         };

@@ -10,7 +10,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::Driven;
-use super::alarm::{AT_ONCE, AWAY, Alarm};
+use super::alarm::{AT_ONCE, Alarm, away};
 use super::burst::Burst;
 use super::care::{Care, Leaving};
 use super::fork;
@@ -321,7 +321,7 @@ impl Seat {
     #[cold]
     pub fn sleeper_woke(&self) {
         if let Some(alarm) = self.place.alarm.get() {
-            alarm.ring_within(AWAY, Instant::now());
+            alarm.ring_within(away(), Instant::now());
         }
     }
 

@@ -32,7 +32,9 @@ pub(super) struct CallRate {
 pub(super) enum Calls {
     /// This is the first check.
     Unknown,
-    /// None since the last check, or too few to keep the lane moving.
+    /// None since the last check.
+    None,
+    /// Too few to keep the lane moving.
     Rare,
     /// The application drives the lane.
     Frequent,
@@ -53,7 +55,8 @@ impl CallRate {
         }
         match self.last.replace(calls) {
             None => Calls::Unknown,
-            Some(last) if last == calls || self.is_rare => Calls::Rare,
+            Some(last) if last == calls => Calls::None,
+            Some(_) if self.is_rare => Calls::Rare,
             Some(_) => Calls::Frequent,
         }
     }
@@ -68,7 +71,7 @@ mod tests {
     fn an_application_that_makes_no_calls_is_found_at_the_second_check() {
         let (mut rate, now) = (CallRate::default(), Instant::now());
         assert_eq!(rate.check(7, now), Calls::Unknown);
-        assert_eq!(rate.check(7, now), Calls::Rare);
+        assert_eq!(rate.check(7, now), Calls::None);
         assert_eq!(rate.check(8, now), Calls::Frequent);
     }
 

@@ -305,7 +305,7 @@ impl Lane {
         stall.rings();
         let seen = self.place.visit(|lane| {
             let calls = rate.check(lane.calls(), Instant::now());
-            (calls == Calls::Rare).then(|| lane.end_burst())
+            matches!(calls, Calls::None | Calls::Rare).then(|| lane.end_burst())
         });
         // A lane that does not exist any more has nothing to send.
         if let Some(has_left) = seen {

@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::Seat;
 use prov_base::lately::nanoseconds;
@@ -107,6 +108,15 @@ static NEWS: RecentEvents = RecentEvents::new();
 /// Whether other processes want the processor, as the last yield of any thread of this one has shown.
 static IS_CROWDED: AtomicBool = AtomicBool::new(false);
 
+/// How long the last yield of any thread of this process took, in nanoseconds.
+static LAST_YIELD: AtomicU64 = AtomicU64::new(0);
+
+/// Returns how long the last yield of any thread of this process took: the time until it gets a
+/// processor again.
+pub(super) fn last_yield() -> Duration {
+    Duration::from_nanos(LAST_YIELD.load(Ordering::Relaxed))
+}
+
 /// Returns whether other processes want the processor.
 pub(super) fn is_crowded() -> bool {
     IS_CROWDED.load(Ordering::Relaxed)
@@ -129,6 +139,8 @@ pub struct Signals {
     is_polled: AtomicBool,
     /// `calls` when a thread last went to sleep at the lane, plus 1; 0 if none has.
     asleep: AtomicU64,
+    /// Whether a thread has slept at the lane in a call of this library.
+    is_read_by_sleepers: AtomicBool,
     /// Unsuccessful polls between two readings of the clock while other processes want the
     /// processor; 0 while none is known to.
     patience: AtomicU32,
@@ -200,6 +212,18 @@ impl Signals {
     pub fn is_slept_at(&self) -> bool {
         let asleep = self.asleep.load(Ordering::SeqCst);
         asleep != 0 && asleep == self.calls.load(Ordering::SeqCst).wrapping_add(1)
+    }
+
+    /// Called when a thread goes to sleep in a call of this library.
+    pub fn is_slept_at_by_reader(&self) {
+        if !self.is_read_by_sleepers() {
+            self.is_read_by_sleepers.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether a thread has slept at the lane in a call of this library.
+    pub fn is_read_by_sleepers(&self) -> bool {
+        self.is_read_by_sleepers.load(Ordering::Relaxed)
     }
 
     /// Called with the lane's lock by the progress thread, which leaves the lane to a sleeper.
@@ -321,12 +345,19 @@ impl Signals {
         if !self.may_yield(waiting, now, NEWS.look(self.address(), now)) {
             return;
         }
-        std::thread::yield_now();
+        self.give_way();
         let after = nanoseconds();
         self.since.store(after, Ordering::Relaxed);
         // The process has yielded: the waits of its other lanes begin anew.
         NEWS.last.store(after, Ordering::Relaxed);
-        self.yielded(after.saturating_sub(now));
+    }
+
+    /// Yields the processor to other processes.
+    #[cold]
+    pub fn give_way(&self) {
+        let now = nanoseconds();
+        std::thread::yield_now();
+        self.yielded(nanoseconds().saturating_sub(now));
     }
 
     /// Returns whether to yield now, where `news` is the time of the last event for any queue of
@@ -347,6 +378,7 @@ impl Signals {
 
     /// Records that a yield took this many nanoseconds.
     pub fn yielded(&self, pause: u64) {
+        LAST_YIELD.store(pause, Ordering::Relaxed);
         let stay = match pause >= SLICE {
             true => (pause / STAY).min(LONGEST_STAY),
             false => 0,

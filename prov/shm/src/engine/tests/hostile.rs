@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::listener::Wire;
 use prov_base::atomic_ops::Form;
 use prov_local::channel::{Channel, Head, MODERATE, SEGMENT, TABLES};
+use prov_local::doorbell::Doorbell;
 use prov_local::segment::Segment;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -42,8 +43,9 @@ fn intrude(victim: &mut Side) -> (Wire, Channel, Segment) {
     let wire = Wire::reach(SERVICE, &victim.name).unwrap();
     let (channel, fd) = Channel::create().unwrap();
     let segment = Segment::attach(fd.as_fd(), SEGMENT).unwrap();
-    wire.send(&hello(&fresh_name(), [0, 0]), Some(fd.as_fd()))
-        .unwrap();
+    let bell = Doorbell::create().unwrap();
+    let with = [fd.as_fd(), bell.descriptor()];
+    wire.send(&hello(&fresh_name(), [0, 0]), with).unwrap();
     let before = victim.core.open.all().to_vec();
     until(&mut [victim], |sides| {
         let open = sides[0].core.open.all();
@@ -117,8 +119,16 @@ fn a_first_packet_of_any_kind_does_no_harm() {
         packet.truncate(1 + random.below(packet.len()));
         let (_channel, fd) = Channel::create().unwrap();
         let file = std::fs::File::open("/dev/null").unwrap();
-        let with = [None, Some(fd.as_fd()), Some(file.as_fd())][round % 3];
-        wire.send(&packet, with).unwrap();
+        let bell = Doorbell::create().unwrap();
+        let (channel, file) = (fd.as_fd(), file.as_fd());
+        let with: &[_] = match round % 5 {
+            0 => &[],
+            1 => &[channel],
+            2 => &[file, bell.descriptor()],
+            3 => &[channel, file],
+            _ => &[channel, bell.descriptor()],
+        };
+        wire.send(&packet, with.iter().copied()).unwrap();
         if round % 2 == 0 {
             scene.victim.drive();
         }
@@ -127,8 +137,9 @@ fn a_first_packet_of_any_kind_does_no_harm() {
     for _ in 0..20 {
         let wire = Wire::reach(SERVICE, &scene.victim.name).unwrap();
         let (_channel, fd) = Channel::create().unwrap();
-        wire.send(&hello(&fresh_name(), [0, 0]), Some(fd.as_fd()))
-            .unwrap();
+        let bell = Doorbell::create().unwrap();
+        let with = [fd.as_fd(), bell.descriptor()];
+        wire.send(&hello(&fresh_name(), [0, 0]), with).unwrap();
     }
     scene.is_well();
     // Nothing is left of these peers.

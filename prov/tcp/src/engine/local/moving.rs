@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use crate::local::neighbour::{OutOfTurn, Remark, Subject};
 use crate::local::path::{Heard, Shortcut};
 use prov_base::errno::Errno;
+use prov_local::doorbell::Doorbell;
 
 use crate::LOG;
 use crate::engine::Core;
@@ -108,12 +109,17 @@ impl Core {
             self.introduce(key);
         }
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        if conn.features.has(Features::LOCAL) && self.doorbell.is_none() {
+            // Without one, the connection stays with its socket.
+            self.doorbell = Doorbell::create().ok();
+        }
+        let bell = self.doorbell.as_ref().map(Doorbell::descriptor);
         let socket = conn.socket.as_fd();
-        if let Some(answer) = conn.neighbour.hear(socket, &remark, LOG.ep_ctrl)? {
+        if let Some(answer) = conn.neighbour.hear(socket, &remark, bell, LOG.ep_ctrl)? {
             self.remark(key, answer);
-            if answer.subject == Subject::Card {
-                self.offer_memory(key);
-            }
+        }
+        if subject == Subject::Card {
+            self.offer_memory(key);
         }
         Ok(())
     }
@@ -127,7 +133,10 @@ impl Core {
         if !conn.calls || !conn.features.has(Features::LOCAL) || conn.shortcut.is_some() {
             return;
         }
-        match Shortcut::offer(LOG.ep_ctrl) {
+        let Some(bell) = conn.neighbour.bell() else {
+            return stays(conn, "the peer has no doorbell");
+        };
+        match Shortcut::offer(bell, LOG.ep_ctrl) {
             Ok((shortcut, offer)) => {
                 conn.shortcut = Some(Box::new(shortcut));
                 self.remark(key, offer);
@@ -142,10 +151,10 @@ impl Core {
         if conn.calls || conn.shortcut.is_some() || !conn.features.has(Features::LOCAL) {
             return Err(OutOfTurn.into());
         }
-        let attached = match conn.neighbour.holder() {
-            Some(_) if self.rota.len() >= MOST => Err(Errno::ENOMEM),
-            Some(holder) => Shortcut::attach(holder, offer, LOG.ep_ctrl),
-            None => Err(Errno::EPERM),
+        let attached = match (conn.neighbour.holder(), conn.neighbour.bell()) {
+            (Some(_), Some(_)) if self.rota.len() >= MOST => Err(Errno::ENOMEM),
+            (Some(holder), Some(bell)) => Shortcut::attach(holder, bell, offer, LOG.ep_ctrl),
+            _ => Err(Errno::EPERM),
         };
         match attached {
             Ok(shortcut) => {

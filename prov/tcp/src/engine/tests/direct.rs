@@ -9,6 +9,7 @@ use crate::local::neighbour::Subject;
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use libc::iovec;
 use prov_base::process_memory::{OtherIov, OtherPiece, Seal, Token};
+use prov_local::doorbell::Doorbell;
 use prov_local::process::{Card, OtherProcess, Reading};
 use prov_message::lane::Errand;
 use prov_util::desc::Descs;
@@ -30,6 +31,7 @@ pub(super) const KEY: u64 = 5;
 pub(super) struct Stranger {
     pub(super) stream: TcpStream,
     seal: Seal,
+    bell: Doorbell,
     card: Option<Card>,
     heard: Stream,
     bytes: Vec<u8>,
@@ -58,6 +60,7 @@ impl Stranger {
         Stranger {
             stream,
             seal: Seal::new().unwrap(),
+            bell: Doorbell::create().unwrap(),
             card: None,
             heard: Stream::new(ByteOrder::Native, Features::OURS),
             bytes: Vec::new(),
@@ -94,8 +97,8 @@ impl Stranger {
         self.acquaint(Subject::Memory.code(), number, 0);
     }
 
-    /// Shows a valid card.
-    fn show_card(&mut self) {
+    /// Shows a valid card, and its doorbell.
+    pub(super) fn show_card(&mut self) {
         let inode = far_end::inode(self.stream.as_fd()).unwrap();
         self.show_card_for(inode);
     }
@@ -103,7 +106,8 @@ impl Stranger {
     /// Shows a card for another socket.
     fn show_card_for(&mut self, inode: u64) {
         let card = Card::new(inode, self.seal.token()).unwrap();
-        self.acquaint(Subject::Card.code(), card.number().into(), 0);
+        let bell = self.bell.descriptor().as_raw_fd() as u64;
+        self.acquaint(Subject::Card.code(), card.number().into(), bell + 1);
         self.card = Some(card);
     }
 

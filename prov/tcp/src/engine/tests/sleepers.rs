@@ -23,7 +23,8 @@ fn connected(params: Params) -> (Side, Side) {
 /// Does what a thread does before it sleeps. Only the tested event wakes it: there is no timer, and
 /// no connection is read without asking the poller.
 pub(super) fn prepare_sleep(side: &Side) {
-    until([side, side], || side.engine.prepare_wait());
+    // The first calls may give way to the peer that has woken it, and read the packet that has.
+    until([side, side], || (0..3).any(|_| side.engine.prepare_wait()));
     let mut core = side.engine.core();
     core.poller.forget_timers();
     core.favourite = Favourite::default();

@@ -4,6 +4,7 @@ use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
 use prov_base::buffer::Piece;
 use prov_local::channel::Next;
+use prov_local::doorbell::Doorbell;
 use prov_local::rota::{Rota, Rounds};
 
 use crate::engine::Core;
@@ -56,9 +57,13 @@ impl Rounds for Core {
         }
     }
 
-    fn is_awake(&self, key: ConnKey) -> bool {
+    fn doorbell(&self) -> Option<&Doorbell> {
+        self.doorbell.as_ref()
+    }
+
+    fn is_starved_unknown(&self, key: ConnKey) -> bool {
         let shortcut = self.conns.get(key).and_then(|conn| conn.shortcut.as_ref());
-        shortcut.is_some_and(|shortcut| shortcut.is_awake())
+        shortcut.is_some_and(|shortcut| shortcut.is_starved_unknown())
     }
 
     fn has_work(&mut self, key: ConnKey) -> bool {
@@ -152,6 +157,11 @@ impl Core {
     pub(crate) fn rota_goes_on(&mut self) {
         let is_mixed = self.conns.len() > self.rota.len();
         self.rota.polled(if is_mixed { MIXED } else { 1 });
+        self.tell_later();
+    }
+
+    /// Has peers told later that a thread sleeps, if one of them has woken a thread meanwhile.
+    pub(crate) fn tell_later(&mut self) {
         if let Some(due) = self.rota.naps_again(&self.signals) {
             self.poller.wake_at(due);
         }

@@ -129,6 +129,16 @@ impl Core {
     /// Does what is ready before a thread sleeps; returns `false` if there was something, as there
     /// may be more.
     pub(crate) fn may_sleep(&mut self, sleeper: Sleeper) -> bool {
+        self.rota.nap_is_near(true);
+        let may_sleep = self.has_nothing_to_do(sleeper);
+        self.rota.nap_is_near(false);
+        if !may_sleep {
+            self.tell_later();
+        }
+        may_sleep
+    }
+
+    fn has_nothing_to_do(&mut self, sleeper: Sleeper) -> bool {
         self.go_on_for_owner();
         if !self.endpoints.is_deaf() {
             self.resume_all_unreported();

@@ -1,5 +1,7 @@
 //! Peers that claim to be on the same host, or share memory with malicious contents.
 
+use std::os::fd::AsRawFd as _;
+
 use super::*;
 
 /// A peer with a malicious segment.
@@ -14,6 +16,7 @@ fn fiend(side: &Side) -> Fiend {
     const SECRET: u64 = 99;
     let mut stranger = Stranger::of(side);
     stranger.introduce();
+    stranger.show_card();
     stranger.hear_acquaintance(side);
     let (stream, fd) = SharedStream::create(SECRET).unwrap();
     stranger.offer_memory(fd.as_fd());
@@ -55,11 +58,28 @@ fn invalid_shared_memory_is_ignored_and_the_socket_is_used() {
     for fd in [file.as_fd(), unsealed.as_fd(), blank.as_fd()] {
         let mut stranger = Stranger::of(&a);
         stranger.introduce();
+        stranger.show_card();
         stranger.hear_acquaintance(&a);
         stranger.offer_memory(fd);
         let heard = stranger.hear_acquaintance(&a);
         assert_eq!(heard, [(Subject::Stays.code(), 0, 0)]);
         assert!(stranger.hear(&a).is_some());
+    }
+    // Nor is the memory of a peer used that cannot be woken.
+    let (_stream, fd) = SharedStream::create(1).unwrap();
+    for bell in [
+        0,
+        1 + file.as_raw_fd() as u64,
+        1 + fd.as_raw_fd() as u64,
+        u64::MAX,
+    ] {
+        let mut stranger = Stranger::of(&a);
+        stranger.introduce();
+        stranger.acquaint(Subject::Card.code(), 0, bell);
+        stranger.hear_acquaintance(&a);
+        stranger.offer_memory(fd.as_fd());
+        let heard = stranger.hear_acquaintance(&a);
+        assert_eq!(heard, [(Subject::Stays.code(), 0, 0)]);
     }
     // It does not open files of a process that it does not know either.
     let mut stranger = Stranger::of(&a);
