@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "child.h"
@@ -14,7 +15,7 @@
 #include "transfer.h"
 #include "wait.h"
 
-#define MOST 4
+#define MOST 32
 #define ROUNDS 32
 
 static struct plan {
@@ -28,6 +29,9 @@ static struct plan {
 	bool is_silent;		/* it makes no call until they have arrived */
 	bool closes;		/* it closes its endpoint */
 	bool kills;		/* the receiver, which gets nothing */
+	/* The receiver does not wait to be told, but by so many milliseconds longer from message to
+	 * message: its receives meet any step of what the sender does about an idle peer. */
+	int delay;
 } plan;
 
 static struct fi_context2 tx_context[MOST], rx_context[MOST];
@@ -92,6 +96,17 @@ static unsigned char byte_at(int i, size_t at)
 	return (unsigned char)(at * 7 + at / 4096 + (size_t)i + 1);
 }
 
+static void receive(struct ct_peer *peer, unsigned char *in, int i)
+{
+	struct ct_message m = message(i, in, plan.len, &rx_context[i]);
+
+	memset(in, 0, plan.len);
+	POST(peer, ct_recv(peer, CT_RECV, &m));
+	REQUIRE(ct_done(peer, &peer->rx, &rx_context[i]).len == plan.len);
+	for (size_t at = 0; at < plan.len; at++)
+		REQUIRE(in[at] == byte_at(i, at));
+}
+
 static void receiver(int fd)
 {
 	unsigned char *in = calloc(1, plan.len);
@@ -103,13 +118,11 @@ static void receiver(int fd)
 	ct_tell(fd, "i", 1);
 	ct_hear(fd, &word, 1);
 	for (int i = 0; i < count(); i++) {
-		struct ct_message m = message(i, in, plan.len, &rx_context[i]);
-
-		memset(in, 0, plan.len);
-		POST(&peer, ct_recv(&peer, CT_RECV, &m));
-		REQUIRE(ct_done(&peer, &peer.rx, &rx_context[i]).len == plan.len);
-		for (size_t at = 0; at < plan.len; at++)
-			REQUIRE(in[at] == byte_at(i, at));
+		if (plan.delay)
+			usleep(1000 * (i % 8 * plan.delay));
+		receive(&peer, in, i);
+		if (plan.delay)
+			ct_tell(fd, "n", 1);
 	}
 	ct_tell(fd, "x", 1);
 	ct_hear(fd, &word, 1);
@@ -141,6 +154,25 @@ static void await_completions(struct ct_peer *peer, unsigned char *out[])
 	}
 }
 
+/* One message after another, whose memory changes as soon as they are complete. */
+static void in_rounds(struct ct_peer *peer, int fd)
+{
+	struct pollfd told = { .fd = fd, .events = POLLIN };
+	unsigned char *out = malloc(plan.len);
+	char word;
+
+	REQUIRE(out);
+	ct_tell(fd, "r", 1);
+	for (int i = 0; i < count(); i++) {
+		post(peer, out, i);
+		ct_done(peer, &peer->tx, &tx_context[i]);
+		memset(out, 0, plan.len);
+		UNTIL(peer, poll(&told, 1, 0) == 1);
+		ct_hear(fd, &word, 1);
+	}
+	free(out);
+}
+
 static void run(void)
 {
 	struct ct_child child = ct_spawn(receiver);
@@ -152,6 +184,14 @@ static void run(void)
 	ct_begin(&child);
 	open_peer(&peer, child.fd, true);
 	ct_hear(child.fd, &word, 1);
+	if (plan.delay) {
+		in_rounds(&peer, child.fd);
+		ct_hear(child.fd, &word, 1);
+		ct_tell(child.fd, "x", 1);
+		ct_join(&child);
+		ct_close_peer(&peer);
+		return;
+	}
 	for (int i = 0; i < count(); i++) {
 		out[i] = malloc(plan.len);
 		REQUIRE(out[i]);
@@ -188,6 +228,7 @@ static void run(void)
 
 /* The limit is that of the kernel's send buffer: by default, 4 MiB. */
 #define KIB_64 (64 << 10)
+#define KIB_100 (100 << 10)
 #define MIB_1 (1 << 20)
 #define MB_2 2000000
 #define MIB_3 (3 << 20)
@@ -206,6 +247,20 @@ TEST(is_silent, .len = MB_2, .is_silent = true)
 TEST(closes, .len = MB_2, .closes = true)
 TEST(closes_longest, .len = MIB_3, .closes = true)
 TEST(killed, .len = MB_2, .kills = true)
+TEST(met_short, .has_met = true, .len = KIB_64)
+TEST(met_medium, .has_met = true, .len = MIB_1)
+TEST(met_long, .has_met = true, .len = MB_2)
+TEST(met_longest, .has_met = true, .len = MIB_3)
+TEST(met_tagged, .has_met = true, .len = MB_2, .tagged = true)
+TEST(met_vector, .has_met = true, .len = MB_2, .form = CT_SENDV)
+TEST(met_data, .has_met = true, .len = MB_2, .form = CT_SENDDATA)
+TEST(met_several, .has_met = true, .len = MIB_1, .count = 3)
+TEST(met_many, .has_met = true, .len = KIB_100, .count = MOST)
+TEST(met_delivered, .has_met = true, .len = MIB_1, .count = 2, .delivers = true)
+TEST(met_silent, .has_met = true, .len = MIB_3, .is_silent = true)
+TEST(met_closes, .has_met = true, .len = MIB_3, .closes = true)
+TEST(met_killed, .has_met = true, .len = MB_2, .kills = true)
+TEST(met_late, .has_met = true, .len = MIB_1, .count = 16, .delay = 7)
 
 static const struct ct_test tests[] = {
 	{ "64KiB", short_one, CT_BOTH },
@@ -222,6 +277,20 @@ static const struct ct_test tests[] = {
 	{ "closes", closes, CT_BOTH },
 	{ "closes/3MiB", closes_longest, CT_BOTH },
 	{ "killed", killed, CT_BOTH },
+	{ "met/64KiB", met_short, CT_BOTH },
+	{ "met/1MiB", met_medium, CT_BOTH },
+	{ "met/2MB", met_long, CT_BOTH },
+	{ "met/3MiB", met_longest, CT_BOTH },
+	{ "met/tagged", met_tagged, CT_RDM },
+	{ "met/vector", met_vector, CT_BOTH },
+	{ "met/data", met_data, CT_BOTH },
+	{ "met/several", met_several, CT_BOTH },
+	{ "met/many", met_many, CT_BOTH },
+	{ "met/delivered", met_delivered, CT_BOTH },
+	{ "met/silent", met_silent, CT_BOTH },
+	{ "met/closes", met_closes, CT_BOTH },
+	{ "met/killed", met_killed, CT_BOTH },
+	{ "met/late", met_late, CT_BOTH },
 };
 
 CT_MAIN(tests)

@@ -32,6 +32,7 @@ use self::slot::{Direction, control};
 pub use self::slot::{Head, Next};
 use crate::doorbell::DoorbellOfPeer;
 use crate::parts::{Inflow, Outflow, RECORD, SPACE};
+use crate::relocation::{Relocated, Relocating, Table};
 use crate::ring::Broken;
 use crate::segment::Segment;
 
@@ -88,6 +89,8 @@ const END: usize = 392;
 const SETTLED: usize = 448;
 /// Offset in bytes of the records of payloads in parts, for both directions.
 const PARTS: usize = 2048;
+/// Offset in bytes of the tables of relocated payloads, for both directions.
+const RELOCATIONS: usize = PARTS + 2 * RECORD;
 /// Offset in bytes of the first slot.
 const RINGS: usize = 4096;
 /// Number of bytes of the slots of one direction.
@@ -129,7 +132,8 @@ pub struct Channel {
     side: usize,
 }
 
-const _: () = assert!(CONTROL + 2 * CONTROL_SIZE <= PARTS && PARTS + 2 * RECORD <= RINGS);
+const _: () = assert!(CONTROL + 2 * CONTROL_SIZE <= PARTS);
+const _: () = assert!(RELOCATIONS + 2 * size_of::<Table>() <= RINGS);
 
 impl Channel {
     /// Creates a channel. Returns this side and the segment's descriptor for the other side.
@@ -274,6 +278,19 @@ impl Channel {
     pub fn outflow(&self) -> Outflow {
         let (segment, other) = (&self.sender.way.segment, 1 - self.side);
         Outflow::new(segment, PARTS + other * RECORD, PART_SLOTS + other * SPACE)
+    }
+
+    /// Returns the receiving end of the table of the other side's relocated payloads.
+    pub fn relocated(&self) -> Relocated {
+        let (segment, other) = (&self.sender.way.segment, 1 - self.side);
+        Relocated::new(segment, RELOCATIONS + other * size_of::<Table>())
+    }
+
+    /// Returns the sending end of the table of this side's relocated payloads. A channel has one user
+    /// of it.
+    pub fn relocating(&self) -> Relocating {
+        let segment = &self.sender.way.segment;
+        Relocating::new(segment, RELOCATIONS + self.side * size_of::<Table>())
     }
 
     /// Called after a write to the segment besides messages. Returns whether the other side sleeps

@@ -16,6 +16,7 @@ pub mod onesided;
 pub mod parts;
 #[cfg(not(loom))]
 pub mod process;
+pub mod relocation;
 pub mod ring;
 #[cfg(not(loom))]
 pub mod rota;

@@ -1,12 +1,14 @@
 //! A direct copy by the receiver, made without the lane's lock.
 
 use prov_base::buffer::Iov;
-use prov_base::errno::Result;
+use prov_base::errno::{Errno, Result};
+use prov_base::process_memory::{OtherIov, OtherPiece};
 use prov_message::{EpKey, Errand, RmaTarget, Transport};
 
 use super::SHORT;
 use super::transfer::{Goal, Transfer};
 use crate::process::OtherProcess;
+use crate::relocation::Relocated;
 
 /// A copy of the next bytes of a transfer from a peer's memory.
 pub struct Copying<T: Transport> {
@@ -14,16 +16,27 @@ pub struct Copying<T: Transport> {
     pub(super) ep: EpKey,
     pub(super) transfer: Transfer<T>,
     pub(super) memory: OtherProcess,
+    pub(super) relocated: Option<Relocated>,
     pub(super) target: Option<RmaTarget>,
     pub(super) outcome: Result,
 }
 
-impl<T: Transport> Errand for Copying<T> {
-    fn run(&mut self) -> bool {
+impl<T: Transport> Copying<T> {
+    /// Returns the address to which the peer has copied the payload, if it has.
+    fn new_place(&self) -> Option<u64> {
+        let name = self.transfer.offer?;
+        self.relocated.as_ref()?.find(name)
+    }
+
+    /// Copies the rest of the payload, which the peer has at this address, or where it was offered.
+    fn copy_from(&mut self, relocated: Option<u64>) -> Result {
         let done = self.transfer.done();
         let len = self.transfer.from.len() - done;
-        let from = self.transfer.from.slice(done, len);
-        self.outcome = match &mut self.transfer.to {
+        let from = match relocated {
+            None => self.transfer.from.slice(done, len),
+            Some(addr) => in_one(addr, self.transfer.from.len())?.slice(done, len),
+        };
+        match &mut self.transfer.to {
             Goal::Place(placing) => {
                 let mut at = 0;
                 let mut outcome = Ok(());
@@ -40,17 +53,46 @@ impl<T: Transport> Errand for Copying<T> {
                     // Bytes beyond the end of the buffer are not copied.
                     at += if room == 0 { left } else { room };
                 }
-                placing.done += if outcome.is_ok() { len as usize } else { 0 };
                 outcome
             }
-            Goal::Keep { next, copied, .. } => {
+            Goal::Keep { next, .. } => {
                 next.resize(len as usize, 0);
-                let outcome = self.memory.copy_out(&from, next);
-                *copied = if outcome.is_ok() { next.len() } else { 0 };
-                outcome
+                self.memory.copy_out(&from, next)
             }
             Goal::Discard => Ok(()),
-        };
+        }
+    }
+}
+
+/// Returns a segment of the peer's memory.
+fn in_one(addr: u64, len: u64) -> Result<OtherIov> {
+    addr.checked_add(len).ok_or(Errno::EPROTO)?;
+    let mut list = OtherIov::default();
+    let piece = OtherPiece {
+        addr,
+        len,
+        seal: None,
+    };
+    match list.push(piece) {
+        true => Ok(list),
+        false => Err(Errno::EPROTO),
+    }
+}
+
+impl<T: Transport> Errand for Copying<T> {
+    fn run(&mut self) -> bool {
+        let len = self.transfer.from.len() - self.transfer.done();
+        let before = self.new_place();
+        self.outcome = self.copy_from(before);
+        if before.is_none()
+            && let Some(addr) = self.new_place()
+        {
+            // What was copied may be the application's next message.
+            self.outcome = self.copy_from(Some(addr));
+        }
+        if self.outcome.is_ok() {
+            self.transfer.has_copied(len as usize);
+        }
         self.outcome.is_ok() && len <= SHORT as u64
     }
 }

@@ -135,11 +135,13 @@ pub trait Copies: Core {
             }
         };
         transfer.make_room(endpoints);
+        let relocated = transfers.relocated.clone();
         Some(Begun::Copy(Box::new(Copying {
             link,
             ep,
             transfer,
             memory,
+            relocated,
             target: None,
             outcome: Ok(()),
         })))

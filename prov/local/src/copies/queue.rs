@@ -9,6 +9,7 @@ use prov_message::{PayloadBuffer, Transport};
 
 use super::transfer::{Goal, Transfer};
 use crate::parts::{Arrived, Inflow, Request};
+use crate::relocation::Relocated;
 
 /// The payloads to fetch from one peer, in the order in which they were announced.
 pub struct Transfers<T: Transport> {
@@ -22,6 +23,8 @@ pub struct Transfers<T: Transport> {
     first: usize,
     /// The receiving end of payloads in parts.
     inflow: Option<Box<Inflow>>,
+    /// The payloads that the peer has copied elsewhere in its memory.
+    pub(super) relocated: Option<Relocated>,
 }
 
 impl<T: Transport> Default for Transfers<T> {
@@ -32,6 +35,7 @@ impl<T: Transport> Default for Transfers<T> {
             count: 0,
             first: 0,
             inflow: None,
+            relocated: None,
         }
     }
 }
@@ -50,6 +54,11 @@ impl<T: Transport> Transfers<T> {
     /// Sets the receiving end: payloads may arrive in parts from this call on.
     pub fn meet(&mut self, inflow: Inflow) {
         self.inflow = Some(Box::new(inflow));
+    }
+
+    /// Sets where the peer says which payloads it has copied elsewhere in its memory.
+    pub fn follow(&mut self, relocated: Relocated) {
+        self.relocated = Some(relocated);
     }
 
     /// Whether there are no transfers.

@@ -82,6 +82,15 @@ impl<T: Transport> Transfer<T> {
         }
     }
 
+    /// Counts bytes that were copied; those of an unexpected message are in the buffer.
+    pub(super) fn has_copied(&mut self, len: usize) {
+        match &mut self.to {
+            Goal::Place(placing) => placing.done += len,
+            Goal::Keep { next, copied, .. } => *copied = next.len(),
+            Goal::Discard => {}
+        }
+    }
+
     /// Returns the destination, if it is memory of the application.
     pub(super) fn memory(&self) -> Option<AppIov> {
         match &self.to {

@@ -44,8 +44,10 @@ pub enum Subject {
     /// The sender has read the card, next to whose seal it found the secret `id`, and can read the
     /// peer's memory.
     Ready,
-    /// Memory to share: `id` is the number of a file of the sender. `word` is 1 if the sender
-    /// participates in [`barrier`](prov_local::barrier), here and in [`Subject::Moved`].
+    /// Memory to share: `id` is the number of a file of the sender. `word` says what the sender can do
+    /// with it, here and in [`Subject::Moved`]: bit 0 that it participates in
+    /// [`barrier`](prov_local::barrier), bit 1 that it follows
+    /// [`relocation`](prov_local::relocation)s.
     Memory,
     /// The sender's next bytes come through that memory. From the side to which it was offered,
     /// `id` is the number that the memory contains.

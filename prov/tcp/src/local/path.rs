@@ -25,6 +25,7 @@ use prov_local::channel::{FlightWords, Next};
 use prov_local::doorbell::DoorbellOfPeer;
 use prov_local::parts::{Inflow, Outflow};
 use prov_local::process::open_segment;
+use prov_local::relocation::{Relocated, Relocating};
 use prov_local::ring::Broken;
 
 pub use self::place::zeros;
@@ -47,6 +48,8 @@ pub struct Shortcut {
     end: Option<Result<usize>>,
     /// The offer to the peer, until it has attached.
     offered: Option<Offered>,
+    /// This side's relocated payloads, if the peer looks for these.
+    relocating: Option<Box<Relocating>>,
     /// The log target.
     target: &'static str,
 }
@@ -100,8 +103,17 @@ impl Shortcut {
             is_starved: false,
             end: None,
             offered,
+            relocating: None,
             target,
         }
+    }
+
+    /// Handles what the peer has said about itself with the memory.
+    fn peer_has(&mut self, abilities: u64) {
+        let has_barrier = abilities & own_abilities() & BARRIERS != 0;
+        self.stream.is_asymmetric(has_barrier);
+        let follows = abilities & RELOCATIONS != 0;
+        self.relocating = follows.then(|| Box::new(self.stream.relocating()));
     }
 
     /// Creates memory. Returns it, and the remark that offers it to the peer with this doorbell.
@@ -115,14 +127,14 @@ impl Shortcut {
         let remark = Remark {
             subject: Subject::Memory,
             id: u64::from(fd.as_raw_fd().unsigned_abs()),
-            word: has_barrier(),
+            word: own_abilities(),
         };
         let offered = Offered { _fd: fd, secret };
         Ok((Shortcut::new(stream, bell, Some(offered), target), remark))
     }
 
-    /// Attaches to the memory that a process with this doorbell has offered with this remark. This side then has to
-    /// send through it ([`Shortcut::departure`]).
+    /// Attaches to the memory that a process with this doorbell has offered with this remark. This
+    /// side then has to send through it ([`Shortcut::departure`]).
     ///
     /// # Errors
     /// Those of [`open_segment`] and [`SharedStream::attach`].
@@ -134,9 +146,9 @@ impl Shortcut {
     ) -> Result<Self> {
         let number = u32::try_from(remark.id).map_err(|_| Errno::EINVAL)?;
         let segment = open_segment(holder.pid, number)?;
-        let (mut stream, secret) = SharedStream::attach(segment.as_fd())?;
-        stream.is_asymmetric(remark.word & has_barrier() != 0);
+        let (stream, secret) = SharedStream::attach(segment.as_fd())?;
         let mut shortcut = Shortcut::new(stream, bell, None, target);
+        shortcut.peer_has(remark.word);
         shortcut.departs = Some(secret);
         Ok(shortcut)
     }
@@ -161,7 +173,7 @@ impl Shortcut {
             if offered.secret != remark.id {
                 return Err(OutOfTurn);
             }
-            self.stream.is_asymmetric(remark.word & has_barrier() != 0);
+            self.peer_has(remark.word);
             self.departs = Some(0);
         }
         self.is_in = true;
@@ -174,7 +186,7 @@ impl Shortcut {
         self.departs.take().map(|id| Remark {
             subject: Subject::Moved,
             id,
-            word: has_barrier(),
+            word: own_abilities(),
         })
     }
 
@@ -347,6 +359,30 @@ impl Shortcut {
         self.stream.outflow()
     }
 
+    /// See [`SharedStream::relocated`].
+    pub fn relocated(&self) -> Relocated {
+        self.stream.relocated()
+    }
+
+    /// Whether payloads that the peer was offered can be copied elsewhere in this process's memory.
+    pub fn can_relocate(&self) -> bool {
+        self.relocating.is_some()
+    }
+
+    /// See [`Relocating::publish`].
+    #[must_use]
+    pub fn relocate(&mut self, name: u64, addr: u64) -> bool {
+        let relocating = self.relocating.as_mut();
+        relocating.is_some_and(|relocating| relocating.publish(name, addr))
+    }
+
+    /// The peer has a payload. See [`Relocating::withdraw`].
+    pub fn has_fetched(&mut self, name: u64) {
+        if let Some(relocating) = &mut self.relocating {
+            relocating.withdraw(name);
+        }
+    }
+
     /// Wakes the peer if it sleeps, after a write to the memory that is not a message.
     pub fn wake_sleeper(&mut self, socket: BorrowedFd<'_>) {
         if self.stream.must_wake() {
@@ -437,8 +473,18 @@ fn call(socket: BorrowedFd<'_>) {
     let _ = socket::send(socket, WAKE);
 }
 
-fn has_barrier() -> u64 {
-    barrier::is_available().into()
+/// Ability: the process participates in barriers ([`barrier`]).
+const BARRIERS: u64 = 1 << 0;
+/// Ability: the process looks for payloads that were copied elsewhere
+/// ([`relocation`](prov_local::relocation)).
+const RELOCATIONS: u64 = 1 << 1;
+
+/// Returns what this process can do with shared memory.
+fn own_abilities() -> u64 {
+    match barrier::is_available() {
+        true => BARRIERS | RELOCATIONS,
+        false => RELOCATIONS,
+    }
 }
 
 /// The current path of a connection.
@@ -546,6 +592,16 @@ mod tests {
     use prov_local::doorbell::Doorbell;
 
     use super::*;
+
+    #[test]
+    fn payloads_are_relocated_for_peers_that_look_for_them_only() {
+        let (stream, _fd) = SharedStream::create(5).unwrap();
+        let mut here = Shortcut::new(stream, DoorbellOfPeer::silent(), None, "test");
+        here.peer_has(BARRIERS);
+        assert!(!here.can_relocate() && !here.relocate(1, 4096));
+        here.peer_has(own_abilities());
+        assert!(here.relocate(1, 4096));
+    }
 
     #[test]
     fn a_side_that_still_sends_through_the_socket_sends_no_wake_up_in_between() {

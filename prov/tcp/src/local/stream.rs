@@ -10,6 +10,7 @@ use prov_base::errno::Result;
 use prov_local::channel::{Channel, FlightWords, Head, LONGEST, MODERATE, Next};
 use prov_local::doorbell::DoorbellOfPeer;
 use prov_local::parts::{Inflow, Outflow};
+use prov_local::relocation::{Relocated, Relocating};
 use prov_local::ring::Broken;
 
 /// See the [module](self) description.
@@ -287,6 +288,16 @@ impl SharedStream {
     /// See [`Channel::outflow`].
     pub fn outflow(&self) -> Outflow {
         self.channel.outflow()
+    }
+
+    /// See [`Channel::relocated`].
+    pub fn relocated(&self) -> Relocated {
+        self.channel.relocated()
+    }
+
+    /// See [`Channel::relocating`].
+    pub fn relocating(&self) -> Relocating {
+        self.channel.relocating()
     }
 
     /// See [`Channel::must_wake`].

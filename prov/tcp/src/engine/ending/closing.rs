@@ -352,6 +352,8 @@ impl Linked for Core {
         self.strangers.remove(key);
         self.half_open.remove(key);
         let mut ops = self.forget_arrivals(key, &mut conn, error);
+        // A peer that is copying finds the seal broken before it finds other bytes.
+        drop(std::mem::take(&mut conn.neighbour));
         ops.extend(conn.abandon());
         self.favourite.forget(key);
         if conn.shortcut.is_some() {

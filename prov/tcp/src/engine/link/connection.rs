@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::local::neighbour::Neighbour;
 use crate::local::outbox::{Aside, Debt, Outbox, ZeroCopySends};
-use prov_base::buffer::AppIov;
+use prov_base::buffer::{AppIov, Iov};
 use prov_base::errno::Errno;
 use prov_base::socket::peer_text;
 use prov_base::socket::silence::Watch;
@@ -205,8 +205,13 @@ pub enum Named {
     Ack(Unacknowledged),
     /// A message that the peer copies from this process's memory, and then acknowledges.
     Offered {
-        waits: Unacknowledged,
-        memory: AppIov,
+        /// `None` once the payload is set aside: the operation is complete.
+        ticket: Option<Ticket>,
+        payload: Payload,
+        /// Whether the operation completes only when it has been acknowledged.
+        ack: bool,
+        /// Position in the stream after the offer.
+        end: u64,
     },
     /// An atomic operation, with the memory for its old values.
     Atomic { ticket: Ticket, result: AppIov },
@@ -249,6 +254,27 @@ impl Payload {
             Payload::Aside(copy) => copy.len() as u64,
             Payload::App(_) | Payload::Own(_) => 0,
         }
+    }
+
+    /// Fills `to` with bytes from the offset `at` on. Returns `false` if there are fewer.
+    #[must_use]
+    pub fn copy_to(&self, at: u64, to: &Iov<'_>) -> bool {
+        let end = at.checked_add(to.len() as u64);
+        if end.is_none_or(|end| end > self.len() as u64) {
+            return false;
+        }
+        let at = at as usize;
+        let bytes = match self {
+            Payload::App(memory) => {
+                memory.slice(at, to.len()).copy_to(to);
+                return true;
+            }
+            Payload::Own(bytes) => bytes,
+            Payload::Aside(copy) => copy.bytes(),
+        };
+        bytes
+            .get(at..at + to.len())
+            .is_some_and(|bytes| to.write_at(0, bytes) == bytes.len())
     }
 }
 
@@ -483,10 +509,10 @@ impl Connection {
         self.named.get_mut(from_peer(name))
     }
 
-    /// Returns the memory of the message that was offered by this name.
-    pub fn offered(&self, name: u64) -> Option<AppIov> {
+    /// Returns the payload of the message that was offered by this name.
+    pub fn offered(&self, name: u64) -> Option<&Payload> {
         match self.named.get(from_peer(name)) {
-            Some(Named::Offered { memory, .. }) => Some(*memory),
+            Some(Named::Offered { payload, .. }) => Some(payload),
             _ => None,
         }
     }
@@ -540,13 +566,10 @@ impl Connection {
         ops.extend(self.narrow.iter_mut().flat_map(Narrow::abandon));
         ops.extend(self.reads.drain(..).map(|read| read.ticket));
         ops.extend(self.named.drain().filter_map(|(_, waits)| match waits {
-            Named::Ack(Unacknowledged { ticket, .. })
-            | Named::Offered {
-                waits: Unacknowledged { ticket, .. },
-                ..
+            Named::Ack(Unacknowledged { ticket, .. }) | Named::Atomic { ticket, .. } => {
+                Some(ticket)
             }
-            | Named::Atomic { ticket, .. } => Some(ticket),
-            Named::Announced { ticket, .. } => ticket,
+            Named::Announced { ticket, .. } | Named::Offered { ticket, .. } => ticket,
         }));
         ops
     }

@@ -17,7 +17,7 @@ use prov_local::copies::{Copier, Copies, Pulls, Transfer};
 use prov_message::{Core as _, Course, Expected, Op, Unmatched};
 
 use crate::engine::Core;
-use crate::engine::link::connection::{Connection, Named, Owner};
+use crate::engine::link::connection::{Connection, Named, Owner, Payload};
 use crate::engine::link::copies::Held;
 use crate::engine::link::detours::Detour;
 use crate::engine::link::fault::{Fault, LinkResult};
@@ -64,13 +64,21 @@ impl Core {
         let mut list = [0; MAX_LIST];
         let list = from.write(&mut list);
         header.payload = list.len();
-        let waits = conn.unacknowledged(ticket, &header);
-        let memory = *memory;
-        header.id = conn.name_op(Named::Offered { waits, memory });
+        let ack = header.wants_ack();
+        header.id = conn.name_op(Named::Offered {
+            ticket: Some(ticket),
+            payload: Payload::App(*memory),
+            ack,
+            end: conn.end_of_next(&header),
+        });
         let shortcut = conn.shortcut.as_ref();
+        let can_relocate = shortcut.is_some_and(|shortcut| shortcut.can_relocate());
         self.copier
             .offers(key, || shortcut.map(|shortcut| shortcut.outflow()));
         self.post(key, Post::own(header, &[], list));
+        if !ack && can_relocate {
+            self.watch_what_is_announced(key);
+        }
     }
 
     /// A message comes that is in the peer's memory.
@@ -304,16 +312,8 @@ impl Copies for Core {
     }
 
     fn copy_offered(&mut self, key: ConnKey, name: u64, at: u64, to: &Iov<'_>) -> bool {
-        let conn = self.conns.get(key);
-        let Some(memory) = conn.and_then(|conn| conn.offered(name)) else {
-            return false;
-        };
-        let end = at.checked_add(to.len() as u64);
-        let fits = end.is_some_and(|end| end <= memory.len() as u64);
-        if fits {
-            memory.slice(at as usize, to.len()).copy_to(to);
-        }
-        fits
+        let payload = self.conns.get(key).and_then(|conn| conn.offered(name));
+        payload.is_some_and(|payload| payload.copy_to(at, to))
     }
 
     fn has_offers(&self, key: ConnKey) -> bool {

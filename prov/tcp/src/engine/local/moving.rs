@@ -185,6 +185,7 @@ impl Core {
         // A call to wake may have been read with this.
         self.rota.woken();
         conn.copies.transfers.meet(shortcut.inflow());
+        conn.copies.transfers.follow(shortcut.relocated());
         log::info!(
             target: LOG.ep_ctrl,
             "what {} sends comes through shared memory", conn.peer_text()

@@ -106,23 +106,31 @@ impl Core {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let sent = conn.outbox.sent();
         let is_awaited = |waits: &Named| match waits {
-            Named::Ack(waits) | Named::Offered { waits, .. } => waits.end <= sent,
+            Named::Ack(waits) => waits.end <= sent,
+            Named::Offered { end, .. } => *end <= sent,
             Named::Announced { payload, end, .. } => payload.is_none() && *end <= sent,
             Named::Atomic { .. } => false,
         };
         match conn.take_named(name, is_awaited) {
             Some(
                 Named::Ack(Unacknowledged { ticket, .. })
-                | Named::Offered {
-                    waits: Unacknowledged { ticket, .. },
-                    ..
-                }
                 | Named::Announced {
                     ticket: Some(ticket),
                     ..
                 },
             ) => {
                 self.has_come_there(key, ticket);
+                Ok(())
+            }
+            Some(Named::Offered { ticket, .. }) => {
+                conn.stillness.answered();
+                match ticket {
+                    Some(ticket) => self.has_come_there(key, ticket),
+                    None => {
+                        conn.is_fetched(name);
+                        self.watch_the_others(key);
+                    }
+                }
                 Ok(())
             }
             _ => Err(Fault::Protocol(WireError::Field("acknowledgement"))),

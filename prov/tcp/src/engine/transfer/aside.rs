@@ -4,20 +4,22 @@
 //! some megabytes for a process that makes no calls. A program may rely on that: it waits for its
 //! send to complete, and tells the other process only then to receive. Here less is in the kernel,
 //! since buffers that fit into caches are faster, and long messages stay in the application's memory
-//! until they are requested. So a connection that stands still is checked, and when nothing has moved
-//! between two checks, bytes are copied, up to [`SHARE`].
+//! until they are requested or fetched. So a connection that stands still is checked, and when nothing
+//! has moved between two checks, bytes are copied, up to [`SHARE`]. A process that fetches messages from
+//! this one's memory by itself is told where the copies are ([`prov_local::relocation`]).
 
 use std::time::{Duration, Instant};
 
 use prov_base::bounded;
 use prov_base::bounds::PEERS;
 use prov_message::Ticket;
+use prov_message::keys::to_peer;
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Connection, Named, Payload};
 use crate::engine::link::detours::Detour;
 use crate::engine::link::keys::{ConnKey, Due};
-use crate::engine::link::narrow::Narrow;
+use crate::engine::link::narrow::{Narrow, OfferedMessage};
 use crate::local::outbox::{Aside, SHARE};
 
 /// Time between two checks. A process that computes or waits for the processor may make no calls for
@@ -43,6 +45,14 @@ impl Core {
             && !conn.stillness.is_watched
         {
             self.check_stillness_later(key, Instant::now());
+        }
+    }
+
+    /// A message that was set aside has left: others may find room now.
+    pub(crate) fn watch_the_others(&mut self, key: ConnKey) {
+        let conn = self.conns.get(key);
+        if conn.is_some_and(|conn| conn.has_announced_since(0)) {
+            self.watch_what_is_announced(key);
         }
     }
 
@@ -122,20 +132,38 @@ impl Core {
 }
 
 impl Connection {
-    /// Whether messages wait for the peer's request that could be set aside, and were announced
+    /// Whether messages wait for the peer that could be set aside, and were announced or offered
     /// behind this position in the stream.
     fn has_announced_since(&self, from: u64) -> bool {
         let mut named = self.named.values();
-        named.any(|named| {
-            matches!(
-                named,
-                Named::Announced { payload: Some(Payload::App(_)), ack: false, end, .. }
-                    if *end > from
-            )
-        })
+        named.any(|named| self.can_be_set_aside(named).is_some_and(|end| end > from))
     }
 
-    /// Whether messages wait for the peer's request that are complete for the application.
+    /// Returns the position in the stream of an announced or offered message that waits for the peer
+    /// and could be set aside.
+    fn can_be_set_aside(&self, named: &Named) -> Option<u64> {
+        match named {
+            Named::Announced {
+                payload: Some(Payload::App(_)),
+                ack: false,
+                end,
+                ..
+            } => Some(*end),
+            Named::Offered {
+                payload: Payload::App(_),
+                ack: false,
+                end,
+                ..
+            } => {
+                let shortcut = self.shortcut.as_ref();
+                let can_relocate = shortcut.is_some_and(|shortcut| shortcut.can_relocate());
+                can_relocate.then_some(*end)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether messages wait for the peer that are complete for the application.
     pub(crate) fn awaits_request_of_aside(&self) -> bool {
         self.is_open() && !self.is_cut_off && self.announced_aside() != 0
     }
@@ -150,48 +178,78 @@ impl Connection {
             Named::Announced {
                 payload: Some(payload),
                 ..
-            } => payload.aside(),
+            }
+            | Named::Offered { payload, .. } => payload.aside(),
             _ => 0,
         });
         let narrow = self.narrow.iter().flat_map(|narrow| narrow.iter());
         named.sum::<u64>() + narrow.map(|message| message.payload.aside()).sum::<u64>()
     }
 
-    /// Sets the payloads of announced messages aside, up to `room` bytes of those that were announced
-    /// up to this position in the stream, oldest first. Returns the operations, which are complete.
+    /// Sets the payloads of announced and offered messages aside, up to `room` bytes of those up to
+    /// this position in the stream, oldest first. Returns the operations, which are complete.
     fn set_announced_aside(&mut self, until: u64, mut room: u64) -> Vec<Ticket> {
-        let mut waiting: Vec<_> = self
-            .named
-            .values_mut()
-            .filter_map(|named| match named {
-                Named::Announced {
-                    ticket,
-                    payload: Some(payload @ Payload::App(_)),
-                    ack: false,
-                    end,
-                } if *end <= until => Some((*end, ticket, payload)),
-                _ => None,
-            })
-            .collect();
-        waiting.sort_by_key(|(end, ..)| *end);
-        let narrow = self.narrow.iter_mut().flat_map(|narrow| narrow.iter_mut());
-        let narrow = narrow.filter(|message| !message.wants_ack);
-        let narrow = narrow.map(|message| (0, &mut message.ticket, &mut message.payload));
+        let waiting = self.named.iter().filter_map(|(key, named)| {
+            let end = self.can_be_set_aside(named);
+            end.filter(|end| *end <= until).map(|end| (end, key))
+        });
+        let mut waiting: Vec<_> = waiting.collect();
+        waiting.sort_unstable();
         let mut done = Vec::new();
-        for (_, ticket, payload) in waiting.into_iter().chain(narrow) {
-            let Payload::App(memory) = payload else {
-                continue;
+        for (_, key) in waiting {
+            let shortcut = self.shortcut.as_deref_mut();
+            let is_aside = match self.named.get_mut(key) {
+                Some(Named::Announced {
+                    ticket,
+                    payload: Some(payload),
+                    ..
+                }) => set_aside(ticket, payload, &mut room, |_| true),
+                Some(Named::Offered {
+                    ticket, payload, ..
+                }) => set_aside(ticket, payload, &mut room, |copy| {
+                    shortcut.is_some_and(|shortcut| shortcut.relocate(to_peer(key), copy.address()))
+                }),
+                _ => None,
             };
-            if memory.len() as u64 > room {
-                break;
+            match is_aside {
+                Some(ticket) => done.push(ticket),
+                None => return done,
             }
-            let Some(copy) = Aside::copy_of(memory) else {
-                break;
-            };
-            room -= copy.len() as u64;
-            *payload = Payload::Aside(copy);
-            done.extend(ticket.take());
+        }
+        let narrow = self.narrow.iter_mut().flat_map(|narrow| narrow.iter_mut());
+        for message in narrow.filter(|message| !message.wants_ack) {
+            let OfferedMessage {
+                ticket, payload, ..
+            } = message;
+            done.extend(set_aside(ticket, payload, &mut room, |_| true));
         }
         done
     }
+
+    /// The peer has the payload of a message that was set aside.
+    pub(crate) fn is_fetched(&mut self, name: u64) {
+        if let Some(shortcut) = &mut self.shortcut {
+            shortcut.has_fetched(name);
+        }
+    }
+}
+
+/// Sets a payload aside, if there is room and `has_place` accepts the copy. Returns the operation,
+/// which is complete.
+fn set_aside(
+    ticket: &mut Option<Ticket>,
+    payload: &mut Payload,
+    room: &mut u64,
+    has_place: impl FnOnce(&Aside) -> bool,
+) -> Option<Ticket> {
+    let Payload::App(memory) = payload else {
+        return None;
+    };
+    if memory.len() as u64 > *room {
+        return None;
+    }
+    let copy = Aside::copy_of(memory).filter(has_place)?;
+    *room -= copy.len() as u64;
+    *payload = Payload::Aside(copy);
+    ticket.take()
 }

@@ -159,6 +159,9 @@ impl Core {
             *end = behind;
         }
         self.post_announced(key, data, &payload, op);
+        if payload.aside() != 0 {
+            self.watch_the_others(key);
+        }
         Ok(())
     }
 

@@ -37,6 +37,11 @@ impl Aside {
         &self.0
     }
 
+    /// Returns the address of the bytes, for a process that copies them.
+    pub fn address(&self) -> u64 {
+        self.0.as_ptr().expose_provenance() as u64
+    }
+
     /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.0.len()
