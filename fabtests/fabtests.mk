@@ -37,13 +37,13 @@ DATAGRAMS = binding cntr cq datagram denied early first forks linklocal poll pos
 EVERY = $(filter-out soak,$(basename $(notdir $(wildcard fabtests/programs/*.c))))
 
 # For rxm, all but those that take long, what speaks tcp's own protocol, and sleepers (docs/fabtests.md).
-LAYERED = $(filter-out crowd door idle leak sleepers,$(EVERY))
+LAYERED = $(filter-out crowd door leak sleepers,$(EVERY))
 
 # For rxd, all of these but what is about connections, and buffers of the kernel behind them; what one side
 # does while the other makes no progress; and what kills many peers. What asks after peers that are gone
 # has shorter times for that.
 GIVEN_UP = collective deserted endpoint killed_connecting unreachable
-OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) absent buffered cm ensemble exhaustion firewall killed neighbour \
+OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) absent buffered cm ensemble exhaustion firewall idle killed neighbour \
 	reconnect restarted silent,$(LAYERED))
 
 # Under all hooks at once: what passes objects in every way.

@@ -164,6 +164,12 @@ pub trait Core: Send + Sized + 'static {
         false
     }
 
+    /// Whether peers wait for something that is complete for the application. The progress thread then
+    /// drives the lane when the application does not. Cheap.
+    fn serves_requests(&self) -> bool {
+        false
+    }
+
     /// Returns whether there may be an errand. Cheap.
     fn has_errands(&self) -> bool {
         true
@@ -665,8 +671,19 @@ impl<C: Core> Progress for Lane<C> {
 
 impl<C: Core> Driven for Lane<C> {
     fn end_burst(&self) -> bool {
-        let core = self.core.lock_as_helper();
-        core.is_some_and(|mut core| core.end_burst())
+        let Some(mut core) = self.core.lock_as_helper() else {
+            return false;
+        };
+        let has_left = core.end_burst();
+        let serves_requests = core.serves_requests();
+        drop(core);
+        if serves_requests
+            && self.signals.is_left()
+            && let Some(seat) = self.signals.seat()
+        {
+            seat.take_care();
+        }
+        has_left
     }
 
     fn drive(&self) -> bool {

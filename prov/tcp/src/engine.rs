@@ -85,6 +85,9 @@ pub struct Core {
     /// Connections with bytes that were set aside, which have to leave even if the application makes
     /// no more calls.
     aside: Vec<ConnKey>,
+    /// Connections with messages that are complete for the application, and leave when the peer
+    /// requests or fetches them.
+    on_request: Vec<ConnKey>,
     /// Connections whose outboxes wait for the end of a burst.
     held: Vec<ConnKey>,
     /// Connections whose outboxes were sent by the progress thread instead of the application.
@@ -177,6 +180,7 @@ impl Core {
             doorbell: None,
             starved: Vec::new(),
             aside: Vec::new(),
+            on_request: Vec::new(),
             held: Vec::new(),
             sent: Vec::new(),
             has_chores: false,
@@ -299,6 +303,10 @@ impl prov_message::Core for Core {
 
     fn gives_way(&mut self) -> bool {
         Rounds::gives_way(self)
+    }
+
+    fn serves_requests(&self) -> bool {
+        !self.on_request.is_empty()
     }
 
     fn prepare_wait(&mut self, sleeper: Sleeper) -> bool {

@@ -368,6 +368,10 @@ impl Linked for Core {
             self.aside.retain(|other| *other != key);
             self.stall_ends_if_over();
         }
+        if conn.stillness.is_on_request {
+            self.on_request.retain(|other| *other != key);
+            self.stall_ends_if_over();
+        }
         // In a forked child, the parent still uses the connection.
         if self.poller.is_own() {
             socket::end(conn.socket);

@@ -285,7 +285,7 @@ impl Core {
 
     /// Whether anything waits for room that the helping thread looks for.
     pub(crate) fn is_stalled(&self) -> bool {
-        !(self.starved.is_empty() && self.aside.is_empty())
+        !(self.starved.is_empty() && self.aside.is_empty() && self.on_request.is_empty())
     }
 
     /// Tells the helping thread when nothing waits for room any more.

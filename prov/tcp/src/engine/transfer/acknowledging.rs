@@ -128,7 +128,7 @@ impl Core {
                     Some(ticket) => self.has_come_there(key, ticket),
                     None => {
                         conn.is_fetched(name);
-                        self.watch_the_others(key);
+                        self.aside_has_left(key);
                     }
                 }
                 Ok(())

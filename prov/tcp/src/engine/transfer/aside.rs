@@ -48,8 +48,9 @@ impl Core {
         }
     }
 
-    /// A message that was set aside has left: others may find room now.
-    pub(crate) fn watch_the_others(&mut self, key: ConnKey) {
+    /// An announced or offered message that was set aside has left: others may find room now.
+    pub(crate) fn aside_has_left(&mut self, key: ConnKey) {
+        self.note_what_is_on_request(key);
         let conn = self.conns.get(key);
         if conn.is_some_and(|conn| conn.has_announced_since(0)) {
             self.watch_what_is_announced(key);
@@ -96,6 +97,7 @@ impl Core {
             self.endpoints.finish(ticket, Ok(()));
         }
         self.note_what_is_aside(key);
+        self.note_what_is_on_request(key);
         // What found no room now finds some when something moves, which begins the next check.
         let Some(conn) = self.conns.get(key) else {
             return;
@@ -126,6 +128,29 @@ impl Core {
             }
         } else {
             self.aside.retain(|other| *other != key);
+            self.stall_ends_if_over();
+        }
+    }
+
+    /// Keeps the list of connections with messages that the peer has to request or fetch, and that
+    /// were set aside.
+    fn note_what_is_on_request(&mut self, key: ConnKey) {
+        let is_stalled = self.is_stalled();
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        let is_on_request = conn.announced_aside() != 0;
+        if std::mem::replace(&mut conn.stillness.is_on_request, is_on_request) == is_on_request {
+            return;
+        }
+        if is_on_request {
+            self.on_request.push(key);
+            bounded!(self.on_request, PEERS);
+            if !is_stalled {
+                self.signals.stall_begins();
+            }
+        } else {
+            self.on_request.retain(|other| *other != key);
             self.stall_ends_if_over();
         }
     }

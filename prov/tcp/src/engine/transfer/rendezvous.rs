@@ -116,6 +116,9 @@ impl Core {
             ticket.map(|ticket| self.endpoints.settle(ticket))
         };
         self.post_announced(key, data, &payload, op);
+        if payload.aside() != 0 {
+            self.aside_has_left(key);
+        }
         Ok(())
     }
 
@@ -142,8 +145,9 @@ impl Core {
             && let Some(Named::Announced { ticket, .. }) = conn.take_named(header.id, |_| true)
         {
             if is_refused {
-                if let Some(ticket) = ticket {
-                    self.endpoints.finish(ticket, Ok(()));
+                match ticket {
+                    Some(ticket) => self.endpoints.finish(ticket, Ok(())),
+                    None => self.aside_has_left(key),
                 }
                 return Ok(());
             }
@@ -160,7 +164,7 @@ impl Core {
         }
         self.post_announced(key, data, &payload, op);
         if payload.aside() != 0 {
-            self.watch_the_others(key);
+            self.aside_has_left(key);
         }
         Ok(())
     }
