@@ -110,11 +110,10 @@ impl Listener {
     /// # Errors
     /// `-FI_EPERM` for another user's process, which is rejected; others of accept(2).
     pub fn accept(&self) -> Result<Option<Wire>> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        match net::accept_with(&self.socket, flags) {
+        match socket::accept(self.socket.as_fd()) {
             Ok(socket) => Wire::new(socket).map(Some),
-            Err(rustix::io::Errno::AGAIN) => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(Errno::EAGAIN) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 

@@ -7,17 +7,13 @@
 //! Only many calls postpone it ([`Alarm::put_off`]). What single calls set ([`Alarm::ring_within`])
 //! brings it forward at most: a thread that calls from time to time does not keep it from ringing.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
-
 use super::signals::last_yield;
 use prov_base::errno::Result;
+use prov_base::timer_fd::TimerFd;
 
 /// Approximate time between the application's last call and the alarm.
 pub(super) const AWAY: Duration = Duration::from_millis(10);
@@ -33,8 +29,8 @@ pub(super) fn away() -> Duration {
     AWAY.max((2 * last_yield()).min(LONGEST_AWAY))
 }
 
-/// Time until an alarm that is to ring at once: timers cannot be set to none.
-pub(super) const AT_ONCE: Duration = Duration::from_nanos(1);
+/// Time until an alarm that is to ring at once.
+pub(super) const AT_ONCE: Duration = Duration::ZERO;
 
 /// Bit that marks the epoll events of a lane's alarm; the other bits are the lane's id.
 pub(super) const ALARM: u64 = 1 << 63;
@@ -44,7 +40,7 @@ const NEVER: u64 = u64::MAX;
 
 /// A timer that the thread sets and sleeps on, and that the application postpones.
 pub(super) struct Alarm {
-    timer: OwnedFd,
+    timer: TimerFd,
     /// Whether the alarm wakes the thread.
     is_heard: AtomicBool,
     /// When it was last set or postponed, in nanoseconds after `start`.
@@ -61,11 +57,10 @@ impl Alarm {
     /// Creates an alarm that is not set.
     ///
     /// # Errors
-    /// Those of timerfd_create(2).
+    /// Those of [`TimerFd::new`].
     pub(super) fn new() -> Result<Self> {
-        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         Ok(Alarm {
-            timer: timerfd_create(TimerfdClockId::Monotonic, flags)?,
+            timer: TimerFd::new()?,
             is_heard: AtomicBool::new(false),
             put_off: AtomicU64::new(0),
             rings_at: AtomicU64::new(NEVER),
@@ -111,7 +106,7 @@ impl Alarm {
     /// Stops the alarm, unless it already rings.
     pub(super) fn stop(&self) {
         self.unset();
-        self.set_timer(Duration::ZERO);
+        self.timer.set(None);
     }
 
     /// Records that the thread does not sleep on the alarm, or has heard it.
@@ -156,20 +151,7 @@ impl Alarm {
         self.put_off.store(nanoseconds(since), Ordering::Relaxed);
         self.rings_at
             .store(nanoseconds(since + pause), Ordering::Release);
-        self.set_timer(pause);
-    }
-
-    /// Zero stops the timer.
-    fn set_timer(&self, pause: Duration) {
-        let timing = Itimerspec {
-            it_interval: Timespec::default(),
-            it_value: Timespec {
-                tv_sec: pause.as_secs() as _,
-                tv_nsec: pause.subsec_nanos() as _,
-            },
-        };
-        // Cannot fail, since the time is valid.
-        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &timing);
+        self.timer.set(Some(pause));
     }
 }
 
@@ -187,6 +169,8 @@ impl AsFd for Alarm {
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
+    use rustix::time::Timespec;
+
     use super::*;
 
     #[test]

@@ -1,5 +1,6 @@
 //! The progress thread's loop: it visits the lanes that are due, and sleeps.
 
+use prov_base::bell::Bell;
 use prov_base::bounded;
 use prov_base::bounds::{OBJECTS, OPERATIONS};
 use std::os::fd::OwnedFd;
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd};
+use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::time::Timespec;
 
 use super::alarm::ALARM;
@@ -28,7 +29,7 @@ pub(super) struct Run {
     news: Mutex<Vec<HelperMessage>>,
     is_over: AtomicBool,
     /// Rung for messages and for the end.
-    bell: OwnedFd,
+    bell: Bell,
     /// Readable when the bell is, or the descriptor of a lane that is waited for.
     epoll: OwnedFd,
 }
@@ -50,7 +51,7 @@ const BELL: u64 = 0;
 
 impl Run {
     pub(super) fn new() -> Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let bell = Bell::new()?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64(BELL);
         epoll::add(&epoll, &bell, data, epoll::EventFlags::IN)?;
@@ -67,18 +68,13 @@ impl Run {
         waiting.push(news);
         bounded!(waiting, OPERATIONS);
         drop(waiting);
-        self.ring();
+        self.bell.ring();
     }
 
     /// Ends the thread.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Release);
-        self.ring();
-    }
-
-    fn ring(&self) {
-        // Cannot fail, since the counter is far from its limit.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        self.bell.ring();
     }
 
     /// The thread's main function.
@@ -117,7 +113,7 @@ impl Run {
         // Reading no event is harmless.
         let _ = epoll::wait(&self.epoll, events, timeout.as_ref());
         if ready.iter().any(|event| event.data.u64() == BELL) {
-            let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+            self.bell.silence();
         }
     }
 }
