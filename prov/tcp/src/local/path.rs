@@ -441,6 +441,9 @@ impl Shortcut {
         if let Out::Socket = self.out {
             return out.send(socket, flags);
         }
+        if out.has_device() {
+            return out.send_staged(|bytes, _| self.send(socket, bytes));
+        }
         self.leave(socket)?;
         let moved = self.stream.send_out(&out);
         self.moved(socket, moved)
