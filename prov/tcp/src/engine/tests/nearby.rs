@@ -151,7 +151,7 @@ fn a_sleeping_thread_is_woken_again_after_a_wake_up_was_read_with_the_sockets_la
     // The side that is offered memory sleeps before the other one uses it.
     let (mut out, mut place) = ([0; 8], [0; 8]);
     let is_attached = || ways(&sleeper) == Some((true, false));
-    for round in 0..8 {
+    for round in 0..32 {
         if is_attached() {
             break;
         }
