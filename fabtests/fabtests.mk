@@ -55,6 +55,9 @@ RENAMED = cm completion denied elsewhere firewall getinfo hmem idle message rma 
 # And what sends messages, for its endpoints of the type FI_EP_DGRAM, which are reliable.
 RELIABLE = binding cntr cq early first match message poll sep signals source
 
+# What lnx links, over shared memory and tcp.
+LINKED = cntr early entries first match message poll rma trigger
+
 # What `make fabtests` runs, a run a line.
 define ROWS
 -p tcp $(EVERY)
@@ -70,6 +73,7 @@ FI_OFI_RXD_TIMEOUT=2000 -p 'udp;ofi_rxd' -e rdm $(GIVEN_UP)
 FI_OFI_RXD_TIMEOUT=1000 -p 'udp;ofi_rxd' -e rdm killed restarted
 FI_OFI_RXD_TIMEOUT=10000 -p 'udp;ofi_rxd' -e rdm silent
 -p loopback -a none -e rdm $(WITHIN)
+FI_LNX_PROV_LINKS=shm+tcp:lo -p lnx -a none -e rdm $(LINKED)
 -p sockets $(RENAMED)
 -p sockets -e dgram $(RELIABLE)
 -p udp -e dgram $(DATAGRAMS)
