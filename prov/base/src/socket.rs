@@ -36,6 +36,23 @@ pub fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
     }
 }
 
+/// Switches an option of a socket on; returns `false` if the system does not have it, or refuses.
+#[must_use]
+fn switch_on(socket: BorrowedFd<'_>, level: libc::c_int, option: libc::c_int) -> bool {
+    let on: libc::c_int = 1;
+    // SAFETY: setsockopt(2) reads as many bytes as are passed from the value, an `int`.
+    let status = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    status == 0
+}
+
 fn accept_in_steps(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
     let socket = rustix::net::accept(listener)?;
     rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, ipproto, sockopt};
 use rustix::time::Timespec;
 
-use super::{ends, name, receive};
+use super::{ends, name, receive, switch_on};
 use crate::errno::{Errno, Result};
 use crate::random;
 
@@ -42,6 +42,13 @@ pub fn from_source(source: &SocketAddr) -> Result<OwnedFd> {
     let socket = open(source)?;
     if !source.ip().is_unspecified() || source.port() != 0 {
         sockopt::set_socket_reuseaddr(&socket, true)?;
+        if source.port() == 0 {
+            // The system then chooses the port when the socket connects: connections to several
+            // destinations can have the same one, and none is looked for among all sockets. A system
+            // without the option chooses it now.
+            let option = libc::IP_BIND_ADDRESS_NO_PORT;
+            let _ = switch_on(socket.as_fd(), libc::IPPROTO_IP, option);
+        }
         rustix::net::bind(&socket, source)?;
     }
     Ok(socket)
@@ -307,6 +314,24 @@ mod tests {
     fn on_any_port() -> OwnedFd {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         bound(&any, None, "test").unwrap()
+    }
+
+    #[test]
+    fn a_socket_from_a_source_without_a_port_gets_one_when_it_connects() {
+        for any in ["127.0.0.1:0", "[::1]:0"] {
+            let any: SocketAddr = any.parse().unwrap();
+            let Ok(listener) = bound(&any, None, "test") else {
+                // Not every machine has IPv6.
+                assert!(any.is_ipv6());
+                continue;
+            };
+            listen(listener.as_fd(), 1).unwrap();
+            let socket = from_source(&any).unwrap();
+            assert_eq!(name(socket.as_fd()), Ok(any));
+            start_connect(socket.as_fd(), &name(listener.as_fd()).unwrap()).unwrap();
+            let own = name(socket.as_fd()).unwrap();
+            assert!(own.ip() == any.ip() && own.port() != 0);
+        }
     }
 
     #[test]

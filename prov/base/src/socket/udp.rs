@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
+use super::switch_on;
 use crate::buffer::Iov;
 use crate::errno::{Errno, Result};
 use crate::kept_errno::KeptErrno;
@@ -60,18 +61,8 @@ pub fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) {
 /// Has the system return several datagrams of one sender as one piece (`UDP_GRO`), which
 /// [`arrivals`] divides, if it can.
 fn receive_coalesced(socket: BorrowedFd<'_>) {
-    let on: c_int = 1;
-    // SAFETY: the option's value is an `int`, of the length that is passed. A system without the
-    // option delivers each datagram separately.
-    unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            LEVEL,
-            libc::UDP_GRO,
-            (&raw const on).cast(),
-            size_of::<c_int>() as libc::socklen_t,
-        );
-    }
+    // A system without the option delivers each datagram separately.
+    let _ = switch_on(socket, LEVEL, libc::UDP_GRO);
 }
 
 /// Returns whether the system divides a piece into datagrams (`UDP_SEGMENT`). Linux before 4.18

@@ -8,18 +8,7 @@ const ORIGIN_ZEROCOPY: u8 = 5;
 
 /// Enables a socket for `MSG_ZEROCOPY`, for its whole life; `false` if that fails.
 pub fn enable(socket: BorrowedFd<'_>) -> bool {
-    let on: libc::c_int = 1;
-    // SAFETY: the option's value is an `int`, of the length that is passed.
-    let status = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ZEROCOPY,
-            (&raw const on).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
-    status == 0
+    super::switch_on(socket, libc::SOL_SOCKET, libc::SO_ZEROCOPY)
 }
 
 /// Returns the number of the last call in the next message of the socket's error queue; the kernel
