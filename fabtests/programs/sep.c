@@ -694,8 +694,78 @@ static void accessed_only(void)
 	close_side(&a);
 }
 
+/* Takes an operation back. Its end is in the queue, and nothing else. */
+static void take_back(struct fid_ep *context, struct ct_cq *queue, void *operation)
+{
+	struct ct_completion end;
+
+	OK(fi_cancel(&context->fid, operation));
+	end = ct_next_of(queue);
+	REQUIRE(end.err == FI_ECANCELED && end.context == operation);
+}
+
+/* Receives of each context beyond any announced size are accepted without a look at its queue. A
+ * message finds the last one, and fi_cancel(3) the others. */
+static void many_posted(void)
+{
+	enum { MANY = 100000, TAKEN = 1000 };
+	struct fi_context2 *contexts = calloc(MANY, sizeof(*contexts));
+	struct side a, b;
+	fi_addr_t to;
+
+	REQUIRE(contexts);
+	open_scalable(&a, FI_TAGGED);
+	open_scalable(&b, FI_TAGGED);
+	to = insert(&a, &b);
+	for (int j = 0; j < CONTEXTS; j++) {
+		for (int i = 0; i < MANY; i++)
+			OK(fi_trecv(b.rx[j], in, 8, NULL, FI_ADDR_UNSPEC, i, 0,
+				    &contexts[i]));
+		TRY(fi_tsend(a.tx[j], out, 8, NULL, fi_rx_addr(to, j, BITS), MANY - 1,
+			     &tx_context[j]));
+		done(&b.rxq[j], &contexts[MANY - 1]);
+		done(&a.txq[j], &tx_context[j]);
+		for (int i = 0; i < TAKEN; i++)
+			take_back(b.rx[j], &b.rxq[j], &contexts[i * (MANY / TAKEN)]);
+	}
+	close_side(&a);
+	close_side(&b);
+	free(contexts);
+}
+
+/* Sends to an endpoint that is gone wait for a connection, and are taken back by their context
+ * alone. */
+static void taken_back(void)
+{
+	struct side a, gone;
+	fi_addr_t to;
+
+	setenv("FI_TCP_CONNECT_TIMEOUT", "3600000", 1);
+	setenv("FI_SHM_CONNECT_TIMEOUT", "3600000", 1);
+	setenv("FI_OFI_RXM_CONNECT_TIMEOUT", "3600000", 1);
+	setenv("FI_OFI_RXD_TIMEOUT", "3600000", 1);
+	open_scalable(&a, FI_TAGGED);
+	open_scalable(&gone, FI_TAGGED);
+	to = insert(&a, &gone);
+	close_side(&gone);
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < CONTEXTS; i++)
+			TRY(fi_tsend(a.tx[i], out, 8, NULL, fi_rx_addr(to, i, BITS), 7,
+				     &tx_context[i]));
+		for (int i = CONTEXTS; i--;) {
+			/* Another context does not have it. */
+			fi_cancel(&a.tx[(i + 1) % CONTEXTS]->fid, &tx_context[i]);
+			take_back(a.tx[i], &a.txq[i], &tx_context[i]);
+		}
+	}
+	REQUIRE(ct_all_stay_empty());
+	close_side(&a);
+}
+
 static const struct ct_test tests[] = {
 	{ "accessed-only", accessed_only, CT_RDM },
+	{ "many-posted", many_posted, CT_RDM | CT_SLOW },
+	{ "taken-back", taken_back, CT_RDM | CT_SLOW },
 	{ "all-pairs", all_pairs_of_contexts, CT_RDM },
 	{ "itself", contexts_of_one_endpoint, CT_RDM },
 	{ "directed", directed_receives, CT_RDM },
