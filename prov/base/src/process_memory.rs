@@ -12,6 +12,7 @@ use libc::iovec;
 
 use crate::buffer::{IOV_LIMIT, Iov};
 use crate::errno::{Errno, Result};
+use crate::kept_errno::KeptErrno;
 use crate::random;
 
 /// A segment of another process's memory.
@@ -283,6 +284,7 @@ pub unsafe fn write(pid: libc::pid_t, near: &[iovec], far: &[iovec]) -> Result<u
 /// # Safety
 /// `near` describes memory that may be written to.
 pub unsafe fn read_at(file: BorrowedFd<'_>, near: iovec, addr: u64) -> Result<usize> {
+    let _errno = KeptErrno::begin();
     let fd = file.as_raw_fd();
     // SAFETY: the caller guarantees that `near` describes writable memory; the system checks the
     // address in the other process.
@@ -295,6 +297,7 @@ pub unsafe fn read_at(file: BorrowedFd<'_>, near: iovec, addr: u64) -> Result<us
 /// # Safety
 /// `near` describes memory that may be read.
 pub unsafe fn write_at(file: BorrowedFd<'_>, near: iovec, addr: u64) -> Result<usize> {
+    let _errno = KeptErrno::begin();
     let fd = file.as_raw_fd();
     // SAFETY: the caller guarantees that `near` describes readable memory; the system checks the
     // address in the other process.
@@ -315,6 +318,7 @@ type Copy = unsafe extern "C" fn(
 /// `near` describes memory that `call` may read or write.
 #[inline(always)]
 unsafe fn copy(call: Copy, pid: libc::pid_t, near: &[iovec], far: &[iovec]) -> Result<usize> {
+    let _errno = KeptErrno::begin();
     let (count, far_count) = (near.len() as libc::c_ulong, far.len() as libc::c_ulong);
     // SAFETY: the caller guarantees that `call` may access the memory that `near` describes; the
     // system checks `far` against the mappings of the other process.

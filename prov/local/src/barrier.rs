@@ -9,12 +9,14 @@ use std::sync::atomic::{Ordering, compiler_fence, fence};
 use std::sync::{Once, OnceLock};
 use std::time::Duration;
 
+use prov_base::kept_errno::KeptErrno;
 use prov_base::logging::UTIL;
 
 const GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
 const REGISTER_GLOBAL_EXPEDITED: libc::c_int = 1 << 2;
 
 fn membarrier(command: libc::c_int) -> bool {
+    let _errno = KeptErrno::begin();
     // SAFETY: membarrier(2) takes two integers, and neither reads nor writes memory of the process.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }

@@ -15,6 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use libc::iovec;
 use prov_base::buffer::{AppIov, IOV_LIMIT, Iov, STAGED};
 use prov_base::errno::{Errno, Result};
+use prov_base::kept_errno::KeptErrno;
 use prov_base::process_memory::{OtherIov, OtherPiece, Token, read, write};
 use prov_base::{file_limit, memory_file};
 use rustix::fs::{AtFlags, FileType, MemfdFlags, StatxFlags, statx};
@@ -94,6 +95,7 @@ pub fn open_to_read(pid: u32, number: u32) -> Result<OwnedFd> {
 
 /// Opens the memory file (memfd_create(2)) that a process has as its descriptor `number`.
 fn open_memory(pid: u32, number: u32, writes: bool) -> Result<File> {
+    let _errno = KeptErrno::begin();
     // Opening a file of another type could have an effect, or block: O_PATH only refers to it.
     let path = format!("/proc/{pid}/fd/{number}");
     let pointer = File::options()

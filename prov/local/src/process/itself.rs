@@ -6,6 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use prov_base::errno::{Errno, Result};
+use prov_base::kept_errno::KeptErrno;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -130,6 +131,7 @@ impl Named {
     /// Returns the process that has this id now; `None` if none has it, or it has ended and was not
     /// waited for.
     fn read(pid: libc::pid_t) -> Result<Option<Named>> {
+        let _errno = KeptErrno::begin();
         let mut text = [0; STAT];
         let mut len = 0;
         match File::open(format!("/proc/{pid}/stat")) {

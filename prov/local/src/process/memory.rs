@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use libc::iovec;
 use prov_base::buffer::Iov;
 use prov_base::errno::{Errno, Result};
+use prov_base::kept_errno::KeptErrno;
 use prov_base::process_memory::{OtherIov, Token, read_at, write_at};
 
 use super::itself::Itself;
@@ -59,6 +60,7 @@ impl Memory {
     }
 
     fn find(itself: &Itself, pid: libc::pid_t, is_it: impl Fn(&Memory) -> bool) -> Result<Memory> {
+        let _errno = KeptErrno::begin();
         // After a fork in another thread the lock may never be released.
         let mut known = KNOWN.try_lock().ok();
         if let Some(known) = &mut known {

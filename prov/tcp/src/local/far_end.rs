@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
 use prov_base::errno::{Errno, Result};
+use prov_base::kept_errno::KeptErrno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
@@ -31,6 +32,7 @@ pub struct Holder {
 /// Returns the process `pid`, if it has the other end of the connection as descriptor `number`, and
 /// both it and the opener of that socket have this process's user. `-FI_EPERM` otherwise.
 pub fn holder(socket: BorrowedFd<'_>, pid: u64, number: u64) -> Result<Holder> {
+    let _errno = KeptErrno::begin();
     let pid = i32::try_from(pid)
         .map_err(|_| Errno::EINVAL)?
         .unsigned_abs();
