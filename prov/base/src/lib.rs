@@ -16,6 +16,7 @@ pub mod file_limit;
 pub mod kept_errno;
 pub mod lately;
 pub mod logging;
+pub mod machine;
 pub mod memory_file;
 pub mod memory_limit;
 pub mod netif;

@@ -63,7 +63,7 @@ pub fn was_rung_here(word: &AtomicU64) -> bool {
 /// Returns the number of the processor on which the caller runs.
 #[cfg(not(loom))]
 fn processor() -> u64 {
-    rustix::thread::sched_getcpu() as u64
+    prov_base::machine::processor().into()
 }
 
 #[cfg(loom)]

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use prov_base::errno::{Errno, Result};
+use prov_base::machine::page_size;
 use prov_base::{file_limit, memory_file};
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat,
@@ -112,7 +113,7 @@ impl Segment {
         if part.start > part.end || part.end > self.len {
             return Err(Errno::EINVAL);
         }
-        let first = part.start - part.start % rustix::param::page_size();
+        let first = part.start - part.start % page_size();
         // SAFETY: the range is inside the mapping, which `self` owns, and populating it changes no
         // byte.
         unsafe {

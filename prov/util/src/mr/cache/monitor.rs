@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use prov_base::machine::page_size;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::param::page_size;
 
 use super::changes::{Changes, ReadPosition};
 use super::intervals::Interval;
