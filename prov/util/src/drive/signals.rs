@@ -345,8 +345,7 @@ impl Signals {
         if !self.may_yield(waiting, now, NEWS.look(self.address(), now)) {
             return;
         }
-        self.give_way();
-        let after = nanoseconds();
+        let after = self.give_way_at(now);
         self.since.store(after, Ordering::Relaxed);
         // The process has yielded: the waits of its other lanes begin anew.
         NEWS.last.store(after, Ordering::Relaxed);
@@ -355,9 +354,15 @@ impl Signals {
     /// Yields the processor to other processes.
     #[cold]
     pub fn give_way(&self) {
-        let now = nanoseconds();
+        self.give_way_at(nanoseconds());
+    }
+
+    /// The same, at this time; returns the time afterwards.
+    fn give_way_at(&self, now: u64) -> u64 {
         std::thread::yield_now();
-        self.yielded(nanoseconds().saturating_sub(now));
+        let after = nanoseconds();
+        self.yielded(after.saturating_sub(now));
+        after
     }
 
     /// Returns whether to yield now, where `news` is the time of the last event for any queue of
