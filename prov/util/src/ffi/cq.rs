@@ -11,7 +11,7 @@ use std::ptr;
 use fabric_abi::*;
 
 pub(super) use error::put_err_data;
-pub use peer::SharedCq;
+pub use peer::{CompletionTarget, SharedCq};
 pub(super) use peer::{error_entry, read_error_entry};
 
 use super::cancel::{Call, Next, cancellation_point};

@@ -3,21 +3,20 @@
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::BorrowedFd;
-use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use fabric_abi::*;
 
-use super::cq::read_error_entry;
-use super::object::{Class, Handle};
+use super::cq::{CompletionTarget, SharedCq};
+use super::object::Handle;
 use super::srx::{ARRIVED, OwnedQueue, SharedQueue};
 use crate::attr::Info;
 use crate::below::{Addresses, Domain, LinkedEndpoint, Owners};
 use crate::cq::{Completion, ErrorCompletion};
 use crate::endpoint::OptionValue;
 use crate::request::{Atomic, RemoteAccess, Transmit};
-use prov_base::errno::{Errno, Result};
+use prov_base::errno::Result;
 
 /// What a linked endpoint reports. Called from any thread that drives the endpoint or posts to it.
 pub trait LinkOwner: Send + Sync + 'static {
@@ -35,7 +34,7 @@ pub trait LinkOwner: Send + Sync + 'static {
 pub struct Link {
     ep: LinkedEndpoint,
     // Declared after the endpoint, which uses them as long as it is open.
-    owners: OnceLock<(Handle<LinkCq>, Handle<SharedQueue>)>,
+    owners: OnceLock<(Handle<SharedCq<LinkCompletions>>, Handle<SharedQueue>)>,
     /// The number of times that it is driven yet until it counts as idle.
     busy: Arc<AtomicU32>,
 }
@@ -67,8 +66,7 @@ impl Link {
         counted: u64,
         sleeps: bool,
     ) -> Result {
-        let cq = LinkCq(owner.clone(), self.busy.clone());
-        let cq = Handle::new(cq, ptr::null_mut(), Vec::new());
+        let cq = SharedCq::owned_by(LinkCompletions(owner.clone(), self.busy.clone()));
         let srx = queue.share_noting(&self.busy);
         let (cq, srx) = self.owners.get_or_init(|| (cq, srx));
         let mut counters = Vec::new();
@@ -191,65 +189,16 @@ impl Link {
     }
 }
 
-/// The target of `fi_peer_cq_context::cq` for a linked endpoint, and what is set when it completes
-/// operations.
-struct LinkCq(Arc<dyn LinkOwner>, Arc<AtomicU32>);
+/// Where the completions of a linked endpoint go, and what is set when it completes operations.
+struct LinkCompletions(Arc<dyn LinkOwner>, Arc<AtomicU32>);
 
-impl Class for LinkCq {
-    type Header = fid_peer_cq;
-
-    fn class(&self) -> usize {
-        FI_CLASS_PEER_CQ
+impl CompletionTarget for LinkCompletions {
+    fn completed(&self, completion: &Completion) {
+        self.1.store(ARRIVED, Ordering::Relaxed);
+        self.0.completed(completion);
     }
 
-    fn header(&self, fid: fid) -> fid_peer_cq {
-        static OPS: fi_ops_cq_owner = fi_ops_cq_owner {
-            size: size_of::<fi_ops_cq_owner>(),
-            write: Some(write),
-            writeerr: Some(writeerr),
-        };
-        fid_peer_cq {
-            fid,
-            owner_ops: (&raw const OPS).cast_mut(),
-        }
+    fn failed(&self, error: ErrorCompletion) {
+        self.0.failed(error);
     }
-}
-
-unsafe extern "C" fn write(
-    cq: *mut fid_peer_cq,
-    context: *mut c_void,
-    flags: u64,
-    len: usize,
-    buf: *mut c_void,
-    data: u64,
-    tag: u64,
-    src: fi_addr_t,
-) -> isize {
-    // SAFETY: this function is only in the tables of these objects, and the peer passes an open
-    // one.
-    let this = unsafe { Handle::<LinkCq>::borrow(cq) };
-    this.1.store(ARRIVED, Ordering::Relaxed);
-    this.0.completed(&Completion {
-        context,
-        flags,
-        len,
-        buf,
-        data,
-        tag,
-        src,
-    });
-    0
-}
-
-unsafe extern "C" fn writeerr(cq: *mut fid_peer_cq, entry: *const fi_cq_err_entry) -> isize {
-    // SAFETY: the peer passes null or a valid entry.
-    let Some(entry) = (unsafe { entry.as_ref() }) else {
-        return Errno::EINVAL.to_c() as isize;
-    };
-    // SAFETY: this function is only in the tables of these objects, and the peer passes an open
-    // one.
-    let this = unsafe { Handle::<LinkCq>::borrow(cq) };
-    // SAFETY: the peer passes an entry whose data has the length that it contains.
-    this.0.failed(unsafe { read_error_entry(entry) });
-    0
 }

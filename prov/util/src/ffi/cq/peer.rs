@@ -180,9 +180,28 @@ unsafe extern "C" fn no_strerror(
     ptr::null()
 }
 
-/// A queue of this library that another provider may import: the target of
-/// `fi_peer_cq_context::cq`. One for each peer.
-pub struct SharedCq(Use<Cq>);
+/// Where the completions of another provider go, which imports a [`SharedCq`].
+pub trait CompletionTarget: Send + Sync + 'static {
+    /// An operation has succeeded.
+    fn completed(&self, completion: &Completion);
+
+    /// An operation has failed.
+    fn failed(&self, error: ErrorCompletion);
+}
+
+impl CompletionTarget for Use<Cq> {
+    fn completed(&self, completion: &Completion) {
+        self.write(completion);
+    }
+
+    fn failed(&self, error: ErrorCompletion) {
+        self.write_error(error);
+    }
+}
+
+/// What another provider imports as a queue: the target of `fi_peer_cq_context::cq`. One for each
+/// peer.
+pub struct SharedCq<O: CompletionTarget = Use<Cq>>(O);
 
 // SAFETY: the interface specifies that `fid_peer_cq` begins with a `fid`.
 unsafe impl Header for fid_peer_cq {}
@@ -190,11 +209,24 @@ unsafe impl Header for fid_peer_cq {}
 impl SharedCq {
     /// Shares `cq`, which stays open until the result is closed or dropped.
     pub fn of(cq: &Handle<Cq>) -> Handle<SharedCq> {
-        Handle::new(SharedCq(Use::of(cq)), ptr::null_mut(), Vec::new())
+        SharedCq::owned_by(Use::of(cq))
     }
 }
 
-impl Class for SharedCq {
+impl<O: CompletionTarget> SharedCq<O> {
+    const OPS: fi_ops_cq_owner = fi_ops_cq_owner {
+        size: size_of::<fi_ops_cq_owner>(),
+        write: Some(write::<O>),
+        writeerr: Some(writeerr::<O>),
+    };
+
+    /// Has this owner get the completions.
+    pub fn owned_by(owner: O) -> Handle<SharedCq<O>> {
+        Handle::new(SharedCq(owner), ptr::null_mut(), Vec::new())
+    }
+}
+
+impl<O: CompletionTarget> Class for SharedCq<O> {
     type Header = fid_peer_cq;
 
     fn class(&self) -> usize {
@@ -202,19 +234,15 @@ impl Class for SharedCq {
     }
 
     fn header(&self, fid: fid) -> fid_peer_cq {
-        static OPS: fi_ops_cq_owner = fi_ops_cq_owner {
-            size: size_of::<fi_ops_cq_owner>(),
-            write: Some(write),
-            writeerr: Some(writeerr),
-        };
+        let ops: &'static fi_ops_cq_owner = &Self::OPS;
         fid_peer_cq {
             fid,
-            owner_ops: (&raw const OPS).cast_mut(),
+            owner_ops: std::ptr::from_ref(ops).cast_mut(),
         }
     }
 }
 
-unsafe extern "C" fn write(
+unsafe extern "C" fn write<O: CompletionTarget>(
     cq: *mut fid_peer_cq,
     context: *mut c_void,
     flags: u64,
@@ -224,10 +252,10 @@ unsafe extern "C" fn write(
     tag: u64,
     src: fi_addr_t,
 ) -> isize {
-    // SAFETY: this function is only in the tables of shared queues, and the peer passes an open
-    // one.
-    let this = unsafe { Handle::<SharedCq>::borrow(cq) };
-    this.0.write(&Completion {
+    // SAFETY: this function is only in the tables of shared queues with this owner, and the peer
+    // passes an open one.
+    let this = unsafe { Handle::<SharedCq<O>>::borrow(cq) };
+    this.0.completed(&Completion {
         context,
         flags,
         len,
@@ -239,15 +267,18 @@ unsafe extern "C" fn write(
     0
 }
 
-unsafe extern "C" fn writeerr(cq: *mut fid_peer_cq, entry: *const fi_cq_err_entry) -> isize {
+unsafe extern "C" fn writeerr<O: CompletionTarget>(
+    cq: *mut fid_peer_cq,
+    entry: *const fi_cq_err_entry,
+) -> isize {
     // SAFETY: the peer passes null or a valid entry.
     let Some(entry) = (unsafe { entry.as_ref() }) else {
         return Errno::EINVAL.to_c() as isize;
     };
-    // SAFETY: this function is only in the tables of shared queues, and the peer passes an open
-    // one.
-    let this = unsafe { Handle::<SharedCq>::borrow(cq) };
+    // SAFETY: this function is only in the tables of shared queues with this owner, and the peer
+    // passes an open one.
+    let this = unsafe { Handle::<SharedCq<O>>::borrow(cq) };
     // SAFETY: the peer passes an entry whose data has the length that it contains.
-    this.0.write_error(unsafe { read_error_entry(entry) });
+    this.0.failed(unsafe { read_error_entry(entry) });
     0
 }
