@@ -5,16 +5,17 @@
 //! sides request one at the same time, the request of the endpoint with the smaller name is
 //! granted.
 
+pub(super) mod introduction;
+
 use prov_base::bounded;
 use prov_base::bounds::PEERS;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::listener::{Bell, LONGEST_NAME, Listener, Wire};
+use crate::listener::{Bell, Listener, Wire};
 use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::{Seal, Token};
-use prov_local::barrier;
 use prov_local::channel::Channel;
 use prov_local::doorbell::{Doorbell, DoorbellOfPeer};
 use prov_local::onesided::table::RegionTable;
@@ -24,35 +25,15 @@ use prov_message::Reaching;
 use prov_message::peers::{ConnectTarget, Failure};
 use prov_message::reaching::PeersOf;
 
+use self::introduction::{
+    GIVES_BACK, HAS_BARRIER, HAS_BELL, IS_CROWDED, IS_FULL, Introduction, PACKET, WANTS, own_flags,
+    thrift,
+};
 use super::endpoint::{Rdm, Vector};
 use super::keys::{Due, EpKey, LinkKey, PeerKey, Source};
 use super::link::{Fault, GIVEN_BACK, LEAVES, Link, Stage};
 use super::{Core, SERVICE};
 use crate::LOG;
-
-/// First word of a first packet: identification and version of the protocol.
-pub const HELLO: u64 = u64::from_le_bytes(*b"fi_shm\x06\x00");
-/// Flag: the sender's process participates in [`barrier`].
-const HAS_BARRIER: u64 = 1;
-/// Flag: the sender wants the link.
-const WANTS: u64 = 4;
-/// Flag: the sender's process has no descriptor left for the link.
-const IS_FULL: u64 = 8;
-
-/// Flag: the sender can do without the socket once the link is open; the upper half of the word is the
-/// number of its bell.
-const HAS_BELL: u64 = 16;
-/// Flag: the sender's process has few descriptors left.
-const IS_CROWDED: u64 = 32;
-/// Flag of an answer: the socket is given back once the link is open.
-const GIVES_BACK: u64 = 64;
-/// Number of bits of a word before the number of a bell.
-const FLAGS: u32 = 32;
-
-/// Number of words before the name.
-const WORDS: usize = 4;
-/// Largest size of a packet in bytes.
-const PACKET: usize = WORDS * 8 + LONGEST_NAME;
 
 /// Number of connections that are accepted before the links have their turn.
 const ADMISSIONS: u32 = 16;
@@ -63,46 +44,6 @@ const REQUEST_TIME: Duration = Duration::from_secs(10);
 const ENTERED_LIMIT: usize = 128;
 /// Number of packets that are received from one link before the others have their turn.
 const HEARINGS: u32 = 16;
-
-/// The contents of the first packet of either side.
-struct Introduction<'a> {
-    flags: u64,
-    seal: Token,
-    name: &'a str,
-}
-
-impl<'a> Introduction<'a> {
-    fn encode(&self) -> Vec<u8> {
-        let words = [HELLO, self.flags, self.seal.addr, self.seal.value];
-        let mut bytes = words.map(u64::to_ne_bytes).concat();
-        bytes.extend_from_slice(self.name.as_bytes());
-        bytes
-    }
-
-    fn decode(bytes: &'a [u8]) -> Option<Self> {
-        let (words, name) = bytes.split_at_checked(WORDS * 8)?;
-        let mut words = words
-            .as_chunks()
-            .0
-            .iter()
-            .map(|word| u64::from_ne_bytes(*word));
-        let mut next = || words.next().unwrap_or_default();
-        if next() != HELLO {
-            return None;
-        }
-        if name.is_empty() || name.len() > LONGEST_NAME {
-            return None;
-        }
-        Some(Introduction {
-            flags: next(),
-            seal: Token {
-                addr: next(),
-                value: next(),
-            },
-            name: str::from_utf8(name).ok()?,
-        })
-    }
-}
 
 /// Creates a link, and requests it from the endpoint with this name.
 fn new_link(
@@ -179,24 +120,6 @@ fn own_doorbell(doorbell: &mut Option<Doorbell>) -> Result<&Doorbell> {
     match doorbell {
         Some(doorbell) => Ok(doorbell),
         none => Ok(none.insert(Doorbell::create()?)),
-    }
-}
-
-/// Returns the flags that tell a peer whether this side needs the socket, and can do without it.
-fn thrift(wire: &Wire, bell: Option<&Arc<Bell>>) -> u64 {
-    let crowded = if wire.is_crowded() { IS_CROWDED } else { 0 };
-    match bell {
-        // The end of a process whose id is unknown is noticed by its socket alone.
-        Some(bell) if wire.pid != 0 => crowded | HAS_BELL | u64::from(bell.number) << FLAGS,
-        _ => crowded,
-    }
-}
-
-fn own_flags() -> u64 {
-    if barrier::is_available() {
-        HAS_BARRIER
-    } else {
-        0
     }
 }
 
@@ -559,7 +482,7 @@ impl Core {
         let thrift = thrift(&link.wire, bell.as_ref());
         let gives_back = thrift & HAS_BELL != 0 && (thrift | said.flags) & IS_CROWDED != 0;
         match bell.filter(|_| gives_back) {
-            Some(bell) => link.wire.has_bells(bell, (said.flags >> FLAGS) as u32),
+            Some(bell) => link.wire.has_bells(bell, said.bell()),
             None => look(link, regions),
         }
         // If the answer cannot be sent, the peer's attempt has failed, and this side's has given
@@ -674,7 +597,7 @@ impl Core {
         let gives_back = said.flags & (GIVES_BACK | HAS_BELL) == GIVES_BACK | HAS_BELL;
         match bell.filter(|_| gives_back) {
             Some(bell) => {
-                link.wire.has_bells(bell, (said.flags >> FLAGS) as u32);
+                link.wire.has_bells(bell, said.bell());
                 link.watching = None;
                 self.opened(key);
                 self.give_back(key).map_err(Fault::Ended)
@@ -710,32 +633,5 @@ impl Core {
             }
         }
         self.replay(key);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn introductions_are_read_as_they_were_written() {
-        let seal = Token { addr: 3, value: 4 };
-        let said = Introduction {
-            flags: WANTS | HAS_BARRIER,
-            seal,
-            name: "a:b",
-        };
-        let bytes = said.encode();
-        let read = Introduction::decode(&bytes).unwrap();
-        assert_eq!(
-            (read.flags, read.seal, read.name),
-            (WANTS | HAS_BARRIER, seal, "a:b")
-        );
-        for len in 0..WORDS * 8 {
-            assert!(Introduction::decode(&bytes[..len]).is_none());
-        }
-        let mut other = bytes.clone();
-        other[6] += 1;
-        assert!(Introduction::decode(&other).is_none());
     }
 }

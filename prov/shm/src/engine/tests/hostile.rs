@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::keys::to_peer;
 use super::super::records::{ATOMIC, AtomicWord, DONE, HAS_DATA, MORE, RESULT, WRITE};
-use super::super::setup::HELLO;
+use super::super::setup::introduction::HELLO;
 use super::*;
 
 struct Random(u64);
