@@ -15,7 +15,8 @@ use super::signals::last_yield;
 use prov_base::errno::Result;
 use prov_base::timer_fd::TimerFd;
 
-/// Approximate time between the application's last call and the alarm.
+/// Approximate time between the application's last call and the alarm, where the process need not wait
+/// for a processor ([`away`]).
 pub(super) const AWAY: Duration = Duration::from_millis(10);
 
 /// The longest time between the application's last call and the alarm, where many processes share a
@@ -26,7 +27,11 @@ const LONGEST_AWAY: Duration = Duration::from_millis(100);
 /// process had to wait for a processor when it last yielded one. An application that waits for that
 /// has not stopped calling, and the thread would take the processor from it.
 pub(super) fn away() -> Duration {
-    AWAY.max((2 * last_yield()).min(LONGEST_AWAY))
+    away_after(last_yield())
+}
+
+fn away_after(last_yield: Duration) -> Duration {
+    (2 * last_yield).clamp(AWAY, LONGEST_AWAY)
 }
 
 /// Time until an alarm that is to ring at once.
@@ -92,7 +97,7 @@ impl Alarm {
     }
 
     /// Makes the alarm ring after this time, unless it is set to ring earlier. Postponing does not
-    /// extend the time beyond [`AWAY`]. Has no effect in a forked child.
+    /// extend the time beyond [`away`]. Has no effect in a forked child.
     pub(super) fn ring_within(&self, pause: Duration, now: Instant) {
         if std::process::id() != self.process {
             return;
@@ -172,6 +177,12 @@ mod tests {
     use rustix::time::Timespec;
 
     use super::*;
+
+    #[test]
+    fn an_application_that_waits_for_a_processor_is_away_later() {
+        let away = [0, 3, 20, 500].map(|waited| away_after(Duration::from_millis(waited)));
+        assert_eq!(away, [AWAY, AWAY, Duration::from_millis(40), LONGEST_AWAY]);
+    }
 
     #[test]
     fn an_alarm_is_postponed_only_if_it_is_set_and_not_recent() {
