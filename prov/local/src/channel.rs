@@ -21,6 +21,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use prov_base::arch::Line;
 use prov_base::buffer::Piece;
 use prov_base::errno::{Errno, Result};
 
@@ -37,10 +38,10 @@ use crate::ring::Broken;
 use crate::segment::Segment;
 
 /// Value of the first word of a segment: its identification and version.
-const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x07\x00");
+const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x08\x00");
 /// Number of slots of a ring, a power of two ([`ring`](crate::ring)).
 const SLOTS: usize = 256;
-/// Size of a slot in bytes: two cache lines.
+/// Size of a slot in bytes: two cache lines of 64 bytes, or one of 128.
 const SLOT: usize = 128;
 /// Number of bytes of a slot before the message: the word that publishes the slot and three words
 /// of the message's head.
@@ -70,23 +71,28 @@ const AHEAD: usize = 2 << 10;
 /// the receiver's cache, and the transfer takes longer than filling a few slots.
 const SOON: u64 = 4;
 
-/// Offset in bytes of the words that the sides write besides slots.
-const CONTROL: usize = 1024;
+/// Size in bytes of the largest cache line of a supported processor. It is the distance of words in
+/// the segment that different sides write or that are read at different times; on every architecture the
+/// same, so that the layout is.
+const APART: usize = 128;
+/// Offset in bytes of the words that the sides write besides slots. The first word of each side is its
+/// read position.
+const CONTROL: usize = 5 * APART;
 /// Number of bytes of these words for each side.
-const CONTROL_SIZE: usize = 512;
+const CONTROL_SIZE: usize = 5 * APART;
 /// Offset in a side's words of its starved word: 1 while it also sleeps until there is space for its
 /// next message.
-const STARVED: usize = 256;
+const STARVED: usize = APART;
 /// Offset of a side's flight word ([`onesided`](crate::onesided)), in a cache line of its own.
-const FLIGHT: usize = 320;
+const FLIGHT: usize = 2 * APART;
 /// Offset of a side's revoked word, which ends the flights of the other side.
-const REVOKED: usize = 384;
+const REVOKED: usize = 3 * APART;
 /// Offset of a side's end word ([`LEFT`], [`ENDED`]), in the line of the revoked word: both are
 /// written once at most.
-const END: usize = 392;
+const END: usize = REVOKED + 8;
 /// Offset of the number of messages of the other side that a side has processed
 /// ([`Receiver::settle`]). The cache line is read only by callers that need the number.
-const SETTLED: usize = 448;
+const SETTLED: usize = 4 * APART;
 /// Offset in bytes of the records of payloads in parts, for both directions.
 const PARTS: usize = 2048;
 /// Offset in bytes of the tables of relocated payloads, for both directions.
@@ -132,7 +138,8 @@ pub struct Channel {
     side: usize,
 }
 
-const _: () = assert!(CONTROL + 2 * CONTROL_SIZE <= PARTS);
+const _: () = assert!(CONTROL + 2 * CONTROL_SIZE <= PARTS && SETTLED < CONTROL_SIZE);
+const _: () = assert!(APART >= align_of::<Line>() && APART % align_of::<Line>() == 0);
 const _: () = assert!(RELOCATIONS + 2 * size_of::<Table>() <= RINGS);
 
 impl Channel {
