@@ -245,13 +245,21 @@ static void in_the_middle(void)
 
 /* Returns an address like this endpoint's, at which no endpoint has ever
  * listened: this one's text and more, or one that a socket which does not
- * listen blocks. */
+ * listen blocks. Of linked providers, that of an endpoint that was closed. */
 static int nobodys_address(struct ct_peer *peer, char *name, size_t room)
 {
 	struct sockaddr_storage address = { 0 };
 	socklen_t size = sizeof(address);
 	int fd;
 
+	if (!strcmp(peer->info->fabric_attr->prov_name, "lnx")) {
+		struct ct_peer gone;
+
+		ct_open_single(&gone, &spec);
+		ct_name(&gone.ep->fid, name, room);
+		ct_close_peer(&gone);
+		return -1;
+	}
 	if (peer->info->addr_format == FI_ADDR_STR) {
 		size_t len = ct_name(&peer->ep->fid, name, room);
 

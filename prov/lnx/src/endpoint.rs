@@ -151,6 +151,7 @@ impl LnxEndpoint {
         let shared = &self.shared;
         // What has come may not have been looked at, and who peeks in a loop may read no queue.
         shared.drive_all();
+        shared.follow_ends(section);
         let (tagged, filter) = self.filter(receive);
         let seen = if receive.flags & FI_CLAIM != 0 {
             section.peek_claim(tagged, filter, self.claimed_as(receive))
@@ -186,7 +187,8 @@ impl LnxEndpoint {
         let (_, filter) = self.filter(receive);
         let reporting = &self.shared.reporting;
         let is_tracked = receive.flags & FI_PEER_TRANSFER != 0 || reporting.counts(FI_RECV);
-        let mut flags = receive.flags & (FI_COMPLETION | FI_MULTI_RECV | FI_CLAIM);
+        let kept = FI_COMPLETION | FI_MULTI_RECV | FI_CLAIM | FI_PEER_TRANSFER;
+        let mut flags = receive.flags & kept;
         let context = match is_tracked {
             false => receive.context,
             true => {
@@ -282,6 +284,28 @@ impl Shared {
         }
     }
 
+    /// Tells the linked endpoint of the path to a peer that a receive depends on it.
+    fn await_peer(&self, peer: fi_addr_t, transfers: bool) {
+        if let Some(way) = self.peers.usual_way(peer)
+            && let Some(link) = self.links.read_recursive().get(way.link)
+        {
+            link.awaits(way.number, transfers);
+        }
+    }
+
+    /// Ends the receives that depend on peers that are gone.
+    fn follow_ends(&self, section: &Section<'_>) {
+        if !self.reporting.ended.any() {
+            return;
+        }
+        for peer in self.reporting.ended.take() {
+            let flags = if peer.transfers { FI_PEER_TRANSFER } else { 0 };
+            for (tagged, cancelled) in section.cancel_from(peer.number, flags) {
+                self.reporting.cancelled(tagged, cancelled, peer.error);
+            }
+        }
+    }
+
     fn close(&self) {
         self.queue.enter().shut();
         let links = std::mem::take(&mut *self.links.write());
@@ -300,6 +324,7 @@ impl InsertObserver for Shared {
 
 impl Observer for Shared {
     fn removed(&self, number: fi_addr_t) {
+        self.queue.enter().forget_source(number);
         self.peers.forget(number, &self.links.read());
     }
 }
@@ -307,8 +332,9 @@ impl Observer for Shared {
 impl Progress for Shared {
     fn progress(&self) {
         // Another thread that is inside does the work.
-        if let Some(_section) = self.queue.try_enter() {
+        if let Some(section) = self.queue.try_enter() {
             self.drive();
+            self.follow_ends(&section);
         }
     }
 
@@ -320,7 +346,7 @@ impl Progress for Shared {
         let Some(_section) = self.queue.try_enter() else {
             return false;
         };
-        self.links.read().iter().all(Link::may_sleep)
+        !self.reporting.ended.any() && self.links.read().iter().all(Link::may_sleep)
     }
 }
 
@@ -407,7 +433,12 @@ impl endpoint::Endpoint for LnxEndpoint {
         if section.posted_len() >= self.most_receives {
             return Err(Errno::EAGAIN);
         }
-        section.post(tagged, self.posted(receive))
+        section.post(tagged, self.posted(receive))?;
+        let transfers = receive.flags & FI_PEER_TRANSFER != 0;
+        if let (true, Some(peer)) = (self.is_directed || transfers, receive.directed()) {
+            self.shared.await_peer(peer, transfers);
+        }
+        Ok(())
     }
 
     fn access(&self, access: &RemoteAccess) -> Result {
@@ -433,7 +464,7 @@ impl endpoint::Endpoint for LnxEndpoint {
         let name = reporting.operations.oldest_receive(context);
         let name = name.unwrap_or(context).expose_provenance();
         let (tagged, cancelled) = section.cancel(name).ok_or(Errno::ENOENT)?;
-        reporting.cancelled(tagged, cancelled);
+        reporting.cancelled(tagged, cancelled, Errno::ECANCELED);
         Ok(())
     }
 

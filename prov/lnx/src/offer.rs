@@ -90,7 +90,11 @@ fn of_link(request: &Request<'_>, hints: &Hints, cores: &[Core], settings: &Sett
         ..hints.clone()
     };
     let name = |name: Option<&str>, own: &Option<String>| {
-        name.is_none_or(|name| own.as_deref() == Some(name))
+        let is_own = |name| {
+            own.as_ref()
+                .is_some_and(|own| own.eq_ignore_ascii_case(name))
+        };
+        name.is_none_or(is_own)
     };
     if !name(hints.fabric_name(), &base.limits.fabric.name)
         || !name(hints.domain_name(), &base.limits.domain.name)

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};
 
 use prov_base::errno::{Errno, Result};
-use prov_util::av::InsertObserver;
+use prov_util::av::{Changes, InsertObserver};
 use prov_util::drive::Signals;
 use prov_util::ffi::srx::{Discarded, StartReceives, Started};
 use prov_util::progress::Progress;
@@ -41,9 +41,30 @@ impl<C: Core> Importing<C> {
     }
 }
 
+impl<C: Core> Importing<C> {
+    /// The owner has posted a receive that only messages of this peer can match.
+    pub fn awaits(&self, peer: u64, transfers: bool) {
+        let _ = self.for_owner(|core| {
+            if C::Sources::expects(core, self.ep) {
+                C::Sources::awaits(core, self.ep, peer);
+            }
+            if transfers {
+                C::Sources::depends(core, self.ep, peer);
+            }
+            Ok(())
+        });
+    }
+}
+
 impl<C: Core> StartReceives for Importing<C> {
     fn start(&self, started: Started) -> Result {
-        self.for_owner(|core| core.endpoints().start(self.ep, started))
+        self.for_owner(|core| {
+            // The sender may have been removed from the address vector since its message came.
+            if core.endpoints().changes != Changes::now() {
+                core.follow_changes();
+            }
+            core.endpoints().start(self.ep, started)
+        })
     }
 
     fn discard(&self, discarded: Discarded) -> Result {

@@ -16,6 +16,7 @@ pub mod marshal;
 pub mod matching;
 pub mod mr;
 pub mod object;
+pub mod peer_ends;
 pub mod poll_set;
 pub mod progress;
 pub mod request;

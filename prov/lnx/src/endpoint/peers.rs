@@ -82,6 +82,21 @@ impl Peers {
         way.copied().ok_or(Errno::EHOSTUNREACH)
     }
 
+    /// Returns the path that shows whether a peer is there: that of the operations with it, or the
+    /// first. `None` for a peer without a path.
+    pub fn usual_way(&self, number: fi_addr_t) -> Option<Way> {
+        let known = self.known.read();
+        let peer = known
+            .by_number
+            .get(usize::try_from(number).ok()?)?
+            .as_ref()?;
+        let at = match self.selection {
+            Selection::PerPeer => peer.next.load(Ordering::Relaxed) as usize,
+            Selection::PerMessage => 0,
+        };
+        peer.ways.get(at.checked_rem(peer.ways.len())?).copied()
+    }
+
     /// Looks for new addresses in the vector, and inserts them in those of the linked endpoints.
     pub fn follow(&self, av: &Av, host: &str, links: &[Link], domains: &[LinkedDomain]) {
         let fresh: Vec<fi_addr_t> = {

@@ -2,12 +2,15 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fabric_abi::{
     FI_COMPLETION, FI_MULTI_RECV, FI_PEER_TRANSFER, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE,
+    fi_addr_t,
 };
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
 use prov_base::errno::Errno;
 use prov_message::{Op, OpClass, Reports};
 use prov_util::cq::{Completion, ErrorCompletion};
@@ -22,6 +25,46 @@ pub struct Reporting {
     /// The kinds of operations that are counted (`FI_SEND`, `FI_RECV`, `FI_READ`, `FI_WRITE`).
     counted: AtomicU64,
     pub operations: Operations,
+    pub ended: EndedPeers,
+}
+
+/// The peers that have ended since the endpoint was last driven.
+#[derive(Default)]
+pub struct EndedPeers {
+    any: AtomicBool,
+    all: Mutex<Vec<EndedPeer>>,
+}
+
+/// A peer that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct EndedPeer {
+    /// Its number.
+    pub number: fi_addr_t,
+    /// Whether it only has closed its endpoint, which ends receives of other providers.
+    pub transfers: bool,
+    pub error: Errno,
+}
+
+impl EndedPeers {
+    fn add(&self, peer: EndedPeer) {
+        let mut all = self.all.lock();
+        all.push(peer);
+        bounded!(all, PEERS);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Returns whether there are any.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// Takes all.
+    pub fn take(&self) -> Vec<EndedPeer> {
+        let mut all = self.all.lock();
+        self.any.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *all)
+    }
 }
 
 /// The flags of completions at the queue for receives.
@@ -34,6 +77,7 @@ impl Reporting {
             reports: RwLock::default(),
             counted: AtomicU64::new(0),
             operations: Operations::default(),
+            ended: EndedPeers::default(),
         })
     }
 
@@ -185,6 +229,14 @@ impl LinkOwner for Reporting {
             counter.count(0);
         }
     }
+
+    fn peer_ended(&self, number: fi_addr_t, transfers: bool, error: Errno) {
+        self.ended.add(EndedPeer {
+            number,
+            transfers,
+            error,
+        });
+    }
 }
 
 /// Learns of the ends of buffers for several messages.
@@ -206,11 +258,12 @@ impl QueueOwner for Releases {
 }
 
 impl Reporting {
-    /// Reports a receive that the application has cancelled.
+    /// Reports a receive that the application has cancelled, or that ends for this cause.
     pub fn cancelled(
         &self,
         tagged: bool,
         mut cancelled: prov_util::matching::Cancelled<prov_base::buffer::AppIov>,
+        cause: Errno,
     ) {
         let name = std::ptr::without_provenance_mut(cancelled.context);
         if let Some(Tracked::Posted(posted)) = self.operations.end(name, cancelled.buf.is_some()) {
@@ -219,7 +272,7 @@ impl Reporting {
         }
         if cancelled.buf.is_some() {
             self.with(|reports| {
-                reports.cancelled_receive(tagged, &cancelled, Errno::ECANCELED);
+                reports.cancelled_receive(tagged, &cancelled, cause);
             });
         }
     }

@@ -14,6 +14,7 @@ use prov_base::errno::{Errno, Result};
 use prov_base::logging::UTIL;
 use prov_util::av::Av;
 use prov_util::ffi::Use;
+use prov_util::ffi::ends::PeerEnds;
 use prov_util::ffi::srx::ForeignQueue;
 use prov_util::ffi::srx::{
     Arrival as Found, Discarded, ImportedSrx, NewSources, Received, StartReceives, Started,
@@ -30,7 +31,7 @@ use crate::endpoints::inbox::{
 use crate::operation::Context;
 use crate::operation::EpKey;
 use crate::receipt::GivenKey;
-use crate::receipt::{Buffer, InboxKey, Receipt};
+use crate::receipt::{Buffer, Dependent, InboxKey, Receipt};
 
 /// See the [module](self) description.
 pub(crate) struct Foreign<T: Transport> {
@@ -43,6 +44,8 @@ pub(crate) struct Foreign<T: Transport> {
     /// Links whose messages have a source that the owner does not know yet. Their messages are
     /// delivered without a source until the owner was told, so that they are not reordered.
     untold: Vec<(T::Link, u64)>,
+    /// Who is told of peers that are gone, if the owner wants to know.
+    ends: Option<PeerEnds>,
 }
 
 impl<T: Transport> Foreign<T> {
@@ -53,6 +56,7 @@ impl<T: Transport> Foreign<T> {
             queueable: None,
             given: SlotMap::with_key(),
             untold: Vec::new(),
+            ends: None,
         }
     }
 
@@ -118,11 +122,22 @@ impl<T: Transport> Foreign<T> {
         }
     }
 
+    /// Tells the owner that a peer is gone.
+    pub fn ended(&self, src: u64, which: Dependent, error: Errno) {
+        if let Some(ends) = &self.ends {
+            ends.ended(self.reported(src), which == Dependent::Transfers, error);
+        }
+    }
+
     /// Records that the messages of a link have another source.
     pub fn relabel(&mut self, link: T::Link, src: u64) {
         self.untold.retain(|&(other, _)| other != link);
         let mut waits = false;
         self.queue.for_each_of(origin(link), |message| {
+            if src == ANY_SOURCE {
+                // The owner forgets the number by itself when it removes the address.
+                message.src = ANY_SOURCE;
+            }
             waits |= message.src == ANY_SOURCE;
         });
         if waits && src != ANY_SOURCE {
@@ -174,6 +189,16 @@ impl<T: Transport> Endpoints<T> {
         let foreign = Foreign::new(owner, home, av);
         inbox.elsewhere = Some(Elsewhere::Provider(Box::new(foreign)));
         self.is_deaf = true;
+        Ok(())
+    }
+
+    /// Tells the owner of an endpoint's receives of peers that are gone.
+    ///
+    /// # Errors
+    /// `-FI_EOPBADSTATE` if the receives are the endpoint's own.
+    pub fn tell_ends(&mut self, ep: EpKey, ends: PeerEnds) -> Result {
+        let (_, foreign) = self.foreign(ep).ok_or(Errno::EOPBADSTATE)?;
+        foreign.ends = Some(ends);
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use prov_util::matching::{ANY_SOURCE, Cancelled, Filter, Matched, Receive as Pos
 use prov_util::request::{Receive, Select};
 
 use crate::endpoints::Endpoints;
-use crate::endpoints::inbox::{Transport, Unexpected, origin};
+use crate::endpoints::inbox::{Inbox, Transport, Unexpected, origin};
 use crate::operation::Context;
 use crate::operation::EpKey;
 use crate::receipt::{Dependent, InboxKey};
@@ -271,6 +271,9 @@ impl<T: Transport> Endpoints<T> {
         };
         if src == ANY_SOURCE {
             return;
+        }
+        if let Some(foreign) = self.inboxes.get_mut(key).and_then(Inbox::foreign) {
+            return foreign.ended(src, which, cause);
         }
         for tagged in [false, true] {
             let Some(inbox) = self.inboxes.get_mut(key).filter(|inbox| !inbox.shared) else {

@@ -13,6 +13,7 @@ use prov_util::attr::Info;
 use prov_util::av::InsertObserver;
 use prov_util::endpoint::{self, Bindings, Multicast, OptionValue, Side};
 use prov_util::ffi::domain::DomainObject;
+use prov_util::ffi::ends::PeerEnds;
 use prov_util::ffi::ep::EndpointObject;
 use prov_util::ffi::srx::ImportedSrx;
 use prov_util::ffi::srx::StartReceives;
@@ -399,6 +400,17 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
 
     fn shutdown(&self) -> Result {
         P::shutdown(self)
+    }
+
+    fn tell_ends(&self, ends: PeerEnds) -> Result {
+        let seat = self.seated()?;
+        seat.lane.core().endpoints().tell_ends(seat.key, ends)
+    }
+
+    fn awaits(&self, peer: fi_addr_t, transfers: bool) {
+        if let Some(importing) = self.importing.get() {
+            importing.awaits(peer, transfers);
+        }
     }
 
     fn option(&self, name: c_int) -> Result<OptionValue> {

@@ -14,6 +14,7 @@ use super::endpoint::access;
 use super::{Addresses, Counter, Domain, Local, Made, Object, done, name_of};
 use crate::attr::Info;
 use crate::marshal::info;
+use crate::peer_ends::{NAME, PeerEndsOps};
 use crate::request::{
     Access, Atomic, AtomicKind, RemoteAccess, RemoteIov, RemotePiece, Tag, Transmit,
 };
@@ -26,6 +27,8 @@ pub struct LinkedEndpoint {
     object: Object<fid_ep>,
     // Declared after the endpoint, so that what it is bound to is closed after it.
     parts: OnceLock<Parts>,
+    /// The provider's function for [`LinkedEndpoint::awaits`], if it has one.
+    awaits: OnceLock<Awaits>,
     addresses: Arc<Addresses>,
     domain: Arc<Domain>,
 }
@@ -37,6 +40,20 @@ struct Parts {
     has_fd: bool,
     _counters: Vec<Arc<Counter>>,
 }
+
+/// See [`PeerEndsOps::awaits`].
+struct Awaits {
+    endpoint: *mut c_void,
+    call: unsafe extern "C" fn(*mut c_void, fi_addr_t, u64),
+}
+
+// SAFETY: the provider's function may be called from any thread that has entered the owner's lock.
+unsafe impl Send for Awaits {}
+// SAFETY: as above.
+unsafe impl Sync for Awaits {}
+
+/// A function that is told of peers that are gone: [`PeerEndsOps::ended`].
+pub(crate) type Ended = unsafe extern "C" fn(*mut c_void, fi_addr_t, u64, c_int);
 
 /// This side's objects that an endpoint shares.
 pub(crate) struct Owners<'a> {
@@ -69,6 +86,7 @@ impl LinkedEndpoint {
         Ok(LinkedEndpoint {
             object,
             parts: OnceLock::new(),
+            awaits: OnceLock::new(),
             addresses,
             domain: domain.clone(),
         })
@@ -100,6 +118,48 @@ impl LinkedEndpoint {
             _counters: counters.collect(),
         };
         self.parts.set(parts).map_err(|_| Errno::EOPBADSTATE)
+    }
+
+    /// Has the enabled endpoint call `ended` with this argument when a peer is gone.
+    ///
+    /// # Errors
+    /// What the provider returns: only providers of this library do.
+    ///
+    /// # Safety
+    /// The argument is valid as long as the endpoint is open, from any thread.
+    pub(crate) unsafe fn listen(&self, argument: *mut c_void, ended: Ended) -> Result {
+        let mut table = PeerEndsOps {
+            size: size_of::<PeerEndsOps>(),
+            owner: argument,
+            ended: Some(ended),
+            endpoint: null_mut(),
+            awaits: None,
+        };
+        // SAFETY: the endpoint is open, and the name and the table are valid during the call.
+        let status = unsafe {
+            let ops = (*self.object.fid()).ops;
+            let has = std::mem::offset_of!(fi_ops, ops_set) + size_of::<usize>();
+            let set = (*ops).ops_set.filter(|_| (*ops).size >= has);
+            let set = set.ok_or(Errno::ENOSYS)?;
+            let ops = (&raw mut table).cast();
+            set(self.object.fid(), NAME.as_ptr(), 0, ops, null_mut())
+        };
+        done(status)?;
+        if let Some(call) = table.awaits {
+            let endpoint = table.endpoint;
+            let _ = self.awaits.set(Awaits { endpoint, call });
+        }
+        Ok(())
+    }
+
+    /// Tells the provider that a receive was posted that only messages of this peer can match. See
+    /// [`PeerEndsOps::awaits`].
+    pub fn awaits(&self, peer: fi_addr_t, transfers: bool) {
+        if let Some(awaits) = self.awaits.get() {
+            let flags = if transfers { FI_PEER_TRANSFER } else { 0 };
+            // SAFETY: the endpoint is open, and the function is the one that it has given.
+            unsafe { (awaits.call)(awaits.endpoint, peer, flags) }
+        }
     }
 
     /// # Safety

@@ -533,6 +533,11 @@ impl<E: Endpoint> Class for EndpointObject<E> {
         Ok(())
     }
 
+    unsafe fn set_ops(this: &Handle<Self>, name: &std::ffi::CStr, ops: *mut c_void) -> Result {
+        // SAFETY: the caller guarantees that it is the table of this name.
+        unsafe { super::ends::set_ops(this, name, ops) }
+    }
+
     unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
         match command {
             FI_ENABLE => Self::enable(this).map(|()| 0),

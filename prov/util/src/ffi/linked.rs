@@ -16,7 +16,8 @@ use crate::below::{Addresses, Domain, LinkedEndpoint, Owners};
 use crate::cq::{Completion, ErrorCompletion};
 use crate::endpoint::OptionValue;
 use crate::request::{Atomic, RemoteAccess, Transmit};
-use prov_base::errno::Result;
+use prov_base::errno::{Errno, Result};
+use prov_base::logging::UTIL;
 
 /// What a linked endpoint reports. Called from any thread that drives the endpoint or posts to it.
 pub trait LinkOwner: Send + Sync + 'static {
@@ -28,6 +29,10 @@ pub trait LinkOwner: Send + Sync + 'static {
 
     /// A peer has accessed memory, in this way (`FI_REMOTE_READ`, `FI_REMOTE_WRITE`).
     fn accessed(&self, kind: u64);
+
+    /// A peer is gone ([`peer_ends`](crate::peer_ends)). With `transfers` only receives of other
+    /// providers end. Called with locks of the provider held: it calls no provider.
+    fn peer_ended(&self, peer: fi_addr_t, transfers: bool, error: Errno);
 }
 
 /// An endpoint of another provider that is linked to this side; closed when it is dropped.
@@ -35,6 +40,8 @@ pub struct Link {
     ep: LinkedEndpoint,
     // Declared after the endpoint, which uses them as long as it is open.
     owners: OnceLock<(Handle<SharedCq<LinkCompletions>>, Handle<SharedQueue>)>,
+    /// The argument of [`ended`], likewise.
+    listener: OnceLock<Box<Arc<dyn LinkOwner>>>,
     /// The number of times that it is driven yet until it counts as idle.
     busy: Arc<AtomicU32>,
 }
@@ -48,6 +55,7 @@ impl Link {
         Ok(Link {
             ep: LinkedEndpoint::open(domain, entry)?,
             owners: OnceLock::new(),
+            listener: OnceLock::new(),
             busy: Arc::default(),
         })
     }
@@ -83,8 +91,25 @@ impl Link {
                 srx: srx.as_c(),
                 counters: &counters,
                 sleeps,
-            })
+            })?;
         }
+        let listener = self.listener.get_or_init(|| Box::new(owner.clone()));
+        let argument = (&raw const **listener).cast_mut().cast();
+        // SAFETY: the argument is kept until the endpoint is closed.
+        if let Err(error) = unsafe { self.ep.listen(argument, ended) } {
+            log::info!(
+                target: UTIL.ep_ctrl,
+                "a linked provider does not tell of peers that are gone: {error}"
+            );
+        }
+        Ok(())
+    }
+
+    /// Tells the provider that a receive was posted that only messages of this peer can match, by
+    /// its number in the address vector; with `transfers` one of another provider, so that the peer
+    /// is contacted. The caller has entered the queue.
+    pub fn awaits(&self, peer: fi_addr_t, transfers: bool) {
+        self.ep.awaits(peer, transfers);
     }
 
     /// Returns its own address.
@@ -187,6 +212,13 @@ impl Link {
         self.is_used();
         self.ep.atomic(atomic, to, context, flags)
     }
+}
+
+unsafe extern "C" fn ended(argument: *mut c_void, peer: fi_addr_t, flags: u64, error: c_int) {
+    // SAFETY: the provider passes the argument of `Link::enable`, which is kept until its endpoint is
+    // closed.
+    let owner = unsafe { &*argument.cast::<Arc<dyn LinkOwner>>() };
+    owner.peer_ended(peer, flags & FI_PEER_TRANSFER != 0, Errno::new(error));
 }
 
 /// Where the completions of a linked endpoint go, and what is set when it completes operations.

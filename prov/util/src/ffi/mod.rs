@@ -16,6 +16,7 @@ pub mod cntr;
 mod collective;
 pub mod cq;
 pub mod domain;
+pub mod ends;
 pub mod ep;
 pub mod eq;
 pub mod external;

@@ -127,7 +127,7 @@ impl EntryRef {
             public.count = pieces.len();
             public.context = ptr::without_provenance_mut(matched.context);
             // A peer reports one message; the owner reports the end of the buffer.
-            public.flags |= matched.flags & !FI_MULTI_RECV;
+            public.flags |= matched.flags & !(FI_MULTI_RECV | FI_PEER_TRANSFER);
             public.msg_size = public.msg_size.min(matched.buf.len());
             (*this).phase = Phase::Given(matched.multi);
         }

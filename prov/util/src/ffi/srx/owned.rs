@@ -298,6 +298,30 @@ impl Section<'_> {
         })
     }
 
+    /// Cancels the receives that only messages of `src` can match and that have these flags, oldest
+    /// first, for a peer that is gone. Returns each with whether it is a tagged one.
+    pub fn cancel_from(&self, src: fi_addr_t, flags: u64) -> Vec<(bool, Cancelled<AppIov>)> {
+        let mut state = self.queue.state.lock();
+        let mut all = Vec::new();
+        for tagged in [false, true] {
+            let cancelled = state.queue(tagged).cancel_from(src, flags);
+            all.extend(cancelled.into_iter().map(|cancelled| (tagged, cancelled)));
+        }
+        all
+    }
+
+    /// Forgets the source of the messages of `src`, whose address was removed.
+    pub fn forget_source(&self, src: fi_addr_t) {
+        let mut state = self.queue.state.lock();
+        for tagged in [false, true] {
+            let forgets = |message: &Message<EntryRef>| message.src == src;
+            // No receive that matches any source waits while a message does.
+            let _ = state
+                .queue(tagged)
+                .relabel(|message| forgets(message).then_some(ANY_SOURCE));
+        }
+    }
+
     /// Returns the number of posted receives.
     pub fn posted_len(&self) -> usize {
         self.queue.state.lock().matching.posted_len()

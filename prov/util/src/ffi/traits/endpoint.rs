@@ -14,6 +14,7 @@ use crate::cntr::Cntr;
 use crate::collective::{Collective, Join};
 use crate::cq::{Completion, Cq, ErrorCompletion};
 use crate::eq::Eq;
+use crate::ffi::ends::PeerEnds;
 use crate::ffi::ep::{EndpointObject, SharedReceiveObject};
 use crate::ffi::stx::SharedTransmit;
 use crate::ffi::{Handle, Use};
@@ -342,6 +343,16 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
     fn set_option(&self, _name: c_int, _value: OptionValue) -> Result {
         Err(Errno::ENOPROTOOPT)
     }
+
+    /// Tells the owner of the endpoint's receives of peers that are gone, from now on
+    /// ([`peer_ends`](crate::peer_ends)).
+    fn tell_ends(&self, _ends: PeerEnds) -> Result {
+        Err(Errno::ENOSYS)
+    }
+
+    /// The owner of the endpoint's receives has posted one that only messages of this peer can match;
+    /// with `transfers` for another provider, so that the peer is contacted.
+    fn awaits(&self, _peer: fi_addr_t, _transfers: bool) {}
 
     /// Returns the number of transmit operations that may still be posted.
     fn transmit_room(&self) -> Result<usize> {
