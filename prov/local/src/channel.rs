@@ -139,7 +139,7 @@ pub struct Channel {
 }
 
 const _: () = assert!(CONTROL + 2 * CONTROL_SIZE <= PARTS && SETTLED < CONTROL_SIZE);
-const _: () = assert!(APART >= align_of::<Line>() && APART % align_of::<Line>() == 0);
+const _: () = assert!(APART >= align_of::<Line>() && APART.is_multiple_of(align_of::<Line>()));
 const _: () = assert!(RELOCATIONS + 2 * size_of::<Table>() <= RINGS);
 
 impl Channel {
