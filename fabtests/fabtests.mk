@@ -56,7 +56,7 @@ RENAMED = cm completion denied elsewhere firewall getinfo hmem idle message rma 
 RELIABLE = binding cntr cq early first match message poll sep signals source
 
 # What lnx links, over shared memory and tcp.
-LINKED = cntr collective deserted early entries first match message poll rma source trigger
+LINKED = cntr collective cq deserted early entries first match message poll rma source trigger
 
 # What `make fabtests` runs, a run a line.
 define ROWS

@@ -90,10 +90,12 @@ fn answers(framework: &Framework, request: &Request) -> Result<Vec<Info>> {
         answers.retain(|info| wanted(registry, request.hints, info));
         put_native_before_layered(&mut answers);
     }
-    // Offload providers have the addresses of the providers that they serve.
+    // Offload providers have the addresses of the providers that they serve, and applications do not
+    // see those of providers that are linked.
+    let not_seen = flags::OFFLOAD | flags::HIDDEN;
     let of_applications = framework
         .address_format
-        .filter(|_| request.flags & flags::OFFLOAD == 0);
+        .filter(|_| request.flags & not_seen == 0);
     if let Some(format) = of_applications {
         answers.retain(|info| has_address_format(info, format));
     }

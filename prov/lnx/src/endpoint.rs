@@ -3,6 +3,7 @@
 //! Receives are in one queue, with which the linked endpoints match their messages; the application
 //! drives all of them together. Each operation goes to the linked endpoint of the path to its peer.
 
+mod alone;
 mod peers;
 mod reporting;
 mod tracked;
@@ -19,6 +20,7 @@ use prov_message::reports::Seen;
 use prov_message::{EpKey, Op, Reports, receive_limit};
 use prov_util::attr::Info;
 use prov_util::av::{Av, InsertObserver, Observer};
+use prov_util::drive::Seat;
 use prov_util::endpoint::{self, Bindings, NoSharedReceive, OptionValue};
 use prov_util::ffi::ep::EndpointObject;
 use prov_util::ffi::linked::{Link, LinkOwner};
@@ -59,8 +61,10 @@ struct Shared {
     host: String,
     av: OnceLock<Use<Av>>,
     watched: OnceLock<Watched>,
-    /// The number of progress calls.
+    /// The number of progress calls of the application.
     turns: AtomicU32,
+    /// At the domain's thread, with automatic progress.
+    seat: OnceLock<Seat>,
 }
 
 /// While some linked endpoints are in use, the others are driven in one of this many progress calls.
@@ -96,6 +100,7 @@ impl LnxEndpoint {
                 av: OnceLock::new(),
                 watched: OnceLock::new(),
                 turns: AtomicU32::new(0),
+                seat: OnceLock::new(),
             }),
             is_directed: (info.caps | info.rx.caps) & FI_DIRECTED_RECV != 0,
             most_receives: receive_limit(info.rx.size),
@@ -307,6 +312,10 @@ impl Shared {
     }
 
     fn close(&self) {
+        // Without the queue's lock, for which the thread may wait.
+        if let Some(seat) = self.seat.get() {
+            seat.leave();
+        }
         self.queue.enter().shut();
         let links = std::mem::take(&mut *self.links.write());
         drop(links);
@@ -361,7 +370,9 @@ impl endpoint::Endpoint for LnxEndpoint {
         let av = bindings.av.clone().ok_or(Errno::ENOAV)?;
         shared.reporting.to(Reports::to(bindings));
         let queues = bindings.tx_cq.iter().chain(&bindings.rx_cq);
-        let sleeps = queues.into_iter().any(|cq| cq.can_sleep()) || bindings.counters.can_sleep();
+        let sleeps = this.domain.is_auto
+            || queues.into_iter().any(|cq| cq.can_sleep())
+            || bindings.counters.can_sleep();
         let owner: Arc<dyn LinkOwner> = shared.reporting.clone();
         let links = shared.links.read();
         for (link, linked) in links.iter().zip(&*shared.domains) {
@@ -384,6 +395,7 @@ impl endpoint::Endpoint for LnxEndpoint {
         shared.inserted();
         let progress: Arc<dyn Progress> = shared.clone();
         this.domain.add(&progress);
+        shared.drive_automatically(&this.domain, Arc::downgrade(shared))?;
         Ok(progress)
     }
 

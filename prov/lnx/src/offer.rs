@@ -218,9 +218,10 @@ fn wanted(member: &Member, api: u32, hints: &Hints, caps: u64) -> Info {
     let tx = hints.tx.as_ref();
     let rx = hints.rx.as_ref();
     let domain = hints.domain.as_ref();
-    // A linked endpoint is used by the threads that the application uses for all of them.
+    // A linked endpoint is used by the threads that the application uses for all of them, and with
+    // automatic progress by the one of this provider, which drives all.
     let threading = match domain.map_or(FI_THREAD_UNSPEC, |domain| domain.threading) {
-        FI_THREAD_DOMAIN => FI_THREAD_DOMAIN,
+        FI_THREAD_DOMAIN if !domain.is_some_and(is_automatic) => FI_THREAD_DOMAIN,
         _ => FI_THREAD_SAFE,
     };
     let mut wanted = Info {
@@ -321,8 +322,8 @@ pub fn base(cores: &[Core], selection: Selection) -> Base {
         .iter()
         .filter_map(|core| core.info.domain.name.as_deref());
     info.domain.name = Some(names.collect::<Vec<_>>().join("+"));
-    info.domain.control_progress = FI_PROGRESS_MANUAL;
-    info.domain.data_progress = FI_PROGRESS_MANUAL;
+    info.domain.control_progress = FI_PROGRESS_AUTO;
+    info.domain.data_progress = FI_PROGRESS_AUTO;
     info.domain.max_ep_stx_ctx = 0;
     info.domain.max_ep_srx_ctx = 0;
     info.domain.mr_mode = MR_BASIC | MR_SCALABLE;
@@ -340,6 +341,11 @@ pub fn base(cores: &[Core], selection: Selection) -> Base {
         inject_size: 0,
         progress: FI_PROGRESS_MANUAL,
     }
+}
+
+/// Whether a domain makes progress without calls of the application.
+pub fn is_automatic(domain: &DomainAttr) -> bool {
+    domain.data_progress == FI_PROGRESS_AUTO || domain.control_progress == FI_PROGRESS_AUTO
 }
 
 /// Returns the link and its endpoints for a domain with these attributes.

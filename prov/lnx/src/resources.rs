@@ -13,13 +13,14 @@ use prov_base::errno::{Errno, Result};
 use prov_base::sync::LockKind;
 use prov_util::attr::{Info, MR_BASIC};
 use prov_util::below;
+use prov_util::drive::Helper;
 use prov_util::mr::{Config, MrTable, Registrar};
 use prov_util::progress::Progress;
 use rustix::event::epoll;
 
 use crate::LOG;
 use crate::memory::Linked;
-use crate::offer::ATOMIC_LIMIT;
+use crate::offer::{ATOMIC_LIMIT, is_automatic};
 use crate::settings::Settings;
 
 /// A domain of a linked provider.
@@ -38,6 +39,10 @@ pub struct Resources {
     pub memory: Arc<MrTable>,
     pub all: Arc<All>,
     pub atomics: Offered,
+    /// The thread that drives the endpoints.
+    pub helper: Arc<Helper>,
+    /// Whether it drives them while the application does not.
+    pub is_auto: bool,
 }
 
 impl Resources {
@@ -69,17 +74,20 @@ impl Resources {
             target: LOG.mr,
             ..Config::default()
         }));
+        let is_auto = is_automatic(&info.domain);
         Resources {
             settings,
             linked: linked.into(),
             // What waits for a counter is posted by whichever thread finds it due.
             lock: match info.caps & FI_TRIGGER {
-                0 => lock,
+                0 if !is_auto => lock,
                 _ => LockKind::Real,
             },
             memory,
             all: Arc::default(),
             atomics,
+            helper: Helper::new("fi_lnx helper"),
+            is_auto,
         }
     }
 
