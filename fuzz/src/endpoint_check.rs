@@ -372,7 +372,7 @@ impl Endpoint {
         ];
         for (size, select, flags) in sizes_and_selects {
             let mut bytes = vec![0; size];
-            let receive = Receive {
+            let mut receive = Receive {
                 select,
                 buffers: memory(&mut bytes),
                 desc: Descs::NONE,
@@ -381,7 +381,7 @@ impl Endpoint {
                 context: std::ptr::null_mut(),
             };
             // Refused once the connection of a MSG endpoint is gone.
-            let _ = self.engine.core().receive(self.ep, &receive);
+            let _ = self.engine.core().receive(self.ep, &mut receive);
             room.receives.push(bytes);
         }
     }
@@ -394,7 +394,6 @@ impl Endpoint {
             len: 64,
             key: 1,
         });
-        let sends = memory(&mut room.sends);
         let messages = [
             (Tag::None, 8, 0),
             (Tag::Value(1), 8, FI_DELIVERY_COMPLETE),
@@ -409,23 +408,23 @@ impl Endpoint {
             }
         };
         for (number, (tag, len, flags)) in messages.into_iter().enumerate() {
-            let message = Transmit {
+            let mut message = Transmit {
                 tag,
-                buffers: sends.slice(0, len),
+                buffers: memory(&mut room.sends[..len]),
                 desc: Descs::NONE,
                 peer: 0,
                 data: 0,
                 flags: FI_COMPLETION | flags,
                 context: std::ptr::without_provenance_mut(1 + number),
             };
-            post(1 + number, core.transmit(self.ep, &message));
+            post(1 + number, core.transmit(self.ep, &mut message));
         }
         let (read, fetched) = room.results.split_at_mut(2048);
         for (number, access, local) in [
             (11, Access::Read, memory(&mut read[..64])),
-            (12, Access::Write, sends.slice(0, 64)),
+            (12, Access::Write, memory(&mut room.sends[..64])),
         ] {
-            let access = RemoteAccess {
+            let mut access = RemoteAccess {
                 access,
                 local,
                 remote,
@@ -435,16 +434,16 @@ impl Endpoint {
                 flags: FI_COMPLETION | FI_DELIVERY_COMPLETE,
                 context: std::ptr::without_provenance_mut(number),
             };
-            post(number, core.access(self.ep, &access));
+            post(number, core.access(self.ep, &mut access));
         }
-        let atomic = Atomic {
+        let mut atomic = Atomic {
             kind: AtomicKind::Fetch {
                 result: memory(&mut fetched[..64]),
                 result_desc: Descs::NONE,
             },
             datatype: FI_UINT64,
             op: FI_SUM,
-            operand: sends.slice(0, 64),
+            operand: memory(&mut room.sends[..64]),
             remote,
             desc: Descs::NONE,
             peer: 0,
@@ -452,7 +451,7 @@ impl Endpoint {
             flags: FI_COMPLETION,
             context: std::ptr::without_provenance_mut(21),
         };
-        post(21, core.atomic(self.ep, &atomic));
+        post(21, core.atomic(self.ep, &mut atomic));
     }
 
     /// Disconnects the stranger: everything posted ends, and so does its connection.

@@ -27,7 +27,7 @@ pub fn check(input: &[u8]) {
         .and_then(|count| count.checked_mul(PART))
         .filter(|needed| *needed <= bytes.len());
 
-    let front = read_remote_list(&record.into(), count);
+    let front = read_remote_list(record.into(), count);
     assert!(front.is_none() || needed.is_some_and(|needed| needed <= IOV_LIMIT * PART));
     if let (Some((list, rest)), Some(needed)) = (front, needed) {
         assert_eq!(rest.len(), bytes.len() - needed);

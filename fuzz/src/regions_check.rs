@@ -122,7 +122,7 @@ fn read(
         flags: flags & !FI_REMOTE_CQ_DATA,
         context: null_mut(),
     };
-    let outcome = window.access(&access, &Bytes::App(&local), socket.as_fd(), || true);
+    let outcome = window.access(&access, &Bytes::Own(&[]), socket.as_fd(), || true);
     assert!(
         to[..LEN]
             .iter()

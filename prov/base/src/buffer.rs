@@ -7,6 +7,7 @@
 
 mod copy;
 mod device;
+mod part;
 mod persistence;
 mod piece;
 mod transfer;
@@ -19,6 +20,7 @@ use libc::iovec;
 pub use self::copy::prefetch_to_write;
 use self::copy::{copy, prefetch};
 pub use self::device::STAGED;
+pub use self::part::Part;
 pub use self::persistence::can_write_back;
 pub use self::piece::Piece;
 pub use self::transfer::{Incoming, Outgoing, TRANSFER_LIMIT};
@@ -36,7 +38,38 @@ pub const IOV_LIMIT: usize = 4;
 pub type AppIov = Iov<'static>;
 
 /// Up to [`IOV_LIMIT`] segments of memory, one after another, that are valid for `'m`.
-#[derive(Clone, Copy)]
+///
+/// There is one of it for a loan: it moves with the operation, and can be borrowed ([`Iov::view`],
+/// [`Iov::slice`]) but not copied, so that no second one is left when the operation ends.
+///
+/// ```compile_fail,E0382
+/// # use prov_base::buffer::AppIov;
+/// fn keep(loan: AppIov, kept: &mut Vec<AppIov>) -> AppIov {
+///     kept.push(loan);
+///     loan
+/// }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # use prov_base::buffer::AppIov;
+/// fn keep_a_part(loan: &AppIov, kept: &mut Vec<AppIov>) {
+///     kept.push(loan.slice(0, 8));
+/// }
+/// ```
+///
+/// ```compile_fail,E0596
+/// # use prov_base::buffer::AppIov;
+/// fn keep_what_is_borrowed(loan: &AppIov, kept: &mut Vec<AppIov>) {
+///     kept.push(loan.take());
+/// }
+/// ```
+///
+/// ```compile_fail,E0599
+/// # use prov_base::buffer::AppIov;
+/// fn clone(loan: &AppIov) -> AppIov {
+///     AppIov::clone(loan)
+/// }
+/// ```
 pub struct Iov<'m> {
     /// The first entry is always initialized, the others up to `count`. None of the first `count`
     /// is empty.
@@ -51,7 +84,7 @@ pub struct Iov<'m> {
 // SAFETY: the memory belongs to the operation, not to the thread that has posted it, as stated at
 // the top of this file.
 unsafe impl Send for AppIov {}
-// SAFETY: a shared reference permits only to copy the description of the memory.
+// SAFETY: a shared reference permits copies, which tolerate concurrent changes of the memory.
 unsafe impl Sync for AppIov {}
 
 /// The number of segments, and whose memory each is: in one word, so that one comparison finds the
@@ -156,16 +189,49 @@ impl<'m> Iov<'m> {
         Ok(this)
     }
 
-    /// Becomes a copy of `other`; copies no more entries than `other` has.
+    /// Takes the place of `other`, which is empty afterwards; moves no more entries than it has.
     #[inline(always)]
-    pub fn assign(&mut self, other: &Self) {
+    pub fn assign(&mut self, other: &mut Self) {
         if other.shape.0 > Shape::PLAIN.0 {
-            *self = *other;
-            return;
+            self.iov = other.iov;
+        } else {
+            self.iov[0] = other.iov[0];
         }
-        self.iov[0] = other.iov[0];
         self.shape = other.shape;
         self.len = other.len;
+        other.shape = Shape::NONE;
+        other.len = 0;
+    }
+
+    /// Returns the loan, and leaves an empty one in its place.
+    #[inline(always)]
+    pub fn take(&mut self) -> Self {
+        std::mem::take(self)
+    }
+
+    /// Returns all bytes, to be used while the loan is borrowed.
+    #[inline(always)]
+    pub fn view(&self) -> Part<'_, 'm> {
+        Part::new(self, self.again())
+    }
+
+    /// Returns the same loan once more, for a request that is built twice, or posted again.
+    ///
+    /// # Safety
+    /// At most one of both is kept by an operation.
+    #[inline(always)]
+    pub unsafe fn duplicate(&self) -> Self {
+        self.again()
+    }
+
+    #[inline(always)]
+    fn again(&self) -> Self {
+        Iov {
+            iov: self.iov,
+            shape: self.shape,
+            len: self.len,
+            memory: PhantomData,
+        }
     }
 
     #[inline]
@@ -229,16 +295,35 @@ impl<'m> Iov<'m> {
         (self.shape.count() == 1).then(|| unsafe { self.iov[0].assume_init_ref() })
     }
 
-    /// Returns `len` bytes from `offset` on, both limited to the bytes that exist. An empty result
-    /// keeps its place, which is its [`AppIov::address`].
+    /// Returns `len` bytes from `offset` on, both limited to the bytes that exist, to be used while
+    /// the loan is borrowed. An empty result keeps its place, which is its [`AppIov::address`].
+    #[inline]
+    pub fn slice(&self, offset: usize, len: usize) -> Part<'_, 'm> {
+        Part::new(self, self.cut(offset, len))
+    }
+
+    /// Returns `len` bytes from `offset` on, as [`Iov::slice`] does, and gives up the others.
+    #[inline]
+    pub fn into_slice(self, offset: usize, len: usize) -> Iov<'m> {
+        self.cut(offset, len)
+    }
+
+    /// Returns the first `len` bytes, or all if there are fewer, and keeps those after them.
+    #[inline]
+    pub fn split_to(&mut self, len: usize) -> Iov<'m> {
+        let front = self.cut(0, len);
+        *self = self.cut(front.len, usize::MAX);
+        front
+    }
+
     #[inline]
     #[allow(
         clippy::indexing_slicing,
         reason = "the count is at most that of the pieces"
     )]
-    pub fn slice(&self, offset: usize, len: usize) -> Iov<'m> {
+    fn cut(&self, offset: usize, len: usize) -> Iov<'m> {
         if offset == 0 && len >= self.len {
-            return *self;
+            return self.again();
         }
         if len == 0 {
             return self.nothing_at(offset);
@@ -268,8 +353,8 @@ impl<'m> Iov<'m> {
 
     /// Returns these bytes followed by the others; `None` if that is more than [`IOV_LIMIT`]
     /// segments.
-    pub fn followed_by(&self, others: &Iov<'m>) -> Option<Iov<'m>> {
-        let mut both = *self;
+    pub fn followed_by(self, others: Iov<'m>) -> Option<Iov<'m>> {
+        let mut both = self;
         for (position, piece) in others.pieces().iter().enumerate() {
             let place = both.iov.get_mut(both.shape.count())?;
             *place = MaybeUninit::new(*piece);
@@ -492,6 +577,13 @@ impl<'m> Iov<'m> {
     }
 }
 
+impl Default for Iov<'_> {
+    #[inline(always)]
+    fn default() -> Self {
+        Self::EMPTY
+    }
+}
+
 impl std::fmt::Debug for Iov<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Iov({} bytes in {})", self.len, self.shape.count())
@@ -576,12 +668,36 @@ mod tests {
         let one = lend(&mut [&mut alone]);
         let two = lend(&mut [&mut a, &mut b]);
         let mut memory = AppIov::EMPTY;
-        for other in [two, one, two, AppIov::EMPTY, one] {
-            memory.assign(&other);
+        for other in [&two, &one, &two, &AppIov::EMPTY, &one] {
+            memory.assign(&mut other.again());
             let mut bytes = Vec::new();
             memory.append_to(&mut bytes);
             assert_eq!(bytes, &b"abcde"[..other.len()]);
             assert_eq!(memory.len(), other.len());
+        }
+    }
+
+    #[test]
+    fn a_loan_is_split_into_parts_that_follow_one_another() {
+        let (mut a, mut b) = (*b"abc", *b"defgh");
+        let mut rest = lend(&mut [&mut a, &mut b]);
+        let parts = [2, 3, 0, 9].map(|len| {
+            let mut bytes = Vec::new();
+            rest.split_to(len).append_to(&mut bytes);
+            bytes
+        });
+        assert_eq!(parts.concat(), b"abcdefgh");
+        assert_eq!(parts.map(|part| part.len()), [2, 3, 0, 3]);
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_loan_that_was_taken() {
+        let (mut a, mut b) = (*b"abc", *b"de");
+        for mut memory in [lend(&mut [&mut a]), lend(&mut [&mut a, &mut b])] {
+            let len = memory.len();
+            assert_eq!(memory.take().len(), len);
+            assert!(memory.is_empty() && memory.pieces().is_empty());
         }
     }
 

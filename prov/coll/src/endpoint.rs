@@ -167,11 +167,11 @@ impl endpoint::Endpoint for CollEndpoint {
         Ok(())
     }
 
-    fn transmit(&self, _: &Transmit) -> Result {
+    fn transmit(&self, _: &mut Transmit) -> Result {
         Err(Errno::ENOSYS)
     }
 
-    fn receive(&self, _: &Receive) -> Result {
+    fn receive(&self, _: &mut Receive) -> Result {
         Err(Errno::ENOSYS)
     }
 
@@ -187,7 +187,7 @@ impl endpoint::Endpoint for CollEndpoint {
         self.0.engine().standing(group, root)
     }
 
-    fn collective(&self, collective: &Collective) -> Result {
+    fn collective(&self, collective: &mut Collective) -> Result {
         self.0
             .with(|engine, owner| engine.collective(owner, collective))
     }

@@ -305,7 +305,7 @@ impl Engine {
     ///
     /// # Errors
     /// `-FI_EINVAL` if the group is not joined; the error that has broken it.
-    pub fn collective(&mut self, owner: &TransferOwner, call: &Collective) -> Result {
+    pub fn collective(&mut self, owner: &TransferOwner, call: &mut Collective) -> Result {
         let standing = self.standing(call.group, None)?;
         let place = MemberView {
             rank: standing.rank,
@@ -314,7 +314,12 @@ impl Engine {
             size: call.datatype.map_or(0, |datatype| datatype.size()),
         };
         let steps = program(call.kind, &place);
-        let memory = Memories::new(place.size, call.input, call.output, steps.scratch)?;
+        let memory = Memories::new(
+            place.size,
+            call.input.take(),
+            call.output.take(),
+            steps.scratch,
+        )?;
         let then = Then::Complete {
             context: call.context.expose_provenance(),
             is_reported: call.flags & FI_COMPLETION != 0,
@@ -401,16 +406,17 @@ impl Engine {
                 // SAFETY: the operation is kept until its messages have ended: `end` is called when none
                 // is under way, and the engine is dropped after the owner's endpoint was closed.
                 let buffers = unsafe { operation.memory.lend(&pieces) };
+                let inject = match buffers.len() <= self.inject {
+                    true => FI_INJECT,
+                    false => 0,
+                };
                 owner.transmit(&Transmit {
                     tag: Tag::Value(tag),
                     buffers,
                     desc: Descs::NONE,
                     peer: member(to)?,
                     data: data.unwrap_or(0),
-                    flags: match buffers.len() <= self.inject {
-                        true => FI_INJECT,
-                        false => 0,
-                    } | data.map_or(0, |_| FI_REMOTE_CQ_DATA),
+                    flags: inject | data.map_or(0, |_| FI_REMOTE_CQ_DATA),
                     context: context(message),
                 })?;
                 None
@@ -419,6 +425,7 @@ impl Engine {
                 // SAFETY: the operation is kept until its messages have ended: `end` is called when none
                 // is under way, and the engine is dropped after the owner's endpoint was closed.
                 let buffers = unsafe { operation.memory.lend(&pieces) };
+                let room = buffers.len();
                 owner.receive(&Receive {
                     select: Select::Tagged { tag, ignore: 0 },
                     buffers,
@@ -427,7 +434,7 @@ impl Engine {
                     flags: 0,
                     context: context(message),
                 })?;
-                Some(buffers.len())
+                Some(room)
             }
             Wants::Wait | Wants::Nothing => return Ok(()),
         };

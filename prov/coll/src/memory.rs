@@ -12,7 +12,6 @@ use crate::scratch::Scratch;
 const CHUNK: usize = 4096;
 
 /// Where the input or the output is.
-#[derive(Clone, Copy)]
 enum Place {
     /// The application's memory.
     App(AppIov),
@@ -46,99 +45,114 @@ impl Memories {
         let (copied_input, copied_output) = (copied(&input), copied(&output));
         let copied = copied_input.saturating_add(copied_output);
         let scratch = Scratch::new(own.saturating_add(copied))?;
-        let mut this = Memories {
-            size,
-            input: Place::App(input),
-            output: Place::App(output),
-            scratch,
-            result: None,
+        let input = match copied_input {
+            0 => Place::App(input),
+            len => {
+                input.copy_to(&scratch.memory().slice(own, len));
+                Place::Copied(own)
+            }
         };
-        if copied_input != 0 {
-            input.copy_to(&this.scratch.memory().slice(own, copied_input));
-            this.input = Place::Copied(own);
-        }
-        if copied_output != 0 {
-            let start = own + copied_input;
-            output.copy_to(&this.scratch.memory().slice(start, copied_output));
-            this.output = Place::Copied(start);
-            this.result = Some(output);
-        }
-        Ok(this)
+        let (output, result) = match copied_output {
+            0 => (Place::App(output), None),
+            len => {
+                let start = own + copied_input;
+                output.copy_to(&scratch.memory().slice(start, len));
+                (Place::Copied(start), Some(output))
+            }
+        };
+        Ok(Memories {
+            size,
+            input,
+            output,
+            scratch,
+            result,
+        })
     }
 
     /// Copies the result to the application's memory when the operation is complete.
     pub fn finish(&self) {
-        if let (Some(result), Place::Copied(start)) = (&self.result, self.output) {
+        if let (Some(result), Place::Copied(start)) = (&self.result, &self.output) {
             let memory = self.scratch.memory();
-            memory.slice(start, result.len()).copy_to(result);
+            memory.slice(*start, result.len()).copy_to(result);
         }
     }
 
-    fn place(&self, memory: Memory) -> Place {
+    fn place(&self, memory: Memory) -> &Place {
         match memory {
-            Memory::Input => self.input,
-            Memory::Output => self.output,
-            Memory::Scratch => Place::Copied(0),
+            Memory::Input => &self.input,
+            Memory::Output => &self.output,
+            Memory::Scratch => &Place::Copied(0),
         }
     }
 
-    fn span(&self, span: Span) -> Iov<'_> {
+    /// Calls `work` with the memory of a span.
+    fn span<R>(&self, span: Span, work: impl FnOnce(&Iov<'_>) -> R) -> R {
         let (start, len) = (span.start * self.size, span.len * self.size);
         match self.place(span.memory) {
-            Place::App(memory) => memory.slice(start, len),
-            Place::Copied(from) => self.scratch.memory().slice(from + start, len),
+            Place::App(memory) => work(&memory.slice(start, len)),
+            Place::Copied(from) => work(&self.scratch.memory().slice(from + start, len)),
         }
     }
 
     /// Returns the memory of a message.
     ///
     /// # Safety
-    /// This value is dropped only after the last use of the result.
+    /// This value, and the operation, end only after the last use of the result.
     #[allow(unsafe_code)]
     pub unsafe fn lend(&self, pieces: &Pieces) -> AppIov {
         let [first, second] = pieces.map(|span| {
             let (start, len) = (span.start * self.size, span.len * self.size);
             match self.place(span.memory) {
-                Place::App(memory) => memory.slice(start, len),
+                // SAFETY: the caller keeps this value, and so the loan.
+                Place::App(memory) => unsafe { memory.duplicate() }.into_slice(start, len),
                 // SAFETY: the caller keeps this value, and so the block.
                 Place::Copied(from) => unsafe { self.scratch.lend(from + start, len) },
             }
         });
         // Both spans are in one segment each.
-        first.followed_by(&second).unwrap_or(first)
+        first.followed_by(second).unwrap_or_default()
     }
 
     /// Copies elements.
     pub fn copy(&self, from: Span, to: Span) {
-        let (from, to) = (self.span(from), self.span(to));
-        // The application may use the same memory for the result and the input.
-        if from.address() != to.address() {
-            from.copy_to(&to);
-        }
+        self.span(from, |from| {
+            self.span(to, |to| {
+                // The application may use the same memory for the result and the input.
+                if from.address() != to.address() {
+                    from.copy_to(to);
+                }
+            });
+        });
     }
 
     /// Combines the elements of `with` into those of `into`.
     ///
     /// # Errors
     /// `-FI_EOPNOTSUPP` for a datatype for which the operation is not defined.
-    #[allow(
-        clippy::indexing_slicing,
-        reason = "no part has more bytes than a chunk"
-    )]
     pub fn combine(&self, op: Op, datatype: Datatype, into: Span, with: Span) -> Result {
-        let (into, with) = (self.span(into), self.span(with));
-        let mut target = [0; CHUNK];
-        let mut operand = [0; CHUNK];
-        for at in (0..into.len()).step_by(CHUNK) {
-            let len = CHUNK.min(into.len() - at);
-            let (target, operand) = (&mut target[..len], &mut operand[..len]);
-            into.read_at(at, target);
-            with.read_at(at, operand);
-            combine(op, datatype, target, operand)?;
-            into.write_at(at, target);
-        }
-        Ok(())
+        self.span(into, |into| {
+            self.span(with, |with| combine_parts(op, datatype, into, with))
+        })
     }
+}
+
+/// Combines the elements of `with` into those of `into`.
+#[allow(
+    clippy::indexing_slicing,
+    reason = "no part has more bytes than a chunk"
+)]
+fn combine_parts(op: Op, datatype: Datatype, into: &Iov<'_>, with: &Iov<'_>) -> Result {
+    let mut target = [0; CHUNK];
+    let mut operand = [0; CHUNK];
+    for at in (0..into.len()).step_by(CHUNK) {
+        let len = CHUNK.min(into.len() - at);
+        let (target, operand) = (&mut target[..len], &mut operand[..len]);
+        into.read_at(at, target);
+        with.read_at(at, operand);
+        combine(op, datatype, target, operand)?;
+        into.write_at(at, target);
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -158,7 +172,7 @@ mod tests {
                 AppIov::from_raw(base, half),
                 AppIov::from_raw(base.add(half), rest),
             );
-            first.followed_by(&second).unwrap()
+            first.followed_by(second).unwrap()
         }
     }
 

@@ -188,7 +188,7 @@ impl LnxEndpoint {
     }
 
     /// The receive as the queue has it.
-    fn posted(&self, receive: &Receive) -> matching::Receive<prov_base::buffer::AppIov> {
+    fn posted(&self, receive: &mut Receive) -> matching::Receive<prov_base::buffer::AppIov> {
         let (_, filter) = self.filter(receive);
         let reporting = &self.shared.reporting;
         let is_tracked = receive.flags & FI_PEER_TRANSFER != 0 || reporting.counts(FI_RECV);
@@ -207,7 +207,7 @@ impl LnxEndpoint {
         };
         matching::Receive {
             context: context.expose_provenance(),
-            buf: receive.buffers,
+            buf: receive.buffers.take(),
             src: filter.src,
             tag: filter.tag,
             ignore: filter.ignore,
@@ -414,7 +414,7 @@ impl endpoint::Endpoint for LnxEndpoint {
     }
 
     #[inline]
-    fn transmit(&self, message: &Transmit) -> Result {
+    fn transmit(&self, message: &mut Transmit) -> Result {
         let op = Op::of_transmit(EpKey::default(), message);
         let (peer, flags, context) = (message.peer, message.flags, message.context);
         self.post(op, peer, flags, context, |link, to, context, flags| {
@@ -422,7 +422,7 @@ impl endpoint::Endpoint for LnxEndpoint {
         })
     }
 
-    fn receive(&self, receive: &Receive) -> Result {
+    fn receive(&self, receive: &mut Receive) -> Result {
         self.is_enabled()?;
         let (tagged, _) = self.filter(receive);
         let section = self.shared.queue.enter();
@@ -453,7 +453,7 @@ impl endpoint::Endpoint for LnxEndpoint {
         Ok(())
     }
 
-    fn access(&self, access: &RemoteAccess) -> Result {
+    fn access(&self, access: &mut RemoteAccess) -> Result {
         let op = Op::of_access(EpKey::default(), access);
         let (peer, flags, context) = (access.peer, access.flags, access.context);
         self.post(op, peer, flags, context, |link, to, context, flags| {
@@ -461,7 +461,7 @@ impl endpoint::Endpoint for LnxEndpoint {
         })
     }
 
-    fn atomic(&self, atomic: &Atomic) -> Result {
+    fn atomic(&self, atomic: &mut Atomic) -> Result {
         let op = Op::of_atomic(EpKey::default(), atomic);
         let (peer, flags, context) = (atomic.peer, atomic.flags, atomic.context);
         self.post(op, peer, flags, context, |link, to, context, flags| {

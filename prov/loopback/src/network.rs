@@ -52,7 +52,7 @@ impl Core for Network {
         &mut self.endpoints
     }
 
-    fn transmit(&mut self, ep: EpKey, message: &Transmit) -> Result {
+    fn transmit(&mut self, ep: EpKey, message: &mut Transmit) -> Result {
         SIZES.check_message(message)?;
         let far = self.find(ep, message.peer)?;
         let endpoints = &mut self.endpoints;
@@ -61,14 +61,14 @@ impl Core for Network {
         Ok(())
     }
 
-    fn access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
+    fn access(&mut self, ep: EpKey, access: &mut RemoteAccess) -> Result {
         SIZES.check_access(access)?;
         let far = self.find(ep, access.peer)?;
         Own::access(&mut self.endpoints, ep, far, access);
         Ok(())
     }
 
-    fn atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
+    fn atomic(&mut self, ep: EpKey, atomic: &mut Atomic) -> Result {
         SIZES.check_atomic(atomic)?;
         let far = self.find(ep, atomic.peer)?;
         Own::atomic(&mut self.endpoints, ep, far, atomic);

@@ -194,9 +194,11 @@ fn an_endpoint_sends_to_itself() {
     assert_eq!(one.knows(one.ep), 0);
     let (mut out, mut into) = (*b"to myself", [0; 9]);
     network
-        .receive(one.ep, &buffer(&mut into, 1, FI_ADDR_UNSPEC))
+        .receive(one.ep, &mut buffer(&mut into, 1, FI_ADDR_UNSPEC))
         .unwrap();
-    network.transmit(one.ep, &message(&mut out, 2, 0)).unwrap();
+    network
+        .transmit(one.ep, &mut message(&mut out, 2, 0))
+        .unwrap();
     assert_eq!(one.completions().len(), 2);
     assert_eq!(into, out);
 }
@@ -205,16 +207,20 @@ fn an_endpoint_sends_to_itself() {
 fn a_short_message_is_kept_and_a_long_one_stays_with_its_sender() {
     let (mut network, a, b) = pair(false);
     let (mut short, mut long) = (vec![1; 100], vec![2; 1 << 20]);
-    network.transmit(a.ep, &message(&mut short, 1, 0)).unwrap();
-    network.transmit(a.ep, &message(&mut long, 2, 0)).unwrap();
+    network
+        .transmit(a.ep, &mut message(&mut short, 1, 0))
+        .unwrap();
+    network
+        .transmit(a.ep, &mut message(&mut long, 2, 0))
+        .unwrap();
     assert_eq!(a.contexts(), [1]);
     short.fill(0);
     let (mut first, mut second) = (vec![0; 1 << 20], vec![0; 1 << 20]);
     network
-        .receive(b.ep, &buffer(&mut first, 3, FI_ADDR_UNSPEC))
+        .receive(b.ep, &mut buffer(&mut first, 3, FI_ADDR_UNSPEC))
         .unwrap();
     network
-        .receive(b.ep, &buffer(&mut second, 4, FI_ADDR_UNSPEC))
+        .receive(b.ep, &mut buffer(&mut second, 4, FI_ADDR_UNSPEC))
         .unwrap();
     assert_eq!((a.contexts(), b.contexts()), (vec![2], vec![3, 4]));
     assert_eq!((first[99], first[100]), (1, 0));
@@ -228,12 +234,12 @@ fn a_delivered_message_completes_when_it_is_received_injected_or_not() {
     for flags in [0, FI_INJECT] {
         let flags = FI_DELIVERY_COMPLETE | flags;
         network
-            .transmit(a.ep, &message(&mut out, 1, flags))
+            .transmit(a.ep, &mut message(&mut out, 1, flags))
             .unwrap();
         assert!(a.contexts().is_empty());
         let mut into = [0; 8];
         network
-            .receive(b.ep, &buffer(&mut into, 2, FI_ADDR_UNSPEC))
+            .receive(b.ep, &mut buffer(&mut into, 2, FI_ADDR_UNSPEC))
             .unwrap();
         assert_eq!((a.contexts(), b.contexts()), (vec![1], vec![2]));
     }
@@ -243,12 +249,14 @@ fn a_delivered_message_completes_when_it_is_received_injected_or_not() {
 fn a_message_that_is_thrown_away_completes_at_its_sender() {
     let (mut network, a, b) = pair(false);
     let mut out = vec![1; 1 << 20];
-    network.transmit(a.ep, &message(&mut out, 1, 0)).unwrap();
+    network
+        .transmit(a.ep, &mut message(&mut out, 1, 0))
+        .unwrap();
     let mut peek = buffer(&mut [], 2, FI_ADDR_UNSPEC);
     peek.flags |= FI_PEEK | FI_DISCARD;
-    network.receive(b.ep, &peek).unwrap();
+    network.receive(b.ep, &mut peek).unwrap();
     assert_eq!((a.contexts(), b.contexts()), (vec![1], vec![2]));
-    network.receive(b.ep, &peek).unwrap();
+    network.receive(b.ep, &mut peek).unwrap();
     assert_eq!(b.error(), Errno::ENOMSG);
 }
 
@@ -259,49 +267,55 @@ fn injected_messages_wait_with_the_application_once_much_is_kept() {
     let mut injected = message(&mut out, 1, FI_INJECT);
     injected.flags &= !FI_COMPLETION;
     let mut kept = 0;
-    while network.transmit(a.ep, &injected) == Ok(()) {
+    while network.transmit(a.ep, &mut injected) == Ok(()) {
         kept += 1;
     }
     assert!(kept > 1000);
-    assert_eq!(network.transmit(a.ep, &injected), Err(Errno::EAGAIN));
+    assert_eq!(network.transmit(a.ep, &mut injected), Err(Errno::EAGAIN));
     let mut into = vec![0; SIZES.inject];
     network
-        .receive(b.ep, &buffer(&mut into, 2, FI_ADDR_UNSPEC))
+        .receive(b.ep, &mut buffer(&mut into, 2, FI_ADDR_UNSPEC))
         .unwrap();
-    assert_eq!(network.transmit(a.ep, &injected), Ok(()));
+    assert_eq!(network.transmit(a.ep, &mut injected), Ok(()));
     let mut longer = vec![1; SIZES.inject + 1];
-    let longer = message(&mut longer, 1, FI_INJECT);
-    assert_eq!(network.transmit(a.ep, &longer), Err(Errno::EINVAL));
+    let mut longer = message(&mut longer, 1, FI_INJECT);
+    assert_eq!(network.transmit(a.ep, &mut longer), Err(Errno::EINVAL));
 }
 
 #[test]
 fn operations_that_wait_for_an_endpoint_fail_when_it_closes_and_so_do_later_ones() {
     let (mut network, a, b) = pair(false);
     let mut out = vec![1; 1 << 20];
-    network.transmit(a.ep, &message(&mut out, 1, 0)).unwrap();
+    network
+        .transmit(a.ep, &mut message(&mut out, 1, 0))
+        .unwrap();
     network.close(b.ep);
     assert_eq!(a.error(), Errno::ECONNRESET);
-    network.transmit(a.ep, &message(&mut out, 2, 0)).unwrap();
+    network
+        .transmit(a.ep, &mut message(&mut out, 2, 0))
+        .unwrap();
     assert_eq!(a.error(), Errno::EHOSTUNREACH);
-    network.access(a.ep, &write(&mut out, 1)).unwrap();
+    network.access(a.ep, &mut write(&mut out, 1)).unwrap();
     assert_eq!(a.error(), Errno::EHOSTUNREACH);
     let mut strange = message(&mut out, 3, 0);
     strange.peer = 1;
-    assert_eq!(network.transmit(a.ep, &strange), Err(Errno::EINVAL));
+    assert_eq!(network.transmit(a.ep, &mut strange), Err(Errno::EINVAL));
 }
 
 #[test]
 fn unsent_messages_of_an_endpoint_are_dropped_when_it_closes() {
     let (mut network, a, b) = pair(false);
     let mut out = vec![1; 1 << 20];
-    network.transmit(a.ep, &message(&mut out, 1, 0)).unwrap();
     network
-        .transmit(a.ep, &message(&mut out[..8], 2, 0))
+        .transmit(a.ep, &mut message(&mut out, 1, 0))
+        .unwrap();
+    network
+        .transmit(a.ep, &mut message(&mut out[..8], 2, 0))
         .unwrap();
     network.close(a.ep);
     let mut into = vec![0; 1 << 20];
     network
-        .receive(b.ep, &buffer(&mut into, 3, FI_ADDR_UNSPEC))
+        .receive(b.ep, &mut buffer(&mut into, 3, FI_ADDR_UNSPEC))
         .unwrap();
     let received = b.completions();
     assert_eq!(received.len(), 1);
@@ -312,13 +326,17 @@ fn unsent_messages_of_an_endpoint_are_dropped_when_it_closes() {
 fn a_directed_receive_finds_a_message_whose_sender_became_known_later() {
     let (mut network, a, b) = pair(true);
     let mut out = [1; 8];
-    network.transmit(a.ep, &message(&mut out, 1, 0)).unwrap();
+    network
+        .transmit(a.ep, &mut message(&mut out, 1, 0))
+        .unwrap();
     let other = b.knows(b.ep);
     let from_a = b.knows(a.ep);
     let mut into = [0; 8];
-    network.receive(b.ep, &buffer(&mut into, 2, other)).unwrap();
     network
-        .receive(b.ep, &buffer(&mut into, 3, from_a))
+        .receive(b.ep, &mut buffer(&mut into, 2, other))
+        .unwrap();
+    network
+        .receive(b.ep, &mut buffer(&mut into, 3, from_a))
         .unwrap();
     let received = b.completions();
     assert_eq!(received.len(), 1);
@@ -330,21 +348,21 @@ fn remote_memory_is_written_and_a_write_that_is_not_permitted_fails() {
     let (mut network, a, b) = pair(false);
     let (mut out, mut region) = ([3; 16], [0; 16]);
     b.register(1, &mut region, FI_REMOTE_WRITE);
-    network.access(a.ep, &write(&mut out, 1)).unwrap();
+    network.access(a.ep, &mut write(&mut out, 1)).unwrap();
     assert_eq!(region, out);
     assert_eq!(a.contexts(), [5]);
     let seen = b.completions();
     assert_eq!((seen.len(), seen[0].data, seen[0].len), (1, 9, 16));
 
-    network.access(a.ep, &write(&mut out, 2)).unwrap();
+    network.access(a.ep, &mut write(&mut out, 2)).unwrap();
     assert_eq!(a.error(), Errno::EACCES);
-    network.access(a.ep, &write(&mut [3; 17], 1)).unwrap();
+    network.access(a.ep, &mut write(&mut [3; 17], 1)).unwrap();
     assert_eq!(a.error(), Errno::EACCES);
     let mut read = write(&mut out, 1);
     read.access = Access::Read;
-    network.access(a.ep, &read).unwrap();
+    network.access(a.ep, &mut read).unwrap();
     assert_eq!(a.error(), Errno::EACCES);
     let mut uneven = write(&mut out, 1);
     uneven.local = memory(&mut out[..8]);
-    assert_eq!(network.access(a.ep, &uneven), Err(Errno::EINVAL));
+    assert_eq!(network.access(a.ep, &mut uneven), Err(Errno::EINVAL));
 }

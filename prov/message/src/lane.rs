@@ -63,12 +63,9 @@ fn names_context(receive: &Receive) -> bool {
     receive.directed().is_some_and(|peer| peer > NUMBER)
 }
 
-/// The receive without the context of the peer.
-pub(crate) fn of_peer(receive: &Receive) -> Receive {
-    Receive {
-        peer: receive.peer & NUMBER,
-        ..*receive
-    }
+/// Has the receive name the peer without its context.
+pub(crate) fn of_peer(receive: &mut Receive) {
+    receive.peer &= NUMBER;
 }
 
 /// Waits for at most this long. Called without the lane's lock.
@@ -108,15 +105,15 @@ pub trait Core: Send + Sized + 'static {
     fn endpoints(&mut self) -> &mut Endpoints<Self::Transport>;
 
     /// Posts a message. `-FI_EAGAIN` if it should be retried later.
-    fn transmit(&mut self, ep: EpKey, message: &Transmit) -> Result;
+    fn transmit(&mut self, ep: EpKey, message: &mut Transmit) -> Result;
 
     /// Posts a read or a write.
-    fn access(&mut self, _ep: EpKey, _access: &RemoteAccess) -> Result {
+    fn access(&mut self, _ep: EpKey, _access: &mut RemoteAccess) -> Result {
         Err(Errno::ENOSYS)
     }
 
     /// Posts an atomic operation.
-    fn atomic(&mut self, _ep: EpKey, _atomic: &Atomic) -> Result {
+    fn atomic(&mut self, _ep: EpKey, _atomic: &mut Atomic) -> Result {
         Err(Errno::ENOSYS)
     }
 
@@ -225,14 +222,14 @@ pub trait Core: Send + Sized + 'static {
     /// # Errors
     /// Those of [`Endpoints::post`].
     #[inline(always)]
-    fn receive(&mut self, ep: EpKey, receive: &Receive) -> Result {
+    fn receive(&mut self, ep: EpKey, receive: &mut Receive) -> Result {
         self.post_receive_of(ep, receive)
     }
 
     /// The fast path of [`Core::receive`], for what takes a few instructions. Returns `false`,
     /// without any effect, for all other receives.
     #[inline(always)]
-    fn receive_fast(&mut self, ep: EpKey, receive: &Receive) -> bool {
+    fn receive_fast(&mut self, ep: EpKey, receive: &mut Receive) -> bool {
         self.post_fast_of(ep, receive)
     }
 
@@ -248,7 +245,7 @@ pub trait Core: Send + Sized + 'static {
 
     /// The default implementation of [`Core::receive_fast`].
     #[inline(always)]
-    fn post_fast_of(&mut self, ep: EpKey, receive: &Receive) -> bool {
+    fn post_fast_of(&mut self, ep: EpKey, receive: &mut Receive) -> bool {
         if !self.posts_fast() {
             return false;
         }
@@ -268,18 +265,13 @@ pub trait Core: Send + Sized + 'static {
     /// # Errors
     /// Those of [`Endpoints::post`].
     #[inline(always)]
-    fn post_receive_of(&mut self, ep: EpKey, receive: &Receive) -> Result {
+    fn post_receive_of(&mut self, ep: EpKey, receive: &mut Receive) -> Result {
         let poster = self.endpoints().poster(ep)?;
         let is_directed = poster.directed || receive.flags & FI_PEER_TRANSFER != 0;
         let is_awaited = is_directed && Self::Sources::expects(self, ep);
-        let without_context;
-        let receive = match is_directed && names_context(receive) {
-            true => {
-                without_context = of_peer(receive);
-                &without_context
-            }
-            false => receive,
-        };
+        if is_directed && names_context(receive) {
+            of_peer(receive);
+        }
         self.post_receive(poster, receive)?;
         if receive.flags & FI_PEEK == 0
             && let Some(peer) = receive.directed()
@@ -299,18 +291,19 @@ pub trait Core: Send + Sized + 'static {
     /// # Errors
     /// Those of [`Endpoints::post`].
     #[cold]
-    fn post_directed(&mut self, poster: Poster, receive: &Receive) -> Result {
+    fn post_directed(&mut self, poster: Poster, receive: &mut Receive) -> Result {
         for ep in self.endpoints().sharing(poster.inbox) {
             Self::Sources::expects(self, ep);
         }
-        self.post_receive(poster, &of_peer(receive))
+        of_peer(receive);
+        self.post_receive(poster, receive)
     }
 
     /// Posts a receive to an inbox.
     ///
     /// # Errors
     /// Those of [`Endpoints::post`].
-    fn post_receive(&mut self, poster: Poster, receive: &Receive) -> Result {
+    fn post_receive(&mut self, poster: Poster, receive: &mut Receive) -> Result {
         // The receive may match a message that arrived before its peer was inserted or removed.
         if self.endpoints().changes != Changes::now() {
             self.follow_changes();

@@ -80,7 +80,7 @@ impl Own {
     pub fn transmit(
         &mut self,
         endpoints: &mut Endpoints<Within>,
-        message: &Transmit,
+        message: &mut Transmit,
         ep: EpKey,
         far: Option<Far>,
     ) -> Result {
@@ -89,13 +89,13 @@ impl Own {
             endpoints.report(&op, Err(Errno::EHOSTUNREACH));
             return Ok(());
         };
-        let bytes = message.buffers;
         // It ends at once, or when the application has received it.
         let ticket = endpoints.count_acknowledged(op);
         let ticket = ticket.ok_or(Errno::EOPBADSTATE)?;
+        let mut arrival = Arrival::of(message, ep, to, src);
+        let bytes = message.buffers.take();
         let name = self.sent.insert(Sent { ticket, to, bytes });
         bounded!(self.sent, OPERATIONS);
-        let mut arrival = Arrival::of(message, ep, to, src);
         let until_received = message.flags & (FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE) != 0;
         if until_received {
             arrival.ack = name;
@@ -104,9 +104,11 @@ impl Own {
         if is_own {
             endpoints.link_is_own(ep);
         }
-        let taken = match may_stay && bytes.len() > EAGER && !is_own {
-            true => Taken::Refused,
-            false => endpoints.take_in(&arrival, &bytes),
+        let taken = match self.sent.get(name) {
+            Some(sent) if !may_stay || arrival.len <= EAGER || is_own => {
+                endpoints.take_in(&arrival, &sent.bytes)
+            }
+            _ => Taken::Refused,
         };
         match taken {
             Taken::Kept if until_received && !is_own => {}
@@ -134,22 +136,21 @@ impl Own {
             Action::Acknowledge(_, name) | Action::Refuse(_, name, ..) => {
                 self.done(endpoints, name, Ok(()));
             }
-            Action::Fetch(_, fetch) => self.fetch(endpoints, &fetch),
+            Action::Fetch(_, fetch) => self.fetch(endpoints, fetch),
             // Messages arrive whole, and no sender is held back.
             Action::Redirect(..) | Action::Resume(..) | Action::Throttle(..) => {}
         }
     }
 
-    fn fetch(&mut self, endpoints: &mut Endpoints<Within>, fetch: &Fetch<Within>) {
-        let (receipt, memory) = (&fetch.receipt, &fetch.memory);
+    fn fetch(&mut self, endpoints: &mut Endpoints<Within>, fetch: Fetch<Within>) {
         let outcome = match self.sent.get(fetch.name) {
             Some(sent) => {
-                sent.bytes.copy_to(memory);
+                sent.bytes.copy_to(&fetch.memory);
                 Ok(())
             }
             None => Err(Errno::ECONNRESET),
         };
-        endpoints.received(receipt, memory, outcome);
+        endpoints.received(&fetch.receipt, fetch.memory, outcome);
         self.done(endpoints, fetch.name, Ok(()));
     }
 

@@ -51,7 +51,7 @@ use self::routes::Routes;
 pub use self::address_vector::AddressVector;
 pub use self::answer::{ConnectStep, ConnectTarget, Declined, Destination, Ended, GivenUp, Opened};
 pub use self::attempt::{Failure, Patience};
-pub use self::deferred::{Bytes, Deferred, Replay, Request};
+pub use self::deferred::{Bytes, Copies, Deferred, Lent, Replay, Request};
 pub use self::rdm_address::{RdmAddress, RdmVector};
 
 new_key_type! {

@@ -54,8 +54,8 @@ fn message(memory: AppIov, flags: u64) -> Transmit {
 fn access(access: Access, memory: AppIov, flags: u64) -> RemoteAccess {
     RemoteAccess {
         access,
-        local: memory,
         remote: remote(memory.len() as u64),
+        local: memory,
         desc: Descs::NONE,
         peer: 3,
         data: 0xda,
@@ -74,8 +74,8 @@ fn compare_and_swap(operand: AppIov, compare: AppIov, result: AppIov, flags: u64
         },
         datatype: FI_UINT64,
         op: FI_SUM,
-        operand,
         remote: remote(operand.len() as u64),
+        operand,
         desc: Descs::NONE,
         peer: 3,
         data: 0xda,
@@ -90,7 +90,7 @@ fn can_wait_in_any_thread(_: &impl Send) {}
 fn an_encoded_message_is_decoded_as_it_was_posted() {
     let mut bytes = *b"12345678";
     let flags = FI_COMPLETION | FI_REMOTE_CQ_DATA;
-    let deferred = Deferred::transmit(&message(lend(&mut bytes), flags));
+    let deferred = Deferred::transmit(&mut message(lend(&mut bytes), flags));
     can_wait_in_any_thread(&deferred);
     let replay = deferred.replay();
     let Request::Transmit(again) = &replay.request else {
@@ -107,7 +107,7 @@ fn an_encoded_message_is_decoded_as_it_was_posted() {
 #[test]
 fn an_injected_message_keeps_its_contents_of_the_call() {
     let mut bytes = *b"12345678";
-    let deferred = Deferred::transmit(&message(lend(&mut bytes), FI_INJECT));
+    let deferred = Deferred::transmit(&mut message(lend(&mut bytes), FI_INJECT));
     bytes.fill(0);
     let replay = deferred.replay();
     assert_eq!(replay.payload().len(), 8);
@@ -117,8 +117,10 @@ fn an_injected_message_keeps_its_contents_of_the_call() {
 #[test]
 fn injected_writes_are_copied_and_reads_never_are() {
     let mut bytes = *b"12345678";
-    let memory = lend(&mut bytes);
-    let write = |flags| Deferred::access(&access(Access::Write, memory, flags)).replay();
+    let mut write = |flags| {
+        let memory = lend(&mut bytes);
+        Deferred::access(&mut access(Access::Write, memory, flags)).replay()
+    };
     assert!(matches!(write(0).payload(), Bytes::App(_)));
     let injected = write(FI_INJECT);
     assert!(matches!(injected.payload(), Bytes::Own(b"12345678")));
@@ -127,7 +129,8 @@ fn injected_writes_are_copied_and_reads_never_are() {
     };
     assert_eq!((again.access, again.local.len()), (Access::Write, 8));
     assert_eq!(again.remote.pieces(), remote(8).pieces());
-    let read = Deferred::access(&access(Access::Read, memory, FI_INJECT)).replay();
+    let memory = lend(&mut bytes);
+    let read = Deferred::access(&mut access(Access::Read, memory, FI_INJECT)).replay();
     assert!(read.payload().is_empty());
     let Request::Access(again) = &read.request else {
         panic!();
@@ -138,10 +141,11 @@ fn injected_writes_are_copied_and_reads_never_are() {
 #[test]
 fn an_atomic_operation_keeps_its_operands_apart_from_its_comparands() {
     let (mut operand, mut compare, mut result) = (*b"operands", *b"compares", [0; 8]);
-    let memory = [&mut operand, &mut compare, &mut result].map(|bytes| lend(bytes));
     for flags in [0, FI_INJECT] {
-        let posted = compare_and_swap(memory[0], memory[1], memory[2], flags);
-        let replay = Deferred::atomic(&posted).replay();
+        let memory = [&mut operand, &mut compare, &mut result].map(|bytes| lend(bytes));
+        let [first, second, third] = memory;
+        let mut posted = compare_and_swap(first, second, third, flags);
+        let replay = Deferred::atomic(&mut posted).replay();
         let is_copy = matches!(replay.payload(), Bytes::Own(_));
         assert_eq!(is_copy, flags == FI_INJECT);
         assert_eq!(bytes_of(replay.payload()), b"operands");
@@ -151,7 +155,7 @@ fn an_atomic_operation_keeps_its_operands_apart_from_its_comparands() {
         };
         assert_eq!((again.op, again.datatype), (FI_SUM, FI_UINT64));
         assert_eq!(again.remote.pieces(), remote(8).pieces());
-        let AtomicKind::Compare { result, .. } = again.kind else {
+        let AtomicKind::Compare { result, .. } = &again.kind else {
             panic!();
         };
         assert_eq!(result.write_at(0, b"previous"), 8);
@@ -162,11 +166,11 @@ fn an_atomic_operation_keeps_its_operands_apart_from_its_comparands() {
 #[test]
 fn an_injected_atomic_operation_without_anything_to_compare_is_copied_too() {
     let mut operand = *b"operands";
-    let posted = Atomic {
+    let mut posted = Atomic {
         kind: AtomicKind::Base,
         ..compare_and_swap(lend(&mut operand), AppIov::EMPTY, AppIov::EMPTY, FI_INJECT)
     };
-    let deferred = Deferred::atomic(&posted);
+    let deferred = Deferred::atomic(&mut posted);
     operand.fill(0);
     let replay = deferred.replay();
     assert_eq!(bytes_of(replay.payload()), b"operands");

@@ -55,7 +55,7 @@ impl Shared {
     }
 
     /// Posts a receive, without telling the endpoints of it.
-    fn post(&self, receive: &Receive) {
+    fn post(&self, receive: &mut Receive) {
         let mut lane = self.lane.lock().unwrap();
         lane.posted += 1;
         let poster = Poster {
@@ -183,7 +183,7 @@ fn messages_that_wait_are_received_in_order_when_the_endpoint_is_bound() {
     let (shared, mut peer) = (Shared::new(), Peer::new());
     let mut places = [[0; 1]; 3];
     for (number, place) in places.iter_mut().enumerate() {
-        shared.post(&receive(number, place, None));
+        shared.post(&mut receive(number, place, None));
     }
     for byte in [7, 8] {
         peer.arrive(None, &[byte]);
@@ -204,10 +204,10 @@ fn a_message_does_not_overtake_one_that_waits_for_the_same_receive() {
     assert!(peer.waits.load(Ordering::SeqCst));
     let mut places = [[0; 1]; 2];
     // The endpoint has not heard of it when the next message arrives.
-    shared.post(&receive(0, &mut places[0], None));
+    shared.post(&mut receive(0, &mut places[0], None));
     peer.arrive(None, &[2]);
     assert_eq!(peer.completed(), [(0, false)]);
-    shared.post(&receive(1, &mut places[1], None));
+    shared.post(&mut receive(1, &mut places[1], None));
     assert!(peer.waits.load(Ordering::SeqCst));
     peer.endpoints.seek_for(peer.ep);
     assert_eq!(peer.completed(), [(1, false)]);
@@ -223,7 +223,7 @@ fn tagged_messages_are_found_by_their_tags() {
         peer.arrive(Some(u64::from(tag)), &[tag]);
     }
     let mut place = [0; 1];
-    shared.post(&receive(3, &mut place, Some(6)));
+    shared.post(&mut receive(3, &mut place, Some(6)));
     peer.endpoints.seek_for(peer.ep);
     assert_eq!(peer.completed(), [(3, false)]);
     assert_eq!(place, [6]);
@@ -238,7 +238,7 @@ fn a_multi_receive_buffer_is_released_with_its_last_message() {
     let mut place = [0; 15];
     let mut multi = receive(4, &mut place, None);
     multi.flags |= FI_MULTI_RECV;
-    shared.post(&multi);
+    shared.post(&mut multi);
     peer.endpoints.seek_for(peer.ep);
     peer.arrive(None, &[2; 4]);
     assert_eq!(peer.completed(), [(4, false), (4, true)]);
@@ -252,13 +252,13 @@ fn receives_of_the_endpoint_itself_get_no_messages_and_can_be_cancelled() {
     let [first, second, third] = &mut places;
     let own = peer.endpoints.poster(peer.ep).unwrap();
     for (number, place) in [(1, first), (2, second)] {
-        let receive = receive(number, place, None);
-        peer.endpoints.post(own, &receive).unwrap();
+        let mut receive = receive(number, place, None);
+        peer.endpoints.post(own, &mut receive).unwrap();
     }
     peer.share(&shared).unwrap();
     peer.arrive(None, &[7]);
     assert_eq!(peer.completed(), []);
-    shared.post(&receive(3, third, None));
+    shared.post(&mut receive(3, third, None));
     peer.endpoints.seek_for(peer.ep);
     assert_eq!(peer.completed(), [(3, false)]);
     let own = peer.endpoints.poster(peer.ep).unwrap();
@@ -283,12 +283,12 @@ fn an_endpoint_that_leaves_keeps_its_messages() {
     peer.arrive(None, &[1]);
     peer.endpoints.unshare(peer.ep);
     let mut places = [[0; 1]; 2];
-    shared.post(&receive(0, &mut places[0], None));
+    shared.post(&mut receive(0, &mut places[0], None));
     peer.endpoints.seek_for(peer.ep);
     assert_eq!(peer.completed(), []);
     let own = peer.endpoints.poster(peer.ep).unwrap();
     peer.endpoints
-        .post(own, &receive(1, &mut places[1], None))
+        .post(own, &mut receive(1, &mut places[1], None))
         .unwrap();
     assert_eq!(peer.completed(), [(1, false)]);
     peer.arrive(None, &[2]);

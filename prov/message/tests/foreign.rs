@@ -77,7 +77,7 @@ impl Core for Peers {
         &mut self.endpoints
     }
 
-    fn transmit(&mut self, _: EpKey, _: &Transmit) -> Result {
+    fn transmit(&mut self, _: EpKey, _: &mut Transmit) -> Result {
         Ok(())
     }
 
@@ -142,7 +142,7 @@ impl Peers {
     fn expected(&mut self) -> (Receipt<()>, AppIov) {
         let (_, placing) = self.placing.pop().unwrap();
         match placing.then {
-            Then::Receive(receipt) => (receipt, placing.place.memory()),
+            Then::Receive(receipt) => (receipt, placing.place.into_memory()),
             _ => panic!(),
         }
     }
@@ -310,7 +310,7 @@ fn a_message_that_waited_is_received_when_the_owner_starts_it() {
 #[test]
 fn nothing_can_be_posted_to_the_endpoint_itself() {
     let bench = bench(1 << 20);
-    let request = Request {
+    let mut request = Request {
         select: Select::Untagged,
         buffers: AppIov::EMPTY,
         peer: ANY_SOURCE,
@@ -318,7 +318,7 @@ fn nothing_can_be_posted_to_the_endpoint_itself() {
         context: without_provenance_mut(1),
         desc: Descs::NONE,
     };
-    let posted = bench.lane.core().receive(bench.ep, &request);
+    let posted = bench.lane.core().receive(bench.ep, &mut request);
     assert_eq!(posted, Err(Errno::ENOSYS));
 }
 
@@ -334,7 +334,7 @@ fn a_receive_whose_link_ends_is_reported_when_the_owner_drives_again() {
         .lane
         .core()
         .endpoints
-        .received(&receipt, &memory, error);
+        .received(&receipt, memory, error);
     bench.breaks();
     assert_eq!(bench.completes(), None);
     bench.drives();
@@ -450,7 +450,7 @@ fn an_endpoint_that_closes_takes_its_messages_with_it() {
         .lane
         .core()
         .endpoints
-        .received(&receipt, &memory, error);
+        .received(&receipt, memory, error);
     bench.breaks();
     {
         let _section = bench.owner.enter();

@@ -54,7 +54,7 @@ impl Core for Idle {
         &mut self.endpoints
     }
 
-    fn transmit(&mut self, _: EpKey, _: &Transmit) -> Result {
+    fn transmit(&mut self, _: EpKey, _: &mut Transmit) -> Result {
         Ok(())
     }
 

@@ -170,7 +170,7 @@ fn nothing_is_allocated_for_operations_of_a_few_pieces() {
     register(&table, 1, &mut cells, BOTH);
     let mut target = RmaTarget::new(&table);
     let visitor = visitor(&reports);
-    let (mut here, mut result) = ([1; 16], [0; 16]);
+    let (mut here, mut operand, mut result) = ([1; 16], [1; 16], [0; 16]);
     let mut remote = RemoteIov::default();
     remote.push(piece(1, 0, 8));
     remote.push(piece(1, 32, 8));
@@ -191,7 +191,7 @@ fn nothing_is_allocated_for_operations_of_a_few_pieces() {
         },
         datatype: FI_UINT64,
         op: FI_SUM,
-        operand: access.local,
+        operand: memory(&mut operand),
         remote,
         desc: Descs::NONE,
         peer: 0,

@@ -55,7 +55,7 @@ impl Core for World {
         &mut self.endpoints
     }
 
-    fn transmit(&mut self, _: EpKey, _: &Transmit) -> Result {
+    fn transmit(&mut self, _: EpKey, _: &mut Transmit) -> Result {
         Ok(())
     }
 
@@ -130,7 +130,7 @@ impl World {
     }
 
     fn receive(&mut self, tag: u64) {
-        let receive = Receive {
+        let mut receive = Receive {
             select: Select::Tagged { tag, ignore: 0 },
             buffers: AppIov::EMPTY,
             desc: Descs::NONE,
@@ -139,7 +139,7 @@ impl World {
             context: std::ptr::null_mut(),
         };
         let poster = self.endpoints.poster(self.ep).unwrap();
-        self.endpoints.post(poster, &receive).unwrap();
+        self.endpoints.post(poster, &mut receive).unwrap();
         self.endpoints.admit_held_back();
     }
 

@@ -174,7 +174,7 @@ impl prov_message::Core for Core {
     }
 
     #[inline]
-    fn transmit(&mut self, ep: EpKey, message: &Transmit) -> Result {
+    fn transmit(&mut self, ep: EpKey, message: &mut Transmit) -> Result {
         self.post_message(ep, message)
     }
 
@@ -182,11 +182,11 @@ impl prov_message::Core for Core {
         self.take_back_unsent(ep, context)
     }
 
-    fn access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
+    fn access(&mut self, ep: EpKey, access: &mut RemoteAccess) -> Result {
         self.post_access(ep, access)
     }
 
-    fn atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
+    fn atomic(&mut self, ep: EpKey, atomic: &mut Atomic) -> Result {
         self.post_atomic(ep, atomic)
     }
 

@@ -178,7 +178,7 @@ impl prov_message::Core for Core {
     }
 
     #[inline]
-    fn transmit(&mut self, ep: EpKey, message: &Transmit) -> Result {
+    fn transmit(&mut self, ep: EpKey, message: &mut Transmit) -> Result {
         self.post_message(ep, message)
     }
 
@@ -190,23 +190,23 @@ impl prov_message::Core for Core {
     }
 
     #[inline(always)]
-    fn receive_fast(&mut self, ep: EpKey, receive: &Receive) -> bool {
+    fn receive_fast(&mut self, ep: EpKey, receive: &mut Receive) -> bool {
         self.buffered.is_none() && self.post_fast_of(ep, receive)
     }
 
     #[inline(always)]
-    fn receive(&mut self, ep: EpKey, receive: &Receive) -> Result {
+    fn receive(&mut self, ep: EpKey, receive: &mut Receive) -> Result {
         match self.buffered {
             None => self.post_receive_of(ep, receive),
             Some(_) => self.take_buffered(ep, receive),
         }
     }
 
-    fn access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
+    fn access(&mut self, ep: EpKey, access: &mut RemoteAccess) -> Result {
         self.post_access(ep, access)
     }
 
-    fn atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
+    fn atomic(&mut self, ep: EpKey, atomic: &mut Atomic) -> Result {
         self.post_atomic(ep, atomic)
     }
 

@@ -211,7 +211,7 @@ impl prov_message::Core for Core {
     }
 
     #[inline]
-    fn transmit(&mut self, ep: EpKey, message: &Transmit) -> Result {
+    fn transmit(&mut self, ep: EpKey, message: &mut Transmit) -> Result {
         self.post_message(ep, message)
     }
 
@@ -220,8 +220,9 @@ impl prov_message::Core for Core {
     }
 
     #[inline(always)]
-    fn receive(&mut self, ep: EpKey, receive: &Receive) -> Result {
-        self.post_receive_of(ep, &receiving::without_looks(receive))
+    fn receive(&mut self, ep: EpKey, receive: &mut Receive) -> Result {
+        receiving::forget_looks(receive);
+        self.post_receive_of(ep, receive)
     }
 
     #[inline(always)]

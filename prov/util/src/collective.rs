@@ -111,7 +111,7 @@ pub fn extents(kind: Kind, view: &MemberView) -> Option<(usize, usize)> {
 }
 
 /// A call of a collective operation. Both buffers have the lengths of [`extents`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Collective {
     /// The operation.
     pub kind: Kind,
@@ -131,6 +131,22 @@ pub struct Collective {
     pub flags: u64,
     /// The context of the completion.
     pub context: *mut c_void,
+}
+
+impl Collective {
+    /// Returns the same request once more.
+    ///
+    /// # Safety
+    /// That of [`AppIov::duplicate`].
+    pub(crate) unsafe fn duplicate(&self) -> Self {
+        Collective {
+            // SAFETY: the caller keeps the contract.
+            input: unsafe { self.input.duplicate() },
+            // SAFETY: as above.
+            output: unsafe { self.output.duplicate() },
+            ..*self
+        }
+    }
 }
 
 /// A call of fi_join_collective(3).

@@ -45,17 +45,14 @@ pub trait ReceiveBuffer {
         self.len() == 0
     }
 
-    /// Returns the part of `len` bytes at `offset`, both within the buffer.
-    fn slice(&self, offset: usize, len: usize) -> Self;
+    /// Returns the first `len` bytes, which the buffer has, and keeps those after them.
+    fn split_to(&mut self, len: usize) -> Self;
 
-    /// Becomes a copy of `other`.
-    #[inline]
-    fn assign(&mut self, other: &Self)
-    where
-        Self: Copy,
-    {
-        *self = *other;
-    }
+    /// Takes the place of `other`, of which nothing is left.
+    fn assign(&mut self, other: &mut Self);
+
+    /// Returns the buffer, and leaves an empty one in its place.
+    fn take(&mut self) -> Self;
 }
 
 impl ReceiveBuffer for AppIov {
@@ -63,13 +60,18 @@ impl ReceiveBuffer for AppIov {
         self.len()
     }
 
-    fn slice(&self, offset: usize, len: usize) -> Self {
-        self.slice(offset, len)
+    fn split_to(&mut self, len: usize) -> Self {
+        self.split_to(len)
     }
 
     #[inline(always)]
-    fn assign(&mut self, other: &Self) {
+    fn assign(&mut self, other: &mut Self) {
         self.assign(other);
+    }
+
+    #[inline(always)]
+    fn take(&mut self) -> Self {
+        self.take()
     }
 }
 

@@ -4,8 +4,8 @@
 use std::ffi::c_void;
 
 use fabric_abi::{
-    FI_ADDR_UNSPEC, FI_COMPLETION, FI_INJECT, FI_ORDER_RAS, FI_ORDER_WAS, FI_REMOTE_CQ_DATA,
-    fi_addr_t, fi_datatype, fi_op,
+    FI_ADDR_UNSPEC, FI_COMPLETION, FI_INJECT, FI_MSG, FI_ORDER_RAS, FI_ORDER_WAS, FI_RECV,
+    FI_REMOTE_CQ_DATA, FI_TAGGED, fi_addr_t, fi_datatype, fi_op,
 };
 
 use crate::desc::Descs;
@@ -33,7 +33,7 @@ impl Tag {
 }
 
 /// A request of fi_send(3), fi_tsend(3) and their variants.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Transmit {
     /// The message's tag.
     pub tag: Tag,
@@ -67,12 +67,22 @@ pub enum Select {
     },
 }
 
+impl Select {
+    /// Returns the flags of the completion.
+    pub(crate) fn completion_flags(self) -> u64 {
+        match self {
+            Select::Untagged => FI_MSG | FI_RECV,
+            Select::Tagged { .. } => FI_TAGGED | FI_RECV,
+        }
+    }
+}
+
 /// An internal flag of a [`Receive`] with `FI_MULTI_RECV`: its buffer is for one message, and is
 /// released to the application with it.
 pub const ONE_MESSAGE: u64 = 1 << 63;
 
 /// A request of fi_recv(3), fi_trecv(3) and their variants, including `FI_PEEK` and `FI_CLAIM`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Receive {
     /// The messages that match.
     pub select: Select,
@@ -190,7 +200,7 @@ impl From<RemotePiece> for RemoteIov {
 }
 
 /// A request of fi_read(3), fi_write(3) and their variants.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct RemoteAccess {
     /// Read or write.
     pub access: Access,
@@ -210,8 +220,10 @@ pub struct RemoteAccess {
     pub context: *mut c_void,
 }
 
+static NO_MEMORY: AppIov = AppIov::EMPTY;
+
 /// The three forms of fi_atomic(3).
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub enum AtomicKind {
     /// `fi_atomic`
     Base,
@@ -237,19 +249,72 @@ pub enum AtomicKind {
 
 impl AtomicKind {
     /// Returns the comparison values; empty if the operation does not compare.
-    pub fn compare(&self) -> AppIov {
+    pub fn compare(&self) -> &AppIov {
         match self {
-            AtomicKind::Compare { compare, .. } => *compare,
-            AtomicKind::Base | AtomicKind::Fetch { .. } => AppIov::EMPTY,
+            AtomicKind::Compare { compare, .. } => compare,
+            AtomicKind::Base | AtomicKind::Fetch { .. } => &NO_MEMORY,
         }
     }
 
     /// Returns the memory for the target's old values; `None` if the operation does not return
     /// them.
-    pub fn result(&self) -> Option<AppIov> {
+    pub fn result(&self) -> Option<&AppIov> {
         match self {
-            AtomicKind::Fetch { result, .. } | AtomicKind::Compare { result, .. } => Some(*result),
+            AtomicKind::Fetch { result, .. } | AtomicKind::Compare { result, .. } => Some(result),
             AtomicKind::Base => None,
+        }
+    }
+
+    /// Gives that memory back after [`AtomicKind::take_result`].
+    pub fn give_result(&mut self, memory: AppIov) {
+        if let AtomicKind::Fetch { result, .. } | AtomicKind::Compare { result, .. } = self {
+            *result = memory;
+        }
+    }
+
+    /// Returns the form with its buffers, of which nothing is left here.
+    pub fn take(&mut self) -> Self {
+        std::mem::replace(self, AtomicKind::Base)
+    }
+
+    /// Takes that memory.
+    pub fn take_result(&mut self) -> Option<AppIov> {
+        match self {
+            AtomicKind::Fetch { result, .. } | AtomicKind::Compare { result, .. } => {
+                Some(result.take())
+            }
+            AtomicKind::Base => None,
+        }
+    }
+
+    /// Returns the same request once more.
+    ///
+    /// # Safety
+    /// That of [`AppIov::duplicate`].
+    unsafe fn duplicate(&self) -> Self {
+        // SAFETY: the caller keeps the contract.
+        unsafe {
+            match self {
+                AtomicKind::Base => AtomicKind::Base,
+                AtomicKind::Fetch {
+                    result,
+                    result_desc,
+                } => AtomicKind::Fetch {
+                    result: result.duplicate(),
+                    result_desc: *result_desc,
+                },
+                AtomicKind::Compare {
+                    compare,
+                    compare_desc,
+                    result,
+                    result_desc,
+                } => AtomicKind::Compare {
+                    compare: compare.duplicate(),
+                    compare_desc: *compare_desc,
+                    result: result.duplicate(),
+                    result_desc: *result_desc,
+                },
+            }
         }
     }
 
@@ -264,7 +329,7 @@ impl AtomicKind {
 }
 
 /// An atomic operation. All lengths are in bytes, and multiples of an element.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Atomic {
     /// The form, with its additional buffers.
     pub kind: AtomicKind,
@@ -313,6 +378,33 @@ macro_rules! flag_questions {
 }
 
 flag_questions!(Transmit, RemoteAccess, Atomic);
+
+/// Requests that can be posted once more.
+macro_rules! duplicates {
+    ($($request:ident { $($memory:ident),* })*) => {
+        $(impl $request {
+            /// Returns the same request once more.
+            ///
+            /// # Safety
+            /// That of [`AppIov::duplicate`].
+            #[inline(always)]
+            pub(crate) unsafe fn duplicate(&self) -> Self {
+                $request {
+                    // SAFETY: the caller keeps the contract.
+                    $($memory: unsafe { self.$memory.duplicate() },)*
+                    ..*self
+                }
+            }
+        })*
+    };
+}
+
+duplicates! {
+    Transmit { buffers }
+    Receive { buffers }
+    RemoteAccess { local }
+    Atomic { kind, operand }
+}
 
 impl Receive {
     /// Returns whether success is reported to the completion queue.

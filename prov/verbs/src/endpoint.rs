@@ -161,7 +161,7 @@ impl Endpoint {
     /// Sends a message of several segments or no bytes, or a datagram.
     #[cold]
     #[inline(never)]
-    fn transmit_specially(&self, message: &Transmit) -> Result {
+    fn transmit_specially(&self, message: &mut Transmit) -> Result {
         if let Some(datagrams) = self.datagrams_of() {
             return self.send_datagram(message.peer, datagrams, message);
         }
@@ -173,7 +173,13 @@ impl Endpoint {
     }
 
     #[inline(always)]
-    fn send_connected(&self, message: &Transmit, local: &Gather, keys: Keys, len: usize) -> Result {
+    fn send_connected(
+        &self,
+        message: &mut Transmit,
+        local: &Gather,
+        keys: Keys,
+        len: usize,
+    ) -> Result {
         let seat = self.send_seat()?;
         seat.lane.send(
             seat.name,
@@ -190,7 +196,12 @@ impl Endpoint {
 
     #[cold]
     #[inline(never)]
-    fn send_datagram(&self, to: fi_addr_t, datagrams: &Datagrams, message: &Transmit) -> Result {
+    fn send_datagram(
+        &self,
+        to: fi_addr_t,
+        datagrams: &Datagrams,
+        message: &mut Transmit,
+    ) -> Result {
         let seat = self.send_seat()?;
         let peer = datagrams.peer(&self.domain, seat, to)?;
         let buffers = datagrams.without_prefix(&message.buffers)?;
@@ -337,7 +348,7 @@ impl endpoint::Endpoint for Endpoint {
     }
 
     #[inline]
-    fn transmit(&self, message: &Transmit) -> Result {
+    fn transmit(&self, message: &mut Transmit) -> Result {
         let (Kind::Connected(_), Some(piece)) = (&self.kind, message.buffers.single()) else {
             return self.transmit_specially(message);
         };
@@ -351,7 +362,7 @@ impl endpoint::Endpoint for Endpoint {
     }
 
     #[inline]
-    fn receive(&self, receive: &Receive) -> Result {
+    fn receive(&self, receive: &mut Receive) -> Result {
         let seat = self.place()?.receive.as_ref().ok_or(Errno::EOPBADSTATE)?;
         if receive.buffers.pieces().len() > self.sizes.receive_pieces {
             return Err(Errno::EINVAL);
@@ -371,7 +382,7 @@ impl endpoint::Endpoint for Endpoint {
     }
 
     #[inline]
-    fn access(&self, access: &RemoteAccess) -> Result {
+    fn access(&self, access: &mut RemoteAccess) -> Result {
         self.connected_of()?;
         let seat = self.send_seat()?;
         let len = access.local.len();
@@ -408,7 +419,7 @@ impl endpoint::Endpoint for Endpoint {
         )
     }
 
-    fn atomic(&self, atomic: &Atomic) -> Result {
+    fn atomic(&self, atomic: &mut Atomic) -> Result {
         self.connected_of()?;
         let seat = self.send_seat()?;
         atomics::post(&self.domain, seat, atomic)

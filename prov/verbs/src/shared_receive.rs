@@ -37,7 +37,7 @@ impl SharedReceive {
 }
 
 impl endpoint::SharedReceive for SharedReceive {
-    fn receive(&self, receive: &Receive) -> Result {
+    fn receive(&self, receive: &mut Receive) -> Result {
         let mut local = Gather::empty();
         local.fill(&receive.buffers, &receive.desc)?;
         self.shared.post(

@@ -265,7 +265,9 @@ mod tests {
         assert_eq!(memory.copy_to(&place), 12);
         assert_eq!((&near, &far[..5]), (b"abCDEFG", &b"Hi--l"[..]));
         assert!(place.take_failure().is_ok());
-        let both = memory.slice(0, 4).followed_by(&memory.slice(4, 5)).unwrap();
+        let mut memory = memory;
+        let (front, back) = (memory.split_to(4), memory.into_slice(0, 5));
+        let both = front.followed_by(back).unwrap();
         assert_eq!([0, 1, 2].map(|at| both.kind(at)), [kind, Kind::HOST, kind]);
         kind.end();
     }

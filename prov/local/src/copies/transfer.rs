@@ -92,10 +92,10 @@ impl<T: Transport> Transfer<T> {
     }
 
     /// Returns the destination, if it is memory of the application.
-    pub(super) fn memory(&self) -> Option<AppIov> {
+    pub(super) fn memory(&self) -> Option<&AppIov> {
         match &self.to {
             Goal::Place(placing) => match &placing.place {
-                PayloadBuffer::App(memory) => Some(*memory),
+                PayloadBuffer::App(memory) => Some(memory),
                 PayloadBuffer::Registered(_) => None,
             },
             Goal::Keep { .. } | Goal::Discard => None,

@@ -334,8 +334,7 @@ impl<T: Transport> Endpoints<T> {
     pub fn abandon(&mut self, placing: Placing<T>, error: Errno) -> Option<Ticket> {
         match placing.then {
             Then::Receive(receipt) => {
-                let memory = placing.place.memory();
-                self.received(&receipt, &memory, Err(error));
+                self.received(&receipt, placing.place.into_memory(), Err(error));
                 None
             }
             Then::Read(ticket) => Some(ticket),
@@ -343,12 +342,12 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// Completes a receive with `outcome`. Returns the acknowledgement that the sender is due.
+    /// Completes a receive with `outcome`, which ends the loan of its memory. Returns the acknowledgement that the sender is due.
     #[inline]
     pub fn received(
         &mut self,
         receipt: &Receipt<T::Ack>,
-        memory: &AppIov,
+        memory: AppIov,
         outcome: Result,
     ) -> T::Ack {
         let release = match receipt.buffer {
@@ -359,7 +358,7 @@ impl<T: Transport> Endpoints<T> {
             }
         };
         if let Some(ep) = self.eps.get(receipt.ep) {
-            ep.reports.receive(receipt, memory, release, outcome);
+            ep.reports.receive(receipt, &memory, release, outcome);
         }
         match outcome {
             Ok(()) => receipt.ack,
@@ -414,7 +413,7 @@ impl<T: Transport> Endpoints<T> {
             Body::Complete(bytes) => {
                 memory.write_at(0, &bytes);
                 self.kept.spare.give(bytes);
-                let ack = self.received(&receipt, &memory, Ok(()));
+                let ack = self.received(&receipt, memory, Ok(()));
                 return self.acknowledge(link, ack);
             }
             Body::Arriving(bytes) => {
@@ -428,7 +427,7 @@ impl<T: Transport> Endpoints<T> {
                 if message.len > 0 {
                     Action::Resume(link, Course::receive(memory, 0, receipt))
                 } else {
-                    let ack = self.received(&receipt, &memory, Ok(()));
+                    let ack = self.received(&receipt, memory, Ok(()));
                     self.acknowledge(link, ack);
                     Action::Resume(link, Course::Done)
                 }
@@ -448,7 +447,7 @@ impl<T: Transport> Endpoints<T> {
                 )
             }
             Body::Lost(error) => {
-                self.received(&receipt, &memory, Err(error));
+                self.received(&receipt, memory, Err(error));
                 return;
             }
         };

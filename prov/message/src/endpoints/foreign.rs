@@ -213,7 +213,7 @@ impl<T: Transport> Endpoints<T> {
     pub fn owner_enters(&mut self) {
         self.is_deaf = false;
         for (receipt, memory, outcome) in std::mem::take(&mut self.late) {
-            self.received(&receipt, &memory, outcome);
+            self.received(&receipt, memory, outcome);
         }
     }
 
@@ -271,7 +271,7 @@ impl<T: Transport> Endpoints<T> {
         &mut self,
         given: GivenKey,
         receipt: &Receipt<T::Ack>,
-        memory: &AppIov,
+        memory: AppIov,
         outcome: Result,
     ) -> T::Ack {
         let inbox = self.inboxes.get_mut(receipt.inbox);
@@ -279,11 +279,11 @@ impl<T: Transport> Endpoints<T> {
             return T::Ack::default();
         };
         if self.is_deaf {
-            self.late.push((*receipt, *memory, outcome));
+            self.late.push((*receipt, memory, outcome));
             bounded!(self.late, OPERATIONS);
         } else {
             if let Some(ep) = self.eps.get(receipt.ep) {
-                ep.reports.receive(receipt, memory, false, outcome);
+                ep.reports.receive(receipt, &memory, false, outcome);
             }
             // The owner gets its entry back after the completion was written.
             foreign.given.remove(given);

@@ -384,7 +384,7 @@ impl<T: Transport> Action<T> {
         match self {
             Action::Redirect(_, Course::Place(placing))
             | Action::Resume(_, Course::Place(placing)) => match placing.then {
-                Then::Receive(receipt) => Some((receipt, placing.place.memory())),
+                Then::Receive(receipt) => Some((receipt, placing.place.into_memory())),
                 Then::Read(_) | Then::RemoteWrite { .. } => None,
             },
             Action::Fetch(_, fetch) => Some((fetch.receipt, fetch.memory)),

@@ -52,7 +52,7 @@ impl<T: Transport> Endpoints<T> {
     /// from `src`. Returns `false`, without any effect, for all others, which [`Endpoints::post`]
     /// handles. The receive stays in registers, since no reference to it is passed on.
     #[inline(always)]
-    pub fn post_fast(&mut self, inbox: InboxKey, receive: &Receive, src: u64) -> bool {
+    pub fn post_fast(&mut self, inbox: InboxKey, receive: &mut Receive, src: u64) -> bool {
         let Some(inbox) = self.inboxes.get_mut(inbox) else {
             return false;
         };
@@ -61,7 +61,7 @@ impl<T: Transport> Endpoints<T> {
         let queue = inbox.queue(tagged);
         let context = Context::of(receive.context).0;
         receive.flags & (FI_PEEK | FI_CLAIM | FI_MULTI_RECV | FI_PEER_TRANSFER) == 0
-            && queue.post_fast(context, receive.flags, filter, &receive.buffers, size)
+            && queue.post_fast(context, receive.flags, filter, &mut receive.buffers, size)
     }
 
     /// Posts a receive, or peeks at the unexpected messages.
@@ -71,7 +71,7 @@ impl<T: Transport> Endpoints<T> {
     /// link has ended, a receive is accepted and completes with an error entry, like those posted
     /// before the end: the application may not know of the end yet.
     #[inline(never)]
-    pub fn post(&mut self, poster: Poster, receive: &Receive) -> Result<Posting> {
+    pub fn post(&mut self, poster: Poster, receive: &mut Receive) -> Result<Posting> {
         let inbox = self.inboxes.get_mut(poster.inbox);
         if inbox.is_some_and(|inbox| inbox.foreign().is_some()) {
             return Err(Errno::ENOSYS);
@@ -81,8 +81,8 @@ impl<T: Transport> Endpoints<T> {
                 // `FI_CLAIM` applies to tagged messages and to those that an endpoint buffers.
                 // Otherwise the receive is an ordinary one.
                 (Err(Errno::ENOMSG), Select::Untagged) => {
-                    let flags = receive.flags & !(FI_CLAIM | FI_DISCARD);
-                    self.post_to_queue(poster, &Receive { flags, ..*receive })
+                    receive.flags &= !(FI_CLAIM | FI_DISCARD);
+                    self.post_to_queue(poster, receive)
                 }
                 (claimed, _) => claimed,
             }
@@ -96,14 +96,14 @@ impl<T: Transport> Endpoints<T> {
 
     /// Peeks at the unexpected messages (`FI_PEEK`), or receives the one that was set aside
     /// (`FI_CLAIM`): `-FI_ENOMSG` if there is none.
-    pub fn look(&mut self, poster: Poster, receive: &Receive) -> Result<Posting> {
+    pub fn look(&mut self, poster: Poster, receive: &mut Receive) -> Result<Posting> {
         match receive.flags & FI_PEEK {
             0 => self.claim(poster, receive),
             _ => self.peek(poster, receive),
         }
     }
 
-    fn post_to_queue(&mut self, poster: Poster, receive: &Receive) -> Result<Posting> {
+    fn post_to_queue(&mut self, poster: Poster, receive: &mut Receive) -> Result<Posting> {
         let key = poster.inbox;
         let inbox = self.inboxes.get_mut(key).ok_or(Errno::EOPBADSTATE)?;
         // A peer provider is informed of all its transfers through its own callback, and their
@@ -122,7 +122,7 @@ impl<T: Transport> Endpoints<T> {
         }
         let mut taken = queue.post(Posted {
             context: Context::of(receive.context).0,
-            buf: receive.buffers,
+            buf: receive.buffers.take(),
             src: filter.src,
             tag: filter.tag,
             ignore: filter.ignore,
@@ -142,7 +142,7 @@ impl<T: Transport> Endpoints<T> {
     }
 
     /// `FI_CLAIM` without `FI_PEEK`: receives or drops the message that was set aside.
-    fn claim(&mut self, poster: Poster, receive: &Receive) -> Result<Posting> {
+    fn claim(&mut self, poster: Poster, receive: &mut Receive) -> Result<Posting> {
         let (tagged, _) = select(receive, poster.directed);
         let name = self.name_for_claim(poster, receive);
         let inbox = self.inboxes.get_mut(poster.inbox);
@@ -155,7 +155,7 @@ impl<T: Transport> Endpoints<T> {
         } else {
             let matched = Matched {
                 context: Context::of(receive.context).0,
-                buf: receive.buffers,
+                buf: receive.buffers.take(),
                 // Completions have this flag only for messages that an endpoint buffers
                 // (`FI_BUFFERED_RECV`).
                 flags: receive.flags & !FI_CLAIM,
@@ -402,7 +402,7 @@ impl<T: Transport> Endpoints<T> {
     fn end_actions(&mut self, link: T::Link, error: Errno) {
         for action in self.actions.take_of(link) {
             if let Some((receipt, memory)) = action.receive() {
-                self.received(&receipt, &memory, Err(error));
+                self.received(&receipt, memory, Err(error));
             }
         }
     }

@@ -78,9 +78,9 @@ impl<T: Transport> Endpoints<T> {
             grants.write_back(&mut target.memory);
         }
         match placing.then {
-            Then::Receive(receipt) => self.received(&receipt, &placing.place.memory(), outcome),
+            Then::Receive(receipt) => self.received(&receipt, placing.place.into_memory(), outcome),
             Then::Read(ticket) => {
-                let outcome = outcome.and(placing.place.memory().take_failure());
+                let outcome = outcome.and(placing.place.into_memory().take_failure());
                 self.finish(ticket, outcome);
                 T::Ack::default()
             }
@@ -337,9 +337,9 @@ impl PayloadBuffer {
     }
 
     /// The application's buffer; empty for registered memory.
-    pub fn memory(&self) -> AppIov {
+    pub fn into_memory(self) -> AppIov {
         match self {
-            PayloadBuffer::App(memory) => *memory,
+            PayloadBuffer::App(memory) => memory,
             PayloadBuffer::Registered(_) => AppIov::EMPTY,
         }
     }

@@ -120,7 +120,7 @@ impl<T: Transport> Endpoints<T> {
         match self.arrive(arrival) {
             Some(Expected { memory, receipt }) => {
                 message.copy_to(&memory);
-                Taken::Received(self.received(&receipt, &memory, Ok(())))
+                Taken::Received(self.received(&receipt, memory, Ok(())))
             }
             None => self.keep_whole(arrival, message),
         }

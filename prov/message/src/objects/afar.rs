@@ -183,7 +183,12 @@ impl<C: Core> Afar<C> {
     /// # Errors
     /// Those of [`Endpoints::post`](crate::endpoints::Endpoints::post).
     #[cold]
-    pub(super) fn receive(&self, reach: &Reach<C>, poster: Poster, receive: &Receive) -> Result {
+    pub(super) fn receive(
+        &self,
+        reach: &Reach<C>,
+        poster: Poster,
+        receive: &mut Receive,
+    ) -> Result {
         let members = self.members().clone();
         if poster.directed && receive.directed().is_some() {
             for member in &members {
@@ -234,7 +239,7 @@ impl<C: Core> Afar<C> {
 /// # Errors
 /// Those of [`Endpoints::post`](crate::endpoints::Endpoints::post).
 #[inline]
-pub(super) fn post<C: Core>(core: &mut C, poster: Poster, receive: &Receive) -> Result {
+pub(super) fn post<C: Core>(core: &mut C, poster: Poster, receive: &mut Receive) -> Result {
     if poster.directed && receive.directed().is_some() {
         return core.post_directed(poster, receive);
     }
@@ -243,11 +248,10 @@ pub(super) fn post<C: Core>(core: &mut C, poster: Poster, receive: &Receive) -> 
 
 /// Looks for a message that waits at one of the endpoints. Returns whether there is one, which is
 /// reported, or received.
-fn find<C: Core>(members: &[Member<C>], poster: Poster, receive: &Receive) -> bool {
-    let receive = match poster.directed && receive.directed().is_some() {
-        true => &of_peer(receive),
-        false => receive,
-    };
+fn find<C: Core>(members: &[Member<C>], poster: Poster, receive: &mut Receive) -> bool {
+    if poster.directed && receive.directed().is_some() {
+        of_peer(receive);
+    }
     let mut members = members.iter();
     members.any(|member| {
         let found = member.enter(|core| {

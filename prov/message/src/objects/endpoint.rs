@@ -319,13 +319,13 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
     }
 
     #[inline(always)]
-    fn transmit(&self, message: &Transmit) -> Result {
+    fn transmit(&self, message: &mut Transmit) -> Result {
         let seat = self.seated()?;
         seat.lane.core().transmit(seat.key, message)
     }
 
     #[inline(always)]
-    fn receive_fast(&self, receive: &Receive) -> bool {
+    fn receive_fast(&self, receive: &mut Receive) -> bool {
         let Some(seat) = self.seat() else {
             return false;
         };
@@ -333,19 +333,19 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
     }
 
     #[inline]
-    fn receive(&self, receive: &Receive) -> Result {
+    fn receive(&self, receive: &mut Receive) -> Result {
         let seat = self.seated()?;
         seat.lane.core().receive(seat.key, receive)
     }
 
     #[inline]
-    fn access(&self, access: &RemoteAccess) -> Result {
+    fn access(&self, access: &mut RemoteAccess) -> Result {
         let seat = self.seated()?;
         seat.lane.core().access(seat.key, access)
     }
 
     #[inline]
-    fn atomic(&self, atomic: &Atomic) -> Result {
+    fn atomic(&self, atomic: &mut Atomic) -> Result {
         let seat = self.seated()?;
         seat.lane.core().atomic(seat.key, atomic)
     }

@@ -126,7 +126,7 @@ impl<P: Provider> SoftSharedReceive<P> {
 
 impl<P: Provider> endpoint::SharedReceive for SoftSharedReceive<P> {
     #[inline(always)]
-    fn receive_fast(&self, receive: &Receive) -> bool {
+    fn receive_fast(&self, receive: &mut Receive) -> bool {
         let Ok(inbox) = self.key() else {
             return false;
         };
@@ -138,7 +138,7 @@ impl<P: Provider> endpoint::SharedReceive for SoftSharedReceive<P> {
     }
 
     #[inline]
-    fn receive(&self, receive: &Receive) -> Result {
+    fn receive(&self, receive: &mut Receive) -> Result {
         let poster = self.poster()?;
         let mut core = self.lane.core();
         if let Some(reach) = self.afar.reach() {

@@ -62,6 +62,55 @@ pub enum Request {
     Atomic(Atomic),
 }
 
+/// The bytes of a request that has been injected.
+#[derive(Clone, Copy)]
+pub struct Copies<'a> {
+    /// See [`Replay::payload`].
+    pub payload: &'a [u8],
+    /// See [`Replay::compared`].
+    pub compared: &'a [u8],
+}
+
+/// The bytes of a request that is being posted.
+pub enum Lent<'a> {
+    /// The application's memory, which what is posted may take.
+    App(&'a mut AppIov),
+    /// A copy.
+    Own(&'a [u8]),
+}
+
+impl<'a> Lent<'a> {
+    /// The copy, if there is one, or else the memory.
+    #[inline(always)]
+    pub fn of(memory: &'a mut AppIov, copy: Option<&'a [u8]>) -> Self {
+        match copy {
+            Some(copy) => Lent::Own(copy),
+            None => Lent::App(memory),
+        }
+    }
+
+    /// Returns the bytes, to be read.
+    #[inline(always)]
+    pub fn bytes(&self) -> Bytes<'_> {
+        match self {
+            Lent::App(memory) => Bytes::App(memory),
+            Lent::Own(copy) => Bytes::Own(copy),
+        }
+    }
+
+    /// Returns their number.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.bytes().len()
+    }
+
+    /// Returns whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// The bytes of a request.
 #[derive(Clone, Copy)]
 pub enum Bytes<'a> {
@@ -73,16 +122,16 @@ pub enum Bytes<'a> {
 
 impl Deferred {
     /// A message.
-    pub fn transmit(message: &Transmit) -> Self {
+    pub fn transmit(message: &mut Transmit) -> Self {
         let copy = message.is_inject().then(|| copy_of(&[&message.buffers]));
         Self::of_transmit(message, copy)
     }
 
-    fn of_transmit(message: &Transmit, copy: Option<Box<[u8]>>) -> Self {
+    fn of_transmit(message: &mut Transmit, copy: Option<Box<[u8]>>) -> Self {
         Deferred {
             kind: Kind::Transmit {
                 tag: message.tag,
-                buffers: message.buffers,
+                buffers: message.buffers.take(),
             },
             desc: message.desc,
             data: message.data,
@@ -93,16 +142,16 @@ impl Deferred {
     }
 
     /// A read or a write.
-    pub fn access(access: &RemoteAccess) -> Self {
+    pub fn access(access: &mut RemoteAccess) -> Self {
         let is_copied = access.is_inject() && access.access == Access::Write;
         Self::of_access(access, is_copied.then(|| copy_of(&[&access.local])))
     }
 
-    fn of_access(access: &RemoteAccess, copy: Option<Box<[u8]>>) -> Self {
+    fn of_access(access: &mut RemoteAccess, copy: Option<Box<[u8]>>) -> Self {
         Deferred {
             kind: Kind::Access(Box::new(WaitingAccess {
                 access: access.access,
-                local: access.local,
+                local: access.local.take(),
                 remote: access.remote,
             })),
             desc: access.desc,
@@ -114,7 +163,7 @@ impl Deferred {
     }
 
     /// An atomic operation.
-    pub fn atomic(atomic: &Atomic) -> Self {
+    pub fn atomic(atomic: &mut Atomic) -> Self {
         let compared = compared_by(atomic);
         let copy = atomic
             .is_inject()
@@ -122,13 +171,13 @@ impl Deferred {
         Self::of_atomic(atomic, copy)
     }
 
-    fn of_atomic(atomic: &Atomic, copy: Option<Box<[u8]>>) -> Self {
+    fn of_atomic(atomic: &mut Atomic, copy: Option<Box<[u8]>>) -> Self {
         Deferred {
             kind: Kind::Atomic(Box::new(WaitingAtomic {
-                kind: atomic.kind,
+                kind: atomic.kind.take(),
                 datatype: atomic.datatype,
                 op: atomic.op,
-                operand: atomic.operand,
+                operand: atomic.operand.take(),
                 remote: atomic.remote,
             })),
             desc: atomic.desc,
@@ -199,8 +248,8 @@ impl Deferred {
 
 impl Replay {
     /// Queues the request again.
-    pub fn defer(self) -> Deferred {
-        match &self.request {
+    pub fn defer(mut self) -> Deferred {
+        match &mut self.request {
             Request::Transmit(message) => Deferred::of_transmit(message, self.copy),
             Request::Access(access) => Deferred::of_access(access, self.copy),
             Request::Atomic(atomic) => Deferred::of_atomic(atomic, self.copy),
@@ -223,6 +272,16 @@ impl Replay {
         }
     }
 
+    /// Returns the request, and the copies of its payload and of its comparison values if it has been
+    /// injected. A request that is refused has its memory nevertheless.
+    pub fn parts(&mut self) -> (&mut Request, Option<Copies<'_>>) {
+        let middle = self.payload().len();
+        let copy = self.copy.as_deref();
+        let copies = copy.and_then(|copy| copy.split_at_checked(middle));
+        let copies = copies.map(|(payload, compared)| Copies { payload, compared });
+        (&mut self.request, copies)
+    }
+
     /// Returns the comparison values of an atomic operation.
     #[allow(clippy::indexing_slicing, reason = "the copy is of these buffers")]
     pub fn compared(&self) -> Bytes<'_> {
@@ -236,7 +295,16 @@ impl Replay {
     }
 }
 
-impl Bytes<'_> {
+impl<'a> Bytes<'a> {
+    /// The copy, if there is one, or else the memory.
+    #[inline(always)]
+    pub fn of(memory: &'a AppIov, copy: Option<&'a [u8]>) -> Self {
+        match copy {
+            Some(copy) => Bytes::Own(copy),
+            None => Bytes::App(memory),
+        }
+    }
+
     /// Returns their number.
     #[inline]
     pub fn len(&self) -> usize {

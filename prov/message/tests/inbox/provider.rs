@@ -90,7 +90,7 @@ impl Core for Provider {
         &mut self.endpoints
     }
 
-    fn transmit(&mut self, _: EpKey, _: &Transmit) -> Result {
+    fn transmit(&mut self, _: EpKey, _: &mut Transmit) -> Result {
         Ok(())
     }
 
@@ -194,8 +194,10 @@ impl Provider {
                 let Then::Receive(receipt) = &placing.then else {
                     panic!("no receive");
                 };
-                let (receipt, memory) = (*receipt, placing.place.memory());
-                self.check_receipt(number, &receipt, &memory);
+                let prov_message::PayloadBuffer::App(memory) = &placing.place else {
+                    panic!("no receive");
+                };
+                self.check_receipt(number, receipt, memory);
                 Some(Incoming::Place(number, placing))
             }
             Course::Keep(kept) => {
@@ -429,8 +431,8 @@ impl Provider {
                 let Then::Receive(receipt) = placing.then else {
                     panic!("no receive");
                 };
-                let memory = placing.place.memory();
-                let ack = self.endpoints.received(&receipt, &memory, Ok(()));
+                let memory = placing.place.into_memory();
+                let ack = self.endpoints.received(&receipt, memory, Ok(()));
                 if ack != (0, 0) {
                     self.acknowledge(key, ack);
                 }
@@ -450,7 +452,7 @@ impl Provider {
         if let Some(Incoming::Place(_, placing)) = link.incoming
             && let Then::Receive(receipt) = placing.then
         {
-            lost.push((receipt, placing.place.memory()));
+            lost.push((receipt, placing.place.into_memory()));
         }
         for sent in link.sent {
             match sent {
@@ -459,7 +461,7 @@ impl Provider {
             }
         }
         for (receipt, memory) in lost {
-            self.endpoints.received(&receipt, &memory, Err(LOST));
+            self.endpoints.received(&receipt, memory, Err(LOST));
         }
         self.model.drop_messages(|message| {
             message.link == key && message.place != MessageState::Complete

@@ -284,7 +284,7 @@ impl World {
         } else {
             self.own.model.receives[id].end();
         }
-        assert_eq!(self.own.post_receive(poster, &request), expected);
+        assert_eq!(self.own.post_receive(poster, &mut request), expected);
     }
 
     fn add_receive(
@@ -324,7 +324,7 @@ impl World {
             }
         }
         self.claims.push(look);
-        assert_eq!(self.own.post_receive(poster, &request), Ok(()));
+        assert_eq!(self.own.post_receive(poster, &mut request), Ok(()));
         self.drain();
         assert_eq!(self.seen, None, "a look is answered at once");
     }
@@ -379,7 +379,7 @@ impl World {
             model.messages[number].place = MessageState::Dropped;
             self.seen = Some((look, Some(number)));
         }
-        assert_eq!(self.own.post_receive(poster, &request), Ok(()));
+        assert_eq!(self.own.post_receive(poster, &mut request), Ok(()));
         self.drain();
         assert_eq!(self.seen, None);
     }
@@ -394,8 +394,11 @@ impl World {
             ignore: 0,
             src: None,
         };
-        let (request, _) = Self::request(poster, wanted, FI_CLAIM);
-        assert_eq!(self.own.post_receive(poster, &request), Err(Errno::ENOMSG));
+        let (mut request, _) = Self::request(poster, wanted, FI_CLAIM);
+        assert_eq!(
+            self.own.post_receive(poster, &mut request),
+            Err(Errno::ENOMSG)
+        );
     }
 
     fn inbox_of(&self, id: ReceiveId) -> Option<usize> {

@@ -32,16 +32,16 @@ pub enum Payload {
 
 impl Payload {
     #[inline]
-    fn of(memory: &AppIov, is_copied: bool) -> Self {
+    fn of(memory: &mut AppIov, is_copied: bool) -> Self {
         match is_copied {
-            false => Payload::App(*memory),
+            false => Payload::App(memory.take()),
             true => Payload::Copied(Copied::of_both(memory, &AppIov::EMPTY)),
         }
     }
 }
 
 impl Core {
-    pub(super) fn post_message(&mut self, ep: EpKey, message: &Transmit) -> Result {
+    pub(super) fn post_message(&mut self, ep: EpKey, message: &mut Transmit) -> Result {
         let core = &self.below.as_ref().ok_or(Errno::EOPBADSTATE)?.setting.core;
         offer::sizes(core).check_message(message)?;
         let key = self.link_to(ep, message.peer)?;
@@ -50,12 +50,13 @@ impl Core {
             data: message.immediate(),
             len: message.buffers.len(),
         };
-        let payload = Payload::of(&message.buffers, message.is_inject());
         let op = Op::of_transmit(ep, message);
+        let is_copied = message.is_inject();
+        let payload = Payload::of(&mut message.buffers, is_copied);
         self.submit(key, op, payload, AppIov::EMPTY, &request)
     }
 
-    pub(super) fn post_access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
+    pub(super) fn post_access(&mut self, ep: EpKey, access: &mut RemoteAccess) -> Result {
         let core = &self.below.as_ref().ok_or(Errno::EOPBADSTATE)?.setting.core;
         offer::sizes(core).check_access(access)?;
         let key = self.link_to(ep, access.peer)?;
@@ -64,18 +65,19 @@ impl Core {
         match access.access {
             Access::Read => {
                 let (payload, request) = (Payload::App(AppIov::EMPTY), Request::Read { remote });
-                self.submit(key, op, payload, access.local, &request)
+                self.submit(key, op, payload, access.local.take(), &request)
             }
             Access::Write => {
                 let data = access.immediate();
-                let payload = Payload::of(&access.local, access.is_inject());
+                let is_copied = access.is_inject();
+                let payload = Payload::of(&mut access.local, is_copied);
                 let request = Request::Write { data, remote };
                 self.submit(key, op, payload, AppIov::EMPTY, &request)
             }
         }
     }
 
-    pub(super) fn post_atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
+    pub(super) fn post_atomic(&mut self, ep: EpKey, atomic: &mut Atomic) -> Result {
         let core = &self.below.as_ref().ok_or(Errno::EOPBADSTATE)?.setting.core;
         offer::sizes(core).check_atomic(atomic)?;
         let form = atomic.kind.form();
@@ -85,10 +87,6 @@ impl Core {
             return Err(Errno::EMSGSIZE);
         }
         let key = self.link_to(ep, atomic.peer)?;
-        let payload = match form {
-            Form::Compare => Payload::Copied(Copied::of_both(&atomic.operand, &compare)),
-            _ => Payload::of(&atomic.operand, atomic.is_inject()),
-        };
         let request = Request::Atomic {
             form,
             op: atomic.op,
@@ -97,8 +95,15 @@ impl Core {
             len,
             remote: atomic.remote,
         };
-        let result = atomic.kind.result().unwrap_or(AppIov::EMPTY);
         let op = Op::of_atomic(ep, atomic);
+        let is_copied = atomic.is_inject();
+        let payload = match form {
+            Form::Compare => {
+                Payload::Copied(Copied::of_both(&atomic.operand, atomic.kind.compare()))
+            }
+            _ => Payload::of(&mut atomic.operand, is_copied),
+        };
+        let result = atomic.kind.take_result().unwrap_or(AppIov::EMPTY);
         self.submit(key, op, payload, result, &request)
     }
 

@@ -167,7 +167,7 @@ impl Side {
     }
 
     fn send_to(&self, peer: u64, bytes: &mut [u8], tag: u64, flags: u64) {
-        let message = Transmit {
+        let mut message = Transmit {
             tag: Tag::Value(tag),
             buffers: memory(bytes),
             desc: Descs::NONE,
@@ -176,11 +176,11 @@ impl Side {
             flags: FI_COMPLETION | flags,
             context: without_provenance_mut(tag as usize),
         };
-        self.lane.core().transmit(self.ep, &message).unwrap();
+        self.lane.core().transmit(self.ep, &mut message).unwrap();
     }
 
     fn receive(&self, bytes: &mut [u8], tag: u64, peer: u64) {
-        let receive = Receive {
+        let mut receive = Receive {
             select: Select::Tagged { tag, ignore: 0 },
             buffers: memory(bytes),
             desc: Descs::NONE,
@@ -188,11 +188,11 @@ impl Side {
             flags: FI_COMPLETION,
             context: without_provenance_mut(tag as usize),
         };
-        self.lane.core().receive(self.ep, &receive).unwrap();
+        self.lane.core().receive(self.ep, &mut receive).unwrap();
     }
 
     fn access(&self, access: Access, bytes: &mut [u8], remote: RemoteIov) {
-        let access = RemoteAccess {
+        let mut access = RemoteAccess {
             access,
             local: memory(bytes),
             desc: Descs::NONE,
@@ -202,7 +202,7 @@ impl Side {
             flags: FI_COMPLETION,
             context: without_provenance_mut(1),
         };
-        self.lane.core().access(self.ep, &access).unwrap();
+        self.lane.core().access(self.ep, &mut access).unwrap();
     }
 
     /// The operations and lengths of what has completed.
@@ -311,7 +311,7 @@ fn writes_reads_and_atomic_operations_reach_registered_memory() {
         completed(&[&a, &b], 1);
         assert_eq!(back, bytes);
         let (mut operand, mut old) = (5u64.to_ne_bytes(), [0; 8]);
-        let atomic = Atomic {
+        let mut atomic = Atomic {
             kind: AtomicKind::Fetch {
                 result: memory(&mut old),
                 result_desc: Descs::NONE,
@@ -326,7 +326,7 @@ fn writes_reads_and_atomic_operations_reach_registered_memory() {
             flags: FI_COMPLETION,
             context: null_mut(),
         };
-        a.lane.core().atomic(a.ep, &atomic).unwrap();
+        a.lane.core().atomic(a.ep, &mut atomic).unwrap();
         completed(&[&a, &b], 1);
         assert_eq!(old, [3; 8]);
         let before = u64::from_ne_bytes(old);
@@ -410,7 +410,7 @@ fn operations_for_a_peer_that_is_not_there_fail_and_others_do_not() {
     a.knows(&absent.name);
     drop(absent);
     let mut bytes = [1; 8];
-    let message = Transmit {
+    let mut message = Transmit {
         tag: Tag::Value(9),
         buffers: memory(&mut bytes),
         desc: Descs::NONE,
@@ -419,7 +419,7 @@ fn operations_for_a_peer_that_is_not_there_fail_and_others_do_not() {
         flags: FI_COMPLETION,
         context: without_provenance_mut(9),
     };
-    a.lane.core().transmit(a.ep, &message).unwrap();
+    a.lane.core().transmit(a.ep, &mut message).unwrap();
     let mut failed = None;
     until(&[&a, &b], || {
         a.send(&mut [2; 8], 1, FI_INJECT);

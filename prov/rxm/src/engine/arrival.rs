@@ -419,8 +419,8 @@ impl Core {
         match course {
             Course::Place(placing) => {
                 if let Then::Receive(receipt) = &placing.then {
-                    let memory = placing.place.memory();
-                    self.endpoints.received(receipt, &memory, Ok(()));
+                    let memory = placing.place.into_memory();
+                    self.endpoints.received(receipt, memory, Ok(()));
                 }
             }
             Course::Keep(kept) => self.endpoints.kept(kept),

@@ -5,7 +5,7 @@ use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
-use prov_message::peers::{Bytes as Payload, Deferred, Destination};
+use prov_message::peers::{Bytes as Payload, Copies, Deferred, Destination};
 use prov_message::{AtomicRequest, Op, Reaching as _, Refusal};
 use prov_util::request::{Atomic, AtomicKind, RemoteIov, RemotePiece};
 
@@ -17,7 +17,7 @@ use crate::wire::packet::{Elements, Head, Kind, Operation, result_head};
 use crate::wire::part::{LIST, write_parts};
 
 impl Core {
-    pub(super) fn post_atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
+    pub(super) fn post_atomic(&mut self, ep: EpKey, atomic: &mut Atomic) -> Result {
         let below = self.below.as_ref().ok_or(Errno::EOPBADSTATE)?;
         below.setting.sizes.check_atomic(atomic)?;
         if !ATOMICS.has(atomic.datatype, atomic.op, 0) {
@@ -29,14 +29,7 @@ impl Core {
         }
         match self.reach(ep, atomic.peer)? {
             Destination::Open(key) => {
-                let compare = match &atomic.kind {
-                    AtomicKind::Compare { compare, .. } => compare,
-                    AtomicKind::Base | AtomicKind::Fetch { .. } => &AppIov::EMPTY,
-                };
-                self.post_on(key, |core| {
-                    let operand = Payload::App(&atomic.operand);
-                    core.start_atomic(key, atomic, operand, Payload::App(compare))
-                })
+                self.post_on(key, |core| core.start_atomic(key, atomic, None))
             }
             Destination::Waits(peer) => {
                 self.defer(peer, Op::of_atomic(ep, atomic), || Deferred::atomic(atomic))
@@ -51,19 +44,19 @@ impl Core {
     pub(super) fn start_atomic(
         &mut self,
         key: LinkKey,
-        atomic: &Atomic,
-        operand: Payload<'_>,
-        compare: Payload<'_>,
+        atomic: &mut Atomic,
+        copies: Option<Copies<'_>>,
     ) -> Result {
         let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
         let far_id = link.far_id;
         let size = Datatype::from_number(atomic.datatype).map_or(1, Datatype::size) as u64;
         let ticket = self.endpoints.begin(Op::of_atomic(link.ep, atomic))?;
-        let (operation, result) = match atomic.kind {
-            AtomicKind::Base => (Operation::Atomic, AppIov::EMPTY),
-            AtomicKind::Fetch { result, .. } => (Operation::FetchAtomic, result),
-            AtomicKind::Compare { result, .. } => (Operation::CompareAtomic, result),
+        let operation = match &atomic.kind {
+            AtomicKind::Base => Operation::Atomic,
+            AtomicKind::Fetch { .. } => Operation::FetchAtomic,
+            AtomicKind::Compare { .. } => Operation::CompareAtomic,
         };
+        let result = atomic.kind.take_result().unwrap_or(AppIov::EMPTY);
         let pending = Pending::Atomic { ticket, result };
         let Some(link) = self.links.get_mut(key) else {
             return Err(Errno::EAGAIN);
@@ -83,6 +76,8 @@ impl Core {
                 ..*piece
             });
         }
+        let operand = Payload::of(&atomic.operand, copies.map(|copies| copies.payload));
+        let compare = Payload::of(atomic.kind.compare(), copies.map(|copies| copies.compared));
         let mut behind = std::mem::take(&mut self.gathered);
         behind.clear();
         behind.resize(LIST + operand.len() + compare.len(), 0);
@@ -103,9 +98,11 @@ impl Core {
             return Ok(());
         };
         let link = self.links.get_mut(key);
-        if let Some(Pending::Atomic { ticket, .. }) =
+        if let Some(Pending::Atomic { ticket, result }) =
             link.and_then(|link| link.pending.remove(name))
         {
+            // The request may be posted again.
+            atomic.kind.give_result(result);
             self.endpoints.settle(ticket);
         }
         Err(error)

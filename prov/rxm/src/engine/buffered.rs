@@ -136,7 +136,7 @@ impl Core {
     ///
     /// # Errors
     /// `-FI_EINVAL` for a receive that does neither, `-FI_ENOMSG` if there is no such message.
-    pub(super) fn take_buffered(&mut self, ep: EpKey, receive: &Receive) -> Result {
+    pub(super) fn take_buffered(&mut self, ep: EpKey, receive: &mut Receive) -> Result {
         let work = self.deferred(ep, receive);
         let Some(buffered) = &mut self.buffered else {
             return Err(Errno::EINVAL);
@@ -177,7 +177,7 @@ impl Core {
     }
 
     /// Where a receive reports that is deferred work (fi_trigger(3)), which is posted with a context of its own.
-    fn deferred(&mut self, ep: EpKey, receive: &Receive) -> Option<Arc<Transfers>> {
+    fn deferred(&mut self, ep: EpKey, receive: &mut Receive) -> Option<Arc<Transfers>> {
         match receive.flags & FI_PEER_TRANSFER {
             0 => None,
             _ => self.endpoints.get_mut(ep)?.reports.transfers.clone(),
@@ -185,8 +185,8 @@ impl Core {
     }
 
     #[allow(clippy::indexing_slicing, reason = "limited to the shorter one")]
-    fn claim(&mut self, message: Message, receive: &Receive, context: *mut c_void) {
-        let memory = receive.buffers;
+    fn claim(&mut self, message: Message, receive: &mut Receive, context: *mut c_void) {
+        let memory = receive.buffers.take();
         // The address vector may have learnt or forgotten the peer since the message was reported.
         let link = self.links.get(message.link);
         let src = match link.map(|link| link.ep) {
@@ -208,10 +208,10 @@ impl Core {
             None => {
                 let fits = message.bytes.len().min(memory.len());
                 memory.write_at(0, &message.bytes[..fits]);
-                self.endpoints.received(&receipt, &memory, Ok(()));
+                self.endpoints.received(&receipt, memory, Ok(()));
             }
             Some(name) => {
-                let wanted = memory.slice(0, receipt.len);
+                let wanted = receipt.len;
                 self.fetch(message.link, name, receipt, memory, wanted);
             }
         }

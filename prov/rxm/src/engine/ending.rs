@@ -127,8 +127,8 @@ impl Core {
         if let Course::Place(placing) = course
             && let Then::Receive(receipt) = &placing.then
         {
-            let memory = placing.place.memory();
-            self.endpoints.received(receipt, &memory, Err(error));
+            let memory = placing.place.into_memory();
+            self.endpoints.received(receipt, memory, Err(error));
         }
     }
 
@@ -199,7 +199,7 @@ impl Linked for Core {
         for (_, fetching) in fetches {
             drop(fetching.regions);
             self.endpoints
-                .received(&fetching.receipt, &fetching.whole, Err(error));
+                .received(&fetching.receipt, fetching.memory, Err(error));
         }
         if let Some(assembly) = assembly {
             if let Some(in_place) = assembly.in_place {

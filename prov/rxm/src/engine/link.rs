@@ -183,8 +183,7 @@ pub struct Fetching {
     /// The sender's identifier of the message.
     pub message: u64,
     pub receipt: Receipt<()>,
-    /// The receive's buffer, and the part of it that the message fills.
-    pub whole: AppIov,
+    /// The receive's buffer.
     pub memory: AppIov,
     pub regions: Vec<Region>,
     /// The state of reading it; `None` if the peer writes it.

@@ -144,8 +144,8 @@ impl Core {
                 .map_err(|error| (error, Out::Push(pending))),
             Out::Again(deferred, ticket) => {
                 self.endpoints.settle(ticket);
-                let replay = deferred.replay();
-                let (op, posted) = self.post_again(key, &replay);
+                let mut replay = deferred.replay();
+                let (op, posted) = self.post_again(key, &mut replay);
                 match posted {
                     Ok(()) => Ok(()),
                     Err(Errno::EAGAIN) => match self.endpoints.count(op) {
@@ -164,20 +164,22 @@ impl Core {
         }
     }
 
-    fn post_again(&mut self, key: LinkKey, replay: &Replay) -> (Op, Result) {
+    fn post_again(&mut self, key: LinkKey, replay: &mut Replay) -> (Op, Result) {
         let ep = self.links.get(key).map(|link| link.ep).unwrap_or_default();
-        match &replay.request {
+        let (request, copies) = replay.parts();
+        let copied = copies.map(|copies| copies.payload);
+        match request {
             Request::Transmit(message) => (
                 Op::of_transmit(ep, message),
-                self.send(key, message, replay.payload()),
+                self.send(key, message, copied),
             ),
             Request::Access(access) => (
                 Op::of_access(ep, access),
-                self.start_access(key, access, replay.payload()),
+                self.start_access(key, access, copied),
             ),
             Request::Atomic(atomic) => (
                 Op::of_atomic(ep, atomic),
-                self.start_atomic(key, atomic, replay.payload(), replay.compared()),
+                self.start_atomic(key, atomic, copies),
             ),
         }
     }

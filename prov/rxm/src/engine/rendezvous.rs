@@ -4,7 +4,7 @@
 use fabric_abi::{FI_READ, FI_REMOTE_WRITE};
 use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
-use prov_base::buffer::AppIov;
+use prov_base::buffer::{AppIov, Part};
 use prov_base::errno::{Errno, Result};
 use prov_message::Receipt;
 use prov_util::below::{Local, Region, Size, Written};
@@ -22,8 +22,7 @@ impl Core {
     pub(super) fn act_on(&mut self, action: Action) {
         match action {
             Action::Fetch(key, fetch) => {
-                let memory = fetch.memory.slice(0, fetch.len);
-                self.fetch(key, fetch.name, fetch.receipt, fetch.memory, memory);
+                self.fetch(key, fetch.name, fetch.receipt, fetch.memory, fetch.len);
             }
             // The sender can release its memory.
             Action::Refuse(key, name, ..) => self.tell(key, Kind::ReadDone, name.message),
@@ -41,27 +40,28 @@ impl Core {
         }
     }
 
-    /// Fetches an announced message for a receive that has matched it; `wanted` is the part of the
-    /// buffer that it fills.
+    /// Fetches an announced message for a receive that has matched it; it has `len` bytes, of
+    /// which those are wanted that the buffer has room for.
     pub(super) fn fetch(
         &mut self,
         key: LinkKey,
         name: Announced,
         receipt: Receipt<()>,
         memory: AppIov,
-        wanted: AppIov,
+        len: usize,
     ) {
         let (Some(link), Some(below)) = (self.links.get_mut(key), &mut self.below) else {
             self.endpoints
-                .received(&receipt, &memory, Err(Errno::ESHUTDOWN));
+                .received(&receipt, memory, Err(Errno::ESHUTDOWN));
             return;
         };
+        let wanted = memory.slice(0, len);
         if wanted.is_empty() || name.memory.len() < wanted.len() as u64 {
             let outcome = match wanted.is_empty() {
                 true => Ok(()),
                 false => Err(Errno::EPROTO),
             };
-            self.endpoints.received(&receipt, &memory, outcome);
+            self.endpoints.received(&receipt, memory, outcome);
             return self.tell(key, Kind::ReadDone, name.message);
         }
         let is_written = self.params.use_rndv_write;
@@ -78,7 +78,7 @@ impl Core {
         let (local, regions) = match prepared {
             Ok(prepared) => prepared,
             Err(error) => {
-                self.endpoints.received(&receipt, &memory, Err(error));
+                self.endpoints.received(&receipt, memory, Err(error));
                 return self.tell(key, Kind::ReadDone, name.message);
             }
         };
@@ -86,13 +86,13 @@ impl Core {
         if is_written {
             write_list(below.remote(&wanted, &regions).pieces(), &mut list);
         }
+        let wanted_len = wanted.len();
         let fetch = link.fetches.insert(Fetching {
             message: name.message,
             receipt,
-            whole: memory,
-            memory: wanted,
+            memory,
             regions,
-            reading: (!is_written).then(|| Transfer::new(name.memory, local, wanted.len())),
+            reading: (!is_written).then(|| Transfer::new(name.memory, local, wanted_len)),
         });
         bounded!(link.fetches, OPERATIONS);
         if is_written {
@@ -123,25 +123,29 @@ impl Core {
             else {
                 return Ok(());
             };
-            let Some((to, from)) = reading.next(memory) else {
+            // Aside while the link is used.
+            let memory = memory.take();
+            let local = reading.local_of(&memory);
+            let posted = reading.next(&memory).map(|(to, from)| {
+                let what = What::Fetch(key, fetch);
+                let posted = below.post(
+                    link,
+                    Size::Small,
+                    what,
+                    |_| {},
+                    |below, slots, slot| below.read(slots, slot, &to, &local, &[from], 0),
+                );
+                posted.map(|()| to.len()).map_err(|(error, _)| error)
+            });
+            let Some(fetching) = link.fetches.get_mut(fetch) else {
                 return Ok(());
             };
-            let local = reading.local_of(memory);
-            let what = What::Fetch(key, fetch);
-            let posted = below.post(
-                link,
-                Size::Small,
-                what,
-                |_| {},
-                |below, slots, slot| below.read(slots, slot, &to, &local, &[from], 0),
-            );
-            posted.map_err(|(error, _)| error)?;
-            if let Some(Fetching {
-                reading: Some(reading),
-                ..
-            }) = link.fetches.get_mut(fetch)
-            {
-                reading.posted += to.len();
+            fetching.memory = memory;
+            let Some(posted) = posted.transpose()? else {
+                return Ok(());
+            };
+            if let Some(reading) = &mut fetching.reading {
+                reading.posted += posted;
                 reading.left += 1;
             }
         }
@@ -174,7 +178,7 @@ impl Core {
         // The memory must not be accessible when it is returned to the application.
         drop(fetching.regions);
         self.endpoints
-            .received(&fetching.receipt, &fetching.whole, Ok(()));
+            .received(&fetching.receipt, fetching.memory, Ok(()));
         if kind == Kind::ReadDone {
             self.tell(key, kind, fetching.message);
         }
@@ -292,27 +296,36 @@ impl Core {
             else {
                 return Ok(());
             };
-            let Some((from, to)) = writing.next(memory) else {
-                return Ok(());
-            };
-            let local = writing.local_of(memory);
-            let what = What::Push(key, name);
-            let posted = below.post(
-                link,
-                Size::Small,
-                what,
-                |_| {},
-                |below, slots, slot| {
-                    below.write(slots, slot, Written::App(&from, &local), &[to], 0, 0)
-                },
-            );
-            posted.map_err(|(error, _)| error)?;
-            if let Some(Pending::Announced {
-                writing: Some(writing),
+            // Aside while the link is used.
+            let memory = memory.take();
+            let local = writing.local_of(&memory);
+            let posted = writing.next(&memory).map(|(from, to)| {
+                let what = What::Push(key, name);
+                let posted = below.post(
+                    link,
+                    Size::Small,
+                    what,
+                    |_| {},
+                    |below, slots, slot| {
+                        below.write(slots, slot, Written::App(&from, &local), &[to], 0, 0)
+                    },
+                );
+                posted.map(|()| from.len()).map_err(|(error, _)| error)
+            });
+            let Some(Pending::Announced {
+                memory: place,
+                writing,
                 ..
             }) = link.pending.get_mut(name)
-            {
-                writing.posted += from.len();
+            else {
+                return Ok(());
+            };
+            *place = memory;
+            let Some(posted) = posted.transpose()? else {
+                return Ok(());
+            };
+            if let Some(writing) = writing {
+                writing.posted += posted;
                 writing.left += 1;
             }
         }
@@ -357,7 +370,7 @@ impl Transfer {
     }
 
     /// Returns the next part that is contiguous on both sides.
-    fn next(&self, memory: &AppIov) -> Option<(AppIov, RemotePiece)> {
+    fn next<'a>(&self, memory: &'a AppIov) -> Option<(Part<'a, 'static>, RemotePiece)> {
         if self.posted == self.len {
             return None;
         }
@@ -373,7 +386,7 @@ impl Transfer {
         let left = (piece.len - skip).min((self.len - self.posted) as u64) as usize;
         let rest = memory.slice(self.posted, left);
         let first = rest.pieces().first()?.iov_len;
-        let part = rest.slice(0, first);
+        let part = rest.narrow(0, first);
         let remote = RemotePiece {
             addr: piece.addr.wrapping_add(skip),
             len: first as u64,

@@ -15,13 +15,13 @@ use super::keys::{EpKey, LinkKey};
 use super::link::copy;
 
 impl Core {
-    pub(super) fn post_access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
+    pub(super) fn post_access(&mut self, ep: EpKey, access: &mut RemoteAccess) -> Result {
         let below = self.below.as_ref().ok_or(Errno::EOPBADSTATE)?;
         below.setting.sizes.check_access(access)?;
         match self.reach(ep, access.peer)? {
-            Destination::Open(key) => self.post_on(key, |core| {
-                core.start_access(key, access, Payload::App(&access.local))
-            }),
+            Destination::Open(key) => {
+                self.post_on(key, |core| core.start_access(key, access, None))
+            }
             Destination::Waits(peer) => {
                 self.defer(peer, Op::of_access(ep, access), || Deferred::access(access))
             }
@@ -36,7 +36,7 @@ impl Core {
         &mut self,
         key: LinkKey,
         access: &RemoteAccess,
-        bytes: Payload<'_>,
+        copied: Option<&[u8]>,
     ) -> Result {
         let (endpoints, link, below) = self.at_link(key).ok_or(Errno::EAGAIN)?;
         let ticket = endpoints.begin(Op::of_access(link.ep, access))?;
@@ -48,7 +48,8 @@ impl Core {
             flags |= FI_REMOTE_CQ_DATA;
         }
         let is_write = access.access == Access::Write;
-        let is_copied = is_write && (access.is_inject() || matches!(bytes, Payload::Own(_)));
+        let bytes = Payload::of(&access.local, copied);
+        let is_copied = is_write && (access.is_inject() || copied.is_some());
         let size = if is_copied { Size::Large } else { Size::Small };
         let memory = match is_copied {
             true => Ok((Local::NONE, None)),

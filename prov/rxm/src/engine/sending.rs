@@ -24,7 +24,7 @@ const QUICK: usize = SMALL - HEAD;
 
 impl Core {
     #[inline(always)]
-    pub(super) fn post_message(&mut self, ep: EpKey, message: &Transmit) -> Result {
+    pub(super) fn post_message(&mut self, ep: EpKey, message: &mut Transmit) -> Result {
         let Core {
             endpoints,
             links,
@@ -77,11 +77,9 @@ impl Core {
     }
 
     #[inline(never)]
-    fn post_message_slowly(&mut self, ep: EpKey, message: &Transmit) -> Result {
+    fn post_message_slowly(&mut self, ep: EpKey, message: &mut Transmit) -> Result {
         match self.reach(ep, message.peer)? {
-            Destination::Open(key) => self.post_on(key, |core| {
-                core.send(key, message, Payload::App(&message.buffers))
-            }),
+            Destination::Open(key) => self.post_on(key, |core| core.send(key, message, None)),
             Destination::Waits(peer) => self.defer(peer, Op::of_transmit(ep, message), || {
                 Deferred::transmit(message)
             }),
@@ -123,21 +121,27 @@ impl Core {
     /// # Errors
     /// `-FI_EAGAIN` if there is no room.
     #[inline(never)]
-    pub(super) fn send(&mut self, key: LinkKey, message: &Transmit, bytes: Payload<'_>) -> Result {
+    pub(super) fn send(
+        &mut self,
+        key: LinkKey,
+        message: &mut Transmit,
+        copied: Option<&[u8]>,
+    ) -> Result {
         let link = self.links.get(key).ok_or(Errno::EAGAIN)?;
         let op = Op::of_transmit(link.ep, message);
         let head = head_of(message, link);
-        let len = bytes.len();
+        let len = message.buffers.len();
         let below = self.below.as_ref().ok_or(Errno::EOPBADSTATE)?;
         let is_delivered = message.flags & FI_DELIVERY_COMPLETE != 0;
         let eager = self.params.buffer_size;
         let can_tell = !is_delivered || below.until_delivered != 0;
         if len <= eager && (can_tell || len == 0) {
+            let bytes = Payload::of(&message.buffers, copied);
             self.send_eagerly(key, op, &head, message, bytes)
         } else if len <= self.params.segmented() && can_tell {
             self.send_in_parts(key, op, head, message)
         } else {
-            self.announce(key, op, head, &message.buffers)
+            self.announce(key, op, head, &mut message.buffers)
         }
     }
 
@@ -188,7 +192,13 @@ impl Core {
         error
     }
 
-    fn send_in_parts(&mut self, key: LinkKey, op: Op, head: Head, message: &Transmit) -> Result {
+    fn send_in_parts(
+        &mut self,
+        key: LinkKey,
+        op: Op,
+        head: Head,
+        message: &mut Transmit,
+    ) -> Result {
         let (endpoints, link, below) = self.at_link(key).ok_or(Errno::EAGAIN)?;
         let (local, regions) = match below.sends_directly(&message.buffers) {
             true => below.local(&message.buffers, &message.desc, FI_SEND)?,
@@ -199,7 +209,7 @@ impl Core {
         link.next_message += 1;
         let segments = Segments {
             ticket: Some(ticket),
-            memory: message.buffers,
+            memory: message.buffers.take(),
             local,
             regions,
             head: Head {
@@ -226,6 +236,8 @@ impl Core {
                 if let Some(ticket) = rest.ticket {
                     self.endpoints.settle(ticket);
                 }
+                // The message may be sent again.
+                message.buffers = rest.memory;
                 Err(error)
             }
             Err((error, rest)) => {
@@ -249,15 +261,15 @@ impl Core {
         };
         let longest = self.params.buffer_size;
         loop {
-            let part = rest.memory.slice(rest.done, longest);
-            let is_last = rest.done + part.len() == rest.memory.len();
+            let len = longest.min(rest.memory.len() - rest.done);
+            let is_last = rest.done + len == rest.memory.len();
             let position = match (rest.done, is_last) {
                 (0, _) => Position::First,
                 (_, true) => Position::Last,
                 (_, false) => Position::Middle,
             };
             let head = Head {
-                segment: Some((part.len() as u16, rest.number, position)),
+                segment: Some((len as u16, rest.number, position)),
                 ..rest.head
             };
             let what = match rest.ticket.take() {
@@ -268,6 +280,7 @@ impl Core {
                 }
             };
             let local = rest.local.from(rest.done, &rest.memory);
+            let part = rest.memory.slice(rest.done, len);
             let load = match below.sends_directly(&rest.memory) {
                 true => Load::App(&part, &local),
                 false => Load::Copy(Payload::App(&part)),
@@ -282,13 +295,13 @@ impl Core {
             if is_last {
                 return Ok(());
             }
-            rest.done += part.len();
+            rest.done += len;
             rest.number += 1;
         }
     }
 
     /// Announces a message, which the peer reads from this side's memory.
-    fn announce(&mut self, key: LinkKey, op: Op, mut head: Head, memory: &AppIov) -> Result {
+    fn announce(&mut self, key: LinkKey, op: Op, mut head: Head, memory: &mut AppIov) -> Result {
         // If the peer supports it, its application sees the beginning before it claims the message.
         let front = self
             .buffered
@@ -311,7 +324,7 @@ impl Core {
         memory.read_at(0, front);
         let pending = link.pending.insert(Pending::Announced {
             ticket,
-            memory: *memory,
+            memory: memory.take(),
             regions,
             writing: None,
         });
@@ -323,9 +336,14 @@ impl Core {
             return Ok(());
         };
         let link = self.links.get_mut(key);
-        if let Some(Pending::Announced { ticket, .. }) =
-            link.and_then(|link| link.pending.remove(pending))
+        if let Some(Pending::Announced {
+            ticket,
+            memory: unsent,
+            ..
+        }) = link.and_then(|link| link.pending.remove(pending))
         {
+            // The message may be sent again.
+            *memory = unsent;
             self.endpoints.settle(ticket);
         }
         Err(error)

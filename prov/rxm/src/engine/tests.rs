@@ -236,12 +236,12 @@ impl Side {
     }
 
     fn post(&self, bytes: &mut [u8], tag: u64) -> Result<(), Errno> {
-        let message = transmit(memory_of(bytes), tag);
-        self.engine.core().transmit(self.ep, &message)
+        let mut message = transmit(memory_of(bytes), tag);
+        self.engine.core().transmit(self.ep, &mut message)
     }
 
     fn receive(&self, bytes: &mut [u8], tag: u64) {
-        let receive = Receive {
+        let mut receive = Receive {
             select: Select::Tagged { tag, ignore: 0 },
             buffers: memory_of(bytes),
             desc: Descs::NONE,
@@ -249,7 +249,7 @@ impl Side {
             flags: FI_COMPLETION,
             context: std::ptr::without_provenance_mut(tag as usize),
         };
-        self.engine.core().receive(self.ep, &receive).unwrap();
+        self.engine.core().receive(self.ep, &mut receive).unwrap();
     }
 }
 
@@ -565,7 +565,7 @@ fn each_part_of_a_message_is_described_as_the_application_has_registered_it() {
         iov_base: out.as_mut_ptr().cast(),
         iov_len: out.len(),
     });
-    let message = Transmit {
+    let mut message = Transmit {
         // SAFETY: the bytes outlive the operation.
         buffers: unsafe { AppIov::from_iov(pieces.as_ptr(), pieces.len()) }.unwrap(),
         desc: Descs::each(regions.iter().map(|region| region.desc())),
@@ -573,7 +573,7 @@ fn each_part_of_a_message_is_described_as_the_application_has_registered_it() {
     };
     let mut place = vec![0; 40_000];
     b.receive(&mut place, 1);
-    let posted = a.engine.core().transmit(a.ep, &message);
+    let posted = a.engine.core().transmit(a.ep, &mut message);
     assert_eq!(posted, Ok(()));
     until(&[&a, &b], || a.count() == 1 && b.count() == 1);
     assert!(place == outs.concat());

@@ -434,7 +434,9 @@ impl Core {
         };
         if fits {
             *done += len;
-            link.bytes(record).copy_to(&to.slice(before, len));
+            if let Some(Pending::Result { to, .. }) = link.pending.get(name) {
+                link.bytes(record).copy_to(&to.slice(before, len));
+            }
         } else if !is_last {
             return Err(Fault::Protocol("bytes of a result"));
         }

@@ -91,9 +91,9 @@ fn words<const N: usize>(bytes: &Iov<'_>, count: usize, size: usize) -> Option<(
 
 /// Decodes a remote list of `count` pieces at the start of a message. Returns it and the bytes
 /// after it. The total length of the pieces is less than the size of the address space.
-pub fn read_remote_list<'m>(bytes: &Iov<'m>, count: u64) -> Option<(RemoteIov, Iov<'m>)> {
+pub fn read_remote_list<'m>(bytes: Iov<'m>, count: u64) -> Option<(RemoteIov, Iov<'m>)> {
     let count = usize::try_from(count).ok()?;
-    let (copy, len) = words::<REMOTE_LIST>(bytes, count, REMOTE_PART)?;
+    let (copy, len) = words::<REMOTE_LIST>(&bytes, count, REMOTE_PART)?;
     let mut list = RemoteIov::default();
     let (words, _) = copy.get(..len)?.as_chunks::<8>();
     let (parts, _) = words.as_chunks::<3>();
@@ -101,7 +101,7 @@ pub fn read_remote_list<'m>(bytes: &Iov<'m>, count: u64) -> Option<(RemoteIov, I
         let [addr, len, key] = part.map(u64::from_ne_bytes);
         list.push(RemotePiece { addr, len, key });
     }
-    let rest = bytes.slice(len, usize::MAX);
+    let rest = bytes.into_slice(len, usize::MAX);
     (list.len() <= isize::MAX as u64).then_some((list, rest))
 }
 
@@ -110,7 +110,7 @@ pub fn read_remote_list<'m>(bytes: &Iov<'m>, count: u64) -> Option<(RemoteIov, I
 pub fn read_list_behind(bytes: &Piece<'_>, count: u64) -> Option<(RemoteIov, usize)> {
     let len = usize::try_from(count).ok()?.checked_mul(REMOTE_PART)?;
     let at = bytes.len().checked_sub(len)?;
-    let (list, _) = read_remote_list(&bytes.skip(at).into(), count)?;
+    let (list, _) = read_remote_list(bytes.skip(at).into(), count)?;
     Some((list, at))
 }
 

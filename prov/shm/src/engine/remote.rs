@@ -9,7 +9,7 @@ use prov_base::errno::{Errno, Result};
 use prov_local::channel::{Head, MODERATE, Record};
 use prov_local::copies::Copies as _;
 use prov_local::onesided::window::Outcome;
-use prov_message::peers::{Bytes as Payload, Deferred, Destination};
+use prov_message::peers::{Bytes as Payload, Copies, Deferred, Destination, Lent};
 use prov_message::{AtomicRequest, Op, Reaching as _, Refusal, RmaTarget, Visitor};
 use prov_util::request::{Access, Atomic, RemoteAccess};
 
@@ -27,7 +27,7 @@ use super::sending::{EAGER, copy, offer};
 use crate::params::{ATOMIC_LIMIT, SIZES};
 
 impl Core {
-    pub(super) fn post_access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
+    pub(super) fn post_access(&mut self, ep: EpKey, access: &mut RemoteAccess) -> Result {
         SIZES.check_access(access)?;
         match self.reach(ep, access.peer)? {
             Destination::Open(key) => {
@@ -36,7 +36,7 @@ impl Core {
                     let op = Op::of_access(ep, access);
                     return self.wait_behind(key, op, || Deferred::access(access));
                 }
-                self.start_access(key, access, Payload::App(&access.local))
+                self.start_access(key, access, None)
             }
             Destination::Waits(peer) => {
                 self.defer(peer, Op::of_access(ep, access), || Deferred::access(access))
@@ -44,7 +44,7 @@ impl Core {
         }
     }
 
-    pub(super) fn post_atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
+    pub(super) fn post_atomic(&mut self, ep: EpKey, atomic: &mut Atomic) -> Result {
         SIZES.check_atomic(atomic)?;
         match self.reach(ep, atomic.peer)? {
             Destination::Open(key) => {
@@ -52,9 +52,7 @@ impl Core {
                     let op = Op::of_atomic(ep, atomic);
                     return self.wait_behind(key, op, || Deferred::atomic(atomic));
                 }
-                let compare = atomic.kind.compare();
-                let operand = Payload::App(&atomic.operand);
-                self.start_atomic(key, atomic, operand, Payload::App(&compare))
+                self.start_atomic(key, atomic, None)
             }
             Destination::Waits(peer) => {
                 self.defer(peer, Op::of_atomic(ep, atomic), || Deferred::atomic(atomic))
@@ -78,15 +76,16 @@ impl Core {
     pub(super) fn start_access(
         &mut self,
         key: LinkKey,
-        access: &RemoteAccess,
-        bytes: Payload<'_>,
+        access: &mut RemoteAccess,
+        copied: Option<&[u8]>,
     ) -> Result {
+        let bytes = Payload::of(&access.local, copied);
         match self.copy(key, access, &bytes)? {
             Some((op, outcome)) => {
                 self.endpoints.report(&op, outcome);
                 Ok(())
             }
-            None => self.ask_to_access(key, access, bytes),
+            None => self.ask_to_access(key, access, copied),
         }
     }
 
@@ -160,7 +159,12 @@ impl Core {
     ///
     /// # Errors
     /// `-FI_EAGAIN` if there is no space.
-    fn ask_to_access(&mut self, key: LinkKey, access: &RemoteAccess, bytes: Payload<'_>) -> Result {
+    fn ask_to_access(
+        &mut self,
+        key: LinkKey,
+        access: &mut RemoteAccess,
+        copied: Option<&[u8]>,
+    ) -> Result {
         let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
         let is_read = access.access == Access::Read;
         let may_start = match is_read {
@@ -175,12 +179,12 @@ impl Core {
         let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
         let list = remote_list(&access.remote);
         let (list, count) = (list.bytes(), access.remote.pieces().len() as u64);
-        let len = bytes.len();
+        let len = access.local.len();
         let waits = !link.writings.is_empty();
         let name = link.pending.insert(match is_read {
             true => Pending::Result {
                 ticket,
-                to: access.local,
+                to: access.local.take(),
                 done: 0,
             },
             false => Pending::Op(ticket),
@@ -189,7 +193,7 @@ impl Core {
         let mut head = Head {
             kind: READ,
             flags: 0,
-            words: [access.local.len() as u64, to_peer(name), count],
+            words: [len as u64, to_peer(name), count],
         };
         let sent = if is_read {
             link.post(head, list.len(), |to| {
@@ -202,11 +206,12 @@ impl Core {
                 head.flags = HAS_DATA;
             }
             link.post(head, len + list.len(), |to| {
-                copy(&bytes, &to.slice(0, len));
+                copy(&Payload::of(&access.local, copied), &to.slice(0, len));
                 to.slice(len, list.len()).write_at(0, list);
             })
         } else {
-            let (bytes, _) = offer(&bytes, access.is_inject());
+            let is_kept = access.is_inject();
+            let (bytes, _) = offer(Lent::of(&mut access.local, copied), is_kept);
             link.writings.push_back(Writing {
                 name,
                 bytes,
@@ -275,15 +280,14 @@ impl Core {
     pub(super) fn start_atomic(
         &mut self,
         key: LinkKey,
-        atomic: &Atomic,
-        operand: Payload<'_>,
-        compare: Payload<'_>,
+        atomic: &mut Atomic,
+        copies: Option<Copies<'_>>,
     ) -> Result {
         let link = self.may_request(key)?;
         let op = Op::of_atomic(link.ep, atomic);
         let ticket = self.endpoints.begin(op)?;
         let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
-        let name = link.pending.insert(match atomic.kind.result() {
+        let name = link.pending.insert(match atomic.kind.take_result() {
             Some(to) => Pending::Result {
                 ticket,
                 to,
@@ -305,6 +309,8 @@ impl Core {
         };
         let list = remote_list(&atomic.remote);
         let list = list.bytes();
+        let operand = Payload::of(&atomic.operand, copies.map(|copies| copies.payload));
+        let compare = Payload::of(atomic.kind.compare(), copies.map(|copies| copies.compared));
         let (first, second) = (operand.len(), compare.len());
         let sent = link.post(head, list.len() + first + second, |to| {
             to.write_at(0, list);
@@ -393,7 +399,7 @@ impl Core {
         let Some(link) = self.links.get(key) else {
             return Ok(());
         };
-        let list = read_remote_list(&link.bytes(record).into(), words[2]);
+        let list = read_remote_list(link.bytes(record).into(), words[2]);
         let (list, _) = list.ok_or(Fault::Protocol("list of an access"))?;
         let data = (flags & HAS_DATA != 0).then_some(words[0]);
         if data.is_some() {
@@ -414,7 +420,7 @@ impl Core {
         let Some(link) = self.links.get_mut(key) else {
             return Ok(());
         };
-        let list = read_remote_list(&link.bytes(record).into(), count);
+        let list = read_remote_list(link.bytes(record).into(), count);
         let (list, _) = list.ok_or(Fault::Protocol("list of a read"))?;
         if list.len() != len {
             return Err(Fault::Protocol("bytes of a read"));
@@ -494,7 +500,7 @@ impl Core {
         let Some(link) = self.links.get(key) else {
             return Ok(());
         };
-        let list = read_remote_list(&link.bytes(record).into(), word.count.into());
+        let list = read_remote_list(link.bytes(record).into(), word.count.into());
         let (list, bytes) = list.ok_or(Fault::Protocol("list of an atomic operation"))?;
         if list.len() > ATOMIC_LIMIT as u64 || bytes.len() > MODERATE {
             return Err(Fault::Protocol("bytes of an atomic operation"));

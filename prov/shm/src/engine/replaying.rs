@@ -42,24 +42,25 @@ impl Core {
             };
             // Posting counts the operation again, unless it completes immediately.
             self.endpoints.settle(ticket);
-            let replay = request.replay();
-            let (op, posted) = match &replay.request {
+            let mut replay = request.replay();
+            let (request, copies) = replay.parts();
+            let copied = copies.map(|copies| copies.payload);
+            let (op, posted) = match request {
                 Request::Transmit(message) => {
-                    let payload = replay.payload();
+                    let op = Op::of_transmit(ep, message);
                     let link = self.links.get_mut(key);
                     // The caller of the operation has returned, so it cannot get -FI_EAGAIN.
                     let is_eager =
-                        link.is_some_and(|link| link.is_eager(payload.len()) == Ok(true));
-                    let sent = self.send(key, message, payload, is_eager);
-                    (Op::of_transmit(ep, message), sent)
+                        link.is_some_and(|link| link.is_eager(message.buffers.len()) == Ok(true));
+                    (op, self.send(key, message, copied, is_eager))
                 }
                 Request::Access(access) => (
                     Op::of_access(ep, access),
-                    self.start_access(key, access, replay.payload()),
+                    self.start_access(key, access, copied),
                 ),
                 Request::Atomic(atomic) => (
                     Op::of_atomic(ep, atomic),
-                    self.start_atomic(key, atomic, replay.payload(), replay.compared()),
+                    self.start_atomic(key, atomic, copies),
                 ),
             };
             if let Err(error) = posted {

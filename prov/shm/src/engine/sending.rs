@@ -5,7 +5,7 @@ use prov_base::buffer::Iov;
 use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::{OtherIov, OtherPiece, WRITTEN};
 use prov_local::channel::{Head, INLINE, LONGEST, MODERATE};
-use prov_message::peers::{Bytes as Payload, Deferred, Destination};
+use prov_message::peers::{Bytes as Payload, Deferred, Destination, Lent};
 use prov_message::{Op, Reaching as _};
 use prov_util::request::{Tag, Transmit};
 
@@ -36,7 +36,7 @@ const _: () = assert!(REMOTE_LIST + EAGER <= MODERATE && WIDE <= LONGEST);
 
 impl Core {
     #[inline(always)]
-    pub(super) fn post_message(&mut self, ep: EpKey, message: &Transmit) -> Result {
+    pub(super) fn post_message(&mut self, ep: EpKey, message: &mut Transmit) -> Result {
         match self.post_at_once(ep, message) {
             Some(()) => Ok(()),
             None => self.post_in_turn(ep, message),
@@ -45,7 +45,7 @@ impl Core {
 
     /// The fast path: sends an eager message without special flags on an open link.
     #[inline(always)]
-    fn post_at_once(&mut self, ep: EpKey, message: &Transmit) -> Option<()> {
+    fn post_at_once(&mut self, ep: EpKey, message: &mut Transmit) -> Option<()> {
         let len = message.buffers.len();
         if message.flags & SPECIAL != 0 {
             return None;
@@ -58,7 +58,7 @@ impl Core {
 
     /// As [`Core::post_at_once`], for a message that does not fit into a slot.
     #[inline(never)]
-    fn post_long(&mut self, ep: EpKey, message: &Transmit) -> Option<()> {
+    fn post_long(&mut self, ep: EpKey, message: &mut Transmit) -> Option<()> {
         if message.buffers.len() > EAGER || SIZES.check_message(message).is_err() {
             return None;
         }
@@ -66,7 +66,7 @@ impl Core {
     }
 
     #[inline(always)]
-    fn post_whole<const LONG: bool>(&mut self, ep: EpKey, message: &Transmit) -> Option<()> {
+    fn post_whole<const LONG: bool>(&mut self, ep: EpKey, message: &mut Transmit) -> Option<()> {
         let state = self.endpoints.get(ep)?;
         let key = state.own.peers.open_link(message.peer)?;
         let link = self.links.get_mut(key)?;
@@ -96,7 +96,7 @@ impl Core {
     }
 
     #[inline(never)]
-    fn post_in_turn(&mut self, ep: EpKey, message: &Transmit) -> Result {
+    fn post_in_turn(&mut self, ep: EpKey, message: &mut Transmit) -> Result {
         SIZES.check_message(message)?;
         let state = self.endpoints.get(ep).ok_or(Errno::EOPBADSTATE)?;
         let known = state.own.peers.open_link(message.peer);
@@ -113,7 +113,7 @@ impl Core {
                 }
                 let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
                 let is_eager = link.is_eager(message.buffers.len())?;
-                self.send(key, message, Payload::App(&message.buffers), is_eager)
+                self.send(key, message, None, is_eager)
             }
             Destination::Waits(peer) => self.defer(peer, Op::of_transmit(ep, message), || {
                 Deferred::transmit(message)
@@ -130,8 +130,8 @@ impl Core {
     pub(super) fn send(
         &mut self,
         key: LinkKey,
-        message: &Transmit,
-        bytes: Payload<'_>,
+        message: &mut Transmit,
+        copied: Option<&[u8]>,
         is_eager: bool,
     ) -> Result {
         let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
@@ -139,8 +139,10 @@ impl Core {
         let is_offered = link.pending.offers_only() || !is_eager;
         let until_received = message.flags & (FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE) != 0;
         let mut head = head_of(message, message.immediate());
+        let len = message.buffers.len();
         if !is_offered && !until_received {
-            let sent = link.post(head, bytes.len(), |to| copy(&bytes, to));
+            let bytes = Payload::of(&message.buffers, copied);
+            let sent = link.post(head, len, |to| copy(&bytes, to));
             return match sent {
                 Ok(true) => {
                     self.endpoints.report(&op, message.buffers.take_failure());
@@ -156,7 +158,7 @@ impl Core {
         let ticket = ticket.ok_or(Errno::EOPBADSTATE)?;
         let (name, sent) = if is_offered {
             let is_kept = message.is_inject();
-            let (bytes, from) = offer(&bytes, is_kept);
+            let (bytes, from) = offer(Lent::of(&mut message.buffers, copied), is_kept);
             let ticket = Some(ticket);
             let name = link.pending.insert(Pending::Offer { ticket, bytes });
             head.kind = OFFERED;
@@ -173,7 +175,8 @@ impl Core {
             if message.flags & FI_COMMIT_COMPLETE != 0 {
                 head.flags |= UNTIL_PLACED;
             }
-            (name, link.post(head, bytes.len(), |to| copy(&bytes, to)))
+            let bytes = Payload::of(&message.buffers, copied);
+            (name, link.post(head, len, |to| copy(&bytes, to)))
         };
         if sent == Ok(true) {
             if is_offered {
@@ -219,23 +222,23 @@ pub fn copy(bytes: &Payload<'_>, to: &Iov<'_>) {
 
 /// Prepares bytes for the peer to request or copy: returns them and their location. They are copied
 /// if the application may reuse its buffer.
-pub fn offer(bytes: &Payload<'_>, is_kept: bool) -> (Bytes, OtherIov) {
+pub fn offer(bytes: Lent<'_>, is_kept: bool) -> (Bytes, OtherIov) {
     let mut from = OtherIov::default();
     let bytes = match bytes {
-        Payload::App(memory) if !is_kept => {
+        Lent::App(memory) if !is_kept => {
             // What the peer cannot copy, it asks for in parts.
             match memory.has_device() {
                 true => from.push_out_of_reach(memory.len()),
                 false => from.push_own(memory, None),
             };
-            return (Bytes::App(**memory), from);
+            return (Bytes::App(memory.take()), from);
         }
-        Payload::App(memory) => {
+        Lent::App(memory) => {
             let mut copy = Vec::new();
             memory.append_to(&mut copy);
             copy.into_boxed_slice()
         }
-        Payload::Own(bytes) => Box::from(*bytes),
+        Lent::Own(bytes) => Box::from(bytes),
     };
     from.push(OtherPiece {
         addr: bytes.as_ptr().expose_provenance() as u64,

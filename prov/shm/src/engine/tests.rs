@@ -267,15 +267,15 @@ fn exchange(params: impl Fn() -> Params) {
             let tag = (round * 100 + number) as u64;
             let flags = [0, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA][round];
             let (mut out, mut into) = (pattern(number, len), vec![0; len]);
-            let sent = message(to, tag, &mut out, flags);
-            let received = buffer(tag, &mut into, 7000);
+            let mut sent = message(to, tag, &mut out, flags);
+            let mut received = buffer(tag, &mut into, 7000);
             if number % 2 == 0 {
-                b.core.receive(b.ep, &received).unwrap();
-                a.core.transmit(a.ep, &sent).unwrap();
+                b.core.receive(b.ep, &mut received).unwrap();
+                a.core.transmit(a.ep, &mut sent).unwrap();
             } else {
-                a.core.transmit(a.ep, &sent).unwrap();
+                a.core.transmit(a.ep, &mut sent).unwrap();
                 (0..10).for_each(|_| [&mut a, &mut b].into_iter().for_each(Side::drive));
-                b.core.receive(b.ep, &received).unwrap();
+                b.core.receive(b.ep, &mut received).unwrap();
             }
             assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [tag as usize]);
             assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [7000]);
@@ -292,19 +292,19 @@ fn reach(params: impl Fn() -> Params) {
     b.register(3, &mut region);
     for (number, len) in LENGTHS.into_iter().enumerate() {
         let (mut out, mut back) = (pattern(number + 50, len), vec![0; len]);
-        let write = access(Access::Write, to, 3, &mut out, 1);
-        a.core.access(a.ep, &write).unwrap();
+        let mut write = access(Access::Write, to, 3, &mut out, 1);
+        a.core.access(a.ep, &mut write).unwrap();
         assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
-        let read = access(Access::Read, to, 3, &mut back, 2);
-        a.core.access(a.ep, &read).unwrap();
+        let mut read = access(Access::Read, to, 3, &mut back, 2);
+        a.core.access(a.ep, &mut read).unwrap();
         assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [2]);
         assert!(back == out && region[..len] == out, "{len} bytes");
     }
     for kind in [Access::Read, Access::Write] {
         for len in [8, 100_000] {
             let mut bytes = vec![0; len];
-            let wrong = access(kind, to, 4, &mut bytes, 3);
-            a.core.access(a.ep, &wrong).unwrap();
+            let mut wrong = access(kind, to, 4, &mut bytes, 3);
+            a.core.access(a.ep, &mut wrong).unwrap();
             let mut error = None;
             until(&mut [&mut a, &mut b], |sides| {
                 error = error.or(sides[0].error());
@@ -315,8 +315,10 @@ fn reach(params: impl Fn() -> Params) {
     }
     // The link can still be used.
     let (mut out, mut into) = (*b"after", [0; 5]);
-    b.core.receive(b.ep, &buffer(9, &mut into, 1)).unwrap();
-    a.core.transmit(a.ep, &message(to, 9, &mut out, 0)).unwrap();
+    b.core.receive(b.ep, &mut buffer(9, &mut into, 1)).unwrap();
+    a.core
+        .transmit(a.ep, &mut message(to, 9, &mut out, 0))
+        .unwrap();
     assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [1]);
     assert_eq!(into, out);
 }
@@ -356,7 +358,7 @@ fn a_peer_that_starts_late_is_found() {
     let mut out = pattern(1, 20_000);
     for tag in 0..3 {
         a.core
-            .transmit(a.ep, &message(to, tag, &mut out, 0))
+            .transmit(a.ep, &mut message(to, tag, &mut out, 0))
             .unwrap();
     }
     for _ in 0..100 {
@@ -367,7 +369,7 @@ fn a_peer_that_starts_late_is_found() {
     let mut into = vec![vec![0; 20_000]; 3];
     for (tag, into) in into.iter_mut().enumerate() {
         b.core
-            .receive(b.ep, &buffer(tag as u64, into, tag))
+            .receive(b.ep, &mut buffer(tag as u64, into, tag))
             .unwrap();
     }
     assert_eq!(completed(&mut [&mut a, &mut b], 1, 3), [0, 1, 2]);
@@ -382,7 +384,9 @@ fn a_peer_that_never_starts_is_an_error() {
     });
     let to = a.insert(&fresh_name());
     let mut out = [0; 8];
-    a.core.transmit(a.ep, &message(to, 1, &mut out, 0)).unwrap();
+    a.core
+        .transmit(a.ep, &mut message(to, 1, &mut out, 0))
+        .unwrap();
     let mut error = None;
     until(&mut [&mut a], |sides| {
         error = sides[0].error();
@@ -397,13 +401,13 @@ fn two_peers_that_request_links_simultaneously_have_one_link() {
         let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
         let (to_b, to_a) = (a.insert(&b.name), b.insert(&a.name));
         let (mut out, mut at_a, mut at_b) = (*b"together", [0; 8], [0; 8]);
-        a.core.receive(a.ep, &buffer(1, &mut at_a, 10)).unwrap();
-        b.core.receive(b.ep, &buffer(1, &mut at_b, 20)).unwrap();
+        a.core.receive(a.ep, &mut buffer(1, &mut at_a, 10)).unwrap();
+        b.core.receive(b.ep, &mut buffer(1, &mut at_b, 20)).unwrap();
         a.core
-            .transmit(a.ep, &message(to_b, 1, &mut out, 0))
+            .transmit(a.ep, &mut message(to_b, 1, &mut out, 0))
             .unwrap();
         b.core
-            .transmit(b.ep, &message(to_a, 1, &mut out, 0))
+            .transmit(b.ep, &mut message(to_a, 1, &mut out, 0))
             .unwrap();
         let at = completed(&mut [&mut a, &mut b], 0, 2);
         assert!(at.contains(&1) && at.contains(&10));
@@ -422,8 +426,10 @@ fn an_endpoint_reaches_itself() {
     let to = a.insert(&a.name);
     for len in [8, 100_000] {
         let (mut out, mut into) = (pattern(3, len), vec![0; len]);
-        a.core.receive(a.ep, &buffer(1, &mut into, 2)).unwrap();
-        a.core.transmit(a.ep, &message(to, 1, &mut out, 0)).unwrap();
+        a.core.receive(a.ep, &mut buffer(1, &mut into, 2)).unwrap();
+        a.core
+            .transmit(a.ep, &mut message(to, 1, &mut out, 0))
+            .unwrap();
         completed(&mut [&mut a], 0, 2);
         assert!(into == out);
     }
@@ -434,11 +440,13 @@ fn last_words(calls: usize) {
     let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
     let to = a.insert(&b.name);
     let mut out = pattern(5, 500);
-    a.core.transmit(a.ep, &message(to, 0, &mut out, 0)).unwrap();
+    a.core
+        .transmit(a.ep, &mut message(to, 0, &mut out, 0))
+        .unwrap();
     assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [0]);
     for tag in 1..100 {
         a.core
-            .transmit(a.ep, &message(to, tag, &mut out, 0))
+            .transmit(a.ep, &mut message(to, tag, &mut out, 0))
             .unwrap();
     }
     for _ in 0..calls {
@@ -450,7 +458,7 @@ fn last_words(calls: usize) {
     let mut into = vec![vec![0; 500]; 100];
     for (tag, into) in into.iter_mut().enumerate() {
         b.core
-            .receive(b.ep, &buffer(tag as u64, into, tag))
+            .receive(b.ep, &mut buffer(tag as u64, into, tag))
             .unwrap();
     }
     assert_eq!(completed(&mut [&mut b], 0, 100).len(), 100);
@@ -486,10 +494,10 @@ fn a_helper_is_not_woken_for_messages_that_the_application_receives() {
     let to = a.insert(&b.name);
     let (mut out, mut into) = ([1; 8], [0; 8]);
     let mut exchange = |a: &mut Side, b: &mut Side, tag: u64| {
-        let sent = message(to, tag, &mut out, 0);
-        a.core.transmit(a.ep, &sent).unwrap();
-        let posted = buffer(tag, &mut into, tag as usize);
-        b.core.receive(b.ep, &posted).unwrap();
+        let mut sent = message(to, tag, &mut out, 0);
+        a.core.transmit(a.ep, &mut sent).unwrap();
+        let mut posted = buffer(tag, &mut into, tag as usize);
+        b.core.receive(b.ep, &mut posted).unwrap();
         let woken = is_readable(b);
         assert_eq!(completed(&mut [a, b], 1, 1), [tag as usize]);
         woken
@@ -515,7 +523,7 @@ fn a_sleeping_thread_is_woken_and_a_running_one_costs_no_packet() {
     let mut out = [1; 8];
     let mut send = |a: &mut Side, tag| {
         a.core
-            .transmit(a.ep, &message(to, tag, &mut out, 0))
+            .transmit(a.ep, &mut message(to, tag, &mut out, 0))
             .unwrap();
     };
     send(&mut a, 0);
@@ -523,7 +531,7 @@ fn a_sleeping_thread_is_woken_and_a_running_one_costs_no_packet() {
     let mut into = [0; 8];
     let mut receive = |b: &mut Side, tag| {
         b.core
-            .receive(b.ep, &buffer(tag, &mut into, tag as usize))
+            .receive(b.ep, &mut buffer(tag, &mut into, tag as usize))
             .unwrap();
         completed(&mut [b], 0, 1)
     };
@@ -554,10 +562,10 @@ fn messages_of_all_peers_are_received_whoever_sends_most() {
             // The first few sides send more messages than the others.
             let times = if number < 10 { 5 } else { 1 };
             for _ in 0..times {
-                let posted = buffer(number as u64, &mut into, number);
-                one.core.receive(one.ep, &posted).unwrap();
-                let sent = message(to, number as u64, &mut out, 0);
-                side.core.transmit(side.ep, &sent).unwrap();
+                let mut posted = buffer(number as u64, &mut into, number);
+                one.core.receive(one.ep, &mut posted).unwrap();
+                let mut sent = message(to, number as u64, &mut out, 0);
+                side.core.transmit(side.ep, &mut sent).unwrap();
             }
         }
         let expected = 10 * 5 + (MANY - 10);

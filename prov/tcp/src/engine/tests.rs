@@ -278,12 +278,12 @@ fn tagged(bytes: &mut [u8], tag: u64) -> Transmit {
 }
 
 fn send(side: &Side, bytes: &mut [u8], tag: u64) {
-    let message = tagged(bytes, tag);
-    side.engine.core().transmit(side.ep, &message).unwrap();
+    let mut message = tagged(bytes, tag);
+    side.engine.core().transmit(side.ep, &mut message).unwrap();
 }
 
 fn receive(side: &Side, bytes: &mut [u8], tag: u64) {
-    let receive = Receive {
+    let mut receive = Receive {
         select: Select::Tagged { tag, ignore: 0 },
         buffers: memory(bytes),
         desc: Descs::NONE,
@@ -291,7 +291,7 @@ fn receive(side: &Side, bytes: &mut [u8], tag: u64) {
         flags: FI_COMPLETION,
         context: std::ptr::without_provenance_mut(tag as usize),
     };
-    side.engine.core().receive(side.ep, &receive).unwrap();
+    side.engine.core().receive(side.ep, &mut receive).unwrap();
 }
 
 /// How long nothing may complete before a test fails: a machine that is busy otherwise is slow.

@@ -214,7 +214,7 @@ impl SharedStream {
             let len = record.len();
             let bytes = Iov::from(receiver.bytes(&record));
             let part = match self.received == 0 && len <= room - moved.bytes {
-                true => bytes,
+                true => bytes.view(),
                 false => bytes.slice(self.received, room - moved.bytes),
             };
             if part.is_empty() {

@@ -12,13 +12,10 @@ use prov_util::request::Receive;
 use super::Core;
 use super::port::{SEVERAL, Senders};
 
-/// Returns the receive without `FI_PEEK`, `FI_CLAIM` and `FI_DISCARD`, which are for tagged messages.
+/// Takes `FI_PEEK`, `FI_CLAIM` and `FI_DISCARD` from the receive, which are for tagged messages.
 #[inline(always)]
-pub fn without_looks(receive: &Receive) -> Receive {
-    Receive {
-        flags: receive.flags & !(FI_PEEK | FI_CLAIM | FI_DISCARD),
-        ..*receive
-    }
+pub fn forget_looks(receive: &mut Receive) {
+    receive.flags &= !(FI_PEEK | FI_CLAIM | FI_DISCARD);
 }
 
 impl Core {

@@ -28,7 +28,7 @@ impl Core {
     /// `-FI_EINVAL` for a number that is no peer's, `-FI_ENOSYS` with immediate data, for which a
     /// datagram has no place.
     #[inline(always)]
-    pub(super) fn post_message(&mut self, ep: EpKey, message: &Transmit) -> Result {
+    pub(super) fn post_message(&mut self, ep: EpKey, message: &mut Transmit) -> Result {
         if message.flags & FI_REMOTE_CQ_DATA != 0 {
             return Err(Errno::ENOSYS);
         }
@@ -52,7 +52,7 @@ impl Core {
 
     /// Posts a message that is batched with others.
     #[inline(never)]
-    fn post_with_others(&mut self, ep: EpKey, message: &Transmit, to: &Encoded) -> Result {
+    fn post_with_others(&mut self, ep: EpKey, message: &mut Transmit, to: &Encoded) -> Result {
         if message.buffers.len() > HELD_LONGEST {
             return self.post_behind_others(ep, message, to);
         }
@@ -82,7 +82,7 @@ impl Core {
     }
 
     /// Posts a message that is too long for a batch: it is sent after the batch.
-    fn post_behind_others(&mut self, ep: EpKey, message: &Transmit, to: &Encoded) -> Result {
+    fn post_behind_others(&mut self, ep: EpKey, message: &mut Transmit, to: &Encoded) -> Result {
         self.flush(ep);
         let port = self.ports.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
         if !port.outbox.is_empty() {

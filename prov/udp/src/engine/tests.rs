@@ -59,11 +59,12 @@ impl Side {
     }
 
     fn send(&mut self, bytes: &mut [u8], peer: u64, context: usize) -> Result {
-        self.core.transmit(self.ep, &message(bytes, peer, context))
+        self.core
+            .transmit(self.ep, &mut message(bytes, peer, context))
     }
 
     fn receive(&mut self, room: &mut [u8], context: usize, flags: u64) {
-        let receive = Receive {
+        let mut receive = Receive {
             select: Select::Untagged,
             buffers: memory(room),
             desc: Descs::NONE,
@@ -71,8 +72,8 @@ impl Side {
             flags: FI_COMPLETION | flags,
             context: without_provenance_mut(context),
         };
-        if !self.core.receive_fast(self.ep, &receive) {
-            self.core.receive(self.ep, &receive).unwrap();
+        if !self.core.receive_fast(self.ep, &mut receive) {
+            self.core.receive(self.ep, &mut receive).unwrap();
         }
     }
 
@@ -253,7 +254,7 @@ fn a_message_that_cannot_be_sent_is_an_error_of_the_call() {
     assert_eq!(a.send(&mut bytes[..1], 1, 1), Err(Errno::EINVAL));
     let mut with_data = message(&mut bytes[..1], 0, 1);
     with_data.flags |= FI_REMOTE_CQ_DATA;
-    assert_eq!(a.core.transmit(a.ep, &with_data), Err(Errno::ENOSYS));
+    assert_eq!(a.core.transmit(a.ep, &mut with_data), Err(Errno::ENOSYS));
     assert!(a.contexts().is_empty());
     // More than is promised is sent all the same.
     assert_eq!(a.send(&mut bytes[..65_507], 0, 2), Ok(()));

@@ -311,12 +311,12 @@ unsafe fn post<E: Endpoint>(
     let flags = call.flags(&ep.tx);
     // SAFETY: the caller guarantees that the application lends the memory, and that vectors are
     // null or have the stated number of entries.
-    let atomic = unsafe { request(operand, kind, target, datatype, op, &call, flags) }?;
+    let mut atomic = unsafe { request(operand, kind, target, datatype, op, &call, flags) }?;
     if flags & FI_INJECT != 0 && atomic.operand.len() > ep.inject_size {
         return Err(Errno::EINVAL);
     }
     Ok(posted(match ep.fast_path() {
-        Some(endpoint) => endpoint.atomic(&atomic),
+        Some(endpoint) => endpoint.atomic(&mut atomic),
         None => ep.post_watchfully(Request::Atomic(atomic)),
     }))
 }

@@ -417,8 +417,8 @@ unsafe fn perform_message<E: Endpoint>(
     if reads < least || writes < room {
         return Err(Errno::EINVAL);
     }
-    let input = input.slice(0, least * view.size);
-    let output = output.slice(0, room * view.size);
+    let input = input.into_slice(0, least * view.size);
+    let output = output.into_slice(0, room * view.size);
     post(
         this,
         kind,
@@ -439,7 +439,7 @@ fn post<E: Endpoint>(
 ) -> Result<isize> {
     // The peer's queue does not know which operations the application has selected, so the owner's
     // flags are passed.
-    let collective = Collective {
+    let mut collective = Collective {
         kind,
         group: call.group,
         count,
@@ -451,7 +451,7 @@ fn post<E: Endpoint>(
         context: call.context,
     };
     Ok(posted(match this.fast_path() {
-        Some(endpoint) => endpoint.collective(&collective),
+        Some(endpoint) => endpoint.collective(&mut collective),
         None => this.post_watchfully(Request::Collective(collective)),
     }))
 }

@@ -384,7 +384,7 @@ impl<E: Endpoint> EndpointObject<E> {
     /// fi_enable(3).
     #[cold]
     #[inline(never)]
-    fn receive_early(&self, receive: &Receive) -> Result {
+    fn receive_early(&self, receive: &mut Receive) -> Result {
         let endpoint = &self.opened.endpoint;
         match &mut *self.stage() {
             Stage::New(new) => new.receives.post(receive, endpoint.receive_limit()),
@@ -584,17 +584,18 @@ impl<E: Endpoint> Options for EndpointObject<E> {
 
 impl<E: Endpoint> Receiver for EndpointObject<E> {
     #[inline(always)]
-    fn receive_fast(&self, receive: &Receive) -> bool {
+    fn receive_fast(&self, receive: &mut Receive) -> bool {
         self.fast_path.is_noted() && self.opened.endpoint.receive_fast(receive)
     }
 
     #[inline(always)]
-    fn receive(&self, receive: &Receive) -> Result {
+    fn receive(&self, receive: &mut Receive) -> Result {
         let posted = match self.fast_path() {
             Some(endpoint) => endpoint.receive(receive),
             None => {
                 self.to_move()?;
-                self.post_watchfully(Request::Receive(*receive))
+                // SAFETY: one is kept: by the endpoint, or by what follows if it refuses.
+                self.post_watchfully(Request::Receive(unsafe { receive.duplicate() }))
             }
         };
         match posted {

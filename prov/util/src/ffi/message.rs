@@ -157,18 +157,19 @@ pub(super) unsafe fn receive<R: Receiver>(
     // fast and the slow path build separate requests, so that the former's stays in registers.
     let request = || Receive {
         select,
-        buffers: local.buffers,
+        // SAFETY: the second request is built only if the first one is not kept.
+        buffers: unsafe { local.buffers.duplicate() },
         desc: local.desc,
         peer: call.peer,
         flags: call.flags(receiver.flags()),
         context: call.context,
     };
-    if receiver.receive_fast(&request()) {
+    if receiver.receive_fast(&mut request()) {
         return Ok(0);
     }
     let mut receive = request();
     receive.flags |= one_message(&receive, receiver.caps());
-    Ok(post_receive(receiver, &receive))
+    Ok(post_receive(receiver, &mut receive))
 }
 
 /// Returns [`ONE_MESSAGE`] for a buffer that takes one tagged message although it is for several:
@@ -183,7 +184,7 @@ pub(super) fn one_message(receive: &Receive, caps: u64) -> u64 {
 }
 
 #[inline(never)]
-fn post_receive<R: Receiver>(receiver: &R, receive: &Receive) -> isize {
+fn post_receive<R: Receiver>(receiver: &R, receive: &mut Receive) -> isize {
     posted(receiver.receive(receive))
 }
 
@@ -210,13 +211,13 @@ pub(super) unsafe fn send<E: Endpoint>(
         context: call.context,
     };
     match ep.fast_path() {
-        Some(endpoint) => Ok(transmit(endpoint, &request())),
+        Some(endpoint) => Ok(transmit(endpoint, &mut request())),
         None => Ok(posted(ep.post_watchfully(Request::Transmit(request())))),
     }
 }
 
 /// Posts a message. All callers share this copy of the endpoint's code.
 #[inline(never)]
-pub(super) fn transmit<E: Endpoint>(ep: &E, message: &Transmit) -> isize {
+pub(super) fn transmit<E: Endpoint>(ep: &E, message: &mut Transmit) -> isize {
     posted(ep.transmit(message))
 }

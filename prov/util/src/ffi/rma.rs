@@ -154,7 +154,7 @@ fn cut_to_fit(access: Access, local: &mut Local, remote: &mut RemoteIov) -> Resu
     if here as u64 <= there {
         remote.truncate(here as u64);
     } else if access == Read {
-        local.buffers = local.buffers.slice(0, there as usize);
+        local.buffers = local.buffers.take().into_slice(0, there as usize);
     } else {
         return Err(Errno::EINVAL);
     }
@@ -185,7 +185,7 @@ unsafe fn post<E: Endpoint>(
         context: call.context,
     };
     Ok(posted(match ep.fast_path() {
-        Some(endpoint) => endpoint.access(&request()),
+        Some(endpoint) => endpoint.access(&mut request()),
         None => ep.post_watchfully(Request::Access(request())),
     }))
 }

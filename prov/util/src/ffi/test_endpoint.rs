@@ -104,24 +104,24 @@ impl Endpoint for LastRequest {
         Ok(())
     }
 
-    fn transmit(&self, it: &Transmit) -> Result {
+    fn transmit(&self, it: &mut Transmit) -> Result {
         let rest = (it.peer, it.immediate(), it.flags, it.context);
         self.keep(What::Send(it.tag), &[(&it.buffers, &it.desc)], &[], rest)
     }
 
-    fn receive(&self, it: &Receive) -> Result {
+    fn receive(&self, it: &mut Receive) -> Result {
         let rest = (it.peer, None, it.flags, it.context);
         let what = What::Receive(it.select);
         self.keep(what, &[(&it.buffers, &it.desc)], &[], rest)
     }
 
-    fn access(&self, it: &RemoteAccess) -> Result {
+    fn access(&self, it: &mut RemoteAccess) -> Result {
         let rest = (it.peer, it.immediate(), it.flags, it.context);
         let what = What::Access(it.access);
         self.keep(what, &[(&it.local, &it.desc)], it.remote.pieces(), rest)
     }
 
-    fn atomic(&self, it: &Atomic) -> Result {
+    fn atomic(&self, it: &mut Atomic) -> Result {
         let rest = (it.peer, it.immediate(), it.flags, it.context);
         let mut local = vec![(&it.operand, &it.desc)];
         match &it.kind {

@@ -61,7 +61,7 @@ impl Pair {
                 len,
                 multi,
             } => {
-                let buf = Buf {
+                let mut buf = Buf {
                     owner: self.next_number(),
                     offset: 0,
                     len,
@@ -73,7 +73,6 @@ impl Pair {
                     ignore,
                     buf,
                     min: multi.then_some(self.min),
-                    used: 0,
                 });
                 let expected = self.model.settle();
                 // Every other receive tries the fast path first, if there is
@@ -83,7 +82,7 @@ impl Pair {
                 let filter = Filter { src, tag, ignore };
                 if !multi
                     && number.is_multiple_of(2)
-                    && self.queue.post_fast(context, 0, filter, &buf, most)
+                    && self.queue.post_fast(context, 0, filter, &mut buf, most)
                 {
                     assert!(number.is_multiple_of(4) && expected.is_empty());
                     return;

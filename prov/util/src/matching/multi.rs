@@ -8,9 +8,8 @@ pub(super) type MultiKey = Key;
 
 #[derive(Debug)]
 struct Multi<B> {
+    /// The bytes that no message occupies.
     buf: B,
-    /// Number of bytes of `buf` that messages occupy.
-    used: usize,
     /// Free bytes below which the buffer accepts no more messages.
     min: usize,
     /// Number of messages in the buffer that have not completed.
@@ -31,7 +30,6 @@ impl<B: ReceiveBuffer> MultiBuffers<B> {
     pub fn insert(&mut self, buf: B, min: usize) -> MultiKey {
         let index = self.0.insert(Multi {
             buf,
-            used: 0,
             // With a minimum of 0, a full buffer would never be released.
             min: min.max(1),
             outstanding: 0,
@@ -45,10 +43,9 @@ impl<B: ReceiveBuffer> MultiBuffers<B> {
     pub fn place(&mut self, key: MultiKey, len: usize) -> Option<(B, bool)> {
         let index = self.0.find(key)?;
         let multi = self.0.get_mut(index)?;
-        let left = multi.buf.len() - multi.used;
+        let left = multi.buf.len();
         let take = len.min(left);
-        let part = multi.buf.slice(multi.used, take);
-        multi.used += take;
+        let part = multi.buf.split_to(take);
         multi.outstanding += 1;
         multi.closed = left - take < multi.min;
         Some((part, multi.closed))

@@ -134,9 +134,9 @@ impl<B> PostedQueue<B> {
     /// and contains fewer than `most` receives. Returns whether it did. `posted` constructs the
     /// receive in its slot, without a copy.
     #[inline(always)]
-    pub fn push_in_line(&mut self, posted: impl Fn() -> Posted, buf: &B, most: usize) -> bool
+    pub fn push_in_line(&mut self, posted: impl Fn() -> Posted, buf: &mut B, most: usize) -> bool
     where
-        B: ReceiveBuffer + Copy,
+        B: ReceiveBuffer,
     {
         // While receives are hashed, the ring is empty and closed.
         if self.line.len() >= most {
@@ -149,7 +149,7 @@ impl<B> PostedQueue<B> {
         match &mut place.space {
             // The slot's old buffer is overwritten.
             Space::Single(place) => place.assign(buf),
-            space => *space = Space::Single(*buf),
+            space => *space = Space::Single(buf.take()),
         }
         true
     }

@@ -88,12 +88,9 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         context: usize,
         flags: u64,
         filter: Filter,
-        buf: &B,
+        buf: &mut B,
         most: usize,
-    ) -> bool
-    where
-        B: Copy,
-    {
+    ) -> bool {
         let Filter { src, tag, ignore } = filter;
         let posted = || Posted {
             context,

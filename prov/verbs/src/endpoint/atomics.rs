@@ -33,7 +33,7 @@ pub fn is_offered(form: Form, datatype: fi_datatype, op: fi_op) -> bool {
 }
 
 /// Posts an atomic operation. `-FI_EOPNOTSUPP` for one that devices do not have.
-pub(super) fn post(domain: &Resources, seat: &Seat, atomic: &Atomic) -> Result {
+pub(super) fn post(domain: &Resources, seat: &Seat, atomic: &mut Atomic) -> Result {
     if !is_offered(atomic.kind.form(), atomic.datatype, atomic.op) {
         return Err(Errno::EOPNOTSUPP);
     }

@@ -5,7 +5,7 @@ mod peers;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fabric_abi::{FI_MSG_PREFIX, fi_addr_t};
-use prov_base::buffer::AppIov;
+use prov_base::buffer::{AppIov, Part};
 use prov_base::errno::{Errno, Result};
 use prov_util::attr::Info;
 use prov_util::av::Av;
@@ -147,12 +147,11 @@ impl Datagrams {
 
     /// Returns a message without its prefix (`FI_MSG_PREFIX`). `-FI_EINVAL` for one that is shorter
     /// than the prefix.
-    pub fn without_prefix(&self, message: &AppIov) -> Result<AppIov> {
+    pub fn without_prefix<'a>(&self, message: &'a AppIov) -> Result<Part<'a, 'static>> {
         if self.scratch.is_some() {
-            return Ok(*message);
+            return Ok(message.view());
         }
         match message.len().checked_sub(PREFIX) {
-            Some(0) => Ok(AppIov::EMPTY),
             Some(len) => Ok(message.slice(PREFIX, len)),
             None => Err(Errno::EINVAL),
         }

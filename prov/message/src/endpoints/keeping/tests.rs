@@ -157,7 +157,7 @@ impl World {
 
     /// Posts a receive that matches any message.
     fn receive(&mut self) {
-        let receive = Receive {
+        let mut receive = Receive {
             buffers: AppIov::EMPTY,
             select: Select::Untagged,
             peer: ANY_SOURCE,
@@ -166,7 +166,7 @@ impl World {
             context: std::ptr::null_mut(),
         };
         let poster = self.endpoints.poster(self.ep).unwrap();
-        self.endpoints.post(poster, &receive).unwrap();
+        self.endpoints.post(poster, &mut receive).unwrap();
     }
 }
 
@@ -314,7 +314,7 @@ impl World {
 
     /// Posts a receive for a tag.
     fn receive_tagged(&mut self, tag: u64) {
-        let receive = Receive {
+        let mut receive = Receive {
             buffers: AppIov::EMPTY,
             select: Select::Tagged { tag, ignore: 0 },
             peer: ANY_SOURCE,
@@ -323,7 +323,7 @@ impl World {
             context: std::ptr::null_mut(),
         };
         let poster = self.endpoints.poster(self.ep).unwrap();
-        self.endpoints.post(poster, &receive).unwrap();
+        self.endpoints.post(poster, &mut receive).unwrap();
     }
 
     /// Names that were requested or refused, and links that were resumed, since the last call.

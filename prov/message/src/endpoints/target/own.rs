@@ -2,9 +2,7 @@
 //! posted.
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
-use prov_base::atomic_ops::Form;
-use prov_base::buffer::AppIov;
-use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess};
+use prov_util::request::{Access, Atomic, RemoteAccess};
 
 use super::{AtomicRequest, Refusal, RmaTarget, Visitor};
 
@@ -32,29 +30,22 @@ impl RmaTarget {
 
     /// Performs an atomic operation.
     pub fn atomic_of(&mut self, visitor: &Visitor<'_>, atomic: &Atomic) -> Result<(), Refusal> {
-        let (form, compare, result) = match atomic.kind {
-            AtomicKind::Base => (Form::Base, AppIov::EMPTY, AppIov::EMPTY),
-            AtomicKind::Fetch { result, .. } => (Form::Fetch, AppIov::EMPTY, result),
-            AtomicKind::Compare {
-                compare, result, ..
-            } => (Form::Compare, compare, result),
-        };
         let (mut operands, mut old) = (
             std::mem::take(&mut self.operands),
             std::mem::take(&mut self.old),
         );
         operands.clear();
         atomic.operand.append_to(&mut operands);
-        compare.append_to(&mut operands);
+        atomic.kind.compare().append_to(&mut operands);
         let request = AtomicRequest {
-            form,
+            form: atomic.kind.form(),
             op: atomic.op,
             datatype: atomic.datatype,
             operands: &operands,
             data: atomic.immediate(),
         };
         let outcome = self.atomic(visitor, atomic.remote.pieces(), &request, &mut old);
-        if outcome.is_ok() {
+        if let (Ok(()), Some(result)) = (&outcome, atomic.kind.result()) {
             result.write_at(0, &old);
         }
         (self.operands, self.old) = (operands, old);

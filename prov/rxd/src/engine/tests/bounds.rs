@@ -49,7 +49,7 @@ fn a_peer_that_is_gone_fills_no_queue_but_its_own() {
     let mut bytes = [1; 8];
     let mut posted = 0;
     loop {
-        let message = Transmit {
+        let mut message = Transmit {
             tag: Tag::Value(9),
             buffers: memory(&mut bytes),
             desc: Descs::NONE,
@@ -59,7 +59,7 @@ fn a_peer_that_is_gone_fills_no_queue_but_its_own() {
             context: null_mut(),
         };
         let mut core = a.lane.core();
-        match core.transmit(a.ep, &message) {
+        match core.transmit(a.ep, &mut message) {
             Ok(()) => posted += 1,
             Err(error) => break assert_eq!(error, Errno::EAGAIN),
         }

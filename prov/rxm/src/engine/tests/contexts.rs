@@ -61,11 +61,11 @@ fn base(side: &Side, index: u16) -> SocketAddr {
 }
 
 fn send_to(side: &Side, bytes: &mut [u8], tag: u64, peer: u64) {
-    let message = Transmit {
+    let mut message = Transmit {
         peer,
         ..transmit(memory_of(bytes), tag)
     };
-    side.engine.core().transmit(side.ep, &message).unwrap();
+    side.engine.core().transmit(side.ep, &mut message).unwrap();
 }
 
 /// The source of the message with this tag that a side receives.
@@ -138,11 +138,11 @@ fn an_index_without_a_context_is_an_error_of_the_call() {
     let a = side_of_context(0);
     a.inserts("127.0.0.1:65535".parse().unwrap());
     // No port is behind the last.
-    let message = Transmit {
+    let mut message = Transmit {
         peer: context(1),
         ..transmit(memory_of(&mut [7; 8]), 1)
     };
-    let posted = a.engine.core().transmit(a.ep, &message);
+    let posted = a.engine.core().transmit(a.ep, &mut message);
     assert_eq!(posted, Err(Errno::EINVAL));
     assert!(a.engine.core().rdm(a.ep).unwrap().peers.is_empty());
 }

@@ -19,7 +19,7 @@ impl Side {
     }
 
     fn give_back(&self, told: &Completion, flags: u64, buffers: AppIov) {
-        let receive = Receive {
+        let mut receive = Receive {
             select: Select::Tagged { tag: 0, ignore: 0 },
             buffers,
             desc: Descs::NONE,
@@ -27,7 +27,7 @@ impl Side {
             flags: flags | FI_COMPLETION,
             context: told.context,
         };
-        self.engine.core().receive(self.ep, &receive).unwrap();
+        self.engine.core().receive(self.ep, &mut receive).unwrap();
     }
 
     fn told(&self) -> Vec<Completion> {

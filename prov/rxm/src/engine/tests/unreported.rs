@@ -59,7 +59,7 @@ fn write_many(a: &Side, region: &Region, bytes: &mut [u8], count: u64) {
             len: bytes.len() as u64,
             key: region.key(),
         });
-        let access = RemoteAccess {
+        let mut access = RemoteAccess {
             access: Access::Write,
             local: memory_of(bytes),
             remote,
@@ -70,7 +70,7 @@ fn write_many(a: &Side, region: &Region, bytes: &mut [u8], count: u64) {
             context: std::ptr::null_mut(),
         };
         loop {
-            let posted = a.engine.core().access(a.ep, &access);
+            let posted = a.engine.core().access(a.ep, &mut access);
             match posted {
                 Err(Errno::EAGAIN) => a.drive(),
                 posted => break posted.unwrap(),

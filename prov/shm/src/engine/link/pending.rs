@@ -165,9 +165,9 @@ impl PendingRequests {
     }
 
     /// Returns the destination of a result, and the number of bytes that have arrived.
-    pub fn result(&mut self, name: PendingKey) -> Option<(AppIov, &mut usize)> {
+    pub fn result(&mut self, name: PendingKey) -> Option<(&AppIov, &mut usize)> {
         match self.all.get_mut(name)? {
-            Pending::Result { to, done, .. } => Some((*to, done)),
+            Pending::Result { to, done, .. } => Some((to, done)),
             Pending::Op(_) | Pending::Offer { .. } => None,
         }
     }

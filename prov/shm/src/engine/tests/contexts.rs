@@ -41,9 +41,9 @@ fn all_contexts_reach_each_other_and_have_the_address_of_their_endpoint() {
         let to = a.insert(&name_b);
         for (index, b) in all_b.iter_mut().enumerate() {
             let (mut out, mut into) = (pattern(index, 8), vec![0; 8]);
-            b.core.receive(b.ep, &buffer(7, &mut into, 1)).unwrap();
-            let sent = message(of_context(to, index), 7, &mut out, 0);
-            a.core.transmit(a.ep, &sent).unwrap();
+            b.core.receive(b.ep, &mut buffer(7, &mut into, 1)).unwrap();
+            let mut sent = message(of_context(to, index), 7, &mut out, 0);
+            a.core.transmit(a.ep, &mut sent).unwrap();
             assert_eq!(source(&mut [&mut *a, &mut *b], 1), from[index]);
             assert_eq!(completed(&mut [&mut *a, &mut *b], 0, 1), [7]);
             assert_eq!(into, out);
@@ -62,9 +62,9 @@ fn only_the_addressed_context_receives_a_message() {
     let to = a.insert(&base);
     let (mut out, mut into) = ([7; 8], [0; 8]);
     let b = &mut there[0];
-    b.core.receive(b.ep, &buffer(7, &mut into, 1)).unwrap();
-    let sent = message(of_context(to, 1), 7, &mut out, 0);
-    a.core.transmit(a.ep, &sent).unwrap();
+    b.core.receive(b.ep, &mut buffer(7, &mut into, 1)).unwrap();
+    let mut sent = message(of_context(to, 1), 7, &mut out, 0);
+    a.core.transmit(a.ep, &mut sent).unwrap();
     let mut error = None;
     until(&mut [&mut a, &mut *b], |sides| {
         error = error.or(sides[0].error());
@@ -72,8 +72,8 @@ fn only_the_addressed_context_receives_a_message() {
     });
     assert!(b.completions().is_empty());
     // An index that no endpoint has is an error of the call.
-    let beyond = message(u64::MAX - 1, 7, &mut out, 0);
-    assert_eq!(a.core.transmit(a.ep, &beyond), Err(Errno::EINVAL));
+    let mut beyond = message(u64::MAX - 1, 7, &mut out, 0);
+    assert_eq!(a.core.transmit(a.ep, &mut beyond), Err(Errno::EINVAL));
 }
 
 #[test]
@@ -84,12 +84,14 @@ fn a_receive_that_names_a_context_takes_messages_of_all_of_its_endpoint() {
     for (index, a) in all_a.iter_mut().enumerate() {
         let to = a.insert(&name_b);
         let (mut out, mut into) = (pattern(index, 8), vec![0; 8]);
-        let directed = Receive {
+        let mut directed = Receive {
             peer: of_context(from, 1),
             ..buffer(7, &mut into, 1)
         };
-        b.core.receive(b.ep, &directed).unwrap();
-        a.core.transmit(a.ep, &message(to, 7, &mut out, 0)).unwrap();
+        b.core.receive(b.ep, &mut directed).unwrap();
+        a.core
+            .transmit(a.ep, &mut message(to, 7, &mut out, 0))
+            .unwrap();
         assert_eq!(completed(&mut [&mut *a, &mut *b], 1, 1), [1]);
         assert_eq!(into, out);
     }

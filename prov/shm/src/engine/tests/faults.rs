@@ -13,8 +13,10 @@ fn announcing() -> (Side, Side, u64) {
     let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
     let to = a.insert(&b.name);
     let (mut out, mut into) = ([1; 8], [0; 8]);
-    b.core.receive(b.ep, &buffer(1, &mut into, 1)).unwrap();
-    a.core.transmit(a.ep, &message(to, 1, &mut out, 0)).unwrap();
+    b.core.receive(b.ep, &mut buffer(1, &mut into, 1)).unwrap();
+    a.core
+        .transmit(a.ep, &mut message(to, 1, &mut out, 0))
+        .unwrap();
     assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [1]);
     assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
     announce(&mut a, true);
@@ -104,13 +106,13 @@ fn memory_that_cannot_be_had_delays_its_own_transfer_only() {
     let (mut a, mut b, to) = announcing();
     // SAFETY: `absent` lives until the operation is complete.
     let buffers = unsafe { AppIov::from_raw(absent.base, LEN) };
-    let sent = Transmit {
+    let mut sent = Transmit {
         buffers,
         ..message(to, 1, &mut [], 0)
     };
     let mut into = vec![0; LEN];
-    b.core.receive(b.ep, &buffer(1, &mut into, 10)).unwrap();
-    a.core.transmit(a.ep, &sent).unwrap();
+    b.core.receive(b.ep, &mut buffer(1, &mut into, 10)).unwrap();
+    a.core.transmit(a.ep, &mut sent).unwrap();
     let mut errand = None;
     until(&mut [&mut a], |_| {
         b.core.progress();
@@ -128,10 +130,10 @@ fn memory_that_cannot_be_had_delays_its_own_transfer_only() {
     for tag in 100..200 {
         let (mut out, mut other) = (pattern(tag as usize, 64), vec![0; 64]);
         b.core
-            .receive(b.ep, &buffer(tag, &mut other, tag as usize))
+            .receive(b.ep, &mut buffer(tag, &mut other, tag as usize))
             .unwrap();
         a.core
-            .transmit(a.ep, &message(to, tag, &mut out, 0))
+            .transmit(a.ep, &mut message(to, tag, &mut out, 0))
             .unwrap();
         let here = [tag as usize];
         assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), here);
@@ -192,11 +194,11 @@ fn memory_that_others_cannot_read_is_sent_by_its_owner() {
     let short = Short::new();
     let (mut a, mut b, to) = announcing();
     let (out, mut into) = (pattern(2, LEN), vec![0; LEN]);
-    b.core.receive(b.ep, &buffer(1, &mut into, 10)).unwrap();
+    b.core.receive(b.ep, &mut buffer(1, &mut into, 10)).unwrap();
     let mut sent = message(to, 1, &mut [], 0);
     // SAFETY: `short` lives until the operation is complete.
     sent.buffers = unsafe { AppIov::from_raw(short.base, LEN) };
-    a.core.transmit(a.ep, &sent).unwrap();
+    a.core.transmit(a.ep, &mut sent).unwrap();
     let mut errand = None;
     until(&mut [&mut a], |_| {
         b.core.progress();

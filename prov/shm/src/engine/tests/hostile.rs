@@ -89,11 +89,11 @@ impl Scene {
         } = self;
         *round += 1;
         let (mut out, mut into) = (round.to_ne_bytes(), [0; 8]);
-        let posted = buffer(*round, &mut into, 77);
-        victim.core.receive(victim.ep, &posted).unwrap();
+        let mut posted = buffer(*round, &mut into, 77);
+        victim.core.receive(victim.ep, &mut posted).unwrap();
         friend
             .core
-            .transmit(friend.ep, &message(*to, *round, &mut out, 0))
+            .transmit(friend.ep, &mut message(*to, *round, &mut out, 0))
             .unwrap();
         let mut received = false;
         until(&mut [victim, friend], |sides| {
@@ -336,13 +336,13 @@ fn read_from_a_liar(len: usize, parts: &[(usize, u8)]) -> Errno {
     let victim = &mut scene.victim;
     victim
         .core
-        .transmit(victim.ep, &message(to, 1, &mut out, 0))
+        .transmit(victim.ep, &mut message(to, 1, &mut out, 0))
         .unwrap();
     assert_eq!(completed(&mut [victim, &mut liar], 0, 1), [1]);
     let mut into = vec![0xee; len + 64];
     victim.asks();
-    let read = access(Access::Read, to, 3, &mut into[..len], 2);
-    victim.core.access(victim.ep, &read).unwrap();
+    let mut read = access(Access::Read, to, 3, &mut into[..len], 2);
+    victim.core.access(victim.ep, &mut read).unwrap();
     let mut names = victim.core.links.values().flat_map(|link| {
         let names = link.pending.keys();
         names.collect::<Vec<_>>()
@@ -518,8 +518,8 @@ fn a_name_that_another_user_has_taken_keeps_no_caller_waiting() {
     // The number of requests is larger than the listener's queue, and none is accepted.
     for number in 0..4 {
         let mut out = [0; 8];
-        let sent = message(to, number, &mut out, 0);
-        caller.core.transmit(caller.ep, &sent).unwrap();
+        let mut sent = message(to, number, &mut out, 0);
+        caller.core.transmit(caller.ep, &mut sent).unwrap();
         let mut error = None;
         until(&mut [&mut caller], |sides| {
             error = sides[0].error();

@@ -11,8 +11,8 @@ fn source_after(is_known: bool, change: impl FnOnce(&Side, &str)) -> u64 {
     }
     let to = b.insert(&a.name);
     let (mut out, mut place) = ([7; 8], [0; 8]);
-    let sent = message(to, 1, &mut out, 0);
-    b.core.transmit(b.ep, &sent).unwrap();
+    let mut sent = message(to, 1, &mut out, 0);
+    b.core.transmit(b.ep, &mut sent).unwrap();
     assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [1]);
     until(&mut [&mut a, &mut b], |sides| {
         sides[0].core.endpoints.kept_bytes() != 0
@@ -20,8 +20,8 @@ fn source_after(is_known: bool, change: impl FnOnce(&Side, &str)) -> u64 {
     b.core.close(b.ep);
     until(&mut [&mut a], |sides| sides[0].core.links.is_empty());
     change(&a, &b.name);
-    let received = buffer(1, &mut place, 5);
-    a.core.receive(a.ep, &received).unwrap();
+    let mut received = buffer(1, &mut place, 5);
+    a.core.receive(a.ep, &mut received).unwrap();
     let mut source = None;
     until(&mut [&mut a], |sides| {
         let _ = sides[0].cq.read(1, |one| source = Some(one.src));

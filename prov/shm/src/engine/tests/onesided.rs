@@ -10,10 +10,10 @@ fn pair() -> (Side, Side, u64) {
     b.insert(&a.name);
     let mut out = [0; 8];
     a.core
-        .transmit(a.ep, &message(to, 1, &mut out, FI_DELIVERY_COMPLETE))
+        .transmit(a.ep, &mut message(to, 1, &mut out, FI_DELIVERY_COMPLETE))
         .unwrap();
     let mut into = [0; 8];
-    b.core.receive(b.ep, &buffer(1, &mut into, 2)).unwrap();
+    b.core.receive(b.ep, &mut buffer(1, &mut into, 2)).unwrap();
     assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
     assert_eq!(b.completions(), [2]);
     (a, b, to)
@@ -47,11 +47,11 @@ fn writes_and_reads_of_any_number_and_length_do_not_need_the_owner() {
     b.register(3, &mut region);
     for (round, len) in LENGTHS.into_iter().cycle().take(5000).enumerate() {
         let (mut out, mut back) = (pattern(round, len), vec![0; len]);
-        let write = access(Access::Write, to, 3, &mut out, 1);
-        a.core.access(a.ep, &write).unwrap();
+        let mut write = access(Access::Write, to, 3, &mut out, 1);
+        a.core.access(a.ep, &mut write).unwrap();
         assert_eq!(a.completions(), [1], "{len} bytes");
-        let read = access(Access::Read, to, 3, &mut back, 2);
-        a.core.access(a.ep, &read).unwrap();
+        let mut read = access(Access::Read, to, 3, &mut back, 2);
+        a.core.access(a.ep, &mut read).unwrap();
         assert_eq!(a.completions(), [2]);
         assert!(back == out && region[..len] == out);
     }
@@ -77,14 +77,14 @@ fn a_refusal_does_not_need_the_owner() {
     ] {
         let mut wrong = access(kind, to, 0, &mut bytes, 1);
         wrong.remote = RemotePiece { addr, len: 8, key }.into();
-        a.core.access(a.ep, &wrong).unwrap();
+        a.core.access(a.ep, &mut wrong).unwrap();
         assert_eq!(a.error(), Some(error), "{kind:?} of {key} at {addr}");
     }
     // A write of no bytes does nothing; with data, the data would be lost.
     for (data, flags) in [(None, 0), (Some(5), FI_REMOTE_CQ_DATA)] {
         let write = access(Access::Write, to, 5, &mut [], 9);
-        let write = with(flags, data.unwrap_or(0), write);
-        a.core.access(a.ep, &write).unwrap();
+        let mut write = with(flags, data.unwrap_or(0), write);
+        a.core.access(a.ep, &mut write).unwrap();
         assert_eq!(a.completions().len(), usize::from(data.is_none()));
         assert_eq!(a.error(), data.map(|_| Errno::EACCES));
     }
@@ -98,8 +98,8 @@ fn immediate_data_is_reported_after_the_bytes_are_written() {
     b.register(3, &mut region);
     for (data, len) in [(7, 8), (8, EAGER + 1), (9, 0)] {
         let write = access(Access::Write, to, 3, &mut out[..len], 1);
-        let write = with(FI_REMOTE_CQ_DATA, data, write);
-        a.core.access(a.ep, &write).unwrap();
+        let mut write = with(FI_REMOTE_CQ_DATA, data, write);
+        a.core.access(a.ep, &mut write).unwrap();
         assert_eq!(a.completions(), [1]);
     }
     assert!(region == out);
@@ -118,8 +118,8 @@ fn data_of_a_region_that_was_closed_since_is_reported() {
     let open = b.register(3, &mut region);
     let mut bytes = [5; 8];
     let write = access(Access::Write, to, 3, &mut bytes, 1);
-    let write = with(FI_REMOTE_CQ_DATA, 7, write);
-    a.core.access(a.ep, &write).unwrap();
+    let mut write = with(FI_REMOTE_CQ_DATA, 7, write);
+    a.core.access(a.ep, &mut write).unwrap();
     assert_eq!(a.completions(), [1]);
     b.table.close(&open).unwrap();
     let mut all = Vec::new();
@@ -140,8 +140,8 @@ fn an_access_without_space_for_its_notification_is_not_copied() {
         last += 1;
         let mut out = u64::to_ne_bytes(last);
         let write = access(Access::Write, to, 3, &mut out, 1);
-        let write = with(FI_REMOTE_CQ_DATA, last, write);
-        if let Err(error) = a.core.access(a.ep, &write) {
+        let mut write = with(FI_REMOTE_CQ_DATA, last, write);
+        if let Err(error) = a.core.access(a.ep, &mut write) {
             break error;
         }
     };
@@ -150,8 +150,8 @@ fn an_access_without_space_for_its_notification_is_not_copied() {
     assert_eq!(a.completions().len() as u64, last - 1);
     // Without data, the owner is not notified.
     let mut bytes = [1; 8];
-    let write = access(Access::Write, to, 3, &mut bytes, 1);
-    a.core.access(a.ep, &write).unwrap();
+    let mut write = access(Access::Write, to, 3, &mut bytes, 1);
+    a.core.access(a.ep, &mut write).unwrap();
     assert_eq!(region, [1; 8]);
 }
 
@@ -180,7 +180,7 @@ fn counters_of_a_region_count_direct_accesses_of_peers() {
         b.table.count_in(&open, counted, counter.clone()).unwrap();
         let mut bytes = [3; 8];
         a.core
-            .access(a.ep, &access(kind, to, 3, &mut bytes, 1))
+            .access(a.ep, &mut access(kind, to, 3, &mut bytes, 1))
             .unwrap();
         assert_eq!(a.completions(), [1]);
         let count = || counter.0.load(std::sync::atomic::Ordering::Relaxed);
@@ -202,14 +202,14 @@ fn a_counter_of_an_endpoint_counts_direct_accesses_of_peers() {
     reports.counters.remote_write = Some(counter.clone());
     b.table.count_all(reports.counters.remote());
     let mut bytes = [9; 8];
-    let write = access(Access::Write, to, 3, &mut bytes, 1);
-    a.core.access(a.ep, &write).unwrap();
+    let mut write = access(Access::Write, to, 3, &mut bytes, 1);
+    a.core.access(a.ep, &mut write).unwrap();
     assert_eq!((a.completions(), counter.read()), (vec![1], 0));
     until(&mut [&mut b], |_| counter.read() == 1);
     // Reads are not counted, and the owner is not notified.
     let mut back = [0; 8];
-    let read = access(Access::Read, to, 3, &mut back, 2);
-    a.core.access(a.ep, &read).unwrap();
+    let mut read = access(Access::Read, to, 3, &mut back, 2);
+    a.core.access(a.ep, &mut read).unwrap();
     assert_eq!(back, [9; 8]);
     (0..10).for_each(|_| b.drive());
     assert_eq!(counter.read(), 1);
@@ -227,14 +227,14 @@ fn nothing_is_copied_ahead_of_a_request_that_the_owner_has_to_carry_out() {
     b.register_memory(4, &parts);
     // Only the owner can write to memory in several pieces.
     let mut bytes = [1; 8];
-    let asked = access(Access::Write, to, 4, &mut bytes, 1);
-    a.core.access(a.ep, &asked).unwrap();
+    let mut asked = access(Access::Write, to, 4, &mut bytes, 1);
+    a.core.access(a.ep, &mut asked).unwrap();
     let (mut later, mut back) = ([2; 8], [0; 8]);
     a.core
-        .access(a.ep, &access(Access::Write, to, 3, &mut later, 2))
+        .access(a.ep, &mut access(Access::Write, to, 3, &mut later, 2))
         .unwrap();
     a.core
-        .access(a.ep, &access(Access::Read, to, 3, &mut back, 3))
+        .access(a.ep, &mut access(Access::Read, to, 3, &mut back, 3))
         .unwrap();
     assert_eq!((a.completions(), whole), (vec![], [0; 8]));
     assert_eq!(completed(&mut [&mut a, &mut b], 0, 3), [1, 2, 3]);
@@ -242,7 +242,7 @@ fn nothing_is_copied_ahead_of_a_request_that_the_owner_has_to_carry_out() {
     // Then the initiator copies again.
     let mut later = [4; 8];
     a.core
-        .access(a.ep, &access(Access::Write, to, 3, &mut later, 4))
+        .access(a.ep, &mut access(Access::Write, to, 3, &mut later, 4))
         .unwrap();
     assert_eq!((a.completions(), whole), (vec![4], later));
 }
@@ -254,8 +254,8 @@ fn a_write_with_commit_complete_is_carried_out_by_the_owner() {
     b.register(3, &mut region);
     let mut bytes = [1; 8];
     let write = access(Access::Write, to, 3, &mut bytes, 1);
-    let write = with(FI_COMMIT_COMPLETE, 0, write);
-    a.core.access(a.ep, &write).unwrap();
+    let mut write = with(FI_COMMIT_COMPLETE, 0, write);
+    a.core.access(a.ep, &mut write).unwrap();
     assert_eq!(a.completions(), []);
     assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
     assert_eq!(region, [1; 8]);
@@ -268,8 +268,8 @@ fn a_key_that_is_used_again_leads_to_the_new_region() {
     for (number, place) in memory.iter_mut().enumerate() {
         let open = b.register(3, place);
         let mut bytes = [number as u8 + 1; 8];
-        let write = access(Access::Write, to, 3, &mut bytes, 1);
-        a.core.access(a.ep, &write).unwrap();
+        let mut write = access(Access::Write, to, 3, &mut bytes, 1);
+        a.core.access(a.ep, &mut write).unwrap();
         assert_eq!(a.completions(), [1]);
         b.table.close(&open).unwrap();
     }
@@ -289,8 +289,8 @@ fn regions_that_find_no_place_in_the_table_are_reached_through_their_owner() {
     }
     for key in 0..MANY {
         let mut bytes = [key as u8 ^ 1];
-        let write = access(Access::Write, to, key, &mut bytes, 1);
-        a.core.access(a.ep, &write).unwrap();
+        let mut write = access(Access::Write, to, key, &mut bytes, 1);
+        a.core.access(a.ep, &mut write).unwrap();
         assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
     }
     let right = |(key, byte): (usize, &u8)| *byte == key as u8 ^ 1;
@@ -312,11 +312,11 @@ fn a_region_that_is_set_up_first_is_found_when_it_is() {
     let open = b.register(3, &mut region);
     b.table.enable(&open).unwrap();
     let mut bytes = [1; 8];
-    let write = access(Access::Write, to, 3, &mut bytes, 1);
-    a.core.access(a.ep, &write).unwrap();
+    let mut write = access(Access::Write, to, 3, &mut bytes, 1);
+    a.core.access(a.ep, &mut write).unwrap();
     assert_eq!((a.completions(), region), (vec![1], [1; 8]));
     b.table.close(&open).unwrap();
-    a.core.access(a.ep, &write).unwrap();
+    a.core.access(a.ep, &mut write).unwrap();
     assert_eq!(a.error(), Some(Errno::EACCES), "and nothing is left of it");
     b.drive();
 }
@@ -341,8 +341,8 @@ fn where_one_side_does_not_let_the_other_it_is_asked() {
         b.register(3, &mut region);
         for value in 1..4 {
             let mut bytes = [value; 8];
-            let write = access(Access::Write, to, 3, &mut bytes, 1);
-            a.core.access(a.ep, &write).unwrap();
+            let mut write = access(Access::Write, to, 3, &mut bytes, 1);
+            a.core.access(a.ep, &mut write).unwrap();
             assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
             assert_eq!(region, [value; 8]);
             assert!(a.core.links.values().all(|link| link.window.is_none()));
@@ -362,13 +362,13 @@ fn a_key_means_the_region_of_the_domain_that_the_peer_is_in() {
     for value in 1..4 {
         for (to, number) in [(to_b, 0), (to_c, 1)] {
             let mut bytes = [10 * number + value; 8];
-            let write = access(Access::Write, to, 3, &mut bytes, 1);
-            a.core.access(a.ep, &write).unwrap();
+            let mut write = access(Access::Write, to, 3, &mut bytes, 1);
+            a.core.access(a.ep, &mut write).unwrap();
             // The first access of a link may wait until the link is open.
             assert_eq!(completed(&mut [&mut a, &mut b, &mut c], 0, 1), [1]);
             let mut back = [0; 8];
-            let read = access(Access::Read, to, 3, &mut back, 2);
-            a.core.access(a.ep, &read).unwrap();
+            let mut read = access(Access::Read, to, 3, &mut back, 2);
+            a.core.access(a.ep, &mut read).unwrap();
             assert_eq!(completed(&mut [&mut a, &mut b, &mut c], 0, 1), [2]);
             assert_eq!(back, bytes);
         }
@@ -377,8 +377,8 @@ fn a_key_means_the_region_of_the_domain_that_the_peer_is_in() {
     c.table.close(&closed).unwrap();
     let mut bytes = [9; 8];
     for to in [to_b, to_c] {
-        let write = access(Access::Write, to, 3, &mut bytes, 1);
-        a.core.access(a.ep, &write).unwrap();
+        let mut write = access(Access::Write, to, 3, &mut bytes, 1);
+        a.core.access(a.ep, &mut write).unwrap();
     }
     assert_eq!((a.completions(), a.error()), (vec![1], Some(Errno::EACCES)));
     assert_eq!(regions, [[9; 8], [13; 8]]);
@@ -391,8 +391,8 @@ fn a_peer_that_closes_its_endpoint_is_written_to_no_more() {
     b.register(3, &mut region);
     b.core.close(b.ep);
     let mut bytes = [1; 8];
-    let write = access(Access::Write, to, 3, &mut bytes, 1);
-    a.core.access(a.ep, &write).unwrap();
+    let mut write = access(Access::Write, to, 3, &mut bytes, 1);
+    a.core.access(a.ep, &mut write).unwrap();
     let mut error = None;
     until(&mut [&mut a], |sides| {
         error = error.or(sides[0].error());

@@ -12,16 +12,18 @@ fn read_and_change(params: fn() -> Params, len: usize, by_message: bool) {
     let mut region = before.clone();
     b.register(3, &mut region);
     let (mut word, mut received) = (*b"changed!", [0; 8]);
-    b.core.receive(b.ep, &buffer(2, &mut received, 9)).unwrap();
+    b.core
+        .receive(b.ep, &mut buffer(2, &mut received, 9))
+        .unwrap();
     // The first access opens the link.
     let mut first = [0; 8];
-    let read = access(Access::Read, to, 3, &mut first, 1);
-    a.core.access(a.ep, &read).unwrap();
+    let mut read = access(Access::Read, to, 3, &mut first, 1);
+    a.core.access(a.ep, &mut read).unwrap();
     assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
 
     let mut found = vec![0; len];
-    let read = access(Access::Read, to, 3, &mut found, 1);
-    a.core.access(a.ep, &read).unwrap();
+    let mut read = access(Access::Read, to, 3, &mut found, 1);
+    a.core.access(a.ep, &mut read).unwrap();
     let end = len - word.len();
     let mut write = access(Access::Write, to, 3, &mut word, 2);
     write.remote = RemoteIov::default();
@@ -36,8 +38,10 @@ fn read_and_change(params: fn() -> Params, len: usize, by_message: bool) {
         if !is_posted {
             let side = &mut *sides[0];
             let posted = match by_message {
-                true => side.core.transmit(side.ep, &message(to, 2, &mut word, 0)),
-                false => side.core.access(side.ep, &write),
+                true => side
+                    .core
+                    .transmit(side.ep, &mut message(to, 2, &mut word, 0)),
+                false => side.core.access(side.ep, &mut write),
             };
             is_posted = posted != Err(Errno::EAGAIN);
             assert!(!is_posted || posted == Ok(()));
@@ -73,10 +77,10 @@ fn ordered_pair(msg_order: u64) -> (Side, Side, u64) {
     let to = a.insert(&b.name);
     b.insert(&a.name);
     let mut out = [0; 8];
-    let first = message(to, 1, &mut out, FI_DELIVERY_COMPLETE);
-    a.core.transmit(a.ep, &first).unwrap();
+    let mut first = message(to, 1, &mut out, FI_DELIVERY_COMPLETE);
+    a.core.transmit(a.ep, &mut first).unwrap();
     let mut into = [0; 8];
-    b.core.receive(b.ep, &buffer(1, &mut into, 2)).unwrap();
+    b.core.receive(b.ep, &mut buffer(1, &mut into, 2)).unwrap();
     assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
     assert_eq!(b.completions(), [2]);
     (0..10).for_each(|_| b.drive());
@@ -96,14 +100,16 @@ fn an_access_follows_earlier_messages_if_the_application_has_that_order() {
             let mut region = *b"region's";
             b.register(3, &mut region);
             let (mut out, mut into) = (pattern(1, len), vec![0; len]);
-            a.core.transmit(a.ep, &message(to, 5, &mut out, 0)).unwrap();
+            a.core
+                .transmit(a.ep, &mut message(to, 5, &mut out, 0))
+                .unwrap();
             let mut bytes = *b"accessed";
-            let access = access(kind, to, 3, &mut bytes, 6);
-            a.core.access(a.ep, &access).unwrap();
+            let mut access = access(kind, to, 3, &mut bytes, 6);
+            a.core.access(a.ep, &mut access).unwrap();
             (0..10).for_each(|_| a.drive());
             assert!(!a.completions().contains(&6));
             assert_eq!((region, bytes), (*b"region's", *b"accessed"));
-            b.core.receive(b.ep, &buffer(5, &mut into, 7)).unwrap();
+            b.core.receive(b.ep, &mut buffer(5, &mut into, 7)).unwrap();
             let (mut done, mut received) = (false, false);
             until(&mut [&mut a, &mut b], |sides| {
                 done |= sides[0].completions().contains(&6);
@@ -127,10 +133,12 @@ fn an_access_without_that_order_does_not_need_the_owner_whatever_was_sent_before
         let mut region = *b"region's";
         b.register(3, &mut region);
         let mut out = [1; 8];
-        a.core.transmit(a.ep, &message(to, 5, &mut out, 0)).unwrap();
+        a.core
+            .transmit(a.ep, &mut message(to, 5, &mut out, 0))
+            .unwrap();
         let mut bytes = *b"accessed";
         a.core
-            .access(a.ep, &access(kind, to, 3, &mut bytes, 6))
+            .access(a.ep, &mut access(kind, to, 3, &mut bytes, 6))
             .unwrap();
         assert_eq!(a.completions(), [5, 6]);
         assert_eq!(region, bytes);
@@ -147,25 +155,27 @@ fn an_access_with_that_order_does_not_need_the_owner_if_all_messages_were_receiv
         let (mut bytes, mut back) = ([round; 8], [0; 8]);
         let mut write = access(Access::Write, to, 3, &mut bytes, 1);
         write.flags |= FI_REMOTE_CQ_DATA;
-        a.core.access(a.ep, &write).unwrap();
-        let read = access(Access::Read, to, 3, &mut back, 2);
-        a.core.access(a.ep, &read).unwrap();
+        a.core.access(a.ep, &mut write).unwrap();
+        let mut read = access(Access::Read, to, 3, &mut back, 2);
+        a.core.access(a.ep, &mut read).unwrap();
         assert_eq!((a.completions(), back), (vec![1, 2], bytes));
     }
     // A message after them counts again, until it is received.
     let (mut out, mut bytes, mut into) = ([1; 8], *b"accessed", [0; 8]);
-    a.core.transmit(a.ep, &message(to, 5, &mut out, 0)).unwrap();
     a.core
-        .access(a.ep, &access(Access::Write, to, 3, &mut bytes, 6))
+        .transmit(a.ep, &mut message(to, 5, &mut out, 0))
+        .unwrap();
+    a.core
+        .access(a.ep, &mut access(Access::Write, to, 3, &mut bytes, 6))
         .unwrap();
     assert_eq!((a.completions(), region), (vec![5], [99; 8]));
-    b.core.receive(b.ep, &buffer(5, &mut into, 7)).unwrap();
+    b.core.receive(b.ep, &mut buffer(5, &mut into, 7)).unwrap();
     assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [6]);
     until(&mut [&mut b], |sides| sides[0].completions().contains(&7));
     (0..10).for_each(|_| b.drive());
     let mut bytes = *b"at once.";
     a.core
-        .access(a.ep, &access(Access::Write, to, 3, &mut bytes, 8))
+        .access(a.ep, &mut access(Access::Write, to, 3, &mut bytes, 8))
         .unwrap();
     assert_eq!((a.completions(), region), (vec![8], bytes));
 }
@@ -188,27 +198,29 @@ fn what_an_endpoint_has_sent_to_itself_precedes_what_a_peer_sends_later() {
     for (round, rooms) in [(1, [first, second]), (2, [third, fourth])] {
         for (context, room) in [10, 20].into_iter().zip(rooms) {
             a.core
-                .receive(a.ep, &buffer(context as u64, room, context))
+                .receive(a.ep, &mut buffer(context as u64, room, context))
                 .unwrap();
         }
         if round == 1 {
-            let sent = quiet(to, 10, &mut others);
-            b.core.transmit(b.ep, &sent).unwrap();
+            let mut sent = quiet(to, 10, &mut others);
+            b.core.transmit(b.ep, &mut sent).unwrap();
             assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [10]);
-            let sent = quiet(itself, 20, &mut own);
-            a.core.transmit(a.ep, &sent).unwrap();
+            let mut sent = quiet(itself, 20, &mut own);
+            a.core.transmit(a.ep, &mut sent).unwrap();
             assert_eq!(completed(&mut [&mut a], 0, 1), [20]);
             continue;
         }
-        a.core.receive(a.ep, &buffer(20, &mut fifth, 30)).unwrap();
+        a.core
+            .receive(a.ep, &mut buffer(20, &mut fifth, 30))
+            .unwrap();
         // After an unsuccessful turn, one message is received at a time.
         a.core.progress();
         for _ in 0..2 {
-            let sent = quiet(itself, 20, &mut own);
-            a.core.transmit(a.ep, &sent).unwrap();
+            let mut sent = quiet(itself, 20, &mut own);
+            a.core.transmit(a.ep, &mut sent).unwrap();
         }
-        let sent = quiet(to, 10, &mut others);
-        b.core.transmit(b.ep, &sent).unwrap();
+        let mut sent = quiet(to, 10, &mut others);
+        b.core.transmit(b.ep, &mut sent).unwrap();
         assert_eq!(completed(&mut [&mut a], 0, 3), [20, 30, 10]);
     }
 }

@@ -32,10 +32,10 @@ impl Scene {
         let to = sender.insert(&receiver.name);
         receiver
             .core
-            .receive(receiver.ep, &buffer(1, &mut into, 10))
+            .receive(receiver.ep, &mut buffer(1, &mut into, 10))
             .unwrap();
-        let sent = message(to, 1, &mut out, 0);
-        sender.core.transmit(sender.ep, &sent).unwrap();
+        let mut sent = message(to, 1, &mut out, 0);
+        sender.core.transmit(sender.ep, &mut sent).unwrap();
         let mut copy = None;
         until(&mut [], |_| {
             sender.core.progress();
@@ -143,10 +143,10 @@ fn a_thread_that_goes_to_sleep_makes_the_copy_first() {
     } = &mut scene;
     let to = sender.insert(&receiver.name);
     let (mut out, mut into) = (pattern(3, LEN), vec![0; LEN]);
-    let posted = buffer(2, &mut into, 11);
-    receiver.core.receive(receiver.ep, &posted).unwrap();
-    let sent = message(to, 2, &mut out, 0);
-    sender.core.transmit(sender.ep, &sent).unwrap();
+    let mut posted = buffer(2, &mut into, 11);
+    receiver.core.receive(receiver.ep, &mut posted).unwrap();
+    let mut sent = message(to, 2, &mut out, 0);
+    sender.core.transmit(sender.ep, &mut sent).unwrap();
     receiver.sleeps();
     assert_eq!(receiver.completions(), [11]);
     assert!(into == out);
@@ -173,11 +173,11 @@ fn short_messages_pass_between_the_parts_of_a_long_one() {
     for context in 20..22 {
         receiver
             .core
-            .receive(receiver.ep, &buffer(5, &mut into, context))
+            .receive(receiver.ep, &mut buffer(5, &mut into, context))
             .unwrap();
         sender
             .core
-            .transmit(sender.ep, &message(to, 5, &mut out, 0))
+            .transmit(sender.ep, &mut message(to, 5, &mut out, 0))
             .unwrap();
         assert!(sender.turn().is_none());
         assert!(receiver.turn().is_none());
@@ -263,11 +263,11 @@ fn an_offered_payload_is_not_read_when_its_link_has_ended() {
     let bytes = unsafe { AppIov::from_raw(out.cast(), LEN) };
     receiver
         .core
-        .receive(receiver.ep, &buffer(1, &mut into, 10))
+        .receive(receiver.ep, &mut buffer(1, &mut into, 10))
         .unwrap();
     let mut sent = message(to, 1, &mut [], 0);
     sent.buffers = bytes;
-    sender.core.transmit(sender.ep, &sent).unwrap();
+    sender.core.transmit(sender.ep, &mut sent).unwrap();
     until(&mut [], |_| {
         sender.core.progress();
         receiver.drive();
@@ -328,11 +328,11 @@ fn a_peer_gets_no_parts_that_it_was_not_offered() {
     let (mut out, mut into) = (*b"after", [0; 5]);
     receiver
         .core
-        .receive(receiver.ep, &buffer(9, &mut into, 3))
+        .receive(receiver.ep, &mut buffer(9, &mut into, 3))
         .unwrap();
     sender
         .core
-        .transmit(sender.ep, &message(to, 9, &mut out, 0))
+        .transmit(sender.ep, &mut message(to, 9, &mut out, 0))
         .unwrap();
     assert_eq!(completed(&mut [sender, receiver], 1, 1), [3]);
     assert_eq!(into, out);
@@ -348,11 +348,11 @@ fn peers_have_their_turns_with_parts() {
     for (peer, into) in into.iter_mut().enumerate() {
         let to = many[peer].insert(&one.name);
         one.core
-            .receive(one.ep, &buffer(peer as u64, into, peer))
+            .receive(one.ep, &mut buffer(peer as u64, into, peer))
             .unwrap();
-        let sent = message(to, peer as u64, &mut outs[peer], 0);
+        let mut sent = message(to, peer as u64, &mut outs[peer], 0);
         let side = &mut many[peer];
-        side.core.transmit(side.ep, &sent).unwrap();
+        side.core.transmit(side.ep, &mut sent).unwrap();
     }
     let are_open = |one: &Side| {
         let links = one.core.links.values();
@@ -384,8 +384,8 @@ fn a_sleeping_thread_makes_the_copy_for_another_threads_receive() {
     let (mut sender, mut receiver) = (Side::new(Params::default()), Side::new(Params::default()));
     let (mut out, mut into) = (pattern(9, LEN), vec![0; LEN]);
     let to = sender.insert(&receiver.name);
-    let sent = message(to, 1, &mut out, 0);
-    sender.core.transmit(sender.ep, &sent).unwrap();
+    let mut sent = message(to, 1, &mut out, 0);
+    sender.core.transmit(sender.ep, &mut sent).unwrap();
     until(&mut [], |_| {
         sender.core.progress();
         receiver.core.progress();
@@ -394,8 +394,8 @@ fn a_sleeping_thread_makes_the_copy_for_another_threads_receive() {
     });
     // The message is received into the unexpected queue.
     receiver.sleeps();
-    let receive = buffer(1, &mut into, 10);
-    receiver.core.receive(receiver.ep, &receive).unwrap();
+    let mut receive = buffer(1, &mut into, 10);
+    receiver.core.receive(receiver.ep, &mut receive).unwrap();
     assert!(receiver.wakes());
     assert_eq!(completed(&mut [&mut sender, &mut receiver], 1, 1), [10]);
     assert!(into == out);
@@ -409,10 +409,10 @@ fn a_link_has_one_transfer_under_way_however_often_it_gets_a_turn() {
     let mut into = [(); 3].map(|()| vec![0; LEN]);
     for (number, (out, into)) in out.iter_mut().zip(&mut into).enumerate() {
         let tag = number as u64 + 1;
-        let posted = buffer(tag, into, 10 + number);
-        receiver.core.receive(receiver.ep, &posted).unwrap();
-        let sent = message(to, tag, out, 0);
-        sender.core.transmit(sender.ep, &sent).unwrap();
+        let mut posted = buffer(tag, into, 10 + number);
+        receiver.core.receive(receiver.ep, &mut posted).unwrap();
+        let mut sent = message(to, tag, out, 0);
+        sender.core.transmit(sender.ep, &mut sent).unwrap();
     }
     until(&mut [], |_| {
         sender.core.progress();

@@ -36,8 +36,8 @@ fn refused_and_then_written(refused: &[(u64, u64)]) {
     let len: u64 = refused.iter().map(|(_, len)| len).sum();
     let mut out = pattern(1, len as usize);
     let write = access(Access::Write, to, 0, &mut out, 1);
-    let write = with_data(pieces(refused), write);
-    a.core.access(a.ep, &write).unwrap();
+    let mut write = with_data(pieces(refused), write);
+    a.core.access(a.ep, &mut write).unwrap();
     let mut told = Vec::new();
     let mut error = None;
     until(&mut [&mut a, &mut b], |sides| {
@@ -46,8 +46,8 @@ fn refused_and_then_written(refused: &[(u64, u64)]) {
     });
     let mut out = *b"whatever";
     let write = access(Access::Write, to, 3, &mut out, 2);
-    let write = with_data(pieces(&[(3, 8)]), write);
-    a.core.access(a.ep, &write).unwrap();
+    let mut write = with_data(pieces(&[(3, 8)]), write);
+    a.core.access(a.ep, &mut write).unwrap();
     assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [2]);
     until(&mut [&mut a, &mut b], |sides| {
         let note = |one: &Completion| told.push((one.len, one.data));
@@ -94,8 +94,8 @@ fn a_write_in_parts_is_one_access_to_each_region() {
     }
     let mut out = pattern(1, memory.iter().map(Vec::len).sum());
     let write = access(Access::Write, to, 0, &mut out, 1);
-    let write = with_data(pieces(&parts), write);
-    a.core.access(a.ep, &write).unwrap();
+    let mut write = with_data(pieces(&parts), write);
+    a.core.access(a.ep, &mut write).unwrap();
     assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
     assert!(memory.concat() == out);
     for ((_, len), accesses) in parts.iter().zip(&counters) {
@@ -117,12 +117,12 @@ fn writes_do_not_wait_for_the_receives_of_messages() {
             0 => (&mut long, 0),
             _ => (&mut short, FI_COMMIT_COMPLETE),
         };
-        let sent = message(to, tag as u64, bytes, flags);
-        a.core.transmit(a.ep, &sent).unwrap();
+        let mut sent = message(to, tag as u64, bytes, flags);
+        a.core.transmit(a.ep, &mut sent).unwrap();
     }
     let mut out = *b"deferred";
-    let write = access(Access::Write, to, 3, &mut out, MANY);
-    a.core.access(a.ep, &write).unwrap();
+    let mut write = access(Access::Write, to, 3, &mut out, MANY);
+    a.core.access(a.ep, &mut write).unwrap();
     let mut b = Side::named(late, Params::default());
     let mut region = [0; 8];
     b.register(3, &mut region);
@@ -130,8 +130,8 @@ fn writes_do_not_wait_for_the_receives_of_messages() {
     assert_eq!(region, out);
     // The same on a link that is open.
     let mut out = *b"at once!";
-    let write = access(Access::Write, to, 3, &mut out, MANY + 1);
-    a.core.access(a.ep, &write).unwrap();
+    let mut write = access(Access::Write, to, 3, &mut out, MANY + 1);
+    a.core.access(a.ep, &mut write).unwrap();
     assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [MANY + 1]);
     assert_eq!(region, out);
 }
@@ -143,8 +143,8 @@ fn requests_beyond_those_that_a_peer_has_to_answer_wait() {
     let to = a.insert(&late);
     let mut out = pattern(1, 8);
     for context in 0..MANY {
-        let write = access(Access::Write, to, 3, &mut out, context);
-        a.core.access(a.ep, &write).unwrap();
+        let mut write = access(Access::Write, to, 3, &mut out, context);
+        a.core.access(a.ep, &mut write).unwrap();
     }
     let mut b = Side::named(late, without_cma());
     let mut region = [0; 8];
@@ -203,37 +203,37 @@ fn memory_that_no_other_process_can_read_is_written_and_sent_and_read() {
     let (to, back) = (a.insert(&b.name), b.insert(&a.name));
     let bytes = pattern(6, SECRET);
     // SAFETY: `secret` lives until the operations are complete.
-    let local = unsafe { AppIov::from_raw(secret.0, SECRET) };
-    local.write_at(0, &bytes);
-    a.register_memory(4, &local);
+    let local = || unsafe { AppIov::from_raw(secret.0, SECRET) };
+    local().write_at(0, &bytes);
+    a.register_memory(4, &local());
     let mut region = vec![0; SECRET];
     b.register(3, &mut region);
     // In the second round, it is known that the peer has to copy.
     for context in 1..3 {
         region.fill(0);
         let write = access(Access::Write, to, 3, &mut [], context);
-        let write = RemoteAccess {
-            local,
+        let mut write = RemoteAccess {
+            local: local(),
             remote: pieces(&[(3, SECRET as u64)]),
             ..write
         };
-        a.core.access(a.ep, &write).unwrap();
+        a.core.access(a.ep, &mut write).unwrap();
         assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [context]);
         assert!(region == bytes);
     }
     let mut into = vec![0; SECRET];
-    b.core.receive(b.ep, &buffer(1, &mut into, 5)).unwrap();
-    let sent = Transmit {
-        buffers: local,
+    b.core.receive(b.ep, &mut buffer(1, &mut into, 5)).unwrap();
+    let mut sent = Transmit {
+        buffers: local(),
         ..message(to, 1, &mut [], 0)
     };
-    a.core.transmit(a.ep, &sent).unwrap();
+    a.core.transmit(a.ep, &mut sent).unwrap();
     assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [5]);
     assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
     assert!(into == bytes);
     into.fill(0);
-    let read = access(Access::Read, back, 4, &mut into, 6);
-    b.core.access(b.ep, &read).unwrap();
+    let mut read = access(Access::Read, back, 4, &mut into, 6);
+    b.core.access(b.ep, &mut read).unwrap();
     assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [6]);
     assert!(into == bytes);
 }

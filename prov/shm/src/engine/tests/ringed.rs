@@ -10,8 +10,10 @@ fn pair() -> (Side, Side, u64) {
     let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
     let to = a.insert(&b.name);
     let (mut out, mut into) = ([1; 8], [0; 8]);
-    b.core.receive(b.ep, &buffer(1, &mut into, 2)).unwrap();
-    a.core.transmit(a.ep, &message(to, 1, &mut out, 0)).unwrap();
+    b.core.receive(b.ep, &mut buffer(1, &mut into, 2)).unwrap();
+    a.core
+        .transmit(a.ep, &mut message(to, 1, &mut out, 0))
+        .unwrap();
     assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [2]);
     assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
     a.asks();
@@ -41,7 +43,7 @@ fn a_peer_that_breaks_the_channel_is_not_waited_for() {
     let mut out = pattern(1, EAGER);
     until(&mut [], |_| {
         if a.core.links.contains_key(key) {
-            let _ = a.core.transmit(a.ep, &message(to, 1, &mut out, 0));
+            let _ = a.core.transmit(a.ep, &mut message(to, 1, &mut out, 0));
             a.core.progress();
         }
         !a.core.links.contains_key(key)
@@ -73,19 +75,19 @@ fn long_writes_go_in_parts_one_after_the_other_and_nothing_overtakes_them() {
     b.register(3, &mut region);
     let mut outs: Vec<_> = (0..5).map(|seed| pattern(seed, LONG)).collect();
     for (context, out) in outs.iter_mut().enumerate() {
-        let write = access(Access::Write, to, 3, out, context);
-        a.core.access(a.ep, &write).unwrap();
+        let mut write = access(Access::Write, to, 3, out, context);
+        a.core.access(a.ep, &mut write).unwrap();
     }
     // Operations that are posted after them are accepted, and wait.
     let (mut short, mut back, mut other) = (*b"the last", [0; 8], *b"a letter");
     let mut at_b = [0; 8];
-    let write = access(Access::Write, to, 3, &mut short, 5);
-    a.core.access(a.ep, &write).unwrap();
-    let read = access(Access::Read, to, 3, &mut back, 6);
-    a.core.access(a.ep, &read).unwrap();
-    b.core.receive(b.ep, &buffer(7, &mut at_b, 70)).unwrap();
+    let mut write = access(Access::Write, to, 3, &mut short, 5);
+    a.core.access(a.ep, &mut write).unwrap();
+    let mut read = access(Access::Read, to, 3, &mut back, 6);
+    a.core.access(a.ep, &mut read).unwrap();
+    b.core.receive(b.ep, &mut buffer(7, &mut at_b, 70)).unwrap();
     a.core
-        .transmit(a.ep, &message(to, 7, &mut other, 0))
+        .transmit(a.ep, &mut message(to, 7, &mut other, 0))
         .unwrap();
     let done = completed_without_copies(&mut a, &mut b, 8);
     let writes: Vec<_> = done.iter().filter(|done| **done < 6).collect();
@@ -103,18 +105,18 @@ fn any_number_of_operations_may_be_posted_after_a_long_write_or_read() {
     let (mut out, mut back) = (pattern(1, LONG), vec![0; LONG]);
     for (kind, long) in [(Access::Write, &mut out), (Access::Read, &mut back)] {
         a.core
-            .access(a.ep, &access(kind, to, 3, long, 1000))
+            .access(a.ep, &mut access(kind, to, 3, long, 1000))
             .unwrap();
         let mut shorts: Vec<_> = (0..500u64).map(|tag| tag.to_ne_bytes()).collect();
         let mut into = vec![[0; 8]; 500];
         for (tag, (short, into)) in shorts.iter_mut().zip(&mut into).enumerate() {
             b.core
-                .receive(b.ep, &buffer(tag as u64, into, tag))
+                .receive(b.ep, &mut buffer(tag as u64, into, tag))
                 .unwrap();
             // The application may reuse the buffers of injected messages when the call returns.
             let flags = [0, FI_INJECT, FI_DELIVERY_COMPLETE][tag % 3];
-            let sent = message(to, tag as u64, short, flags);
-            a.core.transmit(a.ep, &sent).unwrap();
+            let mut sent = message(to, tag as u64, short, flags);
+            a.core.transmit(a.ep, &mut sent).unwrap();
             if flags == FI_INJECT {
                 short.fill(0xff);
             }
@@ -139,10 +141,10 @@ fn operations_that_wait_for_a_long_write_end_with_its_link() {
     b.register(3, &mut region);
     let (mut out, mut short) = (pattern(1, LONG), [0; 8]);
     a.core
-        .access(a.ep, &access(Access::Write, to, 3, &mut out, 1))
+        .access(a.ep, &mut access(Access::Write, to, 3, &mut out, 1))
         .unwrap();
     a.core
-        .transmit(a.ep, &message(to, 2, &mut short, 0))
+        .transmit(a.ep, &mut message(to, 2, &mut short, 0))
         .unwrap();
     drop(b);
     let mut errors = 0;
@@ -160,21 +162,21 @@ fn data_of_a_long_read_arrives_in_parts() {
     b.register(3, &mut region);
     for round in 0..10 {
         back.fill(0);
-        let read = access(Access::Read, to, 3, &mut back, round);
-        a.core.access(a.ep, &read).unwrap();
+        let mut read = access(Access::Read, to, 3, &mut back, round);
+        a.core.access(a.ep, &mut read).unwrap();
         assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [round]);
         assert!(back == region);
     }
     // The area of the other direction has its full size by this time.
     let mut backs: Vec<_> = (0..5).map(|_| vec![0; LONG]).collect();
     for (context, back) in backs.iter_mut().enumerate() {
-        let read = access(Access::Read, to, 3, back, context);
-        a.core.access(a.ep, &read).unwrap();
+        let mut read = access(Access::Read, to, 3, back, context);
+        a.core.access(a.ep, &mut read).unwrap();
     }
     // A short read need not wait for them.
     let mut short = [0; 8];
-    let read = access(Access::Read, to, 3, &mut short, 5);
-    a.core.access(a.ep, &read).unwrap();
+    let mut read = access(Access::Read, to, 3, &mut short, 5);
+    a.core.access(a.ep, &mut read).unwrap();
     let done = completed_without_copies(&mut a, &mut b, 6);
     assert_eq!(done, [5, 0, 1, 2, 3, 4]);
     assert!(backs.iter().all(|back| *back == region) && short == region[..8]);
@@ -188,8 +190,8 @@ fn writes_on_their_way_end_with_their_link() {
     b.register(3, &mut region);
     let mut out = pattern(1, LONG);
     for context in 0..3 {
-        let write = access(Access::Write, to, 3, &mut out, context);
-        a.core.access(a.ep, &write).unwrap();
+        let mut write = access(Access::Write, to, 3, &mut out, context);
+        a.core.access(a.ep, &mut write).unwrap();
     }
     drop(b);
     let mut errors = 0;
@@ -208,12 +210,12 @@ fn a_queued_write_of_no_bytes_is_reported_once() {
     let mut out = pattern(1, LONG);
     for (context, len) in [(0, LONG), (1, 0), (2, LONG), (3, 0), (4, 8)] {
         let write = access(Access::Write, to, 3, &mut out[..len], context);
-        let write = RemoteAccess {
+        let mut write = RemoteAccess {
             data: 70 + context as u64,
             flags: write.flags | FI_REMOTE_CQ_DATA,
             ..write
         };
-        a.core.access(a.ep, &write).unwrap();
+        a.core.access(a.ep, &mut write).unwrap();
     }
     let (mut told, mut done) = (Vec::new(), Vec::new());
     until(&mut [], |_| {
@@ -234,14 +236,14 @@ fn an_injected_write_that_waits_is_the_applications_again() {
     let mut region = vec![0; LONG];
     b.register(3, &mut region);
     let (mut out, mut short) = (pattern(1, LONG), *b"injected");
-    let write = access(Access::Write, to, 3, &mut out, 1);
-    a.core.access(a.ep, &write).unwrap();
+    let mut write = access(Access::Write, to, 3, &mut out, 1);
+    a.core.access(a.ep, &mut write).unwrap();
     let write = access(Access::Write, to, 3, &mut short, 2);
-    let write = RemoteAccess {
+    let mut write = RemoteAccess {
         flags: write.flags | FI_INJECT,
         ..write
     };
-    a.core.access(a.ep, &write).unwrap();
+    a.core.access(a.ep, &mut write).unwrap();
     short.fill(0);
     let mut done = Vec::new();
     until(&mut [&mut a, &mut b], |sides| {
@@ -258,8 +260,8 @@ fn a_sleeping_thread_sends_the_rest_of_another_threads_write() {
     b.register(3, &mut region);
     a.sleeps();
     let mut out = pattern(1, LONG);
-    let write = access(Access::Write, to, 3, &mut out, 1);
-    a.core.access(a.ep, &write).unwrap();
+    let mut write = access(Access::Write, to, 3, &mut out, 1);
+    a.core.access(a.ep, &mut write).unwrap();
     assert!(a.wakes(), "not all of it has left");
     assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
     assert!(region == out);
@@ -274,8 +276,8 @@ fn a_sleeping_thread_sends_the_rest_of_a_peers_read_when_there_is_space() {
         let (mut region, mut back) = (pattern(4, len), vec![0; len]);
         b.register(key, &mut region);
         for context in 0..4 {
-            let read = access(Access::Read, to, key, &mut back, context);
-            a.core.access(a.ep, &read).unwrap();
+            let mut read = access(Access::Read, to, key, &mut back, context);
+            a.core.access(a.ep, &mut read).unwrap();
         }
         let mut done = 0;
         while done < 4 {

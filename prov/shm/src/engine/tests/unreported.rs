@@ -33,8 +33,8 @@ fn writer(b: &mut Side) -> (Side, u64) {
     let mut a = Side::new(Params::default());
     let to = a.insert(&b.name);
     let mut out = [0; 8];
-    let write = access(Access::Write, to, KEY, &mut out, 0);
-    a.core.access(a.ep, &write).unwrap();
+    let mut write = access(Access::Write, to, KEY, &mut out, 0);
+    a.core.access(a.ep, &mut write).unwrap();
     assert_eq!(completed(&mut [&mut a, b], 0, 1), [0]);
     (a, to)
 }
@@ -43,12 +43,12 @@ fn writer(b: &mut Side) -> (Side, u64) {
 fn write_many(a: &mut Side, to: u64, out: &mut [u8], first: u64) {
     for data in first..first + WRITES {
         let write = access(Access::Write, to, KEY, out, data as usize);
-        let write = RemoteAccess {
+        let mut write = RemoteAccess {
             data,
             flags: write.flags | FI_REMOTE_CQ_DATA,
             ..write
         };
-        a.core.access(a.ep, &write).unwrap();
+        a.core.access(a.ep, &mut write).unwrap();
     }
     a.drive();
 }

@@ -24,8 +24,8 @@ fn messages_without_a_receive_stay_with_their_sender() {
         while sent < COUNT {
             // Injected messages have to be copied then.
             let flags = if sent % 2 == 0 { 0 } else { FI_INJECT };
-            let posted = message(to, sent, &mut out, flags);
-            match sides[0].core.transmit(sides[0].ep, &posted) {
+            let mut posted = message(to, sent, &mut out, flags);
+            match sides[0].core.transmit(sides[0].ep, &mut posted) {
                 Ok(()) => sent += 1,
                 Err(error) => {
                     assert_eq!(error, Errno::EAGAIN);
@@ -38,7 +38,9 @@ fn messages_without_a_receive_stay_with_their_sender() {
     (0..100).for_each(|_| [&mut a, &mut b].into_iter().for_each(Side::drive));
     let mut into = [0; 100];
     for tag in (0..COUNT).rev() {
-        b.core.receive(b.ep, &buffer(tag, &mut into, 5)).unwrap();
+        b.core
+            .receive(b.ep, &mut buffer(tag, &mut into, 5))
+            .unwrap();
         assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [5]);
         assert!(into[..] == out);
     }
@@ -55,7 +57,9 @@ fn offer_too_many(a: &mut Side, b: &mut Side, kept: &'static StrangersKept) -> V
     let to = a.insert(&b.name);
     let mut out: Vec<Vec<u8>> = (0..20).map(|number| pattern(number, 300_000)).collect();
     for (tag, bytes) in (0..).zip(&mut out) {
-        a.core.transmit(a.ep, &message(to, tag, bytes, 0)).unwrap();
+        a.core
+            .transmit(a.ep, &mut message(to, tag, bytes, 0))
+            .unwrap();
     }
     until(&mut [a, b], |sides| {
         let core = &sides[1].core;
@@ -71,7 +75,9 @@ fn receive_all(a: &mut Side, b: &mut Side, out: &[Vec<u8>], order: impl Iterator
     let mut into = vec![0; 300_000];
     for number in order {
         let tag = number as u64;
-        b.core.receive(b.ep, &buffer(tag, &mut into, 5)).unwrap();
+        b.core
+            .receive(b.ep, &mut buffer(tag, &mut into, 5))
+            .unwrap();
         assert_eq!(completed(&mut [a, b], 1, 1), [5]);
         assert!(into == out[number]);
     }
@@ -115,8 +121,8 @@ fn may_sleep(side: &mut Side) {
 /// Receives this message at a side whose only thread sleeps when the receive is posted.
 fn receive_asleep(a: &mut Side, b: &mut Side, out: &[Vec<u8>], number: usize) {
     let mut into = vec![0; 300_000];
-    let posted = buffer(number as u64, &mut into, 5);
-    b.core.receive(b.ep, &posted).unwrap();
+    let mut posted = buffer(number as u64, &mut into, 5);
+    b.core.receive(b.ep, &mut posted).unwrap();
     let deadline = std::time::Instant::now() + LONG;
     while b.completions().is_empty() {
         assert!(std::time::Instant::now() < deadline, "nobody wakes it");

@@ -244,7 +244,7 @@ impl Core {
         let reads = reads.collect();
         for (_, asked) in conn.asked.drain() {
             if let Some(receipt) = asked.receipt {
-                self.endpoints.received(&receipt, &asked.memory, Err(error));
+                self.endpoints.received(&receipt, asked.memory, Err(error));
             }
         }
         self.endpoints.link_ended(ep, key, error);

@@ -1,7 +1,7 @@
 //! Messages to be sent.
 
 use prov_message::Op;
-use prov_message::peers::Bytes;
+use prov_message::peers::Lent;
 
 use crate::wire::header::{Header, MAX_HEADER, RmaIov};
 
@@ -9,7 +9,7 @@ use crate::wire::header::{Header, MAX_HEADER, RmaIov};
 pub struct Post<'a> {
     pub header: Header,
     pub rma: &'a [RmaIov],
-    pub payload: Bytes<'a>,
+    pub payload: Lent<'a>,
     /// Whether the payload must be copied if it cannot be sent immediately.
     pub copy: bool,
     /// Reported when the kernel has accepted everything.
@@ -23,7 +23,7 @@ impl<'a> Post<'a> {
         Post {
             header,
             rma,
-            payload: Bytes::Own(bytes),
+            payload: Lent::Own(bytes),
             copy: true,
             op: None,
         }

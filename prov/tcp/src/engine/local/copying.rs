@@ -30,7 +30,7 @@ use crate::engine::transfer::ways::ALWAYS_ANNOUNCED;
 use crate::wire::WireError;
 use crate::wire::direct::{MAX_LIST, decode};
 use crate::wire::header::{self, Header};
-use prov_message::peers::Bytes;
+use prov_message::peers::Lent;
 
 /// Where a copy from a peer's memory goes.
 pub type Goal = copies::Goal<Tcp>;
@@ -40,12 +40,12 @@ impl Core {
     pub(crate) fn offer_message(
         &mut self,
         key: ConnKey,
-        message: &Post<'_>,
+        message: Post<'_>,
         from: OtherIov,
         flags: u64,
         op: Op,
     ) {
-        let Bytes::App(memory) = message.payload else {
+        let Lent::App(memory) = message.payload else {
             return;
         };
         let (Some(conn), Some(ticket)) = (
@@ -67,7 +67,7 @@ impl Core {
         let ack = header.wants_ack();
         header.id = conn.name_op(Named::Offered {
             ticket: Some(ticket),
-            payload: Payload::App(*memory),
+            payload: Payload::App(memory.take()),
             ack,
             end: conn.end_of_next(&header),
         });

@@ -124,10 +124,12 @@ impl Core {
     }
 
     fn replay(&mut self, ep: EpKey, key: ConnKey, request: Deferred) {
-        let replay = request.replay();
-        match &replay.request {
-            Request::Transmit(message) => self.send(ep, key, message, replay.payload()),
-            Request::Access(access) => self.start_access(ep, key, access, replay.payload()),
+        let mut replay = request.replay();
+        let (request, copies) = replay.parts();
+        let copy = copies.map(|copies| copies.payload);
+        match request {
+            Request::Transmit(message) => self.send(ep, key, message, copy),
+            Request::Access(access) => self.start_access(ep, key, access, copy),
             // Atomic operations wait in the application ([`Core::negotiated`]).
             Request::Atomic(atomic) => {
                 let op = Op::of_atomic(ep, atomic);

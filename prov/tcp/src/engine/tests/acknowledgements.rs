@@ -49,7 +49,7 @@ const DELIVERED: usize = 1 << 20;
 fn send_until_delivered(side: &Side, bytes: &mut [u8]) {
     let mut message = tagged(bytes, DELIVERED as u64);
     message.flags |= FI_DELIVERY_COMPLETE;
-    side.engine.core().transmit(side.ep, &message).unwrap();
+    side.engine.core().transmit(side.ep, &mut message).unwrap();
 }
 
 /// Returns the names for which acknowledgements are awaited.
@@ -121,7 +121,7 @@ fn the_oldest_message_that_has_not_left_cannot_be_acknowledged_without_a_name() 
     let mut fill = || {
         let mut message = tagged(&mut bytes, 0);
         message.tag = Tag::None;
-        a.engine.core().transmit(a.ep, &message).unwrap();
+        a.engine.core().transmit(a.ep, &mut message).unwrap();
         a.drive();
         a.queued() != 0
     };
@@ -129,7 +129,7 @@ fn the_oldest_message_that_has_not_left_cannot_be_acknowledged_without_a_name() 
     let mut message = tagged(&mut bytes, DELIVERED as u64);
     message.tag = Tag::None;
     message.flags |= FI_DELIVERY_COMPLETE;
-    a.engine.core().transmit(a.ep, &message).unwrap();
+    a.engine.core().transmit(a.ep, &mut message).unwrap();
     peer.say(Header::ack(), &[]);
     ends_in_errors(&a);
 }

@@ -23,7 +23,7 @@ fn acquainted() -> (Side, Side) {
 fn send_until_delivered(side: &Side, bytes: &mut [u8], tag: u64) {
     let mut message = tagged(bytes, tag);
     message.flags |= FI_DELIVERY_COMPLETE;
-    side.engine.core().transmit(side.ep, &message).unwrap();
+    side.engine.core().transmit(side.ep, &mut message).unwrap();
 }
 
 /// Whether everything that was to be sent was given to the kernel.
@@ -39,7 +39,7 @@ fn an_unreported_operation_needs_no_acknowledgement() {
     for tag in 1..=8 {
         let mut message = tagged(&mut out, tag);
         message.flags = FI_INJECT | FI_DELIVERY_COMPLETE;
-        a.engine.core().transmit(a.ep, &message).unwrap();
+        a.engine.core().transmit(a.ep, &mut message).unwrap();
         let core = a.engine.core();
         assert_eq!(core.endpoints.get(a.ep).unwrap().ledger.outstanding(), 0);
         drop(core);
@@ -61,7 +61,7 @@ fn a_fenced_message_waits_for_the_operations_before_it() {
         send_until_delivered(&a, &mut out, 1);
         let mut fenced = tagged(&mut last, 2);
         fenced.flags |= FI_FENCE;
-        let post = || a.engine.core().transmit(a.ep, &fenced);
+        let mut post = || a.engine.core().transmit(a.ep, &mut fenced);
         let posted = post();
         for (tag, place) in (1..).zip(&mut place) {
             receive(&b, place, tag);

@@ -154,7 +154,7 @@ pub(super) fn side_and_peer(version: u8) -> (Side, Peer) {
 }
 
 fn transmit(side: &Side, bytes: &mut [u8], tag: Tag, flags: u64) -> prov_base::errno::Result {
-    let message = Transmit {
+    let mut message = Transmit {
         tag,
         buffers: memory(bytes),
         desc: Descs::NONE,
@@ -163,7 +163,7 @@ fn transmit(side: &Side, bytes: &mut [u8], tag: Tag, flags: u64) -> prov_base::e
         flags: FI_COMPLETION | flags,
         context: std::ptr::null_mut(),
     };
-    side.engine.core().transmit(side.ep, &message)
+    side.engine.core().transmit(side.ep, &mut message)
 }
 
 fn pattern(len: usize) -> Vec<u8> {

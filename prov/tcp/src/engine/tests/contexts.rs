@@ -44,11 +44,11 @@ fn base(side: &Side, index: u16) -> SocketAddr {
 }
 
 fn send_to(side: &Side, bytes: &mut [u8], tag: u64, peer: u64) {
-    let message = Transmit {
+    let mut message = Transmit {
         peer,
         ..tagged(bytes, tag)
     };
-    side.engine.core().transmit(side.ep, &message).unwrap();
+    side.engine.core().transmit(side.ep, &mut message).unwrap();
 }
 
 /// The source of the message with this tag that a side receives.
@@ -117,11 +117,11 @@ fn an_index_without_a_context_is_an_error_of_the_call() {
     });
     a.knows("127.0.0.1:5000".parse().unwrap());
     for beyond in [64, 255, 256, u64::from(u32::MAX)] {
-        let message = Transmit {
+        let mut message = Transmit {
             peer: beyond << 32,
             ..tagged(&mut [7; 8], 1)
         };
-        let posted = a.engine.core().transmit(a.ep, &message);
+        let posted = a.engine.core().transmit(a.ep, &mut message);
         assert_eq!(posted, Err(Errno::EINVAL));
     }
     assert!(a.engine.core().rdm(a.ep).unwrap().peers.is_empty());

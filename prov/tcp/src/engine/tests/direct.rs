@@ -432,7 +432,7 @@ pub(super) fn read(side: &Side, place: &mut [u8]) {
         len: place.len() as u64,
         key: KEY,
     });
-    let access = RemoteAccess {
+    let mut access = RemoteAccess {
         access: Access::Read,
         local: memory(place),
         remote,
@@ -442,7 +442,7 @@ pub(super) fn read(side: &Side, place: &mut [u8]) {
         flags: FI_COMPLETION,
         context: std::ptr::null_mut(),
     };
-    side.engine.core().access(side.ep, &access).unwrap();
+    side.engine.core().access(side.ep, &mut access).unwrap();
 }
 
 /// Returns the numbers of completions, error completions and outstanding operations.
@@ -534,11 +534,11 @@ fn during_a_copy_other_operations_continue_and_its_memory_stays_lent() {
         // The copy is in progress on another thread, while this one does something else.
         let (mut out, mut at_b) = ([5; 8], [0; 8]);
         receive(&b, &mut at_b, 1);
-        let message = Transmit {
+        let mut message = Transmit {
             peer: 1,
             ..tagged(&mut out, 1)
         };
-        a.engine.core().transmit(a.ep, &message).unwrap();
+        a.engine.core().transmit(a.ep, &mut message).unwrap();
         until([&a, &b], || b.count() == 1);
         assert_eq!(at_b, out);
         if is_broken {

@@ -92,8 +92,8 @@ fn messages_that_have_arrived_are_received_although_answers_cannot_be_sent() {
     // The first one is answered with a reset, and the others are not sent.
     let mut unheard = [[1; 8]; 4];
     for (tag, out) in unheard.iter_mut().enumerate() {
-        let message = tagged(out, tag as u64);
-        let _ = a.engine.core().transmit(a.ep, &message);
+        let mut message = tagged(out, tag as u64);
+        let _ = a.engine.core().transmit(a.ep, &mut message);
     }
     let received = || {
         a.done

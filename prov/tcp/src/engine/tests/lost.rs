@@ -27,7 +27,7 @@ fn directed_side_with(av: Use<Av>) -> Side {
 }
 
 fn receive_from(side: &Side, bytes: &mut [u8], peer: u64, tag: u64) {
-    let receive = Receive {
+    let mut receive = Receive {
         select: Select::Tagged { tag, ignore: 0 },
         buffers: memory(bytes),
         desc: Descs::NONE,
@@ -35,7 +35,7 @@ fn receive_from(side: &Side, bytes: &mut [u8], peer: u64, tag: u64) {
         flags: FI_COMPLETION,
         context: std::ptr::without_provenance_mut(tag as usize),
     };
-    side.engine.core().receive(side.ep, &receive).unwrap();
+    side.engine.core().receive(side.ep, &mut receive).unwrap();
 }
 
 /// Both know each other, as 0, and are connected.
@@ -58,11 +58,11 @@ fn a_bad_address_hides_no_source_that_the_vector_has_learnt() {
     send(&a, &mut out, 3);
     until([&a, &b], || a.count() == 1 && b.kept() > 0);
     b.knows(a.addr);
-    let nowhere = Transmit {
+    let mut nowhere = Transmit {
         peer: 1000,
         ..tagged(&mut out, 4)
     };
-    let sent = b.engine.core().transmit(b.ep, &nowhere);
+    let sent = b.engine.core().transmit(b.ep, &mut nowhere);
     assert_eq!(sent, Err(Errno::EINVAL));
     receive_from(&b, &mut place, 0, 3);
     until([&a, &b], || b.count() == 1);
@@ -245,7 +245,7 @@ fn everything_under_way_to_a_peer_that_dies_ends_in_an_error() {
         let sizes = [(8, FI_DELIVERY_COMPLETE), (32 << 20, 0), (1 << 20, 0)];
         let mut core = a.engine.core();
         for (context, (len, flags)) in (1..).zip(sizes) {
-            let message = Transmit {
+            let mut message = Transmit {
                 tag: Tag::Value(1),
                 buffers: memory(&mut bytes[..len]),
                 desc: Descs::NONE,
@@ -254,10 +254,10 @@ fn everything_under_way_to_a_peer_that_dies_ends_in_an_error() {
                 flags: FI_COMPLETION | flags,
                 context: std::ptr::without_provenance_mut(context),
             };
-            core.transmit(a.ep, &message).unwrap();
+            core.transmit(a.ep, &mut message).unwrap();
         }
         for (context, access) in [(4, Access::Read), (5, Access::Read)] {
-            let access = RemoteAccess {
+            let mut access = RemoteAccess {
                 access,
                 local: memory(&mut []),
                 remote: RemoteIov::default(),
@@ -267,7 +267,7 @@ fn everything_under_way_to_a_peer_that_dies_ends_in_an_error() {
                 flags: FI_COMPLETION,
                 context: std::ptr::without_provenance_mut(context),
             };
-            core.access(a.ep, &access).unwrap();
+            core.access(a.ep, &mut access).unwrap();
         }
         drop(core);
         kill(b);

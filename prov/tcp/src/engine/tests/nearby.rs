@@ -193,12 +193,12 @@ fn data_that_is_queued_when_a_connection_moves_arrives_before_later_data() {
             receive(&b, place, 1);
         }
         for out in &mut outs {
-            let message = tagged(out, 1);
-            let mut posted = a.engine.core().transmit(a.ep, &message);
+            let mut message = tagged(out, 1);
+            let mut posted = a.engine.core().transmit(a.ep, &mut message);
             while posted == Err(Errno::EAGAIN) {
                 a.drive();
                 b.drive();
-                posted = a.engine.core().transmit(a.ep, &message);
+                posted = a.engine.core().transmit(a.ep, &mut message);
             }
             assert_eq!(posted, Ok(()));
             a.drive();
@@ -225,7 +225,7 @@ fn messages_of_all_sizes_go_through_the_memory_or_are_copied() {
                 if way & 2 != 0 {
                     receive(&b, &mut place, tag);
                 }
-                a.engine.core().transmit(a.ep, &message).unwrap();
+                a.engine.core().transmit(a.ep, &mut message).unwrap();
                 if way & 2 == 0 {
                     for _ in 0..50 {
                         a.engine.progress();

@@ -17,7 +17,7 @@ fn add(side: &Side, operand: &mut [u8; 8], flags: u64) -> prov_base::errno::Resu
         len: 8,
         key: 1,
     });
-    let atomic = Atomic {
+    let mut atomic = Atomic {
         kind: AtomicKind::Base,
         datatype: fabric_abi::FI_UINT64,
         op: fabric_abi::FI_SUM,
@@ -29,7 +29,7 @@ fn add(side: &Side, operand: &mut [u8; 8], flags: u64) -> prov_base::errno::Resu
         flags,
         context: std::ptr::null_mut(),
     };
-    side.engine.core().atomic(side.ep, &atomic)
+    side.engine.core().atomic(side.ep, &mut atomic)
 }
 
 /// Repeats the operation until it does not return `-FI_EAGAIN`.

@@ -59,12 +59,12 @@ fn request(kind: Access, key: u64, bytes: &mut [u8]) -> RemoteAccess {
     }
 }
 
-fn post(side: &Side, access: &RemoteAccess) {
+fn post(side: &Side, access: &mut RemoteAccess) {
     side.engine.core().access(side.ep, access).unwrap();
 }
 
 fn access(side: &Side, kind: Access, key: u64, bytes: &mut [u8]) {
-    post(side, &request(kind, key, bytes));
+    post(side, &mut request(kind, key, bytes));
 }
 
 /// Returns the number of operations of a side that have completed since, without a call of its
@@ -142,7 +142,7 @@ fn a_refusal_needs_no_call_of_the_target_either() {
     ] {
         let mut wrong = request(kind, key, &mut bytes);
         wrong.remote = RemotePiece { addr, len: 8, key }.into();
-        post(&a, &wrong);
+        post(&a, &mut wrong);
         assert_eq!(error(&a), Some(reason), "{kind:?} of {key} at {addr}");
     }
     assert_eq!(place, [0; 64]);
@@ -186,7 +186,7 @@ fn immediate_data_is_reported_after_the_bytes_and_delays_nothing() {
         let mut write = request(Access::Write, KEY, &mut out[..len]);
         write.flags |= FI_REMOTE_CQ_DATA;
         write.data = data as u64;
-        post(&a, &write);
+        post(&a, &mut write);
         assert_eq!(completed(&a), 1);
         // An access without data is not affected.
         let mut back = [0; 8];
@@ -214,7 +214,7 @@ fn a_write_without_room_for_its_data_is_not_copied() {
         let mut out = u64::to_ne_bytes(last);
         let mut write = request(Access::Write, KEY, &mut out);
         write.flags |= FI_REMOTE_CQ_DATA;
-        if let Err(error) = a.engine.core().access(a.ep, &write) {
+        if let Err(error) = a.engine.core().access(a.ep, &mut write) {
             break error;
         }
     };
@@ -391,7 +391,7 @@ fn nothing_is_copied_ahead_of_an_atomic_operation() {
     let mut place = 5u64.to_ne_bytes();
     let _region = register(&b, &mut place);
     let (mut one, mut old) = (1u64.to_ne_bytes(), [0; 8]);
-    let add = Atomic {
+    let mut add = Atomic {
         kind: AtomicKind::Fetch {
             result: memory(&mut old),
             result_desc: Descs::NONE,
@@ -406,7 +406,7 @@ fn nothing_is_copied_ahead_of_an_atomic_operation() {
         flags: FI_COMPLETION,
         context: std::ptr::null_mut(),
     };
-    a.engine.core().atomic(a.ep, &add).unwrap();
+    a.engine.core().atomic(a.ep, &mut add).unwrap();
     let mut later = 77u64.to_ne_bytes();
     access(&a, Access::Write, KEY, &mut later);
     assert_eq!(u64::from_ne_bytes(place), 5);
@@ -424,7 +424,7 @@ fn persistent_writes_are_made_by_the_owner() {
     let mut bytes = [1; 8];
     let mut write = request(Access::Write, KEY, &mut bytes);
     write.flags |= FI_COMMIT_COMPLETE;
-    post(&a, &write);
+    post(&a, &mut write);
     assert_eq!((completed(&a), place), (0, [0; 8]));
     until([&a, &b], || a.count() == 1);
     assert_eq!(place, [1; 8]);
@@ -488,8 +488,8 @@ fn a_peer_that_closes_its_endpoint_is_written_to_no_more() {
     b.engine.close(b.ep);
     let mut write = [2; 8];
     let posted = {
-        let write = request(Access::Write, KEY, &mut write);
-        a.engine.core().access(a.ep, &write)
+        let mut write = request(Access::Write, KEY, &mut write);
+        a.engine.core().access(a.ep, &mut write)
     };
     if posted.is_ok() {
         until([&a, &a], || a.outstanding() == 0);

@@ -4,7 +4,7 @@ use super::*;
 use fabric_abi::FI_PEEK;
 
 fn look(side: &Side, tag: u64) {
-    let receive = Receive {
+    let mut receive = Receive {
         select: Select::Tagged { tag, ignore: 0 },
         buffers: memory(&mut []),
         desc: Descs::NONE,
@@ -12,7 +12,7 @@ fn look(side: &Side, tag: u64) {
         flags: FI_PEEK | FI_COMPLETION,
         context: std::ptr::null_mut(),
     };
-    side.engine.core().receive(side.ep, &receive).unwrap();
+    side.engine.core().receive(side.ep, &mut receive).unwrap();
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn place(key: u64, len: usize) -> RemoteIov {
 }
 
 fn access(side: &Side, access: Access, bytes: &mut [u8], key: u64, flags: u64) {
-    let access = RemoteAccess {
+    let mut access = RemoteAccess {
         access,
         remote: place(key, bytes.len()),
         local: memory(bytes),
@@ -36,11 +36,11 @@ fn access(side: &Side, access: Access, bytes: &mut [u8], key: u64, flags: u64) {
         flags: FI_COMPLETION | flags,
         context: std::ptr::null_mut(),
     };
-    side.engine.core().access(side.ep, &access).unwrap();
+    side.engine.core().access(side.ep, &mut access).unwrap();
 }
 
 fn add(side: &Side, bytes: &mut [u8], key: u64) {
-    let atomic = Atomic {
+    let mut atomic = Atomic {
         kind: AtomicKind::Base,
         datatype: FI_UINT64,
         op: FI_SUM,
@@ -52,7 +52,7 @@ fn add(side: &Side, bytes: &mut [u8], key: u64) {
         flags: FI_COMPLETION,
         context: std::ptr::null_mut(),
     };
-    side.engine.core().atomic(side.ep, &atomic).unwrap();
+    side.engine.core().atomic(side.ep, &mut atomic).unwrap();
 }
 
 /// Returns the next error, which must be the only one.

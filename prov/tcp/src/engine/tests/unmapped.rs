@@ -75,7 +75,7 @@ fn access(side: &Side, access: Access, local: AppIov) {
         len: local.len() as u64,
         key: KEY,
     };
-    let access = RemoteAccess {
+    let mut access = RemoteAccess {
         access,
         remote: remote.into(),
         local,
@@ -85,7 +85,7 @@ fn access(side: &Side, access: Access, local: AppIov) {
         flags: FI_COMPLETION | fabric_abi::FI_DELIVERY_COMPLETE,
         context: std::ptr::null_mut(),
     };
-    side.engine.core().access(side.ep, &access).unwrap();
+    side.engine.core().access(side.ep, &mut access).unwrap();
 }
 
 fn error(side: &Side) -> Errno {
@@ -97,7 +97,7 @@ fn a_receive_into_memory_that_is_gone_fails_alone() {
     let (a, b) = pair();
     let connection = b.open_connections();
     let mapping = Mapping::new();
-    let posted = Receive {
+    let mut posted = Receive {
         select: Select::Tagged { tag: 5, ignore: 0 },
         buffers: mapping.memory(),
         desc: Descs::NONE,
@@ -105,7 +105,7 @@ fn a_receive_into_memory_that_is_gone_fails_alone() {
         flags: FI_COMPLETION,
         context: std::ptr::null_mut(),
     };
-    b.engine.core().receive(b.ep, &posted).unwrap();
+    b.engine.core().receive(b.ep, &mut posted).unwrap();
     drop(mapping);
     let mut out = vec![7; LONG];
     send(&a, &mut out, 5);

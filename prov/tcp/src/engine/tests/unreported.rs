@@ -41,7 +41,7 @@ fn write(side: &Side, bytes: &mut [u8], data: u64) -> bool {
         len: bytes.len() as u64,
         key: super::direct::KEY,
     });
-    let access = RemoteAccess {
+    let mut access = RemoteAccess {
         access: Access::Write,
         local: memory(bytes),
         remote,
@@ -51,7 +51,7 @@ fn write(side: &Side, bytes: &mut [u8], data: u64) -> bool {
         flags: FI_COMPLETION | FI_REMOTE_CQ_DATA,
         context: std::ptr::null_mut(),
     };
-    match side.engine.core().access(side.ep, &access) {
+    match side.engine.core().access(side.ep, &mut access) {
         Err(Errno::EAGAIN) => false,
         posted => {
             posted.unwrap();

@@ -257,7 +257,7 @@ impl Core {
             *bytes = rest;
             conn.stream.payload_done(arrival.len);
             memory.write_at(0, body);
-            let ack = self.endpoints.received(&receipt, &memory, Ok(()));
+            let ack = self.endpoints.received(&receipt, memory, Ok(()));
             self.acknowledge(key, ack);
         } else {
             conn.incoming = Incoming::Place(Box::new(Placing::receive(memory, receipt)));

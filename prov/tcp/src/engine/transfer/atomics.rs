@@ -2,7 +2,7 @@
 
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
-use prov_message::peers::Bytes;
+use prov_message::peers::Lent;
 use prov_message::{AtomicRequest, Op};
 use prov_util::request::Atomic;
 
@@ -21,7 +21,7 @@ use crate::wire::header::{self, Header};
 
 impl Core {
     /// Posts an atomic operation; `-FI_EOPNOTSUPP` for a peer whose protocol does not have them.
-    pub(crate) fn post_atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
+    pub(crate) fn post_atomic(&mut self, ep: EpKey, atomic: &mut Atomic) -> Result {
         self.params.sizes().check_atomic(atomic)?;
         self.check_fence(ep, atomic.flags)?;
         let key = self.negotiated(ep, atomic.peer, Features::ATOMICS, "atomic operations")?;
@@ -38,18 +38,17 @@ impl Core {
         .pack();
         let ticket = self.endpoints.count(Op::of_atomic(ep, atomic));
         let ticket = ticket.ok_or(Errno::EOPBADSTATE)?;
-        let result = atomic.kind.result().unwrap_or(AppIov::EMPTY);
+        let result = atomic.kind.take_result().unwrap_or(AppIov::EMPTY);
         header.id = conn.name_op(Named::Atomic { ticket, result });
         header.carry(atomic.immediate());
-        let compare = atomic.kind.compare();
         let mut gathered = std::mem::take(&mut self.gathered);
-        let payload = match compare.is_empty() {
-            true => Bytes::App(&atomic.operand),
+        let payload = match atomic.kind.compare().is_empty() {
+            true => Lent::App(&mut atomic.operand),
             false => {
                 gathered.clear();
                 atomic.operand.append_to(&mut gathered);
-                compare.append_to(&mut gathered);
-                Bytes::Own(&gathered)
+                atomic.kind.compare().append_to(&mut gathered);
+                Lent::Own(&gathered)
             }
         };
         header.payload = payload.len();

@@ -18,7 +18,7 @@ use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::post::{COPY_LIMIT, Post};
 use crate::wire::handshake::Features;
 use crate::wire::header::{Header, MAX_HEADER};
-use prov_message::peers::Bytes;
+use prov_message::peers::Lent;
 
 /// Number of copied bytes in a connection's queue from which on posting is refused: a bound of
 /// memory.
@@ -71,7 +71,7 @@ impl Core {
         clippy::indexing_slicing,
         reason = "what encodes a header returns its length, and payloads in the scratch area are short"
     )]
-    pub(crate) fn post(&mut self, key: ConnKey, post: Post<'_>) {
+    pub(crate) fn post(&mut self, key: ConnKey, mut post: Post<'_>) {
         let Some(conn) = self.conns.get_mut(key) else {
             if let Some(op) = post.op {
                 self.endpoints.report(&op, Err(Errno::ENOTCONN));
@@ -95,7 +95,7 @@ impl Core {
             let leaves = !holds_back && conn.owes && !is_answer && !conn.is_blocked;
             conn.owes = is_answer && (conn.owes || conn.outbox.is_idle());
             let room = conn.outbox.room();
-            self.append(key, &post, sequence);
+            self.append(key, &mut post, sequence);
             if is_answer && let Some(conn) = self.conns.get_mut(key) {
                 conn.owe(room);
             }
@@ -108,7 +108,7 @@ impl Core {
         let payload_len = post.payload.len();
         if payload_len > COPY_LIMIT {
             // From its memory, as far as possible.
-            self.append(key, &post, sequence);
+            self.append(key, &mut post, sequence);
             return self.flush(key);
         }
         let Some(head) = self.scratch.first_chunk_mut() else {
@@ -118,10 +118,10 @@ impl Core {
         let total = header_len + payload_len;
         let place = &mut self.scratch[header_len..total];
         match post.payload {
-            Bytes::App(memory) => {
+            Lent::App(memory) => {
                 memory.read_at(0, place);
             }
-            Bytes::Own(bytes) => place.copy_from_slice(bytes),
+            Lent::Own(bytes) => place.copy_from_slice(bytes),
         }
         self.send_scratch(key, total, post.op);
     }
@@ -231,7 +231,7 @@ impl Core {
         clippy::indexing_slicing,
         reason = "what encodes a header returns its length, and payloads in the scratch area are short"
     )]
-    fn append(&mut self, key: ConnKey, post: &Post<'_>, sequence: u8) {
+    fn append(&mut self, key: ConnKey, post: &mut Post<'_>, sequence: u8) {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
@@ -243,12 +243,12 @@ impl Core {
             .header
             .encode(post.rma, conn.order, sequence, &mut head);
         conn.outbox.push(&head[..header_len]);
-        match post.payload {
-            Bytes::App(memory) if post.copy || memory.len() <= COPY_LIMIT => {
+        match &mut post.payload {
+            Lent::App(memory) if post.copy || memory.len() <= COPY_LIMIT => {
                 conn.outbox.push_copy(memory);
             }
-            Bytes::App(memory) => conn.outbox.push_app(*memory),
-            Bytes::Own(bytes) => conn.outbox.push(bytes),
+            Lent::App(memory) => conn.outbox.push_app(memory.take()),
+            Lent::Own(bytes) => conn.outbox.push(bytes),
         }
         if let Some(ticket) = post.op.and_then(|op| self.endpoints.count(op)) {
             conn.outbox.push_op(ticket);

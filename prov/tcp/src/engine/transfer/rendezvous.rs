@@ -26,7 +26,7 @@ use crate::engine::local::copying::Goal;
 use crate::engine::transfer::sending::ack_flag;
 use crate::wire::WireError;
 use crate::wire::header::{self, Header};
-use prov_message::peers::Bytes;
+use prov_message::peers::Lent;
 
 impl Core {
     /// Requests the peer to announce all messages, or to stop doing so.
@@ -57,9 +57,9 @@ impl Core {
         header.flags |= ack_flag(flags);
         let wants_ack = header.wants_ack();
         let payload = match message.payload {
-            Bytes::App(memory) if message.copy => Payload::Own(super::sending::copy_of(memory)),
-            Bytes::App(memory) => Payload::App(*memory),
-            Bytes::Own(bytes) => Payload::Own(bytes.to_vec()),
+            Lent::App(memory) if message.copy => Payload::Own(super::sending::copy_of(memory)),
+            Lent::App(memory) => Payload::App(memory.take()),
+            Lent::Own(bytes) => Payload::Own(bytes.to_vec()),
         };
         match (name, &mut conn.narrow) {
             (Some(name), Some(narrow)) => {
@@ -97,7 +97,7 @@ impl Core {
         let waiting = conn.narrow.as_mut().and_then(|narrow| narrow.take(name));
         let Some(OfferedMessage {
             mut ticket,
-            payload,
+            mut payload,
             wants_ack,
         }) = waiting
         else {
@@ -115,7 +115,7 @@ impl Core {
             // Posting counts the operation again if it has to wait.
             ticket.map(|ticket| self.endpoints.settle(ticket))
         };
-        self.post_announced(key, data, &payload, op);
+        self.post_announced(key, data, &mut payload, op);
         if payload.aside() != 0 {
             self.aside_has_left(key);
         }
@@ -136,7 +136,7 @@ impl Core {
         if *end > sent {
             return Err(fault());
         }
-        let payload = payload.take().ok_or_else(fault)?;
+        let mut payload = payload.take().ok_or_else(fault)?;
         let wants_ack = *ack;
         conn.stillness.answered();
         let is_refused = header.op_data != 0;
@@ -162,7 +162,7 @@ impl Core {
         if let Some(Named::Announced { end, .. }) = conn.named(header.id) {
             *end = behind;
         }
-        self.post_announced(key, data, &payload, op);
+        self.post_announced(key, data, &mut payload, op);
         if payload.aside() != 0 {
             self.aside_has_left(key);
         }
@@ -170,11 +170,17 @@ impl Core {
     }
 
     /// Sends the bytes of an announced message.
-    fn post_announced(&mut self, key: ConnKey, header: Header, payload: &Payload, op: Option<Op>) {
+    fn post_announced(
+        &mut self,
+        key: ConnKey,
+        header: Header,
+        payload: &mut Payload,
+        op: Option<Op>,
+    ) {
         let (payload, copy) = match payload {
-            Payload::App(memory) => (Bytes::App(memory), false),
-            Payload::Own(bytes) => (Bytes::Own(bytes), true),
-            Payload::Aside(copy) => (Bytes::Own(copy.bytes()), true),
+            Payload::App(memory) => (Lent::App(memory), false),
+            Payload::Own(bytes) => (Lent::Own(bytes), true),
+            Payload::Aside(copy) => (Lent::Own(copy.bytes()), true),
         };
         self.post(
             key,
@@ -238,7 +244,7 @@ impl Core {
         }
         if conn.asked.contains_key(&name) {
             self.endpoints
-                .received(&receipt, &memory, Err(Errno::EPROTO));
+                .received(&receipt, memory, Err(Errno::EPROTO));
             return self.named_twice(key);
         }
         let receipt = Some(receipt);

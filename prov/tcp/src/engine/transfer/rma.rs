@@ -4,7 +4,7 @@ use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
 use prov_base::errno::{Errno, Result};
-use prov_message::peers::{Bytes, Deferred, Destination};
+use prov_message::peers::{Deferred, Destination, Lent};
 use prov_message::{Op, Reaching as _, RmaTarget, Visitor};
 use prov_util::request::{Access, RemoteAccess};
 
@@ -21,7 +21,7 @@ use crate::wire::header::{self, Header};
 
 impl Core {
     /// Posts a read or a write.
-    pub(crate) fn post_access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
+    pub(crate) fn post_access(&mut self, ep: EpKey, access: &mut RemoteAccess) -> Result {
         self.params.sizes().check_access(access)?;
         self.check_fence(ep, access.flags)?;
         match self.destination(ep, access.peer)? {
@@ -30,7 +30,7 @@ impl Core {
                     return Ok(());
                 }
                 self.check_room(conn)?;
-                self.start_access(ep, conn, access, Bytes::App(&access.local));
+                self.start_access(ep, conn, access, None);
                 Ok(())
             }
             Destination::Waits(peer) => {
@@ -45,8 +45,8 @@ impl Core {
         &mut self,
         ep: EpKey,
         key: ConnKey,
-        access: &RemoteAccess,
-        payload: Bytes<'_>,
+        access: &mut RemoteAccess,
+        copy: Option<&[u8]>,
     ) {
         let remote = &access.remote;
         let op = Op::of_access(ep, access);
@@ -54,7 +54,7 @@ impl Core {
             Access::Write => {
                 let mut header = Header::new(header::Op::Write);
                 header.rma_count = remote.pieces().len() as u8;
-                header.payload = payload.len();
+                header.payload = access.local.len();
                 header.carry(access.immediate());
                 let op = self.ask_for_ack(key, &mut header, access.flags, op);
                 self.post(
@@ -62,8 +62,8 @@ impl Core {
                     Post {
                         header,
                         rma: remote.pieces(),
-                        payload,
                         copy: access.is_inject(),
+                        payload: Lent::of(&mut access.local, copy),
                         op,
                     },
                 );
@@ -78,7 +78,7 @@ impl Core {
                 };
                 conn.reads.push_back(PendingRead {
                     ticket,
-                    memory: access.local,
+                    memory: access.local.take(),
                 });
                 bounded!(conn.reads, OPERATIONS);
                 let mut header = Header::new(header::Op::ReadRequest);

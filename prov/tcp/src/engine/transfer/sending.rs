@@ -8,7 +8,7 @@ use fabric_abi::{
     FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_FENCE, FI_PEER_TRANSFER, FI_REMOTE_CQ_DATA,
 };
 use prov_base::errno::{Errno, Result};
-use prov_message::peers::{Bytes, Deferred, Destination, PeerKey};
+use prov_message::peers::{Deferred, Destination, Lent, PeerKey};
 use prov_message::{Op, Reaching as _};
 use prov_util::request::{Tag, Transmit};
 
@@ -36,7 +36,7 @@ const LOOK_EVERY: u64 = 1 << 20;
 impl Core {
     /// Posts a message. `-FI_EAGAIN` if it has to be posted again later.
     #[inline]
-    pub(crate) fn post_message(&mut self, ep: EpKey, message: &Transmit) -> Result {
+    pub(crate) fn post_message(&mut self, ep: EpKey, message: &mut Transmit) -> Result {
         if self.transmit_fast(ep, message).is_some() {
             return Ok(());
         }
@@ -45,7 +45,7 @@ impl Core {
 
     /// The fast path for a small message without special properties, on an open connection.
     #[inline]
-    fn transmit_fast(&mut self, key: EpKey, message: &Transmit) -> Option<()> {
+    fn transmit_fast(&mut self, key: EpKey, message: &mut Transmit) -> Option<()> {
         let len = message.buffers.len();
         if message.flags & SPECIAL != 0 || len >= self.quick_end {
             return None;
@@ -111,7 +111,7 @@ impl Core {
         &mut self,
         ep: EpKey,
         key: ConnKey,
-        message: &Transmit,
+        message: &mut Transmit,
         total: usize,
     ) -> Option<()> {
         self.send_scratch(key, total, Some(Op::of_transmit(ep, message)));
@@ -125,7 +125,7 @@ impl Core {
         &mut self,
         ep: EpKey,
         key: ConnKey,
-        message: &Transmit,
+        message: &mut Transmit,
         sent: usize,
         total: usize,
     ) -> Option<()> {
@@ -140,7 +140,7 @@ impl Core {
         &mut self,
         ep: EpKey,
         key: ConnKey,
-        message: &Transmit,
+        message: &mut Transmit,
         error: Errno,
         total: usize,
     ) -> Option<()> {
@@ -159,7 +159,7 @@ impl Core {
         &mut self,
         key: EpKey,
         conn_key: ConnKey,
-        message: &Transmit,
+        message: &mut Transmit,
     ) -> Option<()> {
         if self.has_sent_much(conn_key) {
             return None;
@@ -212,7 +212,7 @@ impl Core {
         Some(())
     }
 
-    fn transmit_in_turn(&mut self, ep: EpKey, message: &Transmit) -> Result {
+    fn transmit_in_turn(&mut self, ep: EpKey, message: &mut Transmit) -> Result {
         self.params.sizes().check_message(message)?;
         self.check_fence(ep, message.flags)?;
         match self.destination(ep, message.peer)? {
@@ -221,10 +221,9 @@ impl Core {
                 if self.has_sent_much(conn) {
                     self.look_for_throttle(conn)?;
                 }
-                let payload = Bytes::App(&message.buffers);
-                match self.way(conn, message, &payload) {
+                match self.way(conn, message, false) {
                     SendPath::Later => return Err(Errno::EAGAIN),
-                    way => self.send_by(way, ep, conn, message, payload),
+                    way => self.send_by(way, ep, conn, message, None),
                 }
                 Ok(())
             }
@@ -308,10 +307,17 @@ impl Core {
         }
     }
 
-    /// Sends a message on an open connection, by the method that suits it.
-    pub(crate) fn send(&mut self, ep: EpKey, key: ConnKey, message: &Transmit, payload: Bytes<'_>) {
-        let way = self.way(key, message, &payload);
-        self.send_by(way, ep, key, message, payload);
+    /// Sends a message on an open connection, by the method that suits it; from a copy of its bytes,
+    /// if there is one.
+    pub(crate) fn send(
+        &mut self,
+        ep: EpKey,
+        key: ConnKey,
+        message: &mut Transmit,
+        copy: Option<&[u8]>,
+    ) {
+        let way = self.way(key, message, copy.is_some());
+        self.send_by(way, ep, key, message, copy);
     }
 
     /// Sends a message on an open connection.
@@ -321,8 +327,8 @@ impl Core {
         way: SendPath,
         ep: EpKey,
         key: ConnKey,
-        message: &Transmit,
-        payload: Bytes<'_>,
+        message: &mut Transmit,
+        copy: Option<&[u8]>,
     ) {
         let mut header = Header::new(header::Op::Msg);
         if let Tag::Value(tag) = message.tag {
@@ -330,18 +336,18 @@ impl Core {
             header.tag = tag;
         }
         header.carry(message.immediate());
-        header.payload = payload.len();
+        header.payload = message.buffers.len();
         let op = Op::of_transmit(ep, message);
         let mut post = Post {
             header,
             rma: &[],
-            payload,
             copy: message.is_inject(),
+            payload: Lent::of(&mut message.buffers, copy),
             op: None,
         };
         match way {
             SendPath::Offered(from) => {
-                return self.offer_message(key, &post, from, message.flags, op);
+                return self.offer_message(key, post, from, message.flags, op);
             }
             SendPath::Announced => return self.announce(key, None, post, message.flags, op),
             SendPath::AnnouncedToC(name) => {

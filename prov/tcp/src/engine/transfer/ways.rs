@@ -1,8 +1,8 @@
 //! How a message leaves on an open connection: eager, offered to a process of the same host, or
 //! announced (rendezvous). It is decided here and nowhere else.
 
+use prov_base::buffer::AppIov;
 use prov_base::process_memory::OtherIov;
-use prov_message::peers::Bytes;
 use prov_util::request::{Tag, Transmit};
 
 use crate::engine::Core;
@@ -42,16 +42,12 @@ impl Core {
     /// Chooses the method by which a message is sent. The first message that is long enough to be
     /// offered starts the mutual identification of two processes of one host.
     #[inline]
-    pub(crate) fn way(
-        &mut self,
-        key: ConnKey,
-        message: &Transmit,
-        payload: &Bytes<'_>,
-    ) -> SendPath {
-        let len = payload.len();
+    pub(crate) fn way(&mut self, key: ConnKey, message: &Transmit, is_copied: bool) -> SendPath {
+        let len = message.buffers.len();
         if len >= self.params.local_message_size
             && !message.is_inject()
-            && let Some(memory) = self.memory_to_offer(key, payload)
+            && !is_copied
+            && let Some(memory) = self.memory_to_offer(key, &message.buffers)
         {
             return SendPath::Offered(memory);
         }
@@ -98,14 +94,11 @@ impl Core {
     }
 
     /// Where a payload is that the peer fetches, if it can.
-    fn memory_to_offer(&mut self, key: ConnKey, payload: &Bytes<'_>) -> Option<OtherIov> {
+    fn memory_to_offer(&mut self, key: ConnKey, memory: &AppIov) -> Option<OtherIov> {
         let conn = self.conns.get_mut(key)?;
         let may_be = conn.sends_by_memory()
             && !conn.detours.has(Detour::Throttled)
             && conn.features.has(COPIES);
-        let Bytes::App(memory) = payload else {
-            return None;
-        };
         if !may_be || !self.is_neighbour(key) {
             return None;
         }

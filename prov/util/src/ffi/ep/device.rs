@@ -73,7 +73,7 @@ impl Request {
             Request::Access(it) if it.access == Access::Write => (&mut it.local, &mut it.flags),
             Request::Atomic(it) => {
                 try_read(&it.operand)?;
-                return try_read(&it.kind.compare()).map(|()| None);
+                return try_read(it.kind.compare()).map(|()| None);
             }
             Request::Receive(_) | Request::Access(_) | Request::Collective(_) => return Ok(None),
         };

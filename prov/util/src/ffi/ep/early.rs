@@ -30,10 +30,10 @@ struct Early {
 }
 
 impl Early {
-    fn receive(&self) -> Receive {
+    fn receive(&mut self) -> Receive {
         Receive {
             select: self.select,
-            buffers: self.buffers,
+            buffers: self.buffers.take(),
             desc: self.desc,
             peer: self.peer,
             flags: self.flags,
@@ -71,7 +71,7 @@ impl EarlyReceives {
     /// # Errors
     /// `-FI_EAGAIN` if the queue is full, `-FI_EOPBADSTATE` for a peek or claim, since no message
     /// can have arrived.
-    pub(super) fn post(&mut self, receive: &Receive, most: usize) -> Result {
+    pub(super) fn post(&mut self, receive: &mut Receive, most: usize) -> Result {
         if receive.flags & (FI_PEEK | FI_CLAIM) != 0 {
             return Err(Errno::EOPBADSTATE);
         }
@@ -80,7 +80,7 @@ impl EarlyReceives {
         }
         self.0.push(Early {
             select: receive.select,
-            buffers: receive.buffers,
+            buffers: receive.buffers.take(),
             desc: receive.desc,
             peer: receive.peer,
             flags: receive.flags,
@@ -113,10 +113,10 @@ impl EarlyReceives {
     pub(super) fn post_all<S: SharedReceive>(
         self,
         bindings: &Bindings<S>,
-        post: impl Fn(&Receive) -> Result,
+        post: impl Fn(&mut Receive) -> Result,
     ) {
-        for early in self.0 {
-            if let Err(error) = post(&early.receive()) {
+        for mut early in self.0 {
+            if let Err(error) = post(&mut early.receive()) {
                 early.fail(bindings, error);
             }
         }
@@ -167,11 +167,14 @@ mod tests {
     fn receives_are_posted_in_order_and_no_more_than_fit() {
         let mut early = EarlyReceives::default();
         for number in 1..=3 {
-            early.post(&receive(number, 0), 3).unwrap();
+            early.post(&mut receive(number, 0), 3).unwrap();
         }
-        assert_eq!(early.post(&receive(4, 0), 3), Err(Errno::EAGAIN));
+        assert_eq!(early.post(&mut receive(4, 0), 3), Err(Errno::EAGAIN));
         for look in [FI_PEEK, FI_CLAIM] {
-            assert_eq!(early.post(&receive(4, look), 9), Err(Errno::EOPBADSTATE));
+            assert_eq!(
+                early.post(&mut receive(4, look), 9),
+                Err(Errno::EOPBADSTATE)
+            );
         }
         assert_eq!(contexts(early), [1, 2, 3]);
     }
@@ -181,7 +184,7 @@ mod tests {
         let (cq, bindings) = bindings();
         let mut early = EarlyReceives::default();
         for number in 1..=3 {
-            early.post(&receive(number, 0), 9).unwrap();
+            early.post(&mut receive(number, 0), 9).unwrap();
         }
         let at = |number| without_provenance_mut(number);
         let nothing = Bindings::<NoSharedReceive>::default();
@@ -201,7 +204,7 @@ mod tests {
     fn a_receive_that_is_refused_ends_with_the_error() {
         let (cq, bindings) = bindings();
         let mut early = EarlyReceives::default();
-        early.post(&receive(1, 0), 9).unwrap();
+        early.post(&mut receive(1, 0), 9).unwrap();
         early.post_all(&bindings, |_| Err(Errno::EINVAL));
         let error = cq.read_error().unwrap();
         assert_eq!(error.err, Errno::EINVAL);

@@ -14,8 +14,8 @@ use prov_base::errno::{Errno, Result};
 
 /// An object to which receives are posted: an endpoint or a shared receive context.
 pub(in crate::ffi) trait Receiver: Options + Class<Header = fid_ep> {
-    fn receive_fast(&self, receive: &Receive) -> bool;
-    fn receive(&self, receive: &Receive) -> Result;
+    fn receive_fast(&self, receive: &mut Receive) -> bool;
+    fn receive(&self, receive: &mut Receive) -> Result;
     fn flags(&self) -> &OperationFlags;
     fn caps(&self) -> u64;
     fn cancel(&self, context: *mut c_void) -> Result;

@@ -200,12 +200,12 @@ impl<S: SharedReceive> Options for SharedReceiveObject<S> {
 
 impl<S: SharedReceive> Receiver for SharedReceiveObject<S> {
     #[inline(always)]
-    fn receive_fast(&self, receive: &Receive) -> bool {
+    fn receive_fast(&self, receive: &mut Receive) -> bool {
         self.fast_path.is_noted() && self.context.receive_fast(receive)
     }
 
     #[inline(always)]
-    fn receive(&self, receive: &Receive) -> Result {
+    fn receive(&self, receive: &mut Receive) -> Result {
         match self.fast_path.is_noted() {
             true => self.context.receive(receive),
             false => self.receive_watchfully(receive),

@@ -16,13 +16,12 @@ use crate::cq::{Completion, Cq, ErrorCompletion};
 use crate::endpoint::{Bindings, Endpoint, Side};
 use crate::object::Use;
 use crate::progress::Progress;
-use crate::request::{Access, Atomic, AtomicKind, Receive, RemoteAccess, Select, Tag, Transmit};
+use crate::request::{Access, Atomic, AtomicKind, Receive, RemoteAccess, Tag, Transmit};
 use crate::transfers::Quiet;
 use crate::trigger::{Operation, Triggers};
 use prov_base::errno::{Errno, Result};
 
 /// Any request of an endpoint.
-#[derive(Clone, Copy)]
 #[expect(
     clippy::large_enum_variant,
     reason = "it is passed on once, or boxed as a whole"
@@ -36,6 +35,23 @@ pub(in crate::ffi) enum Request {
 }
 
 impl Request {
+    /// Returns the same request once more.
+    ///
+    /// # Safety
+    /// That of [`AppIov::duplicate`](prov_base::buffer::AppIov::duplicate).
+    unsafe fn duplicate(&self) -> Self {
+        // SAFETY: the caller keeps the contract.
+        unsafe {
+            match self {
+                Request::Transmit(it) => Request::Transmit(it.duplicate()),
+                Request::Receive(it) => Request::Receive(it.duplicate()),
+                Request::Access(it) => Request::Access(it.duplicate()),
+                Request::Atomic(it) => Request::Atomic(it.duplicate()),
+                Request::Collective(it) => Request::Collective(it.duplicate()),
+            }
+        }
+    }
+
     pub(super) fn flags(&mut self) -> &mut u64 {
         match self {
             Request::Transmit(transmit) => &mut transmit.flags,
@@ -74,10 +90,7 @@ impl Request {
                 Tag::None => FI_MSG | FI_SEND,
                 Tag::Value(_) => FI_TAGGED | FI_SEND,
             },
-            Request::Receive(receive) => match receive.select {
-                Select::Untagged => FI_MSG | FI_RECV,
-                Select::Tagged { .. } => FI_TAGGED | FI_RECV,
-            },
+            Request::Receive(receive) => receive.select.completion_flags(),
             Request::Access(access) => match access.access {
                 Access::Read => FI_RMA | FI_READ,
                 Access::Write => FI_RMA | FI_WRITE,
@@ -114,9 +127,11 @@ unsafe impl<E: Endpoint> Sync for Posting<E> {}
 
 impl<E: Endpoint> Operation for Posting<E> {
     fn begin(&self) -> Result {
+        // SAFETY: one is kept: by the endpoint, or here, to be posted again, if it refuses.
+        let request = unsafe { self.request.duplicate() };
         match &self.reporting {
-            Reporting::Endpoint => self.opened.post(&self.request),
-            Reporting::Counter(counter) => self.opened.post_quietly(&self.request, counter),
+            Reporting::Endpoint => self.opened.post(request),
+            Reporting::Counter(counter) => self.opened.post_quietly(request, counter),
         }
     }
 
@@ -126,8 +141,8 @@ impl<E: Endpoint> Operation for Posting<E> {
 }
 
 impl<E: Endpoint> Opened<E> {
-    fn post(&self, request: &Request) -> Result {
-        match request {
+    fn post(&self, mut request: Request) -> Result {
+        match &mut request {
             Request::Transmit(transmit) => match message::transmit(&self.endpoint, transmit) {
                 0 => Ok(()),
                 error => Err(Errno::new(error as i32)),
@@ -140,16 +155,16 @@ impl<E: Endpoint> Opened<E> {
     }
 
     /// Posts a request whose end only a counter tells of, and a queue where that is asked for.
-    fn post_quietly(&self, request: &Request, counter: &Option<Handle<Cntr>>) -> Result {
+    fn post_quietly(&self, mut request: Request, counter: &Option<Handle<Cntr>>) -> Result {
         let transfers = self.with_bindings(|bindings| bindings.transfers.clone())?;
         let transfers = transfers.ok_or(Errno::ENOSYS)?;
-        let mut request = *request;
         let quiet = self.quiet(&mut request, counter)?;
         *request.flags() = *request.flags() & !FI_COMPLETION | FI_PEER_TRANSFER;
-        *request.context() = transfers.expect(quiet);
-        let posted = self.post(&request);
+        let context = transfers.expect(quiet);
+        *request.context() = context;
+        let posted = self.post(request);
         if posted.is_err() {
-            transfers.take_back(*request.context());
+            transfers.take_back(context);
         }
         posted
     }
@@ -167,7 +182,8 @@ impl<E: Endpoint> Opened<E> {
 
     /// Reports a request that was accepted and cannot be posted.
     fn fail(&self, request: &Request, reporting: &Reporting, error: Errno) {
-        let mut request = *request;
+        // SAFETY: it is not posted.
+        let mut request = unsafe { request.duplicate() };
         let completion = Completion::new(*request.context(), request.completion_flags());
         let entry = ErrorCompletion::new(completion, error);
         let counter = match reporting {
@@ -262,7 +278,7 @@ impl<E: Endpoint> EndpointObject<E> {
                 Some(_) => request.stage(self.inject_size)?,
                 None => None,
             };
-            return self.opened.post(&request);
+            return self.opened.post(request);
         }
         *request.flags() &= !FI_TRIGGER;
         if *request.flags() & FI_INJECT != 0 {
@@ -275,7 +291,7 @@ impl<E: Endpoint> EndpointObject<E> {
         opened.is_triggered().map_err(|_| Errno::EINVAL)?;
         let triggers = &opened.triggers;
         if cntr.has_reached(threshold, Reached::BySuccesses) && !triggers.is_busy() {
-            return opened.post(&request);
+            return opened.post(request);
         }
         triggers.watch(&cntr, None)?;
         let name = WorkName {
@@ -340,7 +356,8 @@ impl<E: Endpoint> EndpointObject<E> {
         }
         opened.is_triggered()?;
         if is_due {
-            match opened.post_quietly(&request, &counter) {
+            // SAFETY: one is kept: by the endpoint, or here if it refuses.
+            match opened.post_quietly(unsafe { request.duplicate() }, &counter) {
                 Err(Errno::EAGAIN) => {}
                 posted => return posted.map(|()| None),
             }

@@ -140,14 +140,14 @@ impl Endpoint for OffloadEndpoint {
         Ok(())
     }
 
-    fn transmit(&self, transmit: &Transmit) -> Result {
+    fn transmit(&self, transmit: &mut Transmit) -> Result {
         match transmit.tag {
             Tag::None => self.note(("send", transmit.flags, 0)),
             Tag::Value(tag) => self.note(("tsend", transmit.flags, tag)),
         }
     }
 
-    fn receive(&self, receive: &Receive) -> Result {
+    fn receive(&self, receive: &mut Receive) -> Result {
         match receive.select {
             Select::Untagged => self.note(("recv", receive.flags, 0)),
             Select::Tagged { tag, .. } => self.note(("trecv", receive.flags, tag)),
@@ -201,7 +201,7 @@ impl StartReceives for ImporterState {
 }
 
 impl SharedReceive for Importer {
-    fn receive(&self, _: &Receive) -> Result {
+    fn receive(&self, _: &mut Receive) -> Result {
         panic!("no receive can be posted")
     }
 

@@ -257,26 +257,26 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
     fn close(this: &Handle<EndpointObject<Self>>) -> Result;
 
     /// Posts a message. `-FI_EAGAIN` if it should be retried later.
-    fn transmit(&self, message: &Transmit) -> Result;
+    fn transmit(&self, message: &mut Transmit) -> Result;
 
     /// The fast path of [`Endpoint::receive`], for what takes a few instructions. Returns `false`,
     /// without any effect, for all other receives.
     #[inline(always)]
-    fn receive_fast(&self, _receive: &Receive) -> bool {
+    fn receive_fast(&self, _receive: &mut Receive) -> bool {
         false
     }
 
     /// Posts a receive, or peeks at unexpected messages. `-FI_EOPBADSTATE` until the endpoint is
     /// enabled.
-    fn receive(&self, receive: &Receive) -> Result;
+    fn receive(&self, receive: &mut Receive) -> Result;
 
     /// Posts a read or a write.
-    fn access(&self, _access: &RemoteAccess) -> Result {
+    fn access(&self, _access: &mut RemoteAccess) -> Result {
         Err(Errno::ENOSYS)
     }
 
     /// Posts an atomic operation.
-    fn atomic(&self, _atomic: &Atomic) -> Result {
+    fn atomic(&self, _atomic: &mut Atomic) -> Result {
         Err(Errno::ENOSYS)
     }
 
@@ -372,7 +372,7 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
     }
 
     /// Posts a collective operation, on an endpoint that transfers over another provider's.
-    fn collective(&self, _collective: &Collective) -> Result {
+    fn collective(&self, _collective: &mut Collective) -> Result {
         Err(Errno::ENOSYS)
     }
 
@@ -423,12 +423,12 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
 pub trait SharedReceive: Send + Sync + Sized + 'static {
     /// Like [`Endpoint::receive_fast`].
     #[inline(always)]
-    fn receive_fast(&self, _receive: &Receive) -> bool {
+    fn receive_fast(&self, _receive: &mut Receive) -> bool {
         false
     }
 
     /// Posts a receive.
-    fn receive(&self, receive: &Receive) -> Result;
+    fn receive(&self, receive: &mut Receive) -> Result;
 
     /// Reports a receive that was accepted, and that [`SharedReceive::receive`] has refused, to the
     /// queue and, if it `counts`, to the counter for receives.
@@ -468,7 +468,7 @@ pub trait SharedReceive: Send + Sync + Sized + 'static {
 pub enum NoSharedReceive {}
 
 impl SharedReceive for NoSharedReceive {
-    fn receive(&self, _: &Receive) -> Result {
+    fn receive(&self, _: &mut Receive) -> Result {
         match *self {}
     }
 

@@ -14,13 +14,20 @@ impl ReceiveBuffer for Buf {
         self.len
     }
 
-    fn slice(&self, offset: usize, len: usize) -> Self {
-        assert!(offset + len <= self.len);
-        Buf {
-            owner: self.owner,
-            offset: self.offset + offset,
-            len,
-        }
+    fn split_to(&mut self, len: usize) -> Self {
+        assert!(len <= self.len);
+        let front = Buf { len, ..*self };
+        self.offset += len;
+        self.len -= len;
+        front
+    }
+
+    fn assign(&mut self, other: &mut Self) {
+        *self = *other;
+    }
+
+    fn take(&mut self) -> Self {
+        *self
     }
 }
 
@@ -33,7 +40,6 @@ pub struct ModelPosted {
     pub buf: Buf,
     /// Minimum space, for a multi-receive buffer.
     pub min: Option<usize>,
-    pub used: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -80,10 +86,9 @@ impl Model {
             let posted = self.posted.remove(at);
             return Some((posted.context, posted.buf));
         };
-        let take = message.len.min(posted.buf.len - posted.used);
-        let part = posted.buf.slice(posted.used, take);
-        posted.used += take;
-        let (context, open) = (posted.context, posted.buf.len - posted.used >= min.max(1));
+        let take = message.len.min(posted.buf.len);
+        let part = posted.buf.split_to(take);
+        let (context, open) = (posted.context, posted.buf.len >= min.max(1));
         match self.held.iter_mut().find(|held| held.0 == part.owner) {
             Some(held) => *held = (held.0, held.1 + 1, open),
             None => self.held.push((part.owner, 1, open)),

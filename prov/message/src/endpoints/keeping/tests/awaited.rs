@@ -20,7 +20,7 @@ const LEN: usize = 20 << 10;
 
 impl World {
     fn post(&mut self, tag: u64, flags: u64) -> Posting {
-        let receive = Receive {
+        let mut receive = Receive {
             buffers: AppIov::EMPTY,
             select: Select::Tagged { tag, ignore: 0 },
             peer: ANY_SOURCE,
@@ -29,7 +29,7 @@ impl World {
             context: std::ptr::without_provenance_mut(1),
         };
         let poster = self.endpoints.poster(self.ep).unwrap();
-        self.endpoints.post(poster, &receive).unwrap()
+        self.endpoints.post(poster, &mut receive).unwrap()
     }
 
     fn flood_of(&mut self, link: DefaultKey, src: u64) -> usize {

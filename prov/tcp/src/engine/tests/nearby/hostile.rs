@@ -180,11 +180,11 @@ fn a_peer_that_overwrites_the_shared_memory_loses_at_most_the_connection() {
             let (mut out, mut place) = ([1; 8], [0; 8]);
             let peer = (round / 50) as u64;
             receive(&b, &mut place, 1);
-            let message = Transmit {
+            let mut message = Transmit {
                 peer,
                 ..tagged(&mut out, 1)
             };
-            a.engine.core().transmit(a.ep, &message).unwrap();
+            a.engine.core().transmit(a.ep, &mut message).unwrap();
             until([&a, &b], || b.count() == 1);
         }
     }

@@ -94,11 +94,11 @@ impl Endpoint for Noting {
         Ok(())
     }
 
-    fn transmit(&self, _: &Transmit) -> Result {
+    fn transmit(&self, _: &mut Transmit) -> Result {
         Ok(())
     }
 
-    fn receive(&self, _: &Receive) -> Result {
+    fn receive(&self, _: &mut Receive) -> Result {
         Ok(())
     }
 

@@ -54,9 +54,11 @@ unsafe impl<S: SharedReceive> Sync for Posting<S> {}
 
 impl<S: SharedReceive> Operation for Posting<S> {
     fn begin(&self) -> Result {
+        // SAFETY: one is kept: by the endpoint, or here, to be posted again, if it refuses.
+        let mut receive = unsafe { self.receive.duplicate() };
         match &self.reporting {
-            Reporting::Endpoint => self.shared.context.receive(&self.receive),
-            Reporting::Counter(counter) => self.shared.post_quietly(&self.receive, counter),
+            Reporting::Endpoint => self.shared.context.receive(&mut receive),
+            Reporting::Counter(counter) => self.shared.post_quietly(receive, counter),
         }
     }
 
@@ -120,28 +122,23 @@ impl<S: SharedReceive> SharedReceiveObject<S> {
     /// inherited.
     #[cold]
     #[inline(never)]
-    pub(super) fn receive_watchfully(&self, receive: &Receive) -> Result {
+    pub(super) fn receive_watchfully(&self, receive: &mut Receive) -> Result {
         let context = self.to_move()?;
-        let mut receive = *receive;
         if let Some(hmem) = &self.hmem {
             hmem.resolve(&mut receive.buffers, &receive.desc)?;
         }
-        let receive = &receive;
         let Some(deferring) = &self.deferring else {
             return context.receive(receive);
         };
         if receive.flags & FI_TRIGGER == 0 {
             return context.receive(receive);
         }
-        let receive = Receive {
-            flags: receive.flags & !FI_TRIGGER,
-            ..*receive
-        };
+        receive.flags &= !FI_TRIGGER;
         // SAFETY: the context is that of a triggered operation.
         let (cntr, threshold) = unsafe { threshold(receive.context)? };
         let triggers = &deferring.triggers;
         if cntr.has_reached(threshold, Reached::BySuccesses) && !triggers.is_busy() {
-            return context.receive(&receive);
+            return context.receive(receive);
         }
         triggers.watch(&cntr, None)?;
         let shared = deferring.this().ok_or(Errno::EOPBADSTATE)?;
@@ -152,7 +149,10 @@ impl<S: SharedReceive> SharedReceiveObject<S> {
         };
         let posting = Posting {
             shared,
-            receive,
+            receive: Receive {
+                buffers: receive.buffers.take(),
+                ..*receive
+            },
             reporting: Reporting::Endpoint,
         };
         let reached = Reached::BySuccesses;
@@ -188,7 +188,8 @@ impl<S: SharedReceive> SharedReceiveObject<S> {
         }
         receive.flags |= one_message(&receive, this.caps);
         if is_due {
-            match this.post_quietly(&receive, &counter) {
+            // SAFETY: one is kept: by the endpoint, or here if it refuses.
+            match this.post_quietly(unsafe { receive.duplicate() }, &counter) {
                 Err(Errno::EAGAIN) => {}
                 posted => return posted.map(|()| None),
             }
@@ -201,22 +202,20 @@ impl<S: SharedReceive> SharedReceiveObject<S> {
     }
 
     /// Posts a receive whose end only a counter tells of, and a queue where that is asked for.
-    fn post_quietly(&self, receive: &Receive, counter: &Option<Handle<Cntr>>) -> Result {
+    fn post_quietly(&self, mut receive: Receive, counter: &Option<Handle<Cntr>>) -> Result {
         let transfers = self.transfers().ok_or(Errno::ENOSYS)?;
         let quiet = Quiet {
             context: receive.context.expose_provenance().into(),
-            flags: Request::Receive(*receive).completion_flags(),
+            flags: receive.select.completion_flags(),
             wants_completion: receive.flags & FI_COMPLETION != 0,
             cq: None,
             counter: counter.clone(),
             is_multi: receive.flags & FI_MULTI_RECV != 0,
         };
         let context = transfers.expect(quiet);
-        let posted = self.context.receive(&Receive {
-            flags: receive.flags & !FI_COMPLETION | FI_PEER_TRANSFER,
-            context,
-            ..*receive
-        });
+        receive.flags = receive.flags & !FI_COMPLETION | FI_PEER_TRANSFER;
+        receive.context = context;
+        let posted = self.context.receive(&mut receive);
         if posted.is_err() {
             transfers.take_back(context);
         }
