@@ -37,7 +37,7 @@ pub fn existing() -> Option<&'static Framework> {
     FRAMEWORK.get()
 }
 
-const PARAMETERS: [Definition; 15] = [
+const PARAMETERS: [Definition; 16] = [
     Definition {
         name: "provider",
         kind: Kind::Text,
@@ -124,6 +124,12 @@ const PARAMETERS: [Definition; 15] = [
         kind: Kind::Bool,
         help: "Copy memory of CUDA devices with calls of the CUDA driver; without that, such memory \
                cannot be used (default: true)",
+    },
+    Definition {
+        name: "hmem_cuda_enable_async_copy",
+        kind: Kind::Bool,
+        help: "Copies of CUDA memory never hold up the calling thread's default stream: they run on \
+               streams of this library in any case, so that it has no effect (default: true)",
     },
     Definition {
         name: "offload_coll_provider",

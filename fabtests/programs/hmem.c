@@ -423,6 +423,20 @@ static void misused(void)
 	teardown(&bench);
 }
 
+/* With the hook, descriptors are not missed where they were promised (fi_hook(7)). */
+static void hooked(void)
+{
+	struct bench bench = { 0 };
+
+	setenv("FI_HOOK", "hmem", 1);
+	demands_desc = true;
+	setup(&bench, (struct ct_spec) { .caps = FI_MSG }, true, true);
+	bench.near.desc = bench.far.desc = NULL;
+	for (size_t i = 0; i < ARRAY(sizes); i++)
+		pass(&bench, false, CT_SEND, CT_RECV, sizes[i], true);
+	teardown(&bench);
+}
+
 /* A copy that fails is the error of its operation, and of no other. */
 static void failing(void)
 {
@@ -653,6 +667,7 @@ static const struct ct_test tests[] = {
 	{ "under_a_kernel", under_a_kernel, CT_BOTH },
 	{ "truncated", truncated, CT_BOTH },
 	{ "misused", misused, CT_BOTH },
+	{ "hooked", hooked, CT_BOTH },
 	{ "failing", failing, CT_BOTH },
 	{ "after_a_reset", after_a_reset, CT_BOTH },
 	{ "own_functions", own_functions, CT_BOTH },

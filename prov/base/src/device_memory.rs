@@ -90,6 +90,20 @@ pub fn interfaces() -> Option<&'static dyn Interfaces> {
     INTERFACES.get().copied()
 }
 
+/// Whether memory is looked up by its address wherever it has no descriptor.
+static DETECTS: AtomicBool = AtomicBool::new(false);
+
+/// Has all domains that are opened from now on look memory without a descriptor up by its address
+/// (fi_hook(7), hmem).
+pub fn detect() {
+    DETECTS.store(true, Ordering::Relaxed);
+}
+
+/// Whether [`detect`] was called.
+pub fn detects() -> bool {
+    DETECTS.load(Ordering::Relaxed)
+}
+
 /// Whose memory a segment is: the host's, or a device's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Kind(u8);

@@ -14,7 +14,7 @@ use fabric_abi::{
 };
 use parking_lot::RwLock;
 use prov_base::buffer::AppIov;
-use prov_base::device_memory::{Kind, interfaces};
+use prov_base::device_memory::{Kind, detects, interfaces};
 use prov_base::errno::{Errno, Result};
 
 use crate::desc::Descs;
@@ -65,10 +65,11 @@ struct State {
 }
 
 impl Hmem {
-    /// With `is_registered`, operations of device memory have descriptors (`FI_MR_HMEM`).
+    /// With `is_registered`, operations of device memory have descriptors (`FI_MR_HMEM`), unless memory is
+    /// to be detected.
     pub fn new(is_registered: bool) -> Self {
         Hmem {
-            is_registered,
+            is_registered: is_registered && !detects(),
             state: RwLock::default(),
         }
     }
