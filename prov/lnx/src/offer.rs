@@ -35,11 +35,13 @@ const PASSED: u64 = FI_MSG
 const OPTIONAL: u64 = FI_MSG | FI_RMA | FI_ATOMIC | FI_RMA_EVENT;
 /// The kinds of operations that are tried, for callers that ask for none: as many as the linked
 /// providers have.
-const KINDS: [u64; 4] = [
+const KINDS: [u64; 6] = [
     FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RMA_EVENT,
     FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC,
     FI_MSG | FI_TAGGED | FI_RMA,
+    FI_MSG | FI_TAGGED,
     FI_TAGGED,
+    FI_MSG,
 ];
 const REACH: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 /// Limit of the operands of an atomic operation in bytes; that of an endpoint is the smallest of
