@@ -20,7 +20,7 @@ use prov_message::reports::Seen;
 use prov_message::{EpKey, Op, Reports, receive_limit};
 use prov_util::attr::Info;
 use prov_util::av::{Av, InsertObserver, Observer};
-use prov_util::drive::Seat;
+use prov_util::drive::{Seat, busy_elsewhere};
 use prov_util::endpoint::{self, Bindings, NoSharedReceive, OptionValue};
 use prov_util::ffi::ep::EndpointObject;
 use prov_util::ffi::linked::{Link, LinkOwner};
@@ -276,16 +276,19 @@ impl Shared {
     }
 
     /// Drives the linked endpoints that are in use, and the others now and then: each of them may
-    /// make system calls, and gives way to other processes when it has nothing to do.
+    /// make system calls. Those do not yield the processor to other processes meanwhile.
     fn drive(&self) {
         let links = self.links.read_recursive();
         let turn = self.turns.load(Ordering::Relaxed);
         self.turns.store(turn.wrapping_add(1), Ordering::Relaxed);
-        if turn.is_multiple_of(IDLE_TURN) || !links.iter().any(Link::is_busy) {
-            links.iter().for_each(Link::drive);
-        } else {
-            let busy = links.iter().filter(|link| link.is_busy());
-            busy.for_each(Link::drive);
+        if !links.iter().any(Link::is_busy) {
+            return links.iter().for_each(Link::drive);
+        }
+        let busy = links.iter().filter(|link| link.is_busy());
+        busy.for_each(Link::drive);
+        if turn.is_multiple_of(IDLE_TURN) {
+            let idle = links.iter().filter(|link| !link.is_busy());
+            busy_elsewhere(|| idle.for_each(Link::drive));
         }
     }
 

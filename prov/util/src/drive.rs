@@ -30,7 +30,7 @@ mod thread;
 use std::os::fd::OwnedFd;
 
 pub use helper::{Helper, Seat};
-pub use signals::{Idling, READS_WITHOUT_PROGRESS, Signals};
+pub use signals::{Idling, READS_WITHOUT_PROGRESS, Signals, busy_elsewhere};
 
 use prov_base::errno::Result;
 

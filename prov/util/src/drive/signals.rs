@@ -1,5 +1,6 @@
 //! The lock-free signals between a lane and the queues that drive it.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -50,6 +51,19 @@ const SLICE: u64 = 500_000;
 const STAY: u64 = 48;
 /// Upper limit of that polling time, in nanoseconds.
 const LONGEST_STAY: u64 = 100_000;
+
+thread_local! {
+    /// Whether this thread is within [`busy_elsewhere`].
+    static IS_BUSY_ELSEWHERE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls `drive`, which drives lanes that are idle, for a thread that has busy ones besides: it does
+/// not yield the processor for the idle ones.
+pub fn busy_elsewhere(drive: impl FnOnce()) {
+    let before = IS_BUSY_ELSEWHERE.replace(true);
+    drive();
+    IS_BUSY_ELSEWHERE.set(before);
+}
 
 /// Whether a lane is waiting, as determined from its unsuccessful polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -341,6 +355,9 @@ impl Signals {
     #[cold]
     #[inline(never)]
     pub fn wait(&self, waiting: Idling) {
+        if IS_BUSY_ELSEWHERE.get() {
+            return;
+        }
         let now = nanoseconds();
         if !self.may_yield(waiting, now, NEWS.look(self.address(), now)) {
             return;
@@ -482,6 +499,15 @@ mod tests {
         .take_while(|patience| *patience != PATIENT)
         .collect();
         assert!(rises.is_sorted() && rises.len() < 10);
+    }
+
+    #[test]
+    fn a_thread_that_is_busy_elsewhere_does_not_yield() {
+        let signals = Signals::default();
+        busy_elsewhere(|| signals.wait(Idling::Begins));
+        assert_eq!(signals.since.load(Ordering::Relaxed), 0);
+        signals.wait(Idling::Begins);
+        assert_ne!(signals.since.load(Ordering::Relaxed), 0);
     }
 
     /// Nanoseconds per millisecond.
