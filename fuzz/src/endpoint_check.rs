@@ -17,7 +17,7 @@ use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::Seal;
 use prov_base::sync::LockKind;
-use prov_local::process::{Card, OtherProcess, Reading};
+use prov_local::process::{Card, OtherFiles, OtherProcess, Reading};
 use prov_message::{Attributes, Core as _, EpKey};
 use prov_tcp::engine::link::detours::Detour;
 use prov_tcp::engine::link::endpoint::{Kind, Msg, OwnPart};
@@ -342,7 +342,8 @@ impl Endpoint {
             panic!("{heard:?}");
         };
         let pid = std::process::id();
-        let Reading { seal, .. } = Card::read(pid, shown.id as u32).unwrap();
+        let files = OtherFiles::of(pid.into()).unwrap();
+        let Reading { seal, .. } = files.read_card(shown.id).unwrap();
         let (_, secret) = OtherProcess::find(pid, seal).unwrap();
         say(stranger, Subject::Ready, secret, 0);
         self.engine.progress();

@@ -35,7 +35,7 @@ use crate::doorbell::DoorbellOfPeer;
 use crate::parts::{Inflow, Outflow, RECORD, SPACE};
 use crate::relocation::{Relocated, Relocating, Table};
 use crate::ring::Broken;
-use crate::segment::Segment;
+use crate::segment::{Segment, can_back};
 
 /// Value of the first word of a segment: its identification and version.
 const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x08\x00");
@@ -51,7 +51,7 @@ pub const INLINE: usize = SLOT - HEAD;
 /// Size in bytes of the area for longer messages in one direction: the capacity of a second-level
 /// cache, so that a line has left the receiver's cache by the time the sender fills it again.
 const AREA: usize = 1 << 20;
-/// Number of bytes of an area that have memory from the start.
+/// Number of bytes of an area that get memory with the first message in it.
 const NEAR: usize = 64 << 10;
 /// Length in bytes of the longest message that every area takes: 16 KiB of data and a provider's
 /// header. [`NEAR`] has space for three such messages: one that the sender fills, one that the
@@ -107,7 +107,8 @@ pub const TABLES: usize = RINGS + 2 * RING;
 const PART_SLOTS: usize = TABLES + 2 * AREA;
 /// Size of a segment in bytes.
 pub const SEGMENT: usize = PART_SLOTS + 2 * SPACE;
-/// Byte ranges of a segment that have memory from the start.
+/// Byte ranges of a segment that have memory from the start; the last two only where the system cannot
+/// provide it later ([`can_back`]).
 const BACKED: [Range<usize>; 3] = [0..TABLES, near(0), near(1)];
 
 /// Returns the range of the beginning of the area in which a side sends.
@@ -148,7 +149,12 @@ impl Channel {
     /// # Errors
     /// Those of [`Segment::create`].
     pub fn create() -> Result<(Channel, std::os::fd::OwnedFd)> {
-        let (segment, fd) = Segment::create(SEGMENT, &BACKED)?;
+        let [tables, ..] = &BACKED;
+        let backed = match can_back() {
+            true => std::slice::from_ref(tables),
+            false => &BACKED[..],
+        };
+        let (segment, fd) = Segment::create(SEGMENT, backed)?;
         let segment = Arc::new(segment);
         magic(&segment).store(MAGIC, Ordering::Relaxed);
         Ok((Channel::new(&segment, 0), fd))

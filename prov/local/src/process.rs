@@ -2,120 +2,25 @@
 
 #[cfg(test)]
 pub(crate) mod child;
+mod files;
 mod itself;
 mod life;
 mod memory;
 mod spare;
 
-use std::fs::File;
-use std::io::Read as _;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::BorrowedFd;
 
 use libc::iovec;
 use prov_base::buffer::{AppIov, IOV_LIMIT, Iov, STAGED};
 use prov_base::errno::{Errno, Result};
-use prov_base::kept_errno::KeptErrno;
 use prov_base::process_memory::{OtherIov, OtherPiece, Token, read, write};
-use prov_base::{file_limit, memory_file};
-use rustix::fs::{AtFlags, FileType, MemfdFlags, StatxFlags, statx};
 
+pub use self::files::{Card, OtherFiles, Reading};
 pub use self::itself::Ends;
 pub(crate) use self::itself::Itself;
 pub use self::life::Life;
 use self::memory::CopyDirection;
 pub(crate) use self::memory::Memory;
-
-/// A file with the location of a [`Seal`](prov_base::process_memory::Seal) in this process. Only
-/// processes that may open this process's files can read it; the location is not told otherwise.
-#[derive(Debug)]
-pub struct Card(File);
-
-/// The contents of another process's [`Card`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
-    /// The inode number of the socket that the card is for.
-    pub inode: u64,
-    /// The seal.
-    pub seal: Token,
-}
-
-/// Size in bytes of each of the three numbers on a card.
-const FIELD: usize = 8;
-
-impl Card {
-    /// Creates a card for a socket, with a seal. Returns the error of memfd_create(2) or write(2).
-    pub fn new(inode: u64, seal: Token) -> Result<Card> {
-        let file = Card::blank()?;
-        let fields = [inode, seal.addr, seal.value].map(u64::to_ne_bytes);
-        file_limit::write_all_at(&file, fields.as_flattened(), 0)?;
-        Ok(Card(file))
-    }
-
-    fn blank() -> Result<File> {
-        let file = memory_file::create("libfabric card", MemfdFlags::CLOEXEC)?;
-        Ok(file.into())
-    }
-
-    /// Returns the number of its descriptor, which locates it among the files of this process.
-    pub fn number(&self) -> u32 {
-        self.0.as_raw_fd().unsigned_abs()
-    }
-
-    /// Reads the card that a process has as its descriptor `number`. Returns `-FI_EPERM` if the
-    /// file is not a card, or the error of open(2) or read(2).
-    pub fn read(pid: u32, number: u32) -> Result<Reading> {
-        let mut card = open_memory(pid, number, false)?;
-        let mut bytes = [0; 3 * FIELD];
-        card.read_exact(&mut bytes)?;
-        let (fields, _) = bytes.as_chunks::<FIELD>();
-        let &[inode, addr, value] = fields else {
-            return Err(Errno::EIO);
-        };
-        Ok(Reading {
-            inode: u64::from_ne_bytes(inode),
-            seal: Token {
-                addr: u64::from_ne_bytes(addr),
-                value: u64::from_ne_bytes(value),
-            },
-        })
-    }
-}
-
-/// Opens the [`Segment`](crate::segment::Segment) that a process has as its descriptor `number`, to
-/// attach to it. Returns `-FI_EPERM` if the file is not a memory file, or the error of open(2).
-pub fn open_segment(pid: u32, number: u32) -> Result<OwnedFd> {
-    Ok(open_memory(pid, number, true)?.into())
-}
-
-/// As [`open_segment`], for a segment that only its owner writes to.
-pub fn open_to_read(pid: u32, number: u32) -> Result<OwnedFd> {
-    Ok(open_memory(pid, number, false)?.into())
-}
-
-/// Opens the memory file (memfd_create(2)) that a process has as its descriptor `number`.
-fn open_memory(pid: u32, number: u32, writes: bool) -> Result<File> {
-    let _errno = KeptErrno::begin();
-    // Opening a file of another type could have an effect, or block: O_PATH only refers to it.
-    let path = format!("/proc/{pid}/fd/{number}");
-    let pointer = File::options()
-        .read(true)
-        .custom_flags(libc::O_PATH)
-        .open(path)?;
-    let device = |file: &File| {
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let stat = statx(file, "", flags, StatxFlags::TYPE)?;
-        let kind = FileType::from_raw_mode(stat.stx_mode.into());
-        let device = (stat.stx_dev_major, stat.stx_dev_minor);
-        Ok::<_, Errno>((kind, device))
-    };
-    // All memory files are on one internal file system, which has no other files.
-    if device(&pointer)? != device(&Card::blank()?)? {
-        return Err(Errno::EPERM);
-    }
-    let path = format!("/proc/self/fd/{}", pointer.as_raw_fd());
-    Ok(File::options().read(true).write(writes).open(path)?)
-}
 
 /// Another process whose memory can be read.
 #[derive(Clone, Debug)]
@@ -423,36 +328,6 @@ mod tests {
         let (process, secret) = process.unwrap();
         assert_eq!(secret, seal.secret());
         (process, seal)
-    }
-
-    #[test]
-    fn a_card_has_the_contents_that_were_written() {
-        let seal = Seal::new().unwrap();
-        let card = Card::new(77, seal.token()).unwrap();
-        let own = std::process::id();
-        let reading = Card::read(own, card.number()).unwrap();
-        assert_eq!((reading.inode, reading.seal), (77, seal.token()));
-        assert!(Card::read(own, u32::MAX).is_err());
-    }
-
-    #[test]
-    fn a_file_that_is_not_a_card_is_not_opened() {
-        let folder = std::env::temp_dir().join(format!("no-card-{}", std::process::id()));
-        std::fs::create_dir(&folder).unwrap();
-        let fifo = folder.join("fifo");
-        let file = folder.join("file");
-        std::fs::write(&file, [7; 24]).unwrap();
-        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).unwrap();
-        for path in [&fifo, &file, std::path::Path::new("/dev/null")] {
-            let mut options = File::options();
-            let options = options.read(true).custom_flags(libc::O_PATH);
-            let other = options.open(path).unwrap();
-            let number = other.as_raw_fd().unsigned_abs();
-            // Opening a FIFO would wait for a writer.
-            let read = Card::read(std::process::id(), number);
-            assert_eq!(read, Err(Errno::EPERM), "{path:?}");
-        }
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -8,6 +8,7 @@
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
 use prov_base::errno::{Errno, Result};
 use prov_base::machine::page_size;
@@ -138,6 +139,15 @@ impl Segment {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
+}
+
+/// Whether the system can provide a part of a segment with memory after its creation ([`Segment::back`]).
+pub fn can_back() -> bool {
+    static CAN: OnceLock<bool> = OnceLock::new();
+    *CAN.get_or_init(|| {
+        let segment = Segment::create(page_size(), &[]);
+        segment.is_ok_and(|(segment, _)| segment.back(0..page_size()).is_ok())
+    })
 }
 
 impl Drop for Segment {

@@ -1,9 +1,9 @@
 //! Allocation in the area beside the ring, for messages that do not fit into a slot.
 //!
 //! The area is a circular buffer: space is allocated in order, and becomes free in the same order
-//! when the receiver has read the messages. At first only the beginning of the area has memory. The
-//! rest is provided with the first message that is longer than [`MODERATE`], unless too many other
-//! channels of the process have all of theirs.
+//! when the receiver has read the messages. Its beginning gets memory with the first message that does
+//! not fit into a slot: many channels never have one. The rest is provided with the first message that
+//! is longer than [`MODERATE`], unless too many other channels of the process have all of theirs.
 
 use super::slot::Direction;
 use super::{AREA, INLINE, LONGEST, MODERATE, NEAR};
@@ -27,27 +27,34 @@ pub(super) struct Area {
     pub(super) free: u64,
     /// Value of `given` at which the area's first byte was last allocated.
     origin: u64,
-    /// Number of bytes of the area that are in use.
+    /// Number of bytes of the area that are in use; 0 until its beginning has memory.
     len: u64,
     supply: Option<Supply>,
     /// Whether an extension was tried already, so that `len` stays as it is.
     is_settled: bool,
 }
 
-impl Default for Area {
-    fn default() -> Self {
+impl Area {
+    /// Returns that of a new channel. If it `is_backed`, its beginning has memory.
+    pub(super) fn new(is_backed: bool) -> Self {
         Area {
             given: 0,
             free: 0,
             origin: 0,
-            len: NEAR as u64,
+            len: if is_backed { NEAR as u64 } else { 0 },
             supply: None,
             is_settled: false,
         }
     }
-}
 
-impl Area {
+    /// Provides the beginning of the area with memory, unless it has it. There is no space for messages
+    /// as long as the system has no memory.
+    pub(super) fn begin(&mut self, way: &Direction) {
+        if self.len == 0 && way.back_area(0..NEAR) {
+            self.len = NEAR as u64;
+        }
+    }
+
     /// Whether messages of this length can be sent once there is space.
     #[inline]
     pub(super) fn takes(&self, len: usize) -> bool {
@@ -62,7 +69,7 @@ impl Area {
         }
         self.is_settled = true;
         let supply = Supply::new(&SUPPLIED);
-        if supply.is_some() && way.back_area(NEAR..AREA) {
+        if supply.is_some() && way.back_area(0..AREA) {
             (self.len, self.supply, self.origin) = (AREA as u64, supply, self.given);
         }
     }
@@ -78,6 +85,9 @@ impl Area {
             });
         }
         let (area, len) = (self.len, len.next_multiple_of(64) as u64);
+        if area == 0 {
+            return None;
+        }
         // The cache lines of a message that is not long arrive sooner from the receiver's cache than
         // from the last-level cache, where the rest of the area is.
         if len <= MODERATE as u64 && self.given == self.free {
@@ -97,10 +107,11 @@ impl Area {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::segment::can_back;
 
     #[test]
     fn messages_that_are_not_long_reuse_the_place_of_one_that_is_taken() {
-        let mut area = Area::default();
+        let mut area = Area::new(true);
         let mut find = |len, is_taken| {
             let place = area.find(len).unwrap();
             area.given = place.given;
@@ -120,10 +131,26 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "miri has no memfd_create(2)")]
+    fn the_beginning_of_the_area_gets_memory_with_the_first_message_that_is_in_it() {
+        let (mut channel, fd) = super::super::Channel::create().unwrap();
+        let blocks = || rustix::fs::fstat(&fd).unwrap().st_blocks * 512;
+        let at_first = blocks();
+        assert!(channel.space(INLINE).unwrap().is_some());
+        assert_eq!(blocks(), at_first);
+        assert!(channel.space(MODERATE).unwrap().is_some());
+        assert_eq!(channel.sender.area.len, NEAR as u64);
+        match can_back() {
+            true => assert_eq!(blocks(), at_first + NEAR as i64),
+            false => assert_eq!(blocks(), at_first),
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no memfd_create(2)")]
     fn the_area_is_extended_with_the_first_long_message_when_nothing_is_in_it() {
         let (channel, _fd) = super::super::Channel::create().unwrap();
         let way = &channel.sender.way;
-        let mut area = Area::default();
+        let mut area = Area::new(true);
         let place = area.find(5000).unwrap();
         area.given = place.given;
         area.extend(way);
@@ -140,7 +167,7 @@ mod tests {
 
     #[test]
     fn space_is_handed_out_once_until_it_is_free() {
-        let mut area = Area::default();
+        let mut area = Area::new(true);
         for round in 0..3 {
             let mut places: Vec<std::ops::Range<u64>> = Vec::new();
             while let Some(place) = area.find(5000) {

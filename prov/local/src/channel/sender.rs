@@ -10,6 +10,7 @@ use super::{AHEAD, INLINE, LONG, SETTLED, SLOTS, SOON};
 use crate::barrier;
 use crate::doorbell::DoorbellOfPeer;
 use crate::ring::{Broken, Free, Producer, lap};
+use crate::segment::can_back;
 
 /// The sending end of a channel.
 pub struct Sender {
@@ -55,7 +56,7 @@ impl Sender {
         Sender {
             way,
             ring: Producer::default(),
-            area: Area::default(),
+            area: Area::new(!can_back()),
             given_by: Box::new([0; SLOTS]),
             noted: 0,
             bell: DoorbellOfPeer::silent(),
@@ -269,6 +270,7 @@ impl Sender {
             }
             if looks_again {
                 self.look()?;
+                self.area.begin(&self.way);
             }
         }
         self.lacking = Some(len);

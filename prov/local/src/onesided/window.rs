@@ -14,7 +14,7 @@ use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 use super::protocol::{Flight, Flights, Words};
 use super::table::{MAGIC, Sheet, TABLE};
 use crate::channel::FlightWords;
-use crate::process::{Ends, OtherProcess, open_to_read};
+use crate::process::{Ends, OtherFiles, OtherProcess};
 use crate::segment::Segment;
 
 /// See the [module](self) description.
@@ -97,10 +97,14 @@ impl Window {
     /// As [`Window::attach`], for a process that has the table as its descriptor `number`.
     ///
     /// # Errors
-    /// Those of [`Window::attach`] and [`open_to_read`].
-    pub fn open(pid: u32, number: u64, words: FlightWords, owner: OtherProcess) -> Result<Window> {
-        let number = u32::try_from(number).map_err(|_| Errno::EINVAL)?;
-        let fd = open_to_read(pid, number)?;
+    /// Those of [`Window::attach`] and [`OtherFiles::segment_to_read`].
+    pub fn open(
+        files: &OtherFiles,
+        number: u64,
+        words: FlightWords,
+        owner: OtherProcess,
+    ) -> Result<Window> {
+        let fd = files.segment_to_read(number)?;
         Window::attach(fd.as_fd(), words, owner)
     }
 

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use prov_base::errno::{Errno, Result};
@@ -80,6 +80,14 @@ impl Itself {
                 Ok(Itself::Named(Named::of(pid)?))
             }
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Returns the descriptor of it, if there is one.
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Itself::Held(held) => Some(held.descriptor.as_fd()),
+            Itself::Named(_) => None,
         }
     }
 

@@ -1,11 +1,14 @@
 //! Finds the process with the other end of a connection within this host, from the kernel's data
 //! (sock_diag(7), proc(5)).
 
+use std::fs::File;
+use std::io::Read as _;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
 use prov_base::errno::{Errno, Result};
 use prov_base::kept_errno::KeptErrno;
+use prov_local::process::OtherFiles;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
@@ -21,34 +24,34 @@ const IS_REQUEST: u16 = 1;
 const ESTABLISHED: u8 = 1;
 
 /// The other end of a connection, and a process that has it open.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Holder {
     /// The process.
-    pub pid: u32,
+    pub files: OtherFiles,
     /// The inode number of the socket.
     pub inode: u64,
+}
+
+impl Holder {
+    /// Returns the id of the process.
+    pub fn pid(&self) -> u32 {
+        self.files.pid()
+    }
 }
 
 /// Returns the process `pid`, if it has the other end of the connection as descriptor `number`, and
 /// both it and the opener of that socket have this process's user. `-FI_EPERM` otherwise.
 pub fn holder(socket: BorrowedFd<'_>, pid: u64, number: u64) -> Result<Holder> {
-    let _errno = KeptErrno::begin();
-    let pid = i32::try_from(pid)
-        .map_err(|_| Errno::EINVAL)?
-        .unsigned_abs();
-    let held = std::fs::read_link(format!("/proc/{pid}/fd/{number}"))?;
+    let files = OtherFiles::of(pid)?;
+    let held = files.socket_inode(number)?;
     let near = SocketAddr::try_from(rustix::net::getsockname(socket)?)?;
     let far = rustix::net::getpeername(socket)?.ok_or(Errno::ENOTCONN)?;
     let far = SocketAddr::try_from(far)?;
     let end = look_up(&far, &near)?;
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let user = rustix::process::geteuid().as_raw();
-    let is_held = held.as_os_str() == format!("socket:[{}]", end.inode).as_str();
-    match is_held && end.user == user && runs_as(&status, user) {
-        true => Ok(Holder {
-            pid,
-            inode: end.inode.into(),
-        }),
+    let is_held = held == u64::from(end.inode);
+    match is_held && end.user == user && runs_as(&status_of(files.pid())?, user) {
+        true => Ok(Holder { files, inode: held }),
         false => Err(Errno::EPERM),
     }
 }
@@ -162,6 +165,19 @@ fn read_answer(bytes: &[u8], own: &SocketAddr, other: &SocketAddr) -> Option<End
     })
 }
 
+/// Returns the beginning of a process's status (proc_pid_status(5)), in which its user is.
+fn status_of(pid: u32) -> Result<String> {
+    let _errno = KeptErrno::begin();
+    let mut text = Vec::with_capacity(STATUS as usize);
+    let status = File::open(format!("/proc/{pid}/status"))?;
+    status.take(STATUS).read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Bytes that are read of a status, with one system call: the user is in the eighth or ninth line, after
+/// a name of up to 64 bytes (which may be escaped) and numbers.
+const STATUS: u64 = 1024;
+
 /// Whether a process with this status (proc_pid_status(5)) has this user, and cannot change it.
 fn runs_as(status: &str, user: u32) -> bool {
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
@@ -189,10 +205,11 @@ mod tests {
             let (far, _) = listener.accept().unwrap();
             let own = std::process::id();
             let look = |pid: u64, end: &TcpStream| {
-                holder(near.as_fd(), pid, end.as_raw_fd().unsigned_abs().into())
+                let found = holder(near.as_fd(), pid, end.as_raw_fd().unsigned_abs().into());
+                found.map(|holder| (holder.pid(), holder.inode))
             };
             let inode = inode(far.as_fd()).unwrap();
-            assert_eq!(look(own.into(), &far), Ok(Holder { pid: own, inode }));
+            assert_eq!(look(own.into(), &far), Ok((own, inode)));
             assert_eq!(look(own.into(), &near), Err(Errno::EPERM));
             assert!(look(1 << 40, &far).is_err());
             assert!(look(0, &far).is_err());
@@ -229,7 +246,7 @@ mod tests {
         let (near, _) = listener.accept().unwrap();
         let number = far.as_raw_fd().unsigned_abs().into();
         let found = holder(near.as_fd(), std::process::id().into(), number);
-        assert_eq!(found, Err(Errno::EPERM));
+        assert_eq!(found.err(), Some(Errno::EPERM));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use prov_base::socket;
 use crate::local::far_end::{self, Holder};
 use crate::local::host;
 use prov_local::doorbell::DoorbellOfPeer;
-use prov_local::process::{Card, OtherProcess, Reading, open_segment};
+use prov_local::process::{Card, OtherProcess, Reading};
 
 /// A message of one process to the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,8 +120,8 @@ enum Said {
 enum Heard {
     #[default]
     Nothing,
-    /// Its identity, if verified.
-    Name(Option<Holder>),
+    /// Its identity, which [`Neighbour::holder`] has if it was verified.
+    Name,
     /// The location of its card; its memory, if that can be read.
     Card(Option<OtherProcess>),
 }
@@ -136,8 +136,8 @@ impl Neighbour {
     }
 
     /// Returns the peer's process, once it is known.
-    pub fn holder(&self) -> Option<Holder> {
-        self.holder
+    pub fn holder(&self) -> Option<&Holder> {
+        self.holder.as_ref()
     }
 
     /// Returns the peer's doorbell, if it has shown its card and has one.
@@ -172,7 +172,7 @@ impl Neighbour {
     ) -> std::result::Result<Option<Remark>, OutOfTurn> {
         match (remark.subject, &self.heard) {
             (Subject::Introduction, Heard::Nothing) => {
-                self.heard = Heard::Name(None);
+                self.heard = Heard::Name;
                 if !host::is_within_namespace(socket) {
                     return Ok(None);
                 }
@@ -188,22 +188,32 @@ impl Neighbour {
                 });
                 Ok(answer.ok())
             }
-            (Subject::Card, &Heard::Name(holder)) => {
+            (Subject::Card, Heard::Name) => {
                 self.heard = Heard::Card(None);
-                let Some(holder) = holder else {
+                let Some(holder) = &self.holder else {
                     return Ok(None);
                 };
                 self.bell = bell_of(holder, remark.word);
-                let answer = self.read_card(holder, remark.id).inspect_err(|error| {
-                    log::info!(
-                        target: target,
-                        "without the local path to {}: cannot read the memory of process {}: \
-                         {error}",
-                        socket::peer_text(socket),
-                        holder.pid
-                    );
-                });
-                Ok(answer.ok())
+                match read(holder, remark.id) {
+                    Ok((memory, secret)) => {
+                        self.heard = Heard::Card(Some(memory));
+                        Ok(Some(Remark {
+                            subject: Subject::Ready,
+                            id: secret,
+                            word: 0,
+                        }))
+                    }
+                    Err(error) => {
+                        log::info!(
+                            target: target,
+                            "without the local path to {}: cannot read the memory of process {}: \
+                             {error}",
+                            socket::peer_text(socket),
+                            holder.pid()
+                        );
+                        Ok(None)
+                    }
+                }
             }
             (Subject::Ready, _) => match std::mem::take(&mut self.said) {
                 Said::Card { seal, .. } if seal.secret() == remark.id => {
@@ -228,7 +238,6 @@ impl Neighbour {
         let seal = Seal::new()?;
         let card = Card::new(far_end::inode(socket)?, seal.token())?;
         let number = card.number();
-        self.heard = Heard::Name(Some(holder));
         self.holder = Some(holder);
         self.said = Said::Card { _card: card, seal };
         Ok(Remark {
@@ -237,36 +246,23 @@ impl Neighbour {
             word: bell.map_or(0, |fd| u64::from(fd.as_raw_fd().unsigned_abs()) + 1),
         })
     }
-
-    /// Handles the peer's card, file `number`. If it can be read, returns the confirmation.
-    fn read_card(&mut self, holder: Holder, number: u64) -> Result<Remark> {
-        let (memory, secret) = read(holder, number)?;
-        self.heard = Heard::Card(Some(memory));
-        Ok(Remark {
-            subject: Subject::Ready,
-            id: secret,
-            word: 0,
-        })
-    }
 }
 
 /// Returns the doorbell of a process that has shown this word with its card.
-fn bell_of(holder: Holder, word: u64) -> Option<DoorbellOfPeer> {
-    let number = u32::try_from(word.checked_sub(1)?).ok()?;
-    let memory = open_segment(holder.pid, number).ok()?;
+fn bell_of(holder: &Holder, word: u64) -> Option<DoorbellOfPeer> {
+    let memory = holder.files.segment(word.checked_sub(1)?).ok()?;
     DoorbellOfPeer::attach(memory.as_fd()).ok()
 }
 
 /// Returns the memory of the process that has the other end, whose card for that is file `number`,
 /// and the secret next to the card's seal.
 ///
-/// `-FI_EPERM` if it is not the holder's own card, and those of [`Card::read`] and
-/// [`OtherProcess::find`].
-fn read(holder: Holder, number: u64) -> Result<(OtherProcess, u64)> {
-    let number = u32::try_from(number).map_err(|_| Errno::EINVAL)?;
-    let Reading { inode, seal } = Card::read(holder.pid, number)?;
+/// `-FI_EPERM` if it is not the holder's own card, and those of
+/// [`OtherFiles::read_card`](prov_local::process::OtherFiles::read_card) and [`OtherProcess::find`].
+fn read(holder: &Holder, number: u64) -> Result<(OtherProcess, u64)> {
+    let Reading { inode, seal } = holder.files.read_card(number)?;
     match inode == holder.inode {
-        true => OtherProcess::find(holder.pid, seal),
+        true => OtherProcess::find(holder.pid(), seal),
         // It is shown by another process, through the holder.
         false => Err(Errno::EPERM),
     }

@@ -17,14 +17,13 @@ use prov_base::buffer::{Incoming, Outgoing, Piece};
 use prov_base::errno::{Errno, Result};
 use prov_base::{random, socket};
 
-use crate::local::far_end::Holder;
 use crate::local::neighbour::{OutOfTurn, Remark, Subject};
 use crate::local::stream::{Moved, SharedStream};
 use prov_local::barrier;
 use prov_local::channel::{FlightWords, Next};
 use prov_local::doorbell::DoorbellOfPeer;
 use prov_local::parts::{Inflow, Outflow};
-use prov_local::process::open_segment;
+use prov_local::process::OtherFiles;
 use prov_local::relocation::{Relocated, Relocating};
 use prov_local::ring::Broken;
 
@@ -137,15 +136,14 @@ impl Shortcut {
     /// side then has to send through it ([`Shortcut::departure`]).
     ///
     /// # Errors
-    /// Those of [`open_segment`] and [`SharedStream::attach`].
+    /// Those of [`OtherFiles::segment`] and [`SharedStream::attach`].
     pub fn attach(
-        holder: Holder,
+        peer: &OtherFiles,
         bell: DoorbellOfPeer,
         remark: &Remark,
         target: &'static str,
     ) -> Result<Self> {
-        let number = u32::try_from(remark.id).map_err(|_| Errno::EINVAL)?;
-        let segment = open_segment(holder.pid, number)?;
+        let segment = peer.segment(remark.id)?;
         let (stream, secret) = SharedStream::attach(segment.as_fd())?;
         let mut shortcut = Shortcut::new(stream, bell, None, target);
         shortcut.peer_has(remark.word);

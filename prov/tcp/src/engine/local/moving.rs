@@ -20,8 +20,15 @@ use crate::engine::link::keys::{ConnKey, EpKey, Source};
 use crate::wire::handshake::Features;
 use crate::wire::header::{Header, MAX_HEADER, Op};
 
-/// Times that a connection has brought something before it is worth it.
+/// Times that a connection has brought something before it is worth to move it; its lane's other
+/// connections add as many, up to [`NUMEROUS`].
 const WORTH_MOVING: u8 = 4;
+/// A move takes about as much of the two processors as so many messages each way save. Where a process
+/// has few connections, each soon saves that, and in time that somebody waits for; where it has many, a
+/// job may end, or go on with other pairs, before most of them have saved it.
+const NUMEROUS: u8 = 16;
+/// Value of [`Connection::brought`] once the connection was asked to move, or cannot.
+const DECIDED: u8 = u8::MAX;
 /// Connections of a lane that may: each takes memory, and a look now and then.
 const MOST: usize = 256;
 
@@ -40,13 +47,18 @@ impl Core {
     /// can.
     #[inline]
     pub(crate) fn brought_something(&mut self, key: ConnKey) {
+        let others = self.conns.len().saturating_sub(1);
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        if conn.brought < WORTH_MOVING && conn.is_open() {
-            conn.brought += 1;
-            let may_move = conn.features.has(Features::LOCAL) && self.rota.len() < MOST;
-            if conn.brought == WORTH_MOVING && may_move {
+        if conn.brought == DECIDED || !conn.is_open() {
+            return;
+        }
+        conn.brought += 1;
+        let others = u8::try_from(others).unwrap_or(NUMEROUS).min(NUMEROUS);
+        if conn.brought >= WORTH_MOVING + others {
+            conn.brought = DECIDED;
+            if conn.features.has(Features::LOCAL) && self.rota.len() < MOST {
                 self.introduce(key);
             }
         }
@@ -153,7 +165,7 @@ impl Core {
         }
         let attached = match (conn.neighbour.holder(), conn.neighbour.bell()) {
             (Some(_), Some(_)) if self.rota.len() >= MOST => Err(Errno::ENOMEM),
-            (Some(holder), Some(bell)) => Shortcut::attach(holder, bell, offer, LOG.ep_ctrl),
+            (Some(peer), Some(bell)) => Shortcut::attach(&peer.files, bell, offer, LOG.ep_ctrl),
             _ => Err(Errno::EPERM),
         };
         match attached {

@@ -43,7 +43,7 @@ impl Core {
         if !conn.features.has(Features::REGIONS) {
             return;
         }
-        match regions.watch(shortcut.flights_of_peer(), holder.pid) {
+        match regions.watch(shortcut.flights_of_peer(), holder.pid()) {
             Ok(watching) => {
                 conn.onesided.watching = Some(watching);
                 let number = regions.descriptor().as_raw_fd().unsigned_abs();
@@ -56,7 +56,7 @@ impl Core {
             }
             Err(error) => log::info!(
                 target: LOG.ep_ctrl,
-                "process {} cannot access memory by itself: {error}", holder.pid
+                "process {} cannot access memory by itself: {error}", holder.pid()
             ),
         }
     }
@@ -201,7 +201,7 @@ fn open(conn: &mut Connection, number: u64) {
     let Some(shortcut) = &conn.shortcut else {
         return;
     };
-    let opened = Window::open(holder.pid, number, shortcut.flights(), memory.clone());
+    let opened = Window::open(&holder.files, number, shortcut.flights(), memory.clone());
     conn.onesided.regions = match opened {
         Ok(window) => Regions::Open(Box::new(window)),
         Err(error) => {

@@ -10,7 +10,7 @@ use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use libc::iovec;
 use prov_base::process_memory::{OtherIov, OtherPiece, Seal, Token};
 use prov_local::doorbell::Doorbell;
-use prov_local::process::{Card, OtherProcess, Reading};
+use prov_local::process::{Card, OtherFiles, OtherProcess, Reading};
 use prov_message::lane::Errand;
 use prov_util::desc::Descs;
 use prov_util::mr::{Memory, Region, Request};
@@ -208,7 +208,8 @@ fn list(bytes: &mut [u8]) -> Vec<u8> {
 /// Returns the card that the endpoint has shown.
 fn shown(heard: &[(u8, u64, u64)]) -> Reading {
     let card = heard.iter().find(|what| what.0 == Subject::Card.code());
-    Card::read(std::process::id(), card.unwrap().1 as u32).unwrap()
+    let files = OtherFiles::of(std::process::id().into()).unwrap();
+    files.read_card(card.unwrap().1).unwrap()
 }
 
 /// Returns the secret next to the seal of a card.
