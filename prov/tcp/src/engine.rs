@@ -14,7 +14,6 @@ mod transfer;
 
 use prov_base::bounded;
 use prov_base::bounds::PEERS;
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -45,6 +44,7 @@ use self::link::keys::{ConnKey, Due, ListenerKey, Source};
 use self::link::listener::Listener;
 use self::link::messages::{Action, Endpoints, Tcp};
 use self::link::post::{COPY_LIMIT, SCRATCH};
+use self::link::ready::{Ready, Why};
 use self::transfer::progress::Come;
 use crate::params::Params;
 
@@ -72,36 +72,16 @@ pub struct Core {
     /// end.
     is_in_progress: bool,
     favourite: Favourite<ConnKey>,
-    /// Connections that may have more to read.
-    ready: VecDeque<ConnKey>,
+    /// Connections for which there is something to do.
+    ready: Ready,
+    /// Whether messages of peers wait that may be in an address vector by now.
+    has_strangers: bool,
     /// Payloads of announced messages that stay in peers' memory until they are fetched.
     copier: Copier<Tcp>,
     /// The polling schedule of connections through shared memory.
     rota: Rota<ConnKey>,
     /// What their peers wake the lane by, once there may be one.
     doorbell: Option<Doorbell>,
-    /// Those of them that wait for space in it.
-    starved: Vec<ConnKey>,
-    /// Connections with bytes that were set aside, which have to leave even if the application makes
-    /// no more calls.
-    aside: Vec<ConnKey>,
-    /// Connections with messages that are complete for the application, and leave when the peer
-    /// requests or fetches them.
-    on_request: Vec<ConnKey>,
-    /// Connections whose outboxes wait for the end of a burst.
-    held: Vec<ConnKey>,
-    /// Connections whose outboxes were sent by the progress thread instead of the application.
-    sent: Vec<ConnKey>,
-    /// Whether there may be anything in `ready`, `held` or `sent`.
-    has_chores: bool,
-    /// Connections of connected endpoints whose stream has ended. They end when the messages that
-    /// other endpoints have received are handled.
-    ended: Vec<ConnKey>,
-    /// Connections with copies that ended while the owner of the receives did not drive the lane.
-    behind_copies: Vec<ConnKey>,
-    /// Connections that wait until the application has read completions, the one that was resumed
-    /// last at the end.
-    unreported: VecDeque<ConnKey>,
     signals: Arc<Signals>,
     /// Number of successful reads of the favourite until the poller is called; a read without data
     /// counts for several.
@@ -175,18 +155,10 @@ impl Core {
             polls: 0,
             is_in_progress: false,
             favourite: Favourite::default(),
-            ready: VecDeque::new(),
+            ready: Ready::default(),
+            has_strangers: false,
             rota: Rota::default(),
             doorbell: None,
-            starved: Vec::new(),
-            aside: Vec::new(),
-            on_request: Vec::new(),
-            held: Vec::new(),
-            sent: Vec::new(),
-            has_chores: false,
-            ended: Vec::new(),
-            behind_copies: Vec::new(),
-            unreported: VecDeque::new(),
             signals,
             reads_left: 0,
             poll_interval: 1,
@@ -225,6 +197,22 @@ impl Core {
         }
         self.watch_for_silence();
         Ok(key)
+    }
+
+    /// Puts a connection into the ready queue.
+    #[inline]
+    fn is_due(&mut self, key: ConnKey, why: Why) {
+        if let Some(conn) = self.conns.get_mut(key) {
+            self.ready.add(key, &mut conn.due, why);
+        }
+    }
+
+    /// Removes and returns the next connection in the ready queue for this reason.
+    #[inline]
+    fn next_due(&mut self, why: Why) -> Option<ConnKey> {
+        let conns = &mut self.conns;
+        self.ready
+            .next(why, |key| Some(&mut conns.get_mut(key)?.due))
     }
 
     /// The descriptor of a connection's socket.
@@ -306,7 +294,7 @@ impl prov_message::Core for Core {
     }
 
     fn serves_requests(&self) -> bool {
-        !self.on_request.is_empty()
+        self.ready.has(Why::OnRequest)
     }
 
     fn prepare_wait(&mut self, sleeper: Sleeper) -> bool {

@@ -13,5 +13,6 @@ pub mod narrow;
 pub mod onesided;
 pub mod post;
 pub mod rdm;
+pub mod ready;
 pub mod socket;
 pub mod stillness;

@@ -57,6 +57,7 @@ use crate::engine::link::endpoint::{Kind, OwnPart};
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::listener::ListenerKind;
 use crate::engine::link::rdm::Rdm;
+use crate::engine::link::ready::Why;
 use crate::engine::link::socket;
 use crate::params::Params;
 use crate::wire::authentication::Key;
@@ -134,7 +135,7 @@ impl Side {
 
     /// Connections that wait until the application has read completions.
     fn held_back(&self) -> usize {
-        self.engine.core().unreported.len()
+        self.engine.core().ready.of(Why::Unreported).len()
     }
 
     /// Peers that are asked to announce their messages.

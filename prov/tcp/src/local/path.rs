@@ -41,8 +41,6 @@ pub struct Shortcut {
     /// The number to return to the peer when this side begins to send through the memory, once the
     /// queued data is sent.
     departs: Option<u64>,
-    /// Whether the connection is in the list of those that wait for space.
-    pub is_starved: bool,
     /// How the socket has ended. Nothing is added to the memory after that.
     end: Option<Result<usize>>,
     /// The offer to the peer, until it has attached.
@@ -99,7 +97,6 @@ impl Shortcut {
             bell: Some(bell),
             is_in: false,
             departs: None,
-            is_starved: false,
             end: None,
             offered,
             relocating: None,

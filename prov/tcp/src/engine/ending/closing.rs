@@ -1,7 +1,5 @@
 //! How connections and endpoints end.
 
-use prov_base::bounded;
-use prov_base::bounds::PEERS;
 use std::os::fd::AsFd;
 
 use prov_base::errno::Errno;
@@ -20,6 +18,7 @@ use crate::engine::link::endpoint::{Kind, OwnPart};
 use crate::engine::link::fault::Fault;
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::{ConnKey, EpKey};
+use crate::engine::link::ready::{STALLS, Why};
 use crate::engine::link::socket;
 use crate::engine::{Core, Lane};
 use crate::wire::handshake::Features;
@@ -53,11 +52,7 @@ impl Core {
         let is_alone = self.conns.len() <= 1;
         match self.conns.get(key) {
             Some(conn) if conn.peer.is_none() && !is_alone => {
-                if !self.ended.contains(&key) {
-                    self.ended.push(key);
-                    bounded!(self.ended, PEERS);
-                }
-                self.has_chores = true;
+                self.is_due(key, Why::Ended);
             }
             _ => self.break_with(key, Fault::Io(Errno::ESHUTDOWN)),
         }
@@ -69,14 +64,15 @@ impl Core {
     pub(crate) fn end_streams(&mut self) {
         if self.endpoints.is_deaf() {
             // Messages of others wait for the owner of receives, and so do the ends.
-            self.has_chores = true;
             return;
         }
         // Handles the data of other sockets, which may end more streams.
         self.poll_once();
         let _ = self.read_nearby() | self.take_in_quiet(self.rota.len());
-        for key in std::mem::take(&mut self.ended) {
-            self.break_with(key, Fault::Io(Errno::ESHUTDOWN));
+        for _ in 0..self.ready.of(Why::Ended).len() {
+            if let Some(key) = self.next_due(Why::Ended) {
+                self.break_with(key, Fault::Io(Errno::ESHUTDOWN));
+            }
         }
     }
 
@@ -358,18 +354,9 @@ impl Linked for Core {
         self.favourite.forget(key);
         if conn.shortcut.is_some() {
             self.rota.remove(key);
-            let shortcut = conn.shortcut.as_ref();
-            if shortcut.is_some_and(|shortcut| shortcut.is_starved) {
-                self.starved.retain(|starved| *starved != key);
-                self.stall_ends_if_over();
-            }
         }
-        if conn.stillness.is_set_aside {
-            self.aside.retain(|other| *other != key);
-            self.stall_ends_if_over();
-        }
-        if conn.stillness.is_on_request {
-            self.on_request.retain(|other| *other != key);
+        self.ready.forget(key, conn.due);
+        if conn.due.has_any(STALLS) {
             self.stall_ends_if_over();
         }
         // In a forked child, the parent still uses the connection.

@@ -27,6 +27,7 @@ use crate::engine::link::keys::{EpKey, ListenerKey, NameKey, PeerKey};
 use crate::engine::link::messages::{Placing, Receipt, Rendezvous};
 use crate::engine::link::narrow::Narrow;
 use crate::engine::link::onesided::OneSided;
+use crate::engine::link::ready::{Reasons, Why};
 use crate::engine::link::socket;
 use crate::engine::link::stillness::Stillness;
 use crate::local::path::{Path, Shortcut};
@@ -75,9 +76,9 @@ pub struct Connection {
     pub answers: Burst,
     /// The size of the answers in the outbox.
     pub debt: Debt,
-    /// Whether the outbox waits for its burst to end.
-    pub is_held: bool,
-    /// Whether the outbox then contains only answers.
+    /// The reasons for which it is in the lane's ready queue.
+    pub due: Reasons,
+    /// Whether the outbox contains only answers, while it waits for its burst to end.
     pub owes: bool,
     /// Whether the kernel accepts no more data for now.
     pub is_blocked: bool,
@@ -86,8 +87,6 @@ pub struct Connection {
     pub is_cut_off: bool,
     /// Whether the peer has said that its endpoint is closed in good order.
     pub has_left: bool,
-    /// Whether the connection is in the list of those with more to read.
-    pub is_ready: bool,
     /// Number of consecutive reads of small messages while the connection is in bulk mode.
     pub small_reads: u8,
     /// Whether this side has requested the connection.
@@ -314,12 +313,11 @@ impl Connection {
             burst: Burst::default(),
             answers: Burst::default(),
             debt: Debt::default(),
-            is_held: false,
+            due: Reasons::default(),
             owes: false,
             is_blocked: false,
             is_cut_off: false,
             has_left: false,
-            is_ready: false,
             small_reads: 0,
             watch: Watch::default(),
             neighbour: Neighbour::default(),
@@ -352,7 +350,8 @@ impl Connection {
             && self.backlog.is_empty();
         let sent = self.outbox.is_idle() && self.lent.is_empty() && self.owed.is_empty();
         let waits = self.awaits_answers() || self.narrow.as_ref().is_some_and(Narrow::is_waiting);
-        let later = self.is_ready || self.is_held || self.is_paused() || self.copies.are_any();
+        let later = self.due.has(Why::Read) || self.due.has(Why::Held);
+        let later = later || self.is_paused() || self.copies.are_any();
         between_messages && sent && !waits && !later
     }
 

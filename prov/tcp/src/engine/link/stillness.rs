@@ -5,12 +5,6 @@
 pub struct Stillness {
     /// Whether a check is due: there is at most one.
     pub is_watched: bool,
-    /// Whether the outbox has bytes that were set aside, so that the connection is in the lane's list
-    /// of these.
-    pub is_set_aside: bool,
-    /// Whether announced or offered messages were set aside, so that the connection is in the lane's
-    /// list of these.
-    pub is_on_request: bool,
     /// Number of announced messages that the peer has requested or fetched, modulo 2^32.
     answers: u32,
     seen: Seen,

@@ -4,8 +4,6 @@
 //!
 //! [`neighbour`](crate::local::neighbour) determines whether the two processes may do so.
 
-use prov_base::bounded;
-use prov_base::bounds::PEERS;
 use std::os::fd::AsFd as _;
 use std::time::Instant;
 
@@ -24,6 +22,7 @@ use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::messages::{Ack, Arrival, Placing, Rendezvous, Tcp};
 use crate::engine::link::post::Post;
+use crate::engine::link::ready::Why;
 use crate::engine::transfer::rendezvous::ASKED_LIMIT;
 use crate::engine::transfer::sending::ack_flag;
 use crate::engine::transfer::ways::ALWAYS_ANNOUNCED;
@@ -225,10 +224,12 @@ impl Core {
     /// What is behind copies that ended while the owner of receives was away.
     pub(crate) fn go_on_for_owner(&mut self) {
         if self.endpoints.is_deaf() {
-            self.has_chores |= !self.behind_copies.is_empty();
             return;
         }
-        for key in std::mem::take(&mut self.behind_copies) {
+        for _ in 0..self.ready.of(Why::Copied).len() {
+            let Some(key) = self.next_due(Why::Copied) else {
+                break;
+            };
             if let Err(fault) = self.go_on_after_copies(key) {
                 self.break_with(key, fault);
             }
@@ -238,9 +239,7 @@ impl Core {
     fn go_on_after_copies(&mut self, key: ConnKey) -> LinkResult {
         if self.endpoints.is_deaf() {
             // That is for the owner.
-            self.behind_copies.push(key);
-            bounded!(self.behind_copies, PEERS);
-            self.has_chores = true;
+            self.is_due(key, Why::Copied);
             self.wake_for_copies();
             return Ok(());
         }

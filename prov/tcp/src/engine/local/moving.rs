@@ -2,8 +2,6 @@
 //! ([`neighbour`](crate::local::neighbour)) and leave their socket for memory that
 //! the two share ([`path`](crate::local::path)).
 
-use prov_base::bounded;
-use prov_base::bounds::PEERS;
 use std::os::fd::AsFd;
 
 use crate::local::neighbour::{OutOfTurn, Remark, Subject};
@@ -17,6 +15,7 @@ use crate::engine::link::connection::Connection;
 use crate::engine::link::detours::Detour;
 use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::{ConnKey, EpKey, Source};
+use crate::engine::link::ready::Why;
 use crate::wire::handshake::Features;
 use crate::wire::header::{Header, MAX_HEADER, Op};
 
@@ -263,15 +262,28 @@ impl Core {
             return;
         };
         conn.is_blocked |= !conn.outbox.is_empty();
-        if let Some(shortcut) = &mut conn.shortcut
-            && shortcut.is_out()
-            && !std::mem::replace(&mut shortcut.is_starved, true)
-        {
-            if !self.is_stalled() {
+        if conn.sends_by_memory() {
+            self.note_stall(key, Why::Starved, true);
+        }
+    }
+
+    /// Notes whether a connection waits for its peer for this reason.
+    pub(crate) fn note_stall(&mut self, key: ConnKey, why: Why, waits: bool) {
+        let is_first = !self.ready.has_stalls();
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        if conn.due.has(why) == waits {
+            return;
+        }
+        if waits {
+            self.ready.add(key, &mut conn.due, why);
+            if is_first {
                 self.signals.stall_begins();
             }
-            self.starved.push(key);
-            bounded!(self.starved, PEERS);
+        } else {
+            self.ready.remove(key, &mut conn.due, why);
+            self.stall_ends_if_over();
         }
     }
 
@@ -279,36 +291,26 @@ impl Core {
     #[inline(never)]
     pub(crate) fn feed(&mut self) {
         // Those that begin to wait meanwhile come behind these.
-        let mut at = 0;
-        for _ in 0..self.starved.len() {
-            let Some(&key) = self.starved.get(at) else {
+        for _ in 0..self.ready.of(Why::Starved).len() {
+            let Some(key) = self.next_due(Why::Starved) else {
                 break;
             };
             match self.may_feed(key) {
-                false => at += 1,
-                true => {
-                    self.starved.remove(at);
-                    self.flush(key);
-                }
+                true => self.flush(key),
+                false => self.is_due(key, Why::Starved),
             }
         }
         self.stall_ends_if_over();
     }
 
-    /// Whether anything waits for room that the helping thread looks for.
-    pub(crate) fn is_stalled(&self) -> bool {
-        !(self.starved.is_empty() && self.aside.is_empty() && self.on_request.is_empty())
-    }
-
     /// Tells the helping thread when nothing waits for room any more.
     pub(crate) fn stall_ends_if_over(&self) {
-        if !self.is_stalled() {
+        if !self.ready.has_stalls() {
             self.signals.stall_ends();
         }
     }
 
-    /// Whether a connection that waits for room is to be tried again; it does not
-    /// wait then.
+    /// Whether a connection that waits for room is to be tried again.
     fn may_feed(&mut self, key: ConnKey) -> bool {
         let Some(conn) = self.conns.get_mut(key) else {
             return true;
@@ -317,11 +319,9 @@ impl Core {
             return true;
         };
         // An error shows when the rest is sent.
-        let may = shortcut.has_room()
+        shortcut.has_room()
             && (shortcut.leave(conn.socket.as_fd()) != Err(Errno::EAGAIN)
-                || !conn.outbox.is_empty());
-        shortcut.is_starved = !may;
-        may
+                || !conn.outbox.is_empty())
     }
 
     /// The socket of a connection that comes through memory has something: calls

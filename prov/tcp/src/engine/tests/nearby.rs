@@ -4,6 +4,7 @@ mod hostile;
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use crate::engine::link::ready::Why;
 use crate::local::neighbour::Subject;
 use crate::local::stream::SharedStream;
 use fabric_abi::FI_DELIVERY_COMPLETE;
@@ -111,7 +112,7 @@ fn data_that_found_no_space_is_sent_without_another_call() {
         send(&a, out, tag as u64);
     }
     assert!(
-        !a.engine.core().starved.is_empty(),
+        a.engine.core().ready.has(Why::Starved),
         "there is too much room"
     );
     // Only the receiver is driven from here on.
@@ -127,15 +128,15 @@ fn a_connection_that_is_held_back_and_has_no_room_waits_once() {
         send(&a, out, 1);
     }
     let core = &mut a.engine.core();
-    let starved = core.starved.clone();
+    let starved = core.ready.of(Why::Starved).clone();
     assert_eq!(starved.len(), 1, "there is too much room");
     // As if it had moved during a burst.
-    core.conns[starved[0]].is_held = true;
-    core.held = starved.clone();
-    core.end_burst();
-    assert_eq!((&core.starved, core.held.len()), (&starved, 0));
-    core.end_burst();
-    assert_eq!(core.starved, starved);
+    core.is_due(starved[0], Why::Held);
+    for _ in 0..2 {
+        core.end_burst();
+        assert_eq!(core.ready.of(Why::Starved), &starved);
+        assert!(!core.ready.has(Why::Held));
+    }
 }
 
 #[test]
@@ -453,7 +454,7 @@ fn nothing_is_received_after_a_message_to_buffer_while_the_owner_of_receives_is_
     });
     b.engine.core().endpoints().owner_leaves();
     finish(b, errand);
-    until([a, b], || !b.engine.core().behind_copies.is_empty());
+    until([a, b], || b.engine.core().ready.has(Why::Copied));
     assert_eq!(its, [0; 8], "taken in while the owner is away");
     b.engine.core().endpoints().owner_enters();
     receive(b, &mut place, 1);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::engine::link::detours::Detour;
+use crate::engine::link::ready::Why;
 use crate::wire::handshake::Features;
 use prov_base::poller::Favourite;
 
@@ -90,6 +91,6 @@ fn a_sleeping_thread_is_woken_for_data_that_another_leaves_unread() {
     until([&a, &a], || a.count() == 2);
     // More than one call receives, and no other call follows.
     b.engine.progress();
-    assert_eq!(b.engine.core().ready.len(), 1);
+    assert_eq!(b.engine.core().ready.of(Why::Read).len(), 1);
     assert!(wakes(&b));
 }

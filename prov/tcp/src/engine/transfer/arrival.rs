@@ -304,7 +304,7 @@ impl Core {
         if let Some(conn) = self.conns.get_mut(key) {
             conn.detours.set(Detour::HeldBack, true);
         }
-        self.has_chores |= self.endpoints.holds_back_strangers();
+        self.has_strangers |= self.endpoints.holds_back_strangers();
     }
 
     /// Processes further bytes of the message that began last.

@@ -10,8 +10,6 @@
 
 use std::time::{Duration, Instant};
 
-use prov_base::bounded;
-use prov_base::bounds::PEERS;
 use prov_message::Ticket;
 use prov_message::keys::to_peer;
 
@@ -20,6 +18,7 @@ use crate::engine::link::connection::{Connection, Named, Payload};
 use crate::engine::link::detours::Detour;
 use crate::engine::link::keys::{ConnKey, Due};
 use crate::engine::link::narrow::{Narrow, OfferedMessage};
+use crate::engine::link::ready::Why;
 use crate::local::outbox::{Aside, SHARE};
 
 /// Time between two checks. A process that computes or waits for the processor may make no calls for
@@ -110,49 +109,18 @@ impl Core {
         }
     }
 
-    /// Keeps the list of connections with bytes that were set aside.
+    /// Notes whether bytes of the outbox are set aside.
     pub(crate) fn note_what_is_aside(&mut self, key: ConnKey) {
-        let is_stalled = self.is_stalled();
-        let Some(conn) = self.conns.get_mut(key) else {
-            return;
-        };
-        let is_set_aside = conn.outbox.aside() != 0;
-        if std::mem::replace(&mut conn.stillness.is_set_aside, is_set_aside) == is_set_aside {
-            return;
-        }
-        if is_set_aside {
-            self.aside.push(key);
-            bounded!(self.aside, PEERS);
-            if !is_stalled {
-                self.signals.stall_begins();
-            }
-        } else {
-            self.aside.retain(|other| *other != key);
-            self.stall_ends_if_over();
-        }
+        let conn = self.conns.get(key);
+        let waits = conn.is_some_and(|conn| conn.outbox.aside() != 0);
+        self.note_stall(key, Why::Aside, waits);
     }
 
-    /// Keeps the list of connections with messages that the peer has to request or fetch, and that
-    /// were set aside.
+    /// Notes whether messages are set aside that the peer has to request or fetch.
     fn note_what_is_on_request(&mut self, key: ConnKey) {
-        let is_stalled = self.is_stalled();
-        let Some(conn) = self.conns.get_mut(key) else {
-            return;
-        };
-        let is_on_request = conn.announced_aside() != 0;
-        if std::mem::replace(&mut conn.stillness.is_on_request, is_on_request) == is_on_request {
-            return;
-        }
-        if is_on_request {
-            self.on_request.push(key);
-            bounded!(self.on_request, PEERS);
-            if !is_stalled {
-                self.signals.stall_begins();
-            }
-        } else {
-            self.on_request.retain(|other| *other != key);
-            self.stall_ends_if_over();
-        }
+        let conn = self.conns.get(key);
+        let waits = conn.is_some_and(|conn| conn.announced_aside() != 0);
+        self.note_stall(key, Why::OnRequest, waits);
     }
 }
 

@@ -10,6 +10,7 @@ use prov_local::rota::{Rota, Rounds};
 use crate::engine::Core;
 use crate::engine::link::detours::Detour;
 use crate::engine::link::keys::ConnKey;
+use crate::engine::link::ready::Why;
 use crate::engine::transfer::arrival::fast_path;
 use crate::wire::handshake::Features;
 use crate::wire::simple::{SimpleHead, decode_single, plain_words, tagged_words};
@@ -86,7 +87,7 @@ impl Core {
     /// received.
     #[inline(always)]
     pub(crate) fn read_nearby(&mut self) -> bool {
-        if !self.starved.is_empty() {
+        if self.ready.has(Why::Starved) {
             self.feed();
         }
         self.take_in_some()

@@ -1,7 +1,5 @@
 //! Sending messages: immediately, or in a burst with others.
 
-use prov_base::bounded;
-use prov_base::bounds::PEERS;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
@@ -16,6 +14,7 @@ use crate::engine::link::connection::Owner;
 use crate::engine::link::detours::Detour;
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::post::{COPY_LIMIT, Post};
+use crate::engine::link::ready::Why;
 use crate::wire::handshake::Features;
 use crate::wire::header::{Header, MAX_HEADER};
 use prov_message::peers::Lent;
@@ -266,14 +265,11 @@ impl Core {
         }
         if conn.outbox.len() >= self.params.staging_sbuf_size as u64 || conn.sends_by_memory() {
             self.flush(key);
-        } else if !conn.is_held {
-            conn.is_held = true;
-            if self.held.is_empty() && !self.is_in_progress {
+        } else {
+            if !self.ready.has(Why::Held) && !self.is_in_progress {
                 self.signals.burst_begins();
             }
-            self.held.push(key);
-            bounded!(self.held, PEERS);
-            self.has_chores = true;
+            self.ready.add(key, &mut conn.due, Why::Held);
         }
     }
 
@@ -291,7 +287,7 @@ impl Core {
                 conn.is_blocked = !empty;
                 conn.owes &= !empty;
                 let is_nearby = conn.shortcut.is_some();
-                let is_set_aside = conn.stillness.is_set_aside;
+                let is_set_aside = conn.due.has(Why::Aside);
                 if conn.detours.has(Detour::Overdue) && conn.may_ask_on() {
                     self.read_later(key);
                 }
@@ -364,10 +360,10 @@ impl Core {
     /// Sends the queues that are held for bursts, if there are any.
     #[inline]
     pub(crate) fn end_bursts(&mut self) {
-        if !self.sent.is_empty() {
+        if self.ready.has(Why::Sent) {
             self.report_sent();
         }
-        if !self.held.is_empty() {
+        if self.ready.has(Why::Held) {
             self.flush_held();
         }
     }
@@ -376,7 +372,7 @@ impl Core {
     /// held.
     #[inline]
     pub(crate) fn send_answers(&mut self) {
-        if !self.held.is_empty() {
+        if self.ready.has(Why::Held) {
             self.flush_held();
         }
     }
@@ -384,9 +380,8 @@ impl Core {
     /// Sends the queues that are held.
     #[inline(never)]
     pub(crate) fn flush_held(&mut self) {
-        while let Some(key) = self.held.pop() {
+        while let Some(key) = self.next_due(Why::Held) {
             if let Some(conn) = self.conns.get_mut(key) {
-                conn.is_held = false;
                 conn.owes = false;
                 self.flush(key);
             }
@@ -397,31 +392,31 @@ impl Core {
     /// Sends what is held or had no space, for an application that makes no further call; returns
     /// whether anything was sent. The consequences are reported by the next call.
     pub(crate) fn flush_for_application(&mut self) -> bool {
-        let mut keys = std::mem::take(&mut self.held);
-        let starved = std::mem::take(&mut self.starved);
-        let conns = &self.conns;
-        keys.extend(starved.into_iter().filter(|key| {
-            let conn = conns.get(*key);
-            conn.is_some_and(|conn| !conn.is_held)
-        }));
+        let waiting = |key: ConnKey| {
+            let conn = self.conns.get(key);
+            conn.filter(|conn| !conn.due.has(Why::Held))
+        };
+        let starved = self.ready.of(Why::Starved).iter();
+        let starved = starved.filter(|key| waiting(**key).is_some());
         // Operations whose bytes were set aside are complete: nothing calls for them any more.
-        let aside = self.aside.iter().filter(|key| {
-            let conn = conns.get(**key);
-            conn.is_some_and(|conn| !conn.is_held && !conn.is_cut_off && !conn.sends_by_memory())
+        let aside = self.ready.of(Why::Aside).iter().filter(|key| {
+            waiting(**key).is_some_and(|conn| !conn.is_cut_off && !conn.sends_by_memory())
         });
-        keys.extend(aside);
+        let held = self.ready.of(Why::Held).iter();
+        let keys: Vec<ConnKey> = held.chain(starved).chain(aside).copied().collect();
+        for why in [Why::Held, Why::Starved] {
+            while self.next_due(why).is_some() {}
+        }
         let mut has_left = false;
         self.signals.burst_ends();
         for key in keys {
             let Some(conn) = self.conns.get_mut(key) else {
                 continue;
             };
-            conn.is_held = false;
             conn.owes = false;
             // Errors are reported when the rest is sent.
             let mut is_stuck = false;
             if let Some(shortcut) = &mut conn.shortcut {
-                shortcut.is_starved = false;
                 is_stuck = shortcut.leave(conn.socket.as_fd()) == Err(Errno::EAGAIN);
             }
             let before = conn.outbox.len();
@@ -429,7 +424,7 @@ impl Core {
             // If the socket is broken, the next attempt reports that.
             conn.is_blocked = matches!(flushed, Ok(false));
             let is_news = !conn.is_blocked || conn.outbox.len() < before;
-            let (is_blocked, is_set_aside) = (conn.is_blocked, conn.stillness.is_set_aside);
+            let (is_blocked, is_set_aside) = (conn.is_blocked, conn.due.has(Why::Aside));
             if is_blocked || is_stuck {
                 self.waits_for_room(key);
                 self.watch_for_stillness(key);
@@ -438,14 +433,12 @@ impl Core {
                 self.note_what_is_aside(key);
             }
             has_left |= is_news;
-            if is_news && !self.sent.contains(&key) {
-                self.sent.push(key);
-                bounded!(self.sent, PEERS);
-                self.has_chores = true;
+            if is_news {
+                self.is_due(key, Why::Sent);
             }
         }
         self.stall_ends_if_over();
-        if !self.sent.is_empty() && self.must_wake() {
+        if self.ready.has(Why::Sent) && self.must_wake() {
             self.poller.wake_at(Instant::now());
         }
         has_left
@@ -454,7 +447,7 @@ impl Core {
     /// Reports operations that were sent on behalf of the application.
     #[cold]
     fn report_sent(&mut self) {
-        for key in std::mem::take(&mut self.sent) {
+        while let Some(key) = self.next_due(Why::Sent) {
             self.flush(key);
         }
     }

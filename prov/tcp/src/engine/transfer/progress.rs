@@ -1,8 +1,5 @@
 //! A progress call: sends what is held, and processes what was received.
 
-use prov_base::bounded;
-use prov_base::bounds::PEERS;
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -16,6 +13,7 @@ use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::Due;
 use crate::engine::link::keys::Event;
 use crate::engine::link::keys::{ConnKey, Source};
+use crate::engine::link::ready::Why;
 use crate::engine::link::socket;
 use crate::engine::transfer::arrival::{fast_path, take_in_simple};
 use crate::local::path::Path;
@@ -84,7 +82,7 @@ impl Core {
     /// moment ago, and no messages come through shared memory.
     #[inline(always)]
     pub(crate) fn do_what_is_ready(&mut self) -> Come {
-        if self.has_chores {
+        if self.ready.has_chores() || self.has_strangers {
             self.do_chores();
         }
         if !self.rota.is_empty() {
@@ -110,18 +108,15 @@ impl Core {
     /// Does the work that earlier calls have left for this one.
     #[inline(never)]
     fn do_chores(&mut self) {
-        // Set again by whatever remains for the next call.
-        self.has_chores = false;
-        if !self.unreported.is_empty() && !self.endpoints.is_deaf() {
+        if self.ready.has(Why::Unreported) && !self.endpoints.is_deaf() {
             self.resume_unreported();
         }
-        self.has_chores |= !self.unreported.is_empty();
         self.look_for_strangers();
-        self.has_chores |= self.endpoints.holds_back_strangers();
+        self.has_strangers = self.endpoints.holds_back_strangers();
         self.go_on_for_owner();
         self.end_bursts();
         self.read_ready();
-        if !self.ended.is_empty() {
+        if self.ready.has(Why::Ended) {
             self.end_streams();
         }
     }
@@ -144,21 +139,21 @@ impl Core {
             self.resume_all_unreported();
         }
         self.look_for_strangers();
-        self.has_chores |= self.endpoints.holds_back_strangers();
+        self.has_strangers = self.endpoints.holds_back_strangers();
         self.end_bursts();
         self.is_in_progress = true;
         self.read_ready();
         let has_come = self.read_nearby() | self.take_in_quiet(self.rota.len());
         self.poll();
-        if !self.ended.is_empty() {
+        if self.ready.has(Why::Ended) {
             self.end_streams();
         }
         self.is_in_progress = false;
         self.send_answers();
         // Whatever is ready must now be visible in the poller's descriptor.
         let may_sleep = !has_come
-            && self.ready.is_empty()
-            && self.held.is_empty()
+            && !self.ready.has(Why::Read)
+            && !self.ready.has(Why::Held)
             && !self.is_needed_for_copies()
             && !self.had_events;
         if may_sleep && self.sleepers != Some(Sleeper::Thread) {
@@ -197,15 +192,10 @@ impl Core {
 
     /// Resumes connections that had more to read than their turn allowed.
     fn read_ready(&mut self) {
-        let mut turn: VecDeque<ConnKey> = std::mem::take(&mut self.ready);
-        for key in turn.drain(..) {
-            if let Some(conn) = self.conns.get_mut(key) {
-                conn.is_ready = false;
+        for _ in 0..self.ready.of(Why::Read).len() {
+            if let Some(key) = self.next_due(Why::Read) {
                 self.read(key, false);
             }
-        }
-        if self.ready.is_empty() {
-            self.ready = turn;
         }
     }
 
@@ -215,7 +205,7 @@ impl Core {
         let idle_calls = std::mem::replace(&mut self.idle_calls, 1);
         self.polls = self.polls.wrapping_add(1);
         let polled = self.poll_once();
-        if !self.ended.is_empty() {
+        if self.ready.has(Why::Ended) {
             self.end_streams();
         }
         self.had_events = polled.had_events;
@@ -466,12 +456,7 @@ impl Core {
             self.poller
                 .tell_again(conn.socket.as_fd(), Source::Link(key));
         }
-        if !conn.is_ready {
-            conn.is_ready = true;
-            self.ready.push_back(key);
-            bounded!(self.ready, PEERS);
-            self.has_chores = true;
-        }
+        self.ready.add(key, &mut conn.due, Why::Read);
     }
 }
 
@@ -541,7 +526,7 @@ impl Woken for Core {
             self.nap();
         }
         // The timer may have expired for a thread that sleeps.
-        let still_ready = !self.ready.is_empty() && self.must_wake();
+        let still_ready = self.ready.has(Why::Read) && self.must_wake();
         still_ready.then_some(now).or_else(|| self.rota.next_nap())
     }
 }

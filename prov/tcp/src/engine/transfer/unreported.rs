@@ -4,9 +4,8 @@
 use crate::engine::Core;
 use crate::engine::link::detours::Detour;
 use crate::engine::link::keys::ConnKey;
+use crate::engine::link::ready::Why;
 use crate::wire::header::{Header, Op};
-use prov_base::bounded;
-use prov_base::bounds::PEERS;
 
 impl Core {
     /// Whether an operation has to be reported without a receive for it, and the application has to
@@ -27,9 +26,7 @@ impl Core {
         if let Some(conn) = self.conns.get_mut(key) {
             conn.detours.set(Detour::Unreported, true);
             conn.copies.waiting = Some(header);
-            self.unreported.push_back(key);
-            bounded!(self.unreported, PEERS);
-            self.has_chores = true;
+            self.is_due(key, Why::Unreported);
         }
     }
 
@@ -38,7 +35,7 @@ impl Core {
     /// number. Those after it, which may have other queues, get their turns in later calls.
     #[cold]
     pub(crate) fn resume_unreported(&mut self) {
-        for _ in 0..self.unreported.len() {
+        for _ in 0..self.ready.of(Why::Unreported).len() {
             if !self.resume_next_unreported() {
                 break;
             }
@@ -48,14 +45,14 @@ impl Core {
     /// [`Core::resume_unreported`] with each of them, before a thread sleeps.
     #[cold]
     pub(crate) fn resume_all_unreported(&mut self) {
-        for _ in 0..self.unreported.len() {
+        for _ in 0..self.ready.of(Why::Unreported).len() {
             self.resume_next_unreported();
         }
     }
 
     /// Resumes the next one; returns `false` if there is no room.
     fn resume_next_unreported(&mut self) -> bool {
-        let Some(key) = self.unreported.pop_front() else {
+        let Some(key) = self.next_due(Why::Unreported) else {
             return true;
         };
         // It may have ended in the meantime.
@@ -64,8 +61,7 @@ impl Core {
             return true;
         };
         if self.lacks_room(key, &header) {
-            self.unreported.push_back(key);
-            bounded!(self.unreported, PEERS);
+            self.is_due(key, Why::Unreported);
             return false;
         }
         let Some(conn) = self.conns.get_mut(key) else {
