@@ -188,7 +188,7 @@ impl Core {
             conn.lent.enabled = zerocopy::enable(conn.socket.as_fd());
         }
         let source = Source::Link(key);
-        if let Some(deadline) = self.conns[key].deadline {
+        if let Some(deadline) = self.conns[key].setup.deadline {
             self.poller.call_at(deadline, Due::Conn(key));
         }
         if let Err(error) = self.poller.watch(self.conns[key].socket.as_fd(), source) {

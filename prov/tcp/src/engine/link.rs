@@ -11,6 +11,7 @@ pub mod listener;
 pub mod messages;
 pub mod narrow;
 pub mod onesided;
+pub mod outstanding;
 pub mod post;
 pub mod rdm;
 pub mod ready;

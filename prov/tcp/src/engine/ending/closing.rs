@@ -12,7 +12,7 @@ use prov_message::{Core as _, Linked, Sided, Ticket};
 use prov_util::endpoint::Side;
 use prov_util::eq::ConnectionEvents;
 
-use crate::engine::link::connection::{Connection, Owner};
+use crate::engine::link::connection::{Connection, Owner, Stage};
 use crate::engine::link::detours::Detour;
 use crate::engine::link::endpoint::{Kind, OwnPart};
 use crate::engine::link::fault::Fault;
@@ -38,8 +38,7 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        conn.is_cut_off = true;
-        conn.is_blocked = true;
+        conn.stage = Stage::CutOff;
         conn.detours.set(Detour::PeerEnded, true);
         self.hear(key);
         self.read_later(key);
@@ -231,14 +230,14 @@ impl Core {
         let Owner::Ep(ep) = conn.owner else {
             return Vec::new();
         };
-        let mut placings = conn.copies.abandon();
+        let mut placings = conn.local.copies.abandon();
         if let Incoming::Place(placing) = std::mem::take(&mut conn.incoming) {
             placings.push(*placing);
         }
         let reads = placings.into_iter();
         let reads = reads.filter_map(|placing| self.endpoints.abandon(placing, error));
         let reads = reads.collect();
-        for (_, asked) in conn.asked.drain() {
+        for (_, asked) in conn.ops.asked.drain() {
             if let Some(receipt) = asked.receipt {
                 self.endpoints.received(&receipt, asked.memory, Err(error));
             }
@@ -278,7 +277,7 @@ impl Core {
             self.flush(key);
             if let Some(conn) = self.conns.get_mut(key)
                 && conn.is_open()
-                && !conn.is_cut_off
+                && !conn.is_cut_off()
                 && (!conn.outbox.is_empty() || conn.is_leaving())
             {
                 if conn.sends_by_memory() {
@@ -349,10 +348,10 @@ impl Linked for Core {
         self.half_open.remove(key);
         let mut ops = self.forget_arrivals(key, &mut conn, error);
         // A peer that is copying finds the seal broken before it finds other bytes.
-        drop(std::mem::take(&mut conn.neighbour));
+        drop(std::mem::take(&mut conn.local.neighbour));
         ops.extend(conn.abandon());
         self.favourite.forget(key);
-        if conn.shortcut.is_some() {
+        if conn.local.shortcut.is_some() {
             self.rota.remove(key);
         }
         self.ready.forget(key, conn.due);
@@ -370,7 +369,7 @@ impl Linked for Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        let has_nothing_left = conn.is_open() && conn.outbox.is_empty() && !conn.is_cut_off;
+        let has_nothing_left = conn.is_open() && conn.outbox.is_empty() && !conn.is_cut_off();
         if !has_nothing_left || conn.peer.is_none() || !conn.features.has(Features::RENDEZVOUS) {
             return;
         }

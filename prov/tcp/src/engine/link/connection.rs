@@ -2,14 +2,12 @@
 
 use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
-use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use crate::local::neighbour::Neighbour;
-use crate::local::outbox::{Aside, Debt, Outbox, ZeroCopySends};
-use prov_base::buffer::{AppIov, Iov};
+use crate::local::outbox::{Debt, Outbox, ZeroCopySends};
 use prov_base::errno::Errno;
 use prov_base::socket::peer_text;
 use prov_base::socket::silence::Watch;
@@ -17,16 +15,16 @@ use prov_message::keys::{from_peer, to_peer};
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Burst, RmaTarget, Ticket};
 use prov_util::endpoint::Side;
-use slotmap::SlotMap;
 
 use crate::engine::link::copies::Copies;
 use crate::engine::link::detours::{Detour, Detours};
 use crate::engine::link::fault::Fault;
 use crate::engine::link::incoming::Incoming;
-use crate::engine::link::keys::{EpKey, ListenerKey, NameKey, PeerKey};
-use crate::engine::link::messages::{Placing, Receipt, Rendezvous};
+use crate::engine::link::keys::{EpKey, ListenerKey, PeerKey};
+use crate::engine::link::messages::Placing;
 use crate::engine::link::narrow::Narrow;
 use crate::engine::link::onesided::OneSided;
+use crate::engine::link::outstanding::{Named, Outstanding, Payload, Unacknowledged};
 use crate::engine::link::ready::{Reasons, Why};
 use crate::engine::link::socket;
 use crate::engine::link::stillness::Stillness;
@@ -41,13 +39,9 @@ use crate::wire::{ByteOrder, WireError, rdm};
 /// A connection in any stage.
 pub struct Connection {
     pub socket: OwnedFd,
-    /// Memory that is shared with the peer, if it is a process of this host.
-    pub shortcut: Option<Box<Shortcut>>,
     pub stage: Stage,
-    /// When the handshake times out.
-    pub deadline: Option<Instant>,
-    /// The bytes of its next message that have been received.
-    pub heard: Vec<u8>,
+    /// Nothing once the stream has begun.
+    pub setup: Setup,
     pub owner: Owner,
     /// The peer in its endpoint's table; only of RDM endpoints.
     pub peer: Option<PeerKey>,
@@ -71,55 +65,72 @@ pub struct Connection {
     pub looked: Looked,
     /// Operations that were sent without a copy.
     pub lent: ZeroCopySends,
-    pub burst: Burst,
-    /// The burst of answers to the peer, which are not messages of the application.
-    pub answers: Burst,
-    /// The size of the answers in the outbox.
-    pub debt: Debt,
+    pub bursts: Bursts,
     /// The reasons for which it is in the lane's ready queue.
     pub due: Reasons,
-    /// Whether the outbox contains only answers, while it waits for its burst to end.
-    pub owes: bool,
-    /// Whether the kernel accepts no more data for now.
-    pub is_blocked: bool,
-    /// Whether it never will, since the peer has gone: the connection ends when the data that
-    /// arrived before has been read.
-    pub is_cut_off: bool,
     /// Whether the peer has said that its endpoint is closed in good order.
     pub has_left: bool,
     /// Number of consecutive reads of small messages while the connection is in bulk mode.
     pub small_reads: u8,
     /// Whether this side has requested the connection.
     pub calls: bool,
-    /// How often it has received something, as far as that is counted.
-    pub brought: u8,
     /// Detects whether its host has failed.
     pub watch: Watch,
+    /// What a peer that is a process of this host adds.
+    pub local: Local,
+    /// Number of the next message in the stream.
+    pub sequence: u8,
+    /// What waits for answers of the peer.
+    pub ops: Outstanding,
+    /// Names of received messages that are to be acknowledged.
+    pub owed: Vec<u64>,
+    pub logged: Logged,
+}
+
+/// What the outbox holds back, so that several messages leave at once.
+#[derive(Default)]
+pub struct Bursts {
+    /// The burst of the application's messages.
+    pub messages: Burst,
+    /// The burst of answers to the peer, which are not messages of the application.
+    pub answers: Burst,
+    /// The size of the answers in the outbox.
+    pub debt: Debt,
+    /// Whether the outbox contains only answers, while it waits for its burst to end.
+    pub owes: bool,
+}
+
+/// What this process has and knows of a peer that is a process of this host.
+#[derive(Default)]
+pub struct Local {
+    /// Memory that is shared with it.
+    pub shortcut: Option<Box<Shortcut>>,
+    /// How often something was received before there was such memory, as far as that is counted.
+    pub brought: u8,
     /// Whether the two processes can read each other's memory.
     pub neighbour: Neighbour,
     /// The copies from the peer's memory.
     pub copies: Copies,
-    /// Number of the next message in the stream.
-    pub sequence: u8,
     /// The access of each of the two processes to the other's memory by itself.
     pub onesided: Box<OneSided>,
-    /// Reads whose data has not arrived, oldest first.
-    pub reads: VecDeque<PendingRead>,
-    /// Operations that wait for an acknowledgement, oldest first.
-    pub acks: VecDeque<Unacknowledged>,
-    /// Names of received messages that are to be acknowledged.
-    pub owed: Vec<u64>,
-    /// Operations that wait for an answer that contains their name.
-    pub named: SlotMap<NameKey, Named>,
-    /// Messages announced in the C library's protocol; `None` if the peer does not support that, or
-    /// supports this library's.
-    pub narrow: Option<Narrow>,
-    /// Receives whose messages were requested.
-    pub asked: HashMap<Rendezvous, Asked>,
-    /// Whether the log already says that the peer does not support requested operations.
-    pub is_refused: bool,
-    /// Whether the log already says that the peer was refused access to memory.
-    pub refusal_is_logged: bool,
+}
+
+/// What the log already says about a connection.
+#[derive(Default)]
+pub struct Logged {
+    /// That the peer does not support requested operations.
+    pub lacks_support: bool,
+    /// That the peer was refused access to memory.
+    pub refusal: bool,
+}
+
+/// The handshake of a connection.
+#[derive(Default)]
+pub struct Setup {
+    /// When it times out.
+    pub deadline: Option<Instant>,
+    /// The bytes of its next message that have been received.
+    pub heard: Vec<u8>,
 }
 
 /// When this connection was last checked for received data.
@@ -160,6 +171,11 @@ pub enum Stage {
     Accepted(AuthState),
     /// The stream has begun.
     Open,
+    /// It has, and the kernel or the memory accepts no more data for now.
+    Blocked,
+    /// It has, and the peer has gone, so that no more data is accepted: the connection ends when the
+    /// data that arrived before has been read.
+    CutOff,
 }
 
 /// The first step that a peer that has connected must take.
@@ -184,117 +200,17 @@ pub enum Owner {
     Listener(ListenerKey),
 }
 
-/// A read in progress.
-pub struct PendingRead {
-    pub ticket: Ticket,
-    pub memory: AppIov,
-}
-
-/// An operation that completes when the peer acknowledges its message.
-pub struct Unacknowledged {
-    pub ticket: Ticket,
-    /// Position in the stream after the message. Until the message has been sent, the operation's
-    /// memory is in use, and an acknowledgement cannot be genuine.
-    pub end: u64,
-}
-
-/// An operation that waits for an answer with its name.
-pub enum Named {
-    /// A message that is to be acknowledged.
-    Ack(Unacknowledged),
-    /// A message that the peer copies from this process's memory, and then acknowledges.
-    Offered {
-        /// `None` once the payload is set aside: the operation is complete.
-        ticket: Option<Ticket>,
-        payload: Payload,
-        /// Whether the operation completes only when it has been acknowledged.
-        ack: bool,
-        /// Position in the stream after the offer.
-        end: u64,
-    },
-    /// An atomic operation, with the memory for its old values.
-    Atomic { ticket: Ticket, result: AppIov },
-    /// An announced message, which is sent when it is requested.
-    Announced {
-        /// `None` once the payload is set aside: the operation is complete.
-        ticket: Option<Ticket>,
-        /// `None` after it was requested.
-        payload: Option<Payload>,
-        /// Whether the operation completes only when it has been acknowledged.
-        ack: bool,
-        /// Position in the stream after the announcement; after the message once it was requested.
-        end: u64,
-    },
-}
-
-/// The bytes of a message that waits to be sent.
-pub enum Payload {
-    /// The application's.
-    App(AppIov),
-    /// A copy.
-    Own(Vec<u8>),
-    /// A copy for a peer that does not request it.
-    Aside(Aside),
-}
-
-impl Payload {
-    /// Returns the number of bytes.
-    pub fn len(&self) -> usize {
-        match self {
-            Payload::App(memory) => memory.len(),
-            Payload::Own(bytes) => bytes.len(),
-            Payload::Aside(copy) => copy.len(),
-        }
-    }
-
-    /// Returns the number of bytes that are set aside.
-    pub fn aside(&self) -> u64 {
-        match self {
-            Payload::Aside(copy) => copy.len() as u64,
-            Payload::App(_) | Payload::Own(_) => 0,
-        }
-    }
-
-    /// Fills `to` with bytes from the offset `at` on. Returns `false` if there are fewer.
-    #[must_use]
-    pub fn copy_to(&self, at: u64, to: &Iov<'_>) -> bool {
-        let end = at.checked_add(to.len() as u64);
-        if end.is_none_or(|end| end > self.len() as u64) {
-            return false;
-        }
-        let at = at as usize;
-        let bytes = match self {
-            Payload::App(memory) => {
-                memory.slice(at, to.len()).copy_to(to);
-                return true;
-            }
-            Payload::Own(bytes) => bytes,
-            Payload::Aside(copy) => copy.bytes(),
-        };
-        bytes
-            .get(at..at + to.len())
-            .is_some_and(|bytes| to.write_at(0, bytes) == bytes.len())
-    }
-}
-
-/// A receive that has requested its message.
-pub struct Asked {
-    pub memory: AppIov,
-    pub receipt: Option<Receipt>,
-    pub len: usize,
-}
-
 impl Connection {
     /// Creates a connection, whose stream has to begin before the `deadline`.
     pub fn new(socket: OwnedFd, owner: Owner, stage: Stage, deadline: Option<Instant>) -> Self {
         Connection {
             socket,
-            shortcut: None,
             calls: matches!(stage, Stage::Connecting { .. }),
-            brought: 0,
             stage,
-            deadline,
-            heard: Vec::new(),
+            setup: Setup {
+                deadline,
+                heard: Vec::new(),
+            },
             owner,
             peer: None,
             src: UNKNOWN_SOURCE,
@@ -310,35 +226,45 @@ impl Connection {
             stillness: Stillness::default(),
             looked: Looked::default(),
             lent: ZeroCopySends::default(),
-            burst: Burst::default(),
-            answers: Burst::default(),
-            debt: Debt::default(),
+            bursts: Bursts::default(),
             due: Reasons::default(),
-            owes: false,
-            is_blocked: false,
-            is_cut_off: false,
             has_left: false,
             small_reads: 0,
             watch: Watch::default(),
-            neighbour: Neighbour::default(),
-            copies: Copies::default(),
+            local: Local::default(),
             sequence: 0,
-            onesided: Box::default(),
-            reads: VecDeque::new(),
-            acks: VecDeque::new(),
             owed: Vec::new(),
-            named: SlotMap::with_key(),
-            narrow: None,
-            asked: HashMap::new(),
-            is_refused: false,
-            refusal_is_logged: false,
+            ops: Outstanding::default(),
+            logged: Logged::default(),
         }
     }
 
     /// Whether the stream has begun.
     #[inline]
     pub fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Open)
+        matches!(self.stage, Stage::Open | Stage::Blocked | Stage::CutOff)
+    }
+
+    /// Whether no more data is accepted, for now or for ever.
+    #[inline]
+    pub fn is_blocked(&self) -> bool {
+        matches!(self.stage, Stage::Blocked | Stage::CutOff)
+    }
+
+    /// Whether the peer has gone, so that data is only read.
+    #[inline]
+    pub fn is_cut_off(&self) -> bool {
+        matches!(self.stage, Stage::CutOff)
+    }
+
+    /// Notes whether more data is accepted now.
+    #[inline]
+    pub fn set_blocked(&mut self, is_blocked: bool) {
+        match (&self.stage, is_blocked) {
+            (Stage::Open, true) => self.stage = Stage::Blocked,
+            (Stage::Blocked, false) => self.stage = Stage::Open,
+            _ => {}
+        }
     }
 
     /// Whether the connection is idle: no message is partly received or sent, and neither side
@@ -349,9 +275,10 @@ impl Connection {
             && matches!(self.incoming, Incoming::Nothing)
             && self.backlog.is_empty();
         let sent = self.outbox.is_idle() && self.lent.is_empty() && self.owed.is_empty();
-        let waits = self.awaits_answers() || self.narrow.as_ref().is_some_and(Narrow::is_waiting);
+        let waits =
+            self.awaits_answers() || self.ops.narrow.as_ref().is_some_and(Narrow::is_waiting);
         let later = self.due.has(Why::Read) || self.due.has(Why::Held);
-        let later = later || self.is_paused() || self.copies.are_any();
+        let later = later || self.is_paused() || self.local.copies.are_any();
         between_messages && sent && !waits && !later
     }
 
@@ -368,16 +295,16 @@ impl Connection {
         match side {
             Side::Receive => {
                 matches!(self.incoming, Incoming::Place(_))
-                    || self.copies.are_any()
-                    || !self.asked.is_empty()
+                    || self.local.copies.are_any()
+                    || !self.ops.asked.is_empty()
             }
             Side::Transmit => {
                 !(self.outbox.is_idle()
                     && self.lent.is_empty()
-                    && self.acks.is_empty()
-                    && self.reads.is_empty()
-                    && self.named.is_empty())
-                    || self.narrow.as_ref().is_some_and(Narrow::is_waiting)
+                    && self.ops.acks.is_empty()
+                    && self.ops.reads.is_empty()
+                    && self.ops.named.is_empty())
+                    || self.ops.narrow.as_ref().is_some_and(Narrow::is_waiting)
             }
         }
     }
@@ -392,7 +319,7 @@ impl Connection {
     /// Returns the path of its bytes: the socket or shared memory.
     #[inline(always)]
     pub fn path(&mut self) -> Path<'_> {
-        Path::of(&self.socket, &mut self.shortcut)
+        Path::of(&self.socket, &mut self.local.shortcut)
     }
 
     /// Sends what is queued, until the queue is empty (`true`) or no more is accepted. Application
@@ -405,7 +332,7 @@ impl Connection {
         registered: &mut Option<RmaTarget>,
         zerocopy: usize,
     ) -> Result<bool, Errno> {
-        let path = Path::of(&self.socket, &mut self.shortcut);
+        let path = Path::of(&self.socket, &mut self.local.shortcut);
         self.outbox
             .flush(registered, path, zerocopy, &mut self.lent)
     }
@@ -413,7 +340,8 @@ impl Connection {
     /// Whether messages are sent through shared memory, where they are not held for bursts.
     #[inline(always)]
     pub fn sends_by_memory(&self) -> bool {
-        self.shortcut
+        self.local
+            .shortcut
             .as_ref()
             .is_some_and(|shortcut| shortcut.is_out())
     }
@@ -421,7 +349,7 @@ impl Connection {
     /// Whether the last bytes for the socket, which the bytes in shared memory follow, are still
     /// unsent after another attempt.
     pub fn is_leaving(&mut self) -> bool {
-        let Some(shortcut) = &mut self.shortcut else {
+        let Some(shortcut) = &mut self.local.shortcut else {
             return false;
         };
         shortcut.is_leaving() && shortcut.leave(self.socket.as_fd()) == Err(Errno::EAGAIN)
@@ -430,7 +358,7 @@ impl Connection {
     /// Whether processing of received data has to wait.
     #[inline]
     pub fn is_paused(&self) -> bool {
-        self.detours.pause() || self.copies.waiting.is_some()
+        self.detours.pause() || self.local.copies.waiting.is_some()
     }
 
     /// Whether messages without special properties may take the fast path.
@@ -444,7 +372,7 @@ impl Connection {
     pub fn owe(&mut self, room_before: usize) {
         let bytes = self.outbox.room().saturating_sub(room_before);
         let awaits = self.awaits_answers();
-        if !self.debt.add(bytes, awaits, self.outbox.span()) {
+        if !self.bursts.debt.add(bytes, awaits, self.outbox.span()) {
             self.detours.set(Detour::Overdue, true);
         }
     }
@@ -452,23 +380,22 @@ impl Connection {
     /// Whether the peer has read enough of its answers that further requests are accepted.
     pub fn may_ask_on(&mut self) -> bool {
         let awaits = self.awaits_answers();
-        self.debt.is_small(awaits, self.outbox.span())
+        self.bursts.debt.is_small(awaits, self.outbox.span())
     }
 
     /// Whether answers of the peer are outstanding.
     #[inline]
     fn awaits_answers(&self) -> bool {
-        !(self.named.is_empty()
-            && self.reads.is_empty()
-            && self.acks.is_empty()
-            && self.asked.is_empty())
+        !(self.ops.named.is_empty()
+            && self.ops.reads.is_empty()
+            && self.ops.acks.is_empty()
+            && self.ops.asked.is_empty())
     }
 
     /// Handles the end of the handshake, with the last message of the peer: the stream begins.
     pub fn open(&mut self, message: &Message, params: &Params) {
         self.stage = Stage::Open;
-        self.deadline = None;
-        self.heard = Vec::new();
+        self.setup = Setup::default();
         self.order = message.order;
         let is_foreign = self.order != ByteOrder::Native;
         self.detours.set(Detour::Unopened, false);
@@ -486,31 +413,31 @@ impl Connection {
     /// Sets the version of the RDM protocol that both sides support.
     pub fn agree_on(&mut self, version: u8) {
         let narrow = version >= rdm::RENDEZVOUS && !self.features.has(Features::RENDEZVOUS);
-        self.narrow = narrow.then(Narrow::default);
+        self.ops.narrow = narrow.then(Narrow::default);
     }
 
     /// Returns the oldest read, whose data arrives next.
     pub fn oldest_read(&mut self) -> Result<Placing, Fault> {
         let unasked = Fault::Protocol(WireError::Field("read response"));
-        let read = self.reads.pop_front().ok_or(unasked)?;
+        let read = self.ops.reads.pop_front().ok_or(unasked)?;
         Ok(Placing::read(read.memory, read.ticket))
     }
 
     /// Registers an operation that waits for an answer; returns its name.
     pub fn name_op(&mut self, waits: Named) -> u64 {
-        let name = self.named.insert(waits);
-        bounded!(self.named, OPERATIONS);
+        let name = self.ops.named.insert(waits);
+        bounded!(self.ops.named, OPERATIONS);
         to_peer(name)
     }
 
     /// Returns the operation with this name.
     pub fn named(&mut self, name: u64) -> Option<&mut Named> {
-        self.named.get_mut(from_peer(name))
+        self.ops.named.get_mut(from_peer(name))
     }
 
     /// Returns the payload of the message that was offered by this name.
     pub fn offered(&self, name: u64) -> Option<&Payload> {
-        match self.named.get(from_peer(name)) {
+        match self.ops.named.get(from_peer(name)) {
             Some(Named::Offered { payload, .. }) => Some(payload),
             _ => None,
         }
@@ -518,7 +445,7 @@ impl Connection {
 
     /// Whether the peer was offered messages that it may fetch.
     pub fn has_offers(&self) -> bool {
-        let mut named = self.named.values();
+        let mut named = self.ops.named.values();
         named.any(|named| matches!(named, Named::Offered { .. }))
     }
 
@@ -546,8 +473,8 @@ impl Connection {
         is_awaited: impl FnOnce(&Named) -> bool,
     ) -> Option<Named> {
         let key = from_peer(name);
-        match self.named.get(key) {
-            Some(waits) if is_awaited(waits) => self.named.remove(key),
+        match self.ops.named.get(key) {
+            Some(waits) if is_awaited(waits) => self.ops.named.remove(key),
             _ => None,
         }
     }
@@ -561,10 +488,10 @@ impl Connection {
     pub fn abandon(&mut self) -> Vec<Ticket> {
         let mut ops: Vec<Ticket> = self.lent.abandon().collect();
         ops.extend(self.outbox.abandon());
-        ops.extend(self.acks.drain(..).map(|waits| waits.ticket));
-        ops.extend(self.narrow.iter_mut().flat_map(Narrow::abandon));
-        ops.extend(self.reads.drain(..).map(|read| read.ticket));
-        ops.extend(self.named.drain().filter_map(|(_, waits)| match waits {
+        ops.extend(self.ops.acks.drain(..).map(|waits| waits.ticket));
+        ops.extend(self.ops.narrow.iter_mut().flat_map(Narrow::abandon));
+        ops.extend(self.ops.reads.drain(..).map(|read| read.ticket));
+        ops.extend(self.ops.named.drain().filter_map(|(_, waits)| match waits {
             Named::Ack(Unacknowledged { ticket, .. }) | Named::Atomic { ticket, .. } => {
                 Some(ticket)
             }

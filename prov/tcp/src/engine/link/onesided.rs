@@ -48,11 +48,11 @@ pub enum Regions {
 impl Connection {
     /// Notes that the message posted last requests an access from the peer.
     pub fn has_asked(&mut self) {
-        self.onesided.has_asked = true;
+        self.local.onesided.has_asked = true;
     }
 
     fn posted(&self) -> Position {
-        let shortcut = self.shortcut.as_ref();
+        let shortcut = self.local.shortcut.as_ref();
         Position {
             slots: shortcut.map_or(0, |shortcut| shortcut.filled()),
             queued: self.outbox.end_of_next(0),
@@ -61,7 +61,7 @@ impl Connection {
 
     /// Whether only notifications of accesses were posted since the peer had acted upon everything.
     pub fn is_as_settled(&self) -> bool {
-        let Some(settled) = self.onesided.settled else {
+        let Some(settled) = self.local.onesided.settled else {
             return false;
         };
         let posted = self.posted();
@@ -75,15 +75,15 @@ impl Connection {
     /// Whether an access by this process itself would be in order now: the peer has acted upon all
     /// access requests, and with `behind_messages` upon all messages.
     pub fn may_access(&mut self, behind_messages: bool) -> bool {
-        if (behind_messages || self.onesided.has_asked) && !self.is_as_settled() {
-            let shortcut = self.shortcut.as_ref();
+        if (behind_messages || self.local.onesided.has_asked) && !self.is_as_settled() {
+            let shortcut = self.local.shortcut.as_ref();
             if !self.outbox.is_idle() || !shortcut.is_some_and(|shortcut| shortcut.is_settled()) {
                 return false;
             }
-            self.onesided.settled = Some(self.posted());
-            self.onesided.has_asked = false;
+            self.local.onesided.settled = Some(self.posted());
+            self.local.onesided.has_asked = false;
         }
-        !self.awaits_reads() && !self.is_cut_off
+        !self.awaits_reads() && !self.is_cut_off()
     }
 
     /// Whether data of reads is still to arrive.
@@ -92,23 +92,23 @@ impl Connection {
             Incoming::Place(placing) => matches!(placing.then, Then::Read(_)),
             _ => false,
         };
-        is_read || !self.reads.is_empty()
+        is_read || !self.ops.reads.is_empty()
     }
 
     /// Notes that the messages posted since [`Connection::is_as_settled`] returned true are
     /// notifications of accesses, which accesses need not wait for.
     pub fn has_told(&mut self) {
-        self.onesided.settled = Some(self.posted());
+        self.local.onesided.settled = Some(self.posted());
     }
 
     /// Reports to the peer that this process has acted upon everything it received, if that is so.
     pub fn settle(&self) {
-        if let Some(shortcut) = &self.shortcut
+        if let Some(shortcut) = &self.local.shortcut
             && shortcut.is_in()
             && !self.is_paused()
             && self.stream.is_between_messages()
             && self.backlog.is_empty()
-            && self.copies.transfers.is_empty()
+            && self.local.copies.transfers.is_empty()
         {
             shortcut.settle();
         }

@@ -127,16 +127,6 @@ impl Ready {
         }
     }
 
-    /// Removes and returns the next connection for this reason; the caller has to
-    /// [clear](Ready::is_taken) it there.
-    #[inline]
-    fn pop(&mut self, why: Why) -> Option<ConnKey> {
-        let turns = &mut self.turns[why as usize];
-        let next = turns.pop_front();
-        self.any.set(why, !turns.is_empty());
-        next
-    }
-
     /// Removes and returns the next connection for this reason, whose reasons `due_of` returns.
     #[inline]
     pub fn next<'a>(
@@ -144,7 +134,9 @@ impl Ready {
         why: Why,
         due_of: impl FnOnce(ConnKey) -> Option<&'a mut Reasons>,
     ) -> Option<ConnKey> {
-        let key = self.pop(why)?;
+        let turns = &mut self.turns[why as usize];
+        let key = turns.pop_front()?;
+        self.any.set(why, !turns.is_empty());
         if let Some(due) = due_of(key) {
             due.set(why, false);
         }

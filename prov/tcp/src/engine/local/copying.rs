@@ -15,12 +15,13 @@ use prov_local::copies::{Copier, Copies, Pulls, Transfer};
 use prov_message::{Core as _, Course, Expected, Op, Unmatched};
 
 use crate::engine::Core;
-use crate::engine::link::connection::{Connection, Named, Owner, Payload};
+use crate::engine::link::connection::{Connection, Owner};
 use crate::engine::link::copies::Held;
 use crate::engine::link::detours::Detour;
 use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::messages::{Ack, Arrival, Placing, Rendezvous, Tcp};
+use crate::engine::link::outstanding::{Named, Payload};
 use crate::engine::link::post::Post;
 use crate::engine::link::ready::Why;
 use crate::engine::transfer::rendezvous::ASKED_LIMIT;
@@ -70,7 +71,7 @@ impl Core {
             ack,
             end: conn.end_of_next(&header),
         });
-        let shortcut = conn.shortcut.as_ref();
+        let shortcut = conn.local.shortcut.as_ref();
         let can_relocate = shortcut.is_some_and(|shortcut| shortcut.can_relocate());
         self.copier
             .offers(key, || shortcut.map(|shortcut| shortcut.outflow()));
@@ -88,7 +89,7 @@ impl Core {
         bytes: &[u8],
     ) -> LinkResult {
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
-        if conn.neighbour.memory().is_none() || header.size == 0 {
+        if conn.local.neighbour.memory().is_none() || header.size == 0 {
             return Err(Fault::Protocol(WireError::Field("direct message")));
         }
         let from = decode(bytes, header.size)?;
@@ -116,7 +117,7 @@ impl Core {
             Unmatched::Complete => {}
             Unmatched::HeldBack => {
                 let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-                conn.copies.held_back = Some(held);
+                conn.local.copies.held_back = Some(held);
                 self.hold_back(key);
             }
             Unmatched::Gone => return Err(Fault::Gone),
@@ -134,7 +135,7 @@ impl Core {
         held: Held,
     ) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let announced = &mut conn.copies.announced;
+        let announced = &mut conn.local.copies.announced;
         if announced.len() >= ASKED_LIMIT || announced.insert(id, held).is_some() {
             return Err(Fault::Protocol(WireError::Field("direct message")));
         }
@@ -144,7 +145,7 @@ impl Core {
     /// What becomes of such a message.
     pub(crate) fn copy_announced(&mut self, key: ConnKey, id: u64, to: Goal) {
         let conn = self.conns.get_mut(key);
-        if let Some(held) = conn.and_then(|conn| conn.copies.announced.remove(&id)) {
+        if let Some(held) = conn.and_then(|conn| conn.local.copies.announced.remove(&id)) {
             self.copy_held(key, held, to);
         }
     }
@@ -166,7 +167,7 @@ impl Core {
             is_unreadable: false,
         };
         conn.detours.set(Detour::Copying, true);
-        if conn.copies.transfers.push(transfer) {
+        if conn.local.copies.transfers.push(transfer) {
             self.copy_in_turn(key);
         }
     }
@@ -197,16 +198,16 @@ impl Core {
                 conn.peer_text()
             );
             // Ends with the others.
-            conn.copies.transfers.put_back(transfer);
+            conn.local.copies.transfers.put_back(transfer);
             return Err(Fault::Io(error));
         }
         // The course of what is kept, which others may go before.
         let course = match transfer.to {
-            Goal::Keep { .. } => conn.copies.course.take(),
+            Goal::Keep { .. } => conn.local.copies.course.take(),
             Goal::Place(_) | Goal::Discard => None,
         };
         transfer.keep(course, &mut self.endpoints, &mut self.target);
-        conn.copies.transfers.ended(&transfer);
+        conn.local.copies.transfers.ended(&transfer);
         if let Some(name) = transfer.name {
             self.acknowledge(key, Ack::Named(name));
         }
@@ -245,8 +246,8 @@ impl Core {
         }
         self.go_on_behind_copies(key)?;
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let is_done = conn.copies.transfers.is_empty();
-        let waits = conn.copies.waiting.is_some() && !conn.detours.has(Detour::Unreported);
+        let is_done = conn.local.copies.transfers.is_empty();
+        let waits = conn.local.copies.waiting.is_some() && !conn.detours.has(Detour::Unreported);
         let is_copying = !is_done || waits;
         conn.detours.set(Detour::Copying, is_copying);
         if is_done {
@@ -260,17 +261,17 @@ impl Core {
     /// Goes on with the stream where it had to wait for copies.
     fn go_on_behind_copies(&mut self, key: ConnKey) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let waiting = conn.copies.waiting.take();
+        let waiting = conn.local.copies.waiting.take();
         let Some(header) = waiting else {
             return Ok(());
         };
-        if conn.copies.must_wait(&header) {
-            conn.copies.waiting = waiting;
+        if conn.local.copies.must_wait(&header) {
+            conn.local.copies.waiting = waiting;
             return Ok(());
         }
         if conn.detours.has(Detour::Unreported) {
             // It waits for the application to read completions, too.
-            conn.copies.waiting = waiting;
+            conn.local.copies.waiting = waiting;
             return Ok(());
         }
         if self.lacks_room(key, &header) {
@@ -304,8 +305,8 @@ impl Copies for Core {
         };
         Some(Pulls {
             ep,
-            memory: conn.neighbour.memory(),
-            transfers: &mut conn.copies.transfers,
+            memory: conn.local.neighbour.memory(),
+            transfers: &mut conn.local.copies.transfers,
             endpoints: &mut self.endpoints,
         })
     }
@@ -321,7 +322,7 @@ impl Copies for Core {
 
     fn wake_peer(&mut self, key: ConnKey) {
         if let Some(conn) = self.conns.get_mut(key)
-            && let Some(shortcut) = &mut conn.shortcut
+            && let Some(shortcut) = &mut conn.local.shortcut
         {
             shortcut.wake_sleeper(conn.socket.as_fd());
         }

@@ -38,7 +38,7 @@ impl Core {
         self.introduce(key);
         let conn = self.conns.get(key);
         conn.is_some_and(|conn| {
-            conn.features.has(Features::DIRECT) && conn.neighbour.memory().is_some()
+            conn.features.has(Features::DIRECT) && conn.local.neighbour.memory().is_some()
         })
     }
 
@@ -50,13 +50,13 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        if conn.brought == DECIDED || !conn.is_open() {
+        if conn.local.brought == DECIDED || !conn.is_open() {
             return;
         }
-        conn.brought += 1;
+        conn.local.brought += 1;
         let others = u8::try_from(others).unwrap_or(NUMEROUS).min(NUMEROUS);
-        if conn.brought >= WORTH_MOVING + others {
-            conn.brought = DECIDED;
+        if conn.local.brought >= WORTH_MOVING + others {
+            conn.local.brought = DECIDED;
             if conn.features.has(Features::LOCAL) && self.rota.len() < MOST {
                 self.introduce(key);
             }
@@ -88,7 +88,7 @@ impl Core {
         let Some(conn) = conn.filter(|conn| may_be_acquainted(conn.features)) else {
             return;
         };
-        if let Some(introduction) = conn.neighbour.introduce(conn.socket.as_fd()) {
+        if let Some(introduction) = conn.local.neighbour.introduce(conn.socket.as_fd()) {
             self.remark(key, introduction);
         }
     }
@@ -126,7 +126,11 @@ impl Core {
         }
         let bell = self.doorbell.as_ref().map(Doorbell::descriptor);
         let socket = conn.socket.as_fd();
-        if let Some(answer) = conn.neighbour.hear(socket, &remark, bell, LOG.ep_ctrl)? {
+        if let Some(answer) = conn
+            .local
+            .neighbour
+            .hear(socket, &remark, bell, LOG.ep_ctrl)?
+        {
             self.remark(key, answer);
         }
         if subject == Subject::Card {
@@ -141,15 +145,15 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        if !conn.calls || !conn.features.has(Features::LOCAL) || conn.shortcut.is_some() {
+        if !conn.calls || !conn.features.has(Features::LOCAL) || conn.local.shortcut.is_some() {
             return;
         }
-        let Some(bell) = conn.neighbour.bell() else {
+        let Some(bell) = conn.local.neighbour.bell() else {
             return stays(conn, "the peer has no doorbell");
         };
         match Shortcut::offer(bell, LOG.ep_ctrl) {
             Ok((shortcut, offer)) => {
-                conn.shortcut = Some(Box::new(shortcut));
+                conn.local.shortcut = Some(Box::new(shortcut));
                 self.remark(key, offer);
             }
             Err(error) => stays(conn, &error.to_string()),
@@ -159,17 +163,17 @@ impl Core {
     /// The peer offers memory.
     fn memory_offered(&mut self, key: ConnKey, offer: &Remark) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        if conn.calls || conn.shortcut.is_some() || !conn.features.has(Features::LOCAL) {
+        if conn.calls || conn.local.shortcut.is_some() || !conn.features.has(Features::LOCAL) {
             return Err(OutOfTurn.into());
         }
-        let attached = match (conn.neighbour.holder(), conn.neighbour.bell()) {
+        let attached = match (conn.local.neighbour.holder(), conn.local.neighbour.bell()) {
             (Some(_), Some(_)) if self.rota.len() >= MOST => Err(Errno::ENOMEM),
             (Some(peer), Some(bell)) => Shortcut::attach(&peer.files, bell, offer, LOG.ep_ctrl),
             _ => Err(Errno::EPERM),
         };
         match attached {
             Ok(shortcut) => {
-                conn.shortcut = Some(Box::new(shortcut));
+                conn.local.shortcut = Some(Box::new(shortcut));
                 self.rota.add(key);
                 self.depart_if_due(key)
             }
@@ -189,14 +193,14 @@ impl Core {
     /// The peer's next bytes come through the memory.
     fn moved(&mut self, key: ConnKey, remark: &Remark) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let shortcut = conn.shortcut.as_mut().ok_or(OutOfTurn)?;
+        let shortcut = conn.local.shortcut.as_mut().ok_or(OutOfTurn)?;
         if shortcut.comes_in(remark)? {
             self.rota.add(key);
         }
         // A call to wake may have been read with this.
         self.rota.woken();
-        conn.copies.transfers.meet(shortcut.inflow());
-        conn.copies.transfers.follow(shortcut.relocated());
+        conn.local.copies.transfers.meet(shortcut.inflow());
+        conn.local.copies.transfers.follow(shortcut.relocated());
         log::info!(
             target: LOG.ep_ctrl,
             "what {} sends comes through shared memory", conn.peer_text()
@@ -210,7 +214,10 @@ impl Core {
     /// The peer does not take the memory that it was offered.
     fn refused_memory(&mut self, key: ConnKey) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let offered = conn.shortcut.take_if(|shortcut| shortcut.is_offered());
+        let offered = conn
+            .local
+            .shortcut
+            .take_if(|shortcut| shortcut.is_offered());
         offered.ok_or(OutOfTurn)?;
         stays(conn, "the peer cannot share memory");
         Ok(())
@@ -227,7 +234,7 @@ impl Core {
         if !conn.outbox.is_empty() {
             return Ok(());
         }
-        let Some(shortcut) = &mut conn.shortcut else {
+        let Some(shortcut) = &mut conn.local.shortcut else {
             return Ok(());
         };
         let Some(departure) = shortcut.departure() else {
@@ -245,8 +252,8 @@ impl Core {
             return Ok(());
         }
         conn.outbox.sent_directly(len);
-        conn.burst.set_free();
-        conn.answers.set_free();
+        conn.bursts.messages.set_free();
+        conn.bursts.answers.set_free();
         if shortcut.is_leaving() {
             self.waits_for_room(key);
         }
@@ -261,7 +268,9 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        conn.is_blocked |= !conn.outbox.is_empty();
+        if !conn.outbox.is_empty() {
+            conn.set_blocked(true);
+        }
         if conn.sends_by_memory() {
             self.note_stall(key, Why::Starved, true);
         }
@@ -315,7 +324,7 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return true;
         };
-        let Some(shortcut) = &mut conn.shortcut else {
+        let Some(shortcut) = &mut conn.local.shortcut else {
             return true;
         };
         // An error shows when the rest is sent.
@@ -330,7 +339,7 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        if let Some(shortcut) = &mut conn.shortcut
+        if let Some(shortcut) = &mut conn.local.shortcut
             && shortcut.is_in()
         {
             let heard = shortcut.hear(conn.socket.as_fd());

@@ -37,7 +37,8 @@ impl Core {
         let (Some(regions), Some(conn)) = (&self.regions, self.conns.get_mut(key)) else {
             return;
         };
-        let (Some(holder), Some(shortcut)) = (conn.neighbour.holder(), &conn.shortcut) else {
+        let (Some(holder), Some(shortcut)) = (conn.local.neighbour.holder(), &conn.local.shortcut)
+        else {
             return;
         };
         if !conn.features.has(Features::REGIONS) {
@@ -45,7 +46,7 @@ impl Core {
         }
         match regions.watch(shortcut.flights_of_peer(), holder.pid()) {
             Ok(watching) => {
-                conn.onesided.watching = Some(watching);
+                conn.local.onesided.watching = Some(watching);
                 let number = regions.descriptor().as_raw_fd().unsigned_abs();
                 let remark = Remark {
                     subject: Subject::Regions,
@@ -64,11 +65,11 @@ impl Core {
     /// Handles the peer's offer of its region table.
     pub(super) fn regions_offered(&mut self, key: ConnKey, remark: &Remark) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let is_known = !matches!(conn.onesided.regions, Regions::Unknown);
-        if is_known || conn.shortcut.is_none() || !conn.features.has(Features::REGIONS) {
+        let is_known = !matches!(conn.local.onesided.regions, Regions::Unknown);
+        if is_known || conn.local.shortcut.is_none() || !conn.features.has(Features::REGIONS) {
             return Err(OutOfTurn.into());
         }
-        conn.onesided.regions = Regions::Offered(remark.id);
+        conn.local.onesided.regions = Regions::Offered(remark.id);
         Ok(())
     }
 
@@ -86,13 +87,13 @@ impl Core {
         let Some(conn) = self.conns.get(key) else {
             return Ok(false);
         };
-        if matches!(conn.onesided.regions, Regions::Unknown) {
+        if matches!(conn.local.onesided.regions, Regions::Unknown) {
             self.meet_for_accesses(key);
             self.look_for_regions(key);
         }
         // What was read may have ended the connection.
         let conn = self.conns.get_mut(key).ok_or(Errno::EAGAIN)?;
-        match conn.onesided.regions {
+        match conn.local.onesided.regions {
             Regions::Open(_) => {}
             Regions::Offered(number) => open(conn, number),
             Regions::Unknown | Regions::Closed => return Ok(false),
@@ -107,9 +108,7 @@ impl Core {
         if !conn.may_access(is_behind_messages) {
             return Ok(false);
         }
-        let Connection {
-            onesided, socket, ..
-        } = conn;
+        let (onesided, socket) = (&mut conn.local.onesided, &conn.socket);
         let Regions::Open(window) = &mut onesided.regions else {
             return Ok(false);
         };
@@ -142,7 +141,8 @@ impl Core {
         for _ in 0..LOOKS {
             let conn = self.conns.get(key);
             let is_of_use = conn.is_some_and(|conn| {
-                conn.shortcut.is_some() && matches!(conn.onesided.regions, Regions::Unknown)
+                conn.local.shortcut.is_some()
+                    && matches!(conn.local.onesided.regions, Regions::Unknown)
             });
             if !is_of_use {
                 return;
@@ -174,7 +174,7 @@ impl Core {
     /// Handles the notification that the peer has accessed memory of this process directly.
     pub(crate) fn was_accessed(&mut self, key: ConnKey, header: &Header) -> LinkResult {
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
-        if conn.onesided.watching.is_none() {
+        if conn.local.onesided.watching.is_none() {
             return Err(OutOfTurn.into());
         }
         let list = *conn.stream.rma();
@@ -194,15 +194,17 @@ impl Core {
 
 /// Maps the peer's file with its regions.
 fn open(conn: &mut Connection, number: u64) {
-    let (Some(holder), Some(memory)) = (conn.neighbour.holder(), conn.neighbour.memory()) else {
+    let (Some(holder), Some(memory)) =
+        (conn.local.neighbour.holder(), conn.local.neighbour.memory())
+    else {
         // Whether its memory can be read is not determined yet.
         return;
     };
-    let Some(shortcut) = &conn.shortcut else {
+    let Some(shortcut) = &conn.local.shortcut else {
         return;
     };
     let opened = Window::open(&holder.files, number, shortcut.flights(), memory.clone());
-    conn.onesided.regions = match opened {
+    conn.local.onesided.regions = match opened {
         Ok(window) => Regions::Open(Box::new(window)),
         Err(error) => {
             cannot_access(conn, error);

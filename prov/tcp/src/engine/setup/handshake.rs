@@ -136,10 +136,12 @@ impl Core {
                 MessageKind::Hello,
             ],
             Stage::Accepted(AuthState::Challenged { .. }) => &[MessageKind::Proof],
-            Stage::Connecting { .. } | Stage::Open => return Read::Partial,
+            Stage::Connecting { .. } | Stage::Open | Stage::Blocked | Stage::CutOff => {
+                return Read::Partial;
+            }
         };
         loop {
-            let need = match decode(&conn.heard, expected) {
+            let need = match decode(&conn.setup.heard, expected) {
                 Ok(Decoded::Complete(message)) => return Read::Complete(message),
                 Ok(Decoded::Need(need)) => need,
                 Err(error) => return Read::Failed(Fault::Protocol(error)),
@@ -148,7 +150,7 @@ impl Core {
             let room = need.min(buffer.len());
             match socket::receive(conn.socket.as_fd(), &mut buffer[..room]) {
                 Ok(0) => return Read::Failed(Fault::Io(Errno::ECONNRESET)),
-                Ok(n) => conn.heard.extend_from_slice(&buffer[..n]),
+                Ok(n) => conn.setup.heard.extend_from_slice(&buffer[..n]),
                 Err(Errno::EAGAIN) => return Read::Partial,
                 Err(Errno::EINTR) => {}
                 Err(error) => return Read::Failed(Fault::Io(error)),
@@ -460,7 +462,7 @@ impl Core {
     /// Ends a connection whose handshake has timed out.
     pub(crate) fn check_deadline(&mut self, key: ConnKey, now: Instant) {
         if let Some(conn) = self.conns.get(key)
-            && conn.deadline.is_some_and(|deadline| deadline <= now)
+            && conn.setup.deadline.is_some_and(|deadline| deadline <= now)
         {
             // The socket may have a more specific error, whose event is still pending.
             let error = socket::connect_outcome(conn.socket.as_fd()).err();

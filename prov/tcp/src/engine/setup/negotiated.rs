@@ -72,7 +72,7 @@ impl Core {
     #[cold]
     fn not_negotiated(&mut self, key: ConnKey, what: &str) -> Result<ConnKey> {
         let conn = self.conns.get_mut(key).ok_or(Errno::ENOTCONN)?;
-        if !std::mem::replace(&mut conn.is_refused, true) {
+        if !std::mem::replace(&mut conn.logged.lacks_support, true) {
             log::warn!(
                 target: crate::LOG.ep_ctrl,
                 "{} has no {what}: its library does not know them",

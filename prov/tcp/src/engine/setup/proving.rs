@@ -40,7 +40,7 @@ impl Core {
         bytes.append(request);
         send_all(conn.socket.as_fd(), &bytes)?;
         conn.stage = Stage::Requested;
-        conn.heard.clear();
+        conn.setup.heard.clear();
         Ok(())
     }
 
@@ -63,7 +63,7 @@ impl Core {
                     .challenge(message, &ours)
                     .ok_or(Fault::Unproven("its hello is none"))?;
                 *auth = AuthState::Challenged { theirs, ours };
-                conn.heard.clear();
+                conn.setup.heard.clear();
                 send_all(conn.socket.as_fd(), &challenge.encode())
             }
             AuthState::Challenged { theirs, ours } => {
@@ -71,7 +71,7 @@ impl Core {
                     return Err(Fault::Unproven("it has another key"));
                 }
                 *auth = AuthState::Proven;
-                conn.heard.clear();
+                conn.setup.heard.clear();
                 Ok(())
             }
         }

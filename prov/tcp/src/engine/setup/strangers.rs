@@ -53,7 +53,7 @@ impl Hosting for Core {
         let Some(conn) = self.conns.get(key) else {
             return Activity::Ended;
         };
-        if conn.shortcut.is_some() {
+        if conn.local.shortcut.is_some() {
             return Activity::NotCounted;
         }
         if !conn.is_idle() || self.endpoints.has_announced(key) {

@@ -56,7 +56,7 @@ fn send_until_delivered(side: &Side, bytes: &mut [u8]) {
 fn names(side: &Side) -> Vec<u64> {
     let key = only_connection(side);
     let core = side.engine.core();
-    let names = core.conns[key].named.keys();
+    let names = core.conns[key].ops.named.keys();
     names.map(|name: NameKey| name.data().as_ffi()).collect()
 }
 

@@ -48,7 +48,7 @@ fn a_request_that_meets_ours_is_accepted_once_ours_is_refused() {
         let core = a.engine.core();
         let mut conns = core.conns.values();
         conns.any(|conn| match &conn.stage {
-            Stage::Accepted(_) => conn.heard.len() == handshake::HEADER + 8,
+            Stage::Accepted(_) => conn.setup.heard.len() == handshake::HEADER + 8,
             _ => false,
         })
     };

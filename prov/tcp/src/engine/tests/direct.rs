@@ -396,7 +396,7 @@ fn accesses_wait_for_earlier_messages_and_messages_pass_each_other() {
     by_hand(&a, |core| {
         copying = copying.take().or_else(|| core.next_errand());
         let mut conns = core.conns.values();
-        copying.is_some() && conns.any(|conn| conn.copies.waiting.is_some())
+        copying.is_some() && conns.any(|conn| conn.local.copies.waiting.is_some())
     });
     assert_eq!((&short, &place[..4]), (b"a letter", &[0; 4][..]));
     let mut copying = copying.unwrap();
@@ -492,7 +492,7 @@ fn sleep_over_a_copy(is_blocked: bool) {
     let region = register(&b, &mut exposed);
     let mut peer = acquainted(&b);
     let key = b.open_connections()[0];
-    while is_blocked && !b.engine.core().conns[key].is_blocked {
+    while is_blocked && !b.engine.core().conns[key].is_blocked() {
         peer.say(&Header::new(Op::ReadRequest), &[remote(0, 16383)], &[]);
         b.drive();
     }
@@ -502,10 +502,10 @@ fn sleep_over_a_copy(is_blocked: bool) {
     sleepers::prepare_sleep(&b);
     let mut bytes = vec![1; place.len()];
     peer.offer(40, &mut bytes, None);
-    let is_copying = || !b.engine.core().conns[key].copies.transfers.is_empty();
+    let is_copying = || !b.engine.core().conns[key].local.copies.transfers.is_empty();
     by_hand(&b, |core| {
         let mut conns = core.conns.values();
-        conns.any(|conn| !conn.copies.transfers.is_empty())
+        conns.any(|conn| !conn.local.copies.transfers.is_empty())
     });
     assert!(sleepers::wakes(&b), "blocked {is_blocked}");
     until([&b, &b], || !is_copying());

@@ -25,7 +25,7 @@ use crate::wire::header::{Header, MAX_HEADER, Op};
 /// Whether both directions of a side go through shared memory.
 pub(super) fn has_moved(side: &Side) -> bool {
     let core = side.engine.core();
-    let mut shortcuts = core.conns.values().map(|conn| conn.shortcut.as_ref());
+    let mut shortcuts = core.conns.values().map(|conn| conn.local.shortcut.as_ref());
     shortcuts.all(|shortcut| shortcut.is_some_and(|it| it.is_out() && it.is_in()))
 }
 
@@ -94,7 +94,11 @@ fn connections_in_use_move_to_shared_memory_unless_that_is_disabled() {
         (0..20).for_each(|round| exchange(&a, &b, round));
         for side in [&a, &b] {
             let core = side.engine.core();
-            assert!(core.conns.values().all(|conn| conn.shortcut.is_none()));
+            assert!(
+                core.conns
+                    .values()
+                    .all(|conn| conn.local.shortcut.is_none())
+            );
         }
     }
 }
@@ -146,7 +150,7 @@ fn a_sleeping_thread_is_woken_again_after_a_wake_up_was_read_with_the_sockets_la
     sleeper.knows(caller.addr);
     let ways = |side: &Side| {
         let core = side.engine.core();
-        let mut shortcuts = core.conns.values().map(|conn| conn.shortcut.as_ref());
+        let mut shortcuts = core.conns.values().map(|conn| conn.local.shortcut.as_ref());
         shortcuts.find_map(|shortcut| shortcut.map(|it| (it.is_out(), it.is_in())))
     };
     // The side that is offered memory sleeps before the other one uses it.
@@ -449,7 +453,7 @@ fn nothing_is_received_after_a_message_to_buffer_while_the_owner_of_receives_is_
     until([a, a], || {
         let core = &mut b.engine.core();
         core.progress();
-        let waits = |conn: &Connection| conn.copies.waiting.is_some();
+        let waits = |conn: &Connection| conn.local.copies.waiting.is_some();
         core.conns.values().any(waits)
     });
     b.engine.core().endpoints().owner_leaves();

@@ -37,7 +37,7 @@ fn clear(a: &Side, b: &Side) {
 /// Whether a side has opened its peer's region table.
 fn is_lent(side: &Side) -> bool {
     let core = side.engine.core();
-    let mut all = core.conns.values().map(|conn| &conn.onesided.regions);
+    let mut all = core.conns.values().map(|conn| &conn.local.onesided.regions);
     all.all(|regions| !matches!(regions, Regions::Unknown))
 }
 
@@ -376,7 +376,7 @@ fn nothing_is_copied_ahead_of_a_request_that_the_owner_has_to_carry_out() {
     // Then accesses are copied by the initiator again.
     until([&a, &b], || {
         let core = a.engine.core();
-        let mut shortcuts = core.conns.values().map(|conn| conn.shortcut.as_ref());
+        let mut shortcuts = core.conns.values().map(|conn| conn.local.shortcut.as_ref());
         shortcuts.all(|shortcut| shortcut.is_some_and(|it| it.is_settled()))
     });
     later = [4; 8];
@@ -440,7 +440,7 @@ fn a_peer_that_only_writes_maps_the_region_table() {
     let is_open = |side: &Side| {
         let core = side.engine.core();
         let mut conns = core.conns.values();
-        conns.any(|conn| matches!(conn.onesided.regions, Regions::Open(_)))
+        conns.any(|conn| matches!(conn.local.onesided.regions, Regions::Open(_)))
     };
     let mut bytes = [1; 8];
     until([&a, &b], || {
@@ -473,7 +473,7 @@ fn where_one_side_does_not_share_memory_it_is_asked() {
             clear(&a, &b);
         }
         let core = a.engine.core();
-        let mut all = core.conns.values().map(|conn| &conn.onesided.regions);
+        let mut all = core.conns.values().map(|conn| &conn.local.onesided.regions);
         assert!(all.all(|regions| matches!(regions, Regions::Unknown)));
     }
 }
@@ -525,7 +525,7 @@ fn a_file_that_has_no_regions_is_not_believed() {
     for number in [u64::MAX, 1 << 40, u64::from(number)] {
         let mut core = a.engine.core();
         for conn in core.conns.values_mut() {
-            conn.onesided.regions = Regions::Offered(number);
+            conn.local.onesided.regions = Regions::Offered(number);
         }
         drop(core);
         clear(&a, &b);
@@ -533,7 +533,7 @@ fn a_file_that_has_no_regions_is_not_believed() {
         access(&a, Access::Write, KEY, &mut bytes);
         until([&a, &b], || a.count() == 1 && place == bytes);
         let core = a.engine.core();
-        let mut all = core.conns.values().map(|conn| &conn.onesided.regions);
+        let mut all = core.conns.values().map(|conn| &conn.local.onesided.regions);
         assert!(all.all(|regions| matches!(regions, Regions::Closed)));
     }
 }

@@ -4,10 +4,11 @@
 use prov_message::Ticket;
 
 use crate::engine::Core;
-use crate::engine::link::connection::{Connection, Named, Unacknowledged};
+use crate::engine::link::connection::Connection;
 use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::messages::Ack;
+use crate::engine::link::outstanding::{Named, Unacknowledged};
 use crate::engine::transfer::posting::lend_buffer;
 use crate::wire::WireError;
 use crate::wire::handshake::Features;
@@ -69,7 +70,7 @@ impl Core {
         // An idle connection keeps little memory.
         conn.owed.shrink_to(KEPT_NAMES);
         conn.owe(room);
-        conn.owes |= is_alone;
+        conn.bursts.owes |= is_alone;
         if is_alone && !self.is_in_progress {
             self.flush(key);
         } else {
@@ -96,7 +97,7 @@ impl Core {
     pub(crate) fn acknowledged(&mut self, key: ConnKey) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let sent = conn.outbox.sent();
-        let waits = conn.acks.pop_front_if(|waits| waits.end <= sent);
+        let waits = conn.ops.acks.pop_front_if(|waits| waits.end <= sent);
         let waits = waits.ok_or(Fault::Protocol(WireError::Field("acknowledgement")))?;
         self.has_come_there(key, waits.ticket);
         Ok(())

@@ -124,8 +124,8 @@ impl Core {
             };
             let step = match conn.stream.next(bytes) {
                 Ok(Event::Need) => return,
-                Ok(Event::Message(header)) if conn.copies.must_wait(&header) => {
-                    conn.copies.waiting = Some(header);
+                Ok(Event::Message(header)) if conn.local.copies.must_wait(&header) => {
+                    conn.local.copies.waiting = Some(header);
                     continue;
                 }
                 Ok(Event::Message(header)) if self.lacks_room(key, &header) => {
@@ -433,7 +433,7 @@ impl Core {
                 };
                 match conn.incoming {
                     Incoming::Keep(_) => conn.incoming = course.into(),
-                    _ => conn.copies.course = Some(course),
+                    _ => conn.local.copies.course = Some(course),
                 }
             }
             Action::Resume(key, course) => {
@@ -441,7 +441,7 @@ impl Core {
                     return;
                 };
                 conn.detours.set(Detour::HeldBack, false);
-                match conn.copies.held_back.take() {
+                match conn.local.copies.held_back.take() {
                     None => conn.incoming = course.into(),
                     Some(held) => self.copy_held(key, held, course.into()),
                 }

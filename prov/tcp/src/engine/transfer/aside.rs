@@ -14,10 +14,11 @@ use prov_message::Ticket;
 use prov_message::keys::to_peer;
 
 use crate::engine::Core;
-use crate::engine::link::connection::{Connection, Named, Payload};
+use crate::engine::link::connection::Connection;
 use crate::engine::link::detours::Detour;
 use crate::engine::link::keys::{ConnKey, Due};
 use crate::engine::link::narrow::{Narrow, OfferedMessage};
+use crate::engine::link::outstanding::{Named, Payload};
 use crate::engine::link::ready::Why;
 use crate::local::outbox::{Aside, SHARE};
 
@@ -60,7 +61,7 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        if !conn.is_open() || conn.is_cut_off {
+        if !conn.is_open() || conn.is_cut_off() {
             return;
         }
         let span = conn.outbox.span();
@@ -75,12 +76,12 @@ impl Core {
             return;
         };
         conn.stillness.is_watched = false;
-        if conn.is_cut_off || conn.detours.has(Detour::PeerEnded) {
+        if conn.is_cut_off() || conn.detours.has(Detour::PeerEnded) {
             // What has not left never will.
             return;
         }
         let still = conn.stillness.since(conn.outbox.sent());
-        if still.queue && conn.is_blocked {
+        if still.queue && conn.is_blocked() {
             let room = SHARE.saturating_sub(conn.announced_aside());
             conn.outbox.set_aside(room);
         }
@@ -103,7 +104,8 @@ impl Core {
         };
         let is_due = !still.queue && conn.outbox.has_ops()
             || conn.has_announced_since(still.announced.unwrap_or(0))
-            || still.announced.is_none() && conn.narrow.as_ref().is_some_and(Narrow::is_waiting);
+            || still.announced.is_none()
+                && conn.ops.narrow.as_ref().is_some_and(Narrow::is_waiting);
         if is_due {
             self.check_stillness_later(key, now);
         }
@@ -128,7 +130,7 @@ impl Connection {
     /// Whether messages wait for the peer that could be set aside, and were announced or offered
     /// behind this position in the stream.
     fn has_announced_since(&self, from: u64) -> bool {
-        let mut named = self.named.values();
+        let mut named = self.ops.named.values();
         named.any(|named| self.can_be_set_aside(named).is_some_and(|end| end > from))
     }
 
@@ -148,7 +150,7 @@ impl Connection {
                 end,
                 ..
             } => {
-                let shortcut = self.shortcut.as_ref();
+                let shortcut = self.local.shortcut.as_ref();
                 let can_relocate = shortcut.is_some_and(|shortcut| shortcut.can_relocate());
                 can_relocate.then_some(*end)
             }
@@ -158,7 +160,7 @@ impl Connection {
 
     /// Whether messages wait for the peer that are complete for the application.
     pub(crate) fn awaits_request_of_aside(&self) -> bool {
-        self.is_open() && !self.is_cut_off && self.announced_aside() != 0
+        self.is_open() && !self.is_cut_off() && self.announced_aside() != 0
     }
 
     /// Returns the number of bytes that are set aside.
@@ -167,7 +169,7 @@ impl Connection {
     }
 
     fn announced_aside(&self) -> u64 {
-        let named = self.named.values().map(|named| match named {
+        let named = self.ops.named.values().map(|named| match named {
             Named::Announced {
                 payload: Some(payload),
                 ..
@@ -175,14 +177,14 @@ impl Connection {
             | Named::Offered { payload, .. } => payload.aside(),
             _ => 0,
         });
-        let narrow = self.narrow.iter().flat_map(|narrow| narrow.iter());
+        let narrow = self.ops.narrow.iter().flat_map(|narrow| narrow.iter());
         named.sum::<u64>() + narrow.map(|message| message.payload.aside()).sum::<u64>()
     }
 
     /// Sets the payloads of announced and offered messages aside, up to `room` bytes of those up to
     /// this position in the stream, oldest first. Returns the operations, which are complete.
     fn set_announced_aside(&mut self, until: u64, mut room: u64) -> Vec<Ticket> {
-        let waiting = self.named.iter().filter_map(|(key, named)| {
+        let waiting = self.ops.named.iter().filter_map(|(key, named)| {
             let end = self.can_be_set_aside(named);
             end.filter(|end| *end <= until).map(|end| (end, key))
         });
@@ -190,8 +192,8 @@ impl Connection {
         waiting.sort_unstable();
         let mut done = Vec::new();
         for (_, key) in waiting {
-            let shortcut = self.shortcut.as_deref_mut();
-            let is_aside = match self.named.get_mut(key) {
+            let shortcut = self.local.shortcut.as_deref_mut();
+            let is_aside = match self.ops.named.get_mut(key) {
                 Some(Named::Announced {
                     ticket,
                     payload: Some(payload),
@@ -209,7 +211,11 @@ impl Connection {
                 None => return done,
             }
         }
-        let narrow = self.narrow.iter_mut().flat_map(|narrow| narrow.iter_mut());
+        let narrow = self
+            .ops
+            .narrow
+            .iter_mut()
+            .flat_map(|narrow| narrow.iter_mut());
         for message in narrow.filter(|message| !message.wants_ack) {
             let OfferedMessage {
                 ticket, payload, ..
@@ -221,7 +227,7 @@ impl Connection {
 
     /// The peer has the payload of a message that was set aside.
     pub(crate) fn is_fetched(&mut self, name: u64) {
-        if let Some(shortcut) = &mut self.shortcut {
+        if let Some(shortcut) = &mut self.local.shortcut {
             shortcut.has_fetched(name);
         }
     }

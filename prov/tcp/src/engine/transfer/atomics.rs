@@ -7,10 +7,10 @@ use prov_message::{AtomicRequest, Op};
 use prov_util::request::Atomic;
 
 use crate::engine::Core;
-use crate::engine::link::connection::Named;
 use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::messages::Placing;
+use crate::engine::link::outstanding::Named;
 use crate::engine::link::post::Post;
 use crate::params::ATOMIC_LIMIT;
 use crate::wire::WireError;

@@ -53,7 +53,7 @@ impl Rounds for Core {
 
     fn say_sleep(&mut self, key: ConnKey) {
         let conn = self.conns.get_mut(key);
-        if let Some(shortcut) = conn.and_then(|conn| conn.shortcut.as_mut()) {
+        if let Some(shortcut) = conn.and_then(|conn| conn.local.shortcut.as_mut()) {
             shortcut.sleep();
         }
     }
@@ -63,7 +63,10 @@ impl Rounds for Core {
     }
 
     fn is_starved_unknown(&self, key: ConnKey) -> bool {
-        let shortcut = self.conns.get(key).and_then(|conn| conn.shortcut.as_ref());
+        let shortcut = self
+            .conns
+            .get(key)
+            .and_then(|conn| conn.local.shortcut.as_ref());
         shortcut.is_some_and(|shortcut| shortcut.is_starved_unknown())
     }
 
@@ -72,11 +75,11 @@ impl Rounds for Core {
             return false;
         };
         let can_take = !self.endpoints.is_deaf() && !conn.is_paused();
-        let is_blocked = conn.is_blocked;
-        if conn.copies.transfers.has_part() || self.copier.is_asked(key) {
+        let is_blocked = conn.is_blocked();
+        if conn.local.copies.transfers.has_part() || self.copier.is_asked(key) {
             return true;
         }
-        conn.shortcut.as_mut().is_some_and(|shortcut| {
+        conn.local.shortcut.as_mut().is_some_and(|shortcut| {
             can_take && shortcut.has_next() || is_blocked && shortcut.has_room()
         })
     }
@@ -104,7 +107,7 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return came;
         };
-        let Some(shortcut) = &conn.shortcut else {
+        let Some(shortcut) = &conn.local.shortcut else {
             return came;
         };
         came.is_all = false;
@@ -131,7 +134,7 @@ impl Core {
                 bounded!(conn.owed, OPERATIONS);
             }
             came.any = true;
-            let Some(shortcut) = &mut conn.shortcut else {
+            let Some(shortcut) = &mut conn.local.shortcut else {
                 break;
             };
             shortcut.take_short(&conn.socket);

@@ -84,15 +84,15 @@ impl Core {
         }
         let is_answer = post.header.is_answer();
         let burst = match is_answer {
-            true => &mut conn.answers,
-            false => &mut conn.burst,
+            true => &mut conn.bursts.answers,
+            false => &mut conn.bursts.messages,
         };
         let holds_back = burst.holds_back(&self.signals);
         if holds_back || !conn.outbox.is_idle() {
             // The library's own messages do not delay those of the application: an application's
             // message sends the waiting answers along.
-            let leaves = !holds_back && conn.owes && !is_answer && !conn.is_blocked;
-            conn.owes = is_answer && (conn.owes || conn.outbox.is_idle());
+            let leaves = !holds_back && conn.bursts.owes && !is_answer && !conn.is_blocked();
+            conn.bursts.owes = is_answer && (conn.bursts.owes || conn.outbox.is_idle());
             let room = conn.outbox.room();
             self.append(key, &mut post, sequence);
             if is_answer && let Some(conn) = self.conns.get_mut(key) {
@@ -179,7 +179,7 @@ impl Core {
         }
         lend_buffer(&mut self.spare_buffers, conn);
         conn.outbox.push(&self.scratch[sent..total]);
-        conn.is_blocked = true;
+        conn.set_blocked(true);
         if let Some(ticket) = op.and_then(|op| self.endpoints.count(op)) {
             conn.outbox.push_op(ticket);
         }
@@ -220,7 +220,7 @@ impl Core {
             conn.outbox.push_registered(grant);
         }
         conn.owe(room);
-        if !conn.is_blocked {
+        if !conn.is_blocked() {
             self.flush(key);
         }
     }
@@ -260,7 +260,7 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        if conn.is_blocked {
+        if conn.is_blocked() {
             return self.watch_for_stillness(key);
         }
         if conn.outbox.len() >= self.params.staging_sbuf_size as u64 || conn.sends_by_memory() {
@@ -278,15 +278,15 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        if !conn.is_open() || conn.is_cut_off {
+        if !conn.is_open() || conn.is_cut_off() {
             return;
         }
         let flushed = conn.send_queued(&mut self.target, self.params.zerocopy_size);
         match flushed {
             Ok(empty) => {
-                conn.is_blocked = !empty;
-                conn.owes &= !empty;
-                let is_nearby = conn.shortcut.is_some();
+                conn.set_blocked(!empty);
+                conn.bursts.owes &= !empty;
+                let is_nearby = conn.local.shortcut.is_some();
                 let is_set_aside = conn.due.has(Why::Aside);
                 if conn.detours.has(Detour::Overdue) && conn.may_ask_on() {
                     self.read_later(key);
@@ -382,7 +382,7 @@ impl Core {
     pub(crate) fn flush_held(&mut self) {
         while let Some(key) = self.next_due(Why::Held) {
             if let Some(conn) = self.conns.get_mut(key) {
-                conn.owes = false;
+                conn.bursts.owes = false;
                 self.flush(key);
             }
         }
@@ -400,7 +400,7 @@ impl Core {
         let starved = starved.filter(|key| waiting(**key).is_some());
         // Operations whose bytes were set aside are complete: nothing calls for them any more.
         let aside = self.ready.of(Why::Aside).iter().filter(|key| {
-            waiting(**key).is_some_and(|conn| !conn.is_cut_off && !conn.sends_by_memory())
+            waiting(**key).is_some_and(|conn| !conn.is_cut_off() && !conn.sends_by_memory())
         });
         let held = self.ready.of(Why::Held).iter();
         let keys: Vec<ConnKey> = held.chain(starved).chain(aside).copied().collect();
@@ -413,18 +413,19 @@ impl Core {
             let Some(conn) = self.conns.get_mut(key) else {
                 continue;
             };
-            conn.owes = false;
+            conn.bursts.owes = false;
             // Errors are reported when the rest is sent.
             let mut is_stuck = false;
-            if let Some(shortcut) = &mut conn.shortcut {
+            if let Some(shortcut) = &mut conn.local.shortcut {
                 is_stuck = shortcut.leave(conn.socket.as_fd()) == Err(Errno::EAGAIN);
             }
             let before = conn.outbox.len();
             let flushed = conn.send_queued(&mut self.target, self.params.zerocopy_size);
             // If the socket is broken, the next attempt reports that.
-            conn.is_blocked = matches!(flushed, Ok(false));
-            let is_news = !conn.is_blocked || conn.outbox.len() < before;
-            let (is_blocked, is_set_aside) = (conn.is_blocked, conn.due.has(Why::Aside));
+            let is_blocked = matches!(flushed, Ok(false));
+            conn.set_blocked(is_blocked);
+            let is_news = !is_blocked || conn.outbox.len() < before;
+            let is_set_aside = conn.due.has(Why::Aside);
             if is_blocked || is_stuck {
                 self.waits_for_room(key);
                 self.watch_for_stillness(key);

@@ -359,7 +359,7 @@ impl Core {
             let (room, direct, outcome) = match (&conn.incoming, first.take()) {
                 (_, Some(outcome)) => (ahead_len, 0, outcome),
                 (Incoming::Place(placing), None) if left > DIRECT => {
-                    let mut path = Path::of(&conn.socket, &mut conn.shortcut);
+                    let mut path = Path::of(&conn.socket, &mut conn.local.shortcut);
                     let registered = &mut self.target;
                     path.receive_to(&placing.place, registered, placing.done, left, ahead)
                 }
@@ -433,7 +433,7 @@ impl Core {
             return;
         };
         let is_with_peer = self.endpoints.holds_back_announcement(key);
-        if conn.is_cut_off
+        if conn.is_cut_off()
             || conn.detours.has(Detour::HeldBack)
                 && conn.detours.has(Detour::PeerEnded)
                 && (is_with_peer

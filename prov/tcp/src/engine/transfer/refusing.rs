@@ -8,11 +8,11 @@ use prov_base::errno::Errno;
 use prov_message::Refusal;
 
 use crate::engine::Core;
-use crate::engine::link::connection::{Named, PendingRead, Unacknowledged};
 use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::messages::Ack;
+use crate::engine::link::outstanding::{Named, PendingRead, Unacknowledged};
 use crate::wire::WireError;
 use crate::wire::handshake::Features;
 use crate::wire::header::Header;
@@ -75,7 +75,7 @@ impl Core {
         if is_awaited && !conn.features.has(Features::REFUSALS) {
             return Err(refusal.into());
         }
-        if !std::mem::replace(&mut conn.refusal_is_logged, true) {
+        if !std::mem::replace(&mut conn.logged.refusal, true) {
             log::warn!(
                 target: crate::LOG.ep_data,
                 "{} is refused access to {} bytes at {:#x}: {error}; further ones are not logged",
@@ -94,6 +94,7 @@ impl Core {
         let sent = conn.outbox.sent();
         let ticket = match refused {
             Refused::Read => conn
+                .ops
                 .reads
                 .pop_front()
                 .map(|PendingRead { ticket, .. }| ticket),

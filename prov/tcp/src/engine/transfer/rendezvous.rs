@@ -15,12 +15,12 @@ use prov_base::errno::Errno;
 use prov_message::{Core as _, Notice, Op};
 
 use crate::engine::Core;
-use crate::engine::link::connection::{Asked, Named, Payload};
 use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::messages::{Ack, Arrival, Fetch, Placing, Rendezvous};
 use crate::engine::link::narrow::OfferedMessage;
+use crate::engine::link::outstanding::{Asked, Named, Payload};
 use crate::engine::link::post::Post;
 use crate::engine::local::copying::Goal;
 use crate::engine::transfer::sending::ack_flag;
@@ -61,7 +61,7 @@ impl Core {
             Lent::App(memory) => Payload::App(memory.take()),
             Lent::Own(bytes) => Payload::Own(bytes.to_vec()),
         };
-        match (name, &mut conn.narrow) {
+        match (name, &mut conn.ops.narrow) {
             (Some(name), Some(narrow)) => {
                 header.op = header::Op::TaggedRts;
                 header.op_data = name;
@@ -94,7 +94,11 @@ impl Core {
     /// Handles the request of a C peer for an announced message.
     pub(crate) fn asked_for_by_c(&mut self, key: ConnKey, name: u8) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let waiting = conn.narrow.as_mut().and_then(|narrow| narrow.take(name));
+        let waiting = conn
+            .ops
+            .narrow
+            .as_mut()
+            .and_then(|narrow| narrow.take(name));
         let Some(OfferedMessage {
             mut ticket,
             mut payload,
@@ -108,8 +112,8 @@ impl Core {
         data.payload = payload.len();
         conn.stillness.answered();
         let op = if let Some(ticket) = ticket.take_if(|_| wants_ack) {
-            conn.acks.push_back(conn.unacknowledged(ticket, &data));
-            bounded!(conn.acks, OPERATIONS);
+            conn.ops.acks.push_back(conn.unacknowledged(ticket, &data));
+            bounded!(conn.ops.acks, OPERATIONS);
             None
         } else {
             // Posting counts the operation again if it has to wait.
@@ -204,7 +208,7 @@ impl Core {
     ) -> LinkResult {
         let arrival = self.arrival(key, header, tagged, header.size as usize)?;
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
-        if conn.asked.len() >= ASKED_LIMIT {
+        if conn.ops.asked.len() >= ASKED_LIMIT {
             return Err(Fault::Protocol(WireError::Field("request to send")));
         }
         self.note_or_hold_back(key, &arrival, name)
@@ -242,7 +246,7 @@ impl Core {
             let placing = Placing::receive(memory, receipt);
             return self.copy_announced(key, id, placing.into());
         }
-        if conn.asked.contains_key(&name) {
+        if conn.ops.asked.contains_key(&name) {
             self.endpoints
                 .received(&receipt, memory, Err(Errno::EPROTO));
             return self.named_twice(key);
@@ -253,8 +257,8 @@ impl Core {
             receipt,
             len,
         };
-        conn.asked.insert(name, asked);
-        bounded!(conn.asked, OPERATIONS);
+        conn.ops.asked.insert(name, asked);
+        bounded!(conn.ops.asked, OPERATIONS);
         self.ask(key, name, false);
     }
 
@@ -267,7 +271,7 @@ impl Core {
             self.copy_announced(key, id, Goal::Discard);
             return self.acknowledge(key, ack);
         }
-        if conn.asked.contains_key(&name) {
+        if conn.ops.asked.contains_key(&name) {
             return self.named_twice(key);
         }
         if let Rendezvous::Narrow(_) = name {
@@ -277,8 +281,8 @@ impl Core {
                 receipt: None,
                 len,
             };
-            conn.asked.insert(name, asked);
-            bounded!(conn.asked, OPERATIONS);
+            conn.ops.asked.insert(name, asked);
+            bounded!(conn.ops.asked, OPERATIONS);
             self.acknowledge(key, ack);
         }
         self.ask(key, name, true);
@@ -313,7 +317,7 @@ impl Core {
         name: Rendezvous,
     ) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let asked = match conn.asked.entry(name) {
+        let asked = match conn.ops.asked.entry(name) {
             Entry::Occupied(asked) if asked.get().len == header.payload => asked.remove(),
             _ => return Err(Fault::Protocol(WireError::Field("rendezvous"))),
         };

@@ -9,10 +9,11 @@ use prov_message::{Op, Reaching as _, RmaTarget, Visitor};
 use prov_util::request::{Access, RemoteAccess};
 
 use crate::engine::Core;
-use crate::engine::link::connection::{Owner, PendingRead};
+use crate::engine::link::connection::Owner;
 use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::messages::Placing;
+use crate::engine::link::outstanding::PendingRead;
 use crate::engine::link::post::Post;
 use crate::engine::transfer::acknowledging::ack_of;
 use crate::wire::WireError;
@@ -76,11 +77,11 @@ impl Core {
                 let Some(ticket) = self.endpoints.count(op) else {
                     return;
                 };
-                conn.reads.push_back(PendingRead {
+                conn.ops.reads.push_back(PendingRead {
                     ticket,
                     memory: access.local.take(),
                 });
-                bounded!(conn.reads, OPERATIONS);
+                bounded!(conn.ops.reads, OPERATIONS);
                 let mut header = Header::new(header::Op::ReadRequest);
                 header.rma_count = remote.pieces().len() as u8;
                 self.post(key, Post::own(header, remote.pieces(), &[]));
@@ -131,7 +132,7 @@ impl Core {
         bytes: &mut &[u8],
     ) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let expected = conn.reads.front().map(|read| read.memory.len());
+        let expected = conn.ops.reads.front().map(|read| read.memory.len());
         if expected.is_some_and(|expected| expected != header.payload) {
             return Err(Fault::Protocol(WireError::Payload(header.payload as u64)));
         }

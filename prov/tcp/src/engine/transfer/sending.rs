@@ -13,10 +13,11 @@ use prov_message::{Op, Reaching as _};
 use prov_util::request::{Tag, Transmit};
 
 use crate::engine::Core;
-use crate::engine::link::connection::{Connection, Named, Unacknowledged};
+use crate::engine::link::connection::Connection;
 use crate::engine::link::endpoint::Kind;
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::narrow::NAMES;
+use crate::engine::link::outstanding::{Named, Unacknowledged};
 use crate::engine::link::post::Post;
 use crate::engine::link::socket;
 use crate::engine::transfer::nearby::put_header;
@@ -61,13 +62,13 @@ impl Core {
         }
         if message.flags & FI_DELIVERY_COMPLETE != 0
             || !conn.outbox.is_idle()
-            || conn.burst.would_hold_back(&self.signals)
+            || conn.bursts.messages.would_hold_back(&self.signals)
         {
             return self.transmit_with_others(key, conn_key, message);
         }
-        conn.burst.sent();
+        conn.bursts.messages.sent();
         let (tag, sequence) = (message.tag.value(), conn.sequence);
-        if let Some(shortcut) = &mut conn.shortcut
+        if let Some(shortcut) = &mut conn.local.shortcut
             && shortcut.send_short(
                 &conn.socket,
                 simple::header_len(tag.is_some(), false) + len,
@@ -93,7 +94,7 @@ impl Core {
         )?;
         conn.sequence = sequence.wrapping_add(1);
         let bytes = self.scratch.get(..total)?;
-        if conn.shortcut.is_some() {
+        if conn.local.shortcut.is_some() {
             return self.transmit_by_path(key, conn_key, message, total);
         }
         match socket::send(conn.socket.as_fd(), bytes) {
@@ -175,11 +176,11 @@ impl Core {
             return None;
         }
         let is_alone = conn.outbox.is_empty();
-        let holds_back = conn.burst.holds_back(&self.signals);
+        let holds_back = conn.bursts.messages.holds_back(&self.signals);
         // The library's own messages do not delay those of the application: an application's
         // message sends the waiting answers along.
-        let leaves = !holds_back && (is_alone || conn.owes) && !conn.is_blocked;
-        conn.owes = false;
+        let leaves = !holds_back && (is_alone || conn.bursts.owes) && !conn.is_blocked();
+        conn.bursts.owes = false;
         let ticket = match asks {
             true => ep.ledger.count_acknowledged(op),
             false => ep.ledger.count(op),
@@ -387,8 +388,8 @@ impl Core {
             let waits = conn.unacknowledged(ticket, header);
             header.id = conn.name_op(Named::Ack(waits));
         } else {
-            conn.acks.push_back(conn.unacknowledged(ticket, header));
-            bounded!(conn.acks, OPERATIONS);
+            conn.ops.acks.push_back(conn.unacknowledged(ticket, header));
+            bounded!(conn.ops.acks, OPERATIONS);
         }
         None
     }

@@ -25,7 +25,7 @@ impl Core {
     pub(crate) fn report_later(&mut self, key: ConnKey, header: Header) {
         if let Some(conn) = self.conns.get_mut(key) {
             conn.detours.set(Detour::Unreported, true);
-            conn.copies.waiting = Some(header);
+            conn.local.copies.waiting = Some(header);
             self.is_due(key, Why::Unreported);
         }
     }
@@ -57,7 +57,7 @@ impl Core {
         };
         // It may have ended in the meantime.
         let conn = self.conns.get(key);
-        let Some(header) = conn.and_then(|conn| conn.copies.waiting) else {
+        let Some(header) = conn.and_then(|conn| conn.local.copies.waiting) else {
             return true;
         };
         if self.lacks_room(key, &header) {
@@ -68,13 +68,13 @@ impl Core {
             return true;
         };
         conn.detours.set(Detour::Unreported, false);
-        let is_copying = !conn.copies.transfers.is_empty();
+        let is_copying = !conn.local.copies.transfers.is_empty();
         conn.detours.set(Detour::Copying, is_copying);
-        if conn.copies.must_wait(&header) {
+        if conn.local.copies.must_wait(&header) {
             // The end of the copies resumes the connection.
             return true;
         }
-        conn.copies.waiting = None;
+        conn.local.copies.waiting = None;
         let backlog = std::mem::take(&mut conn.backlog);
         let mut bytes = &backlog[..];
         match self.begin(key, &header, &mut bytes) {

@@ -85,7 +85,7 @@ impl Core {
     /// completes only when it is received, which applications that know the C library may not
     /// expect.
     fn way_to_c(&self, conn: &Connection, tagged: bool, len: usize) -> SendPath {
-        match &conn.narrow {
+        match &conn.ops.narrow {
             Some(narrow) if tagged && len > self.params.max_saved_size => narrow
                 .free_name()
                 .map_or(SendPath::Later, SendPath::AnnouncedToC),
