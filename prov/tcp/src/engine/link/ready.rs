@@ -42,18 +42,17 @@ const WHYS: usize = Why::OnRequest as usize + 1;
 pub struct Reasons(u16);
 
 impl Reasons {
-    const fn of(whys: &[Why]) -> Reasons {
-        let (mut set, mut at) = (0, 0);
-        while at < whys.len() {
-            set |= 1 << whys[at] as u16;
-            at += 1;
-        }
-        Reasons(set)
+    const fn of(why: Why) -> Reasons {
+        Reasons(1 << why as u16)
+    }
+
+    const fn or(self, why: Why) -> Reasons {
+        Reasons(self.0 | Reasons::of(why).0)
     }
 
     #[inline(always)]
     pub fn has(self, why: Why) -> bool {
-        self.has_any(Reasons::of(&[why]))
+        self.has_any(Reasons::of(why))
     }
 
     #[inline(always)]
@@ -63,24 +62,22 @@ impl Reasons {
 
     #[inline(always)]
     fn set(&mut self, why: Why, is_there: bool) {
-        let bit = 1 << why as u16;
+        let Reasons(bit) = Reasons::of(why);
         self.0 = self.0 & !bit | if is_there { bit } else { 0 };
     }
 }
 
 /// The reasons for which the next progress call has something to do.
-const CHORES: Reasons = Reasons::of(&[
-    Why::Read,
-    Why::Held,
-    Why::Sent,
-    Why::Ended,
-    Why::Copied,
-    Why::Unreported,
-]);
+const CHORES: Reasons = Reasons::of(Why::Read)
+    .or(Why::Held)
+    .or(Why::Sent)
+    .or(Why::Ended)
+    .or(Why::Copied)
+    .or(Why::Unreported);
 
 /// The reasons that wait for a peer: nothing tells when it has moved, so that the progress thread looks
 /// where the application makes no calls.
-pub const STALLS: Reasons = Reasons::of(&[Why::Starved, Why::Aside, Why::OnRequest]);
+pub const STALLS: Reasons = Reasons::of(Why::Starved).or(Why::Aside).or(Why::OnRequest);
 
 /// The ready queue. A connection is in it at most once for each reason, and has its reasons in
 /// [`Connection::due`](super::connection::Connection::due).
