@@ -74,8 +74,6 @@ pub struct Core {
     favourite: Favourite<ConnKey>,
     /// Connections for which there is something to do.
     ready: Ready,
-    /// Whether messages of peers wait that may be in an address vector by now.
-    has_strangers: bool,
     /// Payloads of announced messages that stay in peers' memory until they are fetched.
     copier: Copier<Tcp>,
     /// The polling schedule of connections through shared memory.
@@ -156,7 +154,6 @@ impl Core {
             is_in_progress: false,
             favourite: Favourite::default(),
             ready: Ready::default(),
-            has_strangers: false,
             rota: Rota::default(),
             doorbell: None,
             signals,

@@ -67,8 +67,12 @@ impl Reasons {
     }
 }
 
+/// Messages of peers wait that may be in an address vector by now.
+const STRANGERS: Reasons = Reasons(1 << WHYS);
+
 /// The reasons for which the next progress call has something to do.
-const CHORES: Reasons = Reasons::of(Why::Read)
+const CHORES: Reasons = STRANGERS
+    .or(Why::Read)
     .or(Why::Held)
     .or(Why::Sent)
     .or(Why::Ended)
@@ -84,7 +88,7 @@ pub const STALLS: Reasons = Reasons::of(Why::Starved).or(Why::Aside).or(Why::OnR
 #[derive(Default)]
 pub struct Ready {
     turns: [VecDeque<ConnKey>; WHYS],
-    /// The reasons for which there are connections.
+    /// The reasons for which there are connections, and [`STRANGERS`].
     any: Reasons,
 }
 
@@ -99,6 +103,11 @@ impl Ready {
     /// Whether a connection waits for its peer.
     pub fn has_stalls(&self) -> bool {
         self.any.has_any(STALLS)
+    }
+
+    /// Notes whether messages of peers wait that may be in an address vector by now.
+    pub fn has_strangers(&mut self, waits: bool) {
+        self.any.0 = self.any.0 & !STRANGERS.0 | if waits { STRANGERS.0 } else { 0 };
     }
 
     /// Whether a connection is there for this reason.

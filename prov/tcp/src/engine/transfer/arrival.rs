@@ -304,7 +304,8 @@ impl Core {
         if let Some(conn) = self.conns.get_mut(key) {
             conn.detours.set(Detour::HeldBack, true);
         }
-        self.has_strangers |= self.endpoints.holds_back_strangers();
+        self.ready
+            .has_strangers(self.endpoints.holds_back_strangers());
     }
 
     /// Processes further bytes of the message that began last.

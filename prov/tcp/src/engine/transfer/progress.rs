@@ -82,7 +82,7 @@ impl Core {
     /// moment ago, and no messages come through shared memory.
     #[inline(always)]
     pub(crate) fn do_what_is_ready(&mut self) -> Come {
-        if self.ready.has_chores() || self.has_strangers {
+        if self.ready.has_chores() {
             self.do_chores();
         }
         if !self.rota.is_empty() {
@@ -112,7 +112,8 @@ impl Core {
             self.resume_unreported();
         }
         self.look_for_strangers();
-        self.has_strangers = self.endpoints.holds_back_strangers();
+        self.ready
+            .has_strangers(self.endpoints.holds_back_strangers());
         self.go_on_for_owner();
         self.end_bursts();
         self.read_ready();
@@ -139,7 +140,8 @@ impl Core {
             self.resume_all_unreported();
         }
         self.look_for_strangers();
-        self.has_strangers = self.endpoints.holds_back_strangers();
+        self.ready
+            .has_strangers(self.endpoints.holds_back_strangers());
         self.end_bursts();
         self.is_in_progress = true;
         self.read_ready();
