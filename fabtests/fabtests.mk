@@ -14,7 +14,7 @@
 PROVIDER ?= tcp
 SETS ?= quick
 # Upstream's tests of what a provider does not offer.
-EXCLUDE = fabtests/upstream/exclude$(if $(filter shm sockets udp,$(PROVIDER)),-$(PROVIDER))$(if $(filter \
+EXCLUDE = fabtests/upstream/exclude$(if $(filter shm sockets udp ucx,$(PROVIDER)),-$(PROVIDER))$(if $(filter \
 	%ofi_rxm,$(PROVIDER)),-rxm)$(if $(filter %ofi_rxd,$(PROVIDER)),-rxd)
 KNOWN ?= fabtests/known/c-library-2.x
 # The C library, to be in one process with this one; dev/setup gets it.
@@ -58,6 +58,9 @@ RELIABLE = binding cntr cq early first match message poll sep signals source
 # What lnx links, over shared memory and tcp.
 LINKED = cntr collective cq deserted early entries first match message poll rma source trigger
 
+# What ucx offers, over UCX's transports between processes of a host.
+OVER_UCX = binding cntr completion cq early entries first match message poll posted rma
+
 # What `make fabtests` runs, a run a line.
 define ROWS
 -p tcp $(EVERY)
@@ -74,6 +77,7 @@ FI_OFI_RXD_TIMEOUT=1000 -p 'udp;ofi_rxd' -e rdm killed restarted
 FI_OFI_RXD_TIMEOUT=10000 -p 'udp;ofi_rxd' -e rdm silent
 -p loopback -a none -e rdm $(WITHIN)
 FI_LNX_PROV_LINKS=shm+tcp:lo -p lnx -a none -e rdm $(LINKED)
+FI_UCX_DEVICES=all -p ucx -a none -e rdm $(OVER_UCX)
 -p sockets $(RENAMED)
 -p sockets -e dgram $(RELIABLE)
 -p udp -e dgram $(DATAGRAMS)

@@ -190,7 +190,7 @@ fn set_up() -> Framework {
 }
 
 /// Returns the providers that are part of this library.
-fn built_in_providers() -> [*mut fi_provider; 9] {
+fn built_in_providers() -> [*mut fi_provider; 10] {
     [
         prov_rxm::provider(),
         prov_rxd::provider(),
@@ -201,6 +201,7 @@ fn built_in_providers() -> [*mut fi_provider; 9] {
         prov_loopback::provider(),
         prov_coll::provider(),
         prov_lnx::provider(),
+        prov_ucx::provider(),
     ]
 }
 

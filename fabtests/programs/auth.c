@@ -51,7 +51,7 @@ static struct fi_info *info_with(const char *domain, const char *ep)
 struct bench {
 	struct ct_peer a, b;
 	struct fid_pep *pep;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 };
 
 static void open_b(struct bench *bench, const char *domain, const char *ep)
@@ -92,7 +92,7 @@ static void close_bench(struct bench *bench)
 static void talk(struct bench *bench)
 {
 	struct ct_peer *a = &bench->a, *b = &bench->b;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 
 	if (bench->pep) {
 		ct_connect(b, a, bench->name);
@@ -325,7 +325,7 @@ static void two_keys_in_a_domain(void)
 	struct bench bench;
 	struct ct_peer *a = &bench.a, other;
 	struct fi_info *info;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 
 	open_a(&bench, "domain", "one");
 	info = info_with("domain", "two");

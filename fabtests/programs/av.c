@@ -414,7 +414,7 @@ static void removed_peer_returns(void)
 {
 	static struct fi_context2 tx_context, rx_context;
 	struct ct_spec spec = { .caps = FI_MSG | FI_SOURCE };
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct ct_pair pair;
 
 	ct_open_pair(&pair, &spec);
@@ -443,7 +443,7 @@ static void receive_context(void)
 	struct fi_av_attr attr = { .rx_ctx_bits = 4 };
 	struct ct_spec spec = { 0 };
 	struct ct_peer one;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 
 	ct_open_domain(&one, &spec, ct_getinfo(&spec), NULL, NULL);
 	OK(fi_close(&one.av->fid));
@@ -559,7 +559,7 @@ static void pass_one(struct ct_pair *pair)
 static void remove_with(const char *cleanup, int *at_once, int *later)
 {
 	struct ct_spec spec = { 0 };
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct ct_pair pair;
 	double until;
 	int before;

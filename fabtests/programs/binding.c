@@ -349,7 +349,7 @@ static void late_event_queue(void)
 	struct ct_peer *a = &pair.a, *b = &pair.b;
 	struct fi_info *info = ct_getinfo(&spec), *copy = fi_dupinfo(info);
 	struct fid_eq *first, *second, *door;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct ct_event request;
 
 	memset(&pair, 0, sizeof(pair));
@@ -586,7 +586,7 @@ static void late_shared(void)
 	struct ct_pair pair;
 	struct ct_peer *a = &pair.a, *b = &pair.b;
 	struct fi_info *info = ct_getinfo(&spec), *copy = fi_dupinfo(info);
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct fid_ep *shared;
 
 	memset(&pair, 0, sizeof(pair));

@@ -93,7 +93,7 @@ static bool same_address(const void *a, size_t a_len, const void *b,
 /* Each side's peer name is the other side's own name. */
 static void names(void)
 {
-	unsigned char name[256], peer[256];
+	unsigned char name[CT_NAME], peer[256];
 	size_t len, peer_len;
 	struct bench bench;
 
@@ -287,7 +287,7 @@ static void listener(void)
 	struct bench bench;
 	struct ct_peer *a = &bench.pair.a;
 	struct fid_pep *pep;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	size_t len;
 	int backlog = 10, ret;
 

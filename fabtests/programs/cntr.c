@@ -483,7 +483,7 @@ static void bytes(void)
 	struct ct_spec spec = { 0 };
 	struct fid_cntr *cntr;
 	struct ct_memory out;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct ct_peer a, b;
 	int ret;
 

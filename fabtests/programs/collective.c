@@ -469,7 +469,7 @@ static void selected(void)
 	struct fid_mc *mc;
 	struct fid_av_set *set;
 	struct ct_peer *peer = &members[0].peer;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 
 	selective.selective_tx = true;
 	selective.counters = FI_WRITE;

@@ -39,6 +39,8 @@ static void unselective(void)
 
 	ct_open_pair(&pair, &spec);
 	for (enum ct_send_form form = 0; form < CT_SEND_FORMS; form++) {
+		if (!ct_send_offered(&pair.a, form))
+			continue;
 		receive(&pair, 0, 0);
 		send_form(&pair, form, 0, 0);
 		ct_done(&pair.b, &pair.b.rx, &rx_context[0]);
@@ -65,6 +67,8 @@ static void selective(void)
 			bool flagless = form == CT_SEND || form == CT_SENDV ||
 					form == CT_SENDDATA;
 
+			if (!ct_send_offered(&pair.a, form))
+				continue;
 			receive(&pair, 0, 0);
 			send_form(&pair, form, 0, 0);
 			ct_done(&pair.b, &pair.b.rx, &rx_context[0]);

@@ -302,7 +302,7 @@ static void source_unknown(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG | FI_SOURCE };
 	struct ct_completion done;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct ct_peer a, b;
 
 	ct_open_single(&a, &spec);
@@ -331,7 +331,7 @@ static void source_unknown(void)
 static void source_error(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG | FI_SOURCE | FI_SOURCE_ERR };
-	unsigned char name[256], reported[256];
+	unsigned char name[CT_NAME], reported[256];
 	struct fi_cq_err_entry err = {
 		.err_data = reported, .err_data_size = sizeof(reported),
 	};
@@ -501,7 +501,7 @@ static void threshold(void)
 	struct ct_driver *driver;
 	struct fid_cq *cq;
 	struct ct_peer a, b;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	ssize_t ret;
 	int got = 0;
 

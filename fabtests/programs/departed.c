@@ -69,7 +69,7 @@ static void leaves(struct way way)
 {
 	struct ct_spec spec = plain(), shared = plain();
 	struct ct_peer a, b;
-	unsigned char name[256], other[256];
+	unsigned char name[CT_NAME], other[256];
 	struct fi_info *again;
 	size_t length = sizeof(name);
 	int ret;

@@ -142,7 +142,7 @@ enum { SILENT = 600, KEPT = 512, OWN = 8 };
 /* Connects without sending, until told to leave. */
 static void silent_strangers(int fd)
 {
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	char word;
 
 	ct_hear(fd, name, sizeof(name));
@@ -165,7 +165,7 @@ static void half_open(void)
 	struct ct_child child = ct_spawn(silent_strangers);
 	struct ct_spec spec = { .caps = FI_MSG };
 	double until = ct_now() + ct_patience();
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct ct_pair pair;
 	int before, count;
 	char word;
@@ -200,7 +200,7 @@ enum { DESCRIPTORS = 400, IDLE = 1200, SHARE = DESCRIPTORS / 4, FEW = 64 };
  * third of them sends nothing at all. */
 static void idle_strangers(int fd)
 {
-	unsigned char name[256], request[40] = { 3 };
+	unsigned char name[CT_NAME], request[40] = { 3 };
 	uint64_t mark = 1;
 	char word;
 
@@ -244,7 +244,7 @@ static void idle(void)
 	struct ct_spec spec = { .caps = FI_MSG };
 	double until = ct_now() + ct_patience();
 	struct rlimit limit, before;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct ct_pair pair;
 	int opened, most = 0;
 	char word;

@@ -35,7 +35,7 @@ static void share(struct fi_info *info)
 
 static void meet(struct ct_peer *from, struct ct_peer *to)
 {
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 
 	ct_name(&to->ep->fid, name, sizeof(name));
 	from->to = ct_insert(from, name);

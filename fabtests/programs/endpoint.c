@@ -390,7 +390,7 @@ static void several(void)
 	ct_open_single(&other, &spec);
 	other.partner = hub;
 	for (int i = 0; i < COUNT; i++) {
-		unsigned char name[256];
+		unsigned char name[CT_NAME];
 
 		ct_open_ep(hub, hub->info);
 		eps[i] = hub->ep;
@@ -435,7 +435,7 @@ static void name(void)
 static void nobody_there(void)
 {
 	struct ct_spec spec = { 0 };
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct ct_peer peer, gone;
 	double until;
 	ssize_t ret;
@@ -466,7 +466,7 @@ static void peer_restarts(void)
 {
 	struct ct_spec spec = { 0 };
 	struct ct_peer a, b;
-	unsigned char name[256], own[256];
+	unsigned char name[CT_NAME], own[256];
 	size_t len;
 
 	ct_open_single(&a, &spec);

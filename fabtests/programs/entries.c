@@ -133,7 +133,7 @@ static void least_room(void)
 
 	ct_open_single(&peer, &spec);
 	OK(fi_getopt(&peer.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &room, &size));
-	CHECK(room == (is_named("shm") ? 4096 : 16384), "%zu", room);
+	CHECK(room == (is_named("shm") ? 4096 : is_named("ucx") ? 0 : 16384), "%zu", room);
 	ct_close_peer(&peer);
 }
 
@@ -193,6 +193,8 @@ static void longest_inject(void)
 					  .tag = 5, .tagged = i % 2, .data = 7,
 					  .context = &tx_context };
 
+		if (!ct_send_offered(&pair.a, form))
+			continue;
 		memset(to.data, 0, size);
 		ct_fill(from.data, size, i + 1);
 		POST(&pair.b, ct_recv(&pair.b, CT_RECV, &in));
@@ -209,6 +211,8 @@ static void longest_inject(void)
 				      .addr = to.addr, .key = to.key, .data = 7,
 				      .context = &tx_context };
 
+		if (!ct_rma_offered(&pair.a, writes[i]))
+			continue;
 		memset(to.data, 0, size);
 		ct_fill(from.data, size, i + 9);
 		POST(&pair.a, ct_rma(&pair.a, writes[i], &rma));

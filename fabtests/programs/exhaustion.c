@@ -99,7 +99,7 @@ static int fails(struct ct_pair *pair, const unsigned char *name)
 static void connect_without_descriptors(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG };
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct ct_pair pair;
 
 	patience_of("1000");
@@ -115,7 +115,7 @@ static void connect_without_descriptors(void)
 static void send_without_descriptors(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG };
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct ct_pair pair;
 
 	ct_open_strangers(&pair, &spec, name);
@@ -135,7 +135,7 @@ static void accept_without_descriptors(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG, .wait = FI_WAIT_FD };
 	double until;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct ct_pair pair;
 	struct pollfd poller = { .events = POLLIN };
 	int stranger, wakes = 0;
@@ -172,7 +172,7 @@ static void open_without_descriptors(void)
 	struct fid_pep *pep;
 	struct fid_cq *cq;
 	struct fid_ep *ep;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct ct_pair pair;
 
 	ct_open_strangers(&pair, &spec, name);
@@ -287,7 +287,7 @@ static void full_backlog(void)
 {
 	enum { MOST = 64 };
 	struct ct_spec spec = { .caps = FI_MSG };
-	unsigned char name[256], full_name[256];
+	unsigned char name[CT_NAME], full_name[256];
 	int fds[MOST], count, listener = -1, one = 1;
 	struct sockaddr_in plain;
 	struct ct_pair pair;
@@ -333,7 +333,7 @@ static void full_backlog(void)
 static void interface_gone(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG };
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct ct_pair pair, old;
 	struct fid_pep *pep;
 	struct fid_ep *ep;

@@ -210,7 +210,7 @@ static void close_vector(void)
 static void named_vector(void)
 {
 	struct fi_av_attr attr = { .type = FI_AV_TABLE, .count = 16 };
-	unsigned char name[256], got[256];
+	unsigned char name[CT_NAME], got[256];
 	struct ct_peer peer;
 	struct fid_av *reader;
 	char text[64];

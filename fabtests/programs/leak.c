@@ -198,7 +198,7 @@ static void regions(void)
 static void address(int round)
 {
 	static struct ct_peer peer;
-	static unsigned char name[256];
+	static unsigned char name[CT_NAME];
 	struct ct_spec spec = { 0 };
 	fi_addr_t addr;
 
@@ -220,7 +220,7 @@ static void addresses(void)
 static void rejection(int round)
 {
 	static struct ct_pair pair;
-	static unsigned char name[256];
+	static unsigned char name[CT_NAME];
 	struct ct_spec spec = { 0 };
 	struct ct_event request, event;
 

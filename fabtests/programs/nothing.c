@@ -338,7 +338,7 @@ static void atomics_of_nothing(void)
 static void unused_flags(void)
 {
 	struct ct_spec spec = { 0 };
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct ct_peer peer;
 	fi_addr_t addr;
 	int refusal = strcmp(ct_opt.provider, "shm") ? -FI_EINVAL : 0;

@@ -35,7 +35,7 @@ struct pe {
 
 /* The data that the two exchange before they use the network. */
 struct card {
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	uint64_t addr, key;
 };
 

@@ -129,7 +129,7 @@ static void setup(struct ct_pair *pair, struct owner *owner)
 {
 	struct ct_spec spec = { .one_cq = true };
 	struct ct_peer *a = &pair->a, *b = &pair->b;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 
 	memset(pair, 0, sizeof(*pair));
 	ct_open_domain(a, &spec, ct_getinfo(&spec), NULL, NULL);
@@ -237,7 +237,7 @@ static void events(void)
 	struct ct_spec spec = { 0 };
 	struct owner owner = { .count = 0 };
 	struct ct_event request;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct ct_pair pair;
 	struct ct_peer *a = &pair.a, *b = &pair.b;
 	uint32_t type;
@@ -282,7 +282,7 @@ static void events_of_one_library(void)
 	struct fi_peer_eq_context context = { .size = sizeof(context) };
 	struct ct_spec spec = { 0 };
 	struct fid_eq *peer_eq, *own;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct ct_event event;
 	struct fid_pep *pep;
 	struct ct_pair pair;

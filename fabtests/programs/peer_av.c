@@ -80,7 +80,7 @@ static void open_peer(struct ct_peer *peer, struct owner *owner,
 /* The owner's action after it has inserted an address with this index. */
 static void forward(struct ct_peer *peer, struct ct_peer *to, fi_addr_t number)
 {
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	fi_addr_t given = number;
 
 	ct_name(&to->ep->fid, name, sizeof(name));
@@ -133,7 +133,7 @@ static void arguments(void)
 {
 	struct ct_spec spec = { 0 };
 	struct ct_peer peer;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct owner owner;
 	struct fid_av *av;
 	fi_addr_t number = 9;

@@ -220,7 +220,7 @@ static void setup_between(struct bench *bench, bool known)
 	};
 	struct fi_rx_attr rx_attr = { .op_flags = FI_PEER };
 	struct ct_peer *a = &bench->pair.a, *b = &bench->pair.b;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 
 	memset(bench, 0, sizeof(*bench));
 	ct_open_domain(a, &spec, ct_getinfo(&spec), NULL, NULL);
@@ -414,7 +414,7 @@ static void truncated(void)
  * address is inserted. */
 static void learnt(void)
 {
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct bench bench;
 	struct ct_peer *b = &bench.pair.b;
 

@@ -126,7 +126,7 @@ static void wait_set_of(enum fi_wait_obj object)
 	struct ct_late *late;
 	struct fid_wait *set;
 	struct ct_peer a, b;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	double start;
 	int ret;
 

@@ -19,7 +19,7 @@ static struct fi_context2 tx_context[64], rx_context[64];
 static void join(struct ct_peer *peer, const struct ct_spec *spec, int fd,
 		 bool parent, struct fid_pep **pep)
 {
-	unsigned char name[256] = { 0 };
+	unsigned char name[CT_NAME] = { 0 };
 	struct ct_event request;
 
 	*pep = NULL;

@@ -134,7 +134,7 @@ static void open_world(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG };
 	struct ct_peer *a = &world.pair.a, *b = &world.pair.b;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct fi_info *info = ct_getinfo(&spec);
 
 	ct_open_domain(a, &spec, info, NULL, NULL);

@@ -182,7 +182,7 @@ static void meet(struct ct_peer *peer, struct ct_child *child,
 		 struct ct_card *other)
 {
 	struct ct_card own = { 0 };
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 
 	memcpy(name, other->name, sizeof(name));
 	ct_begin(child);

@@ -118,6 +118,8 @@ static void forms(void)
 	setup(&bench, (struct ct_spec) { 0 });
 	inject = bench.pair.a.info->tx_attr->inject_size;
 	for (enum ct_rma_form form = 0; form < CT_RMA_FORMS; form++) {
+		if (!ct_rma_offered(&bench.pair.a, form))
+			continue;
 		const size_t sizes[] = {
 			1, 8, 63, inject, inject + 1, 4096, 65537, LARGEST,
 		};
@@ -136,6 +138,8 @@ static void nothing(void)
 
 	setup(&bench, (struct ct_spec) { 0 });
 	for (enum ct_rma_form form = 0; form < CT_RMA_FORMS; form++) {
+		if (!ct_rma_offered(&bench.pair.a, form))
+			continue;
 		transfer(&bench, form, 0, 1, 1, 0);
 		CHECK(true, "%s", ct_rma_name(form));
 	}
@@ -161,7 +165,8 @@ static void vectors(void)
 			transfer(&bench, CT_READMSG, 100000, i, j, 0);
 			transfer(&bench, CT_WRITEMSG, 1000, i, j, 0);
 			transfer(&bench, CT_WRITEMSG, 100000, i, j, 0);
-			transfer(&bench, CT_WRITEMSG_DATA, 5000, i, j, 0);
+			if (ct_rma_offered(&bench.pair.a, CT_WRITEMSG_DATA))
+				transfer(&bench, CT_WRITEMSG_DATA, 5000, i, j, 0);
 		}
 	}
 	teardown(&bench);
@@ -239,6 +244,8 @@ static void remote_longer(void)
 	most = bench.pair.a.info->tx_attr->rma_iov_limit;
 	most = most > 4 ? 4 : most;
 	for (size_t i = 0; i < sizeof(sided) / sizeof(sided[0]); i++) {
+		if (!ct_rma_offered(&bench.pair.a, sided[i]))
+			continue;
 		for (size_t pieces = 1; pieces <= most; pieces++) {
 			even_out(&bench, sided[i], 24, 48, pieces);
 			even_out(&bench, sided[i], 0, 48, pieces);
@@ -516,7 +523,7 @@ static void to_self(void)
 	struct ct_spec spec = { .caps = FI_MSG | FI_RMA };
 	static struct fi_context2 context;
 	struct ct_memory local, remote;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct ct_peer self;
 
 	ct_open_single(&self, &spec);

@@ -23,7 +23,7 @@ struct side {
 	struct fid_av *av;
 	struct fid_ep *sep, *tx[CONTEXTS], *rx[CONTEXTS];
 	struct ct_cq txq[CONTEXTS], rxq[CONTEXTS];
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 };
 
 static unsigned char out[MOST], in[MOST];
@@ -473,7 +473,7 @@ static void rules(void)
 	struct fi_tx_attr tx = { 0 };
 	struct fi_rx_attr rx = { 0 };
 	struct fid_ep *context, *alias = NULL;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct side a;
 	size_t length;
 

@@ -29,7 +29,7 @@ struct side {
 	struct fid_ep *srx, *sep, *tx[CONTEXTS], *rx[CONTEXTS];
 	struct fid_stx *stx;
 	struct ct_cq txq[CONTEXTS], rxq[CONTEXTS];
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 };
 
 static unsigned char out[MOST], in[SLOTS][MOST];
@@ -303,7 +303,7 @@ static void several_contexts(void)
 /* A scalable endpoint and a plain one with the same shared context. */
 static void beside_a_plain_endpoint(void)
 {
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct side a, b;
 	struct fid_ep *plain;
 	fi_addr_t to, to_plain, back;

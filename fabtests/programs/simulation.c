@@ -520,7 +520,7 @@ static void minimum(struct fid_ep *ep)
 static void open_relayed(struct world *world, const struct ct_spec *spec)
 {
 	struct ct_peer *a = &world->pair.a, *b = &world->pair.b;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct ct_event request;
 	struct fi_info *info = ct_getinfo(spec);
 	struct ct_random *random = world->scenario->handshake ? &world->random

@@ -189,7 +189,7 @@ static void reused(enum way way)
 {
 	struct bench bench;
 	struct ct_peer other;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	fi_addr_t number, again;
 
 	setup(&bench, way);
@@ -258,7 +258,7 @@ static void claimed(void)
 /* The order for the writer of a vector. */
 struct order {
 	enum { INSERT, REMOVE, LEAVE } what;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	fi_addr_t number;
 };
 

@@ -33,7 +33,7 @@ static void setup(struct bench *bench, uint64_t caps)
 	struct ct_spec spec = { .caps = caps, .srx = true };
 	struct ct_spec plain = { .caps = caps };
 	struct ct_peer *hub = &bench->hub;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 
 	memset(bench, 0, sizeof(*bench));
 	ct_open_domain(hub, &spec, ct_getinfo(&spec), NULL, NULL);

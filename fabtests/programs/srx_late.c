@@ -69,7 +69,7 @@ static void setup(struct bench *bench, const struct plan *plan)
 {
 	struct ct_peer *a = &bench->pair.a, *b = &bench->pair.b;
 	struct ct_event request;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 
 	memset(bench, 0, sizeof(*bench));
 	bench->plan = *plan;
@@ -415,7 +415,7 @@ static void open_group(struct group *group)
 {
 	struct ct_spec spec = { 0 };
 	struct ct_peer *hub = &group->hub;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 
 	memset(group, 0, sizeof(*group));
 	ct_open_domain(hub, &spec, ct_getinfo(&spec), NULL, NULL);

@@ -39,7 +39,7 @@ static void setup(struct ct_pair *pair, struct ct_spec *spec)
 	struct ct_peer *a = &pair->a, *b = &pair->b;
 	struct fi_tx_attr attr = { .size = SIZE };
 	struct fi_info *info;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 
 	spec->change = share;
 	spec->prepare = bind;

@@ -29,7 +29,7 @@ static void find_nobody(struct bench *bench)
 {
 	struct ct_spec spec = bench->peer.spec;
 	struct ct_peer gone;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 
 	ct_open_single(&gone, &spec);
 	ct_name(&gone.ep->fid, name, sizeof(name));

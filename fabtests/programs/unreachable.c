@@ -17,7 +17,7 @@ static uint64_t operand, result;
 static void open_alone(struct ct_peer *peer)
 {
 	struct ct_spec spec = { .caps = FI_MSG | FI_RMA | FI_ATOMIC };
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct ct_peer gone;
 
 	/* So that the test need not be patient; read at the first call. */

@@ -147,7 +147,7 @@ static void with_wait_set(void)
 	struct fi_wait_attr attr = { .wait_obj = FI_WAIT_UNSPEC };
 	struct fi_info *info = ct_getinfo(&spec);
 	struct fid_fabric *fabric;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 
 	memset(&pair, 0, sizeof(pair));
 	OK(fi_fabric(info->fabric_attr, &fabric, NULL));

@@ -51,7 +51,7 @@ void ct_connect(struct ct_peer *from, struct ct_peer *to, const void *name)
 
 void ct_connect_pair(struct ct_pair *pair)
 {
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 
 	pair->pep = ct_listen(&pair->a);
 	ct_name(&pair->pep->fid, name, sizeof(name));

@@ -97,7 +97,7 @@ static void infos(const struct ct_spec *spec)
 
 static void options(struct ct_pair *pair)
 {
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	size_t value = 0, len = sizeof(value);
 	int fd;
 
@@ -114,7 +114,7 @@ static void options(struct ct_pair *pair)
 
 static void addresses(struct ct_peer *peer)
 {
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	char text[256];
 	size_t len = sizeof(name), text_len = sizeof(text);
 	fi_addr_t addr;

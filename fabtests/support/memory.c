@@ -22,6 +22,17 @@ void ct_register_finish(struct ct_peer *peer, struct fid_mr *mr)
 		OK(fi_mr_enable(mr));
 }
 
+/* The key by which the other side, or the only one, knows a region whose own key is long. */
+static void map_raw(struct ct_peer *peer, struct ct_memory *memory)
+{
+	uint8_t raw[256];
+	size_t size = sizeof(raw);
+
+	OK(fi_mr_raw_attr(memory->mr, &memory->addr, raw, &size, 0));
+	memory->mapped = peer->partner ? peer->partner->domain : peer->domain;
+	OK(fi_mr_map_raw(memory->mapped, memory->addr, raw, size, &memory->key, 0));
+}
+
 void ct_register(struct ct_peer *peer, struct ct_memory *memory, void *data,
 		 size_t size, uint64_t access)
 {
@@ -37,6 +48,8 @@ void ct_register(struct ct_peer *peer, struct ct_memory *memory, void *data,
 	memory->key = fi_mr_key(memory->mr);
 	memory->addr = ct_mr_mode(peer) & FI_MR_VIRT_ADDR ?
 		       (uint64_t)(uintptr_t)data : 0;
+	if (ct_mr_mode(peer) & FI_MR_RAW && access & REMOTE)
+		map_raw(peer, memory);
 }
 
 void ct_memory_open(struct ct_peer *peer, struct ct_memory *memory,
@@ -52,6 +65,8 @@ void ct_memory_open(struct ct_peer *peer, struct ct_memory *memory,
 
 void ct_memory_close(struct ct_memory *memory)
 {
+	if (memory->mapped)
+		OK(fi_mr_unmap_key(memory->mapped, memory->key));
 	if (memory->mr)
 		OK(fi_close(&memory->mr->fid));
 	free(memory->data);

@@ -11,6 +11,7 @@ struct ct_memory {
 	struct fid_mr *mr;		/* NULL if not registered */
 	void *desc;			/* for local use */
 	uint64_t key, addr;		/* for the other side */
+	struct fid_domain *mapped;	/* whose key it is; NULL if the region's own */
 };
 
 /*

@@ -25,7 +25,7 @@ struct fi_info *ct_hints(const struct ct_spec *spec)
 	hints->ep_attr->type = ct_opt.type;
 	hints->domain_attr->mr_mode =
 		FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED |
-		FI_MR_PROV_KEY | FI_MR_ENDPOINT | FI_MR_RMA_EVENT;
+		FI_MR_PROV_KEY | FI_MR_ENDPOINT | FI_MR_RMA_EVENT | FI_MR_RAW;
 	hints->domain_attr->progress =
 		spec->progress ? spec->progress : FI_PROGRESS_MANUAL;
 	hints->domain_attr->threading = spec->threading;
@@ -256,7 +256,7 @@ void ct_open_pair(struct ct_pair *pair, const struct ct_spec *spec)
 	if (ct_opt.type == FI_EP_MSG) {
 		ct_connect_pair(pair);
 	} else {
-		unsigned char name[256];
+		unsigned char name[CT_NAME];
 
 		ct_open_ep(a, a->info);
 		ct_open_ep(b, b->info);
@@ -277,7 +277,7 @@ void ct_close_pair(struct ct_pair *pair)
 
 fi_addr_t ct_open_third(struct ct_peer *third, struct ct_peer *target)
 {
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 
 	ct_open_domain(third, &target->spec, fi_dupinfo(target->info),
 		       target->fabric, NULL);

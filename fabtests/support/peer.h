@@ -46,6 +46,9 @@ struct ct_cq {
 	size_t first, count, capacity;
 };
 
+/* Room for any address of an endpoint. */
+#define CT_NAME 1024
+
 /* Room for connection data. */
 #define CT_CM_DATA 512
 

@@ -11,7 +11,7 @@
 
 /* The data about itself that one side sends to the other. */
 struct ct_card {
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	uint64_t addr, key;
 };
 

@@ -287,6 +287,11 @@ bool ct_rma_has_data(enum ct_rma_form form)
 	       form == CT_WRITEMSG_DATA;
 }
 
+bool ct_rma_offered(const struct ct_peer *peer, enum ct_rma_form form)
+{
+	return !ct_rma_has_data(form) || peer->info->domain_attr->cq_data_size;
+}
+
 bool ct_rma_completes(enum ct_rma_form form)
 {
 	return form != CT_INJECT_WRITE && form != CT_INJECT_WRITEDATA;

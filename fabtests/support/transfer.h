@@ -87,6 +87,7 @@ ssize_t ct_rma(struct ct_peer *peer, enum ct_rma_form form,
 const char *ct_rma_name(enum ct_rma_form form);
 bool ct_rma_is_read(enum ct_rma_form form);
 bool ct_rma_has_data(enum ct_rma_form form);
+bool ct_rma_offered(const struct ct_peer *peer, enum ct_rma_form form);
 bool ct_rma_completes(enum ct_rma_form form);
 size_t ct_rma_limit(const struct ct_peer *peer, enum ct_rma_form form);
 

@@ -38,7 +38,7 @@ static void leave_out_events(struct fi_info *info)
 static void open_contexts(struct ct_trigger *bench)
 {
 	struct ct_peer *a = &bench->pair.a, *b = &bench->pair.b;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 
 	OK(fi_scalable_ep(a->domain, a->info, &bench->sep, NULL));
 	OK(fi_scalable_ep_bind(bench->sep, &a->av->fid, 0));

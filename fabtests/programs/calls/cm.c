@@ -12,7 +12,7 @@
 /* The address of the listener, for peers that connect to it. */
 static void *target(void)
 {
-	static unsigned char name[256];
+	static unsigned char name[CT_NAME];
 
 	ct_name(&listener()->fid, name, sizeof(name));
 	return name;

@@ -48,7 +48,7 @@ static fi_addr_t number(void)
 static fi_addr_t self(void)
 {
 	static fi_addr_t inserted = FI_ADDR_NOTAVAIL;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 
 	if (inserted == FI_ADDR_NOTAVAIL) {
 		ct_name(&member()->fid, name, sizeof(name));
@@ -137,7 +137,7 @@ ROW(RDM, "collective/join-no-member", PAGE, -FI_EINVAL, join(member(), set()))
 ROW(RDM, "collective/join-without-capability", PAGE, REFUSED, join(ep(), set()))
 ROW(RDM, "collective/join-no-queue", PAGE, -FI_ENOEQ, ({
 	struct fid_ep *alone;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 
 	member();
 	OK(fi_endpoint(domain(), info(), &alone, NULL));

@@ -451,7 +451,7 @@ COMPARED(RDM, "effect/passive-of-datagrams", ({
 static int connects_with(struct fid *queue, uint64_t flags)
 {
 	struct fid_ep *from, *accepted;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct ct_event event;
 	int ret;
 

@@ -131,7 +131,7 @@ ROW(RDM, "av/set-user-id-not-offered", "fi_av(3)", REFUSED,
 /* The source of a message from a peer that has an identifier of the user's. */
 static fi_addr_t reported_as(uint64_t av_flags, uint64_t insert_flags)
 {
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct ct_peer from;
 	fi_addr_t given = 77;
 	char out = 'x';

@@ -49,7 +49,7 @@ struct slot {
 static struct {
 	struct ct_peer sides[2];
 	struct fid_pep *pep;
-	unsigned char name[256];
+	unsigned char name[CT_NAME];
 	struct slot slots[SLOTS];
 	struct ct_random random;
 	unsigned begun;

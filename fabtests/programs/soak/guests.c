@@ -138,7 +138,7 @@ void soak_greet(struct soak_worker *worker)
 	for (int i = 0; i < workers(); i++) {
 		unsigned changes = atomic_load(&board->guests[i].changes);
 		struct soak_op *op;
-		unsigned char name[256];
+		unsigned char name[CT_NAME];
 		bool deserts;
 		ssize_t ret;
 
