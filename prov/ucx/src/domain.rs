@@ -21,21 +21,12 @@ use crate::endpoint::UcxEndpoint;
 use crate::keys::Keys;
 use crate::offer::ADDRESS_LEN;
 use crate::params::Params;
+use crate::resources::Resources;
 use crate::sys::Libucp;
 use crate::ucp::{Context, Mapped};
 
 /// A domain.
 pub struct UcxDomain(pub Arc<Resources>);
-
-/// What the objects of a domain share.
-pub struct Resources {
-    pub params: Arc<Params>,
-    pub context: Arc<Context>,
-    /// The keys of peers that the application has mapped.
-    pub keys: Arc<Keys>,
-    pub memory: Arc<MrTable>,
-    pub lock: LockKind,
-}
 
 impl UcxDomain {
     /// Opens a domain with the attributes in `info`.

@@ -3,6 +3,8 @@
 //! Messages of fi_msg(3) have the tag [`PLAIN`], as those of the C library's provider, so that both
 //! understand each other.
 
+mod receives;
+
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::sync::{Arc, OnceLock};
@@ -21,13 +23,13 @@ use prov_util::ffi::{Handle, Use};
 use prov_util::progress::Progress;
 use prov_util::request::{Access, Receive, RemoteAccess, Transmit};
 
-use crate::domain::Resources;
+use self::receives::{Posted, Receives};
 use crate::offer::ADDRESS_LEN;
-use crate::receives::{Posted, Receives};
+use crate::resources::Resources;
 use crate::ucp::{self, Done, Mode, Worker};
 
 /// The tag of messages without a tag. A receive with all bits in its `ignore` takes these, too.
-pub const PLAIN: u64 = u64::MAX;
+const PLAIN: u64 = u64::MAX;
 
 /// How long an endpoint that is closed waits for what it has accepted to be sent: UCX does not notice
 /// a peer that has ended.

@@ -14,7 +14,7 @@ mod keys;
 mod offer;
 mod params;
 mod provider;
-mod receives;
+mod resources;
 mod status;
 #[allow(unsafe_code)]
 mod sys;

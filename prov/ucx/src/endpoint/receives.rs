@@ -18,7 +18,7 @@ use prov_message::{Buffer, Context, EpKey, InboxKey, Receipt};
 use prov_util::matching::{self, ANY_SOURCE, Cancelled};
 use prov_util::request::{Receive, Select};
 
-use crate::endpoint::{Inner, Operation, PLAIN};
+use super::{Inner, Operation, PLAIN};
 use crate::ucp::{self, Arrived, Done, Message};
 
 /// A receive of the application.
