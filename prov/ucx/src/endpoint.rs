@@ -154,7 +154,7 @@ impl Inner {
     #[inline]
     fn ended(&mut self, operation: Operation, done: Done) {
         match operation {
-            Operation::Sent { op, flush: None } => self.sent(&op, done),
+            Operation::Sent { op, flush: None } => self.sent(&op, &done),
             Operation::Sent { op, flush } => self.flush(op, flush, done),
             Operation::Received(posted) => self.received(posted, done),
             Operation::Nobodys => {}
@@ -162,7 +162,7 @@ impl Inner {
     }
 
     #[inline]
-    fn sent(&self, op: &Op, done: Done) {
+    fn sent(&self, op: &Op, done: &Done) {
         match done.outcome {
             Ok(()) => self.reports.operation(op, Ok(())),
             Err(failure) => {
@@ -180,7 +180,7 @@ impl Inner {
         let operation = Operation::Sent { op, flush: None };
         let flushed = match (done.outcome, &mut self.worker) {
             (Ok(()), Some(worker)) => worker.flush(peer, operation),
-            _ => return self.sent(&op, done),
+            _ => return self.sent(&op, &done),
         };
         match flushed {
             Ok(posted) => self.posted(posted),
@@ -303,7 +303,7 @@ impl endpoint::Endpoint for UcxEndpoint {
     }
 
     #[inline]
-    fn transmit(&self, message: &Transmit) -> Result {
+    fn transmit(&self, message: &mut Transmit) -> Result {
         if message.immediate().is_some() {
             return Err(Errno::ENOSYS);
         }
@@ -318,18 +318,18 @@ impl endpoint::Endpoint for UcxEndpoint {
             };
             let tag = message.tag.value().unwrap_or(PLAIN);
             let worker = inner.worker()?;
-            let posted = worker.send(peer, &message.buffers, tag, mode, operation)?;
+            let posted = worker.send(peer, &mut message.buffers, tag, mode, operation)?;
             inner.posted(posted);
             Ok(())
         })
     }
 
-    fn receive(&self, receive: &Receive) -> Result {
+    fn receive(&self, receive: &mut Receive) -> Result {
         self.is_enabled()?;
         self.shared.inner.lock().receive(receive)
     }
 
-    fn access(&self, access: &RemoteAccess) -> Result {
+    fn access(&self, access: &mut RemoteAccess) -> Result {
         if access.immediate().is_some() {
             return Err(Errno::ENOSYS);
         }
@@ -358,7 +358,7 @@ impl endpoint::Endpoint for UcxEndpoint {
             };
             let target = (peer, remote.key, remote.addr);
             let reads = access.access == Access::Read;
-            let posted = worker.access(target, reads, &access.local, mode, operation)?;
+            let posted = worker.access(target, reads, &mut access.local, mode, operation)?;
             inner.posted(posted);
             Ok(())
         })

@@ -26,7 +26,6 @@ use crate::ucp::{self, Arrived, Done, Message};
 pub struct Posted {
     context: Context,
     flags: u64,
-    memory: AppIov,
     is_tagged: bool,
     tag: u64,
     ignore: u64,
@@ -36,7 +35,7 @@ pub struct Posted {
 #[derive(Default)]
 pub struct Receives {
     /// Receives without a tag behind a multi-receive buffer, or about to be posted.
-    waiting: VecDeque<Posted>,
+    waiting: VecDeque<(Posted, AppIov)>,
     /// Whether UCP has a multi-receive buffer.
     is_multi_posted: bool,
     /// Messages that the application has taken and not yet received (`FI_CLAIM`).
@@ -77,7 +76,6 @@ impl Posted {
         Posted {
             context: Context::of(receive.context),
             flags: receive.flags,
-            memory: receive.buffers,
             is_tagged,
             tag,
             ignore,
@@ -88,28 +86,19 @@ impl Posted {
         !self.is_tagged && self.flags & FI_MULTI_RECV != 0
     }
 
-    /// What is left of a multi-receive buffer behind a message of this length; `None` if it is full.
-    fn rest(&self, len: usize, least: usize) -> Option<Posted> {
-        let left = self.memory.len().saturating_sub(len);
-        (left >= least.max(1)).then(|| Posted {
-            memory: self.memory.slice(len, left),
-            ..*self
-        })
-    }
-
-    fn cancelled(&self) -> Cancelled<AppIov> {
+    fn cancelled(&self, memory: AppIov) -> Cancelled<AppIov> {
         Cancelled {
             context: self.context.0,
             flags: self.flags,
             tag: if self.is_tagged { self.tag } else { 0 },
-            buf: Some(self.memory),
+            buf: Some(memory),
         }
     }
 }
 
 impl Inner {
     /// Posts a receive, or looks at the messages that wait.
-    pub fn receive(&mut self, receive: &Receive) -> Result {
+    pub fn receive(&mut self, receive: &mut Receive) -> Result {
         let posted = Posted::new(receive);
         if receive.flags & FI_PEEK != 0 {
             return self.peek(receive, &posted);
@@ -122,20 +111,20 @@ impl Inner {
                 || self.receives.is_multi_posted
                 || !self.receives.waiting.is_empty())
         {
-            self.receives.waiting.push_back(posted);
+            self.receives
+                .waiting
+                .push_back((posted, receive.buffers.take()));
             self.post_waiting();
             return Ok(());
         }
-        self.post(posted)
+        self.post(posted, &mut receive.buffers)
     }
 
     #[inline]
-    fn post(&mut self, receive: Posted) -> Result {
+    fn post(&mut self, receive: Posted, memory: &mut AppIov) -> Result {
         let operation = Operation::Received(receive);
         let (tag, mask) = (receive.tag, !receive.ignore);
-        let done = self
-            .worker()?
-            .receive(&receive.memory, tag, mask, operation)?;
+        let done = self.worker()?.receive(memory, tag, mask, operation)?;
         if receive.is_multi() && matches!(done, ucp::Posted::Pending) {
             self.receives.is_multi_posted = true;
         }
@@ -146,18 +135,22 @@ impl Inner {
     /// Posts the receives that wait, up to a multi-receive buffer.
     fn post_waiting(&mut self) {
         while !self.receives.is_multi_posted
-            && let Some(receive) = self.receives.waiting.pop_front()
+            && let Some((receive, mut memory)) = self.receives.waiting.pop_front()
         {
-            if let Err(error) = self.post(receive) {
-                self.reports
-                    .cancelled_receive(false, &receive.cancelled(), error);
+            if let Err(error) = self.post(receive, &mut memory) {
+                let cancelled = receive.cancelled(memory);
+                self.reports.cancelled_receive(false, &cancelled, error);
             }
         }
     }
 
     /// Reports a receive that has ended, and continues a multi-receive buffer.
     pub fn received(&mut self, receive: Posted, done: Done) {
-        let Done { outcome, arrived } = done;
+        let Done {
+            outcome,
+            arrived,
+            mut memory,
+        } = done;
         let is_multi = receive.is_multi();
         if is_multi {
             self.receives.is_multi_posted = false;
@@ -165,16 +158,11 @@ impl Inner {
         if let Err(failure) = outcome
             && failure.is_cancelled()
         {
-            let cancelled = receive.cancelled();
+            let cancelled = receive.cancelled(memory);
             self.reports
                 .cancelled_receive(receive.is_tagged, &cancelled, Errno::ECANCELED);
             return self.post_waiting();
         }
-        let least = self.receives.min_multi_recv;
-        let rest = match outcome {
-            Ok(()) if is_multi => receive.rest(arrived.len, least),
-            _ => None,
-        };
         let receipt = Receipt {
             inbox: InboxKey::default(),
             ep: EpKey::default(),
@@ -188,12 +176,15 @@ impl Inner {
             len: arrived.len,
             ack: (),
         };
-        let is_released = is_multi && rest.is_none();
-        let outcome = outcome.map_err(Errno::from);
-        self.reports
-            .receive(&receipt, &receive.memory, is_released, outcome);
-        if let Some(rest) = rest {
-            self.receives.waiting.push_front(rest);
+        let left = memory.len().saturating_sub(arrived.len);
+        let goes_on = is_multi && outcome.is_ok() && left >= self.receives.min_multi_recv.max(1);
+        if goes_on {
+            let part = memory.split_to(arrived.len);
+            self.reports.receive(&receipt, &part, false, Ok(()));
+            self.receives.waiting.push_front((receive, memory));
+        } else {
+            let outcome = outcome.map_err(Errno::from);
+            self.reports.receive(&receipt, &memory, is_multi, outcome);
         }
         if is_multi {
             self.post_waiting();
@@ -226,7 +217,7 @@ impl Inner {
     }
 
     /// `FI_CLAIM` without `FI_PEEK`
-    fn claim(&mut self, receive: &Receive, posted: Posted) -> Result {
+    fn claim(&mut self, receive: &mut Receive, posted: Posted) -> Result {
         let claimed = self.receives.take_claimed(&posted).ok_or(Errno::ENOMSG)?;
         if receive.flags & FI_DISCARD != 0 {
             let seen = seen(&posted, claimed.arrived, receive.flags);
@@ -235,14 +226,14 @@ impl Inner {
         }
         let operation = Operation::Received(posted);
         let worker = self.worker()?;
-        let done = worker.receive_message(claimed.message, &posted.memory, operation)?;
+        let done = worker.receive_message(claimed.message, &mut receive.buffers, operation)?;
         self.posted(done);
         Ok(())
     }
 
     fn discard(&mut self, message: Message) -> Result {
         let worker = self.worker()?;
-        worker.receive_message(message, &AppIov::EMPTY, Operation::Nobodys)?;
+        worker.receive_message(message, &mut AppIov::default(), Operation::Nobodys)?;
         Ok(())
     }
 
@@ -257,9 +248,14 @@ impl Inner {
             self.report();
             return Ok(());
         }
-        let found = self.receives.waiting.iter().position(is_it);
+        let found = self
+            .receives
+            .waiting
+            .iter()
+            .position(|(receive, _)| is_it(receive));
         let found = found.and_then(|found| self.receives.waiting.remove(found));
-        let cancelled = found.ok_or(Errno::ENOENT)?.cancelled();
+        let (receive, memory) = found.ok_or(Errno::ENOENT)?;
+        let cancelled = receive.cancelled(memory);
         self.reports
             .cancelled_receive(false, &cancelled, Errno::ECANCELED);
         Ok(())

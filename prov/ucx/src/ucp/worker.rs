@@ -30,11 +30,12 @@ pub struct Arrived {
 }
 
 /// What has become of an operation.
-#[derive(Clone, Copy, Debug)]
 pub struct Done {
-    pub outcome: std::result::Result<(), Failure>,
+    pub outcome: Outcome,
     /// The message, for a receive.
     pub arrived: Arrived,
+    /// The operation's memory, which UCP does not access any more.
+    pub memory: AppIov,
 }
 
 /// What has become of an operation by the time that it is posted.
@@ -64,8 +65,10 @@ pub struct Message {
 // SAFETY: a message is used by who has its worker.
 unsafe impl Send for Message {}
 
+type Outcome = std::result::Result<(), Failure>;
+
 /// The outcomes of operations that ended in a callback, by their places.
-type Sink = VecDeque<(usize, Done)>;
+type Sink = VecDeque<(usize, Outcome, Arrived)>;
 
 /// What the callback of an operation gets. It stays where it is as long as the worker exists.
 struct Slot {
@@ -85,6 +88,8 @@ struct Place<T> {
     request: *mut c_void,
     /// The key that UCP uses for it.
     key: Option<Arc<RemoteKey>>,
+    /// The application's memory that UCP accesses.
+    loan: AppIov,
     memory: NonNull<OperationMemory>,
 }
 
@@ -125,22 +130,21 @@ unsafe impl<T: Send> Send for Worker<T> {}
 ///
 /// # Safety
 /// `slot` is that of an operation in progress, and this thread is inside a function of its worker.
-unsafe fn end(request: *mut c_void, slot: *mut c_void, done: Done) {
+unsafe fn end(request: *mut c_void, slot: *mut c_void, outcome: Outcome, arrived: Arrived) {
     // SAFETY: the caller guarantees that the slot exists. The sink is used by nobody else meanwhile:
     // functions of the worker have no reference to it while they call UCP.
     // The request has ended, and a callback may release it.
     unsafe {
         let slot = &*slot.cast::<Slot>();
-        (*slot.sink.as_ptr()).push_back((slot.place, done));
+        (*slot.sink.as_ptr()).push_back((slot.place, outcome, arrived));
         (slot.release)(request);
     }
 }
 
 unsafe extern "C" fn sent(request: *mut c_void, status: ucs_status_t, slot: *mut c_void) {
-    let arrived = Arrived { tag: 0, len: 0 };
     let outcome = outcome(status);
     // SAFETY: UCP calls this for an operation in progress, from within a function of its worker.
-    unsafe { end(request, slot, Done { outcome, arrived }) };
+    unsafe { end(request, slot, outcome, NONE) };
 }
 
 unsafe extern "C" fn received(
@@ -151,13 +155,13 @@ unsafe extern "C" fn received(
 ) {
     // SAFETY: UCP passes null or a description of the message.
     let info = unsafe { info.as_ref() };
-    let arrived = info.map_or(Arrived { tag: 0, len: 0 }, |info| Arrived {
+    let arrived = info.map_or(NONE, |info| Arrived {
         tag: info.sender_tag,
         len: info.length,
     });
     let outcome = outcome(status);
     // SAFETY: UCP calls this for an operation in progress, from within a function of its worker.
-    unsafe { end(request, slot, Done { outcome, arrived }) };
+    unsafe { end(request, slot, outcome, arrived) };
 }
 
 /// Returns the error number of a pointer that is one.
@@ -330,7 +334,7 @@ impl<T> Worker<T> {
     pub fn send(
         &mut self,
         peer: usize,
-        memory: &AppIov,
+        memory: &mut AppIov,
         tag: u64,
         mode: Mode,
         operation: T,
@@ -355,7 +359,7 @@ impl<T> Worker<T> {
                 &raw const params,
             )
         };
-        self.posted(place, request)
+        self.posted_with(place, request, memory, mode.is_inject)
     }
 
     /// Posts a receive for messages whose tag equals `tag` in the bits of `mask`.
@@ -365,7 +369,7 @@ impl<T> Worker<T> {
     #[inline]
     pub fn receive(
         &mut self,
-        memory: &AppIov,
+        memory: &mut AppIov,
         tag: u64,
         mask: u64,
         operation: T,
@@ -385,7 +389,7 @@ impl<T> Worker<T> {
                 &raw const params,
             )
         };
-        self.posted(place, request)
+        self.posted(place, request, memory)
     }
 
     /// Returns the oldest message that waits for a receive of this kind; with `takes`, it is for
@@ -423,7 +427,7 @@ impl<T> Worker<T> {
     pub fn receive_message(
         &mut self,
         message: Message,
-        memory: &AppIov,
+        memory: &mut AppIov,
         operation: T,
     ) -> Result<Posted<T>> {
         if message.worker != self.raw {
@@ -444,7 +448,7 @@ impl<T> Worker<T> {
                 &raw const params,
             )
         };
-        self.posted(place, request)
+        self.posted(place, request, memory)
     }
 
     /// Writes to a peer's memory, or reads from it (`reads`), with a key that was added.
@@ -455,7 +459,7 @@ impl<T> Worker<T> {
         &mut self,
         (peer, key, address): (usize, u64, u64),
         reads: bool,
-        memory: &AppIov,
+        memory: &mut AppIov,
         mode: Mode,
         operation: T,
     ) -> Result<Posted<T>> {
@@ -483,7 +487,7 @@ impl<T> Worker<T> {
                 false => (calls.ucp_put_nbx)(ep, local, count, address, raw, &raw const params),
             }
         };
-        self.posted(place, request)
+        self.posted_with(place, request, memory, mode.is_inject && !reads)
     }
 
     /// Completes when the operations with a peer that were posted before have reached it; with no
@@ -506,7 +510,7 @@ impl<T> Worker<T> {
                 None => (calls.ucp_worker_flush_nbx)(self.raw.as_ptr(), &raw const params),
             }
         };
-        self.posted(place, request)
+        self.posted(place, request, &mut AppIov::default())
     }
 
     /// Orders what is posted later behind what was posted before.
@@ -543,8 +547,13 @@ impl<T> Worker<T> {
     pub fn next_done(&mut self) -> Option<(T, Done)> {
         loop {
             // SAFETY: the sink lives as long as the worker, and no function of UCP is running.
-            let (place, done) = unsafe { self.sink.as_mut() }.pop_front()?;
-            if let Some(operation) = self.end(place) {
+            let (place, outcome, arrived) = unsafe { self.sink.as_mut() }.pop_front()?;
+            if let Some((operation, memory)) = self.end(place) {
+                let done = Done {
+                    outcome,
+                    arrived,
+                    memory,
+                };
                 return Some((operation, done));
             }
         }
@@ -560,7 +569,7 @@ impl<T> Worker<T> {
         };
         // An operation that has ended in a callback is cancelled too late.
         // SAFETY: the sink lives as long as the worker, and no function of UCP is running.
-        let is_over = unsafe { self.sink.as_ref() }.iter().any(|(place, _)| {
+        let is_over = unsafe { self.sink.as_ref() }.iter().any(|(place, ..)| {
             self.places
                 .get(*place)
                 .is_some_and(|at| at.request == request)
@@ -591,6 +600,7 @@ impl<T> Worker<T> {
             operation: Some(operation),
             request: null_mut(),
             key: None,
+            loan: AppIov::EMPTY,
             memory: leak(OperationMemory {
                 copy: Vec::new(),
                 segments: [NOTHING; IOV_LIMIT],
@@ -599,15 +609,16 @@ impl<T> Worker<T> {
         place
     }
 
-    /// Takes an operation out of its place.
+    /// Takes an operation out of its place, with the memory that UCP has accessed.
     #[inline]
-    fn end(&mut self, place: usize) -> Option<T> {
+    fn end(&mut self, place: usize) -> Option<(T, AppIov)> {
         let at = self.places.get_mut(place)?;
         let operation = at.operation.take()?;
         at.request = null_mut();
         at.key = None;
+        let memory = at.loan.take();
         self.free.push(place);
-        Some(operation)
+        Some((operation, memory))
     }
 
     /// Returns the memory of an operation as UCP takes it; it is valid until the operation ends.
@@ -682,28 +693,56 @@ impl<T> Worker<T> {
         params
     }
 
-    /// Interprets what UCP returns for an operation.
+    /// [`Worker::posted`] for an operation that leaves its memory to the application if it
+    /// `is_inject`.
     #[inline]
-    fn posted(&mut self, place: usize, request: ucs_status_ptr_t) -> Result<Posted<T>> {
+    fn posted_with(
+        &mut self,
+        place: usize,
+        request: ucs_status_ptr_t,
+        memory: &mut AppIov,
+        is_inject: bool,
+    ) -> Result<Posted<T>> {
+        match is_inject {
+            true => self.posted(place, request, &mut AppIov::default()),
+            false => self.posted(place, request, memory),
+        }
+    }
+
+    /// Interprets what UCP returns for an operation. Unless that is an error, the memory is taken:
+    /// into the operation's place while UCP accesses it.
+    #[inline]
+    fn posted(
+        &mut self,
+        place: usize,
+        request: ucs_status_ptr_t,
+        memory: &mut AppIov,
+    ) -> Result<Posted<T>> {
         if let Some(failed) = failure(request) {
             drop(self.end(place));
             return Err(failed.into());
         }
-        let done = match request.is_null() {
-            true => Some(SENT),
+        let ended = match request.is_null() {
+            true => Some((Ok(()), NONE)),
             // SAFETY: the sink lives as long as the worker, and no function of UCP is running.
             false => unsafe { self.sink.as_mut() }
-                .pop_back_if(|(ended, _)| *ended == place)
-                .map(|(_, done)| done),
+                .pop_back_if(|(ended, ..)| *ended == place)
+                .map(|(_, outcome, arrived)| (outcome, arrived)),
         };
-        match done {
-            Some(done) => {
-                let operation = self.end(place).ok_or(Errno::EINVAL)?;
+        match ended {
+            Some((outcome, arrived)) => {
+                let (operation, _) = self.end(place).ok_or(Errno::EINVAL)?;
+                let done = Done {
+                    outcome,
+                    arrived,
+                    memory: memory.take(),
+                };
                 Ok(Posted::Done(operation, done))
             }
             None => {
                 if let Some(place) = self.places.get_mut(place) {
                     place.request = request;
+                    place.loan.assign(memory);
                 }
                 Ok(Posted::Pending)
             }
@@ -711,11 +750,8 @@ impl<T> Worker<T> {
     }
 }
 
-/// The end of an operation that UCP has carried out at once.
-const SENT: Done = Done {
-    outcome: Ok(()),
-    arrived: Arrived { tag: 0, len: 0 },
-};
+/// No message.
+const NONE: Arrived = Arrived { tag: 0, len: 0 };
 
 const NOTHING: iovec = iovec {
     iov_base: null_mut(),
