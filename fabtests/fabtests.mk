@@ -56,7 +56,7 @@ RENAMED = cm completion denied elsewhere firewall getinfo hmem idle message rma 
 RELIABLE = binding cntr cq early first match message poll sep signals source
 
 # What lnx links, over shared memory and tcp.
-LINKED = cntr collective cq deserted early entries first match message poll rma source trigger
+LINKED = cancel cntr collective cq deserted early entries first match message poll rma source taken_back trigger untouched
 
 # What ucx offers, over UCX's transports between processes of a host.
 OVER_UCX = binding cntr completion cq early entries first match message poll posted rma

@@ -26,7 +26,8 @@
 //!
 //! The bytes come from peers: nothing in them is relied on.
 
-use fabric_abi::FI_FORMAT_UNSPEC;
+use fabric_abi::{FI_FORMAT_UNSPEC, FI_SOCKADDR};
+use prov_base::address_text;
 use prov_base::errno::{Errno, Result};
 use prov_base::siphash::SipHash;
 use prov_util::av::format::{Extent, Format};
@@ -50,11 +51,12 @@ const LONGEST: usize = 4096;
 const TEXT: usize = 64;
 
 /// The format of these addresses.
-pub const FORMAT: Format =
-    Format::composite(FI_FORMAT_UNSPEC, LONGEST, extent).checked_by(|bytes| match read(bytes) {
+pub const FORMAT: Format = Format::composite(FI_FORMAT_UNSPEC, LONGEST, extent)
+    .checked_by(|bytes| match read(bytes) {
         Some(_) => Ok(()),
         None => Err(Errno::EINVAL),
-    });
+    })
+    .printed_by(|bytes| Some(read(bytes)?.to_string()));
 
 /// The beginning of the short form.
 const SHORT_MARK: &[u8; 4] = b"\x01lnx";
@@ -124,6 +126,28 @@ pub struct Composite {
     pub host: Name,
     /// The addresses of the linked endpoints, with the name of each one's fabric.
     pub parts: Vec<(Name, Vec<u8>)>,
+}
+
+/// As fi_av_straddr(3) prints it.
+impl std::fmt::Display for Composite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.host {
+            Name::Text(host) => write!(f, "fi_lnx://{host}")?,
+            Name::Hash { hash, .. } => write!(f, "fi_lnx://{hash:016x}")?,
+        }
+        for (number, (_, part)) in self.parts.iter().enumerate() {
+            f.write_str(if number == 0 { "/" } else { "+" })?;
+            let printable = |text: &str| text.chars().all(|char| char.is_ascii_graphic());
+            let text = std::str::from_utf8(part).ok();
+            let text = text.map(|text| text.trim_end_matches('\0'));
+            match (address_text::text(FI_SOCKADDR, part), text) {
+                (Some(internet), _) => f.write_str(&internet)?,
+                (None, Some(text)) if !text.is_empty() && printable(text) => f.write_str(text)?,
+                _ => part.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?,
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Composite {
@@ -345,6 +369,21 @@ mod tests {
         assert_eq!(bytes[144..152], [2, 0, 1, 2, 192, 0, 2, 1]);
         assert_eq!(&bytes[152..156], b"shm\0");
         assert_eq!(extent(&bytes), Extent::Is(bytes.len()));
+    }
+
+    #[test]
+    fn the_text_names_the_host_and_the_addresses_of_all_parts() {
+        let text = FORMAT.to_text(&sample().write().unwrap()).unwrap();
+        let internet = address_text::text(FI_SOCKADDR, &[2, 0, 1, 2, 192, 0, 2, 1]);
+        let internet = internet.unwrap_or_else(|| "02000102c0000201".to_owned());
+        assert_eq!(
+            text,
+            format!("fi_lnx://node1/{internet}+fi_shm://17:1000:0")
+        );
+        let mut unknown = sample();
+        unknown.parts = vec![(named("standin"), vec![7, 0, 0, 0])];
+        assert_eq!(unknown.to_string(), "fi_lnx://node1/07000000");
+        assert_eq!(FORMAT.to_text(b"no address"), None);
     }
 
     #[test]

@@ -483,6 +483,21 @@ impl endpoint::Endpoint for LnxEndpoint {
         Ok(())
     }
 
+    fn take_back(&self, context: *mut c_void) -> Result {
+        let reporting = &self.shared.reporting;
+        let name = reporting.operations.oldest_sent(context).unwrap_or(context);
+        let name = name.expose_provenance();
+        // The link with the operation reports its end.
+        let before = reporting.failures();
+        for link in &*self.shared.links.read() {
+            link.cancel(name);
+            if reporting.failures() != before {
+                return Ok(());
+            }
+        }
+        Err(Errno::ENOENT)
+    }
+
     fn name(&self) -> Result<Vec<u8>> {
         self.address()?.write()
     }

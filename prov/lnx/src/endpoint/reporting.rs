@@ -24,6 +24,8 @@ pub struct Reporting {
     reports: RwLock<Reports>,
     /// The kinds of operations that are counted (`FI_SEND`, `FI_RECV`, `FI_READ`, `FI_WRITE`).
     counted: AtomicU64,
+    /// The number of operations that have failed below.
+    failures: AtomicU64,
     pub operations: Operations,
     pub ended: EndedPeers,
 }
@@ -76,6 +78,7 @@ impl Reporting {
         Arc::new(Reporting {
             reports: RwLock::default(),
             counted: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
             operations: Operations::default(),
             ended: EndedPeers::default(),
         })
@@ -99,6 +102,11 @@ impl Reporting {
     #[inline]
     pub fn counts(&self, kind: u64) -> bool {
         self.counted.load(Ordering::Relaxed) & kind != 0
+    }
+
+    /// Returns the number of operations that have failed below.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
     }
 
     /// Whether the application counts operations of this class.
@@ -198,6 +206,7 @@ impl LinkOwner for Reporting {
     }
 
     fn failed(&self, mut error: ErrorCompletion) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
         let context = error.completion.context;
         match self.operations.end(context, false) {
             Some(Tracked::Sent(op)) => self.with(|reports| {

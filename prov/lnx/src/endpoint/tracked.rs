@@ -82,14 +82,25 @@ impl Operations {
 
     /// Returns the name of the oldest receive that was posted with this context.
     pub fn oldest_receive(&self, context: *mut c_void) -> Option<*mut c_void> {
+        self.oldest(|operation| match operation {
+            Tracked::Posted(receive) => receive.context == context.addr(),
+            Tracked::Sent(_) => false,
+        })
+    }
+
+    /// Returns the name of the oldest operation of the sending side with this context.
+    pub fn oldest_sent(&self, context: *mut c_void) -> Option<*mut c_void> {
+        self.oldest(|operation| match operation {
+            Tracked::Posted(_) => false,
+            Tracked::Sent(op) => op.context.pointer() == context,
+        })
+    }
+
+    fn oldest(&self, is_it: impl Fn(&Tracked) -> bool) -> Option<*mut c_void> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
         let all = self.all.lock();
-        let is_it = |operation: &Tracked| match operation {
-            Tracked::Posted(receive) => receive.context == context.addr(),
-            Tracked::Sent(_) => false,
-        };
         let named = all.known.iter().filter(|(_, operation)| is_it(operation));
         let age = |name: &usize| all.last.wrapping_sub(*name) & !NAME;
         let oldest = named.map(|(name, _)| *name).max_by_key(age)?;

@@ -72,7 +72,12 @@ pub struct Format {
     takes_v6: bool,
     /// Checks whether bytes of the right length are an address.
     check: fn(&[u8]) -> Result,
+    /// Its addresses as text, if that is the provider's.
+    text: Option<Printer>,
 }
+
+/// Returns an address as text; `None` if it is none.
+pub type Printer = fn(&[u8]) -> Option<String>;
 
 const AF_IB: u16 = 27;
 /// Length limit of an address in a vector, in bytes. It must fit `u16`, the length field of a
@@ -125,6 +130,14 @@ impl Format {
         Format { check, ..self }
     }
 
+    /// The same with a text for its addresses, of which the format has none.
+    pub const fn printed_by(self, text: Printer) -> Self {
+        Format {
+            text: Some(text),
+            ..self
+        }
+    }
+
     const fn with(number: u32, layout: Layout) -> Self {
         let internet = matches!(layout, Layout::Internet | Layout::InternetText);
         Format {
@@ -133,6 +146,7 @@ impl Format {
             takes_v4: internet && number != FI_SOCKADDR_IN6,
             takes_v6: internet && number != FI_SOCKADDR_IN,
             check: |_| Ok(()),
+            text: None,
         }
     }
 
@@ -219,6 +233,9 @@ impl Format {
     /// Returns an address as text (fi_av_straddr(3)); `None` if it is not of this format, or the
     /// format has no text. A socket address may have another family than the format's.
     pub fn to_text(&self, bytes: &[u8]) -> Option<String> {
+        if let Some(text) = self.text {
+            return text(bytes);
+        }
         let number = match self.layout {
             Layout::Internet => FI_SOCKADDR,
             _ => self.number,

@@ -288,6 +288,18 @@ impl LinkedEndpoint {
         done(status)
     }
 
+    /// Ends an operation with a context of this address of which nothing has left, if there is one
+    /// (fi_cancel(3)).
+    pub fn cancel(&self, context: usize) {
+        let context = std::ptr::with_exposed_provenance_mut(context);
+        // SAFETY: the endpoint is open.
+        unsafe {
+            if let Some(cancel) = (*(*self.object.as_ptr()).ops).cancel {
+                cancel(self.object.fid(), context);
+            }
+        }
+    }
+
     /// Sends a message to a number of the address vector, with this context and these flags in
     /// place of the request's.
     ///

@@ -167,6 +167,12 @@ impl Link {
         }
     }
 
+    /// Ends an operation with a context of this address of which nothing has left, if there is one
+    /// (fi_cancel(3)).
+    pub fn cancel(&self, context: usize) {
+        self.ep.cancel(context);
+    }
+
     /// Sends a message to a number of the address vector, with this context and these flags.
     ///
     /// # Errors
