@@ -375,6 +375,40 @@ static void under_a_kernel(void)
 	teardown(&bench);
 }
 
+/* A device that does not copy delays the messages to its memory, and no others. */
+static void held(void)
+{
+	static struct fi_context2 tx_context[2], rx_context[2];
+	static unsigned char host[2][64];
+
+	demands_desc = true;
+	for (size_t len = 64; len <= 70000; len *= 1000) {
+		struct bench bench = { 0 };
+		struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
+
+		setup(&bench, (struct ct_spec) { .caps = FI_MSG }, false, true);
+		pass(&bench, false, CT_SEND, CT_RECV, len, true);
+		put(&bench, &bench.near, len, 1);
+		put(&bench, &bench.far, len, 2);
+		ct_fill(host[0], 64, 3);
+		memset(host[1], 0, 64);
+		POST(b, fi_recv(b->ep, bench.far.data, len, bench.far.desc, FI_ADDR_UNSPEC,
+				&rx_context[0]));
+		POST(b, fi_recv(b->ep, host[1], 64, NULL, FI_ADDR_UNSPEC, &rx_context[1]));
+		ct_device()->hold(true);
+		POST(a, fi_send(a->ep, bench.near.data, len, NULL, a->to, &tx_context[0]));
+		POST(a, fi_send(a->ep, host[0], 64, NULL, a->to, &tx_context[1]));
+		ct_done(b, &b->rx, &rx_context[1]);
+		CHECK(ct_holds(host[1], 64, 3), "%zu", len);
+		ct_device()->hold(false);
+		REQUIRE(ct_done(b, &b->rx, &rx_context[0]).len == len);
+		CHECK(holds(&bench, &bench.far, len, 1), "device-%zu", len);
+		ct_next(a, &a->tx);
+		ct_next(a, &a->tx);
+		teardown(&bench);
+	}
+}
+
 /* A message of another one's length is in error, and what is beyond the buffer stays. */
 static void truncated(void)
 {
@@ -665,6 +699,7 @@ static const struct ct_test tests[] = {
 	{ "atomics", atomics, CT_BOTH },
 	{ "mixed", mixed, CT_BOTH },
 	{ "under_a_kernel", under_a_kernel, CT_BOTH },
+	{ "held", held, CT_BOTH },
 	{ "truncated", truncated, CT_BOTH },
 	{ "misused", misused, CT_BOTH },
 	{ "hooked", hooked, CT_BOTH },

@@ -52,6 +52,7 @@ const struct ct_device *ct_device(void)
 	*(void **)&device.peek = symbol(library, "standin_peek");
 	*(void **)&device.kernel = symbol(library, "standin_kernel");
 	*(void **)&device.delay = symbol(library, "standin_delay");
+	*(void **)&device.hold = symbol(library, "standin_hold");
 	*(void **)&device.fail = symbol(library, "standin_fail");
 	*(void **)&device.reset = symbol(library, "standin_reset");
 	*(void **)&device.waits = symbol(library, "standin_waits");

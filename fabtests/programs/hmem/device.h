@@ -26,6 +26,8 @@ struct ct_device {
 	void (*kernel)(volatile int *flag);
 	/* Every copy from now on takes so many microseconds longer. */
 	void (*delay)(unsigned microseconds);
+	/* Has copies on streams of libfabric's wait, until it is called with false. */
+	void (*hold)(bool hold);
 	/* So many copies from now on fail: when they are posted, or later. */
 	void (*fail)(unsigned copies, bool late);
 	/* The device is reset: nothing works any more. */

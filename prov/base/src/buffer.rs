@@ -96,12 +96,18 @@ impl Shape {
     const NONE: Shape = Shape(0);
     /// One segment of host memory.
     const PLAIN: Shape = Shape(1);
-    /// Bits of the count, below the kinds.
+    /// Bits below the kinds: the count, in the lower half, and [`Shape::DEFERRED`].
     const COUNT: u32 = 32;
+    /// Memory of devices is written behind.
+    const DEFERRED: u64 = 1 << 16;
 
     #[inline(always)]
     fn count(self) -> usize {
-        self.0 as u32 as usize
+        self.0 as u16 as usize
+    }
+
+    fn is_deferred(self) -> bool {
+        self.0 & Self::DEFERRED != 0
     }
 
     /// Whether a segment is memory of a device.
@@ -330,6 +336,7 @@ impl<'m> Iov<'m> {
         }
         let (mut skip, mut left) = (offset, len);
         let mut part = Self::EMPTY;
+        part.shape = Shape(self.shape.0 & Shape::DEFERRED);
         for (position, piece) in self.pieces().iter().enumerate() {
             if left == 0 {
                 break;

@@ -7,6 +7,8 @@
 //! addresses concerned ([`take_failure`]), since the code that moves bytes counts them, and the code
 //! that reports an operation asks afterwards.
 
+mod underway;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -15,12 +17,15 @@ use parking_lot::{Mutex, RwLock};
 use crate::errno::{Errno, Result};
 use crate::warn_again;
 
+pub use self::underway::{Underway, Waits, anybody_waits};
+pub(crate) use self::underway::{is_settled, write_behind};
+
 const LOG: &str = crate::logging::UTIL.mr;
 
 /// Copies between memory of the host and memory of one device.
 ///
-/// When a function returns, the copy has been made, or has failed for good: nothing accesses the
-/// memory any longer.
+/// When another function than [`Copier::begin_write`] returns, the copy has been made, or has failed
+/// for good: nothing accesses the memory any longer.
 pub trait Copier: Send + Sync {
     /// Copies `len` bytes of the device's memory to the host.
     ///
@@ -48,6 +53,23 @@ pub trait Copier: Send + Sync {
     /// # Safety
     /// As for [`Copier::read`].
     unsafe fn copy(&self, from: *const u8, to: *mut u8, len: usize) -> Result;
+
+    /// Begins to copy up to `len` bytes of the host's to the device's memory: takes them into a
+    /// buffer, and returns their number and the copy. `None` if there is no buffer.
+    ///
+    /// # Errors
+    /// As for [`Copier::read`].
+    ///
+    /// # Safety
+    /// The host's bytes are valid during the call, those of the device until the copy has been made.
+    unsafe fn begin_write(
+        &self,
+        _from: *const u8,
+        _to: *mut u8,
+        _len: usize,
+    ) -> Result<Option<(usize, Box<dyn Underway>)>> {
+        Ok(None)
+    }
 
     /// A number that copiers have in common which can copy to each other; `None` for one that cannot
     /// copy within its devices at all.

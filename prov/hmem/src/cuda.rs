@@ -6,12 +6,12 @@
 
 mod driver;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use prov_base::device_memory::Copier;
+use prov_base::device_memory::{Copier, Underway};
 use prov_base::errno::Result;
 
-use self::driver::{Context, Direction, Driver, Lane};
+use self::driver::{Context, Direction, Driver, Entered, Lane, Pinned};
 use super::{CUDA, Interface, LOG, Owner};
 
 /// The driver, which has started.
@@ -57,12 +57,13 @@ impl Interface for Cuda {
 
     fn copier(&self, device: usize) -> Result<Arc<dyn Copier>> {
         let context = self.driver.context(device)?;
-        Ok(Arc::new(Device {
+        Ok(Arc::new(Device(Arc::new(State {
             driver: self.driver.clone(),
             context,
             number: device as u64,
             idle: Mutex::default(),
-        }))
+            pinned: Mutex::default(),
+        }))))
     }
 
     fn owner(&self, address: usize) -> Owner {
@@ -71,18 +72,58 @@ impl Interface for Cuda {
 }
 
 /// One device.
-struct Device {
+struct Device(Arc<State>);
+
+struct State {
     driver: Arc<Driver>,
     context: Context,
     number: u64,
     /// Streams that no thread uses.
     idle: Mutex<Vec<Lane>>,
+    pinned: Mutex<Staging>,
+}
+
+/// Pinned memory for bytes on their way to the device.
+#[derive(Default)]
+struct Staging {
+    idle: Vec<Pinned>,
+    allocated: usize,
 }
 
 /// Streams that are kept for later copies.
 const IDLE: usize = 8;
 
-impl Device {
+/// Buffers of pinned memory of one device, 8 MiB together: bytes for which there is none are copied
+/// at once.
+const PINNED: usize = 32;
+
+impl State {
+    fn lane(&self, entered: &Entered<'_>) -> Result<Lane> {
+        let kept = locked(&self.idle).pop();
+        kept.map_or_else(|| entered.lane(), Ok)
+    }
+
+    fn keep(&self, lane: Lane) {
+        let mut idle = locked(&self.idle);
+        if idle.len() < IDLE {
+            idle.push(lane);
+        }
+    }
+
+    /// Returns a buffer, if there is one.
+    fn pinned(&self, entered: &Entered<'_>) -> Option<Pinned> {
+        let mut staging = locked(&self.pinned);
+        if let Some(pinned) = staging.idle.pop() {
+            return Some(pinned);
+        }
+        if staging.allocated == PINNED {
+            return None;
+        }
+        let pinned = entered.pinned().ok()?;
+        staging.allocated += 1;
+        Some(pinned)
+    }
+
     /// Makes one copy, and waits for it. After a failure its stream is not used again.
     ///
     /// # Safety
@@ -95,36 +136,78 @@ impl Device {
         len: usize,
     ) -> Result {
         let entered = self.driver.enter(self.context)?;
-        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = idle().pop();
-        let lane = match kept {
-            Some(lane) => lane,
-            None => entered.lane()?,
-        };
+        let lane = self.lane(&entered)?;
         // SAFETY: the caller guarantees that the ranges are valid, and the stream is of this context.
         unsafe { entered.copy(&lane, direction, from, to, len)? };
-        let mut idle = idle();
-        if idle.len() < IDLE {
-            idle.push(lane);
-        }
+        self.keep(lane);
         Ok(())
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A copy to the device. After a failure its stream and its buffer are not used again.
+struct Write {
+    device: Arc<State>,
+    with: Option<(Lane, Pinned)>,
+}
+
+impl Underway for Write {
+    fn poll(&mut self) -> Option<Result> {
+        let Some((lane, _)) = &self.with else {
+            return Some(Ok(()));
+        };
+        let entered = match self.device.driver.enter(self.device.context) {
+            Ok(entered) => entered,
+            Err(error) => return Some(Err(error)),
+        };
+        let outcome = entered.outcome(lane)?;
+        if outcome.is_ok()
+            && let Some((lane, pinned)) = self.with.take()
+        {
+            self.device.keep(lane);
+            locked(&self.device.pinned).idle.push(pinned);
+        }
+        Some(outcome)
     }
 }
 
 impl Copier for Device {
     unsafe fn read(&self, from: *const u8, to: *mut u8, len: usize) -> Result {
         // SAFETY: the caller keeps the contract.
-        unsafe { self.copy_in(Direction::ToHost, from, to, len) }
+        unsafe { self.0.copy_in(Direction::ToHost, from, to, len) }
     }
 
     unsafe fn write(&self, from: *const u8, to: *mut u8, len: usize) -> Result {
         // SAFETY: the caller keeps the contract.
-        unsafe { self.copy_in(Direction::ToDevice, from, to, len) }
+        unsafe { self.0.copy_in(Direction::ToDevice, from, to, len) }
+    }
+
+    unsafe fn begin_write(
+        &self,
+        from: *const u8,
+        to: *mut u8,
+        len: usize,
+    ) -> Result<Option<(usize, Box<dyn Underway>)>> {
+        let entered = self.0.driver.enter(self.0.context)?;
+        let Some(pinned) = self.0.pinned(&entered) else {
+            return Ok(None);
+        };
+        let lane = self.0.lane(&entered)?;
+        // SAFETY: the caller keeps the contract, and the result has the stream and the buffer.
+        let begun = unsafe { entered.begin(&lane, &pinned, from, to, len)? };
+        let copy = Write {
+            device: self.0.clone(),
+            with: Some((lane, pinned)),
+        };
+        Ok(Some((begun, Box::new(copy))))
     }
 
     unsafe fn copy(&self, from: *const u8, to: *mut u8, len: usize) -> Result {
         // SAFETY: the caller keeps the contract.
-        unsafe { self.copy_in(Direction::Within, from, to, len) }
+        unsafe { self.0.copy_in(Direction::Within, from, to, len) }
     }
 
     fn family(&self) -> Option<u32> {
@@ -132,6 +215,6 @@ impl Copier for Device {
     }
 
     fn identity(&self) -> (u32, u64) {
-        (CUDA, self.number)
+        (CUDA, self.0.number)
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod actions;
 pub mod arriving;
+pub mod behind;
 pub mod distant;
 pub mod foreign;
 pub mod inbox;
@@ -22,6 +23,7 @@ use prov_util::mr::Job;
 use slotmap::SlotMap;
 
 use crate::endpoints::actions::Actions;
+use crate::endpoints::behind::Behind;
 use crate::endpoints::inbox::{Action, Inbox, Transport};
 use crate::endpoints::keeping::{Keeping, Limits};
 use crate::endpoints::left::{AllLeft, LeftKey};
@@ -80,6 +82,8 @@ pub struct Endpoints<T: Transport> {
     /// Receives of a foreign owner that ended while the lane was deaf; they are reported when the
     /// owner enters.
     pub(crate) late: Vec<(Receipt<T::Ack>, AppIov, Result)>,
+    /// Operations that wait for a device.
+    pub(crate) behind: Vec<Behind<T::Ack>>,
     pub(crate) kept: Keeping<T>,
     /// Complete messages of links that have ended.
     pub(crate) left: AllLeft<T>,
@@ -104,6 +108,7 @@ impl<T: Transport> Endpoints<T> {
             is_acting: false,
             is_deaf: false,
             late: Vec::new(),
+            behind: Vec::new(),
             kept: Keeping::new(limits),
             changes: Changes::default(),
         }

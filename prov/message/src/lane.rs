@@ -16,6 +16,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use fabric_abi::{FI_PEEK, FI_PEER_TRANSFER};
+use prov_base::device_memory::anybody_waits;
 use prov_base::errno::{Errno, Result};
 use prov_base::sync::{Guard, Lock, LockKind};
 use prov_util::av::Changes;
@@ -363,6 +364,16 @@ pub trait Core: Send + Sized + 'static {
     }
 }
 
+/// Reports operations whose bytes a device has copied. Returns whether others wait on.
+pub(crate) fn settle<C: Core>(core: &mut C) -> bool {
+    if !anybody_waits() {
+        return false;
+    }
+    let wait_on = core.endpoints().settle_behind();
+    core.follow_up();
+    wait_on
+}
+
 /// See the [module](self) description.
 pub struct Lane<C: Core> {
     core: Lock<C>,
@@ -420,8 +431,19 @@ impl<C: Core> Lane<C> {
     #[cold]
     #[inline(never)]
     fn wait(&self, waiting: Idling) {
+        self.settle();
         self.drive_others();
         self.signals.wait(waiting);
+    }
+
+    /// Reports operations whose bytes a device has copied. It is asked now and then, so that others do
+    /// not pay for it.
+    fn settle(&self) {
+        if anybody_waits()
+            && let Some(mut core) = self.core.try_lock()
+        {
+            settle(&mut *core);
+        }
     }
 
     /// Drives lanes of the domain that the application leaves alone.
@@ -434,6 +456,7 @@ impl<C: Core> Lane<C> {
     #[cold]
     #[inline(never)]
     fn look_around(&self) {
+        self.settle();
         if let Some(others) = self.all.get() {
             others.look_after_sometimes(self);
         }
@@ -638,7 +661,7 @@ impl<C: Core> Progress for Lane<C> {
             self.signals.give_way();
             return false;
         }
-        let may_sleep = core.prepare_wait(Sleeper::Thread);
+        let may_sleep = core.prepare_wait(Sleeper::Thread) && !settle(&mut *core);
         let errand = core.next_errand();
         drop(core);
         match errand {

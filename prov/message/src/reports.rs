@@ -49,17 +49,17 @@ fn receive_flags(tagged: bool) -> u64 {
 
 #[inline(always)]
 fn completion_of_plain(
-    single: &Single<'_, AppIov>,
+    (context, buf): (usize, &AppIov),
     src: u64,
     tagged: bool,
     tag: u64,
     len: usize,
 ) -> Completion {
     Completion {
-        context: Context(single.context).pointer(),
+        context: Context(context).pointer(),
         flags: receive_flags(tagged),
         len,
-        buf: single.buf.address(),
+        buf: buf.address(),
         data: 0,
         tag,
         src,
@@ -266,11 +266,6 @@ impl Reports {
         tag: u64,
         len: usize,
     ) {
-        let single = Single {
-            context,
-            flags: FI_COMPLETION,
-            buf,
-        };
         let is_counted = self.counters.recv.is_some();
         let is_renamed = self.av.as_ref().is_some_and(|av| av.has_user_ids());
         let written = !is_counted
@@ -280,7 +275,7 @@ impl Reports {
                 |cq| {
                     cq.write_fast(
                         #[inline(always)]
-                        || completion_of_plain(&single, src, TAGGED, tag, len),
+                        || completion_of_plain((context, buf), src, TAGGED, tag, len),
                     )
                 },
             );
@@ -303,14 +298,9 @@ impl Reports {
         }
         if let Some(cq) = &self.rx_cq {
             let src = self.source(src);
-            let single = Single {
-                context,
-                flags: FI_COMPLETION,
-                buf,
-            };
             cq.write_with(
                 #[inline(always)]
-                || completion_of_plain(&single, src, TAGGED, tag, len),
+                || completion_of_plain((context, buf), src, TAGGED, tag, len),
             );
         }
     }
@@ -325,7 +315,13 @@ impl Reports {
         tag: u64,
         len: usize,
     ) {
-        let completion = completion_of_plain(single, self.source(src), tagged, tag, len);
+        let completion = completion_of_plain(
+            (single.context, single.buf),
+            self.source(src),
+            tagged,
+            tag,
+            len,
+        );
         if single.flags & FI_PEER_TRANSFER != 0 {
             return self.end_transfer(completion, src, single.buf, Ok(()));
         }

@@ -15,6 +15,7 @@
 enum {
 	SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3,
 	INVALID_CONTEXT = 201, NOT_READY = 600, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719,
+	NOT_SUPPORTED = 801,
 };
 
 enum { DEVICES = 2, ALLOCATIONS = 1024, NON_BLOCKING = 1 };
@@ -60,7 +61,7 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct allocation allocations[ALLOCATIONS];
 static struct context contexts[DEVICES] = { { 0 }, { 1 } };
 static struct stream *streams, *default_stream;
-static bool is_started, is_reset, fails_late;
+static bool is_started, is_reset, is_held, fails_late;
 static unsigned failures, delay_us, waits, copies;
 static __thread struct context *stack[16];
 static __thread int depth;
@@ -99,7 +100,7 @@ static void *run(void *arg)
 	for (;;) {
 		struct work *work = stream->first;
 
-		if (!work) {
+		if (!work || (is_held && stream != default_stream)) {
 			pthread_cond_wait(&changed, &lock);
 			continue;
 		}
@@ -185,7 +186,15 @@ static CUresult copy(void *to, const void *from, size_t len, struct stream *stre
 			wait_for_device();
 			stream = default_stream;
 		}
-		post(stream, (struct work) { .to = to, .from = from, .len = len, .fails = fails });
+		if (!delay_us && !is_held && !fails && stream != default_stream && !stream->first &&
+		    stream->done == stream->posted) {
+			/* A fast device: it is done before anybody asks. */
+			memmove(to, from, len);
+			stream->done = ++stream->posted;
+		} else {
+			post(stream, (struct work) { .to = to, .from = from, .len = len,
+						     .fails = fails });
+		}
 	}
 	pthread_mutex_unlock(&lock);
 	return status;
@@ -347,6 +356,13 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
 	return status;
 }
 
+EXPORT CUresult cuMemHostAlloc(void **memory, size_t len, unsigned flags)
+{
+	(void)flags;
+	*memory = calloc(1, len);
+	return *memory ? SUCCESS : OUT_OF_MEMORY;
+}
+
 EXPORT CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t len, struct stream *stream)
 {
 	return copy(to, real(from, len), len, stream);
@@ -379,6 +395,74 @@ EXPORT CUresult cuPointerGetAttributes(unsigned count, unsigned *attributes, voi
 			*(int *)data[i] = it ? it->device : -2;
 	}
 	pthread_mutex_unlock(&lock);
+	return SUCCESS;
+}
+
+/* What libfabric does not call, and upstream's test programs do. */
+EXPORT CUresult cuPointerSetAttribute(const void *value, unsigned attribute, CUdeviceptr address)
+{
+	CUresult status;
+
+	(void)value;
+	(void)attribute;
+	pthread_mutex_lock(&lock);
+	status = find(address) ? SUCCESS : INVALID_VALUE;
+	pthread_mutex_unlock(&lock);
+	return status;
+}
+
+EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *len, CUdeviceptr address)
+{
+	struct allocation *it;
+
+	pthread_mutex_lock(&lock);
+	it = find(address);
+	if (it && base)
+		*base = it->address;
+	if (it && len)
+		*len = it->len;
+	pthread_mutex_unlock(&lock);
+	return it ? SUCCESS : INVALID_VALUE;
+}
+
+EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+	(void)attribute;
+	(void)device;
+	*value = 0;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetName(char *name, int len, int device)
+{
+	(void)device;
+	if (len < 9)
+		return INVALID_VALUE;
+	memcpy(name, "stand-in", 9);
+	return SUCCESS;
+}
+
+EXPORT CUresult cuDriverGetVersion(int *version)
+{
+	*version = 12040;
+	return SUCCESS;
+}
+
+EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t len,
+					      int type, unsigned long long flags)
+{
+	(void)handle;
+	(void)address;
+	(void)len;
+	(void)type;
+	(void)flags;
+	return NOT_SUPPORTED;
+}
+
+EXPORT CUresult cuGetErrorString(CUresult error, const char **text)
+{
+	(void)error;
+	*text = "an error of the stand-in";
 	return SUCCESS;
 }
 
@@ -418,6 +502,14 @@ EXPORT void standin_kernel(volatile int *flag)
 EXPORT void standin_delay(unsigned microseconds)
 {
 	delay_us = microseconds;
+}
+
+EXPORT void standin_hold(bool hold)
+{
+	pthread_mutex_lock(&lock);
+	is_held = hold;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
 }
 
 EXPORT void standin_fail(unsigned count, bool late)

@@ -4,7 +4,7 @@
 
 use libc::iovec;
 
-use super::{AppIov, Iov};
+use super::{AppIov, Iov, Shape};
 use crate::device_memory::{self, Kind, Place};
 use crate::errno::{Errno, Result};
 
@@ -52,6 +52,26 @@ impl<'m> Iov<'m> {
         self
     }
 
+    /// Lets bytes for a device's memory be written behind: who reports the operation asks whether they
+    /// are there ([`Iov::is_settled`]), or waits for them ([`Iov::take_failure`]).
+    pub fn defer(&mut self) {
+        if self.has_device() {
+            self.shape.0 |= Shape::DEFERRED;
+        }
+    }
+
+    /// Whether nothing that was written behind is under way any more.
+    #[inline(always)]
+    pub fn is_settled(&self) -> bool {
+        !self.shape.is_deferred() || self.is_device_settled()
+    }
+
+    #[cold]
+    fn is_device_settled(&self) -> bool {
+        let mut devices = self.segments().filter(|(kind, _)| !kind.is_host());
+        devices.all(|(_, piece)| device_memory::is_settled(piece.iov_base.addr(), piece.iov_len))
+    }
+
     /// Returns the segments with their kinds.
     pub(super) fn segments(&self) -> impl Iterator<Item = (Kind, &iovec)> {
         let pieces = self.pieces().iter().enumerate();
@@ -65,7 +85,7 @@ impl<'m> Iov<'m> {
     }
 
     /// Returns `-FI_EIO` if a copy from or to a device's memory in this loan has failed since the
-    /// last call for it; nothing can fail with memory of the host.
+    /// last call for it; nothing can fail with memory of the host. Waits for what was written behind.
     ///
     /// # Errors
     /// As said.
@@ -79,6 +99,9 @@ impl<'m> Iov<'m> {
 
     #[cold]
     fn device_failure(&self) -> Result {
+        while !self.is_settled() {
+            std::thread::yield_now();
+        }
         let mut outcome = Ok(());
         for (_, piece) in self.segments().filter(|(kind, _)| !kind.is_host()) {
             // Each is asked, so that none is left behind.
@@ -130,17 +153,35 @@ impl<'m> Iov<'m> {
             let room = target.slice(done, piece.iov_len);
             let mut address = piece.iov_base.cast::<u8>();
             for (its_kind, place) in room.segments() {
-                let from = Place { kind, address };
+                let behind =
+                    match kind.is_host() && !its_kind.is_host() && target.shape.is_deferred() {
+                        // SAFETY: the piece is valid, and the place until its operation is reported,
+                        // which waits for the copies.
+                        true => unsafe {
+                            let to = place.iov_base.cast();
+                            device_memory::write_behind(address, its_kind, to, place.iov_len)
+                        },
+                        false => 0,
+                    };
+                let left = place.iov_len - behind;
+                if left == 0 {
+                    address = address.wrapping_add(place.iov_len);
+                    continue;
+                }
+                let from = Place {
+                    kind,
+                    address: address.wrapping_add(behind),
+                };
                 let to = Place {
                     kind: its_kind,
-                    address: place.iov_base.cast(),
+                    address: place.iov_base.cast::<u8>().wrapping_add(behind),
                 };
                 // SAFETY: both describe memory of operations in progress, of the kinds that their
                 // owners have declared, and the place is at most as long as the rest of the piece.
                 unsafe {
-                    let copied = device_memory::copy(from, to, place.iov_len);
+                    let copied = device_memory::copy(from, to, left);
                     if copied.is_err() && its_kind.is_host() {
-                        to.address.write_bytes(0, place.iov_len);
+                        to.address.write_bytes(0, left);
                     }
                 }
                 address = address.wrapping_add(place.iov_len);
@@ -163,8 +204,9 @@ pub(super) fn stage(len: usize) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
-    use crate::device_memory::{Copier, Kind};
+    use crate::device_memory::{Copier, Kind, Underway};
 
     use super::*;
 
@@ -269,6 +311,82 @@ mod tests {
         let (front, back) = (memory.split_to(4), memory.into_slice(0, 5));
         let both = front.followed_by(back).unwrap();
         assert_eq!([0, 1, 2].map(|at| both.kind(at)), [kind, Kind::HOST, kind]);
+        kind.end();
+    }
+
+    /// A device that copies when it is told to.
+    #[derive(Default)]
+    struct Slow(Arc<AtomicBool>);
+
+    struct Later(Arc<AtomicBool>, Vec<u8>, usize);
+
+    impl Underway for Later {
+        fn poll(&mut self) -> Option<Result> {
+            let Later(may_copy, bytes, to) = self;
+            may_copy.load(Ordering::Relaxed).then(|| {
+                let to = std::ptr::with_exposed_provenance_mut(*to);
+                // SAFETY: the test keeps the memory until it has seen the copy settled.
+                unsafe { std::ptr::copy(bytes.as_ptr(), to, bytes.len()) };
+                Ok(())
+            })
+        }
+    }
+
+    impl Copier for Slow {
+        unsafe fn read(&self, _: *const u8, _: *mut u8, _: usize) -> Result {
+            Err(Errno::EIO)
+        }
+
+        unsafe fn write(&self, _: *const u8, _: *mut u8, _: usize) -> Result {
+            Err(Errno::EIO)
+        }
+
+        unsafe fn begin_write(
+            &self,
+            from: *const u8,
+            to: *mut u8,
+            len: usize,
+        ) -> Result<Option<(usize, Box<dyn Underway>)>> {
+            let mut bytes = vec![0; len.min(3)];
+            // SAFETY: the caller guarantees that the range is valid.
+            unsafe { std::ptr::copy(from, bytes.as_mut_ptr(), bytes.len()) };
+            let count = bytes.len();
+            let later = Later(self.0.clone(), bytes, to.expose_provenance());
+            Ok(Some((count, Box::new(later))))
+        }
+
+        unsafe fn copy(&self, _: *const u8, _: *mut u8, _: usize) -> Result {
+            Err(Errno::EIO)
+        }
+
+        fn family(&self) -> Option<u32> {
+            None
+        }
+
+        fn identity(&self) -> (u32, u64) {
+            (8, 0)
+        }
+    }
+
+    #[test]
+    fn bytes_are_written_behind_where_the_owner_can_wait_and_nowhere_else() {
+        let slow = Slow::default();
+        let may_copy = slow.0.clone();
+        let kind = Kind::new(Arc::new(slow)).unwrap();
+        let (mut one, mut two) = ([0; 8], [0; 8]);
+        let [mut loan, other] = [&mut one, &mut two].map(|bytes| {
+            // SAFETY: the test keeps the bytes, which are those of the device.
+            unsafe { AppIov::from_raw(bytes.as_mut_ptr(), 8).of_kind(kind) }
+        });
+        loan.defer();
+        assert_eq!(loan.slice(1, 7).write_at(0, b"1234567"), 7);
+        assert!(!loan.is_settled() && loan.slice(0, 1).is_settled());
+        may_copy.store(true, Ordering::Relaxed);
+        assert!(loan.is_settled() && loan.take_failure().is_ok());
+        assert_eq!(&one, b"\x001234567");
+        // This device does not copy at once.
+        assert_eq!(other.write_at(0, b"12"), 2);
+        assert_eq!(other.take_failure(), Err(Errno::EIO));
         kind.end();
     }
 

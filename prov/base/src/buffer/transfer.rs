@@ -21,9 +21,16 @@ pub struct Transfer<'a, Way> {
     count: usize,
     len: usize,
     /// Whose memory each piece is, if one is a device's.
-    devices: Option<Box<[Kind; TRANSFER_LIMIT]>>,
+    devices: Option<Box<Devices>>,
     /// The library's own buffers are borrowed until the call.
     buffers: PhantomData<(&'a mut [u8], Way)>,
+}
+
+#[derive(Default)]
+struct Devices {
+    kinds: [Kind; TRANSFER_LIMIT],
+    /// Whether the pieces may be written behind ([`Iov::defer`]).
+    are_deferred: [bool; TRANSFER_LIMIT],
 }
 
 /// The direction of bytes that are sent.
@@ -82,16 +89,20 @@ impl<'a, Way> Transfer<'a, Way> {
     #[cold]
     fn note_devices(&mut self, memory: &Iov<'_>) {
         let devices = self.devices.get_or_insert_default();
-        let places = devices.iter_mut().skip(self.count);
-        places
-            .zip(memory.segments())
-            .for_each(|(place, (kind, _))| *place = kind);
+        let places = devices.kinds.iter_mut().zip(&mut devices.are_deferred);
+        for ((place, is_deferred), (kind, _)) in places.skip(self.count).zip(memory.segments()) {
+            (*place, *is_deferred) = (kind, memory.shape.is_deferred());
+        }
     }
 
-    fn kind(&self, position: usize) -> Kind {
-        let devices = self.devices.as_ref();
-        let kind = devices.and_then(|devices| devices.get(position));
-        kind.copied().unwrap_or_default()
+    /// Returns the kind of a piece, and whether it may be written behind.
+    fn kind(&self, position: usize) -> (Kind, bool) {
+        let Some(devices) = &self.devices else {
+            return (Kind::HOST, false);
+        };
+        let kind = devices.kinds.get(position).copied();
+        let is_deferred = devices.are_deferred.get(position).copied();
+        (kind.unwrap_or_default(), is_deferred.unwrap_or_default())
     }
 
     /// Adds memory of the library; `false` if the list is full.
@@ -136,13 +147,17 @@ impl<'a, Way> Transfer<'a, Way> {
             if skipped == piece.iov_len {
                 continue;
             }
+            let (kind, is_deferred) = self.kind(position);
             // SAFETY: the range is inside a piece, which is a borrowed buffer of the library or
             // memory of an operation in progress, of the kind that its owner has declared; it is
             // written only if the transfer receives.
-            let part = unsafe {
+            let mut part = unsafe {
                 let base = piece.iov_base.cast::<u8>().add(skipped);
-                Iov::from_raw(base, piece.iov_len - skipped).of_kind(self.kind(position))
+                Iov::from_raw(base, piece.iov_len - skipped).of_kind(kind)
             };
+            if is_deferred {
+                part.defer();
+            }
             let copied = copy(done, &part);
             done += copied;
             if copied < part.len() {

@@ -21,6 +21,8 @@ const SUCCESS: Status = 0;
 const NOT_READY: Status = 600;
 /// `CU_STREAM_NON_BLOCKING`: the stream waits for no work of the default stream.
 const NON_BLOCKING: c_uint = 1;
+/// `CU_MEMHOSTALLOC_PORTABLE`: pinned for all contexts.
+const PORTABLE: c_uint = 1;
 /// `CU_EVENT_DISABLE_TIMING`
 const WITHOUT_TIMING: c_uint = 2;
 
@@ -43,6 +45,7 @@ library! {
         pop as "cuCtxPopCurrent_v2"(*mut *mut c_void);
         stream as "cuStreamCreate"(*mut *mut c_void, c_uint);
         event as "cuEventCreate"(*mut *mut c_void, c_uint);
+        host_alloc as "cuMemHostAlloc"(*mut *mut c_void, usize, c_uint);
         record as "cuEventRecord"(*mut c_void, *mut c_void);
         query as "cuEventQuery"(*mut c_void);
         to_host as "cuMemcpyDtoHAsync_v2"(*mut c_void, DevicePointer, usize, *mut c_void);
@@ -73,6 +76,18 @@ pub struct Lane {
 
 // SAFETY: streams and events may be used by any thread.
 unsafe impl Send for Lane {}
+
+/// Pinned memory of the host, which exists as long as the process lives: freeing it may wait for the
+/// device.
+pub struct Pinned(*mut u8);
+
+// SAFETY: the memory belongs to whoever has the value.
+unsafe impl Send for Pinned {}
+
+impl Pinned {
+    /// Bytes of each: what is received from a socket in one go ([`prov_base::buffer::STAGED`]).
+    pub const LEN: usize = prov_base::buffer::STAGED;
+}
 
 /// The direction of a copy.
 #[derive(Clone, Copy, Debug)]
@@ -208,6 +223,60 @@ impl Entered<'_> {
             Ok(()) => Ok(Lane { stream, event }),
             Err(refused) => Err(Driver::error(&refused)),
         }
+    }
+
+    /// Allocates pinned memory.
+    pub fn pinned(&self) -> Result<Pinned> {
+        let mut memory = null_mut();
+        // SAFETY: the place is one for the result.
+        let allocated = unsafe { (self.driver.host_alloc)(&raw mut memory, Pinned::LEN, PORTABLE) };
+        match self.driver.check("cuMemHostAlloc", allocated) {
+            Ok(()) => Ok(Pinned(memory.cast())),
+            Err(refused) => Err(Driver::error(&refused)),
+        }
+    }
+
+    /// Takes up to [`Pinned::LEN`] bytes into pinned memory, and begins to copy them to the device;
+    /// returns their number.
+    ///
+    /// # Safety
+    /// `from` is valid for `len` bytes during the call; `to` is the device's memory, valid until the
+    /// copy is made ([`Entered::outcome`]), and so is the pinned memory. The lane is of the context.
+    pub unsafe fn begin(
+        &self,
+        lane: &Lane,
+        pinned: &Pinned,
+        from: *const u8,
+        to: *mut u8,
+        len: usize,
+    ) -> Result<usize> {
+        let driver = self.driver;
+        let len = len.min(Pinned::LEN);
+        // SAFETY: the pinned memory is at least as long, and the caller guarantees that the source is.
+        let begun = unsafe {
+            std::ptr::copy_nonoverlapping(from, pinned.0, len);
+            let target = to.expose_provenance() as DevicePointer;
+            let begun = (driver.to_device)(target, pinned.0.cast(), len, lane.stream);
+            driver.check("cuMemcpyHtoDAsync", begun).and_then(|()| {
+                let recorded = (driver.record)(lane.event, lane.stream);
+                driver.check("cuEventRecord", recorded)
+            })
+        };
+        match begun {
+            Ok(()) => Ok(len),
+            Err(refused) => Err(Driver::error(&refused)),
+        }
+    }
+
+    /// Returns the outcome of what was begun on a lane; `None` while it is under way.
+    pub fn outcome(&self, lane: &Lane) -> Option<Result> {
+        // SAFETY: the event exists.
+        let status = unsafe { (self.driver.query)(lane.event) };
+        if status == NOT_READY {
+            return None;
+        }
+        let outcome = self.driver.check("cuEventQuery", status);
+        Some(outcome.map_err(|refused| Driver::error(&refused)))
     }
 
     /// Copies, and waits until the copy is made or has failed.

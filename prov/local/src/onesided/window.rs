@@ -133,7 +133,9 @@ impl Window {
             return Outcome::NoRoom;
         }
         let copied = match (access.access, bytes) {
-            (Access::Read, _) => granted.read(&access.local),
+            (Access::Read, _) => granted
+                .read(&access.local)
+                .and_then(|()| access.local.take_failure()),
             (Access::Write, Bytes::App(memory)) => granted.write(memory, socket),
             (Access::Write, Bytes::Own(bytes)) => granted.write_bytes(bytes, socket),
         };

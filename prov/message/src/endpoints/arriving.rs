@@ -1,11 +1,14 @@
 //! Messages that arrive: each is matched with a posted receive or buffered as unexpected.
 
 use fabric_abi::FI_REMOTE_CQ_DATA;
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
 use prov_util::matching::{Matched, Message};
 
 use crate::endpoints::Endpoints;
+use crate::endpoints::behind::Behind;
 use crate::endpoints::distant::Sought;
 use crate::endpoints::inbox::{
     Action, Body, Course, Fetch, Placing, Then, Transport, Unexpected, UnexpectedHandle,
@@ -350,6 +353,16 @@ impl<T: Transport> Endpoints<T> {
         memory: AppIov,
         outcome: Result,
     ) -> T::Ack {
+        // Who waits for the acknowledgement waits for the bytes, and another provider's entry has
+        // to be given back at once.
+        if !memory.is_settled()
+            && receipt.ack == T::Ack::default()
+            && !matches!(receipt.buffer, Buffer::Foreign(_))
+        {
+            self.behind.push(Behind::receive(*receipt, memory, outcome));
+            bounded!(self.behind, OPERATIONS);
+            return T::Ack::default();
+        }
         let release = match receipt.buffer {
             Buffer::Single => false,
             Buffer::Multi(multi) => self.finish_multi(receipt.inbox, receipt.tagged, multi),

@@ -12,6 +12,7 @@ use prov_base::errno::Errno;
 use prov_util::matching::{MessageId, ReceiveContext, ReceiveQueue};
 use prov_util::mr::Grants;
 
+use crate::endpoints::behind::Behind;
 use crate::endpoints::distant::Distant;
 use crate::endpoints::foreign::Foreign;
 use crate::endpoints::keeping::Room;
@@ -86,6 +87,8 @@ pub struct Inbox<T: Transport> {
     /// The same, if nothing is bound to the context and no endpoint of the lane uses it: those of
     /// an endpoint in another lane, during a call.
     pub(crate) lent: Option<Reports>,
+    /// Receives that wait for a device ([`Endpoints::settle`](crate::endpoints::Endpoints::settle_behind)).
+    pub(crate) behind: Vec<Behind<T::Ack>>,
 }
 
 impl<T: Transport> Inbox<T> {
@@ -105,6 +108,7 @@ impl<T: Transport> Inbox<T> {
             min_multi_recv: T::MIN_MULTI_RECV,
             reports: Reports::default(),
             lent: None,
+            behind: Vec::new(),
         }
     }
 

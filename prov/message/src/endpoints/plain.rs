@@ -1,9 +1,12 @@
 //! Whole messages without immediate data, for which a receive is posted: the most frequent ones.
 
 use fabric_abi::FI_COMPLETION;
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use prov_base::buffer::AppIov;
 use prov_util::matching::{ANY_SOURCE, Single};
 
+use crate::endpoints::behind::Behind;
 use crate::endpoints::inbox::{Inbox, Transport};
 use crate::endpoints::whole::Whole;
 use crate::endpoints::{Endpoint, Endpoints};
@@ -55,6 +58,12 @@ impl<T: Transport> Plain<'_, T> {
                 flags,
                 buf,
             } = single;
+            if buf.has_device() {
+                let memory = buf.take();
+                self.again()
+                    .received_by_device((context, flags), memory, (src, TAGGED, tag), len);
+                return true;
+            }
             let single = Single {
                 context,
                 flags,
@@ -64,6 +73,39 @@ impl<T: Transport> Plain<'_, T> {
             reports.whole_receive(&single, src, TAGGED, tag, len);
         }
         true
+    }
+
+    /// Reports a receive into a device's memory, or keeps it until the bytes are there.
+    #[cold]
+    #[inline(never)]
+    fn received_by_device(
+        self,
+        (context, flags): (usize, u64),
+        memory: AppIov,
+        (src, tagged, tag): (u64, bool, u64),
+        len: usize,
+    ) {
+        let receipt = Receipt {
+            inbox: self.ep.inbox,
+            ep: self.key,
+            tagged,
+            context: Context(context),
+            flags,
+            buffer: Buffer::Single,
+            src,
+            tag,
+            data: None,
+            len,
+            ack: T::Ack::default(),
+        };
+        match memory.is_settled() {
+            true => self.ep.reports.receive(&receipt, &memory, false, Ok(())),
+            false => {
+                let behind = Behind::receive(receipt, memory, Ok(()));
+                self.inbox.behind.push(behind);
+                bounded!(self.inbox.behind, OPERATIONS);
+            }
+        }
     }
 
     /// A copy.

@@ -409,6 +409,7 @@ impl<T: Transport> Endpoints<T> {
 
     /// Closes an endpoint whose links have ended, and returns the provider's data.
     pub fn close(&mut self, ep: EpKey) -> Option<T::Endpoint> {
+        self.end_behind(ep);
         let state = self.eps.remove(ep)?;
         for key in state.behind {
             self.inboxes.remove(key);

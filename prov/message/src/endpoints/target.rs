@@ -80,8 +80,7 @@ impl<T: Transport> Endpoints<T> {
         match placing.then {
             Then::Receive(receipt) => self.received(&receipt, placing.place.into_memory(), outcome),
             Then::Read(ticket) => {
-                let outcome = outcome.and(placing.place.into_memory().take_failure());
-                self.finish(ticket, outcome);
+                self.finish_read(ticket, placing.place.into_memory(), outcome);
                 T::Ack::default()
             }
             Then::RemoteWrite { data, ack } => {

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use prov_base::errno::{Errno, Result};
 use prov_util::drive::{Driven, Sleeper};
 
-use super::{Core, Errand as _, LOOK, Lane};
+use super::{Core, Errand as _, LOOK, Lane, settle};
 
 impl<C: Core> Driven for Lane<C> {
     fn end_burst(&self) -> bool {
@@ -29,7 +29,7 @@ impl<C: Core> Driven for Lane<C> {
             return true;
         };
         core.follow_removals();
-        let may_sleep = core.prepare_wait(Sleeper::Helper);
+        let may_sleep = core.prepare_wait(Sleeper::Helper) && !settle(&mut *core);
         let Some(mut errand) = core.next_errand() else {
             return may_sleep;
         };

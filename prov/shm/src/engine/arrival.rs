@@ -440,9 +440,9 @@ impl Core {
         } else if !is_last {
             return Err(Fault::Protocol("bytes of a result"));
         }
-        if is_last && let Some(Pending::Result { ticket, .. }) = link.pending.remove(name) {
+        if is_last && let Some(Pending::Result { ticket, to, .. }) = link.pending.remove(name) {
             let outcome = if fits { Ok(()) } else { Err(Errno::EPROTO) };
-            self.endpoints.finish(ticket, outcome);
+            self.endpoints.finish_read(ticket, to, outcome);
         }
         Ok(())
     }

@@ -82,7 +82,7 @@ pub struct Single<'a, B> {
     /// See [`Receive::flags`](super::Receive::flags).
     pub flags: u64,
     /// See [`Receive::buf`](super::Receive::buf).
-    pub buf: &'a B,
+    pub buf: &'a mut B,
 }
 
 /// Number of receives in the ring up to which one is searched by its context from the oldest on.
@@ -216,7 +216,7 @@ impl<B> PostedQueue<B> {
         }
         let posted = self.hashed.unlist(index)?;
         self.stop_hashing_if_empty();
-        single(&posted, self.hashed.space(index)?)
+        single(&posted, self.hashed.space_mut(index)?)
     }
 
     /// Removes a receive, and returns its buffer. [`PostedQueue::get`] returns the rest of it
@@ -299,7 +299,7 @@ impl<B> PostedQueue<B> {
 
 /// Returns a receive, if it has a single-message buffer.
 #[inline(always)]
-fn single<'a, B>(posted: &Posted, space: &'a Space<B>) -> Option<Single<'a, B>> {
+fn single<'a, B>(posted: &Posted, space: &'a mut Space<B>) -> Option<Single<'a, B>> {
     match space {
         Space::Single(buf) => Some(Single {
             context: posted.context,

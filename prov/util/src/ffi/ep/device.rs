@@ -28,8 +28,18 @@ impl Request {
                 hmem.resolve_unregistered(&mut it.buffers)
             }
             Request::Transmit(it) => hmem.resolve(&mut it.buffers, &it.desc),
-            Request::Receive(it) => hmem.resolve(&mut it.buffers, &it.desc),
-            Request::Access(it) => hmem.resolve(&mut it.local, &it.desc),
+            Request::Receive(it) => {
+                hmem.resolve(&mut it.buffers, &it.desc)?;
+                it.buffers.defer();
+                Ok(())
+            }
+            Request::Access(it) => {
+                hmem.resolve(&mut it.local, &it.desc)?;
+                if it.access == Access::Read {
+                    it.local.defer();
+                }
+                Ok(())
+            }
             Request::Atomic(it) => {
                 hmem.resolve(&mut it.operand, &it.desc)?;
                 match &mut it.kind {

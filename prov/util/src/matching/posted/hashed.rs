@@ -170,6 +170,10 @@ impl<B> Hashed<B> {
         self.spaces.get(index as usize)
     }
 
+    pub fn space_mut(&mut self, index: Index) -> Option<&mut Space<B>> {
+        self.spaces.get_mut(index as usize)
+    }
+
     /// Removes a receive, and returns its buffer.
     pub fn remove(&mut self, index: Index) -> Space<B> {
         self.unlist(index);

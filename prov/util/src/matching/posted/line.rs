@@ -140,7 +140,7 @@ impl<B> Line<B> {
             return None;
         }
         let slot = self.slot(position);
-        let PostedSlot { posted, space } = self.ring.get(slot)?;
+        let PostedSlot { posted, space } = self.ring.get_mut(slot)?;
         if !posted.accepts(src, tag) {
             return None;
         }
@@ -154,7 +154,8 @@ impl<B> Line<B> {
         let position = self.head;
         self.waiting(position)?;
         self.head = position.wrapping_add(1);
-        let PostedSlot { posted, space } = self.ring.get(self.slot(position))?;
+        let slot = self.slot(position);
+        let PostedSlot { posted, space } = self.ring.get_mut(slot)?;
         single(posted, space)
     }
 

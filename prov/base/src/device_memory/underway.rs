@@ -1,0 +1,118 @@
+//! Copies to memory of devices that are under way, so that nothing waits for a device which is slow.
+//!
+//! A loan whose owner can wait ([`Iov::defer`](crate::buffer::Iov::defer)) is written behind: its bytes are in a
+//! buffer of the copier's when the function that has them returns. Who reports the operation asks
+//! whether all copies of its loan have been made ([`Iov::is_settled`](crate::buffer::Iov::is_settled)), and
+//! otherwise keeps it until they have.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::{Kind, note_failure};
+use crate::errno::Result;
+use crate::warn_again;
+
+/// A copy that a device makes.
+pub trait Underway: Send {
+    /// Returns the outcome once the copy has been made or has failed for good.
+    fn poll(&mut self) -> Option<Result>;
+}
+
+struct Copying {
+    address: usize,
+    len: usize,
+    copy: Box<dyn Underway>,
+}
+
+/// The copies under way. Each has one of the copiers' buffers, of which there are few.
+static COPIES: Mutex<Vec<Copying>> = Mutex::new(Vec::new());
+
+/// Operations that are kept until their copies have been made.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether operations are kept for copies, in any lane of the process. Cheap.
+#[inline(always)]
+pub fn anybody_waits() -> bool {
+    WAITING.load(Ordering::Relaxed) != 0
+}
+
+/// An operation that is kept for its copies, while this value exists.
+pub struct Waits(());
+
+impl Waits {
+    /// Counts an operation.
+    #[expect(clippy::new_without_default, reason = "it counts")]
+    pub fn new() -> Self {
+        WAITING.fetch_add(1, Ordering::Relaxed);
+        Waits(())
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Begins to copy the host's bytes to a device's memory; returns how many there was a buffer for, from
+/// the first one on. A failure is noted for the rest.
+///
+/// # Safety
+/// `from` is valid for `len` bytes during the call, and `to` until the copies have been made
+/// ([`is_settled`]), and of that kind.
+pub(crate) unsafe fn write_behind(from: *const u8, kind: Kind, to: *mut u8, len: usize) -> usize {
+    let Ok(Some(copier)) = kind.copier() else {
+        return 0;
+    };
+    let mut begun = 0;
+    while begun < len {
+        let (from, to) = (from.wrapping_add(begun), to.wrapping_add(begun));
+        // SAFETY: the caller guarantees that both ranges are valid, as long as is asked.
+        match unsafe { copier.begin_write(from, to, len - begun) } {
+            Ok(Some((count, copy))) if count != 0 => {
+                COPIES.lock().push(Copying {
+                    address: to.addr(),
+                    len: count,
+                    copy,
+                });
+                begun += count;
+            }
+            Ok(_) => break,
+            Err(error) => {
+                failed(to.addr(), len - begun, error);
+                return len;
+            }
+        }
+    }
+    begun
+}
+
+fn failed(address: usize, len: usize, error: crate::errno::Errno) {
+    warn_again!(target: super::LOG, "copying {len} bytes to a device at {address:#x} failed: {error}");
+    note_failure(address, len);
+}
+
+/// Whether no copy to this memory is under way any more; failures have been noted then.
+pub(crate) fn is_settled(address: usize, len: usize) -> bool {
+    let mut settled = true;
+    COPIES.lock().retain_mut(|copying| {
+        let (at, count) = (copying.address, copying.len);
+        if at.saturating_add(count) <= address || address.saturating_add(len) <= at {
+            return true;
+        }
+        match copying.copy.poll() {
+            None => {
+                settled = false;
+                true
+            }
+            Some(outcome) => {
+                if let Err(error) = outcome {
+                    failed(at, count, error);
+                }
+                false
+            }
+        }
+    });
+    settled
+}
