@@ -501,6 +501,31 @@ static void failing(void)
 	}
 }
 
+/* A peer's read of memory that its device does not read is in error. */
+static void failing_reads(void)
+{
+	static struct fi_context2 context;
+
+	demands_desc = true;
+	for (size_t len = 64; len <= 64000; len *= 10) {
+		struct bench bench = { 0 };
+		struct ct_peer *a = &bench.pair.a;
+
+		setup(&bench, (struct ct_spec) { .caps = FI_MSG | FI_RMA }, false, true);
+		put(&bench, &bench.far, len, 1);
+		put(&bench, &bench.near, len, 2);
+		POST(a, fi_read(a->ep, bench.near.data, len, bench.near.desc, a->to, bench.far.addr,
+				bench.far.key, &context));
+		ct_done(a, &a->tx, &context);
+		CHECK(holds(&bench, &bench.near, len, 1), "%zu", len);
+		ct_device()->fail(1, false);
+		POST(a, fi_read(a->ep, bench.near.data, len, bench.near.desc, a->to, bench.far.addr,
+				bench.far.key, &context));
+		CHECK(ct_error(a, &a->tx).err != 0, "failing-%zu", len);
+		teardown(&bench);
+	}
+}
+
 static void after_a_reset(void)
 {
 	struct bench bench = { 0 };
@@ -704,6 +729,7 @@ static const struct ct_test tests[] = {
 	{ "misused", misused, CT_BOTH },
 	{ "hooked", hooked, CT_BOTH },
 	{ "failing", failing, CT_BOTH },
+	{ "failing_reads", failing_reads, CT_BOTH },
 	{ "after_a_reset", after_a_reset, CT_BOTH },
 	{ "own_functions", own_functions, CT_BOTH },
 	{ "collective", collective, CT_RDM },

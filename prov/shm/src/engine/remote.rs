@@ -447,6 +447,18 @@ impl Core {
                 flags: 0,
                 words: [name, 0, 0],
             };
+            if grants.has_device(&mut target.memory) {
+                let mut copy = Vec::new();
+                grants.append_to(&mut target.memory, &mut copy);
+                match grants.take_failure(&mut target.memory) {
+                    Ok(()) => {
+                        target.was_read(&visitor, &grants);
+                        self.answer(key, head, &copy);
+                    }
+                    Err(error) => self.done(key, name, Err(error)),
+                }
+                return Ok(());
+            }
             target.was_read(&visitor, &grants);
             let bytes = Bytes::Registered(grants);
             let Core { links, target, .. } = self;

@@ -256,6 +256,13 @@ impl Core {
             return Ok(None);
         };
         copy_part(bytes, &mut self.target, stream.done, &space.bytes());
+        if let (Bytes::Registered(grants), Some(target)) = (bytes, &mut self.target)
+            && let Err(error) = grants.take_failure(&mut target.memory)
+        {
+            link.pending.remove(stream.offer);
+            self.done(key, stream.to, Err(error));
+            return Ok(Some(part));
+        }
         if space.publish(head) {
             link.wake_peer();
         }

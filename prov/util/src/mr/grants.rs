@@ -105,6 +105,30 @@ impl Grants {
         }
     }
 
+    /// Whether some of it is memory of a device.
+    pub fn has_device(&self, accessor: &mut Accessor) -> bool {
+        self.parts().iter().any(|part| {
+            let held = accessor.hold(part);
+            held.is_some_and(|held| held.memory().has_device())
+        })
+    }
+
+    /// Returns `-FI_EIO` if a device's memory among these parts could not be read, or written, since the
+    /// last call for it ([`Iov::take_failure`]).
+    ///
+    /// # Errors
+    /// As said.
+    pub fn take_failure(&self, accessor: &mut Accessor) -> Result {
+        let mut outcome = Ok(());
+        for part in self.parts() {
+            if let Some(held) = accessor.hold(part) {
+                // Each is asked, so that none is left behind.
+                outcome = outcome.and(held.memory().take_failure());
+            }
+        }
+        outcome
+    }
+
     /// Writes the memory back from the processor's caches ([`Iov::write_back`]).
     pub fn write_back(&self, accessor: &mut Accessor) {
         log::debug!(

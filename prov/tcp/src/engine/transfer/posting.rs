@@ -193,23 +193,32 @@ impl Core {
     }
 
     /// Sends a message whose payload is registered memory.
+    ///
+    /// # Errors
+    /// `-FI_EIO` if a device's memory cannot be read; nothing is sent then.
     #[allow(
         clippy::indexing_slicing,
         reason = "what encodes a header returns its length, and payloads in the scratch area are short"
     )]
-    pub(crate) fn post_registered(&mut self, key: ConnKey, header: Header, grants: &Grants) {
+    pub(crate) fn post_registered(
+        &mut self,
+        key: ConnKey,
+        header: Header,
+        grants: &Grants,
+    ) -> Result {
         if header.payload <= COPY_LIMIT {
             let mut bytes = std::mem::take(&mut self.gathered);
             bytes.clear();
             if let Some(target) = &mut self.target {
                 grants.append_to(&mut target.memory, &mut bytes);
+                grants.take_failure(&mut target.memory)?;
             }
             self.post(key, Post::own(header, &[], &bytes));
             self.gathered = bytes;
-            return;
+            return Ok(());
         }
         let Some(conn) = self.conns.get_mut(key) else {
-            return;
+            return Ok(());
         };
         let room = conn.outbox.room();
         let mut head = [0; MAX_HEADER];
@@ -223,6 +232,7 @@ impl Core {
         if !conn.is_blocked() {
             self.flush(key);
         }
+        Ok(())
     }
 
     /// Appends a message to the connection's queue.

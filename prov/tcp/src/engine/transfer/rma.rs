@@ -5,7 +5,7 @@ use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
 use prov_base::errno::{Errno, Result};
 use prov_message::peers::{Deferred, Destination, Lent};
-use prov_message::{Op, Reaching as _, RmaTarget, Visitor};
+use prov_message::{Op, Reaching as _, Refusal, RmaTarget, Visitor};
 use prov_util::request::{Access, RemoteAccess};
 
 use crate::engine::Core;
@@ -116,11 +116,15 @@ impl Core {
             Ok(grants) => grants,
             Err(refusal) => return self.refuse_access(key, Refused::Read, refusal),
         };
-        target.was_read(&visitor, &grants);
         let len = grants.len();
         let mut header = Header::new(header::Op::ReadResponse);
         header.payload = len;
-        self.post_registered(key, header, &grants);
+        if let Err(error) = self.post_registered(key, header, &grants) {
+            let piece = list.pieces().first().copied().unwrap_or_default();
+            return self.refuse_access(key, Refused::Read, Refusal::Memory { error, piece });
+        }
+        let (target, visitor) = self.visited(key)?;
+        target.was_read(&visitor, &grants);
         Ok(())
     }
 
