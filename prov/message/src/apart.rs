@@ -23,7 +23,7 @@ impl<T: Transport> Endpoints<T> {
     /// Charges a link for a message that begins and that the provider buffers completely. Returns
     /// `None` if the budget has no room for it.
     pub fn charge_whole(&mut self, arrival: &Arrival<T>) -> Option<Charge<T::Link>> {
-        let room = self.room_for(&self.wish(arrival))?;
+        let room = self.room_for(&self.demand(arrival))?;
         let bytes = arrival.len.saturating_add(KEEPING_COST);
         self.charge(arrival.link, Cost::Bytes(bytes, room));
         Some(Charge {
@@ -41,7 +41,7 @@ impl<T: Transport> Endpoints<T> {
         arrival: &Arrival<T>,
         front: usize,
     ) -> Option<Charge<T::Link>> {
-        let announced = self.room_for(&self.wish_to_announce(arrival))?;
+        let announced = self.room_for(&self.demand_of_announcement(arrival))?;
         let beginning = Arrival {
             len: front,
             ..*arrival

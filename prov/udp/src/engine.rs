@@ -78,7 +78,7 @@ pub struct Core {
     events: Vec<Event<Source>>,
     signals: Arc<Signals>,
     /// Whether a datagram is to be sent, or a completion to be reported.
-    has_chores: bool,
+    has_deferred_work: bool,
     /// Whether messages are batched that have not been sent.
     holds: bool,
     /// Whether a thread has gone to sleep at the poller, ever.
@@ -100,7 +100,7 @@ impl Core {
             poller: Poller::new()?,
             events: Vec::new(),
             signals,
-            has_chores: false,
+            has_deferred_work: false,
             holds: false,
             has_sleepers: false,
             idle_calls: 0,
@@ -186,8 +186,8 @@ impl Core {
     /// Sends the datagrams that wait and reports completions, which earlier calls have postponed.
     #[cold]
     #[inline(never)]
-    fn do_chores(&mut self) {
-        self.has_chores = false;
+    fn do_deferred_work(&mut self) {
+        self.has_deferred_work = false;
         for at in 0..self.keys.len() {
             if let Some(&ep) = self.keys.get(at) {
                 self.report_left(ep);
@@ -242,8 +242,8 @@ impl prov_message::Core for Core {
 
     #[inline(always)]
     fn progress(&mut self) -> Idling {
-        if self.has_chores {
-            self.do_chores();
+        if self.has_deferred_work {
+            self.do_deferred_work();
         }
         if self.take_in() {
             self.signals.brought();
@@ -255,8 +255,8 @@ impl prov_message::Core for Core {
     }
 
     fn prepare_wait(&mut self, _: Sleeper) -> bool {
-        if self.has_chores {
-            self.do_chores();
+        if self.has_deferred_work {
+            self.do_deferred_work();
         }
         self.has_sleepers = true;
         if self.watch_all().is_err() || self.take_in() {

@@ -220,7 +220,7 @@ impl Av {
             len: AtomicUsize::new(store.len()),
             is_shared: shared.is_some(),
         };
-        let watched = shared.map(|shared| Watched::new(shared.glance(), observers.clone()));
+        let watched = shared.map(|shared| Watched::new(shared.header_view(), observers.clone()));
         Ok(Av {
             often_read,
             state: RwLock::new(State {

@@ -96,7 +96,7 @@ struct State {
 }
 
 /// The outcome of an attempt to read one completion in a few instructions.
-pub enum Glance {
+pub enum FastRead {
     /// It was taken.
     Taken,
     /// The transport has to be driven first.
@@ -400,33 +400,33 @@ impl Cq {
     /// The fast path of [`Cq::read`] for one completion: passes it to `sink` if no other thread can
     /// be in the queue.
     #[inline(always)]
-    pub fn glance(&self, sink: impl FnOnce(&Completion)) -> Glance {
+    pub fn read_fast(&self, sink: impl FnOnce(&Completion)) -> FastRead {
         match self.state.enter_lone() {
-            Some(mut state) => self.glance_inside(&mut state, sink),
-            None => Glance::Open,
+            Some(mut state) => self.read_fast_inside(&mut state, sink),
+            None => FastRead::Open,
         }
     }
 
-    /// Like [`Cq::glance`], for queues that other threads may use.
+    /// Like [`Cq::read_fast`], for queues that other threads may use.
     #[inline(always)]
-    pub fn glance_shared(&self, sink: impl FnOnce(&Completion)) -> Glance {
+    pub fn read_fast_shared(&self, sink: impl FnOnce(&Completion)) -> FastRead {
         match self.state.enter_real() {
-            Some(mut state) => self.glance_inside(&mut state, sink),
-            None => Glance::Open,
+            Some(mut state) => self.read_fast_inside(&mut state, sink),
+            None => FastRead::Open,
         }
     }
 
     #[inline(always)]
-    fn glance_inside(&self, state: &mut State, sink: impl FnOnce(&Completion)) -> Glance {
+    fn read_fast_inside(&self, state: &mut State, sink: impl FnOnce(&Completion)) -> FastRead {
         let Some(signals) = &state.only_source else {
-            return Glance::Open;
+            return FastRead::Open;
         };
         if signals.read() || signals.is_due() {
-            return Glance::Due;
+            return FastRead::Due;
         }
         match self.take_one(state, sink) {
-            true => Glance::Taken,
-            false => Glance::Open,
+            true => FastRead::Taken,
+            false => FastRead::Open,
         }
     }
 

@@ -13,7 +13,7 @@ use crate::endpoints::distant::Sought;
 use crate::endpoints::inbox::{
     Action, Body, Course, Fetch, Placing, Then, Transport, Unexpected, UnexpectedHandle,
 };
-use crate::endpoints::keeping::{HeldBack, Room, Wish};
+use crate::endpoints::keeping::{Demand, HeldBack, Room};
 use crate::operation::EpKey;
 use crate::operation::{Context, Ticket};
 use crate::receipt::{Buffer, InboxKey, Receipt};
@@ -143,8 +143,8 @@ impl<T: Transport> Endpoints<T> {
     /// Handles the beginning of a message that matched no receive.
     #[inline(never)]
     pub fn unmatched(&mut self, arrival: &Arrival<T>) -> Unmatched {
-        let wish = self.wish(arrival);
-        let room = self.room_for(&wish);
+        let demand = self.demand(arrival);
+        let room = self.room_for(&demand);
         let mut ack = arrival.ack;
         let body = match (room, arrival.len) {
             (Some(_), 0) => {
@@ -158,7 +158,7 @@ impl<T: Transport> Endpoints<T> {
             return Unmatched::Gone;
         };
         if room.is_none() {
-            self.hold_back(wish, kept);
+            self.hold_back(demand, kept);
         }
         self.throttle(arrival.link, arrival.announces);
         match (room, arrival.len) {
@@ -174,7 +174,7 @@ impl<T: Transport> Endpoints<T> {
         if self.ask_for(arrival, name) {
             return true;
         }
-        match self.room_for(&self.wish_to_announce(arrival)) {
+        match self.room_for(&self.demand_of_announcement(arrival)) {
             Some(room) => self.note(arrival, name, room),
             None => false,
         }
@@ -185,8 +185,8 @@ impl<T: Transport> Endpoints<T> {
         if self.ask_for(arrival, name) {
             return Notice::Taken;
         }
-        let wish = self.wish_to_announce(arrival);
-        if let Some(room) = self.room_for(&wish) {
+        let demand = self.demand_of_announcement(arrival);
+        if let Some(room) = self.room_for(&demand) {
             return match self.note(arrival, name, room) {
                 true => Notice::Taken,
                 false => Notice::Gone,
@@ -196,7 +196,7 @@ impl<T: Transport> Endpoints<T> {
         let Some(kept) = self.keep(arrival, arrival.ack, body, Room::NONE) else {
             return Notice::Gone;
         };
-        self.hold_back(wish, kept);
+        self.hold_back(demand, kept);
         Notice::HeldBack
     }
 
@@ -517,7 +517,7 @@ impl<T: Transport> Endpoints<T> {
     }
 
     pub(crate) fn admit(&mut self, waits: &HeldBack<T>, room: Room) {
-        let Wish { link, len, .. } = waits.wish;
+        let Demand { link, len, .. } = waits.demand;
         let Some(message) = self.kept_mut(waits.kept) else {
             return;
         };
@@ -529,7 +529,7 @@ impl<T: Transport> Endpoints<T> {
         (message.body, message.room) = (body, room);
         let cost = message.cost(len);
         self.charge(link, cost);
-        if !waits.wish.is_announcement && len == 0 {
+        if !waits.demand.is_announcement && len == 0 {
             self.kept(waits.kept);
         }
         self.actions.push_back(Action::Resume(link, course));

@@ -115,13 +115,13 @@ pub(crate) struct KeptOf {
 
 /// A link that is held back, and the message for which it is.
 pub(crate) struct HeldBack<T: Transport> {
-    pub wish: Wish<T::Link>,
+    pub demand: Demand<T::Link>,
     pub kept: UnexpectedHandle,
 }
 
 /// The facts that decide whether a message is kept.
 #[derive(Clone, Copy)]
-pub(crate) struct Wish<L> {
+pub(crate) struct Demand<L> {
     pub link: L,
     /// The endpoint to which it is addressed.
     pub ep: EpKey,
@@ -228,13 +228,13 @@ impl<T: Transport> Keeping<T> {
 
     /// The highest totals at which a link can continue with a message that has no room: that of
     /// strangers if their limit keeps the message out, otherwise those of the lane.
-    fn ceilings(&self, wish: &Wish<T::Link>) -> Ceilings<TOTALS> {
-        if self.strangers_have_room(wish) {
-            return self.ceilings_of_lane(wish);
+    fn ceilings(&self, demand: &Demand<T::Link>) -> Ceilings<TOTALS> {
+        if self.strangers_have_room(demand) {
+            return self.ceilings_of_lane(demand);
         }
-        let [bytes, announcements] = match wish.is_announcement {
-            false => [self.ceiling_of_strangers(wish), None],
-            true => [None, self.ceiling_of_strangers(wish)],
+        let [bytes, announcements] = match demand.is_announcement {
+            false => [self.ceiling_of_strangers(demand), None],
+            true => [None, self.ceiling_of_strangers(demand)],
         };
         let no = None;
         [no, no, no, no, no, no, bytes, announcements, Some(0), no]
@@ -242,28 +242,28 @@ impl<T: Transport> Keeping<T> {
 
     /// The strangers' account for a message of this kind, the link's part in it, and the message's
     /// cost.
-    fn share_of(&self, wish: &Wish<T::Link>) -> Option<(&Share, usize, usize)> {
+    fn share_of(&self, demand: &Demand<T::Link>) -> Option<(&Share, usize, usize)> {
         let [bytes, announcements] = self.strangers.as_ref()?;
-        let of = self.links.get(wish.link).copied().unwrap_or(self.ended);
+        let of = self.links.get(demand.link).copied().unwrap_or(self.ended);
         let [of_bytes, of_announcements] = of.strangers;
-        Some(match wish.is_announcement {
+        Some(match demand.is_announcement {
             true => (announcements, of_announcements, 1),
             false => {
-                let cost = wish.len.saturating_add(KEEPING_COST + MESSAGE_COST);
+                let cost = demand.len.saturating_add(KEEPING_COST + MESSAGE_COST);
                 (bytes, of_bytes, cost)
             }
         })
     }
 
     /// The highest total of strangers at which a stranger's message is kept.
-    fn ceiling_of_strangers(&self, wish: &Wish<T::Link>) -> Option<usize> {
-        let (share, of, cost) = self.share_of(wish)?;
+    fn ceiling_of_strangers(&self, demand: &Demand<T::Link>) -> Option<usize> {
+        let (share, of, cost) = self.share_of(demand)?;
         share.ceiling(of, cost)
     }
 
     /// Returns whether the strangers' limit allows the message; it always does for known senders.
-    fn strangers_have_room(&self, wish: &Wish<T::Link>) -> bool {
-        let Some((share, of, cost)) = self.share_of(wish).filter(|_| wish.is_stranger) else {
+    fn strangers_have_room(&self, demand: &Demand<T::Link>) -> bool {
+        let Some((share, of, cost)) = self.share_of(demand).filter(|_| demand.is_stranger) else {
             return true;
         };
         let ceiling = share.ceiling(of, cost);
@@ -271,25 +271,25 @@ impl<T: Transport> Keeping<T> {
     }
 
     /// The highest totals of the lane at which a message is kept.
-    fn ceilings_of_lane(&self, wish: &Wish<T::Link>) -> Ceilings<TOTALS> {
-        let of = self.links.get(wish.link).copied().unwrap_or(self.ended);
+    fn ceilings_of_lane(&self, demand: &Demand<T::Link>) -> Ceilings<TOTALS> {
+        let of = self.links.get(demand.link).copied().unwrap_or(self.ended);
         let no = None;
-        let cost = match wish.is_announcement {
+        let cost = match demand.is_announcement {
             true => KEEPING_COST,
-            false => wish.len.saturating_add(KEEPING_COST),
+            false => demand.len.saturating_add(KEEPING_COST),
         };
         if of.is_own {
             let own = half_of_memory().checked_sub(cost);
             return [no, no, no, no, no, no, no, no, no, own];
         }
-        if wish.is_announcement {
+        if demand.is_announcement {
             let all = self.announcements.ceiling(of.announcements, 1, 0);
             let least = self.announcements.ceiling_of_least(of.announcements, 1);
             return [no, no, no, no, all, least, no, no, no, no];
         }
-        let allowance = if wish.announces { self.in_flight } else { 0 };
-        let is_saved = wish.tagged && wish.is_known && of.messages < self.saved;
-        let [unannounced, saved] = match wish.announces {
+        let allowance = if demand.announces { self.in_flight } else { 0 };
+        let is_saved = demand.tagged && demand.is_known && of.messages < self.saved;
+        let [unannounced, saved] = match demand.announces {
             true => [None; 2],
             false => [
                 self.unannounced.ceiling(of.unannounced, cost, 0),
@@ -335,8 +335,8 @@ impl<T: Transport> Keeping<T> {
     /// has changed.
     fn changed(&mut self, link: T::Link) {
         if let Some(waits) = self.held_back.get_mut(link) {
-            let wish = waits.wish;
-            let ceilings = self.ceilings(&wish);
+            let demand = waits.demand;
+            let ceilings = self.ceilings(&demand);
             self.held_back.change(link, ceilings);
         }
         if self.throttled.contains(link) {
@@ -416,8 +416,8 @@ impl<T: Transport> Endpoints<T> {
     }
 
     /// The facts that decide whether a message is kept.
-    pub(crate) fn wish(&self, arrival: &Arrival<T>) -> Wish<T::Link> {
-        Wish {
+    pub(crate) fn demand(&self, arrival: &Arrival<T>) -> Demand<T::Link> {
+        Demand {
             link: arrival.link,
             ep: arrival.ep,
             len: arrival.len,
@@ -437,23 +437,23 @@ impl<T: Transport> Endpoints<T> {
     }
 
     /// Returns the accounts with room for a message, or `None`.
-    pub(crate) fn room_for(&self, wish: &Wish<T::Link>) -> Option<Room> {
-        if !self.kept.strangers_have_room(wish) {
+    pub(crate) fn room_for(&self, demand: &Demand<T::Link>) -> Option<Room> {
+        if !self.kept.strangers_have_room(demand) {
             return None;
         }
         let has_room = |(total, ceiling): (usize, Option<usize>)| {
             ceiling.is_some_and(|ceiling| total <= ceiling)
         };
-        let ceilings = self.kept.ceilings_of_lane(wish);
+        let ceilings = self.kept.ceilings_of_lane(demand);
         let mut rooms = self.kept.totals().into_iter().zip(ceilings).map(has_room);
-        let is_own = self.kept.is_own(wish.link);
+        let is_own = self.kept.is_own(demand.link);
         let budget = match rooms.position(|has_room| has_room) {
-            None => return self.room_beyond(wish),
+            None => return self.room_beyond(demand),
             Some(_) if is_own => Purse::Own,
             Some(2 | 3) => Purse::Unannounced,
             Some(_) => Purse::Shared,
         };
-        let is_stranger = wish.is_stranger;
+        let is_stranger = demand.is_stranger;
         Some(Room {
             budget,
             is_stranger,
@@ -461,19 +461,19 @@ impl<T: Transport> Endpoints<T> {
     }
 
     /// The facts that decide whether an announcement is kept.
-    pub(crate) fn wish_to_announce(&self, arrival: &Arrival<T>) -> Wish<T::Link> {
-        Wish {
+    pub(crate) fn demand_of_announcement(&self, arrival: &Arrival<T>) -> Demand<T::Link> {
+        Demand {
             is_announcement: true,
-            ..self.wish(arrival)
+            ..self.demand(arrival)
         }
     }
 
     /// Holds a link back with a message for which there is no room.
-    pub(crate) fn hold_back(&mut self, wish: Wish<T::Link>, kept: UnexpectedHandle) {
-        let ceilings = self.kept.ceilings(&wish);
-        let waits = HeldBack { wish, kept };
-        self.kept.held_back.insert(wish.link, waits, ceilings);
-        self.holds_back_in(wish.link, kept);
+    pub(crate) fn hold_back(&mut self, demand: Demand<T::Link>, kept: UnexpectedHandle) {
+        let ceilings = self.kept.ceilings(&demand);
+        let waits = HeldBack { demand, kept };
+        self.kept.held_back.insert(demand.link, waits, ceilings);
+        self.holds_back_in(demand.link, kept);
     }
 
     /// Removes and returns the next link that is held back and whose message has room.
@@ -484,8 +484,8 @@ impl<T: Transport> Endpoints<T> {
             {
                 self.kept.visits += 1;
             }
-            let wish = self.kept.held_back.get_mut(link)?.wish;
-            match self.room_for(&wish) {
+            let demand = self.kept.held_back.get_mut(link)?.demand;
+            match self.room_for(&demand) {
                 Some(room) => return Some((self.stop_holding_back(link)?, room)),
                 // The limit that held the link back no longer does, but another one does.
                 None => self.kept.changed(link),
@@ -502,7 +502,7 @@ impl<T: Transport> Endpoints<T> {
     /// Returns whether a link is held back with an announcement.
     pub fn holds_back_announcement(&self, link: T::Link) -> bool {
         let waits = self.kept.held_back.get(link);
-        waits.is_some_and(|waits| waits.wish.is_announcement)
+        waits.is_some_and(|waits| waits.demand.is_announcement)
     }
 
     /// Returns whether a link is held back that could continue if the address vector knew its peer.
@@ -544,8 +544,8 @@ impl<T: Transport> Endpoints<T> {
     pub(crate) fn link_known(&mut self, ep: EpKey, link: T::Link, src: u64) {
         let is_stranger = self.is_stranger(ep, src);
         if let Some(waits) = self.kept.held_back.get_mut(link) {
-            waits.wish.is_known = src != ANY_SOURCE;
-            waits.wish.is_stranger = is_stranger;
+            waits.demand.is_known = src != ANY_SOURCE;
+            waits.demand.is_stranger = is_stranger;
             let kept = waits.kept;
             self.holds_back_in(link, kept);
         }

@@ -133,7 +133,7 @@ impl<T: Transport> Endpoints<T> {
         arrival: &Arrival<T>,
         message: &(impl Whole + ?Sized),
     ) -> Taken<T::Ack> {
-        let room = self.room_for(&self.wish(arrival));
+        let room = self.room_for(&self.demand(arrival));
         let room = room.filter(|room| room.budget != Purse::Unannounced);
         let (Some(room), Some(_)) = (room, self.get(arrival.ep)) else {
             return Taken::Refused;

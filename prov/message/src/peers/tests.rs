@@ -77,7 +77,7 @@ const REFUSED: Failure = Failure::Refused(Errno::ECONNREFUSED);
 const RESET: Failure = Failure::Unreached(Errno::ECONNRESET);
 
 /// With `A` as 0 and `B` as 1 in the vector.
-fn acquainted() -> (Arc<Vector>, Tested, Instant) {
+fn with_two_peers() -> (Arc<Vector>, Tested, Instant) {
     let av = Arc::new(Vector::default());
     av.insert('A');
     av.insert('B');
@@ -125,7 +125,7 @@ fn drained(peers: &mut Tested, key: PeerKey, link: u32) -> Vec<&'static str> {
 
 #[test]
 fn waiting_requests_are_sent_in_order_once_the_link_is_open() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = begun(&mut peers, 0, 7, "one", now);
     for request in ["two", "three"] {
         assert_eq!(peers.defer(key, request, now).unwrap(), ConnectStep::Wait);
@@ -151,7 +151,7 @@ fn waiting_requests_are_sent_in_order_once_the_link_is_open() {
 
 #[test]
 fn a_request_without_room_keeps_its_place() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = begun(&mut peers, 0, 7, "one", now);
     assert_eq!(peers.defer(key, "two", now).unwrap(), ConnectStep::Wait);
     peers.opened(key, 7).unwrap();
@@ -164,7 +164,7 @@ fn a_request_without_room_keeps_its_place() {
 
 #[test]
 fn requests_left_when_a_link_ends_are_sent_on_the_next_one() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = begun(&mut peers, 0, 7, "one", now);
     assert_eq!(peers.defer(key, "two", now).unwrap(), ConnectStep::Wait);
     peers.opened(key, 7).unwrap();
@@ -188,7 +188,7 @@ fn requests_left_when_a_link_ends_are_sent_on_the_next_one() {
 
 #[test]
 fn the_end_of_another_link_changes_nothing() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = begun(&mut peers, 0, 7, "one", now);
     assert!(matches!(peers.ended(key, 6, RESET, now), Ended::Quietly));
     assert!(matches!(peers.not_begun(key, RESET, now), Ended::Quietly));
@@ -200,7 +200,7 @@ fn the_end_of_another_link_changes_nothing() {
 
 #[test]
 fn receives_that_name_a_lost_peer_end_unless_it_is_back() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = connected(&mut peers, 1, 7, now);
     assert!(!peers.any_lost());
     assert_eq!(peers.seek(1, now), ConnectStep::Wait);
@@ -241,7 +241,7 @@ fn receives_that_name_a_lost_peer_end_unless_it_is_back() {
 
 #[test]
 fn receives_that_name_a_peer_that_was_never_reached_end_once_an_attempt_is_given_up() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     // A peer that was never tried may connect by itself.
     assert_eq!(peers.seek(0, now), ConnectStep::Wait);
     let key = begun(&mut peers, 0, 7, "one", now);
@@ -259,7 +259,7 @@ fn receives_that_name_a_peer_that_was_never_reached_end_once_an_attempt_is_given
 
 #[test]
 fn nothing_is_left_waiting_where_an_endpoint_closes() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     begun(&mut peers, 0, 7, "one", now);
     begun(&mut peers, 1, 8, "two", now);
     let mut left: Vec<_> = peers.drain().collect();
@@ -269,7 +269,7 @@ fn nothing_is_left_waiting_where_an_endpoint_closes() {
 
 #[test]
 fn a_request_that_is_taken_back_is_the_oldest_that_is_meant_and_the_others_stay() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let (a, b) = (waits(&mut peers, 0), waits(&mut peers, 1));
     for (key, request) in [(a, "first"), (b, "second"), (a, "third"), (a, "first")] {
         let _ = peers.defer(key, request, now).unwrap();
@@ -292,7 +292,7 @@ fn a_request_that_is_taken_back_is_the_oldest_that_is_meant_and_the_others_stay(
 
 #[test]
 fn receives_that_name_a_peer_that_has_closed_its_endpoint_wait_for_another_one() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = connected(&mut peers, 1, 7, now);
     let closed = Failure::Closed(Errno::ESHUTDOWN);
     assert!(matches!(

@@ -154,10 +154,10 @@ fn side_with(av: Use<Av>, params: Params, bounds: Option<Bounds>, has_sleepers: 
 
 /// Two sides that know each other.
 fn pair(params: impl Fn() -> Params) -> [Side; 2] {
-    acquainted([side(params()), side(params())])
+    with_addresses_exchanged([side(params()), side(params())])
 }
 
-fn acquainted(sides: [Side; 2]) -> [Side; 2] {
+fn with_addresses_exchanged(sides: [Side; 2]) -> [Side; 2] {
     sides[0].knows(&sides[1]);
     sides[1].knows(&sides[0]);
     sides
@@ -513,7 +513,7 @@ fn a_message_received_before_the_connection_event_is_delivered() {
         let mut sides = [side(Params::default()), side(Params::default())];
         // Of two crossing requests, that of the larger address wins.
         sides.sort_by_key(|side| side.engine.core().below.as_ref().unwrap().addr);
-        acquainted(sides)
+        with_addresses_exchanged(sides)
     };
     let (mut short, mut long) = ([1; 8], vec![2; 3 << 20]);
     b.send(&mut short, 1);

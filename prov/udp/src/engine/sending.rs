@@ -70,7 +70,7 @@ impl Core {
         port.outbox.push(&message.buffers, to);
         port.ops.push_back(ticket);
         debug_assert!(port.outbox.len() <= HELD && port.ops.len() == port.outbox.len());
-        self.has_chores = true;
+        self.has_deferred_work = true;
         if !self.holds && !port.is_stalled {
             self.holds = true;
             self.signals.burst_begins();
@@ -169,7 +169,7 @@ impl Core {
         let Some(port) = self.ports.get_mut(ep) else {
             return;
         };
-        self.has_chores |= !port.outbox.is_empty();
+        self.has_deferred_work |= !port.outbox.is_empty();
         let mut ended = std::mem::take(&mut port.ended);
         for (ticket, outcome) in ended.drain(..) {
             self.endpoints.finish(ticket, outcome);
@@ -189,7 +189,7 @@ impl Core {
                 any |= self.send_waiting(ep);
             }
         }
-        self.has_chores = true;
+        self.has_deferred_work = true;
         any
     }
 

@@ -9,7 +9,7 @@ use fabric_abi::FI_ADDR_NOTAVAIL;
 use parking_lot::Mutex;
 
 use super::Observer;
-use super::shared::{Glance, State};
+use super::shared::{HeaderView, State};
 
 /// The observers of removals from a vector.
 pub(super) type Observers = Mutex<Vec<Weak<dyn Observer>>>;
@@ -66,7 +66,7 @@ static SHARED: Mutex<Vec<Weak<Watched>>> = Mutex::new(Vec::new());
 
 /// A shared vector.
 pub(super) struct Watched {
-    table: Glance,
+    table: HeaderView,
     /// The table's state when it was last read.
     seen: Mutex<State>,
     observers: Arc<Observers>,
@@ -74,7 +74,7 @@ pub(super) struct Watched {
 
 impl Watched {
     /// Registers a table, which is read for as long as the result lives.
-    pub fn new(table: Glance, observers: Arc<Observers>) -> Arc<Watched> {
+    pub fn new(table: HeaderView, observers: Arc<Observers>) -> Arc<Watched> {
         let seen = Mutex::new(table.state().unwrap_or_default());
         let watched = Arc::new(Watched {
             table,

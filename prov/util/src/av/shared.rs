@@ -82,12 +82,12 @@ pub struct Shared {
 }
 
 /// A table without this process's index of it, for reading its state.
-pub struct Glance {
+pub struct HeaderView {
     records: Records,
     file: Arc<File>,
 }
 
-impl Glance {
+impl HeaderView {
     /// Returns the current state of the table.
     ///
     /// # Errors
@@ -242,8 +242,8 @@ impl Shared {
     }
 
     /// Returns the table for reading its state.
-    pub fn glance(&self) -> Glance {
-        Glance {
+    pub fn header_view(&self) -> HeaderView {
+        HeaderView {
             records: self.records.clone(),
             file: self.file.clone(),
         }

@@ -18,7 +18,7 @@ use super::cancel::{Call, Next, cancellation_point};
 use super::object::{Class, Handle, Use};
 use super::wait::{self, OpenedWait};
 use super::{count as counted, status};
-use crate::cq::{Completion, Cq, CqConfig, CqFormat, ErrorTexts, Glance, Outlook};
+use crate::cq::{Completion, Cq, CqConfig, CqFormat, ErrorTexts, FastRead, Outlook};
 use crate::wait::Waitable;
 use prov_base::errno::{Errno, Result};
 use prov_base::sync::LockKind;
@@ -261,10 +261,10 @@ unsafe extern "C" fn read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> is
             Outlook::Nothing => drive_and_read(cq, buf, count),
             Outlook::Single => {
                 let size = this.entry_size();
-                match this.glance(|completion| put(buf.cast(), size, completion)) {
-                    Glance::Taken => 1,
-                    Glance::Due => drive_and_read(cq, buf, count),
-                    Glance::Open => read_single(cq, buf, count),
+                match this.read_fast(|completion| put(buf.cast(), size, completion)) {
+                    FastRead::Taken => 1,
+                    FastRead::Due => drive_and_read(cq, buf, count),
+                    FastRead::Open => read_single(cq, buf, count),
                 }
             }
             Outlook::Several => read_any(cq, buf, count),
@@ -281,10 +281,10 @@ unsafe extern "C" fn read_single(cq: *mut fid_cq, buf: *mut c_void, count: usize
     // SAFETY: the application keeps the contract of fi_cq_read(3) for these arguments, of which
     // there is space for one entry at least. It is that of the called functions.
     unsafe {
-        match this.glance_shared(|completion| put(buf.cast(), size, completion)) {
-            Glance::Taken => 1,
-            Glance::Due => drive_and_read(cq, buf, count),
-            Glance::Open => read_any(cq, buf, count),
+        match this.read_fast_shared(|completion| put(buf.cast(), size, completion)) {
+            FastRead::Taken => 1,
+            FastRead::Due => drive_and_read(cq, buf, count),
+            FastRead::Open => read_any(cq, buf, count),
         }
     }
 }

@@ -189,9 +189,9 @@ mod tests {
     use super::*;
 
     /// A provider that does not really listen.
-    struct Deaf;
+    struct NeverListening;
 
-    impl PassiveEndpoint for Deaf {
+    impl PassiveEndpoint for NeverListening {
         fn bind(&self, _: Use<Eq>) -> Result {
             Ok(())
         }
@@ -230,11 +230,11 @@ mod tests {
 
     #[test]
     fn a_handle_names_a_passive_endpoint_while_it_is_open() {
-        let endpoint = Handle::new(PassiveObject(Deaf), null_mut(), Vec::new());
+        let endpoint = Handle::new(PassiveObject(NeverListening), null_mut(), Vec::new());
         PassiveObject::open(&endpoint);
         let fid = endpoint.into_c().cast::<fid>();
         let info = naming(fid.cast());
-        let found = PassiveObject::<Deaf>::of_info(&info).unwrap();
+        let found = PassiveObject::<NeverListening>::of_info(&info).unwrap();
         assert_eq!(found.fid(), fid);
         drop(found);
         // SAFETY: the endpoint is open, and closed only once.
@@ -243,15 +243,15 @@ mod tests {
             assert_eq!(close(fid), 0);
         }
         // Its memory may have been reused.
-        let found = PassiveObject::<Deaf>::of_info(&info);
+        let found = PassiveObject::<NeverListening>::of_info(&info);
         assert_eq!(found.err(), Some(Errno::EINVAL));
     }
 
     #[test]
     fn an_object_that_was_never_opened_is_not_found() {
-        let endpoint = Handle::new(PassiveObject(Deaf), null_mut(), Vec::new());
+        let endpoint = Handle::new(PassiveObject(NeverListening), null_mut(), Vec::new());
         for handle in [null_mut(), std::ptr::dangling_mut(), endpoint.fid().cast()] {
-            let found = PassiveObject::<Deaf>::of_info(&naming(handle));
+            let found = PassiveObject::<NeverListening>::of_info(&naming(handle));
             assert_eq!(found.err(), Some(Errno::EINVAL));
         }
     }

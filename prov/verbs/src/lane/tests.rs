@@ -20,15 +20,15 @@ const SIZE: usize = 8;
 const REMOTE_ACCESS: u32 = 10;
 
 /// Never has events.
-struct Deaf(OwnedFd);
+struct NoEvents(OwnedFd);
 
-impl Deaf {
+impl NoEvents {
     fn new() -> Arc<Self> {
-        Arc::new(Deaf(eventfd(0, EventfdFlags::CLOEXEC).unwrap()))
+        Arc::new(NoEvents(eventfd(0, EventfdFlags::CLOEXEC).unwrap()))
     }
 }
 
-impl Ear for Deaf {
+impl Ear for NoEvents {
     fn hear(&self) {}
 
     fn descriptor(&self) -> BorrowedFd<'_> {
@@ -38,7 +38,7 @@ impl Ear for Deaf {
 
 /// Creates a queue pair that sends and receives, in a lane of its own.
 pub fn endpoint(context: Context, kind: LockKind) -> (Arc<QueuePair>, Seats) {
-    let lane = Lane::new(context, kind, 8, Deaf::new()).unwrap();
+    let lane = Lane::new(context, kind, 8, NoEvents::new()).unwrap();
     let pd = ProtectionDomain::new(context).unwrap();
     endpoint_of(&lane, &pd, None, None, Reports::default())
 }
@@ -290,7 +290,7 @@ impl Sharing {
             Use::of(&Handle::new(cq, null_mut(), Vec::new()))
         });
         let ends = [0, 1].map(|number| {
-            let lane = Lane::new(context, LockKind::Real, 8, Deaf::new()).unwrap();
+            let lane = Lane::new(context, LockKind::Real, 8, NoEvents::new()).unwrap();
             let reports = Reports {
                 rx_cq: Some(cqs[number].clone()),
                 ..Reports::default()
@@ -389,7 +389,7 @@ fn a_shared_receive_whose_message_arrives_while_its_endpoint_is_closed_is_report
 
 /// Creates a lane of a device.
 pub fn lane(context: Context) -> Arc<Lane> {
-    Lane::new(context, LockKind::Real, 8, Deaf::new()).unwrap()
+    Lane::new(context, LockKind::Real, 8, NoEvents::new()).unwrap()
 }
 
 #[test]

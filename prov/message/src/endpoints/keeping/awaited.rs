@@ -8,7 +8,7 @@
 
 use crate::endpoints::Endpoints;
 use crate::endpoints::inbox::{Transport, UnexpectedHandle};
-use crate::endpoints::keeping::{HeldBack, KEEPING_COST, Keeping, Purse, Room, Wish};
+use crate::endpoints::keeping::{Demand, HeldBack, KEEPING_COST, Keeping, Purse, Room};
 use crate::receipt::InboxKey;
 
 impl Room {
@@ -23,10 +23,10 @@ impl Room {
 
 impl<T: Transport> Keeping<T> {
     /// Returns whether the memory for unexpected messages of all senders has room.
-    fn has_memory_for(&self, wish: &Wish<T::Link>) -> bool {
-        let cost = match wish.is_announcement {
+    fn has_memory_for(&self, demand: &Demand<T::Link>) -> bool {
+        let cost = match demand.is_announcement {
             true => KEEPING_COST,
-            false => wish.len.saturating_add(KEEPING_COST),
+            false => demand.len.saturating_add(KEEPING_COST),
         };
         let kept = [self.bytes.total(), self.unannounced.total(), self.awaited];
         kept.into_iter().fold(cost, usize::saturating_add) <= self.memory
@@ -36,10 +36,10 @@ impl<T: Transport> Keeping<T> {
 impl<T: Transport> Endpoints<T> {
     /// Returns the room for a message beyond the budgets, if the application waits for one that may
     /// be behind it.
-    pub(super) fn room_beyond(&self, wish: &Wish<T::Link>) -> Option<Room> {
-        let inbox = self.inboxes.get(self.eps.get(wish.ep)?.inbox)?;
-        let may = !wish.is_stranger && !self.kept.is_own(wish.link);
-        let has_room = may && inbox.is_awaited() && self.kept.has_memory_for(wish);
+    pub(super) fn room_beyond(&self, demand: &Demand<T::Link>) -> Option<Room> {
+        let inbox = self.inboxes.get(self.eps.get(demand.ep)?.inbox)?;
+        let may = !demand.is_stranger && !self.kept.is_own(demand.link);
+        let has_room = may && inbox.is_awaited() && self.kept.has_memory_for(demand);
         has_room.then_some(Room {
             budget: Purse::Awaited,
             is_stranger: false,
@@ -65,7 +65,7 @@ impl<T: Transport> Endpoints<T> {
         };
         for link in links {
             let waits = self.kept.held_back.get(link);
-            let room = waits.and_then(|waits| self.room_beyond(&waits.wish));
+            let room = waits.and_then(|waits| self.room_beyond(&waits.demand));
             if let Some(room) = room
                 && let Some(next) = self.stop_holding_back(link)
                 && self.is_held_back(next.kept)
@@ -81,7 +81,7 @@ impl<T: Transport> Endpoints<T> {
             return;
         };
         let before = std::mem::replace(&mut waits.kept, kept);
-        let is_stranger = waits.wish.is_stranger;
+        let is_stranger = waits.demand.is_stranger;
         if let Some(inbox) = self.inboxes.get_mut(before.inbox) {
             inbox.holds_back(link, false);
         }

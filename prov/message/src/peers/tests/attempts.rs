@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_failed_attempt_is_retried_when_its_pause_is_over() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = begun(&mut peers, 0, 7, "one", now);
     let target = peers.target(key).unwrap();
     assert_eq!(
@@ -29,7 +29,7 @@ fn a_failed_attempt_is_retried_when_its_pause_is_over() {
 
 #[test]
 fn waiting_requests_fail_at_the_deadline() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = begun(&mut peers, 0, 7, "one", now);
     assert_eq!(peers.defer(key, "two", now).unwrap(), ConnectStep::Wait);
     let Ended::GivenUp(given_up) = peers.ended(key, 7, REFUSED, now + CONNECT) else {
@@ -49,7 +49,7 @@ fn waiting_requests_fail_at_the_deadline() {
 
 #[test]
 fn waiting_requests_fail_immediately_after_a_hopeless_attempt() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = begun(&mut peers, 0, 7, "one", now);
     let hopeless = Failure::Hopeless(Errno::EKEYREJECTED);
     let Ended::GivenUp(given_up) = peers.ended(key, 7, hopeless, now) else {
@@ -63,7 +63,7 @@ fn waiting_requests_fail_immediately_after_a_hopeless_attempt() {
 
 #[test]
 fn an_attempt_gives_way_to_the_peers_own_and_ends_with_that() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = begun(&mut peers, 0, 7, "one", now);
     assert_eq!(peers.peer_at(&'A'), key);
     assert_eq!(peers.adopt(key, 8, now), Some(7));
@@ -80,7 +80,7 @@ fn an_attempt_gives_way_to_the_peers_own_and_ends_with_that() {
 
 #[test]
 fn a_link_that_the_peer_makes_is_not_made_again() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = peers.peer_at(&'A');
     assert_eq!(peers.adopt(key, 8, now), None);
     assert_eq!(waits(&mut peers, 0), key);
@@ -91,7 +91,7 @@ fn a_link_that_the_peer_makes_is_not_made_again() {
 
 #[test]
 fn a_link_that_takes_the_place_of_another_names_it() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = connected(&mut peers, 0, 7, now);
     assert_eq!(peers.opened(key, 8).unwrap().displaced, Some(7));
     assert!(matches!(peers.ended(key, 7, RESET, now), Ended::Quietly));
@@ -100,7 +100,7 @@ fn a_link_that_takes_the_place_of_another_names_it() {
 
 #[test]
 fn a_request_that_met_ours_is_handed_back_when_ours_has_ended() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = begun(&mut peers, 0, 7, "one", now);
     assert!(peers.crosses(key, 8));
     assert_eq!(peers.opened(key, 7).unwrap().crossing, Some(8));
@@ -119,7 +119,7 @@ fn a_request_that_met_ours_is_handed_back_when_ours_has_ended() {
 
 #[test]
 fn a_peer_that_cannot_be_connected_to_is_not_tried_after_its_link_has_ended() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = peers.peer_at(&'A');
     peers.adopt(key, 7, now);
     peers.only_calls(key);
@@ -152,7 +152,7 @@ fn a_peer_that_cannot_be_connected_to_is_not_tried_after_its_link_has_ended() {
 
 #[test]
 fn an_application_that_retries_gets_the_failure_once() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = waits(&mut peers, 0);
     for _ in 0..2 {
         assert_eq!(peers.await_link(key, now), Ok(ConnectStep::Start(key)));
@@ -171,7 +171,7 @@ fn an_application_that_retries_gets_the_failure_once() {
 
 #[test]
 fn a_failure_of_long_ago_is_no_answer_to_a_new_call() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = waits(&mut peers, 0);
     assert_eq!(peers.await_link(key, now), Ok(ConnectStep::Start(key)));
     let failed = now + CONNECT;
@@ -187,7 +187,7 @@ fn a_failure_of_long_ago_is_no_answer_to_a_new_call() {
 
 #[test]
 fn an_attempt_without_waiting_operations_is_not_repeated() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = peers.peer_at(&'A');
     peers.adopt(key, 7, now);
     assert!(matches!(peers.ended(key, 7, RESET, now), Ended::Quietly));

@@ -16,7 +16,7 @@ fn expected(peers: &mut Tested, now: Instant) -> PeerKey {
 
 #[test]
 fn an_expected_peer_that_has_ended_is_noticed() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = expected(&mut peers, now);
     assert!(!peers.any_lost());
     // A second receive needs no second timer.
@@ -39,7 +39,7 @@ fn an_expected_peer_that_has_ended_is_noticed() {
 
 #[test]
 fn an_expected_peer_that_connects_is_not_connected_to() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = expected(&mut peers, now);
     peers.adopt(key, 7, now);
     peers.opened(key, 7).unwrap();
@@ -49,7 +49,7 @@ fn an_expected_peer_that_connects_is_not_connected_to() {
 
 #[test]
 fn an_expected_peer_that_ends_while_it_connects_is_noticed() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = expected(&mut peers, now);
     peers.adopt(key, 7, now);
     let Ended::Again(at) = peers.ended(key, 7, RESET, now) else {
@@ -65,7 +65,7 @@ fn an_expected_peer_that_ends_while_it_connects_is_noticed() {
 
 #[test]
 fn a_peer_that_is_expected_while_it_connects_is_noticed_when_it_ends() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = waits(&mut peers, 0);
     peers.adopt(key, 7, now);
     assert_eq!(peers.expect(key, now), None);
@@ -74,7 +74,7 @@ fn a_peer_that_is_expected_while_it_connects_is_noticed_when_it_ends() {
 
 #[test]
 fn an_expected_peer_that_is_slow_to_answer_is_waited_for() {
-    let (_, mut peers, mut now) = acquainted();
+    let (_, mut peers, mut now) = with_two_peers();
     let key = expected(&mut peers, now);
     for link in 7..12 {
         now = after(now);
@@ -99,7 +99,7 @@ fn an_expected_peer_that_is_slow_to_answer_is_waited_for() {
 
 #[test]
 fn an_expected_peer_that_does_not_exist_is_given_up() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = expected(&mut peers, now);
     let now = after(now);
     assert_eq!(peers.due(key, now), ConnectStep::Start(key));
@@ -112,7 +112,7 @@ fn an_expected_peer_that_does_not_exist_is_given_up() {
 
 #[test]
 fn an_expected_peer_does_not_delay_an_operation() {
-    let (_, mut peers, now) = acquainted();
+    let (_, mut peers, now) = with_two_peers();
     let key = expected(&mut peers, now);
     assert_eq!(begun(&mut peers, 0, 7, "one", now), key);
 }

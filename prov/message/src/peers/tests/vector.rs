@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_number_that_means_another_address_leads_there() {
-    let (av, mut peers, now) = acquainted();
+    let (av, mut peers, now) = with_two_peers();
     connected(&mut peers, 0, 7, now);
     assert_eq!(peers.open_link(0), Some(7));
     av.remove(0);
@@ -18,7 +18,7 @@ fn a_number_that_means_another_address_leads_there() {
 
 #[test]
 fn links_are_relabelled_when_the_vector_changes() {
-    let (av, mut peers, now) = acquainted();
+    let (av, mut peers, now) = with_two_peers();
     let stranger = peers.peer_at(&'X');
     assert_eq!(peers.opened(stranger, 5).unwrap().source, UNKNOWN_SOURCE);
     let key = connected(&mut peers, 0, 7, now);
@@ -41,7 +41,7 @@ fn links_are_relabelled_when_the_vector_changes() {
 
 #[test]
 fn receives_that_end_with_a_link_are_those_that_name_its_peer_now() {
-    let (av, mut peers, now) = acquainted();
+    let (av, mut peers, now) = with_two_peers();
     let key = connected(&mut peers, 0, 7, now);
     av.remove(0);
     assert_eq!((av.insert('C'), av.insert('A')), (0, 2));
@@ -53,7 +53,7 @@ fn receives_that_end_with_a_link_are_those_that_name_its_peer_now() {
 
 #[test]
 fn both_ends_of_a_link_to_oneself_are_relabelled() {
-    let (av, mut peers, now) = acquainted();
+    let (av, mut peers, now) = with_two_peers();
     let key = connected(&mut peers, 0, 7, now);
     peers.loops_back(key, 8);
     av.remove(0);
@@ -86,7 +86,7 @@ fn a_receive_context_in_an_address_leads_to_the_same_peer() {
             self.0.observe(observer);
         }
     }
-    let (av, _, now) = acquainted();
+    let (av, _, now) = with_two_peers();
     let mut peers: Peers<u32, WithContexts, &str> = Peers::new(Patience::within(CONNECT));
     peers.bind_av(WithContexts(av));
     let Ok(Destination::Waits(key)) = peers.destination(1) else {
@@ -143,7 +143,7 @@ fn an_unknown_source_is_reported_as_not_available() {
 
 #[test]
 fn strangers_without_a_link_are_forgotten() {
-    let (av, mut peers, now) = acquainted();
+    let (av, mut peers, now) = with_two_peers();
     for link in 0..10 {
         let key = peers.peer_at(&'X');
         peers.adopt(key, link, now);

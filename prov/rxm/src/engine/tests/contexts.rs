@@ -11,7 +11,7 @@ use prov_util::below::Fabric;
 use prov_util::endpoint::Side as SideOf;
 use prov_util::request::Transmit;
 
-use super::{Params, Side, acquainted, memory_of, open, side_with, transmit, until};
+use super::{Params, Side, memory_of, open, side_with, transmit, until, with_addresses_exchanged};
 use crate::listening::Listening;
 use crate::{address, offer};
 
@@ -149,7 +149,7 @@ fn an_index_without_a_context_is_an_error_of_the_call() {
 
 #[test]
 fn the_other_side_of_a_context_goes_on_when_one_is_closed() {
-    let [a, b] = acquainted([side_of_context(0), side_of_context(0)]);
+    let [a, b] = with_addresses_exchanged([side_of_context(0), side_of_context(0)]);
     let (mut short, mut long, mut place) = ([7; 8], vec![1; 3 << 20], [0; 8]);
     // Complete for the application.
     b.receive(&mut place, 1);
@@ -179,7 +179,7 @@ fn the_other_side_of_a_context_goes_on_when_one_is_closed() {
 
 #[test]
 fn receives_of_a_context_that_is_closed_end_and_its_sends_go_on() {
-    let [a, b] = acquainted([side_of_context(0), side_of_context(0)]);
+    let [a, b] = with_addresses_exchanged([side_of_context(0), side_of_context(0)]);
     let (mut out, mut place) = ([7; 8], [0; 8]);
     a.receive(&mut place, 1);
     a.engine.core().close_side(a.ep, SideOf::Receive);

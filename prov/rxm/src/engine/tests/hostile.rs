@@ -6,7 +6,7 @@ use prov_util::request::RemotePiece;
 
 use super::super::keys::to_peer;
 use super::super::queued::MOST_BYTES;
-use super::{Params, Side, acquainted, buffered_side, pair, side, until};
+use super::{Params, Side, buffered_side, pair, side, until, with_addresses_exchanged};
 use crate::wire::packet::{Elements, HEAD, Head, Kind, Operation, Position};
 use crate::wire::part::{COUNTED_LIST, LIST, write_list, write_parts};
 
@@ -183,7 +183,7 @@ pub fn inject_part(from: &Side, said: Said, position: Position) {
 
 /// Two sides with a link; the second one is given.
 pub fn linked(b: Side) -> [Side; 2] {
-    let [a, b] = acquainted([side(Params::default()), b]);
+    let [a, b] = with_addresses_exchanged([side(Params::default()), b]);
     let mut warm = [1u8; 8];
     b.send(&mut warm, 1);
     let mut place = [0u8; 8];

@@ -8,7 +8,7 @@ use prov_util::desc::Descs;
 use prov_util::request::{Receive, Select};
 
 use super::hostile::{SAID, Said, inject_part, linked};
-use super::{Params, Side, acquainted, buffered_side, memory_of, side, until};
+use super::{Params, Side, buffered_side, memory_of, side, until, with_addresses_exchanged};
 use crate::wire::packet::Position;
 
 const LEAST: usize = 64;
@@ -120,7 +120,7 @@ fn a_flooding_peer_does_not_take_the_room_of_others() {
         max_unexpected: 1 << 20,
         ..Params::default()
     };
-    let [greedy, b] = acquainted([side(small()), buffered_side(small(), LEAST)]);
+    let [greedy, b] = with_addresses_exchanged([side(small()), buffered_side(small(), LEAST)]);
     let modest = side(small());
     modest.knows(&b);
     let sides = [&greedy, &modest, &b];

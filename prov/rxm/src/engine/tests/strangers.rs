@@ -87,7 +87,7 @@ fn strangers_with_a_pending_message_are_not_disconnected_and_known_peers_are_alw
         matches!(error, Errno::ECONNREFUSED | Errno::ETIMEDOUT),
         "{error}"
     );
-    let [known, host] = acquainted([side(Params::default()), host]);
+    let [known, host] = with_addresses_exchanged([side(Params::default()), host]);
     send(&known, &host);
     assert!(busy.iter().all(is_linked));
     let mut place = vec![0; 1 << 20];

@@ -191,7 +191,7 @@ fn sends_complete_while_the_receive_queue_is_full() {
 #[test]
 fn a_sleeping_thread_is_not_woken_by_operations_without_room() {
     let sides = [false, true].map(|has_sleepers| side_of(Params::default(), None, has_sleepers));
-    let (sides, cq) = limit(acquainted(sides), 8);
+    let (sides, cq) = limit(with_addresses_exchanged(sides), 8);
     let (mut out, mut place) = ([7; 8], [0; 8]);
     let region = fill(&sides, &cq, (&mut out, &mut place));
     let [a, b] = &sides;
