@@ -358,7 +358,7 @@ impl Connection {
     /// Whether processing of received data has to wait.
     #[inline]
     pub fn is_paused(&self) -> bool {
-        self.detours.pause() || self.local.copies.waiting.is_some()
+        self.detours.pause()
     }
 
     /// Whether messages without special properties may take the fast path.

@@ -15,8 +15,8 @@ use crate::wire::header::{self, Header};
 pub struct Copies {
     /// Messages that are being fetched.
     pub transfers: Transfers<Tcp>,
-    /// The header of a message that must not overtake the copies. Nothing after it is read until
-    /// then.
+    /// The header of a message that waits for the end of copies, or to be reported. Nothing after it is
+    /// read until then.
     pub waiting: Option<Header>,
     /// A message that there is no space for; it continues with an action.
     pub held_back: Option<Held>,

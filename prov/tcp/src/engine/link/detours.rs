@@ -14,8 +14,9 @@ pub enum Detour {
     /// The poller has reported that the peer sends no more. It does so only once, and reading then
     /// has to continue until the end of the stream.
     PeerEnded = 1 << 3,
-    /// A copy from the peer's memory is in progress, or a message waits for one.
-    Copying = 1 << 4,
+    /// A message that was read waits for the end of copies from the peer's memory. Nothing after it is
+    /// read until then.
+    BehindCopies = 1 << 4,
     /// Each message is logged.
     Traced = 1 << 5,
     /// The handshake has not ended.
@@ -34,11 +35,14 @@ pub enum Detour {
 pub struct Detours(u16);
 
 /// Reasons that block all received messages.
-const PAUSES: u16 = Detour::HeldBack as u16 | Detour::Overdue as u16 | Detour::Unreported as u16;
+const PAUSES: u16 = Detour::HeldBack as u16
+    | Detour::Overdue as u16
+    | Detour::Unreported as u16
+    | Detour::BehindCopies as u16;
 /// Reasons for messages of both directions.
 const ALWAYS: u16 = Detour::Unopened as u16 | Detour::Foreign as u16;
 /// Reasons for received messages.
-const IN: u16 = ALWAYS | PAUSES | Detour::Copying as u16 | Detour::Traced as u16;
+const IN: u16 = ALWAYS | PAUSES | Detour::Traced as u16;
 /// Reasons for messages that are read from the socket.
 const READ: u16 = IN | Detour::Bulk as u16 | Detour::PeerEnded as u16;
 /// Reasons for messages that are sent.
@@ -99,7 +103,7 @@ mod tests {
             (Detour::Unreported, true, false, false, true),
             (Detour::Bulk, false, true, false, true),
             (Detour::PeerEnded, false, true, false, true),
-            (Detour::Copying, false, false, false, true),
+            (Detour::BehindCopies, true, false, false, true),
             (Detour::Traced, false, false, false, true),
             (Detour::Unopened, false, false, false, false),
             (Detour::Foreign, false, false, false, false),

@@ -166,7 +166,6 @@ impl Core {
             goes_first,
             is_unreadable: false,
         };
-        conn.detours.set(Detour::Copying, true);
         if conn.local.copies.transfers.push(transfer) {
             self.copy_in_turn(key);
         }
@@ -247,9 +246,6 @@ impl Core {
         self.go_on_behind_copies(key)?;
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let is_done = conn.local.copies.transfers.is_empty();
-        let waits = conn.local.copies.waiting.is_some() && !conn.detours.has(Detour::Unreported);
-        let is_copying = !is_done || waits;
-        conn.detours.set(Detour::Copying, is_copying);
         if is_done {
             self.read_later(key);
         } else {
@@ -261,19 +257,13 @@ impl Core {
     /// Goes on with the stream where it had to wait for copies.
     fn go_on_behind_copies(&mut self, key: ConnKey) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let waiting = conn.local.copies.waiting.take();
-        let Some(header) = waiting else {
+        let copies = &mut conn.local.copies;
+        let waiting = copies.waiting.filter(|header| !copies.must_wait(header));
+        let Some(header) = waiting.filter(|_| conn.detours.has(Detour::BehindCopies)) else {
             return Ok(());
         };
-        if conn.local.copies.must_wait(&header) {
-            conn.local.copies.waiting = waiting;
-            return Ok(());
-        }
-        if conn.detours.has(Detour::Unreported) {
-            // It waits for the application to read completions, too.
-            conn.local.copies.waiting = waiting;
-            return Ok(());
-        }
+        copies.waiting = None;
+        conn.detours.set(Detour::BehindCopies, false);
         if self.lacks_room(key, &header) {
             self.report_later(key, header);
             return Ok(());

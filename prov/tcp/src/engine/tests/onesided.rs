@@ -342,7 +342,7 @@ fn nothing_is_copied_ahead_of_a_message_that_is_being_copied() {
     until([&a, &a], || {
         core.progress();
         let mut conns = core.conns.values();
-        conns.any(|conn| conn.detours.has(Detour::Copying))
+        conns.any(|conn| !conn.local.copies.transfers.is_empty())
     });
     let mut bytes = [3; 8];
     access(&a, Access::Write, KEY, &mut bytes);

@@ -126,6 +126,7 @@ impl Core {
                 Ok(Event::Need) => return,
                 Ok(Event::Message(header)) if conn.local.copies.must_wait(&header) => {
                     conn.local.copies.waiting = Some(header);
+                    conn.detours.set(Detour::BehindCopies, true);
                     continue;
                 }
                 Ok(Event::Message(header)) if self.lacks_room(key, &header) => {

@@ -68,9 +68,8 @@ impl Core {
             return true;
         };
         conn.detours.set(Detour::Unreported, false);
-        let is_copying = !conn.local.copies.transfers.is_empty();
-        conn.detours.set(Detour::Copying, is_copying);
         if conn.local.copies.must_wait(&header) {
+            conn.detours.set(Detour::BehindCopies, true);
             // The end of the copies resumes the connection.
             return true;
         }
