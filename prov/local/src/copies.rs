@@ -27,9 +27,6 @@ pub use self::queue::Transfers;
 pub use self::transfer::{Goal, Transfer};
 use crate::parts::Outflow;
 
-/// Length in bytes of the longest copy after which the same thread may make another one before it
-/// polls for messages.
-const SHORT: usize = 64 << 10;
 /// Number of consecutive turns in which no peer asks for parts, after which the links without
 /// offers are no longer polled.
 const VAIN_TURNS: u32 = 64;

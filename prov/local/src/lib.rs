@@ -1,7 +1,7 @@
 //! What providers share for communication between two processes of one host: memory that both map
 //! ([`segment`]), queues in it ([`channel`]), long payloads through it ([`parts`]), access to the
 //! memory of the other process ([`process`], [`copies`], [`onesided`]), and the order in which
-//! channels are polled ([`rota`]). How the two processes find and authenticate each other is up to
+//! channels are polled ([`rota`]). [`switch_points`] says which of these a payload takes. How the two processes find and authenticate each other is up to
 //! the provider.
 
 #![deny(clippy::indexing_slicing)]
@@ -24,3 +24,5 @@ pub mod rota;
 pub mod segment;
 #[cfg(not(loom))]
 mod supply;
+#[cfg(not(loom))]
+pub mod switch_points;

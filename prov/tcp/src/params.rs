@@ -12,6 +12,7 @@ use prov_base::netif;
 use prov_base::own_file;
 use prov_base::param::{ParamType, fi_provider};
 use prov_base::param_table;
+use prov_local::switch_points::WIDE;
 use prov_message::Sizes;
 
 use crate::wire::authentication::Key;
@@ -65,7 +66,7 @@ param_table! {
         /// Messages of at least so many bytes that would go through shared memory
         /// are announced instead, and copied by the peer (process_vm_readv(2)); with the
         /// highest value, neither process accesses the other one's memory
-        local_message_size: usize = (64 << 10) + 1, in 4096..=usize::MAX;
+        local_message_size: usize = WIDE + 1, in 4096..=usize::MAX;
         /// Bytes of unexpected messages that are buffered; beyond that the senders are held back,
         /// those of this library only after 64 MiB more, since they announce their messages by
         /// then. An endpoint reuses up to 8 MiB of that memory and does not free it

@@ -5,10 +5,10 @@ use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::{OtherIov, OtherPiece};
 use prov_message::{EpKey, Errand, RmaTarget, Transport};
 
-use super::SHORT;
 use super::transfer::{Goal, Transfer};
 use crate::process::OtherProcess;
 use crate::relocation::Relocated;
+use crate::switch_points::ONE_OF_SEVERAL;
 
 /// A copy of the next bytes of a transfer from a peer's memory.
 pub struct Copying<T: Transport> {
@@ -93,6 +93,6 @@ impl<T: Transport> Errand for Copying<T> {
         if self.outcome.is_ok() {
             self.transfer.has_copied(len as usize);
         }
-        self.outcome.is_ok() && len <= SHORT as u64
+        self.outcome.is_ok() && len <= ONE_OF_SEVERAL as u64
     }
 }

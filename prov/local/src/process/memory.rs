@@ -12,6 +12,7 @@ use prov_base::process_memory::{OtherIov, Token, read_at, write_at};
 
 use super::itself::Itself;
 use super::spare::Spare;
+use crate::switch_points::BY_FILE;
 
 /// The memory of the program that a process executed when the file was opened. The file refers to
 /// that memory only: not to another program that is executed later, nor to another process with the
@@ -27,10 +28,6 @@ struct Opened {
 
 /// The files in use, by process id: there is one for all links to a process.
 static KNOWN: Mutex<Vec<(libc::pid_t, Weak<Opened>)>> = Mutex::new(Vec::new());
-
-/// Largest number of bytes for which a copy through the file takes less time than
-/// process_vm_writev(2) with the checks before it: the kernel copies each page twice.
-const SHORT: usize = 8 << 10;
 
 /// The direction of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,7 +129,7 @@ impl Memory {
         let (&[near], &[far]) = (near.pieces(), far.pieces()) else {
             return None;
         };
-        if near.iov_len > SHORT || near.iov_len as u64 != far.len || far.seal.is_some() {
+        if near.iov_len > BY_FILE || near.iov_len as u64 != far.len || far.seal.is_some() {
             return None;
         }
         // SAFETY: `near` describes memory of an operation in progress, valid for its length; a read
@@ -264,7 +261,7 @@ mod tests {
         let process = find(&child, &seal);
         let memory_of = process.memory.clone().unwrap();
         let (socket, _far) = UnixStream::pair().unwrap();
-        let mut long = vec![1; SHORT + 1];
+        let mut long = vec![1; BY_FILE + 1];
         let to = place(&mut long);
         let from = memory(&mut long);
         assert!(memory_of.copy(CopyDirection::ToPeer, &from, &to).is_none());
@@ -272,7 +269,7 @@ mod tests {
             process.write(&from, &to, socket.as_fd(), &Ends::default()),
             Ok(())
         );
-        let (short, near) = (to.slice(0, SHORT as u64), from.slice(0, SHORT));
+        let (short, near) = (to.slice(0, BY_FILE as u64), from.slice(0, BY_FILE));
         assert_eq!(
             memory_of.copy(CopyDirection::ToPeer, &near, &short),
             Some(Ok(()))

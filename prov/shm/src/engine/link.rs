@@ -27,9 +27,9 @@ use prov_util::request::{Access, RemoteAccess};
 use super::keys::{EpKey, PeerKey};
 use super::messages::Shm;
 use super::records::{HAS_DATA, REMOTE_LIST, WAS_READ, WAS_WRITTEN, remote_list};
-use super::sending::{EAGER, WIDE};
 use outgoing::{Answer, ReadReply, Writing};
 use pending::{Pending, PendingRequests};
+use prov_local::switch_points::{EAGER, WIDE};
 
 /// Time for which a receiver that frees no space is waited for before messages are announced: about the
 /// time in which it would receive all that an area contains.

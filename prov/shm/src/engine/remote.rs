@@ -23,8 +23,9 @@ use super::records::{
     read_list_behind, read_remote_list, remote_list,
 };
 use super::replaying::copy_part;
-use super::sending::{EAGER, copy, offer};
+use super::sending::{copy, offer};
 use crate::params::{ATOMIC_LIMIT, SIZES};
+use prov_local::switch_points::EAGER;
 
 impl Core {
     pub(super) fn post_access(&mut self, ep: EpKey, access: &mut RemoteAccess) -> Result {

@@ -16,7 +16,7 @@ use super::link::Fault;
 use super::link::outgoing::{Bytes, ReadReply, Writing};
 use super::link::pending::Pending;
 use super::records::{self, HAS_DATA, MORE, RESULT, WRITE, remote_list};
-use super::sending::EAGER;
+use prov_local::switch_points::EAGER;
 
 /// Number of bytes that are sent in parts in one turn, after which other links can send.
 const TURN_BYTES: usize = 256 << 10;

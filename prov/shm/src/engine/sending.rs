@@ -4,7 +4,8 @@ use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_PEER_TRANSFER, FI_
 use prov_base::buffer::Iov;
 use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::{OtherIov, OtherPiece, WRITTEN};
-use prov_local::channel::{Head, INLINE, LONGEST, MODERATE};
+use prov_local::channel::{Head, INLINE, MODERATE};
+use prov_local::switch_points::EAGER;
 use prov_message::peers::{Bytes as Payload, Deferred, Destination, Lent};
 use prov_message::{Op, Reaching as _};
 use prov_util::request::{Tag, Transmit};
@@ -17,22 +18,13 @@ use super::link::pending::Pending;
 use super::records::{HAS_DATA, MESSAGE, OFFERED, REMOTE_LIST, TAGGED, UNTIL_PLACED};
 use crate::params::SIZES;
 
-/// Length in bytes of the longest message that is sent eagerly on every channel: longer ones are
-/// announced (rendezvous), and the receiver copies the payload. Between processors whose caches are
-/// apart, two copies of more bytes through the channel take longer than that copy. A part of a long write
-/// or read through the ring has this length, too.
-pub const EAGER: usize = 16 << 10;
-/// Length in bytes of the longest eager message on channels with the memory for it, where neither side can
-/// read the other's memory: a payload that is announced would be copied twice as well.
-pub const WIDE: usize = 64 << 10;
-
 /// Flags of messages that do not take the fast path.
 const SPECIAL: u64 =
     FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE | FI_PEER_TRANSFER;
 // The fast path does not check the length of messages that fit into a slot.
 const _: () = assert!(INLINE <= SIZES.inject);
 // A write has its remote list after its data.
-const _: () = assert!(REMOTE_LIST + EAGER <= MODERATE && WIDE <= LONGEST);
+const _: () = assert!(REMOTE_LIST + EAGER <= MODERATE);
 
 impl Core {
     #[inline(always)]

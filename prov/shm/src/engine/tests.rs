@@ -36,10 +36,10 @@ use prov_util::mr::{self, Job, Memory, Region};
 use prov_util::request::*;
 
 use super::endpoint::Rdm;
-use super::sending::{EAGER, WIDE};
 use super::*;
 use crate::address;
 use crate::domain::Local;
+use prov_local::switch_points::{EAGER, WIDE};
 
 prov_base::stand_in!();
 

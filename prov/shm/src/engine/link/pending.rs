@@ -12,7 +12,7 @@ use slotmap::SlotMap;
 use super::outgoing::Bytes;
 use crate::engine::arrival::ANSWERS;
 use crate::engine::keys::PendingKey;
-use crate::engine::sending::EAGER;
+use prov_local::switch_points::EAGER;
 
 /// Largest number of requests of one link that the peer has not answered: bounds the replies that
 /// it must hold.
