@@ -353,16 +353,39 @@ impl<T: Transport> Endpoints<T> {
         memory: AppIov,
         outcome: Result,
     ) -> T::Ack {
+        match memory.is_settled() {
+            true => self.received_wholly(receipt, memory, outcome),
+            false => self.received_behind(receipt, memory, outcome),
+        }
+    }
+
+    /// The same for a receive whose bytes a device still copies.
+    #[cold]
+    #[inline(never)]
+    fn received_behind(
+        &mut self,
+        receipt: &Receipt<T::Ack>,
+        memory: AppIov,
+        outcome: Result,
+    ) -> T::Ack {
         // Who waits for the acknowledgement waits for the bytes, and another provider's entry has
         // to be given back at once.
-        if !memory.is_settled()
-            && receipt.ack == T::Ack::default()
-            && !matches!(receipt.buffer, Buffer::Foreign(_))
-        {
-            self.behind.push(Behind::receive(*receipt, memory, outcome));
-            bounded!(self.behind, OPERATIONS);
-            return T::Ack::default();
+        if receipt.ack != T::Ack::default() || matches!(receipt.buffer, Buffer::Foreign(_)) {
+            return self.received_wholly(receipt, memory, outcome);
         }
+        let behind = Behind::receive(*receipt, memory, outcome);
+        self.behind.push(behind);
+        bounded!(self.behind, OPERATIONS);
+        T::Ack::default()
+    }
+
+    #[inline]
+    fn received_wholly(
+        &mut self,
+        receipt: &Receipt<T::Ack>,
+        memory: AppIov,
+        outcome: Result,
+    ) -> T::Ack {
         let release = match receipt.buffer {
             Buffer::Single => false,
             Buffer::Multi(multi) => self.finish_multi(receipt.inbox, receipt.tagged, multi),
