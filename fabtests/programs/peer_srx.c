@@ -261,13 +261,15 @@ static void setup(struct bench *bench)
 	setup_between(bench, true);
 }
 
-/* Nothing of the peer is left. */
+/* Nothing of the peer is left. The memory of what was not sent yet is the sender's. */
 static void teardown(struct bench *bench)
 {
-	ct_memory_close(&bench->in);
-	ct_memory_close(&bench->out);
+	OK(fi_close(&bench->pair.a.ep->fid));
+	bench->pair.a.ep = NULL;
 	OK(fi_close(&bench->pair.b.ep->fid));
 	bench->pair.b.ep = NULL;
+	ct_memory_close(&bench->in);
+	ct_memory_close(&bench->out);
 	OK(fi_close(&bench->pair.b.srx->fid));
 	bench->pair.b.srx = NULL;
 	OK(fi_close(&owner.peer_cq->fid));

@@ -63,10 +63,12 @@ const SYSTEM_CALLS: [&str; 18] = [
     "writev",
 ];
 
-/// Tells cargo to link a library in which no system call is a cancellation point. The
-/// sanitizers have functions of their own for these.
+/// Tells cargo to link a library in which no system call is a cancellation point. The sanitizers
+/// have functions of their own for these, and so has the simulated network
+/// (`fabtests/simulated`), for which rustix calls the C library, too.
 pub fn system_calls() {
-    if std::env::var_os("CARGO_CFG_SANITIZE").is_some() {
+    let has_others = |cfg| std::env::var_os(cfg).is_some();
+    if has_others("CARGO_CFG_SANITIZE") || has_others("CARGO_CFG_RUSTIX_USE_LIBC") {
         return;
     }
     for name in SYSTEM_CALLS {
