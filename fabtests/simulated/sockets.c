@@ -20,8 +20,10 @@
 
 #include "world.h"
 
-/* The first port that is given to sockets without one. */
-enum { FIRST_PORT = 20000 };
+enum {
+	FIRST_PORT = 20000,	/* that is given to sockets without one */
+	SEGMENT = 1448,		/* bytes of a packet of a usual network */
+};
 
 struct profile profile;
 static struct object *objects[DESCRIPTORS];
@@ -712,9 +714,9 @@ ssize_t socket_send(struct object *socket, const struct iovec *iov, size_t count
 		len = room;
 		if (!len)
 			return -EAGAIN;
-	} else if (len > 1 && socket->out->held && chance(profile.in_parts, 1000)) {
+	} else if (len > SEGMENT && socket->out->held && chance(profile.in_parts, 1000)) {
 		/* As if it were full now, and had room again a moment later. An empty buffer takes
-		 * what fits. */
+		 * what fits, and the kernel cuts no shorter pieces while there is room. */
 		socket->out->wants_room = true;
 		at(now() + 1 + delay(), ROOM, socket);
 		len = 1 + draw(len);

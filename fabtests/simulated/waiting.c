@@ -155,21 +155,16 @@ void pass(uint64_t time)
 
 static void let_others_work(void);
 
-/* To the next event, but not beyond a time. Without one, some time passes: the more, the longer
- * nothing has happened, up to 50 us in `doublings`. */
+/* To the next event, but not beyond a time, nor by much while nothing happens: 50 us at first, up to
+ * this many doublings of that. */
 static void skip(uint64_t limit, int doublings)
 {
-	uint64_t next;
+	uint64_t most, next;
 
 	let_others_work();
-	if (event_count) {
-		still = 0;
-		next = events[0].when;
-	} else {
-		still += still < doublings;
-		next = now() + (50 * MICRO << still);
-	}
-
+	still += still < doublings;
+	most = now() + (50 * MICRO << still);
+	next = event_count && events[0].when < most ? events[0].when : most;
 	if (next < now())
 		next = now();
 	pass_until(next < limit ? next : limit);
@@ -185,7 +180,7 @@ static void nothing_yet(void)
 {
 	if (++in_vain > 8 + 4 * pollers) {
 		in_vain = 0;
-		/* What is looked at in every thousandth call only still gets its turn in time. */
+		/* What the library looks at in some calls only gets its turn in time. */
 		skip(NEVER, 3);
 	}
 }

@@ -1,8 +1,8 @@
 //! Contexts, workers and registrations of UCP, with a safe interface.
 //!
 //! A worker's functions and callbacks run in one thread at a time, since they need `&mut Worker`. An
-//! operation in progress has a [`Slot`] at a fixed address, which its callback gets; the callback
-//! puts the outcome into the worker's [`Sink`], and [`Worker::next_done`] returns it with what the
+//! operation in progress has a slot at a fixed address, which its callback gets; the callback
+//! puts the outcome into the worker's sink, and [`Worker::next_done`] returns it with what the
 //! caller had given for the operation.
 
 mod context;

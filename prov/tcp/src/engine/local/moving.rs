@@ -26,7 +26,7 @@ const WORTH_MOVING: u8 = 4;
 /// has few connections, each soon saves that, and in time that somebody waits for; where it has many, a
 /// job may end, or go on with other pairs, before most of them have saved it.
 const NUMEROUS: u8 = 16;
-/// Value of [`Connection::brought`] once the connection was asked to move, or cannot.
+/// Value of a connection's `local.brought` once the connection was asked to move, or cannot.
 const DECIDED: u8 = u8::MAX;
 /// Connections of a lane that may: each takes memory, and a look now and then.
 const MOST: usize = 256;
