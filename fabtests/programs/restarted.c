@@ -28,7 +28,7 @@ struct op {
 };
 
 static enum phase phase;
-static unsigned char wanted_name[256];
+static unsigned char wanted_name[CT_NAME];
 
 /* An endpoint at the address of the one before. */
 static void at_the_same_address(struct fi_info *info)

@@ -183,6 +183,10 @@ impl endpoint::Endpoint for CollEndpoint {
         self.0.owner.name()
     }
 
+    fn short_name(&self, room: usize) -> Option<Vec<u8>> {
+        self.0.owner.name_within(room).ok()
+    }
+
     fn group(&self, group: fi_addr_t, root: Option<fi_addr_t>) -> Result<Standing> {
         self.0.engine().standing(group, root)
     }

@@ -496,6 +496,9 @@ pub(super) unsafe extern "C" fn join<E: Endpoint>(
     }
 }
 
+/// Room of callers for short forms of addresses, in bytes (`FI_NAME_MAX`).
+const SHORT_NAME: usize = 64;
+
 fn joined<E: Endpoint>(
     this: &Handle<EndpointObject<E>>,
     set: &AvSet,
@@ -503,11 +506,15 @@ fn joined<E: Endpoint>(
 ) -> Result<Handle<Group<E>>> {
     let members = set.members().clone();
     let own = this.name()?;
+    // Some providers have a form for callers with little room, which may have been inserted.
+    let short = this.short_name(SHORT_NAME);
     let av = set.av();
     let is_own = |number: &fi_addr_t| {
         let found = av.with_address(*number, |found| {
             let mut is_own = false;
-            av.format().write(found, |bytes| is_own = bytes == own);
+            av.format().write(found, |bytes| {
+                is_own = bytes == own || short.as_deref() == Some(bytes);
+            });
             is_own
         });
         found == Some(true)

@@ -19,8 +19,8 @@ use crate::request::{Receive, Select, Tag, Transmit};
 use prov_base::errno::{Errno, Result};
 use prov_base::logging::UTIL;
 
-/// Upper limit of an address in bytes (`FI_NAME_MAX`, and the lengths of all formats).
-const NAME_ROOM: usize = 256;
+/// Upper limit of an address in bytes: what address vectors keep.
+const NAME_ROOM: usize = 4096;
 
 /// The endpoint of the main provider, as its peer sees it.
 pub struct TransferOwner {
@@ -59,7 +59,15 @@ impl TransferOwner {
     /// # Errors
     /// What the owner returns.
     pub fn name(&self) -> Result<Vec<u8>> {
-        let mut name = vec![0; NAME_ROOM];
+        self.name_within(NAME_ROOM)
+    }
+
+    /// Returns its address in the form that fits into so many bytes.
+    ///
+    /// # Errors
+    /// What the owner returns; `-FI_ETOOSMALL` if it has none.
+    pub fn name_within(&self, room: usize) -> Result<Vec<u8>> {
+        let mut name = vec![0; room];
         let mut length = name.len();
         // SAFETY: see `TransferOwner::import`; the room is as long as `length` says.
         let status = unsafe {
