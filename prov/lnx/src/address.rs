@@ -157,9 +157,13 @@ impl Composite {
     }
 
     /// Writes the short form for a buffer of this size, with as many parts as fit, the last one in
-    /// any case. `None` if it is too small.
+    /// any case. `None` if it is too small. A part without an address, as peers may send it, has no
+    /// short form.
     pub fn write_short(&self, room: usize) -> Option<Vec<u8>> {
         let shortened = |(fabric, address): &(Name, Vec<u8>)| {
+            if address.is_empty() {
+                return None;
+            }
             let used = address.iter().rposition(|&byte| byte != 0);
             let used = address.get(..used.map_or(0, |last| last + 1))?;
             let mut entry = (fabric.hash() as u32).to_ne_bytes().to_vec();
@@ -384,6 +388,17 @@ mod tests {
         unknown.parts = vec![(named("standin"), vec![7, 0, 0, 0])];
         assert_eq!(unknown.to_string(), "fi_lnx://node1/07000000");
         assert_eq!(FORMAT.to_text(b"no address"), None);
+    }
+
+    #[test]
+    fn a_part_without_an_address_has_no_short_form() {
+        let mut address = sample();
+        address.parts[0].1.clear();
+        address_check::check(&address.write().unwrap());
+        let short = Composite::read(&address.write_short(NAME).unwrap()).unwrap();
+        assert_eq!(short.parts.len(), 1);
+        address.parts.truncate(1);
+        assert_eq!(address.write_short(NAME), None);
     }
 
     #[test]

@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR MIT */
+/*
+ * Many endpoints of one process, each of which sends to any other and to itself, writes to its
+ * memory and reads that again, cancels receives, and now and then is closed and opened anew under
+ * another address; all of it derived from one seed. Each accepted operation completes once; each
+ * message arrives once, unchanged, and in the order of its sender; what was written can be read; nothing
+ * is left at the end.
+ *
+ * CT_SEED=<number> repeats the draws of a failure, CT_MEMBERS=<number> is the number of endpoints.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "memory.h"
+#include "pattern.h"
+#include "random.h"
+#include "transfer.h"
+#include "wait.h"
+
+enum {
+	CLASSES = 4,		/* untagged messages, and those of three tags */
+	SENDS = 8,		/* of a member in progress */
+	RECEIVES = 24,		/* of a member, posted */
+	LONGEST = 40000,
+	CELL = 512,		/* bytes of a member's memory for each initiator */
+	ROUNDS = 40,		/* steps of each member */
+};
+
+/* The beginning of each message. */
+struct head {
+	uint32_t from, class, number, len;
+};
+
+enum what { SEND, RECEIVE, WRITE, READ };
+
+struct operation {
+	struct fi_context2 context;	/* first: completions name it */
+	enum what what;
+	bool is_under_way;
+	int owner, other, class;
+	size_t len;
+	unsigned seed;
+	unsigned char *bytes;
+};
+
+struct member {
+	struct ct_peer peer;
+	unsigned char name[CT_NAME];
+	fi_addr_t *others;		/* how it calls them */
+	struct ct_memory memory, buffers;
+	struct operation sends[SENDS], receives[RECEIVES], access;
+	uint32_t *sent, *received;	/* of each other and class */
+	long outstanding;		/* sent to it and not received */
+};
+
+static struct member *members;
+static int count;
+static struct ct_random chance;
+static struct ct_spec spec;
+static long messages, accesses, cancelled, renewed;
+
+static uint32_t *counter(uint32_t *of, int other, int class)
+{
+	return &of[other * CLASSES + class];
+}
+
+static struct operation *idle(struct operation *from, int number)
+{
+	for (int i = 0; i < number; i++)
+		if (!from[i].is_under_way)
+			return &from[i];
+	return NULL;
+}
+
+static unsigned seed_of(const struct head *head)
+{
+	return head->from * 31 + head->class * 7 + head->number;
+}
+
+static void arrived(struct operation *op, const struct ct_completion *done)
+{
+	struct member *to = &members[op->owner];
+	struct head head;
+
+	REQUIRE(done->len >= sizeof(head) && done->len <= LONGEST);
+	memcpy(&head, op->bytes, sizeof(head));
+	REQUIRE(head.from < (uint32_t)count && head.class == (uint32_t)op->class && head.len == done->len);
+	REQUIRE(head.number == (*counter(to->received, (int)head.from, op->class))++);
+	REQUIRE(ct_holds(op->bytes + sizeof(head), done->len - sizeof(head), seed_of(&head)));
+	to->outstanding--;
+	messages++;
+}
+
+static void read_back(struct operation *op)
+{
+	struct member *from = &members[op->owner], *to = &members[op->other];
+
+	memset(op->bytes, 0, op->len);
+	op->what = READ;
+	op->is_under_way = true;
+	POST(&from->peer, fi_read(from->peer.ep, op->bytes, op->len, from->buffers.desc, from->others[op->other],
+				  to->memory.addr + (size_t)op->owner * CELL, to->memory.key, &op->context));
+}
+
+static void finished(const struct ct_completion *done)
+{
+	struct operation *op = done->context;
+
+	REQUIRE(op && op->is_under_way);
+	op->is_under_way = false;
+	if (done->err) {
+		REQUIRE(op->what == RECEIVE && done->err == FI_ECANCELED);
+		cancelled++;
+		return;
+	}
+	switch (op->what) {
+	case SEND:
+		break;
+	case RECEIVE:
+		arrived(op, done);
+		break;
+	case WRITE:
+		read_back(op);
+		break;
+	case READ:
+		REQUIRE(ct_holds(op->bytes, op->len, op->seed));
+		accesses++;
+		break;
+	}
+}
+
+static void drive(struct member *member)
+{
+	struct ct_cq *queues[] = { &member->peer.tx, &member->peer.rx };
+
+	for (int i = 0; i < 2; i++)
+		while (ct_pull(queues[i]) || queues[i]->count) {
+			struct ct_completion done = ct_next(&member->peer, queues[i]);
+
+			finished(&done);
+		}
+}
+
+static void drive_all(void)
+{
+	for (int i = 0; i < count; i++)
+		drive(&members[i]);
+}
+
+static void post_receive(struct member *member, int class)
+{
+	struct operation *op = idle(member->receives, RECEIVES);
+	struct ct_message message = {
+		.tagged = class > 0, .tag = (uint64_t)class, .len = LONGEST, .from = FI_ADDR_UNSPEC,
+		.desc = member->buffers.desc,
+	};
+
+	if (!op)
+		return;
+	op->what = RECEIVE;
+	op->is_under_way = true;
+	op->class = class;
+	message.buf = op->bytes;
+	message.context = &op->context;
+	POST(&member->peer, ct_recv(&member->peer, CT_RECV, &message));
+}
+
+static void post_send(struct member *from, int other, int class)
+{
+	static const size_t lengths[] = { 16, 17, 64, 200, 1000, 4096, 9000, LONGEST };
+	struct operation *op = idle(from->sends, SENDS);
+	struct head head = {
+		.from = (uint32_t)(from - members), .class = (uint32_t)class,
+		.number = *counter(from->sent, other, class),
+	};
+	struct ct_message message = {
+		.tagged = class > 0, .tag = (uint64_t)class, .desc = from->buffers.desc,
+	};
+	ssize_t ret;
+
+	if (!op)
+		return;
+	message.len = lengths[ct_below(&chance, 8)];
+	message.len -= ct_below(&chance, message.len - sizeof(head) + 1);
+	head.len = (uint32_t)message.len;
+	memcpy(op->bytes, &head, sizeof(head));
+	ct_fill(op->bytes + sizeof(head), message.len - sizeof(head), seed_of(&head));
+	message.buf = op->bytes;
+	message.context = &op->context;
+	op->what = SEND;
+	from->peer.to = from->others[other];
+	ret = ct_send(&from->peer, CT_SEND, &message);
+	if (ret == -FI_EAGAIN)
+		return;
+	OK(ret);
+	op->is_under_way = true;
+	(*counter(from->sent, other, class))++;
+	members[other].outstanding++;
+}
+
+static void post_write(struct member *from, int other)
+{
+	struct operation *op = &from->access;
+	struct member *to = &members[other];
+	struct iovec iov;
+	struct fi_rma_iov place;
+	struct fi_msg_rma message = {
+		.msg_iov = &iov, .desc = &from->buffers.desc, .iov_count = 1, .addr = from->others[other],
+		.rma_iov = &place, .rma_iov_count = 1, .context = &op->context,
+	};
+	ssize_t ret;
+
+	if (op->is_under_way)
+		return;
+	op->what = WRITE;
+	op->other = other;
+	op->len = 1 + ct_below(&chance, CELL);
+	op->seed = (unsigned)ct_bits(&chance);
+	ct_fill(op->bytes, op->len, op->seed);
+	iov = (struct iovec) { op->bytes, op->len };
+	place = (struct fi_rma_iov) {
+		.addr = to->memory.addr + (size_t)op->owner * CELL, .len = op->len, .key = to->memory.key,
+	};
+	ret = fi_writemsg(from->peer.ep, &message, FI_DELIVERY_COMPLETE | FI_COMPLETION);
+	if (ret == -FI_EAGAIN)
+		return;
+	OK(ret);
+	op->is_under_way = true;
+}
+
+static void cancel_one(struct member *member)
+{
+	struct operation *op = &member->receives[ct_below(&chance, RECEIVES)];
+
+	if (op->is_under_way)
+		(void)fi_cancel(&member->peer.ep->fid, &op->context);
+}
+
+/* Whether nothing is under way to a member or from it. */
+static bool is_quiet(const struct member *member)
+{
+	int self = (int)(member - members);
+
+	if (member->outstanding || member->access.is_under_way)
+		return false;
+	for (int i = 0; i < SENDS; i++)
+		if (member->sends[i].is_under_way)
+			return false;
+	for (int i = 0; i < count; i++)
+		if (members[i].access.is_under_way && members[i].access.other == self)
+			return false;
+	return true;
+}
+
+static void take_what_is_left(struct member *member)
+{
+	if (member->outstanding) {
+		int posted[CLASSES] = { 0 };
+
+		for (int i = 0; i < RECEIVES; i++)
+			if (member->receives[i].is_under_way)
+				posted[member->receives[i].class]++;
+		for (int class = 0; class < CLASSES; class++)
+			if (posted[class] < 2)
+				post_receive(member, class);
+	}
+}
+
+static void settle(struct member *member)
+{
+	double until = ct_now() + ct_patience_ms() / 1000.0 * 10;
+
+	while (!is_quiet(member)) {
+		REQUIRE(ct_now() < until);
+		take_what_is_left(member);
+		/* What others send to others may hold theirs back. */
+		for (int i = 0; i < count; i++)
+			take_what_is_left(&members[i]);
+		drive_all();
+		ct_progress(&member->peer);
+	}
+}
+
+static void open_member(int number)
+{
+	struct member *member = &members[number];
+
+	ct_open_single(&member->peer, &spec);
+	ct_name(&member->peer.ep->fid, member->name, sizeof(member->name));
+	ct_memory_open(&member->peer, &member->memory, (size_t)count * CELL, FI_REMOTE_READ | FI_REMOTE_WRITE);
+	ct_memory_open(&member->peer, &member->buffers, (SENDS + RECEIVES + 1) * LONGEST,
+		       FI_SEND | FI_RECV | FI_READ | FI_WRITE);
+	for (int i = 0; i < SENDS + RECEIVES + 1; i++) {
+		struct operation *op = i < SENDS ? &member->sends[i]
+				     : i < SENDS + RECEIVES ? &member->receives[i - SENDS] : &member->access;
+
+		memset(op, 0, sizeof(*op));
+		op->owner = number;
+		op->bytes = member->buffers.data + (size_t)i * LONGEST;
+	}
+}
+
+static void close_member(struct member *member)
+{
+	OK(fi_close(&member->peer.ep->fid));
+	member->peer.ep = NULL;
+	ct_memory_close(&member->memory);
+	ct_memory_close(&member->buffers);
+	ct_close_peer(&member->peer);
+}
+
+/* A member leaves in good order, and comes back as somebody else. */
+static void renew(int number)
+{
+	struct member *member = &members[number];
+
+	settle(member);
+	close_member(member);
+	open_member(number);
+	for (int i = 0; i < count; i++) {
+		struct member *other = &members[i];
+
+		if (i != number)
+			OK(fi_av_remove(other->peer.av, &other->others[number], 1, 0));
+		member->others[i] = ct_insert(&member->peer, other->name);
+		if (i != number)
+			other->others[number] = ct_insert(&other->peer, member->name);
+		for (int class = 0; class < CLASSES; class++) {
+			*counter(other->sent, number, class) = *counter(other->received, number, class) = 0;
+			*counter(member->sent, i, class) = *counter(member->received, i, class) = 0;
+		}
+	}
+	renewed++;
+}
+
+static void step(void)
+{
+	struct member *member = &members[ct_below(&chance, (uint64_t)count)];
+	int other = (int)ct_below(&chance, (uint64_t)count), class = (int)ct_below(&chance, CLASSES);
+
+	switch (ct_below(&chance, 16)) {
+	case 0 ... 5:
+		/* Not more than there is memory for, wherever nobody receives. */
+		if (members[other].outstanding < 200)
+			post_send(member, other, class);
+		break;
+	case 6 ... 10:
+		post_receive(member, class);
+		break;
+	case 11:
+		cancel_one(member);
+		break;
+	case 12:
+		post_write(member, other);
+		break;
+	default:
+		drive(member);
+		drive(&members[other]);
+	}
+	if (ct_once_in(&chance, (uint64_t)count * 50))
+		renew((int)(member - members));
+	if (ct_once_in(&chance, 64))
+		drive_all();
+}
+
+static void run(int usual)
+{
+	const char *given = getenv("CT_MEMBERS"), *seed = getenv("CT_SEED");
+
+	count = given ? atoi(given) : usual;
+	chance.state = seed ? strtoull(seed, NULL, 0) : 1;
+	spec = (struct ct_spec) { .caps = FI_MSG | FI_TAGGED | FI_RMA };
+	members = calloc((size_t)count, sizeof(*members));
+	REQUIRE(members);
+	for (int i = 0; i < count; i++) {
+		open_member(i);
+		members[i].others = calloc((size_t)count, sizeof(fi_addr_t));
+		members[i].sent = calloc((size_t)count * CLASSES, sizeof(uint32_t));
+		members[i].received = calloc((size_t)count * CLASSES, sizeof(uint32_t));
+		REQUIRE(members[i].others && members[i].sent && members[i].received);
+	}
+	for (int i = 0; i < count; i++)
+		for (int j = 0; j < count; j++)
+			members[i].others[j] = ct_insert(&members[i].peer, members[j].name);
+	for (long i = 0; i < (long)count * ROUNDS; i++)
+		step();
+	for (int i = 0; i < count; i++)
+		settle(&members[i]);
+	printf("# %d endpoints: %ld messages, %ld accesses, %ld receives cancelled, %ld endpoints renewed\n", count,
+	       messages, accesses, cancelled, renewed);
+	for (int i = 0; i < count; i++) {
+		close_member(&members[i]);
+		free(members[i].others);
+		free(members[i].sent);
+		free(members[i].received);
+	}
+	free(members);
+}
+
+static void few(void)
+{
+	run(3);
+}
+
+static void some(void)
+{
+	run(12);
+}
+
+static void dozens(void)
+{
+	run(48);
+}
+
+static const struct ct_test tests[] = {
+	{ "few", few, CT_RDM },
+	{ "some", some, CT_RDM | CT_SLOW },
+	{ "dozens", dozens, CT_RDM | CT_SLOW },
+};
+
+CT_MAIN(tests)
