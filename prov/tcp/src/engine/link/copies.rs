@@ -48,8 +48,8 @@ impl Held {
 
 impl Copies {
     /// Whether a message has to wait until the payloads of earlier ones are fetched. Messages may
-    /// pass them, except that a connection buffers one unexpected message at a time; operations
-    /// that read or change memory may not.
+    /// pass them, except that a connection buffers one unexpected message at a time, and that of a
+    /// connected endpoint completes them in order; operations that read or change memory may not.
     pub fn must_wait(&self, header: &Header) -> bool {
         if self.transfers.is_empty() {
             return false;

@@ -28,6 +28,9 @@ pub enum Detour {
     /// A remote operation with immediate data waits until the application has read completions.
     /// Nothing after it is read until then.
     Unreported = 1 << 9,
+    /// Copies from the peer's memory are in progress on the connection of a connected endpoint, which
+    /// completes receives in order.
+    CopiesFirst = 1 << 10,
 }
 
 /// The current reasons, as a bit set that is tested with one operation for each message.
@@ -42,7 +45,7 @@ const PAUSES: u16 = Detour::HeldBack as u16
 /// Reasons for messages of both directions.
 const ALWAYS: u16 = Detour::Unopened as u16 | Detour::Foreign as u16;
 /// Reasons for received messages.
-const IN: u16 = ALWAYS | PAUSES | Detour::Traced as u16;
+const IN: u16 = ALWAYS | PAUSES | Detour::CopiesFirst as u16 | Detour::Traced as u16;
 /// Reasons for messages that are read from the socket.
 const READ: u16 = IN | Detour::Bulk as u16 | Detour::PeerEnded as u16;
 /// Reasons for messages that are sent.
@@ -104,6 +107,7 @@ mod tests {
             (Detour::Bulk, false, true, false, true),
             (Detour::PeerEnded, false, true, false, true),
             (Detour::BehindCopies, true, false, false, true),
+            (Detour::CopiesFirst, false, false, false, true),
             (Detour::Traced, false, false, false, true),
             (Detour::Unopened, false, false, false, false),
             (Detour::Foreign, false, false, false, false),

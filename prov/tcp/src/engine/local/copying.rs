@@ -156,8 +156,11 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return self.abandon(to);
         };
-        // A connection has one message that is kept while it is copied.
-        let goes_first = matches!(to, Goal::Keep { .. });
+        // A connection has one message that is kept while it is copied. A connected endpoint
+        // completes receives in order.
+        let is_ordered = conn.peer.is_none();
+        let goes_first = is_ordered || matches!(to, Goal::Keep { .. });
+        conn.detours.set(Detour::CopiesFirst, is_ordered);
         let transfer = Transfer {
             to,
             from,
@@ -207,6 +210,9 @@ impl Core {
         };
         transfer.keep(course, &mut self.endpoints, &mut self.target);
         conn.local.copies.transfers.ended(&transfer);
+        if conn.local.copies.transfers.is_empty() {
+            conn.detours.set(Detour::CopiesFirst, false);
+        }
         if let Some(name) = transfer.name {
             self.acknowledge(key, Ack::Named(name));
         }

@@ -29,8 +29,14 @@ use crate::wire::header::{self, Header};
 use prov_message::peers::Lent;
 
 impl Core {
-    /// Requests the peer to announce all messages, or to stop doing so.
+    /// Requests the peer to announce all messages, or to stop doing so. Not on the connection of a
+    /// connected endpoint: a message behind announced ones would be received before their payloads have
+    /// arrived, while such an endpoint completes receives in order, which rxm relies on. It has one
+    /// sender, whose first message is received first, so that nothing is gained by what comes behind it.
     pub(crate) fn throttle(&mut self, key: ConnKey, on: bool) {
+        if self.conns.get(key).is_none_or(|conn| conn.peer.is_none()) {
+            return;
+        }
         let mut header = Header::new(header::Op::Throttle);
         header.op_data = u8::from(on);
         self.post_control(key, header);
