@@ -3,8 +3,8 @@
  * Many endpoints of one process, each of which sends to any other and to itself, writes to its
  * memory and reads that again, cancels receives, and now and then is closed and opened anew under
  * another address; all of it derived from one seed. Each accepted operation completes once; each
- * message arrives once, unchanged, and in the order of its sender; what was written can be read; nothing
- * is left at the end.
+ * message arrives once, unchanged, and is matched in the order of its sender; what was written can be
+ * read; nothing is left at the end.
  *
  * CT_SEED=<number> repeats the draws of a failure, CT_MEMBERS=<number> is the number of endpoints.
  */
@@ -25,12 +25,22 @@ enum {
 	RECEIVES = 24,		/* of a member, posted */
 	LONGEST = 40000,
 	CELL = 512,		/* bytes of a member's memory for each initiator */
-	ROUNDS = 40,		/* steps of each member */
+	ROUNDS = 100,		/* steps of each member */
+	NUMBERS = 512,		/* the most messages of a member to another one in a class */
 };
 
 /* The beginning of each message. */
 struct head {
 	uint32_t from, class, number, len;
+};
+
+/* What has been received of a member in a class. Receives may complete in another order than that in
+ * which they were posted, which is the one in which messages are matched. */
+struct seen {
+	uint64_t bits[NUMBERS / 64];
+	bool is_any;
+	uint32_t top;			/* the largest number */
+	long posted;			/* its receive */
 };
 
 enum what { SEND, RECEIVE, WRITE, READ };
@@ -40,6 +50,7 @@ struct operation {
 	enum what what;
 	bool is_under_way;
 	int owner, other, class;
+	long posted;			/* a receive: its number */
 	size_t len;
 	unsigned seed;
 	unsigned char *bytes;
@@ -51,7 +62,9 @@ struct member {
 	fi_addr_t *others;		/* how it calls them */
 	struct ct_memory memory, buffers;
 	struct operation sends[SENDS], receives[RECEIVES], access;
-	uint32_t *sent, *received;	/* of each other and class */
+	uint32_t *sent;			/* to each other one, of each class */
+	struct seen *seen;		/* of each other one, of each class */
+	long posted;
 	long outstanding;		/* sent to it and not received */
 };
 
@@ -82,12 +95,22 @@ static unsigned seed_of(const struct head *head)
 static void arrived(struct operation *op, const struct ct_completion *done)
 {
 	struct member *to = &members[op->owner];
+	struct seen *seen;
 	struct head head;
 
 	REQUIRE(done->len >= sizeof(head) && done->len <= LONGEST);
 	memcpy(&head, op->bytes, sizeof(head));
 	REQUIRE(head.from < (uint32_t)count && head.class == (uint32_t)op->class && head.len == done->len);
-	REQUIRE(head.number == (*counter(to->received, (int)head.from, op->class))++);
+	seen = &to->seen[(int)head.from * CLASSES + op->class];
+	REQUIRE(head.number < NUMBERS && !(seen->bits[head.number / 64] >> head.number % 64 & 1));
+	seen->bits[head.number / 64] |= UINT64_C(1) << head.number % 64;
+	if (seen->is_any)
+		REQUIRE((head.number > seen->top) == (op->posted > seen->posted));
+	if (!seen->is_any || head.number > seen->top) {
+		seen->is_any = true;
+		seen->top = head.number;
+		seen->posted = op->posted;
+	}
 	REQUIRE(ct_holds(op->bytes + sizeof(head), done->len - sizeof(head), seed_of(&head)));
 	to->outstanding--;
 	messages++;
@@ -162,6 +185,7 @@ static void post_receive(struct member *member, int class)
 	op->what = RECEIVE;
 	op->is_under_way = true;
 	op->class = class;
+	op->posted = member->posted++;
 	message.buf = op->bytes;
 	message.context = &op->context;
 	POST(&member->peer, ct_recv(&member->peer, CT_RECV, &message));
@@ -316,7 +340,9 @@ static void renew(int number)
 {
 	struct member *member = &members[number];
 
-	settle(member);
+	/* What it has sent is received, too: what its successor sends begins anew. */
+	for (int i = 0; i < count; i++)
+		settle(&members[i]);
 	close_member(member);
 	open_member(number);
 	for (int i = 0; i < count; i++) {
@@ -328,8 +354,9 @@ static void renew(int number)
 		if (i != number)
 			other->others[number] = ct_insert(&other->peer, member->name);
 		for (int class = 0; class < CLASSES; class++) {
-			*counter(other->sent, number, class) = *counter(other->received, number, class) = 0;
-			*counter(member->sent, i, class) = *counter(member->received, i, class) = 0;
+			*counter(other->sent, number, class) = *counter(member->sent, i, class) = 0;
+			memset(&other->seen[number * CLASSES + class], 0, sizeof(struct seen));
+			memset(&member->seen[i * CLASSES + class], 0, sizeof(struct seen));
 		}
 	}
 	renewed++;
@@ -359,7 +386,7 @@ static void step(void)
 		drive(member);
 		drive(&members[other]);
 	}
-	if (ct_once_in(&chance, (uint64_t)count * 50))
+	if (ct_once_in(&chance, 400))
 		renew((int)(member - members));
 	if (ct_once_in(&chance, 64))
 		drive_all();
@@ -378,8 +405,8 @@ static void run(int usual)
 		open_member(i);
 		members[i].others = calloc((size_t)count, sizeof(fi_addr_t));
 		members[i].sent = calloc((size_t)count * CLASSES, sizeof(uint32_t));
-		members[i].received = calloc((size_t)count * CLASSES, sizeof(uint32_t));
-		REQUIRE(members[i].others && members[i].sent && members[i].received);
+		members[i].seen = calloc((size_t)count * CLASSES, sizeof(struct seen));
+		REQUIRE(members[i].others && members[i].sent && members[i].seen);
 	}
 	for (int i = 0; i < count; i++)
 		for (int j = 0; j < count; j++)
@@ -394,7 +421,7 @@ static void run(int usual)
 		close_member(&members[i]);
 		free(members[i].others);
 		free(members[i].sent);
-		free(members[i].received);
+		free(members[i].seen);
 	}
 	free(members);
 }
