@@ -6,7 +6,8 @@
  * above the sizes of transmit contexts and, in the tests "beyond/..." and "awaited/...", what is
  * kept of unexpected messages is above the memory that the parameters of the providers allow for
  * it. In the latter both wait for the message that is sent last, or look for it, from the
- * beginning.
+ * beginning. The tests "ordered/..." are those of connected endpoints, which complete receives in
+ * the order in which they were posted.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,11 @@
 /* Numbers of both that take far more than 64 KiB, the least budget. */
 #define BEYOND 4000
 #define LONG_BEYOND 400
+/* Messages of a connected endpoint, of all sizes in turn: less than its transmit context holds, and
+ * more bytes than a provider sends before there are receives. */
+#define ORDERED 200
+/* Its receives that are posted at a time. */
+#define WINDOW 16
 /* A transmit context that is asked to be small, where all of these are many. */
 #define SMALL 64
 
@@ -193,6 +199,92 @@ static void keep_little(void)
 	setenv("FI_OFI_RXD_MAX_UNEXPECTED", "65536", 1);
 }
 
+static size_t ordered_len(int i)
+{
+	static const size_t lens[] = { 20 << 10, 8, 160 << 10, 100, 3 << 20, 1000, 20 << 10, 64 };
+
+	return lens[i % 8];
+}
+
+static void post_ordered(struct ct_peer *peer, int i, unsigned char *place)
+{
+	struct ct_message m = {
+		.buf = place, .len = ordered_len(i), .from = FI_ADDR_UNSPEC,
+		.context = &contexts[i],
+	};
+
+	memset(place, 0xff, m.len);
+	POST(peer, ct_recv(peer, CT_RECV, &m));
+}
+
+static void receive_ordered(struct ct_peer *peer, unsigned char **places, int count)
+{
+	int posted = 0;
+
+	for (int i = 0; i < count; i++) {
+		struct ct_completion done;
+
+		for (; posted < count && posted < i + WINDOW; posted++)
+			post_ordered(peer, posted, places[posted % WINDOW]);
+		done = ct_done_large(peer, &peer->rx, &contexts[i]);
+		REQUIRE(done.len == ordered_len(i));
+		REQUIRE(!memcmp(places[i % WINDOW], out + i, done.len));
+	}
+}
+
+/* Both send all, and then each receives all. */
+static void pass_ordered(int count, unsigned char **places)
+{
+	struct ct_peer *sides[] = { &pair.a, &pair.b };
+
+	for (int i = 0; i < count; i++) {
+		for (int side = 0; side < 2; side++) {
+			struct ct_message m = {
+				.buf = out + i, .len = ordered_len(i), .context = &contexts[i],
+			};
+
+			POST(sides[side], ct_send(sides[side], CT_SEND, &m));
+		}
+	}
+	for (int side = 0; side < 2; side++)
+		receive_ordered(sides[side], places, count);
+	for (int i = 0; i < count; i++) {
+		OK(ct_next(&pair.a, &pair.a.tx).err);
+		OK(ct_next(&pair.b, &pair.b.tx).err);
+	}
+}
+
+static void ordered(void)
+{
+	struct ct_spec spec = { .caps = FI_MSG };
+	size_t room = (3 << 20) + ORDERED;
+	unsigned char *places[WINDOW];
+
+	contexts = calloc(ORDERED, sizeof(*contexts));
+	out = malloc(room);
+	REQUIRE(contexts && out);
+	for (size_t i = 0; i < room; i++)
+		out[i] = (unsigned char)(i * 7 + i / 251);
+	for (int i = 0; i < WINDOW; i++) {
+		places[i] = malloc(room);
+		REQUIRE(places[i]);
+	}
+	ct_open_pair(&pair, &spec);
+	ct_warm_up(&pair);
+	pass_ordered(ORDERED, places);
+	ct_close_pair(&pair);
+	for (int i = 0; i < WINDOW; i++)
+		free(places[i]);
+	free(contexts);
+	free(out);
+}
+
+static void ordered_little(void)
+{
+	keep_little();
+	ordered();
+}
+
 #define SHORT_FLOOD .count = MANY, .len = 8
 #define SHORT_BEYOND .count = BEYOND, .len = 8
 #define LONG_BEYOND_IT .count = LONG_BEYOND, .len = LONG
@@ -265,6 +357,8 @@ static const struct ct_test tests[] = {
 	{ "awaited/injected", awaited_injected, CT_RDM | CT_SLOW },
 	{ "awaited/delivered", awaited_delivered, CT_RDM | CT_SLOW },
 	{ "awaited/long", awaited_long, CT_RDM | CT_SLOW },
+	{ "ordered", ordered, CT_MSG | CT_SLOW },
+	{ "ordered/little-kept", ordered_little, CT_MSG | CT_SLOW },
 };
 
 CT_MAIN(tests)

@@ -50,7 +50,7 @@ impl Core {
     pub(crate) fn end_of_stream(&mut self, key: ConnKey) {
         let is_alone = self.conns.len() <= 1;
         match self.conns.get(key) {
-            Some(conn) if conn.peer.is_none() && !is_alone => {
+            Some(conn) if conn.is_msg() && !is_alone => {
                 self.is_due(key, Why::Ended);
             }
             _ => self.break_with(key, Fault::Io(Errno::ESHUTDOWN)),
@@ -370,7 +370,7 @@ impl Linked for Core {
             return;
         };
         let has_nothing_left = conn.is_open() && conn.outbox.is_empty() && !conn.is_cut_off();
-        if !has_nothing_left || conn.peer.is_none() || !conn.features.has(Features::RENDEZVOUS) {
+        if !has_nothing_left || conn.is_msg() || !conn.features.has(Features::RENDEZVOUS) {
             return;
         }
         let mut header = Header::new(Op::Throttle);

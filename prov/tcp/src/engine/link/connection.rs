@@ -239,6 +239,13 @@ impl Connection {
         }
     }
 
+    /// Whether it is the one of a connected endpoint (`FI_EP_MSG`), which completes receives in order:
+    /// rxm relies on that.
+    #[inline(always)]
+    pub fn is_msg(&self) -> bool {
+        self.peer.is_none()
+    }
+
     /// Whether the stream has begun.
     #[inline]
     pub fn is_open(&self) -> bool {

@@ -92,6 +92,7 @@ impl Core {
         if conn.local.neighbour.memory().is_none() || header.size == 0 {
             return Err(Fault::Protocol(WireError::Field("direct message")));
         }
+        let is_msg = conn.is_msg();
         let from = decode(bytes, header.size)?;
         let tagged = header.flags & header::TAGGED != 0;
         let len = usize::try_from(header.size).unwrap_or(usize::MAX);
@@ -104,7 +105,7 @@ impl Core {
             true => arrival.ack = Ack::Named(header.id),
             false => held.ack = Some(header.id),
         }
-        if len > ALWAYS_ANNOUNCED && !self.endpoints.is_own_link(key) {
+        if len > ALWAYS_ANNOUNCED && !is_msg && !self.endpoints.is_own_link(key) {
             return self.announced_directly(key, &arrival, header.id, held);
         }
         if let Some(Expected { memory, receipt }) = self.endpoints.arrive(&arrival) {
@@ -156,9 +157,8 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return self.abandon(to);
         };
-        // A connection has one message that is kept while it is copied. A connected endpoint
-        // completes receives in order.
-        let is_ordered = conn.peer.is_none();
+        // A connection has one message that is kept while it is copied.
+        let is_ordered = conn.is_msg();
         let goes_first = is_ordered || matches!(to, Goal::Keep { .. });
         conn.detours.set(Detour::CopiesFirst, is_ordered);
         let transfer = Transfer {

@@ -41,7 +41,7 @@ pub(crate) fn fast_path<'a>(
     let Owner::Ep(ep) = conn.owner else {
         return None;
     };
-    if conn.src == UNKNOWN_SOURCE && conn.peer.is_some() {
+    if conn.src == UNKNOWN_SOURCE && !conn.is_msg() {
         return None;
     }
     endpoints.plain(ep)

@@ -15,6 +15,7 @@ use prov_base::errno::Errno;
 use prov_message::{Core as _, Notice, Op};
 
 use crate::engine::Core;
+use crate::engine::link::connection::Connection;
 use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::ConnKey;
@@ -29,12 +30,10 @@ use crate::wire::header::{self, Header};
 use prov_message::peers::Lent;
 
 impl Core {
-    /// Requests the peer to announce all messages, or to stop doing so. Not on the connection of a
-    /// connected endpoint: a message behind announced ones would be received before their payloads have
-    /// arrived, while such an endpoint completes receives in order, which rxm relies on. It has one
-    /// sender, whose first message is received first, so that nothing is gained by what comes behind it.
+    /// Requests the peer to announce all messages, or to stop doing so. A connected endpoint has one
+    /// sender, which announces none.
     pub(crate) fn throttle(&mut self, key: ConnKey, on: bool) {
-        if self.conns.get(key).is_none_or(|conn| conn.peer.is_none()) {
+        if self.conns.get(key).is_none_or(Connection::is_msg) {
             return;
         }
         let mut header = Header::new(header::Op::Throttle);

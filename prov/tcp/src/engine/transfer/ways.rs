@@ -54,6 +54,10 @@ impl Core {
         let Some(conn) = self.conns.get(key) else {
             return SendPath::Eager;
         };
+        if conn.is_msg() {
+            // A message behind announced ones would be received before their payloads have arrived.
+            return SendPath::Eager;
+        }
         let is_throttled = conn.detours.has(Detour::Throttled);
         if len <= WORTH_ANNOUNCING && !is_throttled {
             return SendPath::Eager;
