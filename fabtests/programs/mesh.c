@@ -6,8 +6,15 @@
  * message arrives once, unchanged, and is matched in the order of its sender; what was written can be
  * read; nothing is left at the end.
  *
- * CT_SEED=<number> repeats the draws of a failure, CT_MEMBERS=<number> is the number of endpoints.
+ * The tests "broken/..." are for networks that reset connections, as a simulated one does
+ * (fabtests/simulated): what is under way then may end with an error. A message whose send completes
+ * has been delivered (FI_DELIVERY_COMPLETE) and is received once, one whose send fails once or never.
+ * When connections stay whole again, each member reaches all others.
+ *
+ * CT_SEED=<number> repeats the draws of a failure, CT_MEMBERS=<number> is the number of endpoints,
+ * CT_STEPS=<number> that of the steps.
  */
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,11 +29,12 @@
 enum {
 	CLASSES = 4,		/* untagged messages, and those of three tags */
 	SENDS = 8,		/* of a member in progress */
-	RECEIVES = 24,		/* of a member, posted */
+	RECEIVES = 24,		/* of a member, posted; the same number of each class */
 	LONGEST = 40000,
 	CELL = 512,		/* bytes of a member's memory for each initiator */
-	ROUNDS = 100,		/* steps of each member */
+	ROUNDS = 100,		/* steps of each member, usually */
 	NUMBERS = 512,		/* the most messages of a member to another one in a class */
+	TRIES = 4,		/* until a message comes, when connections are no longer reset */
 };
 
 /* The beginning of each message. */
@@ -38,6 +46,8 @@ struct head {
  * which they were posted, which is the one in which messages are matched. */
 struct seen {
 	uint64_t bits[NUMBERS / 64];
+	uint64_t failed[NUMBERS / 64];	/* their sends ended with an error */
+	uint64_t late[NUMBERS / 64];	/* came out of order, which only those may */
 	bool is_any;
 	uint32_t top;			/* the largest number */
 	long posted;			/* its receive */
@@ -50,6 +60,7 @@ struct operation {
 	enum what what;
 	bool is_under_way;
 	int owner, other, class;
+	uint32_t number;		/* of the message that it sends */
 	long posted;			/* a receive: its number */
 	size_t len;
 	unsigned seed;
@@ -72,7 +83,8 @@ static struct member *members;
 static int count;
 static struct ct_random chance;
 static struct ct_spec spec;
-static long messages, accesses, cancelled, renewed;
+static bool breaks;			/* connections are reset */
+static long messages, accesses, cancelled, renewed, failed;
 
 static uint32_t *counter(uint32_t *of, int other, int class)
 {
@@ -85,6 +97,16 @@ static struct operation *idle(struct operation *from, int number)
 		if (!from[i].is_under_way)
 			return &from[i];
 	return NULL;
+}
+
+static bool is_in(const uint64_t *bits, uint32_t number)
+{
+	return bits[number / 64] >> number % 64 & 1;
+}
+
+static void put_in(uint64_t *bits, uint32_t number)
+{
+	bits[number / 64] |= UINT64_C(1) << number % 64;
 }
 
 static unsigned seed_of(const struct head *head)
@@ -102,18 +124,32 @@ static void arrived(struct operation *op, const struct ct_completion *done)
 	memcpy(&head, op->bytes, sizeof(head));
 	REQUIRE(head.from < (uint32_t)count && head.class == (uint32_t)op->class && head.len == done->len);
 	seen = &to->seen[(int)head.from * CLASSES + op->class];
-	REQUIRE(head.number < NUMBERS && !(seen->bits[head.number / 64] >> head.number % 64 & 1));
-	seen->bits[head.number / 64] |= UINT64_C(1) << head.number % 64;
-	if (seen->is_any)
-		REQUIRE((head.number > seen->top) == (op->posted > seen->posted));
+	REQUIRE(head.number < NUMBERS && !is_in(seen->bits, head.number));
+	put_in(seen->bits, head.number);
+	if (seen->is_any && (head.number > seen->top) != (op->posted > seen->posted)) {
+		REQUIRE(breaks);
+		put_in(seen->late, head.number < seen->top ? head.number : seen->top);
+	}
 	if (!seen->is_any || head.number > seen->top) {
 		seen->is_any = true;
 		seen->top = head.number;
 		seen->posted = op->posted;
 	}
 	REQUIRE(ct_holds(op->bytes + sizeof(head), done->len - sizeof(head), seed_of(&head)));
-	to->outstanding--;
+	if (!is_in(seen->failed, head.number))
+		to->outstanding--;
 	messages++;
+}
+
+/* The send of a message has failed: it may come once more, or not. */
+static void send_failed(const struct operation *op)
+{
+	struct member *to = &members[op->other];
+	struct seen *seen = &to->seen[op->owner * CLASSES + op->class];
+
+	put_in(seen->failed, op->number);
+	if (!is_in(seen->bits, op->number))
+		to->outstanding--;
 }
 
 static void read_back(struct operation *op)
@@ -134,8 +170,12 @@ static void finished(const struct ct_completion *done)
 	REQUIRE(op && op->is_under_way);
 	op->is_under_way = false;
 	if (done->err) {
-		REQUIRE(op->what == RECEIVE && done->err == FI_ECANCELED);
-		cancelled++;
+		bool is_cancelled = op->what == RECEIVE && done->err == FI_ECANCELED;
+
+		REQUIRE(is_cancelled || breaks);
+		*(is_cancelled ? &cancelled : &failed) += 1;
+		if (op->what == SEND)
+			send_failed(op);
 		return;
 	}
 	switch (op->what) {
@@ -172,6 +212,15 @@ static void drive_all(void)
 		drive(&members[i]);
 }
 
+static int posted_of(const struct member *member, int class)
+{
+	int posted = 0;
+
+	for (int i = 0; i < RECEIVES; i++)
+		posted += member->receives[i].is_under_way && member->receives[i].class == class;
+	return posted;
+}
+
 static void post_receive(struct member *member, int class)
 {
 	struct operation *op = idle(member->receives, RECEIVES);
@@ -180,7 +229,7 @@ static void post_receive(struct member *member, int class)
 		.desc = member->buffers.desc,
 	};
 
-	if (!op)
+	if (!op || posted_of(member, class) >= RECEIVES / CLASSES)
 		return;
 	op->what = RECEIVE;
 	op->is_under_way = true;
@@ -214,8 +263,13 @@ static void post_send(struct member *from, int other, int class)
 	message.buf = op->bytes;
 	message.context = &op->context;
 	op->what = SEND;
+	op->other = other;
+	op->class = class;
+	op->number = head.number;
+	if (breaks)
+		message.flags = FI_DELIVERY_COMPLETE | FI_COMPLETION;
 	from->peer.to = from->others[other];
-	ret = ct_send(&from->peer, CT_SEND, &message);
+	ret = ct_send(&from->peer, breaks ? CT_SENDMSG : CT_SEND, &message);
 	if (ret == -FI_EAGAIN)
 		return;
 	OK(ret);
@@ -280,16 +334,11 @@ static bool is_quiet(const struct member *member)
 
 static void take_what_is_left(struct member *member)
 {
-	if (member->outstanding) {
-		int posted[CLASSES] = { 0 };
-
-		for (int i = 0; i < RECEIVES; i++)
-			if (member->receives[i].is_under_way)
-				posted[member->receives[i].class]++;
-		for (int class = 0; class < CLASSES; class++)
-			if (posted[class] < 2)
-				post_receive(member, class);
-	}
+	if (!member->outstanding)
+		return;
+	for (int class = 0; class < CLASSES; class++)
+		if (posted_of(member, class) < 2)
+			post_receive(member, class);
 }
 
 static void settle(struct member *member)
@@ -386,15 +435,51 @@ static void step(void)
 		drive(member);
 		drive(&members[other]);
 	}
-	if (ct_once_in(&chance, 400))
+	if (!breaks && ct_once_in(&chance, 400))
 		renew((int)(member - members));
 	if (ct_once_in(&chance, 64))
 		drive_all();
 }
 
+/* Connections are no longer reset: those that were are found out, and then all are reached. */
+static void mend(void)
+{
+	void (*stop)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "simulated_breaks_no_more");
+
+	if (stop)
+		stop();
+	for (int i = 0; i < count; i++)
+		settle(&members[i]);
+	for (int i = 0; i < count; i++)
+		for (int j = 0; j < count; j++) {
+			struct seen *seen = &members[j].seen[i * CLASSES];
+			uint32_t number, tries = 0;
+
+			do {
+				REQUIRE(tries++ < TRIES);
+				number = *counter(members[i].sent, j, 0);
+				while (*counter(members[i].sent, j, 0) == number) {
+					post_send(&members[i], j, 0);
+					drive_all();
+				}
+				settle(&members[i]);
+				settle(&members[j]);
+			} while (is_in(seen->failed, number));
+			REQUIRE(is_in(seen->bits, number));
+		}
+	for (int i = 0; i < count; i++)
+		for (int j = 0; j < count * CLASSES; j++)
+			for (int word = 0; word < NUMBERS / 64; word++) {
+				const struct seen *seen = &members[i].seen[j];
+
+				REQUIRE(!(seen->late[word] & ~seen->failed[word]));
+			}
+}
+
 static void run(int usual)
 {
-	const char *given = getenv("CT_MEMBERS"), *seed = getenv("CT_SEED");
+	const char *given = getenv("CT_MEMBERS"), *seed = getenv("CT_SEED"), *most = getenv("CT_STEPS");
+	long steps;
 
 	count = given ? atoi(given) : usual;
 	chance.state = seed ? strtoull(seed, NULL, 0) : 1;
@@ -411,12 +496,15 @@ static void run(int usual)
 	for (int i = 0; i < count; i++)
 		for (int j = 0; j < count; j++)
 			members[i].others[j] = ct_insert(&members[i].peer, members[j].name);
-	for (long i = 0; i < (long)count * ROUNDS; i++)
+	steps = most ? atol(most) : (long)count * ROUNDS;
+	for (long i = 0; i < steps; i++)
 		step();
 	for (int i = 0; i < count; i++)
 		settle(&members[i]);
-	printf("# %d endpoints: %ld messages, %ld accesses, %ld receives cancelled, %ld endpoints renewed\n", count,
-	       messages, accesses, cancelled, renewed);
+	if (breaks)
+		mend();
+	printf("# %d endpoints: %ld messages, %ld accesses, %ld receives cancelled, %ld endpoints renewed, "
+	       "%ld operations failed\n", count, messages, accesses, cancelled, renewed, failed);
 	for (int i = 0; i < count; i++) {
 		close_member(&members[i]);
 		free(members[i].others);
@@ -441,10 +529,24 @@ static void dozens(void)
 	run(48);
 }
 
+static void broken_few(void)
+{
+	breaks = true;
+	run(3);
+}
+
+static void broken_some(void)
+{
+	breaks = true;
+	run(12);
+}
+
 static const struct ct_test tests[] = {
 	{ "few", few, CT_RDM },
 	{ "some", some, CT_RDM | CT_SLOW },
 	{ "dozens", dozens, CT_RDM | CT_SLOW },
+	{ "broken/few", broken_few, CT_RDM },
+	{ "broken/some", broken_some, CT_RDM | CT_SLOW },
 };
 
 CT_MAIN(tests)

@@ -58,6 +58,13 @@ static uint64_t setting(const char *name, uint64_t otherwise)
 	return value && *value ? strtoull(value, NULL, 0) : otherwise;
 }
 
+void simulated_breaks_no_more(void)
+{
+	enter();
+	profile.broken = 0;
+	leave();
+}
+
 void draw_profile(void)
 {
 	static const uint64_t delays[] = { 0, 5 * MICRO, 100 * MICRO, 2 * MILLI, 40 * MILLI };
@@ -676,6 +683,38 @@ static ssize_t send_datagram(struct object *socket, const struct iovec *iov, siz
 	return (ssize_t)len;
 }
 
+/* Some of the bytes that are under way will not arrive. */
+static void cut(struct flow *out)
+{
+	size_t left = draw(out->held + 1);
+	struct chunk **at = &out->first;
+
+	for (; *at; at = &(*at)->next) {
+		struct chunk *chunk = *at;
+
+		/* What has arrived can be read. */
+		if (chunk->due > now() && chunk->len - chunk->taken > left)
+			break;
+		left -= chunk->len - chunk->taken < left ? chunk->len - chunk->taken : left;
+	}
+	if (*at) {
+		out->held -= (*at)->len - (*at)->taken - left;
+		(*at)->len = (*at)->taken + left;
+		if (left) {
+			out->latest = (*at)->due;
+			at = &(*at)->next;
+		}
+	}
+	while (*at) {
+		struct chunk *chunk = *at;
+
+		*at = chunk->next;
+		out->held -= chunk->len - chunk->taken;
+		free(chunk);
+	}
+	out->last = at;
+}
+
 ssize_t socket_send(struct object *socket, const struct iovec *iov, size_t count,
 		    const union address *to)
 {
@@ -696,6 +735,7 @@ ssize_t socket_send(struct object *socket, const struct iovec *iov, size_t count
 	if (socket->stage != CONNECTED)
 		return socket->stage == CONNECTING ? -EAGAIN : -EPIPE;
 	if (chance(profile.broken, 1000000)) {
+		cut(socket->out);
 		reset(socket->out);
 		fail(socket, ECONNRESET);
 		return -ECONNRESET;
