@@ -2,9 +2,10 @@
 /*
  * Many endpoints of one process, each of which sends to any other and to itself, writes to its
  * memory and reads that again, cancels receives, and now and then is closed and opened anew under
- * another address; all of it derived from one seed. Each accepted operation completes once; each
- * message arrives once, unchanged, and is matched in the order of its sender; what was written can be
- * read; nothing is left at the end.
+ * another address; all of it derived from one seed. Regions are closed while others access them. Each
+ * accepted operation completes once; each message arrives once, unchanged, and is matched in the order
+ * of its sender; what was written can be read; nobody writes to the memory of a closed region, and
+ * its end concerns nothing but accesses to it; nothing is left at the end.
  *
  * The tests "broken/..." are for networks that reset connections, as a simulated one does
  * (fabtests/simulated): what is under way then may end with an error. A message whose send completes
@@ -31,7 +32,9 @@ enum {
 	SENDS = 8,		/* of a member in progress */
 	RECEIVES = 24,		/* of a member, posted; the same number of each class */
 	LONGEST = 40000,
-	CELL = 512,		/* bytes of a member's memory for each initiator */
+	CELL = 4096,		/* bytes of a member's memory for each initiator */
+	FORMER = 4,		/* memory of closed regions that is kept, of each member */
+	CANARY = 0xa5,		/* fills it */
 	ROUNDS = 100,		/* steps of each member, usually */
 	NUMBERS = 512,		/* the most messages of a member to another one in a class */
 	TRIES = 4,		/* until a message comes, when connections are no longer reset */
@@ -61,6 +64,7 @@ struct operation {
 	bool is_under_way;
 	int owner, other, class;
 	uint32_t number;		/* of the message that it sends */
+	int region;			/* that it accesses */
 	long posted;			/* a receive: its number */
 	size_t len;
 	unsigned seed;
@@ -72,6 +76,8 @@ struct member {
 	unsigned char name[CT_NAME];
 	fi_addr_t *others;		/* how it calls them */
 	struct ct_memory memory, buffers;
+	int region;			/* number of what `memory` is registered as */
+	unsigned char *former[FORMER];
 	struct operation sends[SENDS], receives[RECEIVES], access;
 	uint32_t *sent;			/* to each other one, of each class */
 	struct seen *seen;		/* of each other one, of each class */
@@ -84,7 +90,7 @@ static int count;
 static struct ct_random chance;
 static struct ct_spec spec;
 static bool breaks;			/* connections are reset */
-static long messages, accesses, cancelled, renewed, failed;
+static long messages, accesses, cancelled, renewed, closed, failed;
 
 static uint32_t *counter(uint32_t *of, int other, int class)
 {
@@ -156,6 +162,8 @@ static void read_back(struct operation *op)
 {
 	struct member *from = &members[op->owner], *to = &members[op->other];
 
+	if (op->region != to->region)
+		return;
 	memset(op->bytes, 0, op->len);
 	op->what = READ;
 	op->is_under_way = true;
@@ -171,8 +179,9 @@ static void finished(const struct ct_completion *done)
 	op->is_under_way = false;
 	if (done->err) {
 		bool is_cancelled = op->what == RECEIVE && done->err == FI_ECANCELED;
+		bool is_access = op->what == WRITE || op->what == READ;
 
-		REQUIRE(is_cancelled || breaks);
+		REQUIRE(is_cancelled || breaks || (is_access && op->region != members[op->other].region));
 		*(is_cancelled ? &cancelled : &failed) += 1;
 		if (op->what == SEND)
 			send_failed(op);
@@ -188,7 +197,8 @@ static void finished(const struct ct_completion *done)
 		read_back(op);
 		break;
 	case READ:
-		REQUIRE(ct_holds(op->bytes, op->len, op->seed));
+		if (op->region == members[op->other].region)
+			REQUIRE(ct_holds(op->bytes, op->len, op->seed));
 		accesses++;
 		break;
 	}
@@ -294,6 +304,7 @@ static void post_write(struct member *from, int other)
 		return;
 	op->what = WRITE;
 	op->other = other;
+	op->region = to->region;
 	op->len = 1 + ct_below(&chance, CELL);
 	op->seed = (unsigned)ct_bits(&chance);
 	ct_fill(op->bytes, op->len, op->seed);
@@ -332,6 +343,35 @@ static bool is_quiet(const struct member *member)
 	return true;
 }
 
+static void look_at_former(const struct member *member)
+{
+	for (int i = 0; i < FORMER; i++)
+		for (size_t at = 0; member->former[i] && at < (size_t)count * CELL; at++)
+			REQUIRE(member->former[i][at] == CANARY);
+}
+
+static void open_region(struct member *member)
+{
+	ct_memory_open(&member->peer, &member->memory, (size_t)count * CELL, FI_REMOTE_READ | FI_REMOTE_WRITE);
+	member->region++;
+}
+
+/* Closes a member's region, whatever is under way to it, and opens another one. */
+static void close_region(struct member *member)
+{
+	unsigned char **former = &member->former[member->region % FORMER];
+	unsigned char *kept = member->memory.data;
+
+	look_at_former(member);
+	free(*former);
+	member->memory.data = NULL;
+	ct_memory_close(&member->memory);
+	memset(kept, CANARY, (size_t)count * CELL);
+	*former = kept;
+	open_region(member);
+	closed++;
+}
+
 static void take_what_is_left(struct member *member)
 {
 	if (!member->outstanding)
@@ -362,7 +402,7 @@ static void open_member(int number)
 
 	ct_open_single(&member->peer, &spec);
 	ct_name(&member->peer.ep->fid, member->name, sizeof(member->name));
-	ct_memory_open(&member->peer, &member->memory, (size_t)count * CELL, FI_REMOTE_READ | FI_REMOTE_WRITE);
+	open_region(member);
 	ct_memory_open(&member->peer, &member->buffers, (SENDS + RECEIVES + 1) * LONGEST,
 		       FI_SEND | FI_RECV | FI_READ | FI_WRITE);
 	for (int i = 0; i < SENDS + RECEIVES + 1; i++) {
@@ -377,6 +417,11 @@ static void open_member(int number)
 
 static void close_member(struct member *member)
 {
+	look_at_former(member);
+	for (int i = 0; i < FORMER; i++) {
+		free(member->former[i]);
+		member->former[i] = NULL;
+	}
 	OK(fi_close(&member->peer.ep->fid));
 	member->peer.ep = NULL;
 	ct_memory_close(&member->memory);
@@ -437,6 +482,8 @@ static void step(void)
 	}
 	if (!breaks && ct_once_in(&chance, 400))
 		renew((int)(member - members));
+	if (ct_once_in(&chance, 40))
+		close_region(member);
 	if (ct_once_in(&chance, 64))
 		drive_all();
 }
@@ -504,7 +551,8 @@ static void run(int usual)
 	if (breaks)
 		mend();
 	printf("# %d endpoints: %ld messages, %ld accesses, %ld receives cancelled, %ld endpoints renewed, "
-	       "%ld operations failed\n", count, messages, accesses, cancelled, renewed, failed);
+	       "%ld regions closed, %ld operations failed\n", count, messages, accesses, cancelled, renewed, closed,
+	       failed);
 	for (int i = 0; i < count; i++) {
 		close_member(&members[i]);
 		free(members[i].others);
