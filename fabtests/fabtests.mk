@@ -21,10 +21,10 @@ KNOWN ?= fabtests/known/c-library-2.x
 OTHER ?= .deps/mpich/lib/mpich
 
 # What needs no network: for the shm provider.
-LOCAL = $(WITHIN) absent allocation asleep calls collective crowd denied departed descriptors deserted ensemble forks hmem impostor killed killed_connecting multitude roused \
+LOCAL = $(WITHIN) absent allocation asleep calls collective crowd denied departed descriptors deserted ensemble forks hmem hmem_shared impostor killed killed_connecting multitude roused \
 	openshmem peer_srx process sep sep_srx sleepers taken_back watchers withdrawn
 # What has large data, once more where processes do not read one another's memory.
-LARGE = crowd hmem killed match message rma simulation withdrawn
+LARGE = crowd hmem hmem_shared killed match message rma simulation withdrawn
 # And one process only: for the loopback provider.
 WITHIN = atomic auth av backlog binding cancel caps cntr combinations completion cq early elsewhere endpoint entries eq first \
 	getinfo hints hook itself late leak match message mr nothing outsiders param peer peer_av poll posted refused rma signals simulation source \
@@ -51,7 +51,7 @@ HOOKED = cm cntr cq eq poll sep sep_srx srx srx_late trigger
 HOOKS = noop;trace;perf;profile;monitor;debug
 
 # For tcp under the name sockets.
-RENAMED = cm completion denied elsewhere firewall getinfo hmem idle message rma sep_srx srx_late trigger
+RENAMED = cm completion denied elsewhere firewall getinfo hmem hmem_shared idle message rma sep_srx srx_late trigger
 # And what sends messages, for its endpoints of the type FI_EP_DGRAM, which are reliable.
 RELIABLE = binding cntr cq early first match message poll sep signals source
 
@@ -69,7 +69,7 @@ FI_SHM_DISABLE_CMA=1 -p shm -a none -e rdm $(LARGE)
 FI_HOOK='$(HOOKS)' $(HOOKED)
 FI_HOOK='$(HOOKS)' -p 'udp;ofi_rxd' -e rdm message
 FI_TCP_FIREWALL_ADDR=1 firewall
-FI_TCP_LOCAL=off asleep forks hmem idle sleepers withdrawn
+FI_TCP_LOCAL=off asleep forks hmem hmem_shared idle sleepers withdrawn
 -p 'tcp;ofi_rxm' -e rdm $(LAYERED)
 FI_TCP_LOCAL=off FI_TCP_MAX_UNEXPECTED=65536 -p 'tcp;ofi_rxm' -e rdm backlog
 -p 'udp;ofi_rxd' -e rdm $(OVER_DATAGRAMS)

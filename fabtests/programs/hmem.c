@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
  * Memory of a device (FI_HMEM): every call with such memory at either end and
- * at both, on the device of hmem/device.h, which no processor can touch.
+ * at both, on the device of device.h, which no processor can touch.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include <rdma/fi_ext.h>
 
 #include "check.h"
-#include "hmem/device.h"
+#include "device.h"
 #include "memory.h"
 #include "pattern.h"
 #include "transfer.h"

@@ -7,6 +7,7 @@
 //! addresses concerned ([`take_failure`]), since the code that moves bytes counts them, and the code
 //! that reports an operation asks afterwards.
 
+pub mod handles;
 mod underway;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +18,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::errno::{Errno, Result};
 use crate::warn_again;
 
+use self::handles::{Allocation, Handle, Opened};
 pub use self::underway::{Underway, Waits, anybody_waits};
 pub(crate) use self::underway::{is_settled, write_behind};
 
@@ -71,6 +73,19 @@ pub trait Copier: Send + Sync {
         Ok(None)
     }
 
+    /// Returns the allocation that an address is in, for copiers that make handles of it.
+    fn allocation(&self, _address: usize) -> Option<Allocation> {
+        None
+    }
+
+    /// Makes the handle by which other processes of this host open an allocation.
+    ///
+    /// # Errors
+    /// `-FI_ENOSYS` for a device without handles, and the driver's.
+    fn handle(&self, _allocation: Allocation) -> Result<Handle> {
+        Err(Errno::ENOSYS)
+    }
+
     /// A number that copiers have in common which can copy to each other; `None` for one that cannot
     /// copy within its devices at all.
     fn family(&self) -> Option<u32>;
@@ -98,6 +113,13 @@ pub trait Interfaces: Send + Sync {
 
     /// Whether an interface is here, with a device.
     fn has(&self, interface: u32) -> bool;
+
+    /// Opens another process's allocation.
+    ///
+    /// # Errors
+    /// `-FI_ENOSYS` if the interface is not here or cannot do that, `-FI_EINVAL` for a device that
+    /// this process does not have, and the driver's.
+    fn open(&self, handle: &Handle) -> Result<Box<dyn Opened>>;
 }
 
 static INTERFACES: OnceLock<&'static dyn Interfaces> = OnceLock::new();
@@ -189,7 +211,7 @@ impl Kind {
     }
 
     /// Returns the copier, `None` for the host's memory. It is not called with the table's lock.
-    fn copier(self) -> Result<Option<Arc<dyn Copier>>> {
+    pub(crate) fn copier(self) -> Result<Option<Arc<dyn Copier>>> {
         let Some(position) = self.position() else {
             return Ok(None);
         };

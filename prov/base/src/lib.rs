@@ -11,6 +11,7 @@ pub mod bounds;
 pub mod buffer;
 pub mod checksum;
 pub mod device_memory;
+pub mod device_sharing;
 pub mod errno;
 pub mod file_limit;
 pub mod kept_errno;

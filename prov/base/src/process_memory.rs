@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use libc::iovec;
 
 use crate::buffer::{IOV_LIMIT, Iov};
+use crate::device_sharing::{self, Location};
 use crate::errno::{Errno, Result};
 use crate::kept_errno::KeptErrno;
 use crate::random;
@@ -18,7 +19,7 @@ use crate::random;
 /// A segment of another process's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OtherPiece {
-    /// Its address in that process.
+    /// Its address in that process; for memory of a device, its [`Location`].
     pub addr: u64,
     /// Bytes.
     pub len: u64,
@@ -88,11 +89,11 @@ impl OtherIov {
         }
     }
 
-    /// Adds `memory` of this process; `false` if it does not fit, or has memory of a device, which
-    /// no other process can copy.
+    /// Adds `memory` of this process; `false` if it does not fit, or has memory of a device that no
+    /// other process can open, or that only one seal vouches for.
     pub fn push_own(&mut self, memory: &Iov<'_>, seal: Option<Token>) -> bool {
         if memory.has_device() {
-            return false;
+            return seal.is_none() && self.push_device(memory);
         }
         let pieces = memory.pieces().iter();
         let mut pieces = pieces.filter(|piece| piece.iov_len != 0);
@@ -103,6 +104,33 @@ impl OtherIov {
                 seal,
             })
         })
+    }
+
+    #[cold]
+    fn push_device(&mut self, memory: &Iov<'_>) -> bool {
+        let mut pieces = memory.pieces().iter().enumerate();
+        pieces.all(|(position, piece)| {
+            let (kind, address) = (memory.kind(position), piece.iov_base.expose_provenance());
+            let addr = match kind.is_host() {
+                true => Some(address as u64),
+                false => device_sharing::export(kind, address, piece.iov_len),
+            };
+            addr.is_some_and(|addr| {
+                self.push(OtherPiece {
+                    addr,
+                    len: piece.iov_len as u64,
+                    seal: None,
+                })
+            })
+        })
+    }
+
+    /// Whether a segment is memory of a device.
+    #[inline]
+    pub fn has_device(&self) -> bool {
+        self.pieces()
+            .iter()
+            .any(|piece| Location::is_one(piece.addr))
     }
 
     /// Adds `len` bytes that no other process can copy, so that one that tries gets `-FI_EFAULT`.
@@ -117,25 +145,30 @@ impl OtherIov {
     }
 
     /// Whether other processes can copy these segments of this process's memory, as far as the
-    /// first byte of each shows: memory of a device, for example, cannot be copied.
+    /// first byte of each shows: not every mapping of a device can be copied. Memory that is a
+    /// device's by its [`Location`] is taken to be.
     #[allow(
         clippy::indexing_slicing,
         reason = "no list has more pieces than there are places"
     )]
     pub fn can_be_copied(&self) -> bool {
         let mut bytes = [0u8; IOV_LIMIT];
+        let of_host = self.pieces().iter();
+        let of_host = of_host.filter(|piece| !Location::is_one(piece.addr));
+        let mut far = [NOTHING; IOV_LIMIT];
+        let mut count = 0;
+        for (slot, piece) in far.iter_mut().zip(of_host) {
+            *slot = OtherPiece { len: 1, ..*piece }.iov();
+            count += 1;
+        }
         let near = iovec {
             iov_base: bytes.as_mut_ptr().cast(),
-            iov_len: self.count,
+            iov_len: count,
         };
-        let mut far = [NOTHING; IOV_LIMIT];
-        for (slot, piece) in far.iter_mut().zip(self.pieces()) {
-            *slot = OtherPiece { len: 1, ..*piece }.iov();
-        }
         let pid = libc::pid_t::try_from(std::process::id());
         // SAFETY: `near` describes `bytes`, which has one writable byte for each piece.
-        let copied = pid.map(|pid| unsafe { read(pid, &[near], &far[..self.count]) });
-        matches!(copied, Ok(Ok(count)) if count == self.count)
+        let copied = pid.map(|pid| unsafe { read(pid, &[near], &far[..count]) });
+        matches!(copied, Ok(Ok(copied)) if copied == count)
     }
 
     /// Encodes the list for another process of this host; returns the encoded bytes.
@@ -199,9 +232,10 @@ impl OtherIov {
 /// A random number that stays at its address in this process's memory while the memory that it
 /// vouches for holds the bytes that were offered. A process that copies reads the number after the
 /// bytes, and so knows that they were valid until then. Next to it is a secret, by which other
-/// processes prove that they can read this memory.
+/// processes prove that they can read this memory, and the address of the cards of memory of
+/// devices ([`device_sharing`]).
 #[derive(Debug)]
-pub struct Seal(Box<[AtomicU64; 2]>);
+pub struct Seal(Box<[AtomicU64; 3]>);
 
 /// The address and number of a [`Seal`], as other processes know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,11 +246,19 @@ pub struct Token {
     pub value: u64,
 }
 
+impl Token {
+    /// Returns where a process with this seal has the address of its cards ([`device_sharing`]).
+    pub fn cards(&self) -> u64 {
+        self.addr.wrapping_add(2 * FIELD as u64)
+    }
+}
+
 impl Seal {
     /// `-FI_EIO` without random numbers.
     pub fn new() -> Result<Seal> {
         let (number, secret) = (random::secret()?.max(1), random::secret()?);
-        Ok(Seal(Box::new([number.into(), secret.into()])))
+        let numbers = [number, secret, device_sharing::table_of_this_process()];
+        Ok(Seal(Box::new(numbers.map(AtomicU64::new))))
     }
 
     /// Returns the address and the number, for other processes.

@@ -5,14 +5,16 @@
 //! again. No function is called that may wait for the whole device, such as one that frees memory.
 
 mod driver;
+mod sharing;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use prov_base::device_memory::handles::{Allocation, Handle};
 use prov_base::device_memory::{Copier, Underway};
 use prov_base::errno::Result;
 
 use self::driver::{Context, Direction, Driver, Entered, Lane, Pinned};
-use super::{CUDA, Interface, LOG, Owner};
+use super::{CUDA, Interface, LOG, Mapped, Owner};
 
 /// The driver, which has started.
 pub struct Cuda {
@@ -68,6 +70,10 @@ impl Interface for Cuda {
 
     fn owner(&self, address: usize) -> Owner {
         self.driver.owner(address)
+    }
+
+    fn open(&self, handle: &Handle) -> Result<(usize, Box<dyn Mapped>)> {
+        sharing::open(&self.driver, self.devices, handle)
     }
 }
 
@@ -208,6 +214,15 @@ impl Copier for Device {
     unsafe fn copy(&self, from: *const u8, to: *mut u8, len: usize) -> Result {
         // SAFETY: the caller keeps the contract.
         unsafe { self.0.copy_in(Direction::Within, from, to, len) }
+    }
+
+    fn allocation(&self, address: usize) -> Option<Allocation> {
+        let entered = self.0.driver.enter(self.0.context).ok()?;
+        entered.allocation(address)
+    }
+
+    fn handle(&self, allocation: Allocation) -> Result<Handle> {
+        sharing::handle(&self.0.driver, self.0.context, self.0.number, allocation)
     }
 
     fn family(&self) -> Option<u32> {

@@ -14,6 +14,7 @@ mod settings;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use prov_base::device_memory::handles::{Allocation, Handle, Opened};
 use prov_base::device_memory::{self, Copier, Interfaces, Kind};
 use prov_base::errno::{Errno, Result};
 
@@ -35,6 +36,36 @@ pub(crate) trait Interface: Send + Sync {
 
     /// Returns whose memory an address is.
     fn owner(&self, address: usize) -> Owner;
+
+    /// Opens another process's allocation; returns it and the device that it is of.
+    ///
+    /// # Errors
+    /// `-FI_ENOSYS` without such handles, `-FI_EINVAL` for a device that is not here, and the driver's.
+    fn open(&self, _handle: &Handle) -> Result<(usize, Box<dyn Mapped>)> {
+        Err(Errno::ENOSYS)
+    }
+}
+
+/// Another process's allocation, until it is dropped.
+pub(crate) trait Mapped: Send + Sync {
+    /// Returns where it is in this process.
+    fn allocation(&self) -> Allocation;
+}
+
+/// The same with its kind.
+struct OfKind {
+    kind: Kind,
+    mapped: Box<dyn Mapped>,
+}
+
+impl Opened for OfKind {
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn allocation(&self) -> Allocation {
+        self.mapped.allocation()
+    }
 }
 
 /// Whose memory an address is, as a driver sees it.
@@ -108,6 +139,15 @@ impl Interfaces for Drivers {
     fn has(&self, interface: u32) -> bool {
         let mut found = found().iter();
         found.any(|found| found.interface.number() == interface && found.interface.devices() != 0)
+    }
+
+    fn open(&self, handle: &Handle) -> Result<Box<dyn Opened>> {
+        let mut found = found().iter();
+        let this = found.find(|found| found.interface.number() == handle.interface);
+        let this = this.ok_or(Errno::ENOSYS)?;
+        let (device, mapped) = this.interface.open(handle)?;
+        let kind = this.kind(device)?;
+        Ok(Box::new(OfKind { kind, mapped }))
     }
 }
 

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 pub(crate) mod child;
+mod devices;
 mod files;
 mod itself;
 mod life;
@@ -12,9 +13,11 @@ use std::os::fd::BorrowedFd;
 
 use libc::iovec;
 use prov_base::buffer::{AppIov, IOV_LIMIT, Iov, STAGED};
+use prov_base::device_sharing::Location;
 use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::{OtherIov, OtherPiece, Token, read, write};
 
+use self::devices::{Course, Devices};
 pub use self::files::{Card, OtherFiles, Reading};
 pub use self::itself::Ends;
 pub(crate) use self::itself::Itself;
@@ -32,6 +35,8 @@ pub struct OtherProcess {
     itself: Option<Itself>,
     /// The file for short copies; `None` if the system has no such file.
     memory: Option<Memory>,
+    /// The process's memory of devices that this one has opened.
+    devices: Devices,
 }
 
 impl OtherProcess {
@@ -72,6 +77,7 @@ impl OtherProcess {
             seal,
             memory: itself.as_ref().and_then(memory),
             itself,
+            devices: Devices::default(),
         };
         Ok((process, secret))
     }
@@ -98,6 +104,9 @@ impl OtherProcess {
     ) -> Result {
         if from.len() as u64 != to.len() {
             return Err(Errno::EINVAL);
+        }
+        if to.has_device() {
+            return self.write_to_devices(from, to, socket, ends);
         }
         if from.has_device() {
             return staged(from.len(), |at, bytes| {
@@ -164,6 +173,9 @@ impl OtherProcess {
         {
             return copied;
         }
+        if from.has_device() {
+            return self.copy_from_devices(from, to);
+        }
         let mut done = 0;
         while done < to.len() {
             let near = to.slice(done, MOST);
@@ -193,6 +205,9 @@ impl OtherProcess {
     pub fn copy(&self, from: &OtherIov, to: &Iov<'_>) -> Result {
         if from.len() != to.len() as u64 {
             return Err(Errno::EINVAL);
+        }
+        if from.has_device() {
+            return self.copy_from_devices(from, to);
         }
         if to.has_device() {
             return staged(to.len(), |at, bytes| {
@@ -233,6 +248,60 @@ impl OtherProcess {
             false => Err(Errno::ESHUTDOWN),
         }
     }
+}
+
+impl OtherProcess {
+    /// [`OtherProcess::read`], where segments are memory of a device.
+    #[cold]
+    fn copy_from_devices(&self, from: &OtherIov, to: &Iov<'_>) -> Result {
+        each_piece(from, to, |piece, to| match Location::is_one(piece.addr) {
+            true => self.copy_of_device(Course::FromPeer, piece, to),
+            false => self.read(&single(piece), to),
+        })
+    }
+
+    /// [`OtherProcess::write`], where segments are memory of a device.
+    #[cold]
+    fn write_to_devices(
+        &self,
+        from: &Iov<'_>,
+        to: &OtherIov,
+        socket: BorrowedFd<'_>,
+        ends: &Ends,
+    ) -> Result {
+        let itself = self.itself.as_ref().ok_or(Errno::EPERM)?;
+        if itself.has_left(socket, ends)? {
+            return Err(Errno::ESHUTDOWN);
+        }
+        each_piece(to, from, |piece, from| match Location::is_one(piece.addr) {
+            true => self.copy_of_device(Course::ToPeer, piece, from),
+            false => self.write(from, &single(piece), socket, ends),
+        })
+    }
+}
+
+/// Calls `copy` for each segment of the other process with the part of `near` that belongs to it.
+fn each_piece(
+    far: &OtherIov,
+    near: &Iov<'_>,
+    mut copy: impl FnMut(&OtherPiece, &Iov<'_>) -> Result,
+) -> Result {
+    if far.len() != near.len() as u64 {
+        return Err(Errno::EINVAL);
+    }
+    let mut at = 0;
+    for piece in far.pieces() {
+        let len = usize::try_from(piece.len).map_err(|_| Errno::EINVAL)?;
+        copy(piece, &near.slice(at, len))?;
+        at += len;
+    }
+    Ok(())
+}
+
+fn single(piece: &OtherPiece) -> OtherIov {
+    let mut list = OtherIov::default();
+    list.push(*piece);
+    list
 }
 
 /// Copies `len` bytes in parts through a buffer of the host: `copy` gets the offset of a part.

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* Stands in for libcuda.so.1: see ../device.h. */
+/* Stands in for libcuda.so.1: see support/device.h. */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -29,6 +32,8 @@ struct allocation {
 	unsigned char *bytes;
 	size_t len;
 	int device;
+	int fd;				/* of the memory; -1: another process's */
+	uint64_t number;
 };
 
 struct work {
@@ -61,8 +66,9 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct allocation allocations[ALLOCATIONS];
 static struct context contexts[DEVICES] = { { 0 }, { 1 } };
 static struct stream *streams, *default_stream;
-static bool is_started, is_reset, is_held, fails_late;
-static unsigned failures, delay_us, waits, copies;
+static bool is_started, is_reset, is_held, fails_late, refuses_sharing, forges;
+static unsigned failures, delay_us, waits, copies, within, opened, closed;
+static uint64_t numbers;
 static __thread struct context *stack[16];
 static __thread int depth;
 
@@ -299,41 +305,64 @@ EXPORT CUresult cuEventQuery(struct event *event)
 	return status;
 }
 
-/* Frees memory and allocates it only when the device has nothing to do. */
-EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t len)
+/* Frees memory and allocates it only when the device has nothing to do. With the lock. */
+static void wait_to_change(void)
+{
+	wait_for_device();
+	waits--;
+}
+
+/* Maps the file of an allocation; with the lock. */
+static CUresult enter(int fd, size_t len, int device, bool is_own, CUdeviceptr *address)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	size_t whole = (len + page - 1) / page * page;
-	CUresult status = OUT_OF_MEMORY;
 
-	if (!current() || !len)
-		return INVALID_VALUE;
-	pthread_mutex_lock(&lock);
-	wait_for_device();
-	waits--;
-	for (int i = 0; i < ALLOCATIONS && status; i++) {
+	for (int i = 0; i < ALLOCATIONS; i++) {
 		struct allocation *it = &allocations[i];
 		void *outside, *inside;
-		int fd;
 
 		if (it->len)
 			continue;
-		fd = memfd_create("device", MFD_CLOEXEC);
-		if (fd < 0 || ftruncate(fd, (off_t)whole))
-			break;
 		outside = mmap(NULL, whole, PROT_NONE, MAP_SHARED, fd, 0);
 		inside = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-		close(fd);
 		if (outside == MAP_FAILED || inside == MAP_FAILED)
-			break;
+			return OUT_OF_MEMORY;
 		*it = (struct allocation) {
 			.address = (CUdeviceptr)(uintptr_t)outside, .bytes = inside, .len = len,
-			.device = current()->device,
+			.device = device, .fd = is_own ? fd : -1, .number = ++numbers,
 		};
 		*address = it->address;
-		status = SUCCESS;
+		return SUCCESS;
 	}
+	return OUT_OF_MEMORY;
+}
+
+static void leave(struct allocation *it)
+{
+	munmap((void *)(uintptr_t)it->address, it->len);
+	munmap(it->bytes, it->len);
+	if (it->fd >= 0)
+		close(it->fd);
+	it->len = 0;
+}
+
+EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t len)
+{
+	CUresult status = OUT_OF_MEMORY;
+	int fd;
+
+	if (!current() || !len)
+		return INVALID_VALUE;
+	fd = memfd_create("device", MFD_CLOEXEC);
+	if (fd < 0 || ftruncate(fd, (off_t)len))
+		return status;
+	pthread_mutex_lock(&lock);
+	wait_to_change();
+	status = enter(fd, len, current()->device, true, address);
 	pthread_mutex_unlock(&lock);
+	if (status)
+		close(fd);
 	return status;
 }
 
@@ -343,17 +372,88 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
 	struct allocation *it;
 
 	pthread_mutex_lock(&lock);
-	wait_for_device();
-	waits--;
+	wait_to_change();
 	it = find(address);
-	if (it && it->address == address) {
-		munmap((void *)(uintptr_t)it->address, it->len);
-		munmap(it->bytes, it->len);
-		it->len = 0;
+	if (it && it->address == address && it->fd >= 0) {
+		leave(it);
 		status = SUCCESS;
 	}
 	pthread_mutex_unlock(&lock);
 	return status;
+}
+
+/* The handle of an allocation: where its file is. */
+struct handle {
+	char mark[8];
+	int32_t pid, fd, device, unused;
+	char rest[40];
+};
+
+EXPORT CUresult cuIpcGetMemHandle(struct handle *handle, CUdeviceptr address)
+{
+	CUresult status = INVALID_VALUE;
+	struct allocation *it;
+
+	pthread_mutex_lock(&lock);
+	it = find(address);
+	if (refuses_sharing) {
+		status = NOT_SUPPORTED;
+	} else if (it && it->fd >= 0) {
+		*handle = (struct handle) {
+			.pid = getpid(), .fd = it->fd, .device = it->device,
+		};
+		memcpy(handle->mark, forges ? "nothing" : "standin", 8);
+		status = SUCCESS;
+	}
+	pthread_mutex_unlock(&lock);
+	return status;
+}
+
+/* A process cannot open its own memory. */
+EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, struct handle handle, unsigned flags)
+{
+	CUresult status = INVALID_VALUE;
+	struct stat stat;
+	char path[64];
+	int fd;
+
+	if (flags != 1 || memcmp(handle.mark, "standin", 8) || handle.pid == getpid() || !current())
+		return INVALID_VALUE;
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle.pid, handle.fd);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return INVALID_VALUE;
+	pthread_mutex_lock(&lock);
+	if (!fstat(fd, &stat) && stat.st_size && handle.device == current()->device)
+		status = enter(fd, (size_t)stat.st_size, handle.device, false, address);
+	opened += !status;
+	pthread_mutex_unlock(&lock);
+	close(fd);
+	return status;
+}
+
+EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address)
+{
+	CUresult status = INVALID_VALUE;
+	struct allocation *it;
+
+	pthread_mutex_lock(&lock);
+	wait_to_change();
+	it = find(address);
+	if (it && it->address == address && it->fd < 0) {
+		leave(it);
+		closed++;
+		status = SUCCESS;
+	}
+	pthread_mutex_unlock(&lock);
+	return status;
+}
+
+EXPORT CUresult cuDeviceGetUuid(unsigned char *uuid, int device)
+{
+	memcpy(uuid, "stand-in device", 16);
+	uuid[15] = (unsigned char)device;
+	return SUCCESS;
 }
 
 EXPORT CUresult cuMemHostAlloc(void **memory, size_t len, unsigned flags)
@@ -377,13 +477,14 @@ EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t le
 EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t len,
 				     struct stream *stream)
 {
+	__atomic_add_fetch(&within, 1, __ATOMIC_RELAXED);
 	return copy(real(to, len), real(from, len), len, stream);
 }
 
 EXPORT CUresult cuPointerGetAttributes(unsigned count, unsigned *attributes, void **data,
 				       CUdeviceptr address)
 {
-	enum { MEMORY_TYPE = 2, ORDINAL = 9, OF_DEVICE = 2 };
+	enum { MEMORY_TYPE = 2, BUFFER_ID = 7, ORDINAL = 9, OF_DEVICE = 2 };
 	struct allocation *it;
 
 	pthread_mutex_lock(&lock);
@@ -393,6 +494,8 @@ EXPORT CUresult cuPointerGetAttributes(unsigned count, unsigned *attributes, voi
 			*(unsigned *)data[i] = it ? OF_DEVICE : 0;
 		else if (attributes[i] == ORDINAL)
 			*(int *)data[i] = it ? it->device : -2;
+		else if (attributes[i] == BUFFER_ID)
+			*(uint64_t *)data[i] = it ? it->number : 0;
 	}
 	pthread_mutex_unlock(&lock);
 	return SUCCESS;
@@ -523,6 +626,31 @@ EXPORT void standin_fail(unsigned count, bool late)
 EXPORT void standin_reset(void)
 {
 	is_reset = true;
+}
+
+EXPORT void standin_refuse_sharing(bool refuse)
+{
+	refuses_sharing = refuse;
+}
+
+EXPORT void standin_forge(bool forge)
+{
+	forges = forge;
+}
+
+EXPORT unsigned standin_opened(void)
+{
+	return opened;
+}
+
+EXPORT unsigned standin_closed(void)
+{
+	return closed;
+}
+
+EXPORT unsigned standin_within(void)
+{
+	return within;
 }
 
 EXPORT unsigned standin_waits(void)

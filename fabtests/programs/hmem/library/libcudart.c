@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
  * Stands in for libcudart.so, which upstream's test programs use, over the
- * stand-in of libcuda.so.1 (see ../device.h). Its copies are made at once, on a
+ * stand-in of libcuda.so.1 (see support/device.h). Its copies are made at once, on a
  * stream of their own: they wait for nothing.
  */
 #include <dlfcn.h>

@@ -5,6 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
+use prov_base::device_memory::handles::{Allocation, DEVICE, HANDLE};
 use prov_base::errno::{Errno, Result};
 
 use super::super::library::library;
@@ -26,8 +27,18 @@ const PORTABLE: c_uint = 1;
 /// `CU_EVENT_DISABLE_TIMING`
 const WITHOUT_TIMING: c_uint = 2;
 
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`: the only flag there is, which has to be set.
+const LAZY_PEER_ACCESS: c_uint = 1;
+
+/// `CUipcMemHandle`, which is passed by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct IpcHandle([u8; HANDLE]);
+
 // Values of `CUpointer_attribute`.
 const MEMORY_TYPE: c_uint = 2;
+/// A number that no other allocation of the process has had.
+const BUFFER_ID: c_uint = 7;
 const DEVICE_ORDINAL: c_uint = 9;
 
 // Values of `CUmemorytype`.
@@ -54,6 +65,11 @@ library! {
         attributes as "cuPointerGetAttributes"(
             c_uint, *mut c_uint, *mut *mut c_void, DevicePointer
         );
+        range as "cuMemGetAddressRange_v2"(*mut DevicePointer, *mut usize, DevicePointer);
+        uuid as "cuDeviceGetUuid"(*mut [u8; DEVICE], c_int);
+        ipc_handle as "cuIpcGetMemHandle"(*mut IpcHandle, DevicePointer);
+        ipc_open as "cuIpcOpenMemHandle_v2"(*mut DevicePointer, IpcHandle, c_uint);
+        ipc_close as "cuIpcCloseMemHandle"(DevicePointer);
         error_name as "cuGetErrorName"(Status, *mut *const c_char);
     } -> Status
 }
@@ -179,6 +195,24 @@ impl Driver {
         }
     }
 
+    /// Returns the identification of a device, which is the same in all processes.
+    pub fn identification(&self, number: usize) -> Result<[u8; DEVICE]> {
+        let number = c_int::try_from(number).map_err(|_| Errno::EINVAL)?;
+        let (mut device, mut uuid) = (0, [0; DEVICE]);
+        // SAFETY: both are places for the results, `CUdevice` and `CUuuid`.
+        let asked = unsafe {
+            let found = (self.device)(&raw mut device, number);
+            self.check("cuDeviceGet", found).and_then(|()| {
+                let asked = (self.uuid)(&raw mut uuid, device);
+                self.check("cuDeviceGetUuid", asked)
+            })
+        };
+        match asked {
+            Ok(()) => Ok(uuid),
+            Err(refused) => Err(Self::error(&refused)),
+        }
+    }
+
     /// Returns whose memory an address is.
     pub fn owner(&self, address: usize) -> Owner {
         let (mut memory_type, mut ordinal): (c_uint, c_int) = (0, -1);
@@ -233,6 +267,69 @@ impl Entered<'_> {
         match self.driver.check("cuMemHostAlloc", allocated) {
             Ok(()) => Ok(Pinned(memory.cast())),
             Err(refused) => Err(Driver::error(&refused)),
+        }
+    }
+
+    /// Returns the allocation that an address is in.
+    pub fn allocation(&self, address: usize) -> Option<Allocation> {
+        let (mut base, mut len, mut number) = (0, 0, 0u64);
+        let mut asked = [BUFFER_ID];
+        let mut answers = [(&raw mut number).cast::<c_void>()];
+        let driver = self.driver;
+        let address = address as DevicePointer;
+        // SAFETY: all are places for the results: a device pointer, a `size_t`, and an attribute of the
+        // type `unsigned long long`. Both functions accept any address.
+        let found = unsafe {
+            (driver.range)(&raw mut base, &raw mut len, address) == SUCCESS
+                && (driver.attributes)(1, asked.as_mut_ptr(), answers.as_mut_ptr(), address)
+                    == SUCCESS
+        };
+        found.then_some(Allocation {
+            base: base as usize,
+            len,
+            number,
+        })
+    }
+
+    /// Makes the handle of an allocation.
+    pub fn handle(&self, base: usize) -> Result<[u8; HANDLE]> {
+        let mut handle = IpcHandle([0; HANDLE]);
+        // SAFETY: the place is one for the result; the function checks the address.
+        let made = unsafe { (self.driver.ipc_handle)(&raw mut handle, base as DevicePointer) };
+        match self.driver.check("cuIpcGetMemHandle", made) {
+            Ok(()) => Ok(handle.0),
+            Err(refused) => {
+                log::debug!(target: LOG, "CUDA: {refused}");
+                Err(Errno::ENOSYS)
+            }
+        }
+    }
+
+    /// Opens another process's allocation; returns its address.
+    pub fn open(&self, handle: &[u8; HANDLE]) -> Result<usize> {
+        let mut address = 0;
+        // SAFETY: the place is one for the result; the function checks the handle.
+        let opened = unsafe {
+            (self.driver.ipc_open)(&raw mut address, IpcHandle(*handle), LAZY_PEER_ACCESS)
+        };
+        match self.driver.check("cuIpcOpenMemHandle", opened) {
+            Ok(()) => Ok(address as usize),
+            Err(refused) => {
+                log::debug!(target: LOG, "CUDA: {refused}");
+                Err(Errno::EINVAL)
+            }
+        }
+    }
+
+    /// Closes an allocation that was opened. This may wait for the device.
+    ///
+    /// # Safety
+    /// Nothing accesses it any more.
+    pub unsafe fn close(&self, address: usize) {
+        // SAFETY: the caller guarantees that it is not in use; the function checks the address.
+        let closed = unsafe { (self.driver.ipc_close)(address as DevicePointer) };
+        if let Err(refused) = self.driver.check("cuIpcCloseMemHandle", closed) {
+            log::debug!(target: LOG, "CUDA: {refused}");
         }
     }
 

@@ -39,8 +39,8 @@ pub enum Outcome {
         /// Whether the owner has to be told, in a message that follows.
         is_told: bool,
     },
-    /// The access is refused (`-FI_EACCES`), or the owner has ended
-    /// (`-FI_ESHUTDOWN`).
+    /// The access is refused (`-FI_EACCES`), the owner has ended (`-FI_ESHUTDOWN`), or a device has
+    /// not copied (`-FI_EIO`).
     Failed(Errno),
     /// There is no space for that message. Nothing has been copied.
     NoRoom,
@@ -141,7 +141,7 @@ impl Window {
         };
         match copied {
             Ok(()) => Outcome::Done { is_told },
-            Err(Errno::ESHUTDOWN) => Outcome::Failed(Errno::ESHUTDOWN),
+            Err(error @ (Errno::ESHUTDOWN | Errno::EIO)) => Outcome::Failed(error),
             // Some memory cannot be copied by another process, but its owner can copy it.
             Err(Errno::EFAULT) => Outcome::Ask,
             Err(error) => Outcome::Forbidden(error),

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use libc::iovec;
 use prov_base::buffer::Iov;
+use prov_base::device_sharing::Location;
 use prov_base::errno::{Errno, Result};
 use prov_base::kept_errno::KeptErrno;
 use prov_base::process_memory::{OtherIov, Token, read_at, write_at};
@@ -129,7 +130,8 @@ impl Memory {
         let (&[near], &[far]) = (near.pieces(), far.pieces()) else {
             return None;
         };
-        if near.iov_len > BY_FILE || near.iov_len as u64 != far.len || far.seal.is_some() {
+        let is_other = far.seal.is_some() || Location::is_one(far.addr);
+        if near.iov_len > BY_FILE || near.iov_len as u64 != far.len || is_other {
             return None;
         }
         // SAFETY: `near` describes memory of an operation in progress, valid for its length; a read

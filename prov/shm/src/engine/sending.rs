@@ -218,11 +218,11 @@ pub fn offer(bytes: Lent<'_>, is_kept: bool) -> (Bytes, OtherIov) {
     let mut from = OtherIov::default();
     let bytes = match bytes {
         Lent::App(memory) if !is_kept => {
-            // What the peer cannot copy, it asks for in parts.
-            match memory.has_device() {
-                true => from.push_out_of_reach(memory.len()),
-                false => from.push_own(memory, None),
-            };
+            if !from.push_own(memory, None) {
+                // What the peer cannot copy, it asks for in parts.
+                from = OtherIov::default();
+                from.push_out_of_reach(memory.len());
+            }
             return (Bytes::App(memory.take()), from);
         }
         Lent::App(memory) => {

@@ -10,6 +10,7 @@ use super::index::Keyed;
 use super::publish::{Listing, Published};
 use super::{Job, Memory, MemoryKind, REMOTE, Registration, Request};
 use crate::object::AnyFid;
+use prov_base::device_sharing;
 use prov_base::errno::Result;
 use prov_base::process_memory::Seal;
 
@@ -229,21 +230,26 @@ impl Region {
     }
 
     /// Returns what to publish: `None` for a region that is single-use, restricted to some peers,
-    /// or not enabled, and for memory that is not contiguous, or of a device.
+    /// or not enabled, and for memory that is not contiguous, or of a device and cannot be opened by
+    /// other processes.
     pub(super) fn published(&self) -> Option<Published> {
-        if !self.memory.kind().is_host() {
-            return None;
-        }
         let mut pieces = self.memory.pieces();
         let (Some((addr, len)), None) = (pieces.next(), pieces.next()) else {
             return None;
         };
-        let is_for_all = self.is_enabled() && !self.single_use && self.job == Job::NONE;
-        is_for_all.then(|| Published {
+        if !self.is_enabled() || self.single_use || self.job != Job::NONE {
+            return None;
+        }
+        let kind = self.memory.kind();
+        let addr = match kind.is_host() {
+            true => addr as u64,
+            false => device_sharing::export(kind, addr, len)?,
+        };
+        Some(Published {
             key: self.key,
             base: self.base,
             len: len as u64,
-            addr: addr as u64,
+            addr,
             access: self.access & REMOTE,
             counted: self.counted(),
         })

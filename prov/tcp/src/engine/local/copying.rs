@@ -105,7 +105,10 @@ impl Core {
             true => arrival.ack = Ack::Named(header.id),
             false => held.ack = Some(header.id),
         }
-        if len > ALWAYS_ANNOUNCED && !is_msg && !self.endpoints.is_own_link(key) {
+        // Memory of a device may be one that this process cannot open: its owner sends it in parts, and
+        // only to a receive.
+        let stays = len > ALWAYS_ANNOUNCED || held.from.has_device();
+        if stays && !is_msg && !self.endpoints.is_own_link(key) {
             return self.announced_directly(key, &arrival, header.id, held);
         }
         if let Some(Expected { memory, receipt }) = self.endpoints.arrive(&arrival) {

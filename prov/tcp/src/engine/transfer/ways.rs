@@ -103,6 +103,9 @@ impl Core {
         let may_be = conn.sends_by_memory()
             && !conn.detours.has(Detour::Throttled)
             && conn.features.has(COPIES);
+        // A connected endpoint copies a message that no receive waits for at once, and might not be
+        // able to open the memory.
+        let may_be = may_be && !(memory.has_device() && conn.is_msg());
         if !may_be || !self.is_neighbour(key) {
             return None;
         }

@@ -56,6 +56,11 @@ const struct ct_device *ct_device(void)
 	*(void **)&device.fail = symbol(library, "standin_fail");
 	*(void **)&device.reset = symbol(library, "standin_reset");
 	*(void **)&device.waits = symbol(library, "standin_waits");
+	*(void **)&device.refuse_sharing = symbol(library, "standin_refuse_sharing");
+	*(void **)&device.forge = symbol(library, "standin_forge");
+	*(void **)&device.opened = symbol(library, "standin_opened");
+	*(void **)&device.closed = symbol(library, "standin_closed");
+	*(void **)&device.within = symbol(library, "standin_within");
 	*(void **)&device.copies = symbol(library, "standin_copies");
 	*(void **)&device.alloc = symbol(library, "cuMemAlloc_v2");
 	*(void **)&device.free = symbol(library, "cuMemFree_v2");

@@ -36,6 +36,15 @@ struct ct_device {
 	unsigned (*waits)(void);
 	/* Copies that were made. */
 	unsigned (*copies)(void);
+	/* Those from memory of the device to memory of the device. */
+	unsigned (*within)(void);
+	/* Makes no handles of memory for other processes from now on. */
+	void (*refuse_sharing)(bool refuse);
+	/* Makes handles that stand for nothing. */
+	void (*forge)(bool forge);
+	/* Allocations of other processes that this one has opened, and closed again. */
+	unsigned (*opened)(void);
+	unsigned (*closed)(void);
 	int (*alloc)(uint64_t *address, size_t len);
 	int (*free)(uint64_t address);
 	int (*use)(int device);

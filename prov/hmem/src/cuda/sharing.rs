@@ -1,0 +1,86 @@
+//! Allocations of other processes, by the handles of the driver (cuIpcGetMemHandle).
+
+use std::sync::Arc;
+
+use prov_base::device_memory::handles::{Allocation, Handle};
+use prov_base::errno::{Errno, Result};
+use prov_base::own_thread::OwnThread;
+
+use super::super::{CUDA, Mapped};
+use super::driver::{Context, Driver};
+
+/// Makes the handle of an allocation of a device.
+pub fn handle(
+    driver: &Driver,
+    context: Context,
+    device: u64,
+    allocation: Allocation,
+) -> Result<Handle> {
+    let device = usize::try_from(device).map_err(|_| Errno::EINVAL)?;
+    Ok(Handle {
+        interface: CUDA,
+        device: driver.identification(device)?,
+        handle: driver.enter(context)?.handle(allocation.base)?,
+    })
+}
+
+/// Opens another process's allocation on the device that it is of.
+pub fn open(
+    driver: &Arc<Driver>,
+    devices: usize,
+    handle: &Handle,
+) -> Result<(usize, Box<dyn Mapped>)> {
+    let mut all = 0..devices;
+    let device = all.find(|device| driver.identification(*device) == Ok(handle.device));
+    let device = device.ok_or(Errno::EINVAL)?;
+    let context = driver.context(device)?;
+    let entered = driver.enter(context)?;
+    let address = entered.open(&handle.handle)?;
+    let mut opened = OpenedHere {
+        driver: driver.clone(),
+        context,
+        allocation: Allocation {
+            base: address,
+            len: 0,
+            number: 0,
+        },
+    };
+    // How long it is, the driver knows, not the peer.
+    let found = entered.allocation(address).ok_or(Errno::EINVAL)?;
+    let before = address.checked_sub(found.base).ok_or(Errno::EINVAL)?;
+    opened.allocation.len = found.len.saturating_sub(before);
+    opened.allocation.number = found.number;
+    Ok((device, Box::new(opened)))
+}
+
+struct OpenedHere {
+    driver: Arc<Driver>,
+    context: Context,
+    allocation: Allocation,
+}
+
+impl Mapped for OpenedHere {
+    fn allocation(&self) -> Allocation {
+        self.allocation
+    }
+}
+
+impl Drop for OpenedHere {
+    /// The driver may wait for the device until it has closed it, and the device for a message: that is
+    /// left to a thread.
+    fn drop(&mut self) {
+        /// Bytes of the thread's stack, for the driver's call alone.
+        const STACK: usize = 256 << 10;
+        let (driver, context, base) = (self.driver.clone(), self.context, self.allocation.base);
+        let close = move || {
+            if let Ok(entered) = driver.enter(context) {
+                // SAFETY: whoever copies from or to the allocation borrows the value, which is dropped.
+                unsafe { entered.close(base) };
+            }
+        };
+        // Without threads it stays open.
+        if let Err(error) = OwnThread::start("fi_cuda close", STACK, close) {
+            log::warn!(target: super::super::LOG, "an allocation of a peer stays open: {error}");
+        }
+    }
+}
