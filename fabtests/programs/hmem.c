@@ -409,6 +409,52 @@ static void held(void)
 	}
 }
 
+/* The same at the sender: its lane goes on, with another peer. */
+static void held_sends(void)
+{
+	static struct fi_context2 tx_context[2], rx_context[2];
+	static unsigned char host[2][64];
+
+	demands_desc = true;
+	for (size_t len = 6000; len <= LARGEST; len *= 12) {
+		struct bench bench = { 0 };
+		struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b, third;
+		fi_addr_t to_third;
+
+		/* The receiver would copy by itself. */
+		ct_device()->refuse_sharing(true);
+		setup(&bench, (struct ct_spec) { .caps = FI_MSG }, true, false);
+		to_third = ct_open_third(&third, a);
+		pass(&bench, false, CT_SEND, CT_RECV, len, true);
+		put(&bench, &bench.near, len, 1);
+		put(&bench, &bench.far, len, 2);
+		for (unsigned i = 0; i < 2; i++) {
+			/* The first message is under way when there is a connection. */
+			if (i) {
+				POST(b, fi_recv(b->ep, bench.far.data, len, NULL, FI_ADDR_UNSPEC,
+						&rx_context[0]));
+				ct_device()->hold(true);
+				POST(a, fi_send(a->ep, bench.near.data, len, bench.near.desc, a->to,
+						&tx_context[0]));
+				for (int turn = 0; turn < 100; turn++)
+					ct_progress(a);
+			}
+			ct_fill(host[0], 64, i);
+			POST(&third, fi_recv(third.ep, host[1], 64, NULL, FI_ADDR_UNSPEC, &rx_context[1]));
+			POST(a, fi_send(a->ep, host[0], 64, NULL, to_third, &tx_context[1]));
+			ct_done(&third, &third.rx, &rx_context[1]);
+			ct_done(a, &a->tx, &tx_context[1]);
+			CHECK(ct_holds(host[1], 64, i), "other-%zu-%u", len, i);
+		}
+		ct_device()->hold(false);
+		REQUIRE(ct_done(b, &b->rx, &rx_context[0]).len == len);
+		CHECK(holds(&bench, &bench.far, len, 1), "device-%zu", len);
+		ct_done(a, &a->tx, &tx_context[0]);
+		ct_close_peer(&third);
+		teardown(&bench);
+	}
+}
+
 /* A message of another one's length is in error, and what is beyond the buffer stays. */
 static void truncated(void)
 {
@@ -725,6 +771,7 @@ static const struct ct_test tests[] = {
 	{ "mixed", mixed, CT_BOTH },
 	{ "under_a_kernel", under_a_kernel, CT_BOTH },
 	{ "held", held, CT_BOTH },
+	{ "held_sends", held_sends, CT_RDM },
 	{ "truncated", truncated, CT_BOTH },
 	{ "misused", misused, CT_BOTH },
 	{ "hooked", hooked, CT_BOTH },

@@ -5,6 +5,7 @@
 //! not access memory that the operation writes; every `unsafe` block of these files relies on that
 //! one promise.
 
+mod ahead;
 mod copy;
 mod device;
 mod part;
@@ -17,6 +18,7 @@ use std::mem::MaybeUninit;
 
 use libc::iovec;
 
+pub use self::ahead::{Ahead, Fetched};
 pub use self::copy::prefetch_to_write;
 use self::copy::{copy, prefetch};
 pub use self::device::STAGED;

@@ -19,7 +19,7 @@ use crate::errno::{Errno, Result};
 use crate::warn_again;
 
 use self::handles::{Allocation, Handle, Opened};
-pub use self::underway::{Underway, Waits, anybody_waits};
+pub use self::underway::{Fetching, Underway, Waits, anybody_waits};
 pub(crate) use self::underway::{is_settled, write_behind};
 
 const LOG: &str = crate::logging::UTIL.mr;
@@ -70,6 +70,22 @@ pub trait Copier: Send + Sync {
         _to: *mut u8,
         _len: usize,
     ) -> Result<Option<(usize, Box<dyn Underway>)>> {
+        Ok(None)
+    }
+
+    /// Begins to copy up to `len` bytes of the device's memory to a buffer of the copier's: returns their
+    /// number and the copy. `None` if there is no buffer.
+    ///
+    /// # Errors
+    /// As for [`Copier::read`].
+    ///
+    /// # Safety
+    /// The range is memory of the device, which may be read until the copy has been made.
+    unsafe fn begin_read(
+        &self,
+        _from: *const u8,
+        _len: usize,
+    ) -> Result<Option<(usize, Box<dyn Fetching>)>> {
         Ok(None)
     }
 
@@ -217,6 +233,27 @@ impl Kind {
         };
         let copier = COPIERS.read().get(position).cloned().flatten();
         copier.map(Some).ok_or(Errno::EINVAL)
+    }
+}
+
+impl Kind {
+    /// [`Copier::begin_read`]; a failure is in the log.
+    ///
+    /// # Safety
+    /// As there, and the memory is of this kind.
+    pub(crate) unsafe fn begin_read(
+        self,
+        from: *const u8,
+        len: usize,
+    ) -> Result<Option<(usize, Box<dyn Fetching>)>> {
+        let Some(copier) = self.copier()? else {
+            return Ok(None);
+        };
+        // SAFETY: the caller keeps the contract.
+        let begun = unsafe { copier.begin_read(from, len) };
+        begun.inspect_err(|error| {
+            warn_again!(target: LOG, "reading {len} bytes of a device at {from:p} failed: {error}");
+        })
     }
 }
 

@@ -10,7 +10,7 @@ mod sharing;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prov_base::device_memory::handles::{Allocation, Handle};
-use prov_base::device_memory::{Copier, Underway};
+use prov_base::device_memory::{Copier, Fetching, Underway};
 use prov_base::errno::Result;
 
 use self::driver::{Context, Direction, Driver, Entered, Lane, Pinned};
@@ -93,6 +93,8 @@ struct State {
 #[derive(Default)]
 struct Staging {
     idle: Vec<Pinned>,
+    /// Those of reads that were given up while they were under way.
+    abandoned: Vec<(Lane, Pinned)>,
     allocated: usize,
 }
 
@@ -119,6 +121,12 @@ impl State {
     /// Returns a buffer, if there is one.
     fn pinned(&self, entered: &Entered<'_>) -> Option<Pinned> {
         let mut staging = locked(&self.pinned);
+        let ended = |(lane, _): &mut (Lane, Pinned)| entered.outcome(lane) == Some(Ok(()));
+        let ended: Vec<_> = staging.abandoned.extract_if(.., ended).collect();
+        for (lane, pinned) in ended {
+            self.keep(lane);
+            staging.idle.push(pinned);
+        }
         if let Some(pinned) = staging.idle.pop() {
             return Some(pinned);
         }
@@ -180,6 +188,54 @@ impl Underway for Write {
     }
 }
 
+/// A copy to the host. After a failure its stream and its buffer are not used again.
+struct Read {
+    device: Arc<State>,
+    with: Option<(Lane, Pinned)>,
+    is_done: bool,
+}
+
+impl Underway for Read {
+    fn poll(&mut self) -> Option<Result> {
+        let Some((lane, _)) = self.with.as_ref().filter(|_| !self.is_done) else {
+            return Some(Ok(()));
+        };
+        let entered = match self.device.driver.enter(self.device.context) {
+            Ok(entered) => entered,
+            Err(error) => return Some(Err(error)),
+        };
+        let outcome = entered.outcome(lane)?;
+        match outcome {
+            Ok(()) => self.is_done = true,
+            Err(_) => self.with = None,
+        }
+        Some(outcome)
+    }
+}
+
+impl Fetching for Read {
+    fn copy_out(&self, at: usize, to: &mut [u8]) {
+        if let Some((_, pinned)) = self.with.as_ref().filter(|_| self.is_done) {
+            // SAFETY: the copy has been made.
+            unsafe { pinned.read(at, to) };
+        }
+    }
+}
+
+impl Drop for Read {
+    fn drop(&mut self) {
+        let Some((lane, pinned)) = self.with.take() else {
+            return;
+        };
+        if self.is_done {
+            self.device.keep(lane);
+            locked(&self.device.pinned).idle.push(pinned);
+        } else {
+            locked(&self.device.pinned).abandoned.push((lane, pinned));
+        }
+    }
+}
+
 impl Copier for Device {
     unsafe fn read(&self, from: *const u8, to: *mut u8, len: usize) -> Result {
         // SAFETY: the caller keeps the contract.
@@ -207,6 +263,26 @@ impl Copier for Device {
         let copy = Write {
             device: self.0.clone(),
             with: Some((lane, pinned)),
+        };
+        Ok(Some((begun, Box::new(copy))))
+    }
+
+    unsafe fn begin_read(
+        &self,
+        from: *const u8,
+        len: usize,
+    ) -> Result<Option<(usize, Box<dyn Fetching>)>> {
+        let entered = self.0.driver.enter(self.0.context)?;
+        let Some(pinned) = self.0.pinned(&entered) else {
+            return Ok(None);
+        };
+        let lane = self.0.lane(&entered)?;
+        // SAFETY: the caller keeps the contract, and the result has the stream and the buffer.
+        let begun = unsafe { entered.fetch(&lane, &pinned, from, len)? };
+        let copy = Read {
+            device: self.0.clone(),
+            with: Some((lane, pinned)),
+            is_done: false,
         };
         Ok(Some((begun, Box::new(copy))))
     }

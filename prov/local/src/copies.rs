@@ -16,13 +16,14 @@ mod transfer;
 
 use prov_base::bounded;
 use prov_base::bounds::PEERS;
+use prov_base::buffer::Ahead;
 use std::collections::VecDeque;
 
 use prov_message::{EpKey, RmaTarget, Transport};
 use prov_util::mr::MrTable;
 
 pub use self::copying::Copying;
-pub use self::lane::{Copies, Pulls};
+pub use self::lane::{Copies, PartOf, Pulls};
 pub use self::queue::Transfers;
 pub use self::transfer::{Goal, Transfer};
 use crate::parts::Outflow;
@@ -55,6 +56,9 @@ pub struct Copier<T: Transport> {
 struct Offering<T: Transport> {
     link: T::Link,
     outflow: Box<Outflow>,
+    /// Bytes that a device reads for the next part of the request with this number.
+    ahead: Ahead,
+    request: u32,
 }
 
 impl<T: Transport> Copier<T> {
@@ -109,6 +113,8 @@ impl<T: Transport> Copier<T> {
             None => outflow().map(|outflow| Offering {
                 link,
                 outflow: Box::new(outflow),
+                ahead: Ahead::default(),
+                request: 0,
             }),
         };
         self.offering.extend(offering);

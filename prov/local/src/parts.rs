@@ -210,6 +210,11 @@ pub struct Sending {
 }
 
 impl Sending {
+    /// Returns the generation for which slots were last filled; 0 before the first one.
+    pub fn generation(&self) -> u32 {
+        self.current.map_or(0, |(generation, _)| generation)
+    }
+
     /// Returns the open request, unless it is the current one. The caller answers with
     /// [`Sending::begin`] or [`Sending::refuse`].
     #[inline]

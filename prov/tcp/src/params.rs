@@ -18,6 +18,8 @@ use prov_message::Sizes;
 use crate::wire::authentication::Key;
 use crate::wire::handshake::Features;
 
+/// Least number of bytes that can be the limit of injected messages.
+pub const LEAST_INJECT: usize = 128;
 /// Largest number of bytes of operands of an atomic operation.
 pub const ATOMIC_LIMIT: usize = 64 * 1024;
 /// Default number of outstanding operations of an endpoint with one peer.
@@ -42,7 +44,7 @@ param_table! {
         /// another one; more are accepted; 0 stands for 256 on msg and 65536 on rdm endpoints
         rx_size: usize = 0, in 0..=1 << 24;
         /// Largest number of bytes of an injected message
-        max_inject: usize = 4096, in 128..=1 << 20;
+        max_inject: usize = 4096, in LEAST_INJECT..=1 << 20;
         /// Bytes of small messages that are coalesced before they are passed to the kernel
         staging_sbuf_size: usize = 64 << 10, in 0..=1 << 26;
         /// Largest number of bytes of one read from a socket

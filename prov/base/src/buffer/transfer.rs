@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libc::iovec;
 
+use super::ahead::{Ahead, Read};
 use super::device::stage;
 use super::{IOV_LIMIT, Iov, NOTHING, STAGED};
 use crate::device_memory::Kind;
@@ -193,11 +194,8 @@ impl<'a> Outgoing<'a> {
     /// Those of sendmsg(2); `-FI_EIO` if memory of a device cannot be read, of which nothing is sent.
     pub fn send(mut self, socket: BorrowedFd<'_>, flags: i32) -> Result<usize> {
         if self.has_device() {
-            return self.send_staged(|bytes, has_more| {
-                let mut part = Outgoing::default();
-                part.push(bytes);
-                part.send(socket, flags | if has_more { libc::MSG_MORE } else { 0 })
-            });
+            // No stream goes on with what is read ahead.
+            return self.send_ahead(socket, flags, (0, &mut Ahead::default()));
         }
         let sent = if self.count == 1 {
             let piece = self.iov[0];
@@ -227,17 +225,46 @@ impl Outgoing<'_> {
         self.devices.is_some()
     }
 
+    /// [`Outgoing::send`], for a list with bytes of a device: it is at this position of a stream, of which
+    /// bytes are read ahead.
+    ///
+    /// # Errors
+    /// Those of [`Outgoing::send`], and `-FI_EAGAIN` while a device reads the first bytes.
+    #[cold]
+    pub fn send_ahead(
+        &self,
+        socket: BorrowedFd<'_>,
+        flags: i32,
+        ahead: (u64, &mut Ahead),
+    ) -> Result<usize> {
+        self.send_staged(ahead, |bytes, has_more| {
+            let mut part = Outgoing::default();
+            part.push(bytes);
+            part.send(socket, flags | if has_more { libc::MSG_MORE } else { 0 })
+        })
+    }
+
     /// Sends through a buffer of the host, as long as `send` takes all that it gets; it is told
     /// whether more bytes follow.
     ///
     /// # Errors
-    /// Those of `send`, before anything was sent; `-FI_EIO` if memory of a device cannot be read.
+    /// Those of `send`, before anything was sent; `-FI_EIO` if memory of a device cannot be read, and
+    /// `-FI_EAGAIN` while a device reads the first bytes.
     #[cold]
-    pub fn send_staged(&self, mut send: impl FnMut(&[u8], bool) -> Result<usize>) -> Result<usize> {
+    pub fn send_staged(
+        &self,
+        ahead: (u64, &mut Ahead),
+        mut send: impl FnMut(&[u8], bool) -> Result<usize>,
+    ) -> Result<usize> {
         let mut stage = stage(self.len)?;
+        let (position, ahead) = ahead;
         let mut sent = 0;
         while sent < self.len {
-            let staged = self.stage_from(sent, &mut stage)?;
+            let staged = match self.stage_from(sent, position, &mut stage, ahead) {
+                Ok(staged) => staged,
+                Err(Errno::EAGAIN) if sent != 0 => break,
+                Err(error) => return Err(error),
+            };
             let bytes = stage.get(..staged).unwrap_or_default();
             match send(bytes, sent + staged < self.len) {
                 Ok(taken) => {
@@ -253,18 +280,34 @@ impl Outgoing<'_> {
         Ok(sent)
     }
 
-    /// Fills the buffer with the bytes from an offset on; returns their number.
-    fn stage_from(&self, at: usize, stage: &mut [u8]) -> Result<usize> {
+    /// Fills the buffer with the bytes from an offset on, which devices have copied; returns their
+    /// number.
+    fn stage_from(
+        &self,
+        at: usize,
+        position: u64,
+        stage: &mut [u8],
+        ahead: &mut Ahead,
+    ) -> Result<usize> {
         let mut outcome = Ok(());
-        let room = stage.len();
-        // SAFETY: the buffer is borrowed mutably until the copies are made.
-        let to = unsafe { Iov::from_raw(stage.as_mut_ptr(), room) };
         let staged = self.walk(at, |done, part| {
-            let copied = part.copy_to(&to.slice(done, usize::MAX));
-            outcome = outcome.and(part.take_failure());
-            copied
+            let room = stage.get_mut(done..).unwrap_or_default();
+            match ahead.read(part, position + (at + done) as u64, room) {
+                Ok(Read::Bytes(count)) => count,
+                Ok(Read::Later) => {
+                    outcome = Err(Errno::EAGAIN);
+                    0
+                }
+                Err(error) => {
+                    outcome = Err(error);
+                    0
+                }
+            }
         });
-        outcome.map(|()| staged)
+        match (staged, outcome) {
+            (1.., Err(Errno::EAGAIN)) => Ok(staged),
+            (_, outcome) => outcome.map(|()| staged),
+        }
     }
 }
 

@@ -19,6 +19,12 @@ pub trait Underway: Send {
     fn poll(&mut self) -> Option<Result>;
 }
 
+/// A copy of a device's memory to a buffer of its copier.
+pub trait Fetching: Underway + Sync {
+    /// Copies bytes from an offset of the buffer on, once the copy has been made.
+    fn copy_out(&self, at: usize, to: &mut [u8]);
+}
+
 struct Copying {
     address: usize,
     len: usize,

@@ -92,6 +92,8 @@ pub struct Lane {
 
 // SAFETY: streams and events may be used by any thread.
 unsafe impl Send for Lane {}
+// SAFETY: as above; the value does not change.
+unsafe impl Sync for Lane {}
 
 /// Pinned memory of the host, which exists as long as the process lives: freeing it may wait for the
 /// device.
@@ -99,10 +101,23 @@ pub struct Pinned(*mut u8);
 
 // SAFETY: the memory belongs to whoever has the value.
 unsafe impl Send for Pinned {}
+// SAFETY: through a shared reference it is only read.
+unsafe impl Sync for Pinned {}
 
 impl Pinned {
     /// Bytes of each: what is received from a socket in one go ([`prov_base::buffer::STAGED`]).
     pub const LEN: usize = prov_base::buffer::STAGED;
+
+    /// Copies bytes from an offset on, as many as there are.
+    ///
+    /// # Safety
+    /// No copy to the memory is under way.
+    pub unsafe fn read(&self, at: usize, to: &mut [u8]) {
+        let at = at.min(Pinned::LEN);
+        let len = to.len().min(Pinned::LEN - at);
+        // SAFETY: the range is within the memory, to which nothing writes.
+        unsafe { std::ptr::copy_nonoverlapping(self.0.add(at), to.as_mut_ptr(), len) };
+    }
 }
 
 /// The direction of a copy.
@@ -355,6 +370,35 @@ impl Entered<'_> {
             let target = to.expose_provenance() as DevicePointer;
             let begun = (driver.to_device)(target, pinned.0.cast(), len, lane.stream);
             driver.check("cuMemcpyHtoDAsync", begun).and_then(|()| {
+                let recorded = (driver.record)(lane.event, lane.stream);
+                driver.check("cuEventRecord", recorded)
+            })
+        };
+        match begun {
+            Ok(()) => Ok(len),
+            Err(refused) => Err(Driver::error(&refused)),
+        }
+    }
+
+    /// Begins to copy up to [`Pinned::LEN`] bytes of the device to pinned memory; returns their number.
+    ///
+    /// # Safety
+    /// `from` is the device's memory, which may be read until the copy is made ([`Entered::outcome`]); the
+    /// pinned memory is kept until then. The lane is of the context.
+    pub unsafe fn fetch(
+        &self,
+        lane: &Lane,
+        pinned: &Pinned,
+        from: *const u8,
+        len: usize,
+    ) -> Result<usize> {
+        let driver = self.driver;
+        let len = len.min(Pinned::LEN);
+        // SAFETY: the pinned memory is at least as long, and the caller guarantees that the source is.
+        let begun = unsafe {
+            let source = from.expose_provenance() as DevicePointer;
+            let begun = (driver.to_host)(pinned.0.cast(), source, len, lane.stream);
+            driver.check("cuMemcpyDtoHAsync", begun).and_then(|()| {
                 let recorded = (driver.record)(lane.event, lane.stream);
                 driver.check("cuEventRecord", recorded)
             })

@@ -2,7 +2,7 @@
 
 use prov_base::bounded;
 use prov_base::bounds::PEERS;
-use prov_base::buffer::Iov;
+use prov_base::buffer::{Ahead, Fetched, Iov};
 use prov_base::errno::{Errno, Result};
 use prov_message::{Core, Endpoints, EpKey, Transport};
 
@@ -28,8 +28,15 @@ pub trait Copies: Core {
     fn pulls(&mut self, link: LinkOf<Self>) -> Option<Pulls<'_, Self::Transport>>;
 
     /// Fills `to` with bytes of the payload that the peer of a link was offered as `name`, from the
-    /// offset `at` on. Returns `false` if there is no such offer, or it has fewer bytes.
-    fn copy_offered(&mut self, link: LinkOf<Self>, name: u64, at: u64, to: &Iov<'_>) -> bool;
+    /// offset `at` on; those of a device are read ahead.
+    fn copy_offered(
+        &mut self,
+        link: LinkOf<Self>,
+        name: u64,
+        at: u64,
+        to: &Iov<'_>,
+        ahead: &mut Ahead,
+    ) -> PartOf;
 
     /// Whether the peer of a link has offers of which it may ask for parts.
     fn has_offers(&self, link: LinkOf<Self>) -> bool;
@@ -212,11 +219,18 @@ pub trait Copies: Core {
                 continue;
             };
             any = true;
-            let to = Iov::from(one.outflow.slot(part));
-            match self.copy_offered(one.link, name, part.at, &to) {
-                true => one.outflow.publish(),
-                false => one.outflow.give_up(),
+            let request = one.outflow.generation();
+            if one.request != request {
+                one.ahead.forget();
+                one.request = request;
             }
+            let to = Iov::from(one.outflow.slot(part));
+            match self.copy_offered(one.link, name, part.at, &to, &mut one.ahead) {
+                PartOf::Copied => one.outflow.publish(),
+                PartOf::Refused => one.outflow.give_up(),
+                PartOf::Later => continue,
+            }
+            one.ahead.forget();
             self.wake_peer(one.link);
         }
         self.copier().offering = offering;
@@ -241,6 +255,28 @@ pub trait Copies: Core {
         copier.parked.extend(parked);
         bounded!(copier.parked, PEERS);
         copier.note();
+    }
+}
+
+/// What became of a part of a payload that a peer asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartOf {
+    /// Its bytes were copied.
+    Copied,
+    /// A device has not copied them yet.
+    Later,
+    /// There is no such offer, it has fewer bytes, or they cannot be read.
+    Refused,
+}
+
+impl PartOf {
+    /// Returns what [`Iov::read_ahead`] has done.
+    pub fn of(read: Result<Fetched>) -> PartOf {
+        match read {
+            Ok(Fetched::All) => PartOf::Copied,
+            Ok(Fetched::Later) => PartOf::Later,
+            Err(_) => PartOf::Refused,
+        }
     }
 }
 

@@ -136,6 +136,11 @@ impl Outflow {
         self.state.next_part(self.place.record())
     }
 
+    /// Returns the number of the request that is being answered.
+    pub fn generation(&self) -> u32 {
+        self.state.generation()
+    }
+
     /// Whether [`Outflow::next_part`] has something to do.
     pub fn is_asked(&self) -> bool {
         let record = self.place.record();

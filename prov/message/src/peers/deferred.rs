@@ -109,6 +109,11 @@ impl<'a> Lent<'a> {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// Whether some are in memory of a device.
+    pub fn has_device(&self) -> bool {
+        matches!(self, Lent::App(memory) if memory.has_device())
+    }
 }
 
 /// The bytes of a request.

@@ -3,14 +3,15 @@
 
 use std::time::Instant;
 
-use prov_base::buffer::Iov;
+use prov_base::buffer::{Ahead, Iov};
 use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::OtherIov;
-use prov_local::copies::{Copier, Copies, Goal, Pulls, Transfer};
+use prov_local::copies::{Copier, Copies, Goal, PartOf, Pulls, Transfer};
 
 use super::Core;
 use super::arrival::TURN;
 use super::keys::{LinkKey, from_peer};
+use super::link::outgoing::Bytes;
 use super::link::pending::Pending;
 use super::link::{Fault, Link};
 use super::messages::{Placing, Shm, Then};
@@ -104,7 +105,14 @@ impl Copies for Core {
         })
     }
 
-    fn copy_offered(&mut self, key: LinkKey, name: u64, at: u64, to: &Iov<'_>) -> bool {
+    fn copy_offered(
+        &mut self,
+        key: LinkKey,
+        name: u64,
+        at: u64,
+        to: &Iov<'_>,
+        ahead: &mut Ahead,
+    ) -> PartOf {
         let link = self.links.get(key);
         let pending = link.and_then(|link| link.pending.get(from_peer(name)));
         let Some(Pending::Offer {
@@ -112,14 +120,19 @@ impl Copies for Core {
             ticket: Some(_),
         }) = pending
         else {
-            return false;
+            return PartOf::Refused;
         };
         let end = at.checked_add(to.len() as u64);
-        let fits = end.is_some_and(|end| end <= bytes.len() as u64);
-        if fits {
-            copy_part(bytes, &mut None, at as usize, to);
+        if end.is_none_or(|end| end > bytes.len() as u64) {
+            return PartOf::Refused;
         }
-        fits && bytes.take_failure().is_ok()
+        if let Bytes::App(memory) = bytes
+            && memory.has_device()
+        {
+            return PartOf::of(memory.read_ahead(at as usize, to, ahead));
+        }
+        copy_part(bytes, &mut None, at as usize, to);
+        PartOf::Copied
     }
 
     fn has_offers(&self, key: LinkKey) -> bool {

@@ -51,7 +51,8 @@ impl Core {
     /// As [`Core::post_at_once`], for a message that does not fit into a slot.
     #[inline(never)]
     fn post_long(&mut self, ep: EpKey, message: &mut Transmit) -> Option<()> {
-        if message.buffers.len() > EAGER || SIZES.check_message(message).is_err() {
+        let is_special = message.buffers.len() > EAGER || message.buffers.has_device();
+        if is_special || SIZES.check_message(message).is_err() {
             return None;
         }
         self.post_whole::<true>(ep, message)
@@ -104,7 +105,9 @@ impl Core {
                     return self.wait_behind(key, op, || Deferred::transmit(message));
                 }
                 let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
-                let is_eager = link.is_eager(message.buffers.len())?;
+                // A device copies while this lane does other things.
+                let is_eager =
+                    link.is_eager(message.buffers.len())? && !message.buffers.has_device();
                 self.send(key, message, None, is_eager)
             }
             Destination::Waits(peer) => self.defer(peer, Op::of_transmit(ep, message), || {

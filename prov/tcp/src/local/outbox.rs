@@ -8,7 +8,7 @@ use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
 use std::collections::VecDeque;
 
-use prov_base::buffer::{AppIov, Iov, Outgoing};
+use prov_base::buffer::{Ahead, AppIov, Iov, Outgoing};
 use prov_base::errno::{Errno, Result};
 use prov_base::socket::tcp::CALL_LIMIT;
 use prov_base::warn_again;
@@ -40,6 +40,8 @@ pub struct Outbox {
     /// Position in the stream up to which the queue needs no memory of the application: the
     /// operations up to there are complete.
     released: u64,
+    /// Bytes of devices that are sent next, by their positions in the stream.
+    ahead: Ahead,
 }
 
 enum QueuedPiece {
@@ -80,6 +82,11 @@ impl Outbox {
     pub fn is_idle(&self) -> bool {
         // One branch: every message that is sent takes it.
         self.segments.len() | self.done.len() == 0
+    }
+
+    /// Whether a device reads the next bytes: the socket does not tell when they may be sent.
+    pub fn waits_for_device(&self) -> bool {
+        self.ahead.is_waiting()
     }
 
     /// Returns the number of bytes to send.
@@ -319,9 +326,12 @@ impl Outbox {
                     break;
                 }
             }
+            let ahead = (self.sent, &mut self.ahead);
             let (offered, sent) = match granted {
-                None => (out.len(), path.send_out(out, flags)),
-                Some((grant, from)) => path.send_registered(out, registered.as_mut(), grant, from),
+                None => (out.len(), path.send_out(out, flags, ahead)),
+                Some((grant, from)) => {
+                    path.send_registered(out, registered.as_mut(), (grant, from), ahead)
+                }
             };
             match sent {
                 Ok(taken) => {
@@ -429,6 +439,7 @@ impl Outbox {
     /// Clears the queue; returns all operations in it, oldest first.
     pub fn abandon(&mut self) -> Vec<Ticket> {
         self.segments.clear();
+        self.ahead.forget();
         self.bytes = Vec::new();
         self.head = 0;
         self.sent = self.queued;

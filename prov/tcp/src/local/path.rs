@@ -13,7 +13,7 @@ mod place;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use prov_base::buffer::{Incoming, Outgoing, Piece};
+use prov_base::buffer::{Ahead, Incoming, Outgoing, Piece};
 use prov_base::errno::{Errno, Result};
 use prov_base::{random, socket};
 
@@ -432,12 +432,18 @@ impl Shortcut {
         }
     }
 
-    fn send_out(&mut self, socket: BorrowedFd<'_>, out: Outgoing<'_>, flags: i32) -> Result<usize> {
+    fn send_out(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        out: Outgoing<'_>,
+        flags: i32,
+        ahead: (u64, &mut Ahead),
+    ) -> Result<usize> {
         if let Out::Socket = self.out {
-            return out.send(socket, flags);
+            return send_to(socket, out, flags, ahead);
         }
         if out.has_device() {
-            return out.send_staged(|bytes, _| self.send(socket, bytes));
+            return out.send_staged(ahead, |bytes, _| self.send(socket, bytes));
         }
         self.leave(socket)?;
         let moved = self.stream.send_out(&out);
@@ -461,6 +467,18 @@ impl Shortcut {
             broken.0
         );
         Errno::EPROTO
+    }
+}
+
+fn send_to(
+    socket: BorrowedFd<'_>,
+    out: Outgoing<'_>,
+    flags: i32,
+    ahead: (u64, &mut Ahead),
+) -> Result<usize> {
+    match out.has_device() {
+        false => out.send(socket, flags),
+        true => out.send_ahead(socket, flags, ahead),
     }
 }
 
@@ -534,14 +552,19 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// See [`Outgoing::send`].
+    /// See [`Outgoing::send`], and for bytes of devices [`Outgoing::send_ahead`].
     ///
     /// # Errors
     /// Those of [`Path::send`].
-    pub fn send_out(&mut self, out: Outgoing<'_>, flags: i32) -> Result<usize> {
+    pub fn send_out(
+        &mut self,
+        out: Outgoing<'_>,
+        flags: i32,
+        ahead: (u64, &mut Ahead),
+    ) -> Result<usize> {
         match &mut self.shortcut {
-            None => out.send(self.socket, flags),
-            Some(shortcut) => shortcut.send_out(self.socket, out, flags),
+            None => send_to(self.socket, out, flags, ahead),
+            Some(shortcut) => shortcut.send_out(self.socket, out, flags, ahead),
         }
     }
 

@@ -1,7 +1,6 @@
 //! Data that leaves on the peer's request, or when its channel has space.
 
 use prov_base::buffer::AppIov;
-use prov_base::errno::Result;
 use prov_local::channel::Head;
 use prov_util::mr::Grants;
 use prov_util::request::RemoteIov;
@@ -19,14 +18,6 @@ pub enum Bytes {
 }
 
 impl Bytes {
-    /// Returns `-FI_EIO` if they were to be read from the memory of a device, which has failed.
-    pub fn take_failure(&self) -> Result {
-        match self {
-            Bytes::App(memory) => memory.take_failure(),
-            Bytes::Own(_) | Bytes::Registered(_) => Ok(()),
-        }
-    }
-
     /// Returns their number.
     pub fn len(&self) -> usize {
         match self {

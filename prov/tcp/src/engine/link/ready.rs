@@ -32,10 +32,12 @@ pub enum Why {
     Aside,
     /// Messages are complete for the application, and leave when the peer requests or fetches them.
     OnRequest,
+    /// A device reads the next bytes of its outbox.
+    Device,
 }
 
 /// Number of reasons.
-const WHYS: usize = Why::OnRequest as usize + 1;
+const WHYS: usize = Why::Device as usize + 1;
 
 /// A set of reasons.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -77,7 +79,8 @@ const CHORES: Reasons = STRANGERS
     .or(Why::Sent)
     .or(Why::Ended)
     .or(Why::Copied)
-    .or(Why::Unreported);
+    .or(Why::Unreported)
+    .or(Why::Device);
 
 /// The reasons that wait for a peer: nothing tells when it has moved, so that the progress thread looks
 /// where the application makes no calls.

@@ -7,11 +7,11 @@
 use std::os::fd::AsFd as _;
 use std::time::Instant;
 
-use prov_base::buffer::Iov;
+use prov_base::buffer::{Ahead, Iov};
 use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::OtherIov;
 use prov_local::copies;
-use prov_local::copies::{Copier, Copies, Pulls, Transfer};
+use prov_local::copies::{Copier, Copies, PartOf, Pulls, Transfer};
 use prov_message::{Core as _, Course, Expected, Op, Unmatched};
 
 use crate::engine::Core;
@@ -310,9 +310,26 @@ impl Copies for Core {
         })
     }
 
-    fn copy_offered(&mut self, key: ConnKey, name: u64, at: u64, to: &Iov<'_>) -> bool {
+    fn copy_offered(
+        &mut self,
+        key: ConnKey,
+        name: u64,
+        at: u64,
+        to: &Iov<'_>,
+        ahead: &mut Ahead,
+    ) -> PartOf {
         let payload = self.conns.get(key).and_then(|conn| conn.offered(name));
-        payload.is_some_and(|payload| payload.copy_to(at, to))
+        match payload {
+            Some(Payload::App(memory)) if memory.has_device() => {
+                let end = at.checked_add(to.len() as u64);
+                match end.is_some_and(|end| end <= memory.len() as u64) {
+                    true => PartOf::of(memory.read_ahead(at as usize, to, ahead)),
+                    false => PartOf::Refused,
+                }
+            }
+            Some(payload) if payload.copy_to(at, to) => PartOf::Copied,
+            _ => PartOf::Refused,
+        }
     }
 
     fn has_offers(&self, key: ConnKey) -> bool {

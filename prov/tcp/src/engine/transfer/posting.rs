@@ -15,6 +15,7 @@ use crate::engine::link::detours::Detour;
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::post::{COPY_LIMIT, Post};
 use crate::engine::link::ready::Why;
+use crate::params::LEAST_INJECT;
 use crate::wire::handshake::Features;
 use crate::wire::header::{Header, MAX_HEADER};
 use prov_message::peers::Lent;
@@ -105,7 +106,8 @@ impl Core {
             return;
         }
         let payload_len = post.payload.len();
-        if payload_len > COPY_LIMIT {
+        // One comparison for short messages: they are the host's (`Request::stage`).
+        if payload_len > LEAST_INJECT && (payload_len > COPY_LIMIT || post.payload.has_device()) {
             // From its memory, as far as possible.
             self.append(key, &mut post, sequence);
             return self.flush(key);
@@ -253,7 +255,9 @@ impl Core {
             .encode(post.rma, conn.order, sequence, &mut head);
         conn.outbox.push(&head[..header_len]);
         match &mut post.payload {
-            Lent::App(memory) if post.copy || memory.len() <= COPY_LIMIT => {
+            Lent::App(memory)
+                if post.copy || memory.len() <= COPY_LIMIT && !memory.has_device() =>
+            {
                 conn.outbox.push_copy(memory);
             }
             Lent::App(memory) => conn.outbox.push_app(memory.take()),
@@ -309,6 +313,7 @@ impl Core {
                 }
                 if !empty {
                     self.watch_for_stillness(key);
+                    self.wait_for_device(key);
                 }
             }
             Err(error) if conn.outlives(error) => self.cut_off(key),
@@ -334,6 +339,24 @@ impl Core {
             && self.spare_buffers.len() < SPARE_BUFFERS
         {
             self.spare_buffers.push(buffer);
+        }
+    }
+
+    /// Has the queue of a connection sent again by the next calls, if it waits for a device.
+    fn wait_for_device(&mut self, key: ConnKey) {
+        let conn = self.conns.get(key);
+        if conn.is_some_and(|conn| conn.outbox.waits_for_device()) {
+            self.is_due(key, Why::Device);
+        }
+    }
+
+    /// Sends the queues that wait for devices.
+    #[cold]
+    pub(crate) fn send_read_ahead(&mut self) {
+        for _ in 0..self.ready.of(Why::Device).len() {
+            if let Some(key) = self.next_due(Why::Device) {
+                self.flush(key);
+            }
         }
     }
 
@@ -413,8 +436,11 @@ impl Core {
             waiting(**key).is_some_and(|conn| !conn.is_cut_off() && !conn.sends_by_memory())
         });
         let held = self.ready.of(Why::Held).iter();
-        let keys: Vec<ConnKey> = held.chain(starved).chain(aside).copied().collect();
-        for why in [Why::Held, Why::Starved] {
+        let devices = self.ready.of(Why::Device).iter();
+        let devices = devices.filter(|key| waiting(**key).is_some());
+        let keys = held.chain(starved).chain(aside).chain(devices);
+        let keys: Vec<ConnKey> = keys.copied().collect();
+        for why in [Why::Held, Why::Starved, Why::Device] {
             while self.next_due(why).is_some() {}
         }
         let mut has_left = false;
@@ -439,6 +465,7 @@ impl Core {
             if is_blocked || is_stuck {
                 self.waits_for_room(key);
                 self.watch_for_stillness(key);
+                self.wait_for_device(key);
             }
             if is_set_aside {
                 self.note_what_is_aside(key);

@@ -116,6 +116,9 @@ impl Core {
             .has_strangers(self.endpoints.holds_back_strangers());
         self.go_on_for_owner();
         self.end_bursts();
+        if self.ready.has(Why::Device) {
+            self.send_read_ahead();
+        }
         self.read_ready();
         if self.ready.has(Why::Ended) {
             self.end_streams();
@@ -143,6 +146,9 @@ impl Core {
         self.ready
             .has_strangers(self.endpoints.holds_back_strangers());
         self.end_bursts();
+        if self.ready.has(Why::Device) {
+            self.send_read_ahead();
+        }
         self.is_in_progress = true;
         self.read_ready();
         let has_come = self.read_nearby() | self.take_in_quiet(self.rota.len());
@@ -156,6 +162,7 @@ impl Core {
         let may_sleep = !has_come
             && !self.ready.has(Why::Read)
             && !self.ready.has(Why::Held)
+            && !self.ready.has(Why::Device)
             && !self.is_needed_for_copies()
             && !self.had_events;
         if may_sleep && self.sleepers != Some(Sleeper::Thread) {

@@ -18,8 +18,11 @@ pub struct Aside(Vec<u8>);
 
 impl Aside {
     /// Copies `memory`. Returns `None` if the copies of the process would exceed an eighth of its
-    /// memory, or if there is none.
+    /// memory, or if there is none, and for memory of a device, which would be waited for.
     pub fn copy_of(memory: &Iov<'_>) -> Option<Self> {
+        if memory.has_device() {
+            return None;
+        }
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(memory.len()).ok()?;
         let before = TOTAL.fetch_add(memory.len(), Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! Transfers between memory and the path of a connection, without an intermediate copy.
 
-use prov_base::buffer::{AppIov, Incoming, Iov, Outgoing};
+use prov_base::buffer::{Ahead, AppIov, Incoming, Iov, Outgoing};
 use prov_base::errno::Result;
 use prov_base::warn_again;
 use prov_message::{PayloadBuffer, RmaTarget};
@@ -55,8 +55,8 @@ impl Path<'_> {
         &mut self,
         out: Outgoing<'_>,
         registered: Option<&mut RmaTarget>,
-        grant: &Grant,
-        from: usize,
+        (grant, from): (&Grant, usize),
+        ahead: (u64, &mut Ahead),
     ) -> (usize, Result<usize>) {
         let held = registered.and_then(|target| target.memory.hold(grant));
         let mut out = out;
@@ -71,7 +71,7 @@ impl Path<'_> {
             }
         };
         let offered = out.len();
-        (offered, self.send_out(out, libc::MSG_DONTWAIT))
+        (offered, self.send_out(out, libc::MSG_DONTWAIT, ahead))
     }
 }
 
