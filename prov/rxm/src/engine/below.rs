@@ -127,9 +127,13 @@ pub struct Below {
     spare: Vec<Slot>,
 }
 
-/// Number of packet buffers in a shared context for the first peers, and for each further one.
+/// Number of packet buffers in a shared context from the start: what one peer sends in a burst, which is
+/// taken in with one read of its connection.
 const FIRST_POSTED: usize = 128;
-const POSTED_PER_PEER: usize = 32;
+/// Number of packet buffers that each further peer adds. They are used in turn, so that each of them takes
+/// memory in time: 4 KiB with short messages. More messages than there are buffers are kept below,
+/// at the price of a copy.
+const POSTED_PER_PEER: usize = 4;
 /// Number of packet buffers of a link that has its own beside a shared context.
 const POSTED_OF_OWN: usize = 64;
 /// Limit of links with their own packet buffers beside a shared context.

@@ -11,7 +11,7 @@ use prov_local::doorbell::Doorbell;
 
 use crate::LOG;
 use crate::engine::Core;
-use crate::engine::link::connection::Connection;
+use crate::engine::link::connection::{Connection, Owner};
 use crate::engine::link::detours::Detour;
 use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::{ConnKey, EpKey, Source};
@@ -55,7 +55,12 @@ impl Core {
         }
         conn.local.brought += 1;
         let others = u8::try_from(others).unwrap_or(NUMEROUS).min(NUMEROUS);
-        if conn.local.brought >= WORTH_MOVING + others {
+        let is_worth = conn.local.brought >= WORTH_MOVING + others;
+        let owner = conn.owner;
+        if is_worth || self.is_accessed(owner) {
+            let Some(conn) = self.conns.get_mut(key) else {
+                return;
+            };
             conn.local.brought = DECIDED;
             if conn.features.has(Features::LOCAL) && self.rota.len() < MOST {
                 self.introduce(key);
@@ -63,12 +68,38 @@ impl Core {
         }
     }
 
-    /// A connection has begun. The two processes get to know each other at once if this
-    /// side's endpoint is for accesses to memory: the peer may make no more calls when
-    /// the first access comes.
+    /// A connection has begun. The two processes get to know each other at once if this one has
+    /// memory that the peer may access: it may make no more calls when the first access comes.
     pub(crate) fn has_begun(&mut self, key: ConnKey, ep: EpKey) {
-        if self.endpoints.get(ep).is_some_and(|ep| ep.own.is_for_rma) {
+        if self.is_accessed(Owner::Ep(ep)) {
             self.meet_for_accesses(key);
+        }
+    }
+
+    /// Whether peers of this owner's endpoint may access memory that is registered now.
+    fn is_accessed(&self, owner: Owner) -> bool {
+        let has_regions = self.regions.as_ref().is_some_and(|regions| regions.has_any());
+        let Owner::Ep(ep) = owner else {
+            return false;
+        };
+        has_regions && self.endpoints.get(ep).is_some_and(|ep| ep.own.is_for_rma)
+    }
+
+    /// Looks whether memory was registered for peers while there was none: connections of RDM
+    /// endpoints that have begun before get to know their peers as if they began now. (Those of
+    /// connected endpoints do with the next message of the peer: memory of a layer that uses them
+    /// may be registered for one message.)
+    pub(crate) fn look_for_own_regions(&mut self) {
+        let has_regions = self.regions.as_ref().is_some_and(|regions| regions.has_any());
+        if std::mem::replace(&mut self.has_regions, has_regions) == has_regions || !has_regions {
+            return;
+        }
+        let of_rdm = self.conns.iter().filter(|(_, conn)| conn.is_open() && !conn.is_msg());
+        let of_rdm: Vec<(ConnKey, Owner)> = of_rdm.map(|(key, conn)| (key, conn.owner)).collect();
+        for (key, owner) in of_rdm {
+            if let Owner::Ep(ep) = owner {
+                self.has_begun(key, ep);
+            }
         }
     }
 
