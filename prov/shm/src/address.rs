@@ -60,10 +60,19 @@ pub fn all_of_name(name: &str) -> [Vec<u8>; 3] {
     [NOT_UNIQUE, UNIQUE, ""].map(|prefix| [prefix, name].concat().into_bytes())
 }
 
-/// The index of the next name that is not unique by itself. No index is used twice in a process: a
-/// peer that still has a link to an endpoint that was closed would take the next one of that name
-/// for it, and what it sends would be lost.
-static NEXT_INDEX: AtomicU32 = AtomicU32::new(0);
+/// Number of names that are not unique by themselves which were made so far. No index is used twice in a
+/// process: a peer that still has a link to an endpoint that was closed would take the next one of
+/// that name for it, and what it sends would be lost.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+/// Number of bits of an index that count the names of a process; those above are the process's id, which
+/// has up to 22 (`PID_MAX_LIMIT` of the kernel). Endpoints that several processes open at the same node
+/// differ in it, so that the name of a closed one is not soon another process's.
+const COUNT: u32 = 10;
+
+/// Returns the index of the name with this number in the process `pid`.
+fn index_of(pid: u32, number: u32) -> u32 {
+    (pid << COUNT).wrapping_add(number)
+}
 
 /// Returns the names that an endpoint with this source address tries to get, the best first.
 /// Without a source address they are those of the process; `None` if the source address is invalid.
@@ -80,7 +89,7 @@ pub fn candidates(source: &[u8]) -> Option<impl Iterator<Item = String> + use<>>
     Some((0..count).map(move |_| match is_unique {
         true => base.clone(),
         false => {
-            let index = NEXT_INDEX.fetch_add(1, Ordering::Relaxed);
+            let index = index_of(std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
             format!("{base}:{user}:{index}")
         }
     }))
@@ -198,6 +207,15 @@ mod tests {
     fn no_number_is_given_twice() {
         let first = || candidates(b"fi_shm://77").unwrap().next();
         assert_ne!(first(), first());
+    }
+
+    #[test]
+    fn processes_give_different_numbers() {
+        let numbers = |pid| (0..1 << COUNT).map(move |number| index_of(pid, number));
+        let mut all: Vec<u32> = [1, 2, 3, (1 << 22) - 1].into_iter().flat_map(numbers).collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 4 << COUNT);
     }
 
     #[test]

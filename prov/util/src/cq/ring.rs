@@ -7,8 +7,11 @@ use prov_base::errno::{Errno, Result};
 
 /// A ring buffer that grows when it is full: a completion is never dropped.
 pub(super) struct Ring {
-    /// The slots; their number is a power of two.
+    /// The slots that were ever filled. In the first round through a new ring they are added one after
+    /// the other: a queue that has room for many entries takes memory for those that it gets.
     entries: Vec<Completion>,
+    /// Number of slots less one: a power of two less one.
+    mask: usize,
     /// Usable slots: all of them, or none if the ring is closed.
     room: u64,
     /// Number of entries ever removed.
@@ -29,7 +32,8 @@ impl Ring {
     pub(super) fn new(size: usize) -> Result<Self> {
         let usual_capacity = size.clamp(2, MAX_USUAL_CAPACITY).next_power_of_two();
         Ok(Self {
-            entries: vacant(usual_capacity)?,
+            entries: unfilled(usual_capacity)?,
+            mask: usual_capacity - 1,
             room: usual_capacity as u64,
             head: 0,
             tail: 0,
@@ -56,11 +60,20 @@ impl Ring {
             return false;
         }
         let slot = self.slot(self.tail);
-        if let Some(entry) = self.entries.get_mut(slot) {
-            *entry = make();
+        match self.entries.get_mut(slot) {
+            Some(entry) => *entry = make(),
+            None => self.add(make()),
         }
         self.tail += 1;
         true
+    }
+
+    /// Adds a slot, for which there is memory.
+    #[cold]
+    #[inline(never)]
+    fn add(&mut self, entry: Completion) {
+        self.entries.push(entry);
+        bounded!(self.entries, OPERATIONS);
     }
 
     /// Adds an entry.
@@ -74,7 +87,7 @@ impl Ring {
         if self.room == 0 {
             return Err(Errno::ENOMEM);
         }
-        self.resize(2 * self.entries.len())?;
+        self.resize(2 * (self.mask + 1))?;
         bounded!(self.entries, OPERATIONS);
         match self.push_fast(|| *completion) {
             true => Ok(()),
@@ -98,9 +111,9 @@ impl Ring {
         let available = end.min(self.tail) - self.head;
         let count = count.min(available as usize);
         // Local copies: the sink writes to memory that, for all the compiler knows, may be `self`.
-        let (entries, mut head) = (&self.entries[..], self.head);
+        let (entries, mask, mut head) = (&self.entries[..], self.mask, self.head);
         for _ in 0..count {
-            if let Some(entry) = entries.get(head as usize & (entries.len() - 1)) {
+            if let Some(entry) = entries.get(head as usize & mask) {
                 sink(entry);
             }
             head += 1;
@@ -130,7 +143,7 @@ impl Ring {
 
     #[inline(always)]
     fn slot(&self, position: u64) -> usize {
-        position as usize & (self.entries.len() - 1)
+        position as usize & self.mask
     }
 
     #[cold]
@@ -156,6 +169,7 @@ impl Ring {
             entries[position as usize & (capacity - 1)] = self.entries[self.slot(position)];
         }
         self.entries = entries;
+        self.mask = capacity - 1;
         if self.room != 0 {
             self.room = capacity as u64;
         }
@@ -164,7 +178,15 @@ impl Ring {
     }
 }
 
+/// Returns `len` slots without an entry.
 fn vacant(len: usize) -> Result<Vec<Completion>> {
+    let mut memory = unfilled(len)?;
+    memory.resize(len, Completion::new(std::ptr::null_mut(), 0));
+    Ok(memory)
+}
+
+/// Returns room for `len` slots.
+fn unfilled(len: usize) -> Result<Vec<Completion>> {
     // The padding keeps the last entry from sharing a cache line with other memory, such as the
     // first entry of another queue.
     const APART: usize = 128_usize.div_ceil(size_of::<Completion>());
@@ -172,6 +194,5 @@ fn vacant(len: usize) -> Result<Vec<Completion>> {
     memory
         .try_reserve_exact(len.saturating_add(APART))
         .map_err(|_| Errno::ENOMEM)?;
-    memory.resize(len, Completion::new(std::ptr::null_mut(), 0));
     Ok(memory)
 }
