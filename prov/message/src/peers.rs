@@ -23,6 +23,7 @@
 mod address_vector;
 mod answer;
 mod attempt;
+mod deadline;
 mod deferred;
 mod following;
 mod leaving;
@@ -51,6 +52,7 @@ use self::routes::Routes;
 pub use self::address_vector::AddressVector;
 pub use self::answer::{ConnectStep, ConnectTarget, Declined, Destination, Ended, GivenUp, Opened};
 pub use self::attempt::{Failure, Patience};
+pub use self::deadline::Deadline;
 pub use self::deferred::{Bytes, Copies, Deferred, Lent, Replay, Request};
 pub use self::rdm_address::{RdmAddress, RdmVector};
 

@@ -189,7 +189,7 @@ impl Core {
         }
         let source = Source::Link(key);
         if let Some(deadline) = self.conns[key].setup.deadline {
-            self.poller.call_at(deadline, Due::Conn(key));
+            self.poller.call_at(deadline.at(), Due::Conn(key));
         }
         if let Err(error) = self.poller.watch(self.conns[key].socket.as_fd(), source) {
             self.conns.remove(key);

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use prov_base::errno::{Errno, Result};
 use prov_base::warn_again;
-use prov_message::peers::{ConnectTarget, RdmAddress, RdmVector, UNKNOWN_SOURCE};
+use prov_message::peers::{ConnectTarget, Deadline, RdmAddress, RdmVector, UNKNOWN_SOURCE};
 use prov_message::reaching::PeersOf;
 use prov_message::strangers::Hosting as _;
 use prov_message::{Core as _, Linked as _, Reaching};
@@ -51,7 +51,7 @@ impl Reaching for Core {
             .inspect_err(|error| {
                 warn_again!(target: LOG.ep_ctrl, "cannot ask {addr} for a connection: {error}");
             })?;
-        self.poller.call_at(target.deadline, Due::Link(key));
+        self.has_to_open(key, target.deadline);
         Ok(key)
     }
 
@@ -71,6 +71,27 @@ impl Reaching for Core {
 }
 
 impl Core {
+    /// Sets the time by which a link has to be open.
+    fn has_to_open(&mut self, key: LinkKey, deadline: Instant) {
+        if let Some(link) = self.links.get_mut(key) {
+            link.deadline = Some(Deadline::new(deadline));
+            self.poller.call_at(deadline, Due::Link(key));
+        }
+    }
+
+    /// Ends a link that is not open in time.
+    pub(super) fn check_deadline(&mut self, key: LinkKey, now: Instant) {
+        let again = self.params.connect_timeout();
+        let link = self.links.get_mut(key).filter(|link| !link.is_open());
+        let Some(deadline) = link.and_then(|link| link.deadline.as_mut()) else {
+            return;
+        };
+        match deadline.is_over(now, again) {
+            true => self.break_link(key, Fault::Ended(Errno::ETIMEDOUT)),
+            false => self.poller.call_at(deadline.at(), Due::Link(key)),
+        }
+    }
+
     pub(super) fn rdm(&mut self, ep: EpKey) -> Option<&mut Rdm> {
         Some(&mut *self.endpoints.get_mut(ep)?.own)
     }
@@ -318,7 +339,7 @@ impl Core {
         }
         self.count_if_stranger(key);
         if let Some(deadline) = deadline {
-            self.poller.call_at(deadline, Due::Link(key));
+            self.has_to_open(key, deadline);
         }
         if let Some(ours) = gives_way {
             self.remove_link(ours);

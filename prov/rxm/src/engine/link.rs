@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use prov_base::buffer::AppIov;
 use prov_base::errno::Errno;
-use prov_message::peers::{Bytes as Payload, Deferred, RdmAddress, UNKNOWN_SOURCE};
+use prov_message::peers::{Bytes as Payload, Deadline, Deferred, RdmAddress, UNKNOWN_SOURCE};
 use prov_message::{Context, Receipt, Ticket, Transport};
 use prov_util::below::{Endpoint, Local, Region, Slot};
 use prov_util::endpoint::Side;
@@ -59,6 +59,8 @@ pub struct Link {
     /// Whether plain messages use the fast path: the source is known, and no packet waits.
     pub takes_plain: bool,
     pub stage: Stage,
+    /// When it has to be open.
+    pub deadline: Option<Deadline>,
     pub below: Endpoint,
     /// Where its packet buffers are posted: it can be held back if they are its own.
     pub receives: Receives,
@@ -262,6 +264,7 @@ impl Link {
             src: UNKNOWN_SOURCE,
             takes_plain: false,
             stage,
+            deadline: None,
             below,
             receives,
             hold: None,

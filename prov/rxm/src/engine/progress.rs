@@ -379,11 +379,7 @@ impl Woken for Core {
     fn fall_due(&mut self, due: Due, now: Instant) {
         match due {
             Due::Peer(ep, peer) => self.due(ep, peer, now),
-            Due::Link(key) => {
-                if self.links.get(key).is_some_and(|link| !link.is_open()) {
-                    self.break_link(key, Fault::Ended(Errno::ETIMEDOUT));
-                }
-            }
+            Due::Link(key) => self.check_deadline(key, now),
         }
     }
 }

@@ -12,7 +12,7 @@ use prov_base::errno::Errno;
 use prov_base::socket::peer_text;
 use prov_base::socket::silence::Watch;
 use prov_message::keys::{from_peer, to_peer};
-use prov_message::peers::UNKNOWN_SOURCE;
+use prov_message::peers::{Deadline, UNKNOWN_SOURCE};
 use prov_message::{Burst, RmaTarget, Ticket};
 use prov_util::endpoint::Side;
 
@@ -128,7 +128,7 @@ pub struct Logged {
 #[derive(Default)]
 pub struct Setup {
     /// When it times out.
-    pub deadline: Option<Instant>,
+    pub deadline: Option<Deadline>,
     /// The bytes of its next message that have been received.
     pub heard: Vec<u8>,
 }
@@ -208,7 +208,7 @@ impl Connection {
             calls: matches!(stage, Stage::Connecting { .. }),
             stage,
             setup: Setup {
-                deadline,
+                deadline: deadline.map(Deadline::new),
                 heard: Vec::new(),
             },
             owner,

@@ -11,8 +11,7 @@ use prov_message::strangers::Hosting as _;
 use crate::engine::Core;
 use crate::engine::link::connection::{AuthState, Connection, Owner, Stage, endpoint_address};
 use crate::engine::link::fault::Fault;
-use crate::engine::link::keys::Event;
-use crate::engine::link::keys::{ConnKey, EpKey, ListenerKey, PeerKey};
+use crate::engine::link::keys::{ConnKey, Due, EpKey, Event, ListenerKey, PeerKey, Source};
 use crate::engine::link::listener::{Incomer, ListenerKind};
 use crate::engine::link::rdm::Rdm;
 use crate::engine::link::socket;
@@ -459,15 +458,44 @@ impl Core {
         Fault::Foreign
     }
 
-    /// Ends a connection whose handshake has timed out.
+    /// Ends a connection whose handshake has timed out. What has arrived counts, although this side
+    /// may have made no calls since.
     pub(crate) fn check_deadline(&mut self, key: ConnKey, now: Instant) {
-        if let Some(conn) = self.conns.get(key)
-            && conn.setup.deadline.is_some_and(|deadline| deadline <= now)
-        {
-            // The socket may have a more specific error, whose event is still pending.
-            let error = socket::connect_outcome(conn.socket.as_fd()).err();
-            self.break_with(key, Fault::Io(error.unwrap_or(Errno::ETIMEDOUT)));
+        let is_due = |conn: &Connection| conn.setup.deadline.is_some_and(|time| time.at() <= now);
+        if !self.conns.get(key).is_some_and(is_due) {
+            return;
         }
+        self.take_up_handshake(key);
+        let again = self.params.connect_timeout();
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        let Some(deadline) = &mut conn.setup.deadline else {
+            return;
+        };
+        match deadline.is_over(now, again) {
+            true => self.break_with(key, Fault::Io(Errno::ETIMEDOUT)),
+            false => self.poller.call_at(deadline.at(), Due::Conn(key)),
+        }
+    }
+
+    /// Goes on with a handshake whose events may not have been reported.
+    fn take_up_handshake(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get(key) else {
+            return;
+        };
+        let is_connecting = matches!(conn.stage, Stage::Connecting { .. });
+        if is_connecting && let Err(error) = socket::connect_outcome(conn.socket.as_fd()) {
+            return self.break_with(key, Fault::Io(error));
+        }
+        let event = Event {
+            source: Source::Link(key),
+            readable: true,
+            writable: is_connecting && rustix::net::getpeername(&conn.socket).is_ok(),
+            ended: false,
+            failed: false,
+        };
+        self.advance_handshake(key, event);
     }
 }
 

@@ -106,3 +106,35 @@ fn a_refusal_is_not_taken_for_silence_because_time_is_over() {
     a.drive();
     assert_eq!(a.failed.borrow()[0].err, Errno::ECONNREFUSED);
 }
+
+/// A message to `b`, whose connection is in the first stage that `is` is true for; its time is over.
+fn time_is_over_at(is: fn(&Stage) -> bool, answers: bool) {
+    let (a, b) = (side(), side());
+    a.knows(b.addr);
+    let (mut out, mut place) = ([7; 8], [0; 8]);
+    receive(&b, &mut place, 1);
+    send(&a, &mut out, 1);
+    let key = a.engine.core().conns.keys().next().unwrap();
+    while !is(&a.engine.core().conns[key].stage) {
+        a.drive();
+    }
+    while answers && b.open_connections().is_empty() {
+        b.drive();
+    }
+    a.engine.core().check_deadline(key, Instant::now() + Duration::from_secs(3600));
+    until([&a, &b], || a.count() == 1 && b.count() == 1);
+    assert_eq!((a.open_connections(), place), (vec![key], out));
+}
+
+#[test]
+fn an_answer_that_has_arrived_is_not_taken_for_silence_because_time_is_over() {
+    time_is_over_at(|stage| matches!(stage, Stage::Requested), true);
+}
+
+#[test]
+fn a_peer_has_time_to_answer_what_this_side_sends_late() {
+    for _ in 0..20 {
+        time_is_over_at(|stage| matches!(stage, Stage::Connecting { .. }), false);
+        time_is_over_at(|stage| matches!(stage, Stage::Requested), false);
+    }
+}
