@@ -212,7 +212,10 @@ mod tests {
     #[test]
     fn processes_give_different_numbers() {
         let numbers = |pid| (0..1 << COUNT).map(move |number| index_of(pid, number));
-        let mut all: Vec<u32> = [1, 2, 3, (1 << 22) - 1].into_iter().flat_map(numbers).collect();
+        let mut all: Vec<u32> = [1, 2, 3, (1 << 22) - 1]
+            .into_iter()
+            .flat_map(numbers)
+            .collect();
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 4 << COUNT);

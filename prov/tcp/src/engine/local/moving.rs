@@ -78,7 +78,10 @@ impl Core {
 
     /// Whether peers of this owner's endpoint may access memory that is registered now.
     fn is_accessed(&self, owner: Owner) -> bool {
-        let has_regions = self.regions.as_ref().is_some_and(|regions| regions.has_any());
+        let has_regions = self
+            .regions
+            .as_ref()
+            .is_some_and(|regions| regions.has_any());
         let Owner::Ep(ep) = owner else {
             return false;
         };
@@ -90,11 +93,17 @@ impl Core {
     /// connected endpoints do with the next message of the peer: memory of a layer that uses them
     /// may be registered for one message.)
     pub(crate) fn look_for_own_regions(&mut self) {
-        let has_regions = self.regions.as_ref().is_some_and(|regions| regions.has_any());
+        let has_regions = self
+            .regions
+            .as_ref()
+            .is_some_and(|regions| regions.has_any());
         if std::mem::replace(&mut self.has_regions, has_regions) == has_regions || !has_regions {
             return;
         }
-        let of_rdm = self.conns.iter().filter(|(_, conn)| conn.is_open() && !conn.is_msg());
+        let of_rdm = self
+            .conns
+            .iter()
+            .filter(|(_, conn)| conn.is_open() && !conn.is_msg());
         let of_rdm: Vec<(ConnKey, Owner)> = of_rdm.map(|(key, conn)| (key, conn.owner)).collect();
         for (key, owner) in of_rdm {
             if let Owner::Ep(ep) = owner {

@@ -121,7 +121,9 @@ fn time_is_over_at(is: fn(&Stage) -> bool, answers: bool) {
     while answers && b.open_connections().is_empty() {
         b.drive();
     }
-    a.engine.core().check_deadline(key, Instant::now() + Duration::from_secs(3600));
+    a.engine
+        .core()
+        .check_deadline(key, Instant::now() + Duration::from_secs(3600));
     until([&a, &b], || a.count() == 1 && b.count() == 1);
     assert_eq!((a.open_connections(), place), (vec![key], out));
 }
