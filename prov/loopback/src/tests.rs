@@ -1,5 +1,7 @@
 //! Endpoints in one lane, without the C interface.
 
+mod conformance;
+
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{null_mut, without_provenance_mut};
 

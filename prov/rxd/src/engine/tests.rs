@@ -3,6 +3,7 @@
 mod absent;
 mod addresses;
 mod bounds;
+mod conformance;
 
 use std::net::Ipv4Addr;
 use std::ptr::{null_mut, without_provenance_mut};
@@ -67,6 +68,49 @@ impl Drop for Side {
     }
 }
 
+/// Opens an endpoint with a lane of its own at this address; returns its regions and its name, too.
+fn begin(
+    ip: Ipv4Addr,
+    params: Params,
+    av: &Use<Av>,
+    attributes: Attributes,
+) -> (Arc<Lane<Core>>, EpKey, Arc<MrTable>, Vec<u8>) {
+    let params = Arc::new(params);
+    let addr = std::net::SocketAddr::from((ip, 0));
+    let info = Info {
+        src_addr: prov_base::sockaddr::encode(&addr).as_bytes().to_vec(),
+        addr_format: FI_SOCKADDR_IN,
+        ..Info::default()
+    };
+    let api = version(2, 0);
+    let mut core = offer::below(api, &info, Some("udp")).unwrap();
+    core.fabric.api_version = api;
+    // The framework names providers.
+    core.fabric.prov_name = Some("udp".into());
+    core.src_addr = info.src_addr.clone();
+    let fabric = Arc::new(Fabric::open(&core).unwrap());
+    let domain = Domain::open(&fabric, &core).unwrap();
+    let endpoint = DatagramEndpoint::open(&domain, &core).unwrap();
+    let setting = Setting {
+        domain,
+        core,
+        has_sleepers: true,
+    };
+    let below = Below::open(setting, endpoint).unwrap();
+    let table = Arc::new(MrTable::new(&mr::Config::default()));
+    let lane = Lane::start(LockKind::Real, |signals| {
+        Core::new(params.clone(), &table, signals.clone())
+    })
+    .unwrap();
+    let mut core = lane.core();
+    let own = Box::new(Rdm::new(Vector(av.clone()), &params));
+    let ep = core.endpoints().add(attributes, own);
+    let name = below.name.told.clone();
+    core.start(ep, below).unwrap();
+    drop(core);
+    (lane, ep, table, name)
+}
+
 impl Side {
     fn new(params: Params) -> Side {
         Side::at(Ipv4Addr::LOCALHOST, params)
@@ -74,54 +118,24 @@ impl Side {
 
     /// One that is bound to this address.
     fn at(ip: Ipv4Addr, params: Params) -> Side {
-        let params = Arc::new(params);
-        let addr = std::net::SocketAddr::from((ip, 0));
-        let info = Info {
-            src_addr: prov_base::sockaddr::encode(&addr).as_bytes().to_vec(),
-            addr_format: FI_SOCKADDR_IN,
-            ..Info::default()
-        };
-        let api = version(2, 0);
-        let mut core = offer::below(api, &info, Some("udp")).unwrap();
-        core.fabric.api_version = api;
-        // The framework names providers.
-        core.fabric.prov_name = Some("udp".into());
-        core.src_addr = info.src_addr.clone();
-        let fabric = Arc::new(Fabric::open(&core).unwrap());
-        let domain = Domain::open(&fabric, &core).unwrap();
-        let endpoint = DatagramEndpoint::open(&domain, &core).unwrap();
-        let setting = Setting {
-            domain,
-            core,
-            has_sleepers: true,
-        };
-        let below = Below::open(setting, endpoint).unwrap();
         let config = av::Config {
             format: av::format::Format::IN,
             ..av::Config::default()
         };
         let av = open(Av::open(&config).unwrap());
         let cq = open(Cq::new(CqConfig::default()).unwrap());
-        let table = Arc::new(MrTable::new(&mr::Config::default()));
-        let lane = Lane::start(LockKind::Real, |signals| {
-            Core::new(params.clone(), &table, signals.clone())
-        })
-        .unwrap();
         let attributes = Attributes {
             tx_size: 1024,
             most_receives: 1024,
             directed: true,
             job: Job::NONE,
         };
+        let (lane, ep, table, name) = begin(ip, params, &av, attributes);
         let mut core = lane.core();
-        let own = Box::new(Rdm::new(Vector(av.clone()), &params));
-        let ep = core.endpoints().add(attributes, own);
         let state = core.endpoints().get_mut(ep).unwrap();
         state.meets_strangers = true;
         state.reports.tx_cq = Some(cq.clone());
         state.reports.rx_cq = Some(cq.clone());
-        let name = below.name.told.clone();
-        core.start(ep, below).unwrap();
         drop(core);
         Side {
             lane,

@@ -1,5 +1,6 @@
 //! Tests with two endpoints in one process, over the tcp provider.
 
+mod conformance;
 mod contexts;
 mod framework;
 mod hostile;
@@ -28,7 +29,7 @@ use prov_util::below::{Batch, Domain, Eq, Fabric, PassiveEndpoint, Size};
 use prov_util::cq::{Completion, Cq, CqConfig, ErrorCompletion};
 use prov_util::desc::Descs;
 use prov_util::ffi::{Handle, Use};
-use prov_util::mr::{Job, MrTable};
+use prov_util::mr::{Job, MrTable, Registrar};
 use prov_util::progress::Progress;
 use prov_util::request::{Receive, Select, Tag, Transmit};
 
@@ -85,38 +86,7 @@ fn side_of(params: Params, bounds: Option<Bounds>, has_sleepers: bool) -> Side {
 /// The same with this address vector.
 fn side_with(av: Use<Av>, params: Params, bounds: Option<Bounds>, has_sleepers: bool) -> Side {
     let params = Arc::new(params);
-    let mut info = Info {
-        src_addr: address::bytes(&"127.0.0.1:0".parse().unwrap()),
-        addr_format: fabric_abi::FI_SOCKADDR_IN,
-        ..Info::default()
-    };
-    info.domain.mr_mode = FI_MR_LOCAL;
-    let api = version(2, 0);
-    let mut core = offer::below(api, &info, Some("tcp"), &params).unwrap();
-    core.fabric.api_version = api;
-    let fabric = Arc::new(Fabric::open(&core).unwrap());
-    let domain = Domain::open(&fabric, &core).unwrap();
-    let eq = Eq::open(&fabric).unwrap();
-    let passive = Arc::new(PassiveEndpoint::open(&fabric, &core, &eq).unwrap());
-    let is_local = core.domain.mr_mode & FI_MR_LOCAL != 0;
-    assert_eq!(is_local, IS_LOCAL.get());
-    let setting = Setting {
-        memory: memory::Below::new(domain.clone(), false),
-        domain,
-        sizes: offer::sizes(&core, &params),
-        core,
-        is_local,
-        has_descs: false,
-        has_sleepers,
-        closes_removed: false,
-        accesses: None,
-    };
-    let below = Below::open(setting, eq, passive, &params).unwrap();
-    let table = Arc::new(MrTable::new(&prov_util::mr::Config::default()));
-    let engine = Lane::start(LockKind::Real, |signals| {
-        Core::new(params.clone(), &table, signals.clone())
-    })
-    .unwrap();
+    let Prepared { below, engine, .. } = prepare(&params, has_sleepers);
     let handle = Handle::new(
         Cq::new(CqConfig::default()).unwrap(),
         std::ptr::null_mut(),
@@ -149,6 +119,57 @@ fn side_with(av: Use<Av>, params: Params, bounds: Option<Bounds>, has_sleepers: 
         done: RefCell::default(),
         failed: RefCell::default(),
         seen: RefCell::default(),
+    }
+}
+
+/// What an endpoint needs before it can be started.
+struct Prepared {
+    below: Below,
+    table: Arc<MrTable>,
+    engine: Arc<Lane<Core>>,
+}
+
+fn prepare(params: &Arc<Params>, has_sleepers: bool) -> Prepared {
+    let mut info = Info {
+        src_addr: address::bytes(&"127.0.0.1:0".parse().unwrap()),
+        addr_format: fabric_abi::FI_SOCKADDR_IN,
+        ..Info::default()
+    };
+    info.domain.mr_mode = FI_MR_LOCAL;
+    let api = version(2, 0);
+    let mut core = offer::below(api, &info, Some("tcp"), params).unwrap();
+    core.fabric.api_version = api;
+    let fabric = Arc::new(Fabric::open(&core).unwrap());
+    let domain = Domain::open(&fabric, &core).unwrap();
+    let eq = Eq::open(&fabric).unwrap();
+    let passive = Arc::new(PassiveEndpoint::open(&fabric, &core, &eq).unwrap());
+    let is_local = core.domain.mr_mode & FI_MR_LOCAL != 0;
+    assert_eq!(is_local, IS_LOCAL.get());
+    let memory = memory::Below::new(domain.clone(), false);
+    let setting = Setting {
+        memory: memory.clone(),
+        domain,
+        sizes: offer::sizes(&core, params),
+        core,
+        is_local,
+        has_descs: false,
+        has_sleepers,
+        closes_removed: false,
+        accesses: None,
+    };
+    let below = Below::open(setting, eq, passive, params).unwrap();
+    let table = Arc::new(MrTable::new(&prov_util::mr::Config {
+        registrar: Registrar::Both(memory),
+        ..prov_util::mr::Config::default()
+    }));
+    let engine = Lane::start(LockKind::Real, |signals| {
+        Core::new(params.clone(), &table, signals.clone())
+    })
+    .unwrap();
+    Prepared {
+        below,
+        table,
+        engine,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Endpoints in lanes of their own, tested without the C interface.
 
+mod conformance;
 mod contexts;
 mod faults;
 mod hostile;

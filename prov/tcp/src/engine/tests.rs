@@ -5,6 +5,7 @@ mod answers;
 mod asking;
 mod authentication;
 mod c_peer;
+mod conformance;
 mod connections;
 mod contexts;
 mod crossing;
@@ -201,6 +202,56 @@ fn side_of(
     kind: impl FnOnce(SocketAddr, &Params) -> Kind,
     listener_kind: impl FnOnce(EpKey) -> ListenerKind,
 ) -> Side {
+    let cq = queue();
+    let attributes = Attributes {
+        tx_size: match params.tx_size {
+            0 => 1024,
+            size => size,
+        },
+        most_receives: 1024,
+        directed: false,
+        job: Job::NONE,
+    };
+    let Begun {
+        engine,
+        ep,
+        addr,
+        memory,
+    } = begin(params, auth_key, attributes, kind, listener_kind);
+    let mut core = engine.core();
+    let endpoint = core.endpoints.get_mut(ep).unwrap();
+    endpoint.meets_strangers = true;
+    let reports = &mut endpoint.reports;
+    reports.tx_cq = Some(cq.clone());
+    reports.rx_cq = Some(cq.clone());
+    drop(core);
+    Side {
+        engine,
+        ep,
+        addr,
+        memory,
+        av,
+        cq,
+        done: RefCell::default(),
+        failed: RefCell::default(),
+    }
+}
+
+/// An endpoint that is bound to no queues yet.
+struct Begun {
+    engine: Arc<Lane>,
+    ep: EpKey,
+    addr: SocketAddr,
+    memory: Arc<MrTable>,
+}
+
+fn begin(
+    params: Params,
+    auth_key: Option<Key>,
+    attributes: Attributes,
+    kind: impl FnOnce(SocketAddr, &Params) -> Kind,
+    listener_kind: impl FnOnce(EpKey) -> ListenerKind,
+) -> Begun {
     let params = Arc::new(params);
     let may_be_accessed = params.features().has(Features::REGIONS);
     let regions = may_be_accessed.then(|| RegionTable::new("test").unwrap());
@@ -217,17 +268,7 @@ fn side_of(
     engine.help(&Helper::new("tests"));
     let socket = socket::bound(&"127.0.0.1:0".parse().unwrap(), &params).unwrap();
     let addr = socket::name(socket.as_fd()).unwrap();
-    let cq = queue();
     let mut core = engine.core();
-    let attributes = Attributes {
-        tx_size: match params.tx_size {
-            0 => 1024,
-            size => size,
-        },
-        most_receives: 1024,
-        directed: false,
-        job: Job::NONE,
-    };
     let part = OwnPart {
         kind: kind(addr, &params),
         auth_key: auth_key.clone(),
@@ -236,11 +277,6 @@ fn side_of(
         has_fences: false,
     };
     let ep = core.endpoints.add(attributes, part);
-    let endpoint = core.endpoints.get_mut(ep).unwrap();
-    endpoint.meets_strangers = true;
-    let reports = &mut endpoint.reports;
-    reports.tx_cq = Some(cq.clone());
-    reports.rx_cq = Some(cq.clone());
     let listener = core
         .add_listener(socket, listener_kind(ep), auth_key, 128)
         .unwrap();
@@ -248,15 +284,11 @@ fn side_of(
         rdm.listener = Some(listener);
     }
     drop(core);
-    Side {
+    Begun {
         engine,
         ep,
         addr,
         memory,
-        av,
-        cq,
-        done: RefCell::default(),
-        failed: RefCell::default(),
     }
 }
 

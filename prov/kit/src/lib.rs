@@ -1,0 +1,162 @@
+//! A conformance kit: what every provider's endpoints do, each behaviour written once, as a test that a
+//! provider runs on endpoints of its own, without the C interface.
+//!
+//! A provider that is built on `prov_message` implements [`Bench`] in its tests and names it to
+//! [`conformance!`]. Each behaviour is a function of this crate that makes a [`World`] of endpoints,
+//! posts operations, drives all endpoints until these are complete, and looks at the outcome. What a
+//! provider lacks is said by [`Bench::LACKS`]; the behaviours that need it are then skipped, with a
+//! line on the standard error output.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "the whole crate is tests, which end with a panic"
+)]
+
+mod behaviours;
+mod place;
+mod side;
+mod world;
+
+pub use behaviours::{
+    atomics, cancelling, ending, matching, messages, one_sided, peeking, queues, sources,
+};
+pub use place::Place;
+pub use side::{Message, Objects, Opened, RECEIVED, SENT, Side};
+pub use world::World;
+
+use prov_message::Core;
+use prov_util::av::{self, Insertion};
+
+/// Something that not all providers have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Property {
+    /// Reads and writes of a peer's memory.
+    OneSided,
+    /// Atomic operations on a peer's memory.
+    Atomics,
+    /// A transmit queue of the size that was asked for: with other sizes, it is never seen full.
+    FullQueue,
+}
+
+/// What the endpoints of a world are opened with.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Operations that an endpoint may have in progress.
+    pub tx_size: usize,
+    /// Whether receives are matched by their source (`FI_DIRECTED_RECV`).
+    pub directed: bool,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Setting {
+            tx_size: 1024,
+            directed: false,
+        }
+    }
+}
+
+/// How a provider's endpoints are opened for tests.
+pub trait Bench: Sized {
+    /// Its engine.
+    type Core: Core;
+    /// What its endpoints cannot do.
+    const LACKS: &'static [Property] = &[];
+    /// Lengths in bytes at which it begins to send messages in another way.
+    const STEPS: &'static [usize];
+
+    /// Prepares for endpoints with this setting.
+    fn new(setting: Setting) -> Self;
+
+    /// The format of its addresses.
+    fn vector(&self) -> av::Config<'static>;
+
+    /// How the name of an endpoint is inserted in an address vector.
+    fn insertion(name: &[u8]) -> Insertion<'_> {
+        Insertion::from(name)
+    }
+
+    /// Opens an endpoint that is bound to these objects and has a name of its own.
+    fn open(&mut self, objects: &Objects) -> Opened<Self::Core>;
+}
+
+/// Runs a behaviour that needs some properties.
+pub fn run<B: Bench>(name: &str, needs: &[Property], behaviour: fn()) {
+    match needs.iter().find(|property| B::LACKS.contains(property)) {
+        Some(property) => eprintln!("skipped: {name} needs {property:?}"),
+        None => behaviour(),
+    }
+}
+
+/// Makes a test of each behaviour, for endpoints of a [`Bench`].
+#[macro_export]
+macro_rules! conformance {
+    ($bench:ty) => {
+        $crate::conformance! { @ $bench:
+            messages (&[]) {
+                messages_of_all_lengths_arrive_expected_or_not,
+                an_endpoint_sends_to_itself,
+                injected_memory_is_free_at_once,
+                messages_from_both_sides_cross,
+                empty_messages_have_completions,
+                data_comes_with_messages,
+                pieces_are_gathered_and_scattered,
+            }
+            matching (&[]) {
+                messages_of_a_sender_are_matched_in_order,
+                the_oldest_message_that_matches_is_received,
+                ignored_bits_are_not_compared,
+                tagged_and_untagged_messages_are_apart,
+                a_short_receive_is_truncated_and_the_next_is_whole,
+                a_buffer_takes_several_messages,
+            }
+            sources (&[]) {
+                a_completion_names_the_source,
+                a_directed_receive_takes_its_source,
+                a_stranger_has_no_number_until_it_is_inserted,
+            }
+            queues (&[]) {
+                many_unexpected_messages_are_received_in_reverse,
+                a_third_endpoint_is_not_held_up,
+            }
+            queues (&[$crate::Property::FullQueue]) {
+                a_full_queue_has_room_again,
+            }
+            cancelling (&[]) {
+                a_cancelled_receive_takes_nothing,
+                nothing_is_cancelled_twice,
+            }
+            peeking (&[]) {
+                a_peek_without_a_message_is_an_error,
+                a_message_is_seen_claimed_and_received,
+                a_message_is_discarded,
+            }
+            one_sided (&[$crate::Property::OneSided]) {
+                memory_of_all_lengths_is_written_and_read,
+                a_wrong_key_is_refused_and_concerns_nothing_else,
+                an_access_beyond_the_region_is_refused,
+                a_closed_region_is_refused,
+                a_write_with_data_is_reported_to_the_target,
+                writes_to_a_cell_take_effect_in_order,
+            }
+            atomics (&[$crate::Property::Atomics]) {
+                sums_are_added_and_fetched,
+                values_are_compared_and_swapped,
+            }
+            ending (&[]) {
+                an_endpoint_closes_with_everything_under_way,
+                what_was_received_from_an_endpoint_that_closed_is_there,
+            }
+        }
+    };
+    (@ $bench:ty: $($room:ident ($needs:expr) { $($name:ident,)* })*) => {
+        $($(
+            #[test]
+            fn $name() {
+                $crate::run::<$bench>(stringify!($name), $needs, $crate::$room::$name::<$bench>);
+            }
+        )*)*
+    };
+}
