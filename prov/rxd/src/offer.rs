@@ -117,7 +117,7 @@ pub fn base(core: &Info) -> Option<Base> {
     if mtu(core) < MIN_MTU {
         return None;
     }
-    let mut info = attributes::rdm(LAYER.0, VERSION, sizes(core));
+    let mut info = attributes::with_devices(attributes::rdm(LAYER.0, VERSION, sizes(core)));
     info.caps |= REACH;
     info.mode = core.mode & !BELOW_MODES;
     info.addr_format = core.addr_format;

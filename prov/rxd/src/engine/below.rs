@@ -191,6 +191,7 @@ impl Below {
         if let Load::App(memory) = load
             && memory.len() > COPIED
             && memory.pieces().len() < IOV_LIMIT
+            && !memory.has_device()
         {
             let head = self.scratch.get(..end).ok_or(Errno::EINVAL)?;
             return self.endpoint.inject_with(head, memory, to);

@@ -7,7 +7,7 @@ use super::Core;
 use super::accessed::Served;
 use super::below::{Load, NOWHERE, Path};
 use super::link::{OpKey, ServedKey};
-use super::posting::Payload as Bytes;
+use super::posting::{Operation, Payload as Bytes};
 use crate::LOG;
 use crate::address::Address;
 use crate::protocol::{
@@ -184,6 +184,9 @@ impl Core {
             return;
         };
         let Err(failure) = outcome else {
+            if operation.has_device() {
+                return self.device_operation_done(operation);
+            }
             return self.endpoints.finish(operation.ticket, Ok(()));
         };
         let error = error_of(failure);
@@ -193,6 +196,18 @@ impl Core {
             self.ends(operation.link, error);
         }
         self.endpoints.finish(operation.ticket, Err(error));
+    }
+
+    /// The same for an operation on memory of a device, which may have failed, or not have the result
+    /// yet.
+    #[cold]
+    fn device_operation_done(&mut self, operation: Operation) {
+        let outcome = match &operation.payload {
+            Bytes::App(memory) => memory.take_failure(),
+            Bytes::Copied(_) => Ok(()),
+        };
+        self.endpoints
+            .finish_read(operation.ticket, operation.result, outcome);
     }
 }
 

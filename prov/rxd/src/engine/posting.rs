@@ -22,6 +22,15 @@ pub struct Operation {
     pub result: AppIov,
 }
 
+impl Operation {
+    /// Whether it reads or writes memory of a device.
+    #[inline]
+    pub fn has_device(&self) -> bool {
+        let payload = matches!(&self.payload, Payload::App(memory) if memory.has_device());
+        payload || self.result.has_device()
+    }
+}
+
 /// The bytes that a peer gets of an operation.
 pub enum Payload {
     /// In the application's memory, which it leaves alone until the operation is complete.
