@@ -190,22 +190,6 @@ fn it_offers_reliable_datagrams_at_addresses_that_it_gives_out() {
 }
 
 #[test]
-fn an_endpoint_sends_to_itself() {
-    let mut network = Network::default();
-    let one = Side::new(&mut network, false);
-    assert_eq!(one.knows(one.ep), 0);
-    let (mut out, mut into) = (*b"to myself", [0; 9]);
-    network
-        .receive(one.ep, &mut buffer(&mut into, 1, FI_ADDR_UNSPEC))
-        .unwrap();
-    network
-        .transmit(one.ep, &mut message(&mut out, 2, 0))
-        .unwrap();
-    assert_eq!(one.completions().len(), 2);
-    assert_eq!(into, out);
-}
-
-#[test]
 fn a_short_message_is_kept_and_a_long_one_stays_with_its_sender() {
     let (mut network, a, b) = pair(false);
     let (mut short, mut long) = (vec![1; 100], vec![2; 1 << 20]);

@@ -24,8 +24,7 @@ use prov_util::ffi::{Class, Handle, Use};
 use prov_util::mr::{self, Job, Memory, MrTable, Region};
 use prov_util::progress::Progress;
 use prov_util::request::{
-    Access, Atomic, AtomicKind, Receive, RemoteAccess, RemoteIov, RemotePiece, Select, Tag,
-    Transmit,
+    Access, Receive, RemoteAccess, RemoteIov, RemotePiece, Select, Tag, Transmit,
 };
 
 use super::Core;
@@ -268,98 +267,6 @@ fn remote(len: usize, key: u64) -> RemoteIov {
     let (addr, len) = (0, len as u64);
     assert!(remote.push(RemotePiece { addr, len, key }));
     remote
-}
-
-#[test]
-fn messages_of_all_lengths_arrive_whole_and_in_order() {
-    let [a, b] = pair(Params::default);
-    let lens = [0, 1, 8, 255, 256, 1_400, 1_472, 5_000, 300_000];
-    let mut sent: Vec<Vec<u8>> = lens.iter().map(|len| vec![*len as u8 | 1; *len]).collect();
-    let mut rooms: Vec<Vec<u8>> = lens.iter().map(|len| vec![0; len + 1]).collect();
-    for (tag, room) in rooms.iter_mut().enumerate() {
-        b.receive(room, tag as u64, FI_ADDR_UNSPEC);
-    }
-    for (tag, bytes) in sent.iter_mut().enumerate() {
-        a.send(bytes, tag as u64, 0);
-    }
-    let received = completed(&[&b, &a], lens.len());
-    completed(&[&a, &b], lens.len());
-    for (completion, len) in received.iter().zip(lens) {
-        assert_eq!(completion.len, len);
-    }
-    for (room, bytes) in rooms.iter().zip(&sent) {
-        assert_eq!(room[..bytes.len()], bytes[..]);
-    }
-}
-
-#[test]
-fn memory_of_injected_messages_may_be_reused_at_once() {
-    let [a, b] = pair(Params::default);
-    let lens = [8, 63, 64, 4_000];
-    for (tag, len) in lens.into_iter().enumerate() {
-        let mut bytes = vec![7; len];
-        a.send(&mut bytes, tag as u64, FI_INJECT);
-        bytes.fill(0);
-        completed(&[&a, &b], 1);
-    }
-    for (tag, len) in lens.into_iter().enumerate() {
-        let mut room = vec![0; len];
-        b.receive(&mut room, tag as u64, FI_ADDR_UNSPEC);
-        completed(&[&b, &a], 1);
-        assert_eq!(room, vec![7; len]);
-    }
-}
-
-#[test]
-fn writes_reads_and_atomic_operations_reach_registered_memory() {
-    let [a, b] = pair(Params::default);
-    for (key, len) in [(KEY, 8), (KEY + 1, 300_000)] {
-        let mut target = vec![0; len];
-        let _region = b.register(&mut target, key);
-        let mut bytes = vec![3; len];
-        a.access(Access::Write, &mut bytes, remote(len, key));
-        completed(&[&a, &b], 1);
-        assert_eq!(target, bytes);
-        let mut back = vec![0; len];
-        a.access(Access::Read, &mut back, remote(len, key));
-        completed(&[&a, &b], 1);
-        assert_eq!(back, bytes);
-        let (mut operand, mut old) = (5u64.to_ne_bytes(), [0; 8]);
-        let mut atomic = Atomic {
-            kind: AtomicKind::Fetch {
-                result: memory(&mut old),
-                result_desc: Descs::NONE,
-            },
-            datatype: FI_UINT64,
-            op: FI_SUM,
-            operand: memory(&mut operand),
-            desc: Descs::NONE,
-            remote: remote(8, key),
-            peer: 0,
-            data: 0,
-            flags: FI_COMPLETION,
-            context: null_mut(),
-        };
-        a.lane.core().atomic(a.ep, &mut atomic).unwrap();
-        completed(&[&a, &b], 1);
-        assert_eq!(old, [3; 8]);
-        let before = u64::from_ne_bytes(old);
-        assert_eq!(target[..8], (before + 5).to_ne_bytes());
-    }
-}
-
-#[test]
-fn an_access_with_a_wrong_key_fails_at_its_initiator() {
-    let [a, b] = pair(Params::default);
-    let mut target = vec![0; 8];
-    let _region = b.register(&mut target, KEY);
-    for access in [Access::Write, Access::Read] {
-        let mut bytes = [3; 8];
-        a.access(access, &mut bytes, remote(8, KEY + 1));
-        let error = until(&[&a, &b], || a.error());
-        assert_eq!(error.err, Errno::EACCES);
-        assert_eq!(target, [0; 8]);
-    }
 }
 
 #[test]

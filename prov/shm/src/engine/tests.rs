@@ -258,97 +258,11 @@ const LENGTHS: [usize; 11] = [
     300_000,
 ];
 
-/// Sends messages of all lengths from one side to the other, before and after their receives, with
-/// every way to complete.
-fn exchange(params: impl Fn() -> Params) {
-    let (mut a, mut b) = (Side::new(params()), Side::new(params()));
-    let to = a.insert(&b.name);
-    for round in 0..3usize {
-        for (number, len) in LENGTHS.into_iter().enumerate() {
-            let tag = (round * 100 + number) as u64;
-            let flags = [0, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA][round];
-            let (mut out, mut into) = (pattern(number, len), vec![0; len]);
-            let mut sent = message(to, tag, &mut out, flags);
-            let mut received = buffer(tag, &mut into, 7000);
-            if number % 2 == 0 {
-                b.core.receive(b.ep, &mut received).unwrap();
-                a.core.transmit(a.ep, &mut sent).unwrap();
-            } else {
-                a.core.transmit(a.ep, &mut sent).unwrap();
-                (0..10).for_each(|_| [&mut a, &mut b].into_iter().for_each(Side::drive));
-                b.core.receive(b.ep, &mut received).unwrap();
-            }
-            assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [tag as usize]);
-            assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [7000]);
-            assert!(into == out, "{len} bytes in round {round}");
-        }
-    }
-}
-
-/// Makes reads and writes of all lengths.
-fn reach(params: impl Fn() -> Params) {
-    let (mut a, mut b) = (Side::new(params()), Side::new(params()));
-    let to = a.insert(&b.name);
-    let mut region = vec![0; 300_000];
-    b.register(3, &mut region);
-    for (number, len) in LENGTHS.into_iter().enumerate() {
-        let (mut out, mut back) = (pattern(number + 50, len), vec![0; len]);
-        let mut write = access(Access::Write, to, 3, &mut out, 1);
-        a.core.access(a.ep, &mut write).unwrap();
-        assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
-        let mut read = access(Access::Read, to, 3, &mut back, 2);
-        a.core.access(a.ep, &mut read).unwrap();
-        assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [2]);
-        assert!(back == out && region[..len] == out, "{len} bytes");
-    }
-    for kind in [Access::Read, Access::Write] {
-        for len in [8, 100_000] {
-            let mut bytes = vec![0; len];
-            let mut wrong = access(kind, to, 4, &mut bytes, 3);
-            a.core.access(a.ep, &mut wrong).unwrap();
-            let mut error = None;
-            until(&mut [&mut a, &mut b], |sides| {
-                error = error.or(sides[0].error());
-                error.is_some()
-            });
-            assert_eq!(error, Some(Errno::EACCES));
-        }
-    }
-    // The link can still be used.
-    let (mut out, mut into) = (*b"after", [0; 5]);
-    b.core.receive(b.ep, &mut buffer(9, &mut into, 1)).unwrap();
-    a.core
-        .transmit(a.ep, &mut message(to, 9, &mut out, 0))
-        .unwrap();
-    assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [1]);
-    assert_eq!(into, out);
-}
-
 fn without_cma() -> Params {
     Params {
         disable_cma: true,
         ..Params::default()
     }
-}
-
-#[test]
-fn messages_of_any_length_arrive_whole() {
-    exchange(Params::default);
-}
-
-#[test]
-fn messages_arrive_whole_where_memory_cannot_be_read() {
-    exchange(without_cma);
-}
-
-#[test]
-fn remote_memory_of_any_length_is_read_and_written() {
-    reach(Params::default);
-}
-
-#[test]
-fn remote_memory_is_reached_where_it_cannot_be_read() {
-    reach(without_cma);
 }
 
 #[test]
@@ -418,21 +332,6 @@ fn two_peers_that_request_links_simultaneously_have_one_link() {
         until(&mut [&mut a, &mut b], |sides| {
             sides.iter().all(|side| side.core.links.len() == 1)
         });
-    }
-}
-
-#[test]
-fn an_endpoint_reaches_itself() {
-    let mut a = Side::new(Params::default());
-    let to = a.insert(&a.name);
-    for len in [8, 100_000] {
-        let (mut out, mut into) = (pattern(3, len), vec![0; len]);
-        a.core.receive(a.ep, &mut buffer(1, &mut into, 2)).unwrap();
-        a.core
-            .transmit(a.ep, &mut message(to, 1, &mut out, 0))
-            .unwrap();
-        completed(&mut [&mut a], 0, 2);
-        assert!(into == out);
     }
 }
 

@@ -28,51 +28,6 @@ fn a_connection_with_small_messages_leaves_bulk_mode() {
 }
 
 #[test]
-fn messages_of_all_sizes_arrive_expected_or_not() {
-    let (a, b) = (side(), side());
-    a.knows(b.addr);
-    b.knows(a.addr);
-    for (round, len) in [0, 1, 8, 100, 5000, 70_000, 3 << 20]
-        .into_iter()
-        .enumerate()
-    {
-        for expected in [true, false] {
-            let tag = (round * 2 + usize::from(expected)) as u64;
-            let mut out: Vec<u8> = (0..len).map(|i| (i * 31 + round) as u8).collect();
-            let mut place = vec![0; len];
-            if expected {
-                receive(&b, &mut place, tag);
-            }
-            send(&a, &mut out, tag);
-            if !expected {
-                for _ in 0..100 {
-                    a.engine.progress();
-                    b.engine.progress();
-                }
-                receive(&b, &mut place, tag);
-            }
-            until([&a, &b], || a.count() > 0 && b.count() > 0);
-            assert!(out == place, "{len} bytes, expected {expected}");
-            let done = b.done.borrow_mut().pop().unwrap();
-            assert_eq!((done.len, done.tag, done.src), (len, tag, 0));
-            a.done.borrow_mut().clear();
-        }
-    }
-    assert_eq!(a.failed.borrow().len(), 0);
-}
-
-#[test]
-fn an_endpoint_sends_to_itself() {
-    let a = side();
-    a.knows(a.addr);
-    let (mut x, mut place) = ([1u8; 8], [0u8; 8]);
-    receive(&a, &mut place, 7);
-    send(&a, &mut x, 7);
-    until([&a, &a], || a.count() == 2);
-    assert_eq!(place, x);
-}
-
-#[test]
 fn a_burst_leaves_without_another_call() {
     let (a, b) = (side(), side());
     a.knows(b.addr);
@@ -90,33 +45,6 @@ fn a_burst_leaves_without_another_call() {
     // Only the receiver is driven from here on.
     until([&b, &b], || b.count() == 65);
     assert!(places[..64].iter().all(|place| place == &[5; 8]));
-}
-
-#[test]
-fn messages_received_in_the_opposite_order_all_arrive() {
-    const COUNT: usize = 60;
-    const LEN: usize = 1 << 20;
-    let (a, b) = (
-        side(),
-        side_with(Params {
-            max_unexpected: 24 << 20,
-            ..Params::default()
-        }),
-    );
-    a.knows(b.addr);
-    let mut out: Vec<Vec<u8>> = (0..COUNT).map(|i| vec![i as u8 + 1; LEN]).collect();
-    for (tag, bytes) in out.iter_mut().enumerate() {
-        send(&a, bytes, tag as u64);
-    }
-    for tag in (0..COUNT).rev() {
-        let mut place = vec![0; LEN];
-        let before = b.count();
-        receive(&b, &mut place, tag as u64);
-        until([&a, &b], || b.count() > before);
-        assert!(place == out[tag], "message {tag}");
-    }
-    until([&a, &b], || a.count() == COUNT);
-    assert_eq!(b.kept(), 0);
 }
 
 #[test]
