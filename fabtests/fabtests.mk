@@ -36,8 +36,8 @@ DATAGRAMS = binding cntr cq datagram denied early first forks linklocal poll pos
 # All but soak, which `make soak` (dev/check, step soak) runs on each provider.
 EVERY = $(filter-out soak,$(basename $(notdir $(wildcard fabtests/programs/*.c))))
 
-# For rxm, all but those that take long, what speaks tcp's own protocol, and sleepers (docs/fabtests.md).
-LAYERED = $(filter-out crowd door leak sleepers,$(EVERY))
+# For rxm, all but those that take long, what is about tcp alone, and sleepers (docs/fabtests.md).
+LAYERED = $(filter-out crowd door leak multipath sleepers,$(EVERY))
 
 # For rxd, all of these but what is about connections, and buffers of the kernel behind them; what one side
 # does while the other makes no progress; and what kills many peers. What asks after peers that are gone
@@ -51,7 +51,7 @@ HOOKED = cm cntr cq eq poll sep sep_srx srx srx_late trigger
 HOOKS = noop;trace;perf;profile;monitor;debug
 
 # For tcp under the name sockets.
-RENAMED = cm completion denied elsewhere firewall getinfo hmem hmem_shared idle message rma sep_srx srx_late trigger
+RENAMED = cm completion denied elsewhere firewall getinfo hmem hmem_shared idle message multipath rma sep_srx srx_late trigger
 # And what sends messages, for its endpoints of the type FI_EP_DGRAM, which are reliable.
 RELIABLE = binding cntr cq early first match message poll sep signals source
 

@@ -108,13 +108,29 @@ static bool ip(const char *format, ...)
 	return !system(command);
 }
 
-static void give_address(const char *interface, const char *address)
+/* The addresses of the interfaces of one side. */
+struct side {
+	char prefix;		/* of their names */
+	const char *link_local;	/* of each; NULL: one of the link's network */
+	int host;		/* its last byte then */
+	int count;
+};
+
+static void give_addresses(const struct side *side)
 {
-	REQUIRE(ip("link set %s addrgenmode none up", interface));
-	REQUIRE(ip("-6 addr add %s/64 dev %s nodad", address, interface));
+	for (int i = 0; i < side->count; i++) {
+		REQUIRE(ip("link set %c%d addrgenmode none up", side->prefix, i));
+		if (side->link_local)
+			REQUIRE(ip("-6 addr add %s/64 dev %c%d nodad",
+				   side->link_local, side->prefix, i));
+		else
+			REQUIRE(ip("addr add 10.78.%d.%d/24 dev %c%d", i,
+				   side->host, side->prefix, i));
+	}
 }
 
 static void (*far_side)(int fd);
+static struct side far_end;
 
 static void live_far(int fd)
 {
@@ -124,14 +140,13 @@ static void live_far(int fd)
 	ct_tell(fd, "", 1);
 	if (read(fd, &go, 1) != 1)
 		_exit(0);
-	give_address("b0", CT_FAR);
-	give_address("b1", CT_FAR);
+	give_addresses(&far_end);
 	ct_tell(fd, "", 1);
 	if (read(fd, &go, 1) == 1)
 		far_side(fd);
 }
 
-struct ct_child ct_two_links(void (*far)(int fd))
+static struct ct_child make_links(const struct side *near_end)
 {
 	struct ct_child child;
 	char ready;
@@ -139,19 +154,60 @@ struct ct_child ct_two_links(void (*far)(int fd))
 	if (!ip("-V >/dev/null"))
 		SKIP("no ip(8)");
 	leave_network();
-	far_side = far;
 	child = ct_spawn(live_far);
 	ct_begin(&child);
 	ct_hear(child.fd, &ready, 1);
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < near_end->count; i++)
 		if (!ip("link add a%d index %d type veth peer name b%d index %d netns %d",
-			i, 10 + i, i, 11 - i, (int)child.pid))
+			i, 10 + i, i, 9 + near_end->count - i, (int)child.pid))
 			SKIP("no pairs of virtual interfaces");
-	give_address("a0", CT_NEAR);
-	give_address("a1", CT_NEAR);
+	give_addresses(near_end);
 	ct_tell(child.fd, "", 1);
 	ct_hear(child.fd, &ready, 1);
 	return child;
+}
+
+struct ct_child ct_two_links(void (*far)(int fd))
+{
+	struct side near_end = { .prefix = 'a', .link_local = CT_NEAR, .count = 2 };
+
+	far_side = far;
+	far_end = (struct side) { .prefix = 'b', .link_local = CT_FAR, .count = 2 };
+	return make_links(&near_end);
+}
+
+struct ct_child ct_links(int count, void (*far)(int fd))
+{
+	struct side near_end = { .prefix = 'a', .host = 1, .count = count };
+
+	far_side = far;
+	far_end = (struct side) { .prefix = 'b', .host = 2, .count = count };
+	return make_links(&near_end);
+}
+
+void ct_set_link(int i, bool up)
+{
+	REQUIRE(ip("link set a%d %s", i, up ? "up" : "down"));
+}
+
+unsigned long long ct_link_sent(int i)
+{
+	FILE *file = fopen("/proc/self/net/dev", "re");
+	unsigned long long sent = 0;
+	char line[512], name[16];
+
+	REQUIRE(file);
+	snprintf(name, sizeof(name), "a%d:", i);
+	while (fgets(line, sizeof(line), file)) {
+		char *at = strstr(line, name);
+
+		if (at && sscanf(at + strlen(name),
+				 "%*u %*u %*u %*u %*u %*u %*u %*u %llu",
+				 &sent) == 1)
+			break;
+	}
+	fclose(file);
+	return sent;
 }
 
 void ct_own_network(void)

@@ -25,6 +25,16 @@ void ct_own_link(void);
 #define CT_FAR "fe80::77"
 struct ct_child ct_two_links(void (*far)(int fd));
 
+/* The same with any number of links, each a network of its own: interface ai
+ * here has the address 10.78.i.1, and bi there 10.78.i.2. */
+struct ct_child ct_links(int count, void (*far)(int fd));
+
+/* Takes the interface ai down, or up. Nobody is informed of that. */
+void ct_set_link(int i, bool up);
+
+/* How many bytes interface ai has sent. */
+unsigned long long ct_link_sent(int i);
+
 /* Adds the network's address or removes it; without it nothing gets through,
  * and nobody is informed. */
 void ct_set_network(bool up);

@@ -87,6 +87,18 @@ pub fn waiting(socket: BorrowedFd<'_>) -> usize {
     bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or(0)
 }
 
+/// Returns the number of bytes that were sent on a TCP socket and are not acknowledged, or still wait
+/// to leave.
+pub fn unacknowledged(socket: BorrowedFd<'_>) -> usize {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the kernel writes an `int`.
+    let status = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut bytes) };
+    match status {
+        0 => usize::try_from(bytes).unwrap_or(0),
+        _ => 0,
+    }
+}
+
 /// Returns the socket's own address.
 ///
 /// # Errors

@@ -45,6 +45,7 @@ use self::link::listener::Listener;
 use self::link::messages::{Action, Endpoints, Tcp};
 use self::link::post::{COPY_LIMIT, SCRATCH};
 use self::link::ready::{Ready, Why};
+use self::setup::subflows::Door;
 use self::transfer::progress::Come;
 use crate::params::Params;
 
@@ -61,6 +62,8 @@ pub struct Core {
     strangers: Strangers<ConnKey>,
     /// Connections that have not sent their request.
     half_open: Strangers<ConnKey>,
+    /// Where it listens for subflows.
+    doors: Vec<Door>,
     /// The domain's registered memory; `None` in a fabric's lane.
     target: Option<RmaTarget>,
     /// The table of regions that peers on this host access by themselves, if that is enabled.
@@ -148,6 +151,7 @@ impl Core {
             listeners: SlotMap::with_key(),
             strangers: setup::strangers::strangers(),
             half_open: setup::strangers::half_open(),
+            doors: Vec::new(),
             copier: Copier::new(memory.as_deref()),
             target: memory.map(|table| RmaTarget::new(&table)),
             regions,

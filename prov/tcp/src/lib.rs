@@ -19,6 +19,10 @@ mod local;
 #[cfg(fuzzing)]
 pub mod local;
 #[cfg(not(fuzzing))]
+mod multipath;
+#[cfg(fuzzing)]
+pub mod multipath;
+#[cfg(not(fuzzing))]
 mod params;
 #[cfg(fuzzing)]
 pub mod params;

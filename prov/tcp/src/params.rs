@@ -1,6 +1,7 @@
 //! The parameters that users can set (fi_tcp(7)).
 
 use std::ffi::CStr;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Once;
@@ -17,6 +18,7 @@ use prov_message::Sizes;
 
 use crate::wire::authentication::Key;
 use crate::wire::handshake::Features;
+use crate::wire::multipath::is_reachable;
 
 /// Least number of bytes that can be the limit of injected messages.
 pub const LEAST_INJECT: usize = 128;
@@ -30,8 +32,12 @@ const FOR_MANY_PEERS: usize = 65536;
 param_table! {
     /// The parameters of the provider.
     pub struct Params for "tcp" {
-        /// Network interface to use, by its name in the system
+        /// Network interface to use, by its name in the system, or several, separated by commas:
+        /// connections then use all of them, and addresses are of the first
         iface: Option<String> = None;
+        /// Connections (subflows) for each interface that carry the data which is exchanged with a
+        /// peer
+        streams: usize = 1, in 1..=8;
         /// Lowest port to listen at if the application names none
         port_low_range: i32 = 0, in 0..=65535;
         /// Highest port to listen at if the application names none; 0 lets
@@ -165,10 +171,56 @@ impl Params {
         key.map(Some).ok_or(Errno::EACCES)
     }
 
-    /// Leaves the choice of the interface to the provider if the user's has no address, and reports
+    /// Leaves the choice of the interface to the provider if the user's have no address, and reports
     /// that in the log.
     pub fn drop_unknown_interface(&mut self) {
-        self.iface = netif::chosen(self.iface.take(), crate::LOG.core);
+        if self.interfaces().count() < 2 {
+            self.iface = netif::chosen(self.iface.take(), crate::LOG.core);
+            return;
+        }
+        let usable: Vec<_> = self
+            .interfaces()
+            .filter(|name| {
+                let is_usable = !netif::interfaces(Some(name)).is_empty();
+                if !is_usable {
+                    log::error!(
+                        target: crate::LOG.core,
+                        "parameter iface: there is no usable address on {name}"
+                    );
+                }
+                is_usable
+            })
+            .collect();
+        self.iface = (!usable.is_empty()).then(|| usable.join(","));
+    }
+
+    /// Returns the names of the interfaces that the user has chosen.
+    fn interfaces(&self) -> impl Iterator<Item = &str> {
+        let names = self.iface.as_deref().unwrap_or_default().split(',');
+        names.map(str::trim).filter(|name| !name.is_empty())
+    }
+
+    /// Returns the interface whose addresses endpoints have.
+    pub fn first_interface(&self) -> Option<&str> {
+        self.interfaces().next()
+    }
+
+    /// Whether connections are to have several subflows.
+    pub fn wants_subflows(&self) -> bool {
+        self.streams > 1 || self.interfaces().nth(1).is_some()
+    }
+
+    /// Returns an address of each interface that the user has chosen, of the address family if
+    /// possible.
+    pub fn interface_addresses(&self, is_ipv4: bool) -> Vec<SocketAddr> {
+        let of_one = |name| {
+            let all = netif::interfaces(Some(name));
+            let usable = all.iter().map(|interface| interface.addr);
+            let usable: Vec<_> = usable.filter(is_reachable).collect();
+            let fitting = usable.iter().find(|addr| addr.is_ipv4() == is_ipv4);
+            fitting.or(usable.first()).copied()
+        };
+        self.interfaces().filter_map(of_one).collect()
     }
 
     /// Reports in the log that the port range is empty, and therefore ignored.

@@ -55,7 +55,7 @@ pub fn checked(mut params: Params) -> Arc<Params> {
 /// # Errors
 /// `-FI_ENODATA` if nothing matches.
 pub fn getinfo(name: Name, params: &Params, request: &Request<'_>) -> Result<Vec<Info>> {
-    let mut infos = ip::getinfo(request, &bases(name, params), params.iface.as_deref())?;
+    let mut infos = ip::getinfo(request, &bases(name, params), params.first_interface())?;
     if params.features().has(Features::REGIONS) {
         attributes::leave_out_order_behind_messages(request, &mut infos);
     }

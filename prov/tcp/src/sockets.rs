@@ -42,10 +42,16 @@ impl Others {
                 0 => params.connect_timeout,
                 set => set,
             },
-            iface: params.iface.map(full_name),
+            iface: params.iface.map(full_names),
             ..params
         }
     }
+}
+
+/// Returns the interfaces whose names begin with those of a list.
+fn full_names(list: String) -> String {
+    let names = list.split(',').map(|name| full_name(name.trim().into()));
+    names.collect::<Vec<_>>().join(",")
 }
 
 /// Returns the interface whose name begins with `prefix`, the best of several; the prefix itself if

@@ -11,6 +11,7 @@ pub mod authentication;
 pub mod direct;
 pub mod handshake;
 pub mod header;
+pub mod multipath;
 pub mod rdm;
 pub mod simple;
 pub mod stream;

@@ -74,6 +74,25 @@ impl<'a, Way> Transfer<'a, Way> {
         self.room() < IOV_LIMIT + 1
     }
 
+    /// Shortens the list to its first `len` bytes.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "there are no more pieces than places"
+    )]
+    pub fn truncate(&mut self, len: usize) {
+        let mut left = len;
+        for position in 0..self.count {
+            if left == 0 {
+                self.count = position;
+                break;
+            }
+            let piece = &mut self.iov[position];
+            piece.iov_len = piece.iov_len.min(left);
+            left -= piece.iov_len;
+        }
+        self.len = self.len.min(len);
+    }
+
     /// Adds application memory; `false` when the list is full.
     pub fn push_app(&mut self, memory: &Iov<'a>) -> bool {
         let fits = self.room() >= memory.pieces().len();
@@ -186,6 +205,13 @@ impl<'a> Outgoing<'a> {
     /// Copies the bytes from `at` on to `to`, as far as they fit; returns the number of bytes.
     pub fn copy_to(&self, at: usize, to: &Iov<'_>) -> usize {
         self.walk(at, |done, part| part.copy_to(&to.slice(done, usize::MAX)))
+    }
+
+    /// Copies the bytes from `at` on to a buffer, as far as they fit; returns the number of bytes.
+    pub fn read_at(&self, at: usize, to: &mut [u8]) -> usize {
+        self.walk(at, |done, part| {
+            part.read_at(0, to.get_mut(done..).unwrap_or_default())
+        })
     }
 
     /// Calls sendmsg(2) with `MSG_NOSIGNAL`; returns the number of bytes sent.
@@ -320,6 +346,13 @@ impl<'a> Incoming<'a> {
     /// Copies bytes to the memory from `at` on, as far as they fit; returns the number of bytes.
     pub fn copy_from(&mut self, at: usize, from: &Iov<'_>) -> usize {
         self.walk(at, |done, part| from.slice(done, usize::MAX).copy_to(part))
+    }
+
+    /// As [`Incoming::copy_from`], from bytes of the library.
+    pub fn write_at(&mut self, at: usize, bytes: &[u8]) -> usize {
+        self.walk(at, |done, part| {
+            part.write_at(0, bytes.get(done..).unwrap_or_default())
+        })
     }
 
     /// Calls recvmsg(2); returns the number of bytes received, 0 at the end of the stream.

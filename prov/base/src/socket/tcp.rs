@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -275,6 +275,27 @@ pub fn end(socket: OwnedFd) {
                 break;
             }
         }
+    }
+}
+
+/// Bounds the number of bytes that a socket accepts before it can send them.
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn limit_unsent(socket: BorrowedFd<'_>, bytes: libc::c_int) -> Result {
+    // SAFETY: setsockopt(2) reads as many bytes as are passed from the value, an `int`.
+    let status = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_NOTSENT_LOWAT,
+            (&raw const bytes).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    match status {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error().into()),
     }
 }
 

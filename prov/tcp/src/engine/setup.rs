@@ -7,3 +7,4 @@ pub mod msg;
 pub mod negotiated;
 pub mod proving;
 pub mod strangers;
+pub mod subflows;

@@ -259,7 +259,7 @@ impl Outbox {
         zerocopy: usize,
         lent: &mut ZeroCopySends,
     ) -> Result<bool> {
-        let zerocopy = match lent.enabled && !path.is_short() {
+        let zerocopy = match lent.enabled && !path.is_short() && !path.is_divided() {
             true => zerocopy,
             false => usize::MAX,
         };
@@ -272,7 +272,7 @@ impl Outbox {
                 match path.send(bytes) {
                     Ok(taken) => {
                         self.advance(taken);
-                        if taken < len {
+                        if taken < len && !path.has_turned() {
                             return Ok(false);
                         }
                     }
@@ -339,7 +339,7 @@ impl Outbox {
                     // Registered memory may be unmapped from there on: the next call tells.
                     let is_full = taken < offered && taken < CALL_LIMIT && granted.is_none();
                     self.advance(taken);
-                    if is_full {
+                    if is_full && !path.has_turned() {
                         return Ok(false);
                     }
                 }

@@ -29,6 +29,8 @@ pub enum Kind {
     /// *Extension*: the side that connects asks for a connection to a context of a scalable
     /// endpoint, other than the first.
     ContextRequest,
+    /// *Extension*: the connecting side asks to add a subflow to a connection.
+    Join,
 }
 
 impl Kind {
@@ -41,11 +43,12 @@ impl Kind {
             Kind::Challenge => 0x21,
             Kind::Proof => 0x22,
             Kind::ContextRequest => 0x23,
+            Kind::Join => 0x24,
         }
     }
 
     fn from_code(code: u8) -> Option<Kind> {
-        const ALL: [Kind; 7] = [
+        const ALL: [Kind; 8] = [
             Kind::Request,
             Kind::Accept,
             Kind::Reject,
@@ -53,6 +56,7 @@ impl Kind {
             Kind::Challenge,
             Kind::Proof,
             Kind::ContextRequest,
+            Kind::Join,
         ];
         ALL.into_iter().find(|kind| kind.code() == code)
     }
@@ -88,6 +92,9 @@ impl Features {
     /// copied by the initiator alone.
     pub const REGIONS: Features = Features(1 << 6);
 
+    /// A connection may have several subflows. Bits 8 to 15 are [`Features::CONTEXT`].
+    pub const MULTIPATH: Features = Features(1 << 16);
+
     /// In a rejection: there is no such context.
     pub const NO_CONTEXT: Features = Features(1 << 30);
 
@@ -104,7 +111,8 @@ impl Features {
             | Self::DIRECT.0
             | Self::LOCAL.0
             | Self::REFUSALS.0
-            | Self::REGIONS.0,
+            | Self::REGIONS.0
+            | Self::MULTIPATH.0,
     );
 
     /// Returns the features of both sets.

@@ -107,6 +107,7 @@ impl Header {
             | Op::AtomicResponse
             | Op::Cts
             | Op::Data
+            | Op::Multipath
             | Op::NamedAck
             | Op::ReadResponse
             | Op::Refusal

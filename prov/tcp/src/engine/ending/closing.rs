@@ -159,6 +159,7 @@ impl Core {
         self.fail_link(key, error);
         match owner {
             Owner::Listener(listener) => self.no_longer_half_open(key, listener),
+            Owner::Subflow(of, number) => self.no_subflow(of, number, &error.to_string()),
             Owner::Ep(ep) => {
                 match peer {
                     Some(peer) => {
@@ -275,6 +276,11 @@ impl Core {
                 waits_for_memory = true;
             }
             self.flush(key);
+            if self.must_wait_for_subflows(key) {
+                self.read(key, false);
+                waits_for_memory = true;
+                continue;
+            }
             if let Some(conn) = self.conns.get_mut(key)
                 && conn.is_open()
                 && !conn.is_cut_off()
@@ -357,6 +363,13 @@ impl Linked for Core {
         self.ready.forget(key, conn.due);
         if conn.due.has_any(STALLS) {
             self.stall_ends_if_over();
+        }
+        let subflows = conn.multipath.take();
+        for socket in subflows.into_iter().flat_map(|flows| flows.into_sockets()) {
+            self.poller.forget(socket.as_fd());
+            if self.poller.is_own() {
+                socket::end(socket);
+            }
         }
         // In a forked child, the parent still uses the connection.
         if self.poller.is_own() {

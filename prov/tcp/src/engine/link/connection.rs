@@ -20,7 +20,7 @@ use crate::engine::link::copies::Copies;
 use crate::engine::link::detours::{Detour, Detours};
 use crate::engine::link::fault::Fault;
 use crate::engine::link::incoming::Incoming;
-use crate::engine::link::keys::{EpKey, ListenerKey, PeerKey};
+use crate::engine::link::keys::{ConnKey, EpKey, ListenerKey, PeerKey};
 use crate::engine::link::messages::Placing;
 use crate::engine::link::narrow::Narrow;
 use crate::engine::link::onesided::OneSided;
@@ -29,6 +29,7 @@ use crate::engine::link::ready::{Reasons, Why};
 use crate::engine::link::socket;
 use crate::engine::link::stillness::Stillness;
 use crate::local::path::{Path, Shortcut};
+use crate::multipath::Multipath;
 use crate::params::Params;
 use crate::wire::authentication::Nonce;
 use crate::wire::handshake::{Features, Message};
@@ -78,6 +79,8 @@ pub struct Connection {
     pub watch: Watch,
     /// What a peer that is a process of this host adds.
     pub local: Local,
+    /// Its subflows, if it has several.
+    pub multipath: Option<Box<Multipath>>,
     /// Number of the next message in the stream.
     pub sequence: u8,
     /// What waits for answers of the peer.
@@ -103,6 +106,8 @@ pub struct Bursts {
 /// What this process has and knows of a peer that is a process of this host.
 #[derive(Default)]
 pub struct Local {
+    /// Whether the peer is on this host, according to itself or its address.
+    pub is_within_host: bool,
     /// Memory that is shared with it.
     pub shortcut: Option<Box<Shortcut>>,
     /// How often something was received before there was such memory, as far as that is counted.
@@ -183,6 +188,8 @@ pub enum Stage {
 pub enum AuthState {
     /// Send its request; no key is required.
     Open,
+    /// Send its request for a subflow, which contains a token.
+    Joining,
     /// Send its request; it has proved its key.
     Proven,
     /// Send hello.
@@ -198,6 +205,8 @@ pub enum Owner {
     Ep(EpKey),
     /// A listener's, until the request has been processed.
     Listener(ListenerKey),
+    /// A connection to which it is added as its subflow with this number, once the peer has accepted.
+    Subflow(ConnKey, u8),
 }
 
 impl Connection {
@@ -232,6 +241,7 @@ impl Connection {
             small_reads: 0,
             watch: Watch::default(),
             local: Local::default(),
+            multipath: None,
             sequence: 0,
             owed: Vec::new(),
             ops: Outstanding::default(),
@@ -326,7 +336,7 @@ impl Connection {
     /// Returns the path of its bytes: the socket or shared memory.
     #[inline(always)]
     pub fn path(&mut self) -> Path<'_> {
-        Path::of(&self.socket, &mut self.local.shortcut)
+        Path::of(&self.socket, &mut self.local.shortcut, &mut self.multipath)
     }
 
     /// Sends what is queued, until the queue is empty (`true`) or no more is accepted. Application
@@ -339,7 +349,8 @@ impl Connection {
         registered: &mut Option<RmaTarget>,
         zerocopy: usize,
     ) -> Result<bool, Errno> {
-        let path = Path::of(&self.socket, &mut self.local.shortcut);
+        let path = Path::of(&self.socket, &mut self.local.shortcut, &mut self.multipath);
+        let path = path.at_position(self.outbox.sent());
         self.outbox
             .flush(registered, path, zerocopy, &mut self.lent)
     }
@@ -360,6 +371,18 @@ impl Connection {
             return false;
         };
         shortcut.is_leaving() && shortcut.leave(self.socket.as_fd()) == Err(Errno::EAGAIN)
+    }
+
+    /// Whether it has several subflows, or is about to have them.
+    #[inline]
+    pub fn is_multipath(&self) -> bool {
+        self.multipath.is_some()
+    }
+
+    /// Whether there may be more to receive on another subflow.
+    pub fn may_receive_elsewhere(&self) -> bool {
+        let multipath = self.multipath.as_ref();
+        multipath.is_some_and(|multipath| multipath.may_receive())
     }
 
     /// Whether processing of received data has to wait.
@@ -414,7 +437,7 @@ impl Connection {
         };
         self.instance = message.instance;
         self.stream = Stream::new(self.order, self.features);
-        socket::set_up_path(self.socket.as_fd(), message.host, params);
+        self.local.is_within_host = socket::set_up_path(self.socket.as_fd(), message.host, params);
     }
 
     /// Sets the version of the RDM protocol that both sides support.

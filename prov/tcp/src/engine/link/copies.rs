@@ -59,6 +59,7 @@ impl Copies {
             header::Op::Acquaint
             | header::Op::AtomicResponse
             | header::Op::Cts
+            | header::Op::Multipath
             | header::Op::NamedAck
             | header::Op::ReadResponse
             | header::Op::Refusal

@@ -31,6 +31,8 @@ pub enum Detour {
     /// Copies from the peer's memory are in progress on the connection of a connected endpoint, which
     /// completes receives in order.
     CopiesFirst = 1 << 10,
+    /// The connection has several subflows, or is about to have them.
+    Multipath = 1 << 11,
 }
 
 /// The current reasons, as a bit set that is tested with one operation for each message.
@@ -47,9 +49,9 @@ const ALWAYS: u16 = Detour::Unopened as u16 | Detour::Foreign as u16;
 /// Reasons for received messages.
 const IN: u16 = ALWAYS | PAUSES | Detour::CopiesFirst as u16 | Detour::Traced as u16;
 /// Reasons for messages that are read from the socket.
-const READ: u16 = IN | Detour::Bulk as u16 | Detour::PeerEnded as u16;
+const READ: u16 = IN | Detour::Bulk as u16 | Detour::PeerEnded as u16 | Detour::Multipath as u16;
 /// Reasons for messages that are sent.
-const OUT: u16 = ALWAYS | Detour::Throttled as u16;
+const OUT: u16 = ALWAYS | Detour::Throttled as u16 | Detour::Multipath as u16;
 
 impl Detours {
     /// The reasons of a new connection.
@@ -112,6 +114,7 @@ mod tests {
             (Detour::Unopened, false, false, false, false),
             (Detour::Foreign, false, false, false, false),
             (Detour::Throttled, false, true, true, false),
+            (Detour::Multipath, false, true, false, false),
         ] {
             detours.set(detour, true);
             assert!(detours.has(detour));

@@ -34,4 +34,6 @@ pub enum Due {
     Still(ConnKey),
     /// All open connections, whose hosts may have failed.
     Silence,
+    /// A connection whose subflows have to be looked at.
+    Subflows(ConnKey),
 }

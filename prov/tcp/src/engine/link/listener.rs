@@ -24,7 +24,7 @@ impl Listener {
     /// Whether further requests are accepted.
     pub fn has_room(&self) -> bool {
         match &self.kind {
-            ListenerKind::Rdm(_) => true,
+            ListenerKind::Rdm(_) | ListenerKind::Subflows => true,
             ListenerKind::Passive(sink) => sink.has_room(),
         }
     }
@@ -36,6 +36,8 @@ pub enum ListenerKind {
     Rdm(EpKey),
     /// A passive endpoint.
     Passive(Box<dyn RequestSink>),
+    /// Connections of the lane, to which subflows are added.
+    Subflows,
 }
 
 /// The queue for a passive endpoint's connection requests.

@@ -71,6 +71,7 @@ impl Core {
     /// A connection has begun. The two processes get to know each other at once if this one has
     /// memory that the peer may access: it may make no more calls when the first access comes.
     pub(crate) fn has_begun(&mut self, key: ConnKey, ep: EpKey) {
+        self.begin_subflows(key);
         if self.is_accessed(Owner::Ep(ep)) {
             self.meet_for_accesses(key);
         }

@@ -72,11 +72,13 @@ impl Core {
                 }
                 MessageKind::Request
                 | MessageKind::ContextRequest
+                | MessageKind::Join
                 | MessageKind::Accept
                 | MessageKind::Reject => {
                     match self.conns.get(key).map(|conn| conn.owner) {
                         Some(Owner::Ep(ep)) => self.answered(key, ep, &message),
                         Some(Owner::Listener(listener)) => self.requested(key, listener, message),
+                        Some(Owner::Subflow(..)) => self.subflow_accepted(key, &message),
                         None => {}
                     }
                     return;
@@ -102,7 +104,7 @@ impl Core {
                 .endpoints
                 .get(ep)
                 .is_some_and(|ep| ep.own.auth_key.is_some()),
-            Owner::Listener(_) => false,
+            Owner::Listener(_) | Owner::Subflow(..) => false,
         };
         if !keyed {
             send_all(conn.socket.as_fd(), &request)?;
@@ -135,6 +137,7 @@ impl Core {
                 MessageKind::Hello,
             ],
             Stage::Accepted(AuthState::Challenged { .. }) => &[MessageKind::Proof],
+            Stage::Accepted(AuthState::Joining) => &[MessageKind::Join],
             Stage::Connecting { .. } | Stage::Open | Stage::Blocked | Stage::CutOff => {
                 return Read::Partial;
             }
@@ -205,6 +208,7 @@ impl Core {
                 let ep = *ep;
                 self.rdm_requested(key, ep, &message);
             }
+            ListenerKind::Subflows => self.subflow_requested(key, listener, &message),
             ListenerKind::Passive(_) if message.kind == MessageKind::ContextRequest => {
                 self.refuse_context(key);
             }

@@ -119,10 +119,14 @@ impl Core {
             .listeners
             .get(key)
             .is_some_and(|listener| listener.auth_key.is_some());
-        let stage = Stage::Accepted(if keyed {
-            AuthState::Closed
-        } else {
-            AuthState::Open
+        let is_for_subflows = self
+            .listeners
+            .get(key)
+            .is_some_and(|listener| matches!(listener.kind, ListenerKind::Subflows));
+        let stage = Stage::Accepted(match (is_for_subflows, keyed) {
+            (true, _) => AuthState::Joining,
+            (false, true) => AuthState::Closed,
+            (false, false) => AuthState::Open,
         });
         let deadline = Some(Instant::now() + REQUEST_TIME);
         let conn = Connection::new(socket, Owner::Listener(key), stage, deadline);

@@ -21,6 +21,7 @@ impl Core {
         match owner {
             Owner::Ep(ep) => self.endpoints.get(ep)?.own.auth_key.clone(),
             Owner::Listener(listener) => self.listeners.get(listener)?.auth_key.clone(),
+            Owner::Subflow(..) => None,
         }
     }
 
@@ -56,7 +57,7 @@ impl Core {
             return Ok(());
         };
         match *auth {
-            AuthState::Open | AuthState::Proven => Ok(()),
+            AuthState::Open | AuthState::Proven | AuthState::Joining => Ok(()),
             AuthState::Closed => {
                 let ours = random::bytes().map_err(Fault::Io)?;
                 let (challenge, theirs) = auth_key

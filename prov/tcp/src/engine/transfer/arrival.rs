@@ -25,6 +25,7 @@ use crate::wire::direct::MAX_LIST;
 use crate::wire::handshake::Features;
 use crate::wire::header::refusal::{self, Refused};
 use crate::wire::header::{self, Header, Op};
+use crate::wire::multipath::{MAX_OFFER, OFFER};
 use crate::wire::simple::decode_simple;
 use crate::wire::stream::Event;
 
@@ -199,6 +200,8 @@ impl Core {
             }
             Op::DirectMsg => self.collect(key, header, MAX_LIST, bytes),
             Op::AtomicResponse => self.atomic_answered(key, header, bytes),
+            Op::Multipath if header.op_data == OFFER => self.collect(key, header, MAX_OFFER, bytes),
+            Op::Multipath => self.subflow_message(key, header, bytes),
             Op::Refusal => self.refused(key, header),
             Op::Accessed => self.was_accessed(key, header),
         }
@@ -209,7 +212,7 @@ impl Core {
     pub(crate) fn owner_of(&self, key: ConnKey) -> Option<EpKey> {
         match self.conns.get(key)?.owner {
             Owner::Ep(ep) => Some(ep),
-            Owner::Listener(_) => None,
+            Owner::Listener(_) | Owner::Subflow(..) => None,
         }
     }
 
@@ -374,6 +377,7 @@ impl Core {
     fn collected(&mut self, key: ConnKey, header: &Header, bytes: &[u8]) -> LinkResult {
         match header.op {
             Op::DirectMsg => self.direct_message(key, header, bytes),
+            Op::Multipath => self.subflows_offered(key, bytes),
             _ => self.atomic_requested(key, header, bytes),
         }
     }

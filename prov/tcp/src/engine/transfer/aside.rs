@@ -111,10 +111,14 @@ impl Core {
         }
     }
 
-    /// Notes whether bytes of the outbox are set aside.
+    /// Notes whether bytes of the outbox are set aside, or have been accepted for subflows and are not
+    /// sent.
     pub(crate) fn note_what_is_aside(&mut self, key: ConnKey) {
         let conn = self.conns.get(key);
-        let waits = conn.is_some_and(|conn| conn.outbox.aside() != 0);
+        let waits = conn.is_some_and(|conn| {
+            let multipath = conn.multipath.as_ref();
+            conn.outbox.aside() != 0 || multipath.is_some_and(|multipath| multipath.has_to_send())
+        });
         self.note_stall(key, Why::Aside, waits);
     }
 

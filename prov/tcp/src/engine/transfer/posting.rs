@@ -35,7 +35,7 @@ impl Core {
         let conn = self.conns.get(key).ok_or(Errno::ENOTCONN)?;
         let may_wait = match conn.owner {
             Owner::Ep(ep) => self.endpoints.get(ep).is_none_or(|ep| ep.ledger.has_room()),
-            Owner::Listener(_) => true,
+            Owner::Listener(_) | Owner::Subflow(..) => true,
         };
         let own = conn.outbox.own_len();
         let fits =
@@ -137,6 +137,9 @@ impl Core {
     pub(crate) fn send_scratch(&mut self, key: ConnKey, total: usize, op: Option<Op>) {
         if let Some(conn) = self.conns.get_mut(key) {
             let sent = conn.path().send(&self.scratch[..total]);
+            if conn.is_multipath() {
+                self.sent_on_subflows(key);
+            }
             self.scratch_sent(key, sent, total, op);
         }
     }
@@ -301,12 +304,16 @@ impl Core {
                 conn.set_blocked(!empty);
                 conn.bursts.owes &= !empty;
                 let is_nearby = conn.local.shortcut.is_some();
+                let is_multipath = conn.is_multipath();
                 let is_set_aside = conn.due.has(Why::Aside);
                 if conn.detours.has(Detour::Overdue) && conn.may_ask_on() {
                     self.read_later(key);
                 }
                 if is_nearby {
                     self.flushed_nearby(key, empty);
+                }
+                if is_multipath {
+                    self.sent_on_subflows(key);
                 }
                 if is_set_aside {
                     self.note_what_is_aside(key);
@@ -454,6 +461,9 @@ impl Core {
             let mut is_stuck = false;
             if let Some(shortcut) = &mut conn.local.shortcut {
                 is_stuck = shortcut.leave(conn.socket.as_fd()) == Err(Errno::EAGAIN);
+            }
+            if let Some(multipath) = &mut conn.multipath {
+                multipath.go_on();
             }
             let before = conn.outbox.len();
             let flushed = conn.send_queued(&mut self.target, self.params.zerocopy_size);

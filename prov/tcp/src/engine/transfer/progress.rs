@@ -8,6 +8,7 @@ use prov_base::errno::{Errno, Result};
 use prov_message::{Idling, Reaching as _, Sleeper, Wakeups, Woken};
 
 use crate::engine::Core;
+use crate::engine::link::connection::Connection;
 use crate::engine::link::detours::Detour;
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::Due;
@@ -288,7 +289,9 @@ impl Core {
         {
             return Read::NotYet;
         }
-        let received = match conn.path().receive(&mut self.staging) {
+        // A connection with several subflows does not come here.
+        let mut path = Path::without_subflows(&conn.socket, &mut conn.local.shortcut);
+        let received = match path.receive(&mut self.staging) {
             Ok(received) if (1..self.staging.len()).contains(&received) => received,
             Err(Errno::EAGAIN) => return Read::Nothing,
             outcome => return Read::Special(outcome),
@@ -369,7 +372,8 @@ impl Core {
             let (room, direct, outcome) = match (&conn.incoming, first.take()) {
                 (_, Some(outcome)) => (ahead_len, 0, outcome),
                 (Incoming::Place(placing), None) if left > DIRECT => {
-                    let mut path = Path::of(&conn.socket, &mut conn.local.shortcut);
+                    let mut path =
+                        Path::of(&conn.socket, &mut conn.local.shortcut, &mut conn.multipath);
                     let registered = &mut self.target;
                     path.receive_to(&placing.place, registered, placing.done, left, ahead)
                 }
@@ -412,10 +416,16 @@ impl Core {
                 self.take_in(key, bytes);
             }
             if received < room && received < socket::CALL_LIMIT && !to_end {
-                break;
+                let conn = self.conns.get(key);
+                if !conn.is_some_and(Connection::may_receive_elsewhere) {
+                    break;
+                }
             }
         }
         self.staging = staging;
+        if self.conns.get(key).is_some_and(Connection::is_multipath) {
+            self.tend_subflows(key);
+        }
         any
     }
 
@@ -500,12 +510,15 @@ impl Woken for Core {
                     return true;
                 };
                 let mut news = false;
-                if event.writable && !conn.outbox.is_empty() {
+                if conn.is_multipath() {
+                    self.subflow_event(key);
+                } else if event.writable && !conn.outbox.is_empty() {
                     self.flush(key);
                     news = true;
                 }
                 if event.ended
                     && let Some(conn) = self.conns.get_mut(key)
+                    && !conn.is_multipath()
                 {
                     conn.detours.set(Detour::PeerEnded, true);
                 }
@@ -528,6 +541,7 @@ impl Woken for Core {
             Due::Listener(key) => self.wake_listener(key),
             Due::Still(key) => self.check_stillness(key, now),
             Due::Silence => self.look_for_silence(now),
+            Due::Subflows(key) => self.subflows_due(key, now),
         }
     }
 

@@ -50,6 +50,8 @@ pub enum Op {
     /// The sender has written to the remote buffers by itself, or read them, according to `op_data`
     /// ([`HAS_WRITTEN`](super::HAS_WRITTEN), [`HAS_READ`](super::HAS_READ)).
     Accessed = 0x4c,
+    /// A message about subflows ([`multipath`](crate::wire::multipath)); `op_data` is its subject.
+    Multipath = 0x4d,
 }
 
 /// The contents of the header of an operation.
@@ -146,6 +148,7 @@ impl Op {
             0x4a => Op::DirectMsg,
             0x4b => Op::Refusal,
             0x4c => Op::Accessed,
+            0x4d => Op::Multipath,
             _ => return None,
         })
     }
@@ -157,7 +160,7 @@ impl Op {
         reason = "there is a layout for each code that an operation has"
     )]
     pub fn layout(self) -> Layout {
-        const CODES: usize = Op::Accessed as usize + 1;
+        const CODES: usize = Op::Multipath as usize + 1;
         const {
             let mut code = CODES;
             while code <= u8::MAX as usize {
@@ -236,6 +239,7 @@ impl Op {
             ),
             Op::Refusal => (&[Fields::ID, Fields::WORD], Features::REFUSALS),
             Op::Accessed => (&[Fields::DATA, Fields::RMA], Features::REGIONS),
+            Op::Multipath => (&[Fields::PAYLOAD], Features::MULTIPATH),
         };
         let mut fields = Fields::NONE;
         let mut rest: &[Fields] = list;
