@@ -8,8 +8,10 @@ mod itself;
 mod life;
 mod memory;
 mod spare;
+mod users;
 
 use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
 
 use libc::iovec;
 use prov_base::buffer::{AppIov, IOV_LIMIT, Iov, STAGED};
@@ -24,6 +26,7 @@ pub(crate) use self::itself::Itself;
 pub use self::life::Life;
 use self::memory::CopyDirection;
 pub(crate) use self::memory::Memory;
+use crate::switch_points::BY_FILE;
 
 /// Another process whose memory can be read.
 #[derive(Clone, Debug)]
@@ -33,8 +36,8 @@ pub struct OtherProcess {
     /// `None` if the system cannot report the end of the process, in which case nothing is written
     /// to it.
     itself: Option<Itself>,
-    /// The file for short copies; `None` if the system has no such file.
-    memory: Option<Memory>,
+    /// The file for short copies, opened for the first of them; `None` if the system has no such file.
+    memory: OnceLock<Option<Memory>>,
     /// The process's memory of devices that this one has opened.
     devices: Devices,
 }
@@ -71,15 +74,27 @@ impl OtherProcess {
         if value != seal.value {
             return Err(Errno::ESHUTDOWN);
         }
-        let memory = |itself| Memory::of(itself, pid, seal).ok();
         let process = OtherProcess {
             pid,
             seal,
-            memory: itself.as_ref().and_then(memory),
+            memory: OnceLock::new(),
             itself,
             devices: Devices::default(),
         };
         Ok((process, secret))
+    }
+
+    /// Returns the file for short copies, for one of `len` bytes.
+    fn memory_for(&self, len: usize) -> Option<&Memory> {
+        match len <= BY_FILE {
+            true => self.memory(),
+            false => None,
+        }
+    }
+
+    fn memory(&self) -> Option<&Memory> {
+        let open = || Memory::of(self.itself.as_ref()?, self.pid, self.seal).ok();
+        self.memory.get_or_init(open).as_ref()
     }
 
     /// Whether this process may write there: it can detect the end of the other one.
@@ -116,7 +131,7 @@ impl OtherProcess {
                 self.write_bytes(bytes, &part, socket, ends)
             });
         }
-        let memory = self.memory.as_ref();
+        let memory = self.memory_for(from.len());
         if let Some(copied) = memory.and_then(|memory| memory.copy(CopyDirection::ToPeer, from, to))
         {
             return copied;
@@ -167,7 +182,7 @@ impl OtherProcess {
     /// # Errors
     /// Those of [`OtherProcess::copy`].
     pub fn read(&self, from: &OtherIov, to: &Iov<'_>) -> Result {
-        let memory = self.memory.as_ref();
+        let memory = self.memory_for(to.len());
         if let Some(copied) =
             memory.and_then(|memory| memory.copy(CopyDirection::FromPeer, to, from))
         {

@@ -13,6 +13,7 @@ use rustix::fs::{AtFlags, FileType, MemfdFlags, StatxFlags, fstat, statx};
 use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 
 use super::itself::Itself;
+use super::users;
 
 /// The descriptors of another process, from which its files are had.
 ///
@@ -42,6 +43,13 @@ impl OtherFiles {
     /// Returns the process's id.
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// Returns the users of the process: real, effective, saved, and of the file system; `None` where
+    /// the system tells them in proc_pid_status(5) only.
+    pub fn users(&self) -> Option<[u32; 4]> {
+        let process = self.itself.as_ref()?.descriptor()?;
+        users::of(process).ok().flatten()
     }
 
     /// Returns the inode number of the socket that the process has as its descriptor `number`.

@@ -187,7 +187,7 @@ mod tests {
         let (socket, _far) = UnixStream::pair().unwrap();
         let [child, other] = [(); 2].map(|()| Child::new(|| {}));
         let (mut process, stranger) = (find(&child, &seal), find(&other, &seal));
-        assert!(process.memory.is_some() && stranger.memory.is_some());
+        assert!(process.memory().is_some() && stranger.memory().is_some());
         let of = |process: &OtherProcess| {
             let mut copy = [0; 6];
             process.read(&to, &memory(&mut copy)).map(|()| copy)
@@ -249,7 +249,7 @@ mod tests {
     fn all_links_to_a_process_have_one_file() {
         let seal = Seal::new().unwrap();
         let child = Child::new(|| {});
-        let find = || find(&child, &seal).memory.unwrap();
+        let find = || find(&child, &seal).memory().unwrap().clone();
         // Other tests may hold the lock of the list, in which case each call opens a file of its
         // own.
         let mut pairs = (0..1000).map(|_| (find(), find()));
@@ -261,7 +261,7 @@ mod tests {
         let seal = Seal::new().unwrap();
         let child = Child::new(|| {});
         let process = find(&child, &seal);
-        let memory_of = process.memory.clone().unwrap();
+        let memory_of = process.memory().unwrap().clone();
         let (socket, _far) = UnixStream::pair().unwrap();
         let mut long = vec![1; BY_FILE + 1];
         let to = place(&mut long);

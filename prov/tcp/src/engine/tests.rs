@@ -273,7 +273,7 @@ fn begin(
         kind: kind(addr, &params),
         auth_key: auth_key.clone(),
         msg_order: FI_ORDER_RAS | FI_ORDER_WAS,
-        is_for_rma: false,
+        is_for_rma: true,
         has_fences: false,
     };
     let ep = core.endpoints.add(attributes, part);

@@ -50,7 +50,11 @@ pub fn holder(socket: BorrowedFd<'_>, pid: u64, number: u64) -> Result<Holder> {
     let end = look_up(&far, &near)?;
     let user = rustix::process::geteuid().as_raw();
     let is_held = held == u64::from(end.inode);
-    match is_held && end.user == user && runs_as(&status_of(files.pid())?, user) {
+    let runs_as_user = match files.users() {
+        Some(users) => users == [user; 4],
+        None => runs_as(&status_of(files.pid())?, user),
+    };
+    match is_held && end.user == user && runs_as_user {
         true => Ok(Holder { files, inode: held }),
         false => Err(Errno::EPERM),
     }

@@ -135,7 +135,7 @@ impl Core {
     }
 
     pub(super) fn remark(&mut self, key: ConnKey, remark: Remark) {
-        self.post_control(key, header_of(remark));
+        self.post_with_others(key, header_of(remark));
     }
 
     /// The peer tells something about itself.

@@ -18,7 +18,7 @@ use prov_util::request::{Access, RemoteAccess};
 
 use crate::LOG;
 use crate::engine::Core;
-use crate::engine::link::connection::Connection;
+use crate::engine::link::connection::{Connection, Owner};
 use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::onesided::Regions;
@@ -32,11 +32,17 @@ use crate::wire::header::{self, Header};
 const LOOKS: u32 = 2;
 
 impl Core {
-    /// Permits the peer to access registered memory directly, if that is possible.
+    /// Permits the peer of an endpoint for such accesses to make them directly, if that is possible.
     pub(super) fn lend_regions(&mut self, key: ConnKey) {
         let (Some(regions), Some(conn)) = (&self.regions, self.conns.get_mut(key)) else {
             return;
         };
+        let Owner::Ep(ep) = conn.owner else {
+            return;
+        };
+        if !self.endpoints.get(ep).is_some_and(|ep| ep.own.is_for_rma) {
+            return;
+        }
         let (Some(holder), Some(shortcut)) = (conn.local.neighbour.holder(), &conn.local.shortcut)
         else {
             return;

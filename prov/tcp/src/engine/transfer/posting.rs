@@ -90,20 +90,7 @@ impl Core {
         };
         let holds_back = burst.holds_back(&self.signals);
         if holds_back || !conn.outbox.is_idle() {
-            // The library's own messages do not delay those of the application: an application's
-            // message sends the waiting answers along.
-            let leaves = !holds_back && conn.bursts.owes && !is_answer && !conn.is_blocked();
-            conn.bursts.owes = is_answer && (conn.bursts.owes || conn.outbox.is_idle());
-            let room = conn.outbox.room();
-            self.append(key, &mut post, sequence);
-            if is_answer && let Some(conn) = self.conns.get_mut(key) {
-                conn.owe(room);
-            }
-            match leaves {
-                true => self.flush(key),
-                false => self.hold(key),
-            }
-            return;
+            return self.queue(key, &mut post, sequence, holds_back);
         }
         let payload_len = post.payload.len();
         // One comparison for short messages: they are the host's (`Request::stage`).
@@ -125,6 +112,45 @@ impl Core {
             Lent::Own(bytes) => place.copy_from_slice(bytes),
         }
         self.send_scratch(key, total, post.op);
+    }
+
+    /// Appends a message to the queue of a connection, and holds the queue if it `holds_back` or
+    /// waits.
+    fn queue(&mut self, key: ConnKey, post: &mut Post<'_>, sequence: u8, holds_back: bool) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        let is_answer = post.header.is_answer();
+        // The library's own messages do not delay those of the application: an application's
+        // message sends the waiting answers along.
+        let leaves = !holds_back && conn.bursts.owes && !is_answer && !conn.is_blocked();
+        conn.bursts.owes = is_answer && (conn.bursts.owes || conn.outbox.is_idle());
+        let room = conn.outbox.room();
+        self.append(key, post, sequence);
+        if is_answer && let Some(conn) = self.conns.get_mut(key) {
+            conn.owe(room);
+        }
+        match leaves {
+            true => self.flush(key),
+            false => self.hold(key),
+        }
+    }
+
+    /// Posts a message of the library itself that is one of several: in a progress call they leave
+    /// at its end.
+    pub(crate) fn post_with_others(&mut self, key: ConnKey, header: Header) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        if !self.is_in_progress || conn.sends_by_memory() {
+            return self.post_control(key, header);
+        }
+        let sequence = conn.sequence;
+        conn.sequence = sequence.wrapping_add(1);
+        if self.params.trace_msg {
+            trace("sent", conn, sequence, &header);
+        }
+        self.queue(key, &mut Post::own(header, &[], &[]), sequence, true);
     }
 
     /// Sends the message whose `total` bytes are in the scratch area, on a connection with an empty
