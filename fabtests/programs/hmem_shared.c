@@ -4,6 +4,8 @@
  * the other's by handles, and where that is not possible data passes through the
  * host's memory.
  */
+#include <dlfcn.h>
+#include <limits.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -388,6 +390,38 @@ static void killed(void)
 	REQUIRE(!opens() || ct_device()->opened() == 1);
 }
 
+/* A driver that lacks functions is none: memory of the host is all there is. */
+static void lacking(void)
+{
+	struct ct_spec one = { .caps = FI_MSG | FI_HMEM, .hint = hints };
+	struct fi_mr_attr attr = {
+		.iov_count = 1, .access = FI_SEND, .iface = FI_HMEM_CUDA,
+		.requested_key = ct_fresh_key(),
+	};
+	static struct fi_context2 tx_context, rx_context;
+	static char host[2][100];
+	struct iovec iov = { host[0], 100 };
+	char path[PATH_MAX + 32];
+	struct ct_pair pair;
+	struct fid_mr *mr;
+	ssize_t len = readlink("/proc/self/exe", path, PATH_MAX);
+
+	REQUIRE(len > 0);
+	path[len] = 0;
+	strcpy(strrchr(path, '/') + 1, "hmem_shared-libcuda.so");
+	REQUIRE(dlopen(path, RTLD_NOW | RTLD_GLOBAL));
+	ct_open_pair(&pair, &one);
+	attr.mr_iov = &iov;
+	EXPECT(fi_mr_regattr(pair.a.domain, &attr, 0, &mr), -FI_ENOSYS);
+	ct_fill(host[0], 100, 3);
+	POST(&pair.b, fi_recv(pair.b.ep, host[1], 100, NULL, FI_ADDR_UNSPEC, &rx_context));
+	POST(&pair.a, fi_send(pair.a.ep, host[0], 100, NULL, pair.a.to, &tx_context));
+	ct_done(&pair.b, &pair.b.rx, &rx_context);
+	ct_done(&pair.a, &pair.a.tx, &tx_context);
+	REQUIRE(ct_holds(host[1], 100, 3));
+	ct_close_pair(&pair);
+}
+
 static const struct ct_test tests[] = {
 	{ "messages", messages, CT_BOTH },
 	{ "refused", refused, CT_BOTH },
@@ -397,6 +431,7 @@ static const struct ct_test tests[] = {
 	{ "rma_forged", rma_forged, CT_BOTH },
 	{ "renewed", renewed, CT_BOTH },
 	{ "killed", killed, CT_BOTH },
+	{ "lacking", lacking, CT_BOTH },
 };
 
 CT_MAIN(tests)
