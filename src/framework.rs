@@ -110,8 +110,8 @@ const PARAMETERS: [Definition; 16] = [
     Definition {
         name: "hmem",
         kind: Kind::Text,
-        help: "The interfaces to memory of devices to look for: cuda, or system for none \
-               (default: all)",
+        help: "The interfaces to memory of devices to look for, separated by commas: cuda, rocr, \
+               or system for none (default: all)",
     },
     Definition {
         name: "hmem_disable_p2p",

@@ -40,6 +40,7 @@ struct bench {
 };
 
 static bool demands_desc;
+static enum fi_hmem_iface interface = FI_HMEM_CUDA;
 
 static void with_descriptors(struct fi_info *hints)
 {
@@ -76,7 +77,7 @@ static void open_buffer(struct ct_peer *peer, struct buffer *buffer, bool is_dev
 		buffer->data = calloc(1, LARGEST);
 	}
 	OK(register_as(peer, buffer->data, LARGEST, access, 0,
-		       is_device ? FI_HMEM_CUDA : FI_HMEM_SYSTEM, &buffer->mr));
+		       is_device ? interface : FI_HMEM_SYSTEM, &buffer->mr));
 	ct_register_finish(peer, buffer->mr);
 	buffer->desc = demands_desc ? fi_mr_desc(buffer->mr) : NULL;
 	buffer->key = fi_mr_key(buffer->mr);
@@ -770,6 +771,62 @@ static void without_a_driver(void)
 	ct_close_pair(&pair);
 }
 
+/* The same device by the interface of another one. */
+static void as_rocr(void)
+{
+	setenv("FI_HMEM", "rocr", 1);
+	ct_device_as_rocr();
+	interface = FI_HMEM_ROCR;
+}
+
+static void rocr_messages(void)
+{
+	as_rocr();
+	messages();
+}
+
+static void rocr_rma(void)
+{
+	as_rocr();
+	rma_detected();
+}
+
+static void rocr_atomics(void)
+{
+	as_rocr();
+	atomics();
+}
+
+static void rocr_mixed(void)
+{
+	as_rocr();
+	mixed();
+}
+
+static void rocr_under_a_kernel(void)
+{
+	as_rocr();
+	under_a_kernel();
+}
+
+static void rocr_held(void)
+{
+	as_rocr();
+	held();
+}
+
+static void rocr_held_sends(void)
+{
+	as_rocr();
+	held_sends();
+}
+
+static void rocr_failing(void)
+{
+	as_rocr();
+	failing();
+}
+
 static const struct ct_test tests[] = {
 	{ "messages", messages, CT_BOTH | CT_SLOW },
 	{ "tagged", tagged, CT_RDM | CT_SLOW },
@@ -792,6 +849,14 @@ static const struct ct_test tests[] = {
 	{ "collective", collective, CT_RDM },
 	{ "options", options, CT_BOTH },
 	{ "without_a_driver", without_a_driver, CT_BOTH },
+	{ "rocr_messages", rocr_messages, CT_BOTH | CT_SLOW },
+	{ "rocr_rma", rocr_rma, CT_BOTH | CT_SLOW },
+	{ "rocr_atomics", rocr_atomics, CT_BOTH },
+	{ "rocr_mixed", rocr_mixed, CT_BOTH },
+	{ "rocr_under_a_kernel", rocr_under_a_kernel, CT_BOTH },
+	{ "rocr_held", rocr_held, CT_BOTH },
+	{ "rocr_held_sends", rocr_held_sends, CT_RDM },
+	{ "rocr_failing", rocr_failing, CT_BOTH },
 };
 
 CT_MAIN(tests)

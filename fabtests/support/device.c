@@ -28,24 +28,38 @@ static int use(int device)
 	return status ? status : make_current(context);
 }
 
+/* Loads a library that is beside the program. */
+static void *load(const char *name)
+{
+	char path[PATH_MAX + 32];
+	ssize_t len = readlink("/proc/self/exe", path, PATH_MAX);
+	void *library;
+
+	REQUIRE(len > 0);
+	path[len] = 0;
+	strcpy(strrchr(path, '/') + 1, name);
+	library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+	if (!library)
+		ct_fail(__FILE__, __LINE__, "%s", dlerror());
+	return library;
+}
+
+void ct_device_as_rocr(void)
+{
+	ct_device();
+	load("hmem-libhsa-runtime64.so");
+}
+
 const struct ct_device *ct_device(void)
 {
 	static struct ct_device device;
-	char path[PATH_MAX + 32];
-	ssize_t len;
 	void *library;
 	int (*init)(unsigned);
 
 	if (device.poke)
 		return &device;
-	len = readlink("/proc/self/exe", path, PATH_MAX);
-	REQUIRE(len > 0);
-	path[len] = 0;
-	strcpy(strrchr(path, '/') + 1, "hmem-libcuda.so");
 	/* By its name inside it is the one that libfabric finds. */
-	library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-	if (!library)
-		ct_fail(__FILE__, __LINE__, "%s", dlerror());
+	library = load("hmem-libcuda.so");
 	*(void **)&init = symbol(library, "cuInit");
 	*(void **)&make_current = symbol(library, "cuCtxSetCurrent");
 	*(void **)&retain = symbol(library, "cuDevicePrimaryCtxRetain");

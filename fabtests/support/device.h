@@ -53,4 +53,7 @@ struct ct_device {
 /* Loads the library; the same for all calls of a process. */
 const struct ct_device *ct_device(void);
 
+/* Loads it, and one over it that stands in for libhsa-runtime64.so.1. */
+void ct_device_as_rocr(void);
+
 #endif

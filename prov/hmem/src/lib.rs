@@ -9,6 +9,7 @@
 
 mod cuda;
 mod library;
+mod rocr;
 mod settings;
 
 use std::sync::{Arc, OnceLock};
@@ -27,6 +28,11 @@ pub(crate) trait Interface: Send + Sync {
 
     /// Returns the number of its devices.
     fn devices(&self) -> usize;
+
+    /// Whether programs name devices by numbers when they register memory.
+    fn has_numbers(&self) -> bool {
+        true
+    }
 
     /// Returns what copies to and from the memory of a device.
     ///
@@ -81,6 +87,8 @@ pub(crate) enum Owner {
 
 /// `FI_HMEM_CUDA`
 pub const CUDA: u32 = 1;
+/// `FI_HMEM_ROCR`
+pub const ROCR: u32 = 2;
 
 /// The interfaces of this process with their devices' kinds, which exist as long as the process.
 struct Found {
@@ -110,6 +118,9 @@ fn found() -> &'static [Found] {
         let mut found: Vec<Box<dyn Interface>> = Vec::new();
         if settings.wants("cuda") && settings.cuda_enable_xfer {
             found.extend(cuda::Cuda::start());
+        }
+        if settings.wants("rocr") {
+            found.extend(rocr::Rocr::start());
         }
         let with_kinds = |interface: Box<dyn Interface>| Found {
             kinds: Mutex::new(vec![None; interface.devices()]),
@@ -159,7 +170,11 @@ fn kind(interface: u32, device: i32, address: usize) -> Result<Kind> {
     let this = this.ok_or(Errno::ENOSYS)?;
     match this.interface.owner(address) {
         Owner::Host => Ok(Kind::HOST),
-        Owner::Device(owner) if usize::try_from(device) == Ok(owner) => this.kind(owner),
+        Owner::Device(owner)
+            if !this.interface.has_numbers() || usize::try_from(device) == Ok(owner) =>
+        {
+            this.kind(owner)
+        }
         owner => {
             log::warn!(
                 target: LOG,

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR MIT */
+/*
+ * Stands in for libhsa-runtime64.so.1, over the device of the stand-in of libcuda.so.1
+ * (see support/device.h): its memory is that of the GPUs here, and its streams copy.
+ * Memory of the host has to be locked first, and has another address for the devices.
+ */
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum { SUCCESS = 0, FAILED = 0x1000, INVALID_ARGUMENT = 0x1001 };
+enum { DEVICES = 2, HOST = 100, GPU = 200, DEVICE_INFO = 17, LOCKED = 1024 };
+/* What is added to addresses of the host: nothing is there. */
+#define SHIFT (1ull << 62)
+
+struct agent {
+	uint64_t handle;
+};
+
+struct signal {
+	void *event, *stream;
+	int64_t value;
+};
+
+struct pointer_info {
+	uint32_t size, type;
+	void *agent_base, *host_base;
+	size_t len;
+	void *user_data;
+	struct agent owner;
+};
+
+static struct { uintptr_t at; size_t len; } locked[LOCKED];
+static unsigned locked_count;
+
+static void *driver(const char *name)
+{
+	static void *library;
+
+	if (!library)
+		library = dlopen("libcuda.so.1", RTLD_NOW);
+	return library ? dlsym(library, name) : NULL;
+}
+
+#define CALL(name, ...) (((int (*)())driver(#name))(__VA_ARGS__))
+
+/* The device of an address; -1: none. */
+static int device_of(uint64_t address)
+{
+	unsigned asked[] = { 2, 9 };
+	unsigned type = 0;
+	int ordinal = -1;
+	void *answers[] = { &type, &ordinal };
+
+	CALL(cuPointerGetAttributes, 2, asked, answers, address);
+	return type == 2 ? ordinal : -1;
+}
+
+static int enter(int device)
+{
+	void *context;
+
+	return CALL(cuDevicePrimaryCtxRetain, &context, device) ||
+	       CALL(cuCtxPushCurrent_v2, context);
+}
+
+EXPORT uint32_t hsa_init(void)
+{
+	return driver("cuInit") && !CALL(cuInit, 0) ? SUCCESS : FAILED;
+}
+
+EXPORT uint32_t hsa_iterate_agents(uint32_t (*call)(struct agent, void *), void *data)
+{
+	uint32_t status = call((struct agent) { HOST }, data);
+
+	for (int i = 0; i < DEVICES && !status; i++)
+		status = call((struct agent) { GPU + i }, data);
+	return status;
+}
+
+EXPORT uint32_t hsa_agent_get_info(struct agent agent, uint32_t attribute, void *value)
+{
+	if (attribute != DEVICE_INFO)
+		return INVALID_ARGUMENT;
+	*(uint32_t *)value = agent.handle >= GPU;
+	return SUCCESS;
+}
+
+EXPORT uint32_t hsa_amd_pointer_info(const void *address, struct pointer_info *info,
+				     void *(*alloc)(size_t), uint32_t *count, struct agent **agents)
+{
+	int device = device_of((uintptr_t)address);
+
+	(void)alloc;
+	(void)count;
+	(void)agents;
+	if (info->size < sizeof(*info))
+		return INVALID_ARGUMENT;
+	info->type = device >= 0;
+	info->owner.handle = GPU + (uint64_t)device;
+	return SUCCESS;
+}
+
+EXPORT uint32_t hsa_amd_memory_lock(void *memory, size_t len, const struct agent *agents, int count,
+				    void **address)
+{
+	(void)agents;
+	if (count != 1 || locked_count == LOCKED)
+		return INVALID_ARGUMENT;
+	locked[locked_count].at = (uintptr_t)memory;
+	locked[locked_count++].len = len;
+	*address = (void *)((uintptr_t)memory + SHIFT);
+	return SUCCESS;
+}
+
+EXPORT uint32_t hsa_signal_create(int64_t value, uint32_t count, const struct agent *agents,
+				  struct signal **signal)
+{
+	(void)count;
+	(void)agents;
+	*signal = calloc(1, sizeof(**signal));
+	(*signal)->value = value;
+	return SUCCESS;
+}
+
+EXPORT uint32_t hsa_signal_destroy(struct signal *signal)
+{
+	free(signal);
+	return SUCCESS;
+}
+
+EXPORT int64_t hsa_signal_load_scacquire(struct signal *signal)
+{
+	int status = CALL(cuEventQuery, signal->event);
+
+	return status == 600 ? 1 : status ? -1 : 0;
+}
+
+/* Where locked memory of the host really is; NULL if it is not locked. */
+static void *real(uintptr_t address, size_t len)
+{
+	uintptr_t at = address - SHIFT;
+
+	for (unsigned i = 0; i < locked_count; i++)
+		if (at >= locked[i].at && at + len <= locked[i].at + locked[i].len)
+			return (void *)at;
+	return NULL;
+}
+
+EXPORT uint32_t hsa_amd_memory_async_copy(void *to, struct agent to_agent, const void *from,
+					  struct agent from_agent, size_t len, uint32_t count,
+					  const struct signal **before, struct signal *signal)
+{
+	bool to_host = to_agent.handle == HOST, from_host = from_agent.handle == HOST;
+	void *source = from_host ? real((uintptr_t)from, len) : (void *)from;
+	void *target = to_host ? real((uintptr_t)to, len) : to;
+	void *popped;
+	int status;
+
+	(void)before;
+	if (count || !source || !target || (to_host && from_host) ||
+	    enter(to_host ? (int)(from_agent.handle - GPU) : (int)(to_agent.handle - GPU)))
+		return INVALID_ARGUMENT;
+	status = CALL(cuStreamCreate, &signal->stream, 1) || CALL(cuEventCreate, &signal->event, 2);
+	if (!status && to_host)
+		status = CALL(cuMemcpyDtoHAsync_v2, target, (uint64_t)(uintptr_t)source, len, signal->stream);
+	else if (!status && from_host)
+		status = CALL(cuMemcpyHtoDAsync_v2, (uint64_t)(uintptr_t)target, source, len, signal->stream);
+	else if (!status)
+		status = CALL(cuMemcpyDtoDAsync_v2, (uint64_t)(uintptr_t)target,
+			      (uint64_t)(uintptr_t)source, len, signal->stream);
+	if (!status)
+		status = CALL(cuEventRecord, signal->event, signal->stream);
+	CALL(cuCtxPopCurrent_v2, &popped);
+	return status ? FAILED : SUCCESS;
+}
