@@ -97,6 +97,29 @@ fn region(side: &Side, key: u64, access: u64, pieces: &mut [&mut [u8]]) -> Arc<R
 }
 
 #[test]
+fn processes_meet_at_once_if_one_has_memory_for_the_other_and_only_then() {
+    let (a, b) = (side(), side());
+    a.knows(b.addr);
+    b.knows(a.addr);
+    exchange(&a, &b, 0);
+    for _ in 0..100 {
+        a.drive();
+        b.drive();
+    }
+    assert!(!has_moved(&a) && !has_moved(&b));
+    let mut place = [0; 8];
+    let region = register(&b, &mut place);
+    until([&a, &b], || has_moved(&a) && has_moved(&b) && is_lent(&a));
+    // Another process's connection, that begins while there is memory.
+    let c = side();
+    c.knows(b.addr);
+    let mut out = [1; 8];
+    send(&c, &mut out, 1);
+    until([&c, &b], || c.count() == 1 && has_moved(&c) && is_lent(&c));
+    drop(region);
+}
+
+#[test]
 fn any_number_of_writes_and_reads_of_any_length_need_no_call_of_the_target() {
     let (a, b) = pair();
     let mut place = vec![0; 1 << 20];
