@@ -132,6 +132,18 @@ const PARAMETERS: [Definition; 16] = [
                streams of this library in any case, so that it has no effect (default: true)",
     },
     Definition {
+        name: "hmem_cuda_use_gdrcopy",
+        kind: Kind::Bool,
+        help: "Copy short pieces of CUDA memory through a mapping of GDRCopy's; this library has the \
+               driver copy all of it, so that it has no effect (default: true)",
+    },
+    Definition {
+        name: "hmem_cuda_use_dmabuf",
+        kind: Kind::Bool,
+        help: "Register CUDA memory with network devices by dma-buf files; applications pass the \
+               files themselves (FI_MR_DMABUF), so that it has no effect (default: true)",
+    },
+    Definition {
         name: "offload_coll_provider",
         kind: Kind::Text,
         help: "The provider that collective operations are offloaded to; there is none in this \

@@ -112,15 +112,17 @@ EXPORT int cudaMemcpy(void *to, const void *from, size_t len, int kind)
 
 EXPORT int cudaMemset(void *memory, int value, size_t len)
 {
-	unsigned char *bytes = malloc(len);
-	int status;
+	unsigned char bytes[1 << 16], *to = memory;
 
-	if (!bytes)
-		return INVALID_VALUE;
-	memset(bytes, value, len);
-	status = cudaMemcpy(memory, bytes, len, OF_HOST_TO_DEVICE);
-	free(bytes);
-	return status;
+	memset(bytes, value, sizeof(bytes));
+	while (len) {
+		size_t part = len < sizeof(bytes) ? len : sizeof(bytes);
+
+		cudaMemcpy(to, bytes, part, OF_HOST_TO_DEVICE);
+		to += part;
+		len -= part;
+	}
+	return SUCCESS;
 }
 
 EXPORT const char *cudaGetErrorName(int error)
