@@ -37,7 +37,7 @@ pub fn existing() -> Option<&'static Framework> {
     FRAMEWORK.get()
 }
 
-const PARAMETERS: [Definition; 16] = [
+const PARAMETERS: [Definition; 18] = [
     Definition {
         name: "provider",
         kind: Kind::Text,
@@ -111,7 +111,7 @@ const PARAMETERS: [Definition; 16] = [
         name: "hmem",
         kind: Kind::Text,
         help: "The interfaces to memory of devices to look for, separated by commas: cuda, rocr, \
-               or system for none (default: all)",
+               ze, or system for none (default: all)",
     },
     Definition {
         name: "hmem_disable_p2p",

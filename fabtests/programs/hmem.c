@@ -775,7 +775,7 @@ static void without_a_driver(void)
 static void as_rocr(void)
 {
 	setenv("FI_HMEM", "rocr", 1);
-	ct_device_as_rocr();
+	ct_device_as("hmem-libhsa-runtime64.so");
 	interface = FI_HMEM_ROCR;
 }
 
@@ -827,6 +827,61 @@ static void rocr_failing(void)
 	failing();
 }
 
+static void as_ze(void)
+{
+	setenv("FI_HMEM", "ze", 1);
+	ct_device_as("hmem-libze_loader.so");
+	interface = FI_HMEM_ZE;
+}
+
+static void ze_messages(void)
+{
+	as_ze();
+	messages();
+}
+
+static void ze_rma(void)
+{
+	as_ze();
+	rma_detected();
+}
+
+static void ze_atomics(void)
+{
+	as_ze();
+	atomics();
+}
+
+static void ze_mixed(void)
+{
+	as_ze();
+	mixed();
+}
+
+static void ze_under_a_kernel(void)
+{
+	as_ze();
+	under_a_kernel();
+}
+
+static void ze_held(void)
+{
+	as_ze();
+	held();
+}
+
+static void ze_held_sends(void)
+{
+	as_ze();
+	held_sends();
+}
+
+static void ze_failing(void)
+{
+	as_ze();
+	failing();
+}
+
 static const struct ct_test tests[] = {
 	{ "messages", messages, CT_BOTH | CT_SLOW },
 	{ "tagged", tagged, CT_RDM | CT_SLOW },
@@ -857,6 +912,14 @@ static const struct ct_test tests[] = {
 	{ "rocr_held", rocr_held, CT_BOTH },
 	{ "rocr_held_sends", rocr_held_sends, CT_RDM },
 	{ "rocr_failing", rocr_failing, CT_BOTH },
+	{ "ze_messages", ze_messages, CT_BOTH | CT_SLOW },
+	{ "ze_rma", ze_rma, CT_BOTH | CT_SLOW },
+	{ "ze_atomics", ze_atomics, CT_BOTH },
+	{ "ze_mixed", ze_mixed, CT_BOTH },
+	{ "ze_under_a_kernel", ze_under_a_kernel, CT_BOTH },
+	{ "ze_held", ze_held, CT_BOTH },
+	{ "ze_held_sends", ze_held_sends, CT_RDM },
+	{ "ze_failing", ze_failing, CT_BOTH },
 };
 
 CT_MAIN(tests)

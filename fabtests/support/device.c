@@ -44,10 +44,10 @@ static void *load(const char *name)
 	return library;
 }
 
-void ct_device_as_rocr(void)
+void ct_device_as(const char *library)
 {
 	ct_device();
-	load("hmem-libhsa-runtime64.so");
+	load(library);
 }
 
 const struct ct_device *ct_device(void)

@@ -53,7 +53,7 @@ struct ct_device {
 /* Loads the library; the same for all calls of a process. */
 const struct ct_device *ct_device(void);
 
-/* Loads it, and one over it that stands in for libhsa-runtime64.so.1. */
-void ct_device_as_rocr(void);
+/* Loads it, and one over it that stands in for the library of another interface. */
+void ct_device_as(const char *library);
 
 #endif

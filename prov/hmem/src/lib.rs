@@ -11,6 +11,8 @@ mod cuda;
 mod library;
 mod rocr;
 mod settings;
+mod staged;
+mod ze;
 
 use std::sync::{Arc, OnceLock};
 
@@ -89,6 +91,8 @@ pub(crate) enum Owner {
 pub const CUDA: u32 = 1;
 /// `FI_HMEM_ROCR`
 pub const ROCR: u32 = 2;
+/// `FI_HMEM_ZE`
+pub const ZE: u32 = 3;
 
 /// The interfaces of this process with their devices' kinds, which exist as long as the process.
 struct Found {
@@ -121,6 +125,9 @@ fn found() -> &'static [Found] {
         }
         if settings.wants("rocr") {
             found.extend(rocr::Rocr::start());
+        }
+        if settings.wants("ze") {
+            found.extend(ze::Ze::start());
         }
         let with_kinds = |interface: Box<dyn Interface>| Found {
             kinds: Mutex::new(vec![None; interface.devices()]),

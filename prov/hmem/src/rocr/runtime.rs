@@ -9,6 +9,7 @@ use prov_base::errno::{Errno, Result};
 
 use super::super::LOG;
 use super::super::library::library;
+use super::super::staged::{Outcome, Pinned};
 
 /// `hsa_status_t`
 type Status = u32;
@@ -118,57 +119,14 @@ fn error(refused: &Refused) -> Errno {
     Errno::EIO
 }
 
-/// Pinned memory of the host, which exists as long as the process lives.
-pub struct Pinned {
-    bytes: *mut u8,
-    /// Its address for the device.
-    address: *mut u8,
-}
-
-// SAFETY: the memory belongs to whoever has the value.
-unsafe impl Send for Pinned {}
-// SAFETY: through a shared reference it is only read, but by `fill`, which requires more.
-unsafe impl Sync for Pinned {}
-
-impl Pinned {
-    /// Bytes of each ([`prov_base::buffer::STAGED`]).
-    pub const LEN: usize = prov_base::buffer::STAGED;
-
-    /// Returns the address that the runtime copies from and to.
-    pub fn for_device(&self) -> *mut u8 {
-        self.address
-    }
-
-    /// Copies bytes into it, as many as fit.
-    ///
-    /// # Safety
-    /// The source is valid for `len` bytes, and no copy from or to the memory is under way.
-    pub unsafe fn fill(&self, from: *const u8, len: usize) {
-        // SAFETY: the caller guarantees that the source is valid, and the memory is as long.
-        unsafe { std::ptr::copy_nonoverlapping(from, self.bytes, len.min(Pinned::LEN)) };
-    }
-
-    /// Copies bytes from an offset on, as many as there are.
-    ///
-    /// # Safety
-    /// No copy to the memory is under way.
-    pub unsafe fn read(&self, at: usize, to: &mut [u8]) {
-        let at = at.min(Pinned::LEN);
-        let len = to.len().min(Pinned::LEN - at);
-        // SAFETY: the range is within the memory, to which nothing writes.
-        unsafe { std::ptr::copy_nonoverlapping(self.bytes.add(at), to.as_mut_ptr(), len) };
-    }
-}
-
 /// A copy that was begun.
 pub struct Begun {
     runtime: Arc<Inner>,
     signal: Signal,
 }
 
-impl Begun {
-    /// Returns the outcome once the copy has been made or has failed.
-    pub fn outcome(&mut self) -> Option<Result> {
+impl Outcome for Begun {
+    fn outcome(&mut self) -> Option<Result> {
         // SAFETY: the signal exists as long as the value.
         match unsafe { (self.runtime.signals.load_value)(self.signal) } {
             0 => Some(Ok(())),
@@ -274,10 +232,8 @@ impl Runtime {
             )
         };
         check("hsa_amd_memory_lock", pinned).map_err(|refused| error(&refused))?;
-        Ok(Pinned {
-            bytes,
-            address: address.cast(),
-        })
+        // SAFETY: the memory was allocated for this alone.
+        Ok(unsafe { Pinned::new(bytes, address.cast()) })
     }
 
     /// Begins to copy, from and to memory of these agents.

@@ -1,0 +1,344 @@
+//! Copies through pinned memory of the host, for interfaces whose runtimes copy between memory that they
+//! know: bytes of the host pass through a buffer of theirs.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use prov_base::device_memory::{Copier, Fetching, Underway};
+use prov_base::errno::Result;
+
+/// The direction of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    ToHost,
+    ToDevice,
+    Within,
+}
+
+/// What copies for one device.
+pub(crate) trait Engine: Send + Sync + 'static {
+    /// `enum fi_hmem_iface`
+    const INTERFACE: u32;
+
+    /// A copy that was begun. One that is dropped before it is made goes on.
+    type Begun: Outcome;
+
+    /// Allocates pinned memory.
+    ///
+    /// # Errors
+    /// The runtime's.
+    fn pin(&self) -> Result<Pinned>;
+
+    /// Begins to copy; memory of the host is pinned, at its address for the device.
+    ///
+    /// # Errors
+    /// The runtime's.
+    ///
+    /// # Safety
+    /// Both ranges are valid until the copy has been made, and of the kinds that the direction says.
+    unsafe fn copy(
+        &self,
+        direction: Direction,
+        from: *const u8,
+        to: *mut u8,
+        len: usize,
+    ) -> Result<Self::Begun>;
+}
+
+/// The outcome of a copy.
+pub(crate) trait Outcome: Send + Sync {
+    /// Returns it once the copy has been made or has failed.
+    fn outcome(&mut self) -> Option<Result>;
+}
+
+/// Pinned memory of the host, which exists as long as the process lives.
+pub(crate) struct Pinned {
+    bytes: *mut u8,
+    /// Its address for the device.
+    address: *mut u8,
+}
+
+// SAFETY: the memory belongs to whoever has the value.
+unsafe impl Send for Pinned {}
+// SAFETY: through a shared reference it is only read, but by `fill`, which requires more.
+unsafe impl Sync for Pinned {}
+
+impl Pinned {
+    /// Memory that a runtime has pinned.
+    ///
+    /// # Safety
+    /// It has [`Pinned::LEN`] bytes, is never freed, and nothing else accesses it.
+    pub unsafe fn new(bytes: *mut u8, address: *mut u8) -> Self {
+        Pinned { bytes, address }
+    }
+
+    /// Bytes of each ([`prov_base::buffer::STAGED`]).
+    pub const LEN: usize = prov_base::buffer::STAGED;
+
+    /// Returns the address that the runtime copies from and to.
+    pub fn for_device(&self) -> *mut u8 {
+        self.address
+    }
+
+    /// Copies bytes into it, as many as fit.
+    ///
+    /// # Safety
+    /// The source is valid for `len` bytes, and no copy from or to the memory is under way.
+    pub unsafe fn fill(&self, from: *const u8, len: usize) {
+        // SAFETY: the caller guarantees that the source is valid, and the memory is as long.
+        unsafe { std::ptr::copy_nonoverlapping(from, self.bytes, len.min(Pinned::LEN)) };
+    }
+
+    /// Copies bytes from an offset on, as many as there are.
+    ///
+    /// # Safety
+    /// No copy to the memory is under way.
+    pub unsafe fn read(&self, at: usize, to: &mut [u8]) {
+        let at = at.min(Pinned::LEN);
+        let len = to.len().min(Pinned::LEN - at);
+        // SAFETY: the range is within the memory, to which nothing writes.
+        unsafe { std::ptr::copy_nonoverlapping(self.bytes.add(at), to.as_mut_ptr(), len) };
+    }
+}
+
+/// One device.
+pub(crate) struct Staged<E: Engine>(Arc<State<E>>);
+
+struct State<E: Engine> {
+    engine: E,
+    number: u64,
+    pool: Mutex<Pool<E>>,
+}
+
+impl<E: Engine> Staged<E> {
+    /// Creates it for the device with this number.
+    pub fn new(engine: E, number: usize) -> Self {
+        Staged(Arc::new(State {
+            engine,
+            number: number as u64,
+            pool: Mutex::new(Pool {
+                idle: Vec::new(),
+                abandoned: Vec::new(),
+                allocated: 0,
+            }),
+        }))
+    }
+}
+
+/// Pinned memory.
+struct Pool<E: Engine> {
+    idle: Vec<Pinned>,
+    /// That of copies that were given up while they were under way.
+    abandoned: Vec<(E::Begun, Pinned)>,
+    allocated: usize,
+}
+
+/// Buffers of pinned memory of one device for copies that nobody waits for, 8 MiB together.
+const PINNED: usize = 32;
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<E: Engine> State<E> {
+    /// Returns a buffer, if there is one, or one more, if it `must` be.
+    fn pinned(&self, must: bool) -> Result<Option<Pinned>> {
+        let mut pool = locked(&self.pool);
+        let ended = |(begun, _): &mut (E::Begun, Pinned)| begun.outcome() == Some(Ok(()));
+        let ended: Vec<_> = pool.abandoned.extract_if(.., ended).collect();
+        pool.idle
+            .extend(ended.into_iter().map(|(_, pinned)| pinned));
+        if let Some(pinned) = pool.idle.pop() {
+            return Ok(Some(pinned));
+        }
+        if pool.allocated >= PINNED && !must {
+            return Ok(None);
+        }
+        let pinned = self.engine.pin()?;
+        pool.allocated += 1;
+        Ok(Some(pinned))
+    }
+
+    fn keep(&self, pinned: Pinned) {
+        locked(&self.pool).idle.push(pinned);
+    }
+
+    /// Begins to copy from the device to a buffer.
+    ///
+    /// # Safety
+    /// The range is memory of the device, and may be read until the copy has been made.
+    unsafe fn fetch(
+        self: &Arc<Self>,
+        pinned: Pinned,
+        from: *const u8,
+        len: usize,
+    ) -> Result<Copy<E>> {
+        let to = pinned.for_device();
+        // SAFETY: the caller guarantees that the source is valid, and the result has the buffer.
+        let begun = unsafe { self.engine.copy(Direction::ToHost, from, to, len)? };
+        Ok(Copy::new(self, begun, pinned))
+    }
+
+    /// Takes bytes into a buffer, and begins to copy them to the device.
+    ///
+    /// # Safety
+    /// The source is valid during the call, the target until the copy has been made.
+    unsafe fn bring(
+        self: &Arc<Self>,
+        pinned: Pinned,
+        from: *const u8,
+        to: *mut u8,
+        len: usize,
+    ) -> Result<Copy<E>> {
+        // SAFETY: the caller guarantees that both ranges are valid, and the result has the buffer.
+        let begun = unsafe {
+            pinned.fill(from, len);
+            let from = pinned.for_device().cast_const();
+            self.engine.copy(Direction::ToDevice, from, to, len)?
+        };
+        Ok(Copy::new(self, begun, pinned))
+    }
+}
+
+/// A copy between a device and a buffer. After a failure the buffer is not used again.
+struct Copy<E: Engine> {
+    device: Arc<State<E>>,
+    with: Option<(E::Begun, Pinned)>,
+    is_done: bool,
+}
+
+impl<E: Engine> Copy<E> {
+    fn new(device: &Arc<State<E>>, begun: E::Begun, pinned: Pinned) -> Self {
+        Copy {
+            device: device.clone(),
+            with: Some((begun, pinned)),
+            is_done: false,
+        }
+    }
+
+    fn wait(&mut self) -> Result {
+        loop {
+            match self.poll() {
+                Some(outcome) => return outcome,
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+}
+
+impl<E: Engine> Underway for Copy<E> {
+    fn poll(&mut self) -> Option<Result> {
+        let Some((begun, _)) = self.with.as_mut().filter(|_| !self.is_done) else {
+            return Some(Ok(()));
+        };
+        let outcome = begun.outcome()?;
+        match outcome {
+            Ok(()) => self.is_done = true,
+            Err(_) => self.with = None,
+        }
+        Some(outcome)
+    }
+}
+
+impl<E: Engine> Fetching for Copy<E> {
+    fn copy_out(&self, at: usize, to: &mut [u8]) {
+        if let Some((_, pinned)) = self.with.as_ref().filter(|_| self.is_done) {
+            // SAFETY: the copy has been made.
+            unsafe { pinned.read(at, to) };
+        }
+    }
+}
+
+impl<E: Engine> Drop for Copy<E> {
+    fn drop(&mut self) {
+        match self.with.take() {
+            Some((_, pinned)) if self.is_done => self.device.keep(pinned),
+            Some(with) => locked(&self.device.pool).abandoned.push(with),
+            None => {}
+        }
+    }
+}
+
+impl<E: Engine> Copier for Staged<E> {
+    unsafe fn read(&self, from: *const u8, to: *mut u8, len: usize) -> Result {
+        let mut at = 0;
+        while at < len {
+            let part = (len - at).min(Pinned::LEN);
+            let Some(pinned) = self.0.pinned(true)? else {
+                break;
+            };
+            // SAFETY: the caller guarantees that both ranges are valid for `len` bytes.
+            unsafe {
+                let mut copy = self.0.fetch(pinned, from.add(at), part)?;
+                copy.wait()?;
+                copy.copy_out(0, std::slice::from_raw_parts_mut(to.add(at), part));
+            }
+            at += part;
+        }
+        Ok(())
+    }
+
+    unsafe fn write(&self, from: *const u8, to: *mut u8, len: usize) -> Result {
+        let mut at = 0;
+        while at < len {
+            let part = (len - at).min(Pinned::LEN);
+            let Some(pinned) = self.0.pinned(true)? else {
+                break;
+            };
+            // SAFETY: the caller guarantees that both ranges are valid for `len` bytes.
+            unsafe {
+                let mut copy = self.0.bring(pinned, from.add(at), to.add(at), part)?;
+                copy.wait()?;
+            }
+            at += part;
+        }
+        Ok(())
+    }
+
+    unsafe fn begin_write(
+        &self,
+        from: *const u8,
+        to: *mut u8,
+        len: usize,
+    ) -> Result<Option<(usize, Box<dyn Underway>)>> {
+        let Some(pinned) = self.0.pinned(false)? else {
+            return Ok(None);
+        };
+        let len = len.min(Pinned::LEN);
+        // SAFETY: the caller keeps the contract.
+        let copy = unsafe { self.0.bring(pinned, from, to, len)? };
+        Ok(Some((len, Box::new(copy))))
+    }
+
+    unsafe fn begin_read(
+        &self,
+        from: *const u8,
+        len: usize,
+    ) -> Result<Option<(usize, Box<dyn Fetching>)>> {
+        let Some(pinned) = self.0.pinned(false)? else {
+            return Ok(None);
+        };
+        let len = len.min(Pinned::LEN);
+        // SAFETY: the caller keeps the contract.
+        let copy = unsafe { self.0.fetch(pinned, from, len)? };
+        Ok(Some((len, Box::new(copy))))
+    }
+
+    unsafe fn copy(&self, from: *const u8, to: *mut u8, len: usize) -> Result {
+        // SAFETY: the caller guarantees that both ranges are valid, and the call waits for the copy.
+        let mut begun = unsafe { self.0.engine.copy(Direction::Within, from, to, len)? };
+        loop {
+            match begun.outcome() {
+                Some(outcome) => return outcome,
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+
+    fn family(&self) -> Option<u32> {
+        Some(E::INTERFACE)
+    }
+
+    fn identity(&self) -> (u32, u64) {
+        (E::INTERFACE, self.0.number)
+    }
+}
