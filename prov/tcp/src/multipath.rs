@@ -8,6 +8,7 @@
 //! once.
 
 pub mod joined;
+mod pace;
 pub mod plan;
 mod reassembly;
 mod retained;
@@ -401,6 +402,11 @@ impl Multipath {
     /// Sends on a subflow; returns whether it has accepted anything.
     fn send_on(&mut self, index: usize) -> bool {
         let first = self.flows.iter().position(|flow| flow.can_send);
+        let waiting = self.retained.end() - self.sent;
+        let may_take = match waiting {
+            ..WORTH_DIVIDING => first == Some(index),
+            _ => self.is_in_time(index, waiting),
+        };
         let Some(flow) = self.flows.get_mut(index) else {
             return false;
         };
@@ -410,7 +416,6 @@ impl Multipath {
                 self.acked = self.reassembly.next();
                 flow.acknowledge(self.acked);
             }
-            let waiting = self.retained.end() - self.sent;
             if let Some(range) = self.repeats.pop_front() {
                 let len = self.retained.bytes(range.start, range.end).len() as u64;
                 let start = range.start.max(self.retained.acked());
@@ -420,7 +425,7 @@ impl Multipath {
                 if len != 0 {
                     flow.begin(start..start + len);
                 }
-            } else if waiting != 0 && (first == Some(index) || waiting >= WORTH_DIVIDING) {
+            } else if waiting != 0 && may_take {
                 let end = self.retained.end();
                 let len = self.retained.bytes(self.sent, end).len() as u64;
                 flow.begin(self.sent..self.sent + len);
@@ -445,6 +450,29 @@ impl Multipath {
                 true
             }
         }
+    }
+
+    /// Whether what a subflow takes now is delivered before another one has delivered everything that
+    /// waits: otherwise it would be the last to arrive, and what comes after it would wait for it.
+    fn is_in_time(&mut self, index: usize, waiting: u64) -> bool {
+        let is_free = |flow: &Subflow| flow.takes_frames();
+        if !self.flows.get(index).is_some_and(is_free) || self.flows.len() == 1 {
+            return true;
+        }
+        let now = Instant::now();
+        let Some(own) = self
+            .flows
+            .get_mut(index)
+            .and_then(|flow| flow.time_for(now, 0))
+        else {
+            return true;
+        };
+        let mut others = self.flows.iter_mut().enumerate();
+        others.all(|(other, flow)| {
+            other == index
+                || !flow.can_send
+                || flow.time_for(now, waiting).is_none_or(|time| own <= time)
+        })
     }
 
     /// Handles that a subflow has failed: the others send what it carried.

@@ -178,20 +178,19 @@ impl Params {
             self.iface = netif::chosen(self.iface.take(), crate::LOG.core);
             return;
         }
-        let usable: Vec<_> = self
-            .interfaces()
-            .filter(|name| {
-                let is_usable = !netif::interfaces(Some(name)).is_empty();
-                if !is_usable {
-                    log::error!(
-                        target: crate::LOG.core,
-                        "parameter iface: there is no usable address on {name}"
-                    );
-                }
-                is_usable
-            })
-            .collect();
-        self.iface = (!usable.is_empty()).then(|| usable.join(","));
+        // Those that have none may have one when a connection is made.
+        let is_usable = |name: &&str| !netif::interfaces(Some(name)).is_empty();
+        let (usable, others): (Vec<_>, Vec<_>) = self.interfaces().partition(is_usable);
+        for name in &others {
+            log::error!(
+                target: crate::LOG.core,
+                "parameter iface: there is no usable address on {name} at present"
+            );
+        }
+        self.iface = match usable.is_empty() {
+            true => None,
+            false => Some([usable, others].concat().join(",")),
+        };
     }
 
     /// Returns the names of the interfaces that the user has chosen.

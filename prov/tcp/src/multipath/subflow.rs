@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use prov_base::buffer::{Incoming, Outgoing};
 use prov_base::errno::{Errno, Result};
 use prov_base::socket;
 use prov_base::socket::silence::{Watch, signs};
 
+use super::pace::Pace;
 use super::retained::Retained;
 use crate::wire::multipath::{FRAME, Frame};
 
@@ -49,6 +50,9 @@ pub struct Subflow {
     /// How it has ended: in order, or with an error.
     pub end: Option<Result>,
     watch: Watch,
+    /// Number of bytes that the socket has accepted.
+    accepted: u64,
+    pace: Pace,
     /// When it was made.
     pub since: Instant,
 }
@@ -72,6 +76,8 @@ impl Subflow {
             is_readable: true,
             end: None,
             watch: Watch::default(),
+            accepted: 0,
+            pace: Pace::new(Instant::now()),
             since: Instant::now(),
         }
     }
@@ -149,6 +155,7 @@ impl Subflow {
             match out.send(self.socket.as_fd(), libc::MSG_DONTWAIT) {
                 Ok(sent) => {
                     any = true;
+                    self.accepted += sent as u64;
                     self.head_sent += sent.min(head_len);
                     self.data.start += sent.saturating_sub(head_len) as u64;
                     self.is_full = sent < head_len + data_len;
@@ -161,6 +168,9 @@ impl Subflow {
                 Err(Errno::EINTR) => {}
                 Err(error) => return Err(error),
             }
+        }
+        if self.is_full {
+            self.pace.is_full();
         }
         Ok(any)
     }
@@ -301,6 +311,14 @@ impl Subflow {
         Some(frame)
     }
 
+    /// Returns how long it takes until what the socket has, and so many bytes more, are delivered;
+    /// `None` if that is not known.
+    pub fn time_for(&mut self, now: Instant, more: u64) -> Option<Duration> {
+        let queued = socket::unacknowledged(self.socket.as_fd()) as u64;
+        self.pace.note(now, self.accepted, queued);
+        self.pace.time_for(queued + more)
+    }
+
     /// Whether the socket has data that the other host has not acknowledged.
     pub fn has_queued(&self) -> bool {
         socket::unacknowledged(self.socket.as_fd()) != 0
@@ -308,7 +326,7 @@ impl Subflow {
 
     /// Whether the host at the other end owes the kernel an acknowledgement, and for how long it
     /// has not given any.
-    pub fn silence(&mut self, now: Instant) -> Option<std::time::Duration> {
+    pub fn silence(&mut self, now: Instant) -> Option<Duration> {
         let signs = signs(self.socket.as_fd()).ok()?;
         let silent = self.watch.note(&signs, now);
         signs.is_expected.then_some(silent)

@@ -49,8 +49,9 @@ pub fn set_up_path(socket: BorrowedFd<'_>, peer: u32, params: &Params) -> bool {
 }
 
 /// Number of bytes that wait in the socket of a subflow until they may be sent: enough to keep a
-/// network of 100 Gbit/s busy for 40 microseconds, and few enough that a slow one takes few.
-const UNSENT: i32 = 512 << 10;
+/// network of 100 Gbit/s busy for 10 microseconds, and few enough that a slow one takes few, which
+/// would be the last to arrive.
+const UNSENT: i32 = 128 << 10;
 
 /// Bounds what a subflow takes before it can send it, so that each takes as much as it carries.
 pub fn limit_unsent(socket: BorrowedFd<'_>) {

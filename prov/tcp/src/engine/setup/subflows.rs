@@ -494,6 +494,8 @@ impl Core {
             );
         }
         multipath.is_busy = multipath.look_for_silence(now);
+        // One may have been slower than expected: others take what waits for it.
+        multipath.pump();
         if !multipath.is_busy && multipath.awaits_ack() {
             // What is kept for it is freed then.
             multipath.ask_for_ack();
