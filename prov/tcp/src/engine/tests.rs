@@ -17,6 +17,7 @@ mod hostile;
 mod left;
 mod lost;
 mod messages;
+mod multipath;
 mod nearby;
 mod negotiated;
 mod onesided;

@@ -126,7 +126,9 @@ impl Core {
     /// Tells a peer of this host which process this is, unless it was told.
     fn introduce(&mut self, key: ConnKey) {
         let conn = self.conns.get_mut(key);
-        let Some(conn) = conn.filter(|conn| may_be_acquainted(conn.features)) else {
+        let is_possible =
+            |conn: &&mut Connection| may_be_acquainted(conn.features) && !conn.is_multipath();
+        let Some(conn) = conn.filter(is_possible) else {
             return;
         };
         if let Some(introduction) = conn.local.neighbour.introduce(conn.socket.as_fd()) {

@@ -45,8 +45,8 @@ impl Core {
         let Some(conn) = self.conns.get(key) else {
             return;
         };
-        let is_local = conn.local.is_within_host && conn.features.has(Features::LOCAL);
-        if !self.params.wants_subflows() || is_local || !conn.features.has(Features::MULTIPATH) {
+        let can_have = conn.features.has(Features::MULTIPATH) && !moves_to_memory(conn);
+        if !self.params.wants_subflows() || !can_have {
             return;
         }
         match conn.calls {
@@ -66,7 +66,9 @@ impl Core {
         let wrong = Fault::Protocol(WireError::Field("subject"));
         match (header.op_data, &mut conn.multipath) {
             (multipath::ASK, None) if !conn.calls => {
-                self.offer_subflows(key);
+                if !moves_to_memory(conn) {
+                    self.offer_subflows(key);
+                }
                 Ok(())
             }
             (multipath::ASK, Some(_)) if !conn.calls => Ok(()),
@@ -146,7 +148,7 @@ impl Core {
     pub(crate) fn subflows_offered(&mut self, key: ConnKey, bytes: &[u8]) -> LinkResult {
         let offer = Offer::decode(bytes)?;
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
-        if !conn.calls || conn.multipath.is_some() {
+        if !conn.calls || conn.multipath.is_some() || moves_to_memory(conn) {
             return Err(Fault::Protocol(WireError::Field("subject")));
         }
         let Ok(first) = prov_base::socket::ends(conn.socket.as_fd()) else {
@@ -550,6 +552,11 @@ impl Core {
     fn multipath(&mut self, key: ConnKey) -> Option<&mut Multipath> {
         self.conns.get_mut(key)?.multipath.as_deref_mut()
     }
+}
+
+/// Whether a connection leaves its socket for shared memory.
+fn moves_to_memory(conn: &Connection) -> bool {
+    conn.local.shortcut.is_some() || conn.local.is_within_host && conn.features.has(Features::LOCAL)
 }
 
 /// Describes both ends of a subflow, for the log.
