@@ -5,6 +5,7 @@
  * Memory of the host has to be locked first, and has another address for the devices.
  */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ struct agent {
 struct signal {
 	void *event, *stream;
 	int64_t value;
+	struct signal *next;
 };
 
 struct pointer_info {
@@ -36,6 +38,9 @@ struct pointer_info {
 
 static struct { uintptr_t at; size_t len; } locked[LOCKED];
 static unsigned locked_count;
+/* Those that are done, with their streams: each of these is a thread. */
+static struct signal *idle;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void *driver(const char *name)
 {
@@ -122,14 +127,25 @@ EXPORT uint32_t hsa_signal_create(int64_t value, uint32_t count, const struct ag
 {
 	(void)count;
 	(void)agents;
-	*signal = calloc(1, sizeof(**signal));
+	pthread_mutex_lock(&lock);
+	*signal = idle;
+	if (idle)
+		idle = idle->next;
+	pthread_mutex_unlock(&lock);
+	if (!*signal)
+		*signal = calloc(1, sizeof(**signal));
 	(*signal)->value = value;
 	return SUCCESS;
 }
 
 EXPORT uint32_t hsa_signal_destroy(struct signal *signal)
 {
-	free(signal);
+	if (signal->event && !CALL(cuEventQuery, signal->event)) {
+		pthread_mutex_lock(&lock);
+		signal->next = idle;
+		idle = signal;
+		pthread_mutex_unlock(&lock);
+	}
 	return SUCCESS;
 }
 
@@ -165,7 +181,8 @@ EXPORT uint32_t hsa_amd_memory_async_copy(void *to, struct agent to_agent, const
 	if (count || !source || !target || (to_host && from_host) ||
 	    enter(to_host ? (int)(from_agent.handle - GPU) : (int)(to_agent.handle - GPU)))
 		return INVALID_ARGUMENT;
-	status = CALL(cuStreamCreate, &signal->stream, 1) || CALL(cuEventCreate, &signal->event, 2);
+	status = !signal->event && (CALL(cuStreamCreate, &signal->stream, 1) ||
+				    CALL(cuEventCreate, &signal->event, 2));
 	if (!status && to_host)
 		status = CALL(cuMemcpyDtoHAsync_v2, target, (uint64_t)(uintptr_t)source, len, signal->stream);
 	else if (!status && from_host)
