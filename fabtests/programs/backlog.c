@@ -27,6 +27,10 @@
 /* Numbers of both that take far more than 64 KiB, the least budget. */
 #define BEYOND 4000
 #define LONG_BEYOND 400
+/* Messages that are asked for, before so many short ones that their receiver stops reading. */
+#define ASKED 20
+#define FLOOD_BEHIND 2000
+
 /* Messages of a connected endpoint, of all sizes in turn: less than its transmit context holds, and
  * more bytes than a provider sends before there are receives. */
 #define ORDERED 200
@@ -254,6 +258,106 @@ static void pass_ordered(int count, unsigned char **places)
 	}
 }
 
+static size_t behind_len(int i)
+{
+	return i < ASKED ? LONGER : LONG;
+}
+
+/*
+ * One side sends messages that the other one has to ask for, and then more short ones than that one
+ * keeps, as many as it is allowed to while nobody receives. Returns their number.
+ */
+static int flood_one_side(int count)
+{
+	int sent = 0;
+
+	for (int idle = 0; sent < count && idle < 2000;) {
+		struct ct_message m = {
+			.tagged = true, .tag = (uint64_t)sent, .buf = out + sent % 256, .len = behind_len(sent),
+			.context = &contexts[sent],
+		};
+		ssize_t ret = ct_send(&pair.a, CT_SEND, &m);
+
+		if (ret == -FI_EAGAIN) {
+			idle++;
+			ct_progress(&pair.a);
+			continue;
+		}
+		OK(ret);
+		sent++;
+		idle = 0;
+	}
+	REQUIRE(sent > ASKED);
+	return sent;
+}
+
+/* The other side sends a message, and waits until it is delivered before it receives any. */
+static void send_against_a_flood(size_t len)
+{
+	static struct fi_context2 context, received;
+	struct ct_message to = {
+		.tagged = true, .tag = 7, .buf = out, .len = len, .flags = FI_DELIVERY_COMPLETE | FI_COMPLETION,
+		.context = &context,
+	};
+	struct ct_message from = {
+		.tagged = true, .tag = 7, .buf = slots[0].buf, .len = len, .from = FI_ADDR_UNSPEC,
+		.context = &received,
+	};
+
+	memset(slots[0].buf, 0xff, len);
+	POST(&pair.a, ct_recv(&pair.a, CT_RECV, &from));
+	POST(&pair.b, ct_send(&pair.b, CT_SENDMSG, &to));
+	ct_done_large(&pair.b, &pair.b.tx, &context);
+	ct_done_large(&pair.a, &pair.a.rx, &received);
+	REQUIRE(!memcmp(slots[0].buf, out, len));
+}
+
+/* What the receiver of a flood asks for or waits for comes, although it has stopped reading. */
+static void behind_a_flood(bool sends)
+{
+	struct ct_spec spec = { .caps = FI_MSG | FI_TAGGED };
+	int count = ASKED + ct_times(FLOOD_BEHIND), sent;
+	size_t room = LONGER + 256;
+
+	keep_little();
+	contexts = calloc((size_t)count, sizeof(*contexts));
+	out = malloc(room);
+	slots[0].buf = malloc(room);
+	slots[1].buf = malloc(room);
+	REQUIRE(contexts && out && slots[0].buf && slots[1].buf);
+	for (size_t i = 0; i < room; i++)
+		out[i] = (unsigned char)(i * 7 + i / 251);
+	ct_open_pair(&pair, &spec);
+	ct_warm_up(&pair);
+	sent = flood_one_side(count);
+	if (sends) {
+		send_against_a_flood(64);
+		send_against_a_flood(LONG);
+		send_against_a_flood(LONGER);
+	}
+	for (int i = 0; i < sent; i++) {
+		post(1, i, behind_len(i));
+		take(1, i, behind_len(i));
+	}
+	for (int i = 0; i < sent; i++)
+		OK(ct_next(&pair.a, &pair.a.tx).err);
+	ct_close_pair(&pair);
+	free(contexts);
+	free(out);
+	free(slots[0].buf);
+	free(slots[1].buf);
+}
+
+static void asked_before_a_flood(void)
+{
+	behind_a_flood(false);
+}
+
+static void delivered_against_a_flood(void)
+{
+	behind_a_flood(true);
+}
+
 static void ordered(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG };
@@ -357,6 +461,8 @@ static const struct ct_test tests[] = {
 	{ "awaited/injected", awaited_injected, CT_RDM | CT_SLOW },
 	{ "awaited/delivered", awaited_delivered, CT_RDM | CT_SLOW },
 	{ "awaited/long", awaited_long, CT_RDM | CT_SLOW },
+	{ "asked-before-a-flood", asked_before_a_flood, CT_RDM | CT_SLOW },
+	{ "delivered-against-a-flood", delivered_against_a_flood, CT_RDM | CT_SLOW },
 	{ "ordered", ordered, CT_MSG | CT_SLOW },
 	{ "ordered/little-kept", ordered_little, CT_MSG | CT_SLOW },
 };

@@ -16,7 +16,11 @@ enum {
 	 */
 	PERIODS = 6,
 	SHORTEST = 8,			/* epochs of a period: in these each station was opened anew */
-	WARM_UP = 3,			/* epochs */
+	/*
+	 * The part of the epochs that comes before the first period: what is kept fills meanwhile,
+	 * slowly on a busy machine.
+	 */
+	WARM_UP = 3,
 	/*
 	 * KiB by which each may grow in the rest of the test. A leak grows in every period, and
 	 * what fills once (caches, buffers that are kept) in some: the least growth of a period,
@@ -100,7 +104,7 @@ static long least(const long *notes, size_t first, size_t end)
 /* The epochs of a period. */
 static size_t length_of_period(size_t epochs)
 {
-	return epochs > WARM_UP ? (epochs - WARM_UP) / (PERIODS + 1) : 0;
+	return (epochs - epochs / WARM_UP) / (PERIODS + 1);
 }
 
 bool soak_usage_suffices(size_t epochs)
@@ -119,7 +123,7 @@ void soak_usage_judge(struct soak_usage *usage)
 		long growth = 0, before = 0, values[PERIODS + 1];
 
 		for (int p = 0; p <= PERIODS; p++) {
-			size_t first = WARM_UP + (size_t)p * length;
+			size_t first = usage->count / WARM_UP + (size_t)p * length;
 			long now = least(usage->notes[i], first, first + length);
 
 			values[p] = now;

@@ -58,8 +58,8 @@ param_table! {
         /// Time in milliseconds for which operations wait for a peer that does not answer
         connect_timeout: i32 = 15_000, in 1..=3_600_000;
         /// Limit of the unexpected messages that are kept until a receive takes them, in bytes. A
-        /// peer that exceeds its share is held back, or loses its connection if it uses the shared
-        /// receive context below
+        /// peer that exceeds its share is held back; one that uses the shared receive context below
+        /// loses its connection when half of the memory that the process may use is full
         max_unexpected: usize = 512 << 20;
         /// Limit of the connections in the whole process that were established by peers which are
         /// in no address vector. For another one, the least recently used connection without

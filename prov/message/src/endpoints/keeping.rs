@@ -10,7 +10,8 @@
 //! Within all that, the peers that are in no address vector have a share for all of them in the
 //! process together: see [`strangers`].
 //!
-//! While the application waits for a message, those before it are kept [beyond all that](awaited).
+//! While the application waits for a message or for an answer, those before it are kept [beyond all
+//! that](awaited).
 //!
 //! What an endpoint sends to itself is memory of its own application, and is in none of these budgets:
 //! it is kept, as in the C library, up to half of the memory that the process may use.
@@ -109,6 +110,8 @@ pub(crate) struct KeptOf {
     pub messages: usize,
     /// Whether it is the link of an endpoint to itself.
     pub is_own: bool,
+    /// Whether it has to go on behind a message without room: see [`awaited`].
+    pub goes_on: bool,
     /// The part that counts as strangers' bytes and announcements.
     pub strangers: [usize; 2],
 }
@@ -224,6 +227,11 @@ impl<T: Transport> Keeping<T> {
     /// Returns whether a link is that of an endpoint to itself.
     fn is_own(&self, link: T::Link) -> bool {
         self.links.get(link).is_some_and(|of| of.is_own)
+    }
+
+    /// Returns whether a link has to go on behind a message without room.
+    fn goes_on(&self, link: T::Link) -> bool {
+        self.links.get(link).is_some_and(|of| of.goes_on)
     }
 
     /// The highest totals at which a link can continue with a message that has no room: that of

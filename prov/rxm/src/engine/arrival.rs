@@ -106,6 +106,25 @@ impl Core {
         }
     }
 
+    /// A link that cannot be held back goes on behind a message for which there is no room, and so does one
+    /// whose peer owes an answer, which comes behind it. An application that reads messages in place, and
+    /// is told of all, has the budgets as its limit.
+    pub(super) fn note_what_is_awaited(&mut self, key: LinkKey) {
+        let link = self.links.get(key);
+        let awaits_answers = link.is_some_and(|link| !link.pending.is_empty());
+        let is_shared = !self.can_be_held_back(key) && self.buffered.is_none();
+        let goes_on = awaits_answers || is_shared;
+        self.endpoints.has_to_go_on(key, goes_on);
+    }
+
+    /// After an operation that the peer answers was posted.
+    pub(super) fn expects_answer(&mut self, key: LinkKey) {
+        if self.links.get(key).is_some_and(|link| link.hold.is_some()) {
+            self.note_what_is_awaited(key);
+            self.follow_up();
+        }
+    }
+
     /// Returns whether a link can be held back: that requires packet buffers of its own.
     fn can_be_held_back(&self, key: LinkKey) -> bool {
         let link = self.links.get(key);
@@ -239,32 +258,37 @@ impl Core {
         let Some(below) = &self.below else {
             return Ok(());
         };
-        let payload = payload(below.slots.bytes(slot), arrival.len);
+        let bytes = payload(below.slots.bytes(slot), arrival.len);
         if self.buffered.is_some() {
             let charge = self.endpoints.charge_whole(&arrival);
             let charge = charge.ok_or(Fault::Flooded)?;
-            let whole = payload.into();
+            let whole = bytes.into();
             self.tell_of(&arrival, whole, None, charge);
             return Ok(());
         }
         let link = self.links.get_mut(key);
         if let Some(mut course) = link.and_then(|link| link.resumed.take()) {
-            put(&mut self.endpoints, &mut course, payload, 0);
+            put(&mut self.endpoints, &mut course, bytes, 0);
             self.assembled(course);
             return Ok(());
         }
-        match self.endpoints.take_in(&arrival, payload) {
+        match self.endpoints.take_in(&arrival, bytes) {
             Taken::Received(()) | Taken::Kept => return Ok(()),
             Taken::Refused => {}
         }
         if !self.can_be_held_back(key) {
             return Err(Fault::Flooded);
         }
+        self.note_what_is_awaited(key);
         match self.endpoints.unmatched(&arrival) {
             Unmatched::HeldBack => self.hold_back(key, Hold::Message),
             Unmatched::Keep(kept) => {
+                let Some(below) = &self.below else {
+                    return Ok(());
+                };
+                let bytes = payload(below.slots.bytes(slot), arrival.len);
                 let mut course = Course::Keep(kept);
-                put(&mut self.endpoints, &mut course, payload, 0);
+                put(&mut self.endpoints, &mut course, bytes, 0);
                 self.assembled(course);
             }
             Unmatched::Complete | Unmatched::Gone => {}
@@ -292,6 +316,7 @@ impl Core {
                 false => Err(Fault::Flooded),
             };
         }
+        self.note_what_is_awaited(key);
         match self.endpoints.announced_in_order(&arrival, name) {
             Notice::Taken | Notice::Gone => {}
             Notice::HeldBack => self.hold_back(key, Hold::Announcement),
@@ -404,6 +429,7 @@ impl Core {
             let placing = Box::new(Placing::receive(memory, receipt));
             return Ok(Some(Course::Place(placing)));
         }
+        self.note_what_is_awaited(key);
         match self.endpoints.unmatched(arrival) {
             Unmatched::Keep(kept) => Ok(Some(Course::Keep(kept))),
             Unmatched::Complete | Unmatched::Gone => Ok(Some(Course::Discard)),

@@ -95,6 +95,7 @@ impl Core {
         let sent = self.send_packet(key, &head, &behind);
         self.gathered = behind;
         let Err(error) = sent else {
+            self.expects_answer(key);
             return Ok(());
         };
         let link = self.links.get_mut(key);

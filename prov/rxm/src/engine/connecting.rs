@@ -145,6 +145,7 @@ impl Core {
         if let Some(link) = self.links.get_mut(key) {
             link.id = id;
         }
+        self.note_what_is_awaited(key);
         self.names.insert(name, key);
         bounded!(self.names, PEERS);
         self.connecting += 1;

@@ -333,6 +333,7 @@ impl Core {
         head.message = to_peer(pending);
         let sent = self.send_packet(key, &head, &behind);
         let Err(error) = sent else {
+            self.expects_answer(key);
             return Ok(());
         };
         let link = self.links.get_mut(key);

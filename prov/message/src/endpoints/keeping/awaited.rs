@@ -2,7 +2,8 @@
 //!
 //! While an inbox has posted receives, or the application has looked for a message in vain, a link
 //! that is held back may bring what the application waits for, and holding it back could last for
-//! ever. What known peers send is then kept up to the limit of the memory for unexpected messages of
+//! ever. The same is true of a link whose peer owes an answer that comes behind the message, and a link
+//! may be of a kind that cannot be held back at all ([`Endpoints::has_to_go_on`]). What known peers send is then kept up to the limit of the memory for unexpected messages of
 //! all senders ([`Limits::memory`](super::Limits::memory)). It is charged to no budget, so that other
 //! peers keep their shares. Strangers stay within their limits: anybody may be one.
 
@@ -34,12 +35,24 @@ impl<T: Transport> Keeping<T> {
 }
 
 impl<T: Transport> Endpoints<T> {
-    /// Returns the room for a message beyond the budgets, if the application waits for one that may
-    /// be behind it.
+    /// Notes whether a link has to go on with what comes behind a message that has no room: it cannot be
+    /// held back, or an answer of its peer is behind it. A link that is held back is released.
+    pub fn has_to_go_on(&mut self, link: T::Link, goes_on: bool) {
+        if self.kept.goes_on(link) == goes_on {
+            return;
+        }
+        self.kept.of(link).goes_on = goes_on;
+        if goes_on {
+            self.admit_beyond(link);
+        }
+    }
+
+    /// Returns the room for a message beyond the budgets, if what is behind it is awaited.
     pub(super) fn room_beyond(&self, demand: &Demand<T::Link>) -> Option<Room> {
         let inbox = self.inboxes.get(self.eps.get(demand.ep)?.inbox)?;
         let may = !demand.is_stranger && !self.kept.is_own(demand.link);
-        let has_room = may && inbox.is_awaited() && self.kept.has_memory_for(demand);
+        let is_awaited = inbox.is_awaited() || self.kept.goes_on(demand.link);
+        let has_room = may && is_awaited && self.kept.has_memory_for(demand);
         has_room.then_some(Room {
             budget: Purse::Awaited,
             is_stranger: false,
@@ -64,14 +77,19 @@ impl<T: Transport> Endpoints<T> {
             return;
         };
         for link in links {
-            let waits = self.kept.held_back.get(link);
-            let room = waits.and_then(|waits| self.room_beyond(&waits.demand));
-            if let Some(room) = room
-                && let Some(next) = self.stop_holding_back(link)
-                && self.is_held_back(next.kept)
-            {
-                self.admit(&next, room);
-            }
+            self.admit_beyond(link);
+        }
+    }
+
+    /// Releases a link that is held back, if its message is kept beyond the budgets.
+    fn admit_beyond(&mut self, link: T::Link) {
+        let waits = self.kept.held_back.get(link);
+        let room = waits.and_then(|waits| self.room_beyond(&waits.demand));
+        if let Some(room) = room
+            && let Some(next) = self.stop_holding_back(link)
+            && self.is_held_back(next.kept)
+        {
+            self.admit(&next, room);
         }
     }
 

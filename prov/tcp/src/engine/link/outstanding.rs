@@ -27,6 +27,17 @@ pub struct Outstanding {
     pub asked: HashMap<Rendezvous, Asked>,
 }
 
+impl Outstanding {
+    /// Whether anything that the peer answers comes on the connection.
+    pub fn awaits_answers(&self) -> bool {
+        !self.reads.is_empty()
+            || !self.acks.is_empty()
+            || !self.named.is_empty()
+            || !self.asked.is_empty()
+            || self.narrow.as_ref().is_some_and(Narrow::is_waiting)
+    }
+}
+
 /// A read in progress.
 pub struct PendingRead {
     pub ticket: Ticket,

@@ -79,6 +79,7 @@ impl Core {
         if !ack && can_relocate {
             self.watch_what_is_announced(key);
         }
+        self.expects_answer(key);
     }
 
     /// A message comes that is in the peer's memory.
@@ -116,6 +117,7 @@ impl Core {
             self.copy_held(key, held, placing.into());
             return Ok(());
         }
+        self.note_what_is_awaited(key);
         match self.endpoints.unmatched(&arrival) {
             Unmatched::Keep(kept) => self.copy_held(key, held, Course::Keep(kept).into()),
             Unmatched::Complete => {}

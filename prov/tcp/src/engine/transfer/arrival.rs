@@ -291,6 +291,7 @@ impl Core {
     /// Begins a message for which there is no receive.
     #[inline(never)]
     fn unexpected(&mut self, key: ConnKey, arrival: &Arrival) -> LinkResult {
+        self.note_what_is_awaited(key);
         let unmatched = self.endpoints.unmatched(arrival);
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         match unmatched {
@@ -310,6 +311,30 @@ impl Core {
         }
         self.ready
             .has_strangers(self.endpoints.holds_back_strangers());
+    }
+
+    /// Before a message for which there may be no room: an answer that comes behind it is not held back.
+    pub(crate) fn note_what_is_awaited(&mut self, key: ConnKey) {
+        let conn = self.conns.get(key);
+        let awaits_answers = conn.is_some_and(|conn| conn.ops.awaits_answers());
+        self.endpoints.has_to_go_on(key, awaits_answers);
+    }
+
+    /// After an operation that the peer answers was posted: the answer comes behind the message that the
+    /// connection is held back with, if it is.
+    #[inline]
+    pub(crate) fn expects_answer(&mut self, key: ConnKey) {
+        let conn = self.conns.get(key);
+        if conn.is_some_and(|conn| conn.detours.has(Detour::HeldBack)) {
+            self.goes_on_to_answer(key);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn goes_on_to_answer(&mut self, key: ConnKey) {
+        self.note_what_is_awaited(key);
+        self.follow_up();
     }
 
     /// Processes further bytes of the message that began last.

@@ -66,6 +66,7 @@ impl Core {
         if let Some(conn) = self.conns.get_mut(key) {
             conn.has_asked();
         }
+        self.expects_answer(key);
         Ok(())
     }
 

@@ -94,6 +94,7 @@ impl Core {
         if !wants_ack {
             self.watch_what_is_announced(key);
         }
+        self.expects_answer(key);
     }
 
     /// Handles the request of a C peer for an announced message.
@@ -227,6 +228,7 @@ impl Core {
         arrival: &Arrival,
         name: Rendezvous,
     ) -> LinkResult {
+        self.note_what_is_awaited(key);
         match self.endpoints.announced_in_order(arrival, name) {
             Notice::Taken => {}
             Notice::HeldBack => self.hold_back(key),

@@ -90,6 +90,7 @@ impl Core {
         if let Some(conn) = self.conns.get_mut(key) {
             conn.has_asked();
         }
+        self.expects_answer(key);
     }
 
     /// Returns the memory that a peer may access, and the peer.

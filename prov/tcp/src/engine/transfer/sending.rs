@@ -210,6 +210,9 @@ impl Core {
         } else {
             self.hold(conn_key);
         }
+        if asks {
+            self.expects_answer(conn_key);
+        }
         Some(())
     }
 
@@ -359,7 +362,11 @@ impl Core {
             SendPath::Eager | SendPath::Later => {}
         }
         post.op = self.ask_for_ack(key, &mut post.header, message.flags, op);
+        let is_answered = post.header.wants_ack();
         self.post(key, post);
+        if is_answered {
+            self.expects_answer(key);
+        }
     }
 
     /// Makes the header request an acknowledgement if the operation's flags require one. Returns

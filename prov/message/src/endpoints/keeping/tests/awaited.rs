@@ -91,6 +91,21 @@ fn what_was_awaited_leaves_the_budgets_of_others_alone() {
 }
 
 #[test]
+fn a_link_whose_peer_owes_an_answer_is_not_held_back() {
+    let mut world = World::new(TIGHT);
+    let link = world.links.insert(());
+    assert_eq!(world.flood_of(link, 3), 1);
+    assert_eq!(world.completed(), 0);
+    world.endpoints.has_to_go_on(link, true);
+    assert_eq!(world.completed(), 1);
+    assert!(world.keeps(&world.from(link, 3, LEN, false)));
+    let other = world.links.insert(());
+    assert_eq!(world.flood_of(other, 4), 1);
+    world.endpoints.has_to_go_on(link, false);
+    assert!(!world.keeps(&world.from(link, 3, LEN, false)));
+}
+
+#[test]
 fn a_look_in_vain_awaits_until_something_is_found() {
     let mut world = World::new(TIGHT);
     let link = world.links.insert(());
