@@ -72,6 +72,7 @@ FI_TCP_FIREWALL_ADDR=1 firewall
 FI_TCP_LOCAL=off asleep forks hmem hmem_shared idle sleepers withdrawn
 -p 'tcp;ofi_rxm' -e rdm $(LAYERED)
 FI_TCP_LOCAL=off FI_TCP_MAX_UNEXPECTED=65536 -p 'tcp;ofi_rxm' -e rdm backlog
+FI_OFI_RXM_USE_SRX=no -p 'tcp;ofi_rxm' -e rdm backlog
 -p 'udp;ofi_rxd' -e rdm $(OVER_DATAGRAMS)
 FI_OFI_RXD_TIMEOUT=2000 -p 'udp;ofi_rxd' -e rdm $(GIVEN_UP)
 FI_OFI_RXD_TIMEOUT=1000 -p 'udp;ofi_rxd' -e rdm killed restarted
