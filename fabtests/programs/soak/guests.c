@@ -17,6 +17,12 @@ static int workers(void)
 	return board->mode.stations * board->mode.threads;
 }
 
+/*
+ * Between two guests of a worker, in seconds: each leaves connections, whose ports the kernel keeps for
+ * a minute, and half of the ports is for listeners.
+ */
+#define GUEST_SECONDS (1 / 40.0)
+
 static void close_guest(struct soak_guest *guest)
 {
 	OK(fi_close(&guest->ep->fid));
@@ -112,8 +118,10 @@ void soak_guest_step(struct soak_worker *worker, bool more)
 	unsigned greeted = atomic_load(&board->guests[worker->number].greeted);
 
 	if (!guest->ep) {
-		if (more && ct_once_in(&worker->random, 20))
+		if (more && ct_once_in(&worker->random, 20) && ct_now() > guest->next) {
+			guest->next = ct_now() + GUEST_SECONDS;
 			arrive(worker);
+		}
 		return;
 	}
 	if (guest->sends && ct_once_in(&worker->random, 4)) {

@@ -140,6 +140,7 @@ struct soak_station {
 
 /* An endpoint of a worker that comes and goes, in its station's domain. */
 struct soak_guest {
+	double next;			/* not before this time */
 	struct fid_ep *ep;
 	struct fid_cq *cq;
 	struct ct_peer peer;		/* the station's, with this endpoint */
