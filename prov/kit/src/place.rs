@@ -1,6 +1,12 @@
 //! Memory of tests.
 
+use std::sync::Mutex;
+use std::sync::atomic::AtomicPtr;
+
 use prov_base::buffer::AppIov;
+
+/// The memory of all places, so that tools which look for leaks find it.
+static KEPT: Mutex<Vec<AtomicPtr<u8>>> = Mutex::new(Vec::new());
 
 /// Memory that operations use. It stays until the process ends, whatever becomes of the operations, so
 /// that a test which fails in the middle of one leaves no endpoint with memory that is gone.
@@ -14,10 +20,9 @@ impl Place {
     /// Memory with these bytes.
     pub fn of(bytes: &[u8]) -> Place {
         let bytes = Box::leak(Box::<[u8]>::from(bytes));
-        Place {
-            first: bytes.as_mut_ptr(),
-            len: bytes.len(),
-        }
+        let (first, len) = (bytes.as_mut_ptr(), bytes.len());
+        KEPT.lock().unwrap().push(AtomicPtr::new(first));
+        Place { first, len }
     }
 
     /// Memory of this length in bytes, with bytes that no [`Place::pattern`] begins with.
