@@ -6,7 +6,7 @@
 #   make fuzz FUZZ_SECONDS=3600 FUZZ_TARGETS=rdm_endpoint
 
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS ?= handshake stream packet msg_endpoint rdm_endpoint regions rxd_datagrams rxd_endpoints \
+FUZZ_TARGETS ?= handshake stream subflows packet msg_endpoint rdm_endpoint regions rxd_datagrams rxd_endpoints \
 	shm_records verbs_hello lnx_address
 
 .PHONY: fuzz

@@ -4,6 +4,8 @@
 mod packet_seeds;
 #[path = "seeds.rs"]
 mod seeds;
+#[path = "subflow_seeds.rs"]
+mod subflow_seeds;
 
 use std::path::Path;
 use std::{fs, io};
@@ -13,6 +15,7 @@ fn main() -> io::Result<()> {
     for (target, inputs) in [
         ("handshake", seeds::handshakes()),
         ("stream", seeds::streams()),
+        ("subflows", subflow_seeds::subflows()),
         ("packet", packet_seeds::packets()),
         ("msg_endpoint", seeds::streams()),
         ("rdm_endpoint", seeds::streams()),

@@ -28,6 +28,7 @@ mod requests;
 mod seeds;
 mod sleepers;
 mod strangers;
+mod subflows_check_tests;
 mod unmapped;
 mod unreported;
 
