@@ -68,8 +68,6 @@ pub struct Core {
     target: Option<RmaTarget>,
     /// The table of regions that peers on this host access by themselves, if that is enabled.
     regions: Option<Arc<RegionTable>>,
-    /// Whether that table had regions when this was last looked at.
-    has_regions: bool,
     poller: Wakeups<Source, Due>,
     /// Number of calls of the poller.
     polls: u64,
@@ -155,7 +153,6 @@ impl Core {
             copier: Copier::new(memory.as_deref()),
             target: memory.map(|table| RmaTarget::new(&table)),
             regions,
-            has_regions: false,
             poller: Wakeups::new()?,
             polls: 0,
             is_in_progress: false,

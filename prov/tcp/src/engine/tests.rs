@@ -69,6 +69,12 @@ use prov_util::av::Av;
 use prov_util::cq::{Cq, ErrorCompletion};
 use prov_util::ffi::{Handle, Use};
 
+thread_local! {
+    /// Whether endpoints are opened for accesses to memory (`FI_RMA`): their processes get to know each
+    /// other at once.
+    static IS_FOR_RMA: std::cell::Cell<bool> = const { std::cell::Cell::new(true) };
+}
+
 struct Side {
     engine: Arc<Lane>,
     ep: EpKey,
@@ -275,7 +281,7 @@ fn begin(
         kind: kind(addr, &params),
         auth_key: auth_key.clone(),
         msg_order: FI_ORDER_RAS | FI_ORDER_WAS,
-        is_for_rma: true,
+        is_for_rma: IS_FOR_RMA.get(),
         has_fences: false,
     };
     let ep = core.endpoints.add(attributes, part);

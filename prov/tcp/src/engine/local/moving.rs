@@ -13,6 +13,7 @@ use crate::LOG;
 use crate::engine::Core;
 use crate::engine::link::connection::{Connection, Owner};
 use crate::engine::link::detours::Detour;
+use crate::engine::link::endpoint::Kind;
 use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::{ConnKey, EpKey, Source};
 use crate::engine::link::ready::Why;
@@ -68,8 +69,8 @@ impl Core {
         }
     }
 
-    /// A connection has begun. The two processes get to know each other at once if this one has
-    /// memory that the peer may access: it may make no more calls when the first access comes.
+    /// A connection has begun. The two processes get to know each other at once if the peer may access
+    /// this one's memory: it may make no more calls when the first access comes.
     pub(crate) fn has_begun(&mut self, key: ConnKey, ep: EpKey) {
         self.begin_subflows(key);
         if self.is_accessed(Owner::Ep(ep)) {
@@ -77,40 +78,27 @@ impl Core {
         }
     }
 
-    /// Whether peers of this owner's endpoint may access memory that is registered now.
+    /// Whether peers of this owner's endpoint may access memory of this process. Connected endpoints
+    /// that share a receive context are many, one for each peer of a layer above, which opens all of them
+    /// for accesses: it counts whether memory is registered.
     fn is_accessed(&self, owner: Owner) -> bool {
-        let has_regions = self
-            .regions
-            .as_ref()
-            .is_some_and(|regions| regions.has_any());
-        let Owner::Ep(ep) = owner else {
+        let Owner::Ep(key) = owner else {
             return false;
         };
-        has_regions && self.endpoints.get(ep).is_some_and(|ep| ep.own.is_for_rma)
-    }
-
-    /// Looks whether memory was registered for peers while there was none: connections of RDM
-    /// endpoints that have begun before get to know their peers as if they began now. (Those of
-    /// connected endpoints do with the next message of the peer: memory of a layer that uses them
-    /// may be registered for one message.)
-    pub(crate) fn look_for_own_regions(&mut self) {
-        let has_regions = self
-            .regions
-            .as_ref()
-            .is_some_and(|regions| regions.has_any());
-        if std::mem::replace(&mut self.has_regions, has_regions) == has_regions || !has_regions {
-            return;
-        }
-        let of_rdm = self
-            .conns
-            .iter()
-            .filter(|(_, conn)| conn.is_open() && !conn.is_msg());
-        let of_rdm: Vec<(ConnKey, Owner)> = of_rdm.map(|(key, conn)| (key, conn.owner)).collect();
-        for (key, owner) in of_rdm {
-            if let Owner::Ep(ep) = owner {
-                self.has_begun(key, ep);
-            }
-        }
+        let ep = self.endpoints.get(key).filter(|ep| ep.own.is_for_rma);
+        let Some(ep) = ep else {
+            return false;
+        };
+        let shares_receives = || {
+            let poster = self.endpoints.poster(key);
+            let inbox = poster
+                .ok()
+                .and_then(|poster| self.endpoints.inbox(poster.inbox));
+            inbox.is_some_and(|inbox| inbox.shared)
+        };
+        let is_one_of_many = matches!(ep.own.kind, Kind::Msg(_)) && shares_receives();
+        let regions = self.regions.as_ref();
+        !is_one_of_many || regions.is_some_and(|regions| regions.has_any())
     }
 
     /// Two processes that access one another's memory had better know each other: that

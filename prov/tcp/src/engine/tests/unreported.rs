@@ -262,6 +262,7 @@ fn is_refused(header: &Header, list: &[RmaIov], payload: &[u8]) {
 
 #[test]
 fn a_stranger_without_a_key_causes_no_completion() {
+    IS_FOR_RMA.set(false);
     let mut header = Header::new(Op::Write);
     (header.flags, header.data) = (REMOTE_CQ_DATA, 0xbad);
     is_refused(&header, &[], &[]);

@@ -214,7 +214,6 @@ impl Core {
     fn poll(&mut self) -> bool {
         let idle_calls = std::mem::replace(&mut self.idle_calls, 1);
         self.polls = self.polls.wrapping_add(1);
-        self.look_for_own_regions();
         let polled = self.poll_once();
         if self.ready.has(Why::Ended) {
             self.end_streams();

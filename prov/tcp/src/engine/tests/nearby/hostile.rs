@@ -49,6 +49,7 @@ fn a_peer_is_followed_to_memory_that_is_its_own() {
 
 #[test]
 fn invalid_shared_memory_is_ignored_and_the_socket_is_used() {
+    IS_FOR_RMA.set(false);
     let a = side();
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     let unsealed = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
