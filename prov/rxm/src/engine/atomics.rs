@@ -210,6 +210,7 @@ impl Core {
             Ok(())
         };
         self.endpoints.finish(ticket, outcome);
+        self.note_what_is_awaited(key);
         Ok(())
     }
 }

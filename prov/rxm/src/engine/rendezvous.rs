@@ -227,6 +227,7 @@ impl Core {
         {
             drop::<Vec<Region>>(regions);
             self.endpoints.finish(ticket, Ok(()));
+            self.note_what_is_awaited(key);
         }
     }
 

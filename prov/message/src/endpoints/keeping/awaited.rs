@@ -3,9 +3,10 @@
 //! While an inbox has posted receives, or the application has looked for a message in vain, a link
 //! that is held back may bring what the application waits for, and holding it back could last for
 //! ever. The same is true of a link whose peer owes an answer that comes behind the message, and a link
-//! may be of a kind that cannot be held back at all ([`Endpoints::has_to_go_on`]). What known peers send is then kept up to the limit of the memory for unexpected messages of
-//! all senders ([`Limits::memory`](super::Limits::memory)). It is charged to no budget, so that other
-//! peers keep their shares. Strangers stay within their limits: anybody may be one.
+//! may be of a kind that cannot be held back at all ([`Endpoints::has_to_go_on`]). What known peers
+//! send is then kept up to the limit of the memory for unexpected messages of all senders
+//! ([`Limits::memory`](super::Limits::memory)). It is charged to no budget, so that other peers keep
+//! their shares. Strangers stay within their limits: anybody may be one.
 
 use crate::endpoints::Endpoints;
 use crate::endpoints::inbox::{Transport, UnexpectedHandle};
