@@ -165,32 +165,44 @@ static void ask_for_size(struct fi_info *hints)
 	hints->tx_attr->size = tx_size;
 }
 
-static void run(const struct flood *flood)
+/* The memory of tests with this many operations, and messages of up to `len` bytes. */
+static void open_memory(size_t operations, size_t len)
 {
-	struct ct_spec spec = {
-		.caps = FI_MSG | FI_TAGGED,
-		.tx_op_flags = flood->flags & ~FI_INJECT,
-	};
-	size_t room = flood->len + 256;
+	size_t room = len + 256;
 
-	tx_size = flood->tx_size;
-	if (tx_size)
-		spec.hint = ask_for_size;
-	contexts = calloc(2 * (size_t)flood->count, sizeof(*contexts));
+	contexts = calloc(operations, sizeof(*contexts));
 	out = malloc(room);
 	slots[0].buf = malloc(room);
 	slots[1].buf = malloc(room);
 	REQUIRE(contexts && out && slots[0].buf && slots[1].buf);
 	for (size_t i = 0; i < room; i++)
 		out[i] = (unsigned char)(i * 7 + i / 251);
-	ct_open_pair(&pair, &spec);
-	ct_warm_up(&pair);
-	pass(flood);
-	ct_close_pair(&pair);
+}
+
+static void close_memory(void)
+{
 	free(contexts);
 	free(out);
 	free(slots[0].buf);
 	free(slots[1].buf);
+}
+
+static void run(const struct flood *flood)
+{
+	struct ct_spec spec = {
+		.caps = FI_MSG | FI_TAGGED,
+		.tx_op_flags = flood->flags & ~FI_INJECT,
+	};
+
+	tx_size = flood->tx_size;
+	if (tx_size)
+		spec.hint = ask_for_size;
+	open_memory(2 * (size_t)flood->count, flood->len);
+	ct_open_pair(&pair, &spec);
+	ct_warm_up(&pair);
+	pass(flood);
+	ct_close_pair(&pair);
+	close_memory();
 }
 
 /* Parameters that bound what is kept of unexpected messages, at their least. */
@@ -317,16 +329,9 @@ static void behind_a_flood(bool sends)
 {
 	struct ct_spec spec = { .caps = FI_MSG | FI_TAGGED };
 	int count = ASKED + ct_times(FLOOD_BEHIND), sent;
-	size_t room = LONGER + 256;
 
 	keep_little();
-	contexts = calloc((size_t)count, sizeof(*contexts));
-	out = malloc(room);
-	slots[0].buf = malloc(room);
-	slots[1].buf = malloc(room);
-	REQUIRE(contexts && out && slots[0].buf && slots[1].buf);
-	for (size_t i = 0; i < room; i++)
-		out[i] = (unsigned char)(i * 7 + i / 251);
+	open_memory((size_t)count, LONGER);
 	ct_open_pair(&pair, &spec);
 	ct_warm_up(&pair);
 	sent = flood_one_side(count);
@@ -342,10 +347,7 @@ static void behind_a_flood(bool sends)
 	for (int i = 0; i < sent; i++)
 		OK(ct_next(&pair.a, &pair.a.tx).err);
 	ct_close_pair(&pair);
-	free(contexts);
-	free(out);
-	free(slots[0].buf);
-	free(slots[1].buf);
+	close_memory();
 }
 
 static void asked_before_a_flood(void)
@@ -361,16 +363,11 @@ static void delivered_against_a_flood(void)
 static void ordered(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG };
-	size_t room = (3 << 20) + ORDERED;
 	unsigned char *places[WINDOW];
 
-	contexts = calloc(ORDERED, sizeof(*contexts));
-	out = malloc(room);
-	REQUIRE(contexts && out);
-	for (size_t i = 0; i < room; i++)
-		out[i] = (unsigned char)(i * 7 + i / 251);
+	open_memory(ORDERED, 3 << 20);
 	for (int i = 0; i < WINDOW; i++) {
-		places[i] = malloc(room);
+		places[i] = malloc(3 << 20);
 		REQUIRE(places[i]);
 	}
 	ct_open_pair(&pair, &spec);
@@ -379,8 +376,7 @@ static void ordered(void)
 	ct_close_pair(&pair);
 	for (int i = 0; i < WINDOW; i++)
 		free(places[i]);
-	free(contexts);
-	free(out);
+	close_memory();
 }
 
 static void ordered_little(void)
