@@ -4,7 +4,7 @@
 use std::os::unix::net::UnixStream;
 
 use super::*;
-use crate::wire::multipath::FRAME;
+use crate::wire::multipath::{FRAME, Frame};
 
 /// Numbers that look random.
 struct Random(u64);

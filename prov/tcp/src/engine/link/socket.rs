@@ -25,8 +25,9 @@ fn set_up(socket: BorrowedFd<'_>, params: &Params) {
 }
 
 /// Sets the congestion control and send buffer of a connected socket whose peer is on this host, as
-/// the addresses or the peer (its `host::mark`) show; returns whether it is. There is no loss on that path and pacing only
-/// slows the sender, and the data of a long queue has left the caches when it is received.
+/// the addresses or the peer (its `host::mark`) show; returns whether it is. There is no loss on that
+/// path and pacing only slows the sender, and the data of a long queue has left the caches when it is
+/// received.
 pub fn set_up_path(socket: BorrowedFd<'_>, peer: u32, params: &Params) -> bool {
     if !host::is_within(socket, peer) {
         return false;
