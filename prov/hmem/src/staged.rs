@@ -139,23 +139,39 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<E: Engine> State<E> {
-    /// Returns a buffer, if there is one, or one more, if it `must` be.
-    fn pinned(&self, must: bool) -> Result<Option<Pinned>> {
-        let mut pool = locked(&self.pool);
+impl<E: Engine> Pool<E> {
+    /// Takes an idle buffer.
+    fn take(&mut self) -> Option<Pinned> {
         let ended = |(begun, _): &mut (E::Begun, Pinned)| begun.outcome() == Some(Ok(()));
-        let ended: Vec<_> = pool.abandoned.extract_if(.., ended).collect();
-        pool.idle
-            .extend(ended.into_iter().map(|(_, pinned)| pinned));
-        if let Some(pinned) = pool.idle.pop() {
-            return Ok(Some(pinned));
+        let ended = self.abandoned.extract_if(.., ended);
+        self.idle.extend(ended.map(|(_, pinned)| pinned));
+        self.idle.pop()
+    }
+}
+
+impl<E: Engine> State<E> {
+    /// Returns a buffer; one more, if none is idle.
+    fn pinned(&self) -> Result<Pinned> {
+        let mut pool = locked(&self.pool);
+        match pool.take() {
+            Some(pinned) => Ok(pinned),
+            None => self.add_to(&mut pool),
         }
-        if pool.allocated >= PINNED && !must {
-            return Ok(None);
+    }
+
+    /// Returns a buffer, if one is idle or fewer exist than may.
+    fn spare(&self) -> Result<Option<Pinned>> {
+        let mut pool = locked(&self.pool);
+        match pool.take() {
+            None if pool.allocated < PINNED => self.add_to(&mut pool).map(Some),
+            idle => Ok(idle),
         }
+    }
+
+    fn add_to(&self, pool: &mut Pool<E>) -> Result<Pinned> {
         let pinned = self.engine.pin()?;
         pool.allocated += 1;
-        Ok(Some(pinned))
+        Ok(pinned)
     }
 
     fn keep(&self, pinned: Pinned) {
@@ -263,9 +279,7 @@ impl<E: Engine> Copier for Staged<E> {
         let mut at = 0;
         while at < len {
             let part = (len - at).min(Pinned::LEN);
-            let Some(pinned) = self.0.pinned(true)? else {
-                break;
-            };
+            let pinned = self.0.pinned()?;
             // SAFETY: the caller guarantees that both ranges are valid for `len` bytes.
             unsafe {
                 let mut copy = self.0.fetch(pinned, from.add(at), part)?;
@@ -281,9 +295,7 @@ impl<E: Engine> Copier for Staged<E> {
         let mut at = 0;
         while at < len {
             let part = (len - at).min(Pinned::LEN);
-            let Some(pinned) = self.0.pinned(true)? else {
-                break;
-            };
+            let pinned = self.0.pinned()?;
             // SAFETY: the caller guarantees that both ranges are valid for `len` bytes.
             unsafe {
                 let mut copy = self.0.bring(pinned, from.add(at), to.add(at), part)?;
@@ -300,7 +312,7 @@ impl<E: Engine> Copier for Staged<E> {
         to: *mut u8,
         len: usize,
     ) -> Result<Option<(usize, Box<dyn Underway>)>> {
-        let Some(pinned) = self.0.pinned(false)? else {
+        let Some(pinned) = self.0.spare()? else {
             return Ok(None);
         };
         let len = len.min(Pinned::LEN);
@@ -314,7 +326,7 @@ impl<E: Engine> Copier for Staged<E> {
         from: *const u8,
         len: usize,
     ) -> Result<Option<(usize, Box<dyn Fetching>)>> {
-        let Some(pinned) = self.0.pinned(false)? else {
+        let Some(pinned) = self.0.spare()? else {
             return Ok(None);
         };
         let len = len.min(Pinned::LEN);
