@@ -88,15 +88,32 @@ static void exchange(struct ct_peer *peer, int fd, bool begins)
 	look_again(peer, fd, begins);
 }
 
+/* Whether the target registers its memory when the two have met. */
+static bool registers_late;
+
+static void open_memory(struct side *side)
+{
+	ct_memory_open(&side->peer, &side->memory, ROOM,
+		       FI_REMOTE_READ | FI_REMOTE_WRITE);
+}
+
 static void open_child(struct side *side, int fd)
 {
+	struct ct_card late = { 0 };
+
 	ct_open_domain(&side->peer, &spec, ct_getinfo(&spec), NULL, NULL);
 	if (ct_opt.type == FI_EP_RDM)
 		ct_open_ep(&side->peer, side->peer.info);
-	ct_memory_open(&side->peer, &side->memory, ROOM,
-		       FI_REMOTE_READ | FI_REMOTE_WRITE);
+	if (!registers_late)
+		open_memory(side);
 	meet(side, fd, NULL);
 	exchange(&side->peer, fd, false);
+	if (registers_late) {
+		open_memory(side);
+		late.addr = side->memory.addr;
+		late.key = side->memory.key;
+		ct_tell(fd, &late, sizeof(late));
+	}
 }
 
 /* Whether the initiator carries accesses out by itself: with shm, and with
@@ -138,6 +155,13 @@ static struct fid_pep *open_parent(struct side *side, struct ct_child *child)
 	ct_begin(child);
 	meet(side, child->fd, pep);
 	exchange(&side->peer, child->fd, true);
+	if (registers_late) {
+		struct ct_card late;
+
+		ct_hear(child->fd, &late, sizeof(late));
+		side->other.addr = late.addr;
+		side->other.key = late.key;
+	}
 	return pep;
 }
 
@@ -313,6 +337,12 @@ static void met_once(void)
 	}
 }
 
+static void registered_late(void)
+{
+	registers_late = true;
+	met_once();
+}
+
 static void killed(void)
 {
 	struct ct_child child = ct_spawn(sleeper);
@@ -419,6 +449,7 @@ static void closed(void)
 static const struct ct_test tests[] = {
 	{ "asleep", asleep, CT_BOTH },
 	{ "met-once", met_once, CT_BOTH },
+	{ "registered-late", registered_late, CT_BOTH },
 	{ "killed", killed, CT_BOTH },
 	{ "closed", closed, CT_BOTH },
 };

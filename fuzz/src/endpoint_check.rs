@@ -243,6 +243,7 @@ impl Endpoint {
             auth_key: None,
             msg_order: 0,
             is_for_rma: false,
+            only_rendezvous: false,
             has_fences: true,
         };
         let ep = core.endpoints.add(attributes, part);

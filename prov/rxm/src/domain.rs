@@ -14,7 +14,7 @@ use prov_base::services::core_bool;
 use prov_base::sync::LockKind;
 use prov_message::objects::{self, BelowFabric, Domain, Enabling, Provider, Seat, SoftEndpoint};
 use prov_message::{Lane, Signals};
-use prov_util::attr::{Info, MODE_BUFFERED_RECV, MODE_LOCAL_MR, MR_BASIC};
+use prov_util::attr::{Info, MODE_BUFFERED_RECV, MODE_LOCAL_MR, MR_BASIC, is_rma_target};
 use prov_util::av::format::Format;
 use prov_util::below::{self, Eq, PassiveEndpoint};
 use prov_util::endpoint::{Counters, OptionValue};
@@ -59,6 +59,8 @@ pub struct Layered {
 /// The data of an endpoint outside its lane.
 pub struct Setup {
     core: Info,
+    /// Whether peers access memory that the application registers.
+    is_target: bool,
     eq: Arc<Eq>,
     passive: Arc<PassiveEndpoint>,
     is_enabled: bool,
@@ -154,6 +156,7 @@ impl Layered {
     fn setup(&self, info: &Info, core: Info, listening: Listening) -> Setup {
         Setup {
             core,
+            is_target: is_rma_target(info.caps),
             eq: listening.eq,
             passive: Arc::new(listening.passive),
             is_enabled: false,
@@ -271,6 +274,7 @@ impl Provider for Layered {
             has_descs: self.has_descs && is_local,
             has_sleepers: setup.has_sleepers,
             closes_removed: self.closes_removed,
+            is_target: setup.is_target,
             accesses: setup.accesses.take(),
         };
         let (eq, passive) = (setup.eq.clone(), setup.passive.clone());

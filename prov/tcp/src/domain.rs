@@ -12,7 +12,7 @@ use prov_local::onesided::table::RegionTable;
 use prov_message::Signals;
 use prov_message::objects::{Claimed, Domain, Enabling, Provider, Requests, SoftEndpoint};
 use prov_util::attr::{Info, ip};
-use prov_util::endpoint::OptionValue;
+use prov_util::endpoint::{OPT_ONLY_RENDEZVOUS, OptionValue};
 use prov_util::eq::ConnectionEvents;
 use prov_util::ffi::pep::PassiveObject;
 use prov_util::mr::publish::Publisher;
@@ -110,6 +110,8 @@ pub struct Setup {
     incomer: Option<Claimed<Incomer>>,
     /// Which context of a scalable endpoint it is; 0 where it is none.
     context: u8,
+    /// Whether peers access memory only for announced messages ([`OPT_ONLY_RENDEZVOUS`]).
+    only_rendezvous: bool,
     /// Whether peers can find the endpoint: not if it is a transmit context alone.
     is_receiver: bool,
 }
@@ -167,6 +169,7 @@ impl Provider for Tcp {
             socket,
             incomer,
             context: 0,
+            only_rendezvous: false,
             is_receiver: true,
         })
     }
@@ -183,6 +186,7 @@ impl Provider for Tcp {
             socket: Some(socket),
             incomer: None,
             context,
+            only_rendezvous: false,
             is_receiver: usize::from(context) < info.ep.receive_contexts(),
         };
         Ok((0..=u8::MAX).zip(sockets).map(setup).collect())
@@ -222,6 +226,7 @@ impl Provider for Tcp {
             auth_key: setup.auth_key.clone(),
             msg_order: setup.info.tx.msg_order,
             is_for_rma: setup.info.caps & FI_RMA != 0,
+            only_rendezvous: setup.only_rendezvous,
             has_fences: setup.info.caps & FI_FENCE != 0,
         })
     }
@@ -363,6 +368,16 @@ impl Provider for Tcp {
             FI_OPT_FIREWALL_ADDR if ep.setup().is_rdm => Ok(OptionValue::Int(
                 ep.domain().own.params.firewall_addr.into(),
             )),
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+
+    fn set_endpoint_option(ep: &Endpoint, name: i32, value: OptionValue) -> Result {
+        match (name, value) {
+            (OPT_ONLY_RENDEZVOUS, OptionValue::Bool(only)) => {
+                ep.setup().only_rendezvous = only;
+                Ok(())
+            }
             _ => Err(Errno::ENOPROTOOPT),
         }
     }

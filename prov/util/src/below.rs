@@ -124,6 +124,20 @@ unsafe impl<T> Send for Object<T> {}
 // SAFETY: a shared reference permits the same calls, which the owners serialize, as above.
 unsafe impl<T> Sync for Object<T> {}
 
+impl Object<fid_ep> {
+    /// Sets an option (fi_setopt(3)) to a value of its type.
+    fn set_option<T: Copy>(&self, name: c_int, value: T) -> Result {
+        let place: *const c_void = (&raw const value).cast();
+        // SAFETY: the endpoint is open, and the value has its size.
+        let status = unsafe {
+            let set = (*(*self.as_ptr()).ops).setopt;
+            let set = set.ok_or(Errno::ENOSYS)?;
+            set(self.fid(), FI_OPT_ENDPOINT, name, place, size_of::<T>())
+        };
+        done(status)
+    }
+}
+
 impl<T> Object<T> {
     /// # Safety
     /// The pointer is what the provider below has opened, or null.

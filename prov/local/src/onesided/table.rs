@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use prov_base::errno::{Errno, Result};
 use prov_base::process::Process;
@@ -117,8 +117,6 @@ pub struct RegionTable {
     /// The segment's descriptor, with which initiators can map it read-only.
     fd: OwnedFd,
     taken: Mutex<Taken>,
-    /// Number of regions, with an entry or without.
-    regions: AtomicUsize,
     initiators: Mutex<Vec<Arc<Initiator>>>,
 }
 
@@ -223,7 +221,6 @@ impl RegionTable {
                 entries: vec![false; ENTRIES].into_boxed_slice(),
                 unlisted: 0,
             }),
-            regions: AtomicUsize::new(0),
             initiators: Mutex::default(),
         }))
     }
@@ -236,11 +233,6 @@ impl RegionTable {
             log::info!(target: target, "peers cannot access memory by themselves: {error}");
         });
         table.ok()
-    }
-
-    /// Whether there is a region that peers may access.
-    pub fn has_any(&self) -> bool {
-        self.regions.load(Ordering::Relaxed) != 0
     }
 
     /// Permits the process `pid` at the other end of a link to use the table, with its words of the
@@ -304,7 +296,6 @@ impl Publisher for RegionTable {
         if !self.process.is_noted() {
             return None;
         }
-        self.regions.fetch_add(1, Ordering::Relaxed);
         let mut taken = self.taken();
         if let Some(region) = region {
             for (place, entry) in self.sheet.probe(region.key) {
@@ -333,7 +324,6 @@ impl Publisher for RegionTable {
         if !self.process.is_noted() {
             return;
         }
-        self.regions.fetch_sub(1, Ordering::Relaxed);
         let Some(place) = place else {
             let mut taken = self.taken();
             taken.unlisted = taken.unlisted.saturating_sub(1);

@@ -84,6 +84,8 @@ pub struct Setting {
     /// Whether a peer loses its connection when its address is removed
     /// ([`removal`](super::removal)).
     pub closes_removed: bool,
+    /// Whether peers access memory that the application registers.
+    pub is_target: bool,
     /// Counts what peers do to memory, if the application does.
     pub accesses: Option<Accesses>,
 }
@@ -209,6 +211,7 @@ impl Below {
                 rx_cq,
                 eq,
                 shared,
+                only_rendezvous: !setting.is_target,
                 counters,
             },
             passive,

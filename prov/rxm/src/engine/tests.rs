@@ -155,6 +155,7 @@ fn prepare(params: &Arc<Params>, has_sleepers: bool) -> Prepared {
         has_descs: false,
         has_sleepers,
         closes_removed: false,
+        is_target: true,
         accesses: None,
     };
     let below = Below::open(setting, eq, passive, params).unwrap();

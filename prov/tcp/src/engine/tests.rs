@@ -73,6 +73,8 @@ thread_local! {
     /// Whether endpoints are opened for accesses to memory (`FI_RMA`): their processes get to know each
     /// other at once.
     static IS_FOR_RMA: std::cell::Cell<bool> = const { std::cell::Cell::new(true) };
+    /// Whether only for announced messages ([`OPT_ONLY_RENDEZVOUS`](prov_util::endpoint::OPT_ONLY_RENDEZVOUS)).
+    static ONLY_RENDEZVOUS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 struct Side {
@@ -282,6 +284,7 @@ fn begin(
         auth_key: auth_key.clone(),
         msg_order: FI_ORDER_RAS | FI_ORDER_WAS,
         is_for_rma: IS_FOR_RMA.get(),
+        only_rendezvous: ONLY_RENDEZVOUS.get(),
         has_fences: false,
     };
     let ep = core.endpoints.add(attributes, part);

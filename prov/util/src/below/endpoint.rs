@@ -16,6 +16,7 @@ use super::slots::{Memory, Slot, Slots};
 use super::{Domain, Made, Object, Region, done};
 use crate::attr::Info;
 use crate::desc::Descs;
+use crate::endpoint::OPT_ONLY_RENDEZVOUS;
 use crate::marshal::info;
 use crate::request::RemotePiece;
 use prov_base::buffer::{AppIov, IOV_LIMIT};
@@ -120,6 +121,8 @@ pub struct Wiring {
     pub eq: Arc<Eq>,
     /// The shared receive context, if it has no receives of its own.
     pub shared: Option<Arc<SharedReceive>>,
+    /// Whether peers access memory only for announced messages ([`OPT_ONLY_RENDEZVOUS`]).
+    pub only_rendezvous: bool,
     /// Counters, with the directions (`FI_REMOTE_*`) that they count.
     pub counters: Vec<(u64, Arc<Counter>)>,
 }
@@ -201,6 +204,10 @@ impl Endpoint {
         object.bind(wiring.rx_cq.fid(), FI_RECV)?;
         for (directions, counter) in &wiring.counters {
             object.bind(counter.fid(), *directions)?;
+        }
+        if wiring.only_rendezvous {
+            // Providers that do not know it prepare for all accesses.
+            let _unknown = object.set_option(OPT_ONLY_RENDEZVOUS, true);
         }
         object.control(FI_ENABLE, null_mut())?;
         Ok(Endpoint {

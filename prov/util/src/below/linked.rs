@@ -272,20 +272,7 @@ impl LinkedEndpoint {
     /// # Errors
     /// What the provider returns.
     pub fn set_option<T: Copy>(&self, name: c_int, value: T) -> Result {
-        let place: *const c_void = (&raw const value).cast();
-        // SAFETY: the endpoint is open, and the value has its size.
-        let status = unsafe {
-            let set = (*(*self.object.as_ptr()).ops).setopt;
-            let set = set.ok_or(Errno::ENOSYS)?;
-            set(
-                self.object.fid(),
-                FI_OPT_ENDPOINT,
-                name,
-                place,
-                size_of::<T>(),
-            )
-        };
-        done(status)
+        self.object.set_option(name, value)
     }
 
     /// Ends an operation with a context of this address of which nothing has left, if there is one

@@ -9,7 +9,7 @@ use fabric_abi::{
 
 use super::object::{Class, Handle};
 use super::status;
-use crate::endpoint::OptionValue;
+use crate::endpoint::{OPT_ONLY_RENDEZVOUS, OptionValue};
 use prov_base::errno::{Errno, Result};
 
 /// An object with options.
@@ -111,11 +111,15 @@ unsafe fn decode(
     unsafe {
         match (name, length) {
             (FI_OPT_FI_HMEM_P2P, 4) => Ok(OptionValue::Int(value.cast::<c_int>().read_unaligned())),
-            (FI_OPT_CUDA_API_PERMITTED | FI_OPT_SHARED_MEMORY_PERMITTED, 1) => {
-                Ok(OptionValue::Bool(value.cast::<u8>().read() != 0))
-            }
             (
-                FI_OPT_FI_HMEM_P2P | FI_OPT_CUDA_API_PERMITTED | FI_OPT_SHARED_MEMORY_PERMITTED,
+                FI_OPT_CUDA_API_PERMITTED | FI_OPT_SHARED_MEMORY_PERMITTED | OPT_ONLY_RENDEZVOUS,
+                1,
+            ) => Ok(OptionValue::Bool(value.cast::<u8>().read() != 0)),
+            (
+                FI_OPT_FI_HMEM_P2P
+                | FI_OPT_CUDA_API_PERMITTED
+                | FI_OPT_SHARED_MEMORY_PERMITTED
+                | OPT_ONLY_RENDEZVOUS,
                 _,
             ) => Err(Errno::EINVAL),
             // The rest of a longer value is ignored.

@@ -16,6 +16,8 @@ pub struct OwnPart {
     pub msg_order: u64,
     /// Whether it is opened for accesses to memory (`FI_RMA` of `fi_info`).
     pub is_for_rma: bool,
+    /// Whether they do so only for announced messages, whose owner makes progress until they end.
+    pub only_rendezvous: bool,
     /// Whether operations with `FI_FENCE` wait for those before them (`FI_FENCE` of `fi_info`).
     pub has_fences: bool,
 }

@@ -13,7 +13,6 @@ use crate::LOG;
 use crate::engine::Core;
 use crate::engine::link::connection::{Connection, Owner};
 use crate::engine::link::detours::Detour;
-use crate::engine::link::endpoint::Kind;
 use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::{ConnKey, EpKey, Source};
 use crate::engine::link::ready::Why;
@@ -78,27 +77,13 @@ impl Core {
         }
     }
 
-    /// Whether peers of this owner's endpoint may access memory of this process. Connected endpoints
-    /// that share a receive context are many, one for each peer of a layer above, which opens all of them
-    /// for accesses: it counts whether memory is registered.
+    /// Whether peers of this owner's endpoint may access memory of this process that makes no calls.
     fn is_accessed(&self, owner: Owner) -> bool {
         let Owner::Ep(key) = owner else {
             return false;
         };
-        let ep = self.endpoints.get(key).filter(|ep| ep.own.is_for_rma);
-        let Some(ep) = ep else {
-            return false;
-        };
-        let shares_receives = || {
-            let poster = self.endpoints.poster(key);
-            let inbox = poster
-                .ok()
-                .and_then(|poster| self.endpoints.inbox(poster.inbox));
-            inbox.is_some_and(|inbox| inbox.shared)
-        };
-        let is_one_of_many = matches!(ep.own.kind, Kind::Msg(_)) && shares_receives();
-        let regions = self.regions.as_ref();
-        !is_one_of_many || regions.is_some_and(|regions| regions.has_any())
+        let ep = self.endpoints.get(key);
+        ep.is_some_and(|ep| ep.own.is_for_rma && !ep.own.only_rendezvous)
     }
 
     /// Two processes that access one another's memory had better know each other: that

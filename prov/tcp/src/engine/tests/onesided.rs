@@ -118,6 +118,35 @@ fn memory_that_is_registered_after_the_connection_is_read_without_a_call_of_its_
     assert_eq!(into, [7; 8]);
 }
 
+/// One that is accessed only while its owner makes progress needs no memory with a peer that it hardly
+/// hears of.
+#[test]
+fn connections_for_announced_messages_alone_move_when_they_have_brought_something() {
+    ONLY_RENDEZVOUS.set(true);
+    let (a, b) = (side(), side());
+    a.knows(b.addr);
+    b.knows(a.addr);
+    let mut place = [7; 8];
+    let _region = region(&b, KEY, FI_REMOTE_READ, &mut [&mut place]);
+    exchange(&a, &b, 0);
+    for _ in 0..1000 {
+        a.drive();
+        b.drive();
+    }
+    assert!(!has_moved(&a) && !has_moved(&b));
+    let mut round = 1;
+    until([&a, &b], || {
+        exchange(&a, &b, round);
+        round += 1;
+        has_moved(&a) && has_moved(&b)
+    });
+    clear(&a, &b);
+    let mut into = [0; 8];
+    access(&a, Access::Read, KEY, &mut into);
+    until([&a, &b], || completed(&a) == 1);
+    assert_eq!(into, [7; 8]);
+}
+
 #[test]
 fn any_number_of_writes_and_reads_of_any_length_need_no_call_of_the_target() {
     let (a, b) = pair();
