@@ -1,17 +1,22 @@
 //! The endpoints of one lane, and their inboxes.
 
-pub(crate) mod actions;
+pub mod actions;
+pub mod arrival;
 pub mod arriving;
 pub mod behind;
-pub mod distant;
-pub mod foreign;
+pub mod cross_lane_srx;
+pub mod imported_srx;
 pub mod inbox;
 pub mod keeping;
 pub(crate) mod left;
+pub mod placing;
 pub mod plain;
 pub mod receiving;
-mod sharing;
+pub(crate) mod room;
+mod shared_srx;
 pub mod target;
+pub mod transport;
+pub mod unexpected;
 pub mod whole;
 
 use prov_base::bounded;
@@ -22,11 +27,12 @@ use prov_util::av::Changes;
 use prov_util::mr::Job;
 use slotmap::SlotMap;
 
-use crate::endpoints::actions::Actions;
+use crate::endpoints::actions::{Action, Actions};
 use crate::endpoints::behind::Behind;
-use crate::endpoints::inbox::{Action, Inbox, Transport};
+use crate::endpoints::inbox::Inbox;
 use crate::endpoints::keeping::{Keeping, Limits};
 use crate::endpoints::left::{AllLeft, LeftKey};
+use crate::endpoints::transport::Transport;
 use crate::operation::EpKey;
 use crate::operation::{Ledger, Op, Ticket};
 use crate::receipt::{InboxKey, Receipt};
@@ -77,9 +83,9 @@ pub struct Endpoints<T: Transport> {
     pub(crate) inboxes: SlotMap<InboxKey, Inbox<T>>,
     pub(crate) actions: Actions<T>,
     is_acting: bool,
-    /// See the [`foreign`] module.
+    /// See the [`imported_srx`] module.
     pub(crate) is_deaf: bool,
-    /// Receives of a foreign owner that ended while the lane was deaf; they are reported when the
+    /// Imported receives that ended while the lane was deaf; they are reported when the
     /// owner enters.
     pub(crate) late: Vec<(Receipt<T::Ack>, AppIov, Result)>,
     /// Operations that wait for a device.

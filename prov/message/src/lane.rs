@@ -6,6 +6,7 @@
 
 pub mod all;
 mod driven;
+pub mod imported_srx;
 pub mod linked;
 pub mod reaching;
 pub mod sources;
@@ -27,8 +28,9 @@ use prov_util::progress::Progress;
 use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
 
 use crate::endpoints::Endpoints;
-use crate::endpoints::inbox::{Action, Transport};
+use crate::endpoints::actions::Action;
 use crate::endpoints::receiving::{Poster, Posting};
+use crate::endpoints::transport::Transport;
 use crate::lane::all::{Lanes, Others};
 use crate::lane::sources::Sources;
 use crate::operation::{Context, EpKey, Ticket};

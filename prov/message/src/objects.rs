@@ -1,7 +1,7 @@
 //! The objects of a software provider: domains, endpoints, passive endpoints, shared receive
 //! contexts and connection requests, as far as they are the same for all providers.
 
-mod afar;
+mod cross_lane_srx;
 mod domain;
 mod endpoint;
 mod fabric;

@@ -14,9 +14,10 @@ use prov_util::request::{Atomic, RemoteAccess, Transmit};
 use slotmap::{SlotMap, new_key_type};
 
 use crate::endpoints::Endpoints;
-use crate::endpoints::arriving::Arrival;
-use crate::endpoints::inbox::{Action, Fetch, Transport};
+use crate::endpoints::actions::{Action, Fetch};
+use crate::endpoints::arrival::Arrival;
 use crate::endpoints::target::{Refusal, RmaTarget, Visitor};
+use crate::endpoints::transport::Transport;
 use crate::endpoints::whole::Taken;
 use crate::names::Names;
 use crate::operation::EpKey;

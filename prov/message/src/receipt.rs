@@ -9,7 +9,7 @@ new_key_type! {
     /// The key of a receive context, an endpoint's own or a shared one.
     pub struct InboxKey;
 
-    /// The key of a foreign owner's receive that has matched.
+    /// The key of a owner in another provider's receive that has matched.
     pub struct GivenKey;
 }
 
@@ -42,7 +42,7 @@ pub enum Buffer {
     /// The application, with the last message of this multi-receive buffer.
     Multi(MultiId),
     /// The provider that has the receives.
-    Foreign(GivenKey),
+    Imported(GivenKey),
 }
 
 impl Buffer {

@@ -17,10 +17,10 @@ use std::sync::Arc;
 use prov_base::errno::Result;
 use prov_base::poller::{self, Event, Poller};
 use prov_base::socket;
-use prov_message::inbox::{NoLink, Transport};
 use prov_message::lane::Pause;
 use prov_message::sources::Known;
 use prov_message::{Action, Context, Endpoints, EpKey, Idling, NoErrand, Signals, Sleeper, Ticket};
+use prov_message::{NoLink, Transport};
 use prov_util::request::{Receive, Transmit};
 use slotmap::{Key, KeyData, SecondaryMap};
 

@@ -1,12 +1,89 @@
-//! The queue of actions that a provider has to carry out for its links.
+//! What a provider has to do for its links, and the queue of it.
+
+use std::collections::VecDeque;
 
 use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
-use std::collections::VecDeque;
-
+use prov_base::buffer::AppIov;
 use slotmap::SecondaryMap;
 
-use crate::endpoints::inbox::{Action, Transport};
+use crate::endpoints::placing::{Placing, Then};
+use crate::endpoints::transport::Transport;
+use crate::endpoints::unexpected::UnexpectedHandle;
+use crate::receipt::Receipt;
+
+/// What a provider has to do for its links after a receive was posted, cancelled, or matched with a
+/// message that had already arrived.
+pub enum Action<T: Transport> {
+    /// Acknowledge a message to its sender.
+    Acknowledge(T::Link, T::Ack),
+    /// Direct the rest of the message that is arriving on a link to this destination.
+    Redirect(T::Link, Course<T>),
+    /// Continue with a link that was held back; its message has this destination.
+    Resume(T::Link, Course<T>),
+    /// Request a message that the sender has announced.
+    Fetch(T::Link, Fetch<T>),
+    /// Tell a sender that a message it has announced is not wanted.
+    Refuse(T::Link, T::Name, T::Ack, usize),
+    /// Tell a sender to announce its messages (`true`), or to stop doing so (`false`).
+    Throttle(T::Link, bool),
+}
+
+impl<T: Transport> Course<T> {
+    /// The rest of a message of which `done` bytes are in the memory of a receive.
+    pub(crate) fn receive(memory: AppIov, done: usize, receipt: Receipt<T::Ack>) -> Self {
+        let placing = Placing::receive(memory, receipt);
+        Course::Place(Box::new(Placing { done, ..placing }))
+    }
+}
+
+impl<T: Transport> Action<T> {
+    /// Returns the link that the action concerns.
+    pub(crate) fn link(&self) -> T::Link {
+        match *self {
+            Action::Acknowledge(link, _)
+            | Action::Redirect(link, _)
+            | Action::Resume(link, _)
+            | Action::Fetch(link, _)
+            | Action::Refuse(link, ..)
+            | Action::Throttle(link, _) => link,
+        }
+    }
+
+    /// Returns the receive whose message the action would have requested or resumed.
+    pub(crate) fn receive(self) -> Option<(Receipt<T::Ack>, AppIov)> {
+        match self {
+            Action::Redirect(_, Course::Place(placing))
+            | Action::Resume(_, Course::Place(placing)) => match placing.then {
+                Then::Receive(receipt) => Some((receipt, placing.place.into_memory())),
+                Then::Read(_) | Then::RemoteWrite { .. } => None,
+            },
+            Action::Fetch(_, fetch) => Some((fetch.receipt, fetch.memory)),
+            _ => None,
+        }
+    }
+}
+
+/// A request for an announced message.
+pub struct Fetch<T: Transport> {
+    pub name: T::Name,
+    pub memory: AppIov,
+    pub receipt: Receipt<T::Ack>,
+    /// Length of the message in bytes.
+    pub len: usize,
+}
+
+/// The destination of the rest of an arriving message.
+pub enum Course<T: Transport> {
+    /// Memory, which may be too small.
+    Place(Box<Placing<T>>),
+    /// The inbox.
+    Keep(UnexpectedHandle),
+    /// None: the message is discarded.
+    Discard,
+    /// There is no rest.
+    Done,
+}
 
 /// A queue of [`Action`]s in which the actions of one link are linked, so that they are found
 /// without a search through those of other links.

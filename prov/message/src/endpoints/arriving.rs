@@ -8,73 +8,18 @@ use prov_base::errno::{Errno, Result};
 use prov_util::matching::{Matched, Message};
 
 use crate::endpoints::Endpoints;
+use crate::endpoints::actions::{Action, Course, Fetch};
+use crate::endpoints::arrival::{Arrival, Expected};
 use crate::endpoints::behind::Behind;
-use crate::endpoints::distant::Sought;
-use crate::endpoints::inbox::{
-    Action, Body, Course, Fetch, Placing, Then, Transport, Unexpected, UnexpectedHandle,
-};
-use crate::endpoints::keeping::{Demand, HeldBack, Room};
-use crate::operation::EpKey;
+use crate::endpoints::inbox::cross_lane_srx::Sought;
+use crate::endpoints::keeping::{Demand, HeldBack};
+use crate::endpoints::placing::{Placing, Then};
+use crate::endpoints::room::Room;
+use crate::endpoints::transport::Transport;
+use crate::endpoints::unexpected::{Body, Unexpected, UnexpectedHandle};
 use crate::operation::{Context, Ticket};
 use crate::receipt::{Buffer, InboxKey, Receipt};
 use crate::spare::Spare;
-
-/// The header of a message that begins, or of an announcement.
-#[derive(Clone, Copy)]
-pub struct Arrival<T: Transport> {
-    /// The link on which it arrives.
-    pub link: T::Link,
-    /// The endpoint to which it is addressed.
-    pub ep: EpKey,
-    /// The sender's number in the address vector, or
-    /// [`ANY_SOURCE`](prov_util::matching::ANY_SOURCE) if the address vector does not know it.
-    pub src: u64,
-    pub tagged: bool,
-    pub tag: u64,
-    /// Length of the message in bytes.
-    pub len: usize,
-    /// Immediate data.
-    pub data: Option<u64>,
-    pub ack: T::Ack,
-    /// Whether the sender supports announcing its messages (rendezvous).
-    pub announces: bool,
-}
-
-/// The posted receive that matched an arriving message.
-pub struct Expected<A> {
-    /// The destination buffer. If it is shorter than the message, the receive completes with
-    /// `-FI_ETRUNC`.
-    pub memory: AppIov,
-    /// To be passed to [`Endpoints::received`] when the payload has arrived.
-    pub receipt: Receipt<A>,
-}
-
-impl<A: Copy> Expected<A> {
-    /// The receive in an inbox that has matched a message.
-    #[inline(always)]
-    pub(super) fn of<T: Transport<Ack = A>>(
-        arrival: &Arrival<T>,
-        inbox: InboxKey,
-        matched: Matched<AppIov>,
-    ) -> Self {
-        Expected {
-            memory: matched.buf,
-            receipt: Receipt {
-                inbox,
-                ep: arrival.ep,
-                tagged: arrival.tagged,
-                context: Context(matched.context),
-                flags: matched.flags,
-                buffer: Buffer::of(matched.multi),
-                src: arrival.src,
-                tag: arrival.tag,
-                data: arrival.data,
-                len: arrival.len,
-                ack: arrival.ack,
-            },
-        }
-    }
-}
 
 /// What happens to a message that matched no receive.
 pub enum Unmatched {
@@ -115,20 +60,20 @@ impl<T: Transport> Endpoints<T> {
         let queue = inbox.queue(arrival.tagged);
         match queue.arrive(arrival.src, arrival.tag, arrival.len) {
             Some(matched) => Some(Expected::of(arrival, key, matched)),
-            None if inbox.elsewhere.is_none() => None,
-            None => self.arrive_elsewhere(key, arrival),
+            None if inbox.other_srx.is_none() => None,
+            None => self.arrive_at_other_srx(key, arrival),
         }
     }
 
     /// The same, where another provider or another lane has the receives.
     #[inline(never)]
-    fn arrive_elsewhere(
+    fn arrive_at_other_srx(
         &mut self,
         key: InboxKey,
         arrival: &Arrival<T>,
     ) -> Option<Expected<T::Ack>> {
-        if let Some(foreign) = self.inboxes.get_mut(key)?.foreign() {
-            return foreign.arrive(key, arrival);
+        if let Some(imported) = self.inboxes.get_mut(key)?.imported() {
+            return imported.arrive(key, arrival);
         }
         let sought = Sought {
             tagged: arrival.tagged,
@@ -136,7 +81,7 @@ impl<T: Transport> Endpoints<T> {
             tag: arrival.tag,
             len: arrival.len,
         };
-        let matched = self.arrive_at_distant(key, &sought)?;
+        let matched = self.arrive_cross_lane(key, &sought)?;
         Some(Expected::of(arrival, key, matched))
     }
 
@@ -370,7 +315,7 @@ impl<T: Transport> Endpoints<T> {
     ) -> T::Ack {
         // Who waits for the acknowledgement waits for the bytes, and another provider's entry has
         // to be given back at once.
-        if receipt.ack != T::Ack::default() || matches!(receipt.buffer, Buffer::Foreign(_)) {
+        if receipt.ack != T::Ack::default() || matches!(receipt.buffer, Buffer::Imported(_)) {
             return self.received_wholly(receipt, memory, outcome);
         }
         let behind = Behind::receive(*receipt, memory, outcome);
@@ -389,8 +334,8 @@ impl<T: Transport> Endpoints<T> {
         let release = match receipt.buffer {
             Buffer::Single => false,
             Buffer::Multi(multi) => self.finish_multi(receipt.inbox, receipt.tagged, multi),
-            Buffer::Foreign(given) => {
-                return self.received_elsewhere(given, receipt, memory, outcome);
+            Buffer::Imported(given) => {
+                return self.received_imported(given, receipt, memory, outcome);
             }
         };
         if let Some(ep) = self.eps.get(receipt.ep) {
@@ -573,16 +518,5 @@ impl<T: Transport> Endpoints<T> {
     /// Removes a link from those that are held back.
     fn release(&mut self, link: T::Link) {
         self.stop_holding_back(link);
-    }
-}
-
-impl<T: Transport> Course<T> {
-    fn receive(memory: AppIov, done: usize, receipt: Receipt<T::Ack>) -> Self {
-        Course::Place(Box::new(crate::endpoints::inbox::Placing {
-            persists: false,
-            place: crate::endpoints::target::PayloadBuffer::App(memory),
-            done,
-            then: crate::endpoints::inbox::Then::Receive(receipt),
-        }))
     }
 }

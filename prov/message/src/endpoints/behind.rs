@@ -8,7 +8,7 @@ use prov_base::device_memory::Waits;
 use prov_base::errno::Result;
 
 use crate::endpoints::Endpoints;
-use crate::endpoints::inbox::Transport;
+use crate::endpoints::transport::Transport;
 use crate::operation::{EpKey, Ticket};
 use crate::receipt::Receipt;
 

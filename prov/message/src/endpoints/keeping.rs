@@ -23,12 +23,16 @@ use slotmap::SecondaryMap;
 use crate::admission::{Admission, Ceilings};
 use crate::budget::{Account, Budget};
 use crate::endpoints::Endpoints;
-use crate::endpoints::arriving::Arrival;
-use crate::endpoints::inbox::{Action, Body, Transport, Unexpected, UnexpectedHandle};
+use crate::endpoints::actions::Action;
+use crate::endpoints::arrival::Arrival;
+use crate::endpoints::room::{Cost, KEEPING_COST, Purse, Room};
+use crate::endpoints::transport::Transport;
+use crate::endpoints::unexpected::{Unexpected, UnexpectedHandle};
 use crate::operation::EpKey;
 use crate::spare::Spare;
 
 mod awaited;
+pub mod charge;
 pub mod strangers;
 #[cfg(test)]
 mod tests;
@@ -141,46 +145,6 @@ pub(crate) struct Demand<L> {
     pub is_stranger: bool,
 }
 
-/// The accounts that a kept message is charged to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
-    pub budget: Purse,
-    /// Whether it also counts as a stranger's.
-    pub is_stranger: bool,
-}
-
-impl Room {
-    /// The room of a message that is not buffered, and is charged to no budget.
-    pub const NONE: Room = Room {
-        budget: Purse::Shared,
-        is_stranger: false,
-    };
-}
-
-/// The budget to which a message with its payload is charged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purse {
-    /// The one that all senders share.
-    Shared,
-    /// The additional one of senders that cannot announce.
-    Unannounced,
-    /// That of links of endpoints to themselves.
-    Own,
-    /// None: the application waits for a message behind it.
-    Awaited,
-}
-
-/// The cost of keeping a message.
-#[derive(Clone, Copy)]
-pub(crate) enum Cost {
-    Bytes(usize, Room),
-    Announcement(Room),
-    Nothing,
-}
-
-/// Bytes that an unexpected message is charged in addition to its payload: about the size of its
-/// entry, so that many short messages are limited, too.
-pub(crate) const KEEPING_COST: usize = 128;
 /// Number of totals that may keep a message out. By index: 0 bytes in the shared budget, 1 the bytes
 /// of ended links in it, 2 bytes of senders that cannot announce, 3 both together, 4 announcements,
 /// 5 announcements of ended links, 6 and 7 the bytes and announcements of strangers.
@@ -378,19 +342,6 @@ impl Cost {
             Cost::Nothing => return None,
         };
         room.is_stranger.then_some(share)
-    }
-}
-
-impl<T: Transport> Unexpected<T> {
-    /// The cost of keeping the message, whose length is `len`.
-    pub(crate) fn cost(&self, len: usize) -> Cost {
-        match self.body {
-            Body::Complete(_) | Body::Arriving(_) => {
-                Cost::Bytes(len.saturating_add(KEEPING_COST), self.room)
-            }
-            Body::Announced(_) => Cost::Announcement(self.room),
-            Body::HeldBack(_) | Body::Lost(_) => Cost::Nothing,
-        }
     }
 }
 

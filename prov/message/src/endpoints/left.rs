@@ -9,7 +9,7 @@ use prov_util::matching::HEIR;
 use slotmap::{Key, SlotMap, new_key_type};
 
 use crate::endpoints::Endpoints;
-use crate::endpoints::inbox::{Transport, origin};
+use crate::endpoints::transport::{Transport, origin};
 use crate::operation::EpKey;
 use crate::receipt::InboxKey;
 

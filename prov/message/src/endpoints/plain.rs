@@ -7,7 +7,8 @@ use prov_base::buffer::AppIov;
 use prov_util::matching::{ANY_SOURCE, Single};
 
 use crate::endpoints::behind::Behind;
-use crate::endpoints::inbox::{Inbox, Transport};
+use crate::endpoints::inbox::Inbox;
+use crate::endpoints::transport::Transport;
 use crate::endpoints::whole::Whole;
 use crate::endpoints::{Endpoint, Endpoints};
 use crate::operation::{Context, EpKey};

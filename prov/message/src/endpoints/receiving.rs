@@ -10,7 +10,9 @@ use prov_util::matching::{ANY_SOURCE, Cancelled, Filter, Matched, Receive as Pos
 use prov_util::request::{Receive, Select};
 
 use crate::endpoints::Endpoints;
-use crate::endpoints::inbox::{Inbox, Transport, Unexpected, origin};
+use crate::endpoints::inbox::Inbox;
+use crate::endpoints::transport::{Transport, origin};
+use crate::endpoints::unexpected::Unexpected;
 use crate::operation::Context;
 use crate::operation::EpKey;
 use crate::receipt::{Dependent, InboxKey};
@@ -73,7 +75,7 @@ impl<T: Transport> Endpoints<T> {
     #[inline(never)]
     pub fn post(&mut self, poster: Poster, receive: &mut Receive) -> Result<Posting> {
         let inbox = self.inboxes.get_mut(poster.inbox);
-        if inbox.is_some_and(|inbox| inbox.foreign().is_some()) {
+        if inbox.is_some_and(|inbox| inbox.imported().is_some()) {
             return Err(Errno::ENOSYS);
         }
         let posting = if receive.flags & (FI_PEEK | FI_CLAIM) != 0 {
@@ -272,8 +274,8 @@ impl<T: Transport> Endpoints<T> {
         if src == ANY_SOURCE {
             return;
         }
-        if let Some(foreign) = self.inboxes.get_mut(key).and_then(Inbox::foreign) {
-            return foreign.ended(src, which, cause);
+        if let Some(imported) = self.inboxes.get_mut(key).and_then(Inbox::imported) {
+            return imported.ended(src, which, cause);
         }
         for tagged in [false, true] {
             let Some(inbox) = self.inboxes.get_mut(key).filter(|inbox| !inbox.shared) else {
@@ -361,8 +363,8 @@ impl<T: Transport> Endpoints<T> {
             let Some(inbox) = self.inboxes.get_mut(key) else {
                 return;
             };
-            if let Some(foreign) = inbox.foreign() {
-                foreign.relabel(link, src);
+            if let Some(imported) = inbox.imported() {
+                imported.relabel(link, src);
                 break;
             }
             let pairs = inbox.queue(tagged).relabel_of(origin(link), src);

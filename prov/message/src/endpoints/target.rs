@@ -15,13 +15,12 @@ pub mod own;
 use fabric_abi::{FI_ATOMIC, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use prov_base::atomic_ops::{Datatype, Form, Op};
 use prov_base::buffer::{AppIov, Iov};
-use prov_base::errno::{Errno, Result};
+use prov_base::errno::Errno;
 use prov_util::mr::{Accessor, Grants, Job, MrTable};
 use prov_util::request::RemotePiece;
 
-use crate::endpoints::inbox::{Placing, Then, Transport};
-use crate::endpoints::{Endpoint, Endpoints};
-use crate::operation::EpKey;
+use crate::endpoints::Endpoint;
+use crate::endpoints::transport::Transport;
 use crate::reports::Reports;
 
 /// The registered memory of a domain, as the peers of one lane or endpoint access it.
@@ -55,44 +54,6 @@ impl<T: Transport> Endpoint<T> {
             src,
         };
         (&mut self.own, visitor)
-    }
-}
-
-impl<T: Transport> Endpoints<T> {
-    /// Handles the end of a transfer to its destination with `outcome`, and reports it: a receive,
-    /// a read, or what the peer `src` has written. Returns the acknowledgement that the peer is
-    /// due.
-    pub fn placed(
-        &mut self,
-        registered: &mut Option<RmaTarget>,
-        ep: EpKey,
-        src: u64,
-        placing: Placing<T>,
-        outcome: Result,
-    ) -> T::Ack {
-        if placing.persists
-            && outcome.is_ok()
-            && let (PayloadBuffer::Registered(grants), Some(target)) =
-                (&placing.place, &mut *registered)
-        {
-            grants.write_back(&mut target.memory);
-        }
-        match placing.then {
-            Then::Receive(receipt) => self.received(&receipt, placing.place.into_memory(), outcome),
-            Then::Read(ticket) => {
-                self.finish_read(ticket, placing.place.into_memory(), outcome);
-                T::Ack::default()
-            }
-            Then::RemoteWrite { data, ack } => {
-                if outcome.is_ok()
-                    && let PayloadBuffer::Registered(grants) = &placing.place
-                    && let (Some(target), Some(endpoint)) = (registered, self.get_mut(ep))
-                {
-                    target.was_written(&endpoint.visited(src).1, grants, FI_RMA, data);
-                }
-                ack
-            }
-        }
     }
 }
 

@@ -5,9 +5,10 @@ use prov_base::buffer::{Iov, Piece};
 use prov_util::request::{Tag, Transmit};
 
 use crate::endpoints::Endpoints;
-use crate::endpoints::arriving::{Arrival, Expected};
-use crate::endpoints::inbox::{Body, Transport};
-use crate::endpoints::keeping::Purse;
+use crate::endpoints::arrival::{Arrival, Expected};
+use crate::endpoints::room::Purse;
+use crate::endpoints::transport::Transport;
+use crate::endpoints::unexpected::Body;
 use crate::operation::EpKey;
 
 /// A complete payload.

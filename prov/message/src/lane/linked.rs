@@ -3,7 +3,7 @@
 use prov_base::errno::Errno;
 use prov_util::endpoint::Side;
 
-use crate::endpoints::inbox::Transport;
+use crate::endpoints::transport::Transport;
 use crate::lane::reaching::Reaching;
 use crate::lane::wakeups::Woken;
 use crate::lane::{Core, Pause, short_pause};

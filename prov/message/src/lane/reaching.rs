@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use prov_base::errno::{Errno, Result};
 
-use crate::endpoints::inbox::Transport;
 use crate::endpoints::left::LeftKey;
+use crate::endpoints::transport::Transport;
 use crate::lane::Core;
 use crate::operation::EpKey;
 use crate::operation::{Context, Op, Ticket};

@@ -27,7 +27,7 @@ use prov_util::mr::{Config, Job, MrTable, Registrar};
 use prov_util::progress::Progress;
 
 use super::{Enabling, SoftEndpoint, SoftSharedReceive};
-use crate::endpoints::inbox::Transport;
+use crate::endpoints::transport::Transport;
 use crate::lane::all::Lanes;
 use crate::lane::{Core, Lane};
 use crate::receive_limit::receive_limit;
@@ -228,7 +228,7 @@ pub trait Provider: Send + Sync + Sized + 'static {
     }
 
     /// Whether receives may belong to another provider (fi_peer(3)): the lanes receive nothing
-    /// while they are [deaf](crate::endpoints::foreign).
+    /// while they are [deaf](crate::endpoints::imported_srx).
     const IMPORTS_RECEIVES: bool = false;
 
     /// The largest atomic operation in bytes; 0 if there are none.

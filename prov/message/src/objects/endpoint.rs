@@ -24,9 +24,9 @@ use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
 
 use super::shared_receive::Backing;
 use super::{Domain, Provider, SoftSharedReceive};
-use crate::endpoints::inbox::Transport;
+use crate::endpoints::transport::Transport;
 use crate::endpoints::{Attributes, Endpoints};
-use crate::importing::{Importing, OwnerDrives};
+use crate::lane::imported_srx::{Importing, OwnerDrives};
 use crate::lane::{Core, Lane};
 use crate::operation::Context;
 use crate::operation::EpKey;

@@ -17,7 +17,7 @@ use prov_util::request::Receive;
 use prov_util::transfers::Transfers;
 
 use super::Provider;
-use super::afar::{Afar, post};
+use super::cross_lane_srx::{CrossLaneSrx, post};
 use crate::endpoints::receiving::Poster;
 use crate::lane::{Core, Lane};
 use crate::operation::{Context, EpKey};
@@ -28,7 +28,7 @@ pub struct SoftSharedReceive<P: Provider> {
     lane: Arc<Lane<P::Core>>,
     backing: Backing,
     /// The endpoints in other lanes that use it.
-    afar: Afar<P::Core>,
+    cross_lane: CrossLaneSrx<P::Core>,
     /// Whether receives are matched by source (`FI_DIRECTED_RECV`).
     directed: bool,
 }
@@ -49,7 +49,7 @@ impl<P: Provider> SoftSharedReceive<P> {
         SoftSharedReceive {
             lane,
             backing: Backing::Own(key),
-            afar: Afar::default(),
+            cross_lane: CrossLaneSrx::default(),
             directed,
         }
     }
@@ -59,7 +59,7 @@ impl<P: Provider> SoftSharedReceive<P> {
         SoftSharedReceive {
             lane,
             backing: Backing::Imported(owner),
-            afar: Afar::default(),
+            cross_lane: CrossLaneSrx::default(),
             directed: false,
         }
     }
@@ -87,7 +87,7 @@ impl<P: Provider> SoftSharedReceive<P> {
                 core.follow_up();
                 joined
             }
-            Backing::Own(inbox) => self.afar.join(&self.lane, inbox, lane, ep),
+            Backing::Own(inbox) => self.cross_lane.join(&self.lane, inbox, lane, ep),
             Backing::Imported(_) => Err(Errno::EOPBADSTATE),
         };
         joined.inspect_err(|_| {
@@ -109,8 +109,8 @@ impl<P: Provider> SoftSharedReceive<P> {
 
     /// Does something in the lane that may have to be reported to an endpoint.
     fn reporting<R>(&self, act: impl FnOnce(&mut P::Core) -> R) -> R {
-        match self.afar.reach() {
-            Some(reach) => self.afar.reporting(reach, act),
+        match self.cross_lane.reach() {
+            Some(reach) => self.cross_lane.reporting(reach, act),
             None => act(&mut self.lane.core()),
         }
     }
@@ -141,9 +141,9 @@ impl<P: Provider> endpoint::SharedReceive for SoftSharedReceive<P> {
     fn receive(&self, receive: &mut Receive) -> Result {
         let poster = self.poster()?;
         let mut core = self.lane.core();
-        if let Some(reach) = self.afar.reach() {
+        if let Some(reach) = self.cross_lane.reach() {
             drop(core);
-            return self.afar.receive(reach, poster, receive);
+            return self.cross_lane.receive(reach, poster, receive);
         }
         post(&mut *core, poster, receive)
     }
@@ -174,7 +174,7 @@ impl<P: Provider> endpoint::SharedReceive for SoftSharedReceive<P> {
         reports.counters.recv = cntr;
         let reports = reports.clone();
         drop(core);
-        self.afar.report_to(&reports);
+        self.cross_lane.report_to(&reports);
         Ok(())
     }
 

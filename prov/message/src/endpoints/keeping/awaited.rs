@@ -9,8 +9,10 @@
 //! their shares. Strangers stay within their limits: anybody may be one.
 
 use crate::endpoints::Endpoints;
-use crate::endpoints::inbox::{Transport, UnexpectedHandle};
-use crate::endpoints::keeping::{Demand, HeldBack, KEEPING_COST, Keeping, Purse, Room};
+use crate::endpoints::keeping::{Demand, HeldBack, Keeping};
+use crate::endpoints::room::{KEEPING_COST, Purse, Room};
+use crate::endpoints::transport::Transport;
+use crate::endpoints::unexpected::UnexpectedHandle;
 use crate::receipt::InboxKey;
 
 impl Room {

@@ -10,8 +10,8 @@ use slotmap::{DefaultKey, SlotMap};
 use super::*;
 use crate::StrangersKept;
 use crate::endpoints::Attributes;
+use crate::endpoints::actions::{Action, Course};
 use crate::endpoints::arriving::{Notice, Unmatched};
-use crate::endpoints::inbox::{Action, Course};
 
 mod awaited;
 

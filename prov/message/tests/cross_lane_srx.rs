@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use fabric_abi::{FI_ADDR_UNSPEC, FI_COMPLETION, FI_MULTI_RECV};
 use prov_base::buffer::AppIov;
 use prov_base::errno::Errno;
-use prov_message::distant::{Answer, Receives, Sought};
+use prov_message::cross_lane_srx::{Answer, Receives, Sought};
 use prov_message::{
     Arrival, Attributes, Context, Endpoints, EpKey, Inbox, InboxKey, NoLink, Poster, Reports,
     Taken, Transport,
@@ -129,7 +129,7 @@ impl Peer {
         let (receives, waits) = (shared.clone(), self.waits.clone());
         let reports = Reports::default();
         self.endpoints
-            .share_distant(self.ep, receives, waits, reports)
+            .share_cross_lane(self.ep, receives, waits, reports)
     }
 
     fn arrive(&mut self, tag: Option<u64>, payload: &[u8]) {

@@ -1,5 +1,5 @@
 //! A shared receive context with endpoints in other lanes, which were enabled before they were bound
-//! to it: see [`distant`](crate::endpoints::distant).
+//! to it: see [`cross_lane_srx`](crate::endpoints::cross_lane_srx).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -10,8 +10,8 @@ use prov_util::av::Changes;
 use prov_util::matching::MultiId;
 use prov_util::request::Receive;
 
-use crate::endpoints::distant::{Answer, Receives, Sought};
 use crate::endpoints::inbox::Inbox;
+use crate::endpoints::inbox::cross_lane_srx::{Answer, Receives, Sought};
 use crate::endpoints::receiving::{Poster, Posting};
 use crate::lane::sources::Sources as _;
 use crate::lane::{Core, Lane, of_peer};
@@ -20,7 +20,7 @@ use crate::receipt::InboxKey;
 use crate::reports::Reports;
 
 /// See the [module](self) description.
-pub(super) struct Afar<C: Core> {
+pub(super) struct CrossLaneSrx<C: Core> {
     /// Set when the first endpoint of another lane joins.
     reach: OnceLock<Arc<Reach<C>>>,
     members: Mutex<Vec<Member<C>>>,
@@ -110,16 +110,16 @@ impl<C: Core> Receives for Reach<C> {
     }
 }
 
-impl<C: Core> Default for Afar<C> {
+impl<C: Core> Default for CrossLaneSrx<C> {
     fn default() -> Self {
-        Afar {
+        CrossLaneSrx {
             reach: OnceLock::new(),
             members: Mutex::default(),
         }
     }
 }
 
-impl<C: Core> Afar<C> {
+impl<C: Core> CrossLaneSrx<C> {
     /// The receives, if there have been endpoints of other lanes. Asked within the lock of the
     /// context's lane.
     #[inline(always)]
@@ -135,7 +135,7 @@ impl<C: Core> Afar<C> {
     /// `own`.
     ///
     /// # Errors
-    /// Those of [`Endpoints::share_distant`](crate::endpoints::Endpoints::share_distant).
+    /// Those of [`Endpoints::share_cross_lane`](crate::endpoints::Endpoints::share_cross_lane).
     pub(super) fn join(
         &self,
         own: &Arc<Lane<C>>,
@@ -151,7 +151,7 @@ impl<C: Core> Afar<C> {
             })
         });
         let receives: Arc<dyn Receives> = reach.clone();
-        if lane.core().endpoints().is_distant_from(ep, &receives) {
+        if lane.core().endpoints().takes_cross_lane(ep, &receives) {
             return Ok(());
         }
         let mut core = own.core();
@@ -173,7 +173,9 @@ impl<C: Core> Afar<C> {
         drop(members);
         let mut core = lane.core();
         let reports = reports.unwrap_or_default();
-        let joined = core.endpoints().share_distant(ep, receives, waits, reports);
+        let joined = core
+            .endpoints()
+            .share_cross_lane(ep, receives, waits, reports);
         core.follow_up();
         joined
     }
@@ -229,7 +231,7 @@ impl<C: Core> Afar<C> {
     pub(super) fn report_to(&self, reports: &Reports) {
         let members = self.members().clone();
         for member in &members {
-            member.enter(|core| core.endpoints().report_distant_to(member.ep, reports));
+            member.enter(|core| core.endpoints().report_cross_lane_to(member.ep, reports));
         }
     }
 }

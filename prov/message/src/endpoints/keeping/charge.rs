@@ -2,9 +2,9 @@
 //! budgets.
 
 use crate::endpoints::Endpoints;
-use crate::endpoints::arriving::Arrival;
-use crate::endpoints::inbox::Transport;
-use crate::endpoints::keeping::{Cost, KEEPING_COST, Room};
+use crate::endpoints::arrival::Arrival;
+use crate::endpoints::room::{Cost, KEEPING_COST, Room};
+use crate::endpoints::transport::Transport;
 
 /// The charge for a message that the provider buffers. It is returned with
 /// [`Endpoints::discharge`].

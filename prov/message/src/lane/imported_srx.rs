@@ -1,5 +1,5 @@
 //! The lane of an endpoint whose receives belong to another provider
-//! ([`foreign`](crate::endpoints::foreign)): the owner drives it and starts its messages.
+//! ([`imported_srx`](crate::endpoints::imported_srx)): the owner drives it and starts its messages.
 
 use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};

@@ -1,6 +1,6 @@
 //! Endpoints that receive from an inbox of their own or from a shared one (fi_srx_context(3)).
 //! Contexts of scalable endpoints change between the two while their links exist; other endpoints
-//! may be bound to a shared context of [another lane](crate::endpoints::distant).
+//! may be bound to a shared context of [another lane](crate::endpoints::cross_lane_srx).
 
 use prov_base::bounded;
 use prov_base::bounds::OBJECTS;
@@ -8,10 +8,11 @@ use prov_base::errno::{Errno, Result};
 use prov_util::matching::{Message, MultiId};
 
 use crate::endpoints::Endpoints;
-use crate::endpoints::inbox::{
-    Body, Course, Inbox, Transport, Unexpected, UnexpectedHandle, origin,
-};
+use crate::endpoints::actions::Course;
+use crate::endpoints::inbox::Inbox;
 use crate::endpoints::left::heir;
+use crate::endpoints::transport::{Transport, origin};
+use crate::endpoints::unexpected::{Body, Unexpected, UnexpectedHandle};
 use crate::operation::EpKey;
 use crate::receipt::InboxKey;
 
@@ -42,7 +43,7 @@ impl<T: Transport> Endpoints<T> {
             return Ok(());
         }
         let own = self.inboxes.get(state.inbox);
-        if own.is_none_or(|own| own.shared || own.elsewhere.is_some()) {
+        if own.is_none_or(|own| own.shared || own.other_srx.is_some()) {
             return Err(Errno::EOPBADSTATE);
         }
         state.behind.push(state.inbox);
@@ -66,8 +67,8 @@ impl<T: Transport> Endpoints<T> {
         let Some(inbox) = self.inboxes.get_mut(key) else {
             return false;
         };
-        if let Some(distant) = inbox.distant() {
-            return distant.finish_multi(tagged, multi);
+        if let Some(cross_lane) = inbox.cross_lane() {
+            return cross_lane.finish_multi(tagged, multi);
         }
         let released = inbox.queue(tagged).finish_multi(multi);
         if released && inbox.is_left && !inbox.finishes_multi() {
@@ -96,7 +97,7 @@ impl<T: Transport> Endpoints<T> {
         let Some(inbox) = self.inboxes.get_mut(before) else {
             return;
         };
-        if inbox.distant().is_some() {
+        if inbox.cross_lane().is_some() {
             let own = self.add_inbox(size, false);
             self.change_inbox(ep, own);
             self.leave_inbox_of(ep, before);
@@ -106,12 +107,13 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// Removes an inbox that only this endpoint has used. That of a distant context stays with the
+    /// Removes an inbox that only this endpoint has used. That of a context in another lane stays with the
     /// endpoint: messages may be arriving in multi-receive buffers of the context.
     fn leave_inbox_of(&mut self, ep: EpKey, key: InboxKey) {
-        let is_distant = self.inboxes.get_mut(key).and_then(Inbox::distant).is_some();
+        let inbox = self.inboxes.get_mut(key);
+        let is_cross_lane = inbox.and_then(Inbox::cross_lane).is_some();
         match self.eps.get_mut(ep) {
-            Some(state) if is_distant => state.behind.push(key),
+            Some(state) if is_cross_lane => state.behind.push(key),
             _ => self.leave_inbox(key),
         }
     }
@@ -144,7 +146,7 @@ impl<T: Transport> Endpoints<T> {
         self.admit_awaited(to);
     }
 
-    /// Matches a message that waits elsewhere, or has it wait here.
+    /// Matches a message that waits in another inbox, or has it wait here.
     fn moves_to(&mut self, key: InboxKey, message: Message<Unexpected<T>>) {
         let Unexpected { link, tagged, .. } = message.payload;
         let of_link = self.left_of(link).map_or_else(|| origin(link), heir);

@@ -9,121 +9,41 @@
 use prov_base::bounded;
 use prov_base::bounds::OBJECTS;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
-use prov_util::matching::{Matched, MultiId};
+use prov_util::matching::{Matched, Message};
 
 use crate::endpoints::Endpoints;
-use crate::endpoints::inbox::{Elsewhere, Inbox, Transport};
+use crate::endpoints::inbox::cross_lane_srx::{Answer, CrossLaneReceives, Receives, Sought};
+use crate::endpoints::inbox::{Inbox, OtherSrx};
+use crate::endpoints::transport::Transport;
+use crate::endpoints::unexpected::Unexpected;
 use crate::operation::EpKey;
 use crate::receipt::InboxKey;
 use crate::reports::Reports;
 
-/// The receives of a shared context, for endpoints in other lanes.
-pub trait Receives: Send + Sync {
-    /// Asks for a receive for a message. `before` is the number of receives that had been posted
-    /// when older messages of the same endpoint that still wait have asked.
-    fn arrive(&self, message: &Sought, waits: &AtomicBool, before: Option<u64>) -> Answer;
-
-    /// Returns whether receives are posted that no message has taken.
-    fn any_posted(&self) -> bool;
-
-    /// Handles that a message in a multi-receive buffer has ended. Returns whether the buffer is
-    /// released to the application.
-    fn finish_multi(&self, tagged: bool, multi: MultiId) -> bool;
-}
-
-/// A message for which a receive is sought.
-#[derive(Clone, Copy, Debug)]
-pub struct Sought {
-    /// Whether it has a tag.
-    pub tagged: bool,
-    /// The sender, or [`ANY_SOURCE`](prov_util::matching::ANY_SOURCE).
-    pub src: u64,
-    /// The tag; 0 for untagged messages.
-    pub tag: u64,
-    /// Length in bytes.
-    pub len: usize,
-}
-
-/// The answer to a message.
-pub enum Answer {
-    /// This receive accepts it.
-    Receive(Matched<AppIov>),
-    /// No receive accepts it. The message waits, which the context was told by `waits` before
-    /// another receive can be posted.
-    None,
-    /// Receives were posted that older messages have not asked for: so many have been by now.
-    Later(u64),
-}
-
-/// See the [module](self) description.
-pub(crate) struct Distant {
-    receives: Arc<dyn Receives>,
-    /// Whether a message may wait for a receive. Cleared by [`Endpoints::seek`].
-    waits: Arc<AtomicBool>,
-    /// The number of receives that had been posted when all messages that wait have asked.
-    asked: u64,
-}
-
-impl Distant {
-    /// Asks for a receive. `any_older`: whether older messages wait.
-    fn arrive(&self, message: &Sought, any_older: bool) -> Answer {
-        let before = any_older.then_some(self.asked);
-        self.receives.arrive(message, &self.waits, before)
-    }
-
-    pub fn any_posted(&self) -> bool {
-        self.receives.any_posted()
-    }
-
-    pub fn finish_multi(&self, tagged: bool, multi: MultiId) -> bool {
-        self.receives.finish_multi(tagged, multi)
-    }
-
-    fn is_of(&self, receives: &Arc<dyn Receives>) -> bool {
-        std::ptr::addr_eq(Arc::as_ptr(&self.receives), Arc::as_ptr(receives))
-    }
-}
-
 impl<T: Transport> Inbox<T> {
-    /// The distant context whose receives the messages take.
-    pub(crate) fn distant(&mut self) -> Option<&mut Distant> {
-        match &mut self.elsewhere {
-            Some(Elsewhere::Lane(distant)) => Some(distant),
-            Some(Elsewhere::Provider(_)) | None => None,
-        }
-    }
-
-    /// Offers the messages that wait to the distant context. Returns the receives that it has for
-    /// them, with the messages, in their order.
+    /// Offers the messages that wait to the context in the other lane. Returns the receives that it has
+    /// for them, with the messages, in their order.
     fn offer(&mut self, tagged: bool) -> Vec<Taken<T>> {
-        let Some(Elsewhere::Lane(distant)) = &self.elsewhere else {
+        let Some(ask) = self.cross_lane().map(|cross_lane| cross_lane.asker()) else {
             return Vec::new();
         };
-        let (receives, waits) = (distant.receives.clone(), distant.waits.clone());
         self.queue(tagged).offer(|message| {
-            let sought = Sought {
+            ask(&Sought {
                 tagged,
                 src: message.src,
                 tag: message.tag,
                 len: message.len,
-            };
-            match receives.arrive(&sought, &waits, None) {
-                Answer::Receive(matched) => Some(matched),
-                Answer::None | Answer::Later(_) => None,
-            }
+            })
         })
     }
 }
 
 /// A receive, and the message that has taken it.
-type Taken<T> = (
-    Matched<AppIov>,
-    prov_util::matching::Message<crate::endpoints::inbox::Unexpected<T>>,
-);
+type Taken<T> = (Matched<AppIov>, Message<Unexpected<T>>);
 
 impl<T: Transport> Endpoints<T> {
     /// Makes an endpoint use a shared context in another lane: the messages that wait are received
@@ -135,7 +55,7 @@ impl<T: Transport> Endpoints<T> {
     /// # Errors
     /// `-FI_EOPBADSTATE` for an endpoint that is closed, or whose receives belong to a context in
     /// its own lane or to another provider.
-    pub fn share_distant(
+    pub fn share_cross_lane(
         &mut self,
         ep: EpKey,
         receives: Arc<dyn Receives>,
@@ -145,7 +65,7 @@ impl<T: Transport> Endpoints<T> {
         let state = self.eps.get(ep).ok_or(Errno::EOPBADSTATE)?;
         let (from, size) = (state.inbox, state.most_receives);
         let before = self.inboxes.get_mut(from).ok_or(Errno::EOPBADSTATE)?;
-        if before.shared || before.foreign().is_some() {
+        if before.shared || before.imported().is_some() {
             return Err(Errno::EOPBADSTATE);
         }
         let ended = before.ended;
@@ -155,11 +75,8 @@ impl<T: Transport> Endpoints<T> {
             if ended.is_some() {
                 inbox.ends(ended);
             }
-            inbox.elsewhere = Some(Elsewhere::Lane(Box::new(Distant {
-                receives,
-                waits,
-                asked: 0,
-            })));
+            let receives = CrossLaneReceives::new(receives, waits);
+            inbox.other_srx = Some(OtherSrx::CrossLane(Box::new(receives)));
         }
         if let Some(state) = self.eps.get_mut(ep) {
             state.behind.push(from);
@@ -183,24 +100,25 @@ impl<T: Transport> Endpoints<T> {
         queue.arrive(message.src, message.tag, message.len)
     }
 
-    /// Sets where what belongs to no endpoint is reported, for one that uses a distant context.
-    pub fn report_distant_to(&mut self, ep: EpKey, reports: &Reports) {
+    /// Sets where what belongs to no endpoint is reported, for one that uses a context in
+    /// another lane.
+    pub fn report_cross_lane_to(&mut self, ep: EpKey, reports: &Reports) {
         let inbox = self.eps.get(ep).map(|ep| ep.inbox);
         let inbox = inbox.and_then(|inbox| self.inboxes.get_mut(inbox));
-        if let Some(inbox) = inbox.filter(|inbox| inbox.elsewhere.is_some()) {
+        if let Some(inbox) = inbox.filter(|inbox| inbox.other_srx.is_some()) {
             inbox.reports = reports.clone();
         }
     }
 
     /// Returns whether an endpoint uses this shared context, of another lane.
-    pub fn is_distant_from(&mut self, ep: EpKey, receives: &Arc<dyn Receives>) -> bool {
+    pub fn takes_cross_lane(&mut self, ep: EpKey, receives: &Arc<dyn Receives>) -> bool {
         let inbox = self.eps.get(ep).map(|ep| ep.inbox);
         let inbox = inbox.and_then(|inbox| self.inboxes.get_mut(inbox));
-        let distant = inbox.and_then(Inbox::distant);
-        distant.is_some_and(|distant| distant.is_of(receives))
+        let cross_lane = inbox.and_then(Inbox::cross_lane);
+        cross_lane.is_some_and(|cross_lane| cross_lane.is_of(receives))
     }
 
-    /// Asks the distant context of an endpoint for receives for the messages that wait.
+    /// Asks the context in another lane, if an endpoint uses one, for receives for the messages that wait.
     pub fn seek_for(&mut self, ep: EpKey) {
         if let Some(inbox) = self.eps.get(ep).map(|ep| ep.inbox) {
             self.seek(inbox);
@@ -209,12 +127,11 @@ impl<T: Transport> Endpoints<T> {
 
     /// The same for those that wait in an inbox.
     pub(crate) fn seek(&mut self, key: InboxKey) {
-        let distant = self.inboxes.get_mut(key).and_then(Inbox::distant);
-        let Some(distant) = distant else {
+        let cross_lane = self.inboxes.get_mut(key).and_then(Inbox::cross_lane);
+        let Some(cross_lane) = cross_lane else {
             return;
         };
-        // Each message that finds no receive sets it again.
-        distant.waits.store(false, Ordering::SeqCst);
+        cross_lane.all_ask();
         for tagged in [false, true] {
             let taken = self.inboxes.get_mut(key).map(|inbox| inbox.offer(tagged));
             for (matched, message) in taken.into_iter().flatten() {
@@ -225,11 +142,11 @@ impl<T: Transport> Endpoints<T> {
         self.admit_awaited(key);
     }
 
-    /// Asks the distant context of an inbox for a receive for a message that arrives, after older
+    /// Asks the context in another lane for a receive for a message that arrives, after older
     /// messages that wait.
     #[cold]
     #[inline(never)]
-    pub(crate) fn arrive_at_distant(
+    pub(crate) fn arrive_cross_lane(
         &mut self,
         key: InboxKey,
         message: &Sought,
@@ -237,11 +154,11 @@ impl<T: Transport> Endpoints<T> {
         loop {
             let inbox = self.inboxes.get_mut(key)?;
             let any_older = inbox.queue(message.tagged).has_waiting();
-            let distant = inbox.distant()?;
-            match distant.arrive(message, any_older) {
+            let cross_lane = inbox.cross_lane()?;
+            match cross_lane.arrive(message, any_older) {
                 Answer::Receive(matched) => return Some(matched),
                 Answer::None => return None,
-                Answer::Later(posted) => distant.asked = posted,
+                Answer::Later(posted) => cross_lane.all_have_asked(posted),
             }
             self.seek(key);
         }
