@@ -1,5 +1,6 @@
 //! A connection, its parts, and its state and sockets. Independent of the lane that it is in.
 
+pub mod access;
 pub mod connection;
 pub mod copies;
 pub mod detours;
@@ -12,6 +13,7 @@ pub mod messages;
 pub mod narrow;
 pub mod onesided;
 pub mod outstanding;
+pub mod payload;
 pub mod post;
 pub mod rdm;
 pub mod ready;

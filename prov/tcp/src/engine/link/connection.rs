@@ -16,6 +16,7 @@ use prov_message::peers::{Deadline, UNKNOWN_SOURCE};
 use prov_message::{Burst, RmaTarget, Ticket};
 use prov_util::endpoint::Side;
 
+use crate::engine::link::access::OneSided;
 use crate::engine::link::copies::Copies;
 use crate::engine::link::detours::{Detour, Detours};
 use crate::engine::link::fault::Fault;
@@ -23,8 +24,8 @@ use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::{ConnKey, EpKey, ListenerKey, PeerKey};
 use crate::engine::link::messages::Placing;
 use crate::engine::link::narrow::Narrow;
-use crate::engine::link::onesided::OneSided;
-use crate::engine::link::outstanding::{Named, Outstanding, Payload, Unacknowledged};
+use crate::engine::link::outstanding::{Named, Outstanding, Unacknowledged};
+use crate::engine::link::payload::Payload;
 use crate::engine::link::ready::{Reasons, Why};
 use crate::engine::link::socket;
 use crate::engine::link::stillness::Stillness;

@@ -4,7 +4,7 @@ use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
 use prov_message::Ticket;
 
-use crate::engine::link::outstanding::Payload;
+use crate::engine::link::payload::Payload;
 
 /// Messages of one connection that are announced in the C library's protocol and not yet requested.
 #[derive(Default)]

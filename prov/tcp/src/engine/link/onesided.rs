@@ -1,49 +1,10 @@
-//! Access to registered memory that each of the two processes of a connection carries out by itself
-//! ([`prov_local::onesided`]).
+//! When each of the two processes of a connection may access registered memory by itself
+//! ([`prov_local::onesided`]): the order with what it has posted.
 
-use prov_local::onesided::table::Watching;
-use prov_local::onesided::window::Window;
-
+use crate::engine::link::access::Position;
 use crate::engine::link::connection::Connection;
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::messages::Then;
-
-/// See the [module](self) description.
-#[derive(Default)]
-pub struct OneSided {
-    /// The peer's regions that this process may access.
-    pub regions: Regions,
-    /// The peer's right to access this process's memory.
-    pub watching: Option<Watching>,
-    /// Whether the peer may have an access request that it has not yet acted upon.
-    has_asked: bool,
-    /// Position up to which the peer has acted upon all messages, except notifications of accesses;
-    /// `None` until it is known to have acted upon all.
-    settled: Option<Position>,
-}
-
-/// A position in the stream of posted messages.
-#[derive(Clone, Copy)]
-struct Position {
-    /// Number of slots of the shared memory; valid while nothing is queued.
-    slots: u64,
-    /// Total number of bytes that were queued.
-    queued: u64,
-}
-
-/// The regions of the peer.
-#[derive(Default)]
-pub enum Regions {
-    /// The peer has not said where its table is.
-    #[default]
-    Unknown,
-    /// In the file of the peer with this number.
-    Offered(u64),
-    /// The table is mapped.
-    Open(Box<Window>),
-    /// The table cannot be used.
-    Closed,
-}
 
 impl Connection {
     /// Notes that the message posted last requests an access from the peer.

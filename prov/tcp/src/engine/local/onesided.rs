@@ -18,10 +18,10 @@ use prov_util::request::{Access, RemoteAccess};
 
 use crate::LOG;
 use crate::engine::Core;
+use crate::engine::link::access::Regions;
 use crate::engine::link::connection::{Connection, Owner};
 use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::{ConnKey, EpKey};
-use crate::engine::link::onesided::Regions;
 use crate::engine::link::post::Post;
 use crate::wire::WireError;
 use crate::wire::handshake::Features;

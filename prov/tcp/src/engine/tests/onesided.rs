@@ -12,7 +12,7 @@ use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess, RemotePiece};
 use super::direct::{KEY, Stranger, register, remote};
 use super::nearby::{exchange, has_moved, nearby_of, pattern};
 use super::*;
-use crate::engine::link::onesided::Regions;
+use crate::engine::link::access::Regions;
 use crate::params::Local;
 use crate::wire::header::{self, Header, Op};
 

@@ -18,7 +18,6 @@ use crate::engine::link::messages::{
 };
 use crate::engine::link::post::Post;
 use crate::engine::transfer::acknowledging::ack_of;
-use crate::engine::transfer::progress::BULK;
 use crate::local::neighbour::Subject;
 use crate::wire::WireError;
 use crate::wire::direct::MAX_LIST;
@@ -29,6 +28,8 @@ use crate::wire::multipath::{MAX_OFFER, OFFER};
 use crate::wire::simple::decode_simple;
 use crate::wire::stream::Event;
 
+/// Length in bytes of a message that puts its connection into bulk mode.
+const BULK: usize = 16 << 10;
 /// Largest number of bytes of operands of an atomic operation.
 const COLLECT_LIMIT: usize = 1 << 20;
 

@@ -18,7 +18,8 @@ use crate::engine::link::connection::Connection;
 use crate::engine::link::detours::Detour;
 use crate::engine::link::keys::{ConnKey, Due};
 use crate::engine::link::narrow::{Narrow, OfferedMessage};
-use crate::engine::link::outstanding::{Named, Payload};
+use crate::engine::link::outstanding::Named;
+use crate::engine::link::payload::Payload;
 use crate::engine::link::ready::Why;
 use crate::local::outbox::{Aside, SHARE};
 

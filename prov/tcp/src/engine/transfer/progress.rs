@@ -34,8 +34,6 @@ const READS_PER_TURN: usize = 16;
 const BYTES_PER_TURN: usize = 1 << 20;
 /// Number of outstanding bytes of a message above which it is read directly to its destination.
 const DIRECT: usize = 4096;
-/// Length in bytes of a message that puts its connection into bulk mode.
-pub(crate) const BULK: usize = 16 << 10;
 /// Number of bytes that are read ahead of the message's end in bulk mode. They are copied, so the
 /// number is small: the rest of the next message is then read directly to its destination.
 const BULK_AHEAD: usize = 4096;

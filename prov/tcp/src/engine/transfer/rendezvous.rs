@@ -12,6 +12,8 @@ use std::collections::hash_map::Entry;
 
 use prov_base::buffer::AppIov;
 use prov_base::errno::Errno;
+use prov_local::copies::Goal;
+use prov_message::peers::Lent;
 use prov_message::{Core as _, Notice, Op};
 
 use crate::engine::Core;
@@ -21,13 +23,12 @@ use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::messages::{Ack, Arrival, Fetch, Placing, Rendezvous};
 use crate::engine::link::narrow::OfferedMessage;
-use crate::engine::link::outstanding::{Asked, Named, Payload};
+use crate::engine::link::outstanding::{Asked, Named};
+use crate::engine::link::payload::Payload;
 use crate::engine::link::post::Post;
-use crate::engine::local::copying::Goal;
 use crate::engine::transfer::sending::ack_flag;
 use crate::wire::WireError;
 use crate::wire::header::{self, Header};
-use prov_message::peers::Lent;
 
 impl Core {
     /// Requests the peer to announce all messages, or to stop doing so. A connected endpoint has one
