@@ -23,6 +23,7 @@ mod receive_limit;
 pub mod reports;
 mod spare;
 pub mod strangers;
+pub mod unreported;
 
 pub use actions::{Action, Course, Fetch};
 pub use arrival::{Arrival, Expected};
@@ -56,4 +57,5 @@ pub use sources::Sources;
 pub use target::{AtomicRequest, PayloadBuffer, Refusal, RmaTarget, Visitor};
 pub use transport::{NoLink, Transport};
 pub use unexpected::UnexpectedHandle;
+pub use unreported::{RemoteData, Unreported};
 pub use whole::{Taken, Whole};

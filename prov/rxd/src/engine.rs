@@ -27,13 +27,13 @@ use prov_base::process::Process;
 use prov_message::lane::Pause;
 use prov_message::{
     Context, EpKey, Idling, Limits, Linked as _, NoErrand, RmaTarget, Signals, Sleeper,
-    StrangersLimits, Ticket, Wakeups,
+    StrangersLimits, Ticket, Unreported, Wakeups,
 };
 use prov_util::mr::MrTable;
 use prov_util::request::{Atomic, RemoteAccess, Transmit};
 use slotmap::SlotMap;
 
-use self::accessed::{Served, Unreported};
+use self::accessed::Served;
 use self::below::{Arrivals, Below};
 use self::doors::Doors;
 use self::link::{Action, Due, Endpoints, Link, LinkKey, OpKey, Rxd, ServedKey, Source};

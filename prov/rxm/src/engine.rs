@@ -21,7 +21,6 @@ mod strangers;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
@@ -32,7 +31,7 @@ use prov_message::sources::ByPeers;
 use prov_message::strangers::Strangers;
 use prov_message::{
     Context, EpKey, Idling, Limits, Linked as _, NoErrand, Reaching as _, RmaTarget, Sided as _,
-    Signals, StrangersLimits, Ticket, Wakeups,
+    Signals, StrangersLimits, Ticket, Unreported, Wakeups,
 };
 use prov_util::below::Batch;
 use prov_util::endpoint::Side;
@@ -81,7 +80,7 @@ pub struct Core {
     /// application has read completions. Their number is limited to the room in its queue plus one
     /// batch: that many are read, so that messages behind the first of them arrive, including
     /// peers' responses to operations of this side.
-    unreported: VecDeque<(usize, u64)>,
+    unreported: Unreported,
     /// A peer's operands, and their result.
     operands: Vec<u8>,
     result: Vec<u8>,
@@ -119,7 +118,7 @@ impl Core {
             until_clock: 0,
             looked_at_events: Instant::now(),
             idle_turns: 0,
-            unreported: VecDeque::new(),
+            unreported: Unreported::default(),
             operands: Vec::new(),
             result: Vec::new(),
             gathered: Vec::new(),

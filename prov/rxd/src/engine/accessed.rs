@@ -1,10 +1,8 @@
 //! Peers' accesses to registered memory (fi_rma(3), fi_atomic(3)).
 
-use std::collections::VecDeque;
-
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use prov_base::errno::Errno;
-use prov_message::{AtomicRequest, Course, Placing, Reports, Then};
+use prov_message::{AtomicRequest, Course, PayloadBuffer, Placing, RemoteData, Reports, Then};
 use prov_util::mr::Grants;
 
 use super::Core;
@@ -20,11 +18,6 @@ pub enum Served {
     /// The old values of an atomic operation.
     Values(Copied),
 }
-
-/// Writes with immediate data that wait for room in the application's queue, by length, data and
-/// source. Their number is limited to the room in the queue plus one progress call: that many
-/// datagrams are read, so that peers' acknowledgements behind them arrive.
-pub type Unreported = VecDeque<(usize, u64, u64)>;
 
 impl Core {
     /// Handles a write that begins, with its first bytes.
@@ -68,16 +61,13 @@ impl Core {
         data: u64,
     ) {
         let src = self.links.get(key).map_or(u64::MAX, |link| link.src);
-        let has_room = self
-            .endpoints
-            .get(ep)
-            .is_none_or(|state| state.reports.has_room_unasked());
-        if !has_room || !self.unreported.is_empty() {
-            let len = match &placing.place {
-                prov_message::PayloadBuffer::Registered(grants) => grants.len(),
-                prov_message::PayloadBuffer::App(_) => 0,
-            };
-            self.unreported.push_back((len, data, src));
+        let len = match &placing.place {
+            PayloadBuffer::Registered(grants) => grants.len(),
+            PayloadBuffer::App(_) => 0,
+        };
+        let reports = self.endpoints.get(ep).map(|state| &state.reports);
+        let write = RemoteData { len, data, src };
+        if self.unreported.has_to_wait(reports, write) {
             // The counters are told at once.
             placing.then = Then::RemoteWrite {
                 data: None,
@@ -92,18 +82,18 @@ impl Core {
     #[cold]
     pub(super) fn report_written_before(&mut self) {
         while let Some(reports) = reports(&self.endpoints)
-            && reports.has_room_unasked()
-            && let Some((len, data, src)) = self.unreported.pop_front()
+            && let Some(write) = self.unreported.next(Some(reports))
         {
+            let RemoteData { len, data, src } = write;
             reports.immediate_data(FI_RMA | FI_REMOTE_WRITE, len, data, src);
         }
     }
 
     /// Returns whether no further datagrams are read until the application has read completions.
+    /// The writes that wait are limited to the room in the queue plus one progress call: that many
+    /// datagrams are read, so that peers' acknowledgements behind them arrive.
     pub(super) fn is_full(&self) -> bool {
-        !self.unreported.is_empty()
-            && reports(&self.endpoints)
-                .is_some_and(|reports| self.unreported.len() >= reports.room_unasked())
+        self.unreported.is_full(reports(&self.endpoints))
     }
 
     /// Handles a peer's read.

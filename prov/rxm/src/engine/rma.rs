@@ -1,18 +1,16 @@
 //! Remote memory access (fi_rma(3)), which is performed by the endpoint below.
 
 use fabric_abi::{FI_DELIVERY_COMPLETE, FI_READ, FI_REMOTE_CQ_DATA, FI_RMA, FI_WRITE};
-use prov_base::bounded;
-use prov_base::bounds::OPERATIONS;
 use prov_base::errno::{Errno, Result};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination, UNKNOWN_SOURCE};
-use prov_message::{Op, Reaching as _, Reports};
+use prov_message::{Op, Reaching as _, RemoteData, Reports};
 use prov_util::below::{Local, Size, Written};
 use prov_util::request::{Access, RemoteAccess};
 
 use super::Core;
-use super::below::What;
+use super::below::{Below, What};
 use super::keys::{EpKey, LinkKey};
-use super::link::copy;
+use super::link::{Endpoints, copy};
 
 impl Core {
     pub(super) fn post_access(&mut self, ep: EpKey, access: &mut RemoteAccess) -> Result {
@@ -85,12 +83,14 @@ impl Core {
     /// Handles a peer's write with immediate data. The provider below does not tell which memory
     /// was written.
     pub(super) fn was_written(&mut self, len: usize, data: Option<u64>) {
-        match data {
-            Some(data) if !self.unreported.is_empty() || !self.has_room_unasked() => {
-                self.unreported.push_back((len, data));
-                bounded!(self.unreported, OPERATIONS);
-            }
-            data => self.report_written(len, data),
+        let waits = data.is_some_and(|data| {
+            let src = UNKNOWN_SOURCE;
+            let write = RemoteData { len, data, src };
+            let reports = reports_of(&self.endpoints, self.below.as_ref());
+            self.unreported.has_to_wait(reports, write)
+        });
+        if !waits {
+            self.report_written(len, data);
         }
     }
 
@@ -110,10 +110,9 @@ impl Core {
     /// there is room.
     #[cold]
     pub(super) fn report_written_before(&mut self) {
-        while self.has_room_unasked()
-            && let Some((len, data)) = self.unreported.pop_front()
-        {
-            self.report_written(len, Some(data));
+        let reports = || reports_of(&self.endpoints, self.below.as_ref());
+        while let Some(write) = self.unreported.next(reports()) {
+            self.report_written(write.len, Some(write.data));
         }
         if !self.is_full() {
             self.hear_peers(true);
@@ -124,18 +123,15 @@ impl Core {
     /// completions: its queue is full, and as many remote writes wait here. The provider below then
     /// holds back the links that bring more.
     pub(super) fn is_full(&self) -> bool {
-        !self.unreported.is_empty()
-            && self
-                .reports()
-                .is_some_and(|reports| self.unreported.len() >= reports.room_unasked())
-    }
-
-    fn has_room_unasked(&self) -> bool {
-        self.reports().is_none_or(Reports::has_room_unasked)
+        self.unreported.is_full(self.reports())
     }
 
     fn reports(&self) -> Option<&Reports> {
-        let ep = self.below.as_ref()?.ep;
-        Some(&self.endpoints.get(ep)?.reports)
+        reports_of(&self.endpoints, self.below.as_ref())
     }
+}
+
+/// The reports of the endpoint, unless it is closed.
+fn reports_of<'a>(endpoints: &'a Endpoints, below: Option<&Below>) -> Option<&'a Reports> {
+    Some(&endpoints.get(below?.ep)?.reports)
 }
