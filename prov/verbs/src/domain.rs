@@ -7,6 +7,7 @@ use fabric_abi::{FI_EP_DGRAM, FI_EP_MSG, FI_PROTO_RDMA_CM_IB_XRC, FI_SHARED_CONT
 use prov_base::atomic_ops::{Form, Offered};
 use prov_base::errno::{Errno, Result};
 use prov_base::sync::LockKind;
+use prov_device::Device as _;
 use prov_util::attr::Info;
 use prov_util::domain;
 use prov_util::ffi::Handle;
@@ -14,8 +15,8 @@ use prov_util::ffi::domain::DomainObject;
 use prov_util::mr::MrTable;
 
 use crate::LOG;
+use crate::device::{Rdma, SharedQueue};
 use crate::endpoint::{Endpoint, is_offered};
-use crate::failure;
 use crate::lane::Shared;
 use crate::resources::Resources;
 use crate::shared_receive::SharedReceive;
@@ -56,8 +57,10 @@ impl domain::Domain for Domain {
         };
         let size = size.min(this.0.limits.requests_per_shared_queue);
         let shared = match this.0.xrc {
-            Some(_) => Shared::of_xrc(size, this.0.domain_lock)?,
-            None => Shared::new(&this.0.pd, size, this.0.shared_pieces(), this.0.domain_lock)?,
+            Some(_) => Shared::with_number(size, this.0.domain_lock)?,
+            None => Shared::new(size, this.0.domain_lock, |size| {
+                SharedQueue::new(&this.0.pd, size, this.0.shared_pieces())
+            })?,
         };
         Ok(SharedReceive::new(shared))
     }
@@ -74,7 +77,7 @@ impl domain::Domain for Domain {
     }
 
     fn error_text(status: i32) -> Option<&'static CStr> {
-        failure::text(status)
+        Rdma::error_text(status)
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use fabric_abi::{FI_OPT_CM_DATA_SIZE, FI_SHARED_CONTEXT, fi_addr_t};
 use prov_base::errno::{Errno, Result};
 use prov_base::process::Process;
+use prov_device::Keys;
 use prov_message::{OpClass, Reports};
 use prov_util::attr::Info;
 use prov_util::cq::Cq;
@@ -21,7 +22,7 @@ use prov_util::ffi::{Handle, Use};
 use prov_util::progress::{Progress, QueueName};
 use prov_util::request::{Access, Atomic, Receive, RemoteAccess, Transmit};
 
-use crate::device::{Gather, Keys, QueuePair, Verb};
+use crate::device::{Gather, QueuePair, Verb};
 use crate::lane::{Operation, Seat, Seats, Work};
 use crate::manager::{DATA_LIMIT, XRC_DATA_LIMIT, XrcEnd};
 use crate::resources::Resources;
@@ -169,14 +170,14 @@ impl Endpoint {
         self.check(message.buffers.pieces().len(), len)?;
         let mut local = Gather::empty();
         let keys = local.fill(&message.buffers, &message.desc)?;
-        self.send_connected(message, &local, keys, len)
+        self.send_connected(message, &mut local, keys, len)
     }
 
     #[inline(always)]
     fn send_connected(
         &self,
         message: &mut Transmit,
-        local: &Gather,
+        local: &mut Gather,
         keys: Keys,
         len: usize,
     ) -> Result {
@@ -184,7 +185,7 @@ impl Endpoint {
         seat.lane.send(
             seat.name,
             operation(message),
-            &Work {
+            Work {
                 verb: Verb::Send,
                 local,
                 keys,
@@ -212,13 +213,13 @@ impl Endpoint {
         seat.lane.send(
             seat.name,
             operation(message),
-            &Work {
+            Work {
                 verb: Verb::SendTo {
                     handle: &peer.handle,
                     pair: peer.pair,
                     key: datagrams::KEY,
                 },
-                local: &local,
+                local: &mut local,
                 keys,
                 len: buffers.len(),
                 immediate: message.immediate().map(|data| data as u32),
@@ -357,8 +358,8 @@ impl endpoint::Endpoint for Endpoint {
         if len > self.sizes.longest {
             return Err(Errno::EMSGSIZE);
         }
-        let (local, keys) = Gather::of_piece(piece, &message.desc)?;
-        self.send_connected(message, &local, keys, len)
+        let (mut local, keys) = Gather::of_piece(piece, &message.desc)?;
+        self.send_connected(message, &mut local, keys, len)
     }
 
     #[inline]
@@ -374,7 +375,7 @@ impl endpoint::Endpoint for Endpoint {
         }
         seat.lane.receive(
             seat.name,
-            &local,
+            &mut local,
             receive.context,
             receive.buffers.address(),
             receive.wants_completion(),
@@ -409,9 +410,9 @@ impl endpoint::Endpoint for Endpoint {
                 flags: access.flags,
                 context: access.context,
             },
-            &Work {
+            Work {
                 verb,
-                local: &local,
+                local: &mut local,
                 keys,
                 len,
                 immediate,

@@ -25,11 +25,11 @@ use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 use crate::address::{PortSpace, SocketAddress};
 use crate::device::{Channel, Context, DeviceEvent, Event, EventKind, Id, QueuePair, is_number};
 use crate::lane::{Ear, Seats};
-use crate::link::{EndKey, Lost};
 use connection::{Connection, RESOLVING_MS, Stage};
 use crossing::{Asked, Crossing, Initiators, Role};
 use enabled::Enabled;
 use hello::Hello;
+use prov_device::link::{EndKey, Lost};
 use watch::Watch;
 
 pub use connection::{EndConfig, EndParts};

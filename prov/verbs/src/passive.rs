@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use fabric_abi::FI_PROTO_RDMA_CM_IB_XRC;
 use prov_base::errno::{Errno, Result};
+use prov_device::link::EndKey;
 use prov_message::objects::{Listening, RequestReporter, Requests, SoftPassive};
 use prov_util::attr::Info;
 use prov_util::progress::Progress;
@@ -12,7 +13,6 @@ use crate::LOG;
 use crate::address::{PortSpace, SocketAddress, space_of};
 use crate::bases::adapt;
 use crate::device::Id;
-use crate::link::EndKey;
 use crate::manager::{DATA_LIMIT, Incomer, Manager, XRC_DATA_LIMIT};
 use crate::params::Params;
 

@@ -14,7 +14,9 @@ use prov_util::wait::Waitable as _;
 
 use crate::LOG;
 use crate::bases::place_of;
-use crate::device::{Context, Limits, Port, ProtectionDomain, Scratch, Terms, XrcDomain};
+use crate::device::{
+    CompletionQueue, Context, Limits, Port, ProtectionDomain, Scratch, Terms, XrcDomain,
+};
 use crate::lane::Lane;
 use crate::manager::{Incomer, Manager};
 use crate::mr::Registrar;
@@ -123,7 +125,10 @@ impl Resources {
             true => LockKind::Real,
             false => self.lane_lock,
         };
-        let lane = Lane::new(self.context, lock, bunch, ear)?;
+        let (context, most) = (self.context, self.limits.completions_per_queue);
+        let lane = Lane::new(lock, bunch, most, ear, |size, wake| {
+            CompletionQueue::new(context, size, wake)
+        })?;
         lanes.insert(address, Arc::downgrade(&lane));
         Ok(lane)
     }

@@ -41,7 +41,7 @@ impl endpoint::SharedReceive for SharedReceive {
         let mut local = Gather::empty();
         local.fill(&receive.buffers, &receive.desc)?;
         self.shared.post(
-            &local,
+            local,
             receive.context,
             receive.buffers.address(),
             receive.wants_completion(),

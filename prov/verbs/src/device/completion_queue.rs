@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use prov_base::errno::{Errno, Result};
 use prov_base::process::Process;
+use prov_device::CompletionQueue as _;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::time::Timespec;
@@ -15,24 +16,6 @@ use crate::sys::ibverbs::*;
 
 /// The completion of a work request.
 pub type WorkCompletion = ibv_wc;
-
-/// Buffer for the completions of one poll.
-pub struct Bunch {
-    entries: Box<[WorkCompletion]>,
-    /// Number of entries.
-    room: i32,
-}
-
-impl Bunch {
-    /// Allocates a buffer for `size` completions. `-FI_EINVAL` for a number that the library's
-    /// interface cannot represent.
-    pub fn new(size: usize) -> Result<Self> {
-        Ok(Bunch {
-            room: i32::try_from(size).map_err(|_| Errno::EINVAL)?,
-            entries: vec![WorkCompletion::default(); size].into(),
-        })
-    }
-}
 
 /// A completion queue with a completion channel of its own.
 pub struct CompletionQueue {
@@ -89,56 +72,50 @@ impl CompletionQueue {
         }
     }
 
-    /// Whether this process created the queue. A forked child does not have its memory.
-    pub fn is_own(&self) -> bool {
-        self.process.is_current()
-    }
-
     pub(super) fn as_ptr(&self) -> *mut ibv_cq {
         self.cq.as_ptr()
     }
+}
 
-    /// Returns the number of completions that the queue can hold.
-    pub fn size(&self) -> usize {
+impl prov_device::CompletionQueue<WorkCompletion> for CompletionQueue {
+    fn is_own(&self) -> bool {
+        self.process.is_current()
+    }
+
+    fn size(&self) -> usize {
         let _guard = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the queue is open; only `resize` changes its size, which takes the same lock.
         let size = unsafe { (*self.cq.as_ptr()).cqe };
         usize::try_from(size).unwrap_or(0)
     }
 
-    /// Enlarges the queue to at least `size` completions.
-    pub fn resize(&self, size: usize) -> Result {
+    fn resize(&self, size: usize) -> Result {
         let size = i32::try_from(size).map_err(|_| Errno::EINVAL)?;
         let _guard = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the queue is open until it is dropped, and one thread at a time changes its size.
         numbered(unsafe { (self.context.libraries.verbs().ibv_resize_cq)(self.as_ptr(), size) })
     }
 
-    /// Removes completions from the queue.
     #[inline(always)]
-    pub fn poll<'a>(&self, bunch: &'a mut Bunch) -> Result<&'a [WorkCompletion]> {
-        let Bunch { entries, room } = bunch;
-        // SAFETY: the queue is open, and `entries` has space for `room` completions.
-        let count = unsafe { (self.poll)(self.cq.as_ptr(), *room, entries.as_mut_ptr()) };
+    fn poll<'a>(&self, into: &'a mut [WorkCompletion]) -> Result<&'a [WorkCompletion]> {
+        let room = into.len().min(i32::MAX as usize) as i32;
+        // SAFETY: the queue is open, and `into` has space for `room` completions.
+        let count = unsafe { (self.poll)(self.cq.as_ptr(), room, into.as_mut_ptr()) };
         // An error is negative, and as an unsigned number greater than the number of entries.
-        entries.get(..count as u32 as usize).ok_or(Errno::EIO)
+        into.get(..count as u32 as usize).ok_or(Errno::EIO)
     }
 
-    /// Makes the next completion signal [`Self::descriptor`].
-    pub fn arm(&self) -> Result {
+    fn arm(&self) -> Result {
         let arm = self.context.ops().req_notify_cq.ok_or(Errno::ENOSYS)?;
         // SAFETY: the queue is open until it is dropped.
         numbered(unsafe { arm(self.as_ptr(), 0) })
     }
 
-    /// Returns the descriptor that is readable if a completion was added since [`Self::arm`], or if
-    /// another watched descriptor is readable.
-    pub fn descriptor(&self) -> RawFd {
+    fn descriptor(&self) -> RawFd {
         self.watch.as_raw_fd()
     }
 
-    /// Whether the device is gone, so that the channel will not signal again.
-    pub fn is_gone(&self) -> bool {
+    fn is_gone(&self) -> bool {
         let channel = descriptor_of(&self.channel);
         let mut fds = [PollFd::from_borrowed_fd(channel, PollFlags::IN)];
         let now = Timespec {
@@ -149,9 +126,7 @@ impl CompletionQueue {
         poll(&mut fds, Some(&now)) == Ok(1) && fds[0].revents().intersects(over)
     }
 
-    /// Stops watching the device's descriptors: those of a device that is gone stay readable for
-    /// ever.
-    pub fn part(&self) {
+    fn part(&self) {
         for fd in [descriptor_of(&self.channel), self.context.as_fd()] {
             if let Err(error) = epoll::delete(&self.watch, fd) {
                 log::debug!(target: crate::LOG.cq, "a device is still watched: {error}");
@@ -159,8 +134,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Reads the events that make the descriptor readable.
-    pub fn silence(&self) {
+    fn silence(&self) {
         let verbs = self.context.libraries.verbs();
         let (mut cq, mut context) = (null_mut(), null_mut());
         let mut count = 0;

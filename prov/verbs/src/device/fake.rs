@@ -16,7 +16,7 @@ use prov_base::errno::Errno;
 use prov_util::attr::Opaque;
 use prov_util::eq::{Event, EventBody};
 
-use super::Context;
+use super::{CompletionQueue, Context};
 use crate::sys::ibverbs::*;
 use crate::sys::library::{Ibverbs, Libraries};
 use crate::sys::xrc::{EXTENDED, IBV_DEVICE_XRC, verbs_context};
@@ -24,12 +24,20 @@ use crate::sys::xrc::{EXTENDED, IBV_DEVICE_XRC, verbs_context};
 thread_local! {
     static ANSWER: Cell<c_int> = const { Cell::new(0) };
     static STATES: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+    /// Completions that were not polled, with the address of their queue.
+    static COMPLETIONS: RefCell<Vec<(usize, ibv_wc)>> = const { RefCell::new(Vec::new()) };
     static HANDLES: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Takes the list of states into which queue pairs were moved in this thread.
 pub fn states() -> Vec<u32> {
     STATES.take()
+}
+
+/// Adds a completion to a queue, which the next poll of this thread returns.
+pub fn complete(queue: &CompletionQueue, completion: ibv_wc) {
+    let queue = queue.as_ptr().addr();
+    COMPLETIONS.with_borrow_mut(|all| all.push((queue, completion)));
 }
 
 /// Returns the number of address handles that are open in this thread.
@@ -226,8 +234,16 @@ unsafe extern "C" fn get_cq_event(
     -1
 }
 
-unsafe extern "C" fn poll_cq(_: *mut ibv_cq, _: c_int, _: *mut ibv_wc) -> c_int {
-    0
+unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: c_int, found: *mut ibv_wc) -> c_int {
+    COMPLETIONS.with_borrow_mut(|all| {
+        let Some(at) = all.iter().position(|(queue, _)| *queue == cq.addr()) else {
+            return 0;
+        };
+        assert!(room > 0);
+        // SAFETY: the callers pass memory for `room` entries.
+        unsafe { found.write(all.remove(at).1) };
+        1
+    })
 }
 
 unsafe extern "C" fn arm(_: *mut ibv_cq, _: c_int) -> c_int {

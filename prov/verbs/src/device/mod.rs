@@ -9,6 +9,7 @@ mod asynchronous;
 mod completion_queue;
 mod connection;
 mod context;
+mod failure;
 #[cfg(test)]
 pub mod fake;
 mod local_key;
@@ -21,16 +22,17 @@ mod xrc;
 
 pub use address_handle::{AddressHandle, Destination};
 pub use asynchronous::DeviceEvent;
-pub use completion_queue::{Bunch, CompletionQueue, WorkCompletion};
+pub use completion_queue::{CompletionQueue, WorkCompletion};
 pub use connection::{
     Channel, ConnectionParam, Event, EventKind, Id, REJECTED_BY_IWARP_PEER, REJECTED_BY_PEER, Terms,
 };
 pub use context::{Context, Gid, Limits, Port, allow_unsafe_fork, contexts, status_text};
+pub use failure::Rdma;
 pub use local_key::LocalKey;
 pub use memory::{Access, MemoryRegion, ProtectionDomain, Scratch};
 pub use queue_pair::{PairConfig, Pairing, QueuePair};
 pub use shared_queue::SharedQueue;
-pub use work::{Gather, Keys, PREFIX, ReceiveRequest, SendRequest, Verb};
+pub use work::{Gather, PREFIX, ReceiveRequest, SendRequest, Verb};
 pub use xrc::{XrcDomain, XrcTarget, is_number};
 
 use prov_base::errno::{Errno, Result};

@@ -9,8 +9,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use prov_base::errno::{Errno, Result};
 use prov_base::process::Process;
 
+use super::work::{receive_request, send_request};
 use super::{
-    CompletionQueue, ProtectionDomain, ReceiveRequest, SendRequest, SharedQueue, numbered,
+    CompletionQueue, ProtectionDomain, Rdma, ReceiveRequest, SendRequest, SharedQueue, numbered,
 };
 use crate::sys::ibverbs::*;
 use crate::sys::xrc::IBV_QPT_XRC_SEND;
@@ -217,18 +218,6 @@ impl QueuePair {
         }
     }
 
-    /// Notes that a request has failed, and the queue pair with it.
-    #[cold]
-    pub fn note_failure(&self) {
-        if let Some(QueuePair {
-            kind: QueuePairKind::Own { has_failed, .. },
-            ..
-        }) = self.real()
-        {
-            has_failed.store(true, Ordering::Relaxed);
-        }
-    }
-
     /// Whether it is known to have failed.
     pub fn has_failed(&self) -> bool {
         match &self.kind {
@@ -240,11 +229,6 @@ impl QueuePair {
     /// Whether its requests go to the device's queue pair with this number.
     pub fn is_numbered(&self, number: u32) -> bool {
         self.real().is_some_and(|pair| pair.number == number)
-    }
-
-    /// Returns its number on the device.
-    pub fn number(&self) -> u32 {
-        self.number
     }
 
     /// Returns the largest number of bytes of an inline request, which is at least the number
@@ -288,11 +272,27 @@ impl QueuePair {
     pub fn end_for_all(&self) -> Result {
         self.real().map_or(Ok(()), QueuePair::end)
     }
+}
 
-    /// Posts to the send queue. `-FI_EAGAIN` if it is full.
+impl prov_device::QueuePair<Rdma> for QueuePair {
+    fn number(&self) -> u32 {
+        self.number
+    }
+
+    #[cold]
+    fn note_failure(&self) {
+        if let Some(QueuePair {
+            kind: QueuePairKind::Own { has_failed, .. },
+            ..
+        }) = self.real()
+        {
+            has_failed.store(true, Ordering::Relaxed);
+        }
+    }
+
     #[inline(always)]
-    pub fn post_send(&self, request: &SendRequest<'_>) -> Result {
-        let mut request = request.to_c();
+    fn post_send(&self, request: SendRequest<'_>) -> Result {
+        let mut request = send_request(&request);
         let mut refused = MaybeUninit::uninit();
         // SAFETY: the queue pair is open. The request is read during the call only, and the memory
         // that it describes is valid until the operation completes (`Gather::fill`).
@@ -301,10 +301,9 @@ impl QueuePair {
         posted(outcome)
     }
 
-    /// Posts to the receive queue. `-FI_EAGAIN` if it is full.
     #[inline(always)]
-    pub fn post_receive(&self, request: &ReceiveRequest<'_>) -> Result {
-        let mut request = request.to_c();
+    fn post_receive(&self, request: ReceiveRequest<'_>) -> Result {
+        let mut request = receive_request(&request);
         let mut refused = MaybeUninit::uninit();
         // SAFETY: the queue pair is open. The request is read during the call only, and the memory
         // that it describes is valid until the operation completes.

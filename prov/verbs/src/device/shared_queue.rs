@@ -8,7 +8,8 @@ use prov_base::errno::{Errno, Result};
 use prov_base::process::Process;
 
 use super::queue_pair::posted;
-use super::{CompletionQueue, ProtectionDomain, ReceiveRequest, XrcDomain, numbered};
+use super::work::receive_request;
+use super::{CompletionQueue, ProtectionDomain, Rdma, ReceiveRequest, XrcDomain, numbered};
 use crate::sys::ibverbs::*;
 
 /// A shared receive queue.
@@ -81,19 +82,19 @@ impl SharedQueue {
         }))
     }
 
-    /// Returns the number for peers, of 24 bits, if it is a queue of XRC.
-    pub fn number(&self) -> Option<u32> {
-        self.xrc.as_ref().map(|xrc| xrc.number)
-    }
-
     pub(super) fn as_ptr(&self) -> *mut ibv_srq {
         self.srq.as_ptr()
     }
+}
 
-    /// Posts a request. `-FI_EAGAIN` if the queue is full.
+impl prov_device::SharedQueue<Rdma> for SharedQueue {
+    fn number(&self) -> Option<u32> {
+        self.xrc.as_ref().map(|xrc| xrc.number)
+    }
+
     #[inline]
-    pub fn post(&self, request: &ReceiveRequest<'_>) -> Result {
-        let mut request = request.to_c();
+    fn post(&self, request: ReceiveRequest<'_>) -> Result {
+        let mut request = receive_request(&request);
         let mut refused = null_mut();
         // SAFETY: the queue is open. The request is read during the call only, and the memory that
         // it describes is valid until the operation completes.

@@ -7,12 +7,13 @@ use fabric_abi::{
 use prov_base::atomic_ops::Form;
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
+use prov_device::Keys;
 use prov_message::OpClass;
 use prov_util::desc::Descs;
 use prov_util::request::{Atomic, AtomicKind};
 
 use super::remote_key;
-use crate::device::{Gather, Keys, Verb};
+use crate::device::{Gather, Verb};
 use crate::lane::{Operation, Seat, Work};
 use crate::resources::Resources;
 
@@ -42,7 +43,7 @@ pub(super) fn post(domain: &Resources, seat: &Seat, atomic: &mut Atomic) -> Resu
         _ => return Err(Errno::EINVAL),
     };
     let (address, key) = (remote.addr, remote_key(remote.key)?);
-    let (class, verb, (local, keys)) = match &atomic.kind {
+    let (class, verb, (mut local, keys)) = match &atomic.kind {
         AtomicKind::Base if atomic.op == FI_ATOMIC_WRITE => {
             let verb = Verb::Write { address, key };
             let local = piece(&atomic.operand, &atomic.desc)?;
@@ -95,9 +96,9 @@ pub(super) fn post(domain: &Resources, seat: &Seat, atomic: &mut Atomic) -> Resu
             flags: atomic.flags,
             context: atomic.context,
         },
-        &Work {
+        Work {
             verb,
-            local: &local,
+            local: &mut local,
             keys,
             len: SIZE,
             immediate: None,

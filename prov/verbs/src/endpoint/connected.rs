@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prov_base::errno::{Errno, Result};
+use prov_device::link::{EndKey, Link};
 use prov_message::objects::Claimed;
 use prov_util::attr::Info;
 use prov_util::endpoint::Bindings;
@@ -13,7 +14,6 @@ use prov_util::ffi::pep::PassiveObject;
 use crate::address::{PortSpace, SocketAddress, space_of};
 use crate::device::{Id, QueuePair};
 use crate::lane::Seats;
-use crate::link::{EndKey, Link};
 use crate::manager::{EndConfig, EndParts, Incomer, XRC_DATA_LIMIT, XrcEnd};
 use crate::passive::PassiveEndpoint;
 use crate::resources::Resources;

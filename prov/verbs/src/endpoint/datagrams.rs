@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use fabric_abi::{FI_MSG_PREFIX, fi_addr_t};
 use prov_base::buffer::{AppIov, Part};
 use prov_base::errno::{Errno, Result};
+use prov_device::QueuePair as _;
 use prov_util::attr::Info;
 use prov_util::av::Av;
 use prov_util::av::format::Address;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use prov_base::errno::{Errno, Result};
+use prov_device::link::Link;
 use prov_message::Reports;
 use prov_util::cq::Cq;
 use prov_util::endpoint::Bindings;
@@ -10,9 +11,8 @@ use prov_util::ffi::Use;
 
 use super::datagrams::Datagrams;
 use super::{Endpoint, Kind};
-use crate::device::{PairConfig, Pairing, QueuePair};
+use crate::device::{PairConfig, Pairing, QueuePair, SharedQueue};
 use crate::lane::{Lane, Receiver, Seat, Seats, Sender, Shared};
-use crate::link::Link;
 use crate::manager::XrcEnd;
 use crate::resources::Xrc;
 use crate::shared_receive::SharedReceive;
@@ -91,7 +91,9 @@ impl Endpoint {
         let (domain, sizes) = (&self.domain, &self.sizes);
         let pieces = domain.shared_pieces();
         let lane = receive.unwrap_or(any);
-        let receives = shared.complete_in(lane, &domain.pd, &xrc.domain, pieces)?;
+        let receives = shared.complete_in(lane, |queue, size| {
+            SharedQueue::of_xrc(&domain.pd, &xrc.domain, queue, size, pieces)
+        })?;
         let end = XrcEnd {
             domain: xrc.domain.clone(),
             pd: domain.pd.clone(),

@@ -1,17 +1,26 @@
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::null_mut;
+use std::sync::Arc;
 
+use prov_base::errno::{Errno, Result};
+use prov_base::sync::LockKind;
+use prov_device::lane::{Name, VAIN};
+use prov_device::link::Link;
+use prov_device::{CompletionQueue as _, Keys, QueuePair as _};
 use prov_message::Reports;
 use prov_util::cntr::{Cntr, CntrEvents};
 use prov_util::cq::{Cq, CqConfig};
 use prov_util::endpoint::Counters;
 use prov_util::ffi::{Handle, Use};
+use prov_util::progress::Progress as _;
 use prov_util::wait::Attachment;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 
 use super::*;
-use crate::device::{PairConfig, Pairing, ProtectionDomain, QueuePair, XrcDomain, fake};
-use crate::link::Link;
+use crate::device::{
+    CompletionQueue, Context, Gather, PairConfig, Pairing, ProtectionDomain, QueuePair,
+    SharedQueue, Verb, WorkCompletion, XrcDomain, fake,
+};
 use crate::sys::ibverbs::{IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR};
 
 const SIZE: usize = 8;
@@ -38,7 +47,7 @@ impl Ear for NoEvents {
 
 /// Creates a queue pair that sends and receives, in a lane of its own.
 pub fn endpoint(context: Context, kind: LockKind) -> (Arc<QueuePair>, Seats) {
-    let lane = Lane::new(context, kind, 8, NoEvents::new()).unwrap();
+    let lane = lane_of(context, kind, NoEvents::new());
     let pd = ProtectionDomain::new(context).unwrap();
     endpoint_of(&lane, &pd, None, None, Reports::default())
 }
@@ -91,9 +100,9 @@ fn endpoint_of(
 /// Posts a receive.
 pub fn receive(seats: &Seats) -> Result {
     let seat = seats.receive.as_ref().unwrap();
-    let local = Gather::empty();
+    let mut local = Gather::empty();
     seat.lane
-        .receive(seat.name, &local, null_mut(), null_mut(), true)
+        .receive(seat.name, &mut local, null_mut(), null_mut(), true)
 }
 
 /// Posts a message of no bytes.
@@ -104,15 +113,15 @@ pub fn send(seats: &Seats) -> Result {
         flags: fabric_abi::FI_COMPLETION,
         context: null_mut(),
     };
-    let local = Gather::empty();
+    let mut local = Gather::empty();
     let work = Work {
         verb: Verb::Send,
-        local: &local,
+        local: &mut local,
         keys: Keys::NONE,
         len: 0,
         immediate: None,
     };
-    seat.lane.send(seat.name, operation, &work)
+    seat.lane.send(seat.name, operation, work)
 }
 
 fn posted(seats: &Seats) -> usize {
@@ -164,28 +173,6 @@ fn objects_bound_later_get_later_completions() {
 }
 
 #[test]
-fn requests_that_another_thread_ends_are_reported_by_the_next_read() {
-    for kind in [LockKind::Elided, LockKind::Real] {
-        let (_pair, seats) = endpoint(fake::context("fake"), kind);
-        receive(&seats).unwrap();
-        send(&seats).unwrap();
-        let lane = &seats.receive.as_ref().unwrap().lane;
-        {
-            // The application holds the lock.
-            let _inside = lane.state.lock();
-            std::thread::scope(|scope| {
-                scope.spawn(|| seats.abandon());
-            });
-        }
-        assert_eq!((posted(&seats), sent(&seats)), (1, 1), "{kind:?}");
-        read(&seats);
-        assert_eq!((posted(&seats), sent(&seats)), (0, 0), "{kind:?}");
-        assert_eq!(lane.state.lock().members.room, lane.queue.size());
-        assert_eq!(receive(&seats), Err(Errno::ENODEV));
-    }
-}
-
-#[test]
 fn requests_end_with_their_device_even_if_its_removal_is_not_reported() {
     for is_about_to_sleep in [false, true] {
         let context = fake::context("fake");
@@ -209,7 +196,7 @@ fn requests_end_with_their_device_even_if_its_removal_is_not_reported() {
         // Later requests are refused.
         assert_eq!(send(&seats), Err(Errno::ENODEV));
         assert_eq!(receive(&seats), Err(Errno::ENODEV));
-        assert_eq!(lane.state.lock().members.room, lane.queue.size());
+        assert_eq!(lane.room(), lane.queue().size());
         assert_eq!(waiting(&seats), 0);
         for _ in 0..VAIN {
             read(&other);
@@ -220,7 +207,7 @@ fn requests_end_with_their_device_even_if_its_removal_is_not_reported() {
 
 /// Whether a thread that sleeps on the lane of these members would be woken.
 fn is_awake(seats: &Seats) -> bool {
-    let watch = &*seats.receive.as_ref().unwrap().lane.queue;
+    let watch = &**seats.receive.as_ref().unwrap().lane.queue();
     let now = Timespec {
         tv_sec: 0,
         tv_nsec: 0,
@@ -284,13 +271,14 @@ impl Sharing {
 
     fn on(context: Context) -> Self {
         let pd = ProtectionDomain::new(context).unwrap();
-        let shared = Shared::new(&pd, SIZE, 1, LockKind::Real).unwrap();
+        let make = |size| SharedQueue::new(&pd, size, 1);
+        let shared = Shared::new(SIZE, LockKind::Real, make).unwrap();
         let cqs = [(); 2].map(|()| {
             let cq = Cq::new(CqConfig::default()).unwrap();
             Use::of(&Handle::new(cq, null_mut(), Vec::new()))
         });
         let ends = [0, 1].map(|number| {
-            let lane = Lane::new(context, LockKind::Real, 8, NoEvents::new()).unwrap();
+            let lane = lane(context);
             let reports = Reports {
                 rx_cq: Some(cqs[number].clone()),
                 ..Reports::default()
@@ -310,7 +298,7 @@ impl Sharing {
     pub fn post(&self, number: usize) -> Result {
         let context = std::ptr::without_provenance_mut(number);
         let local = Gather::empty();
-        self.shared.post(&local, context, null_mut(), true)
+        self.shared.post(local, context, null_mut(), true)
     }
 
     /// Returns which receives have ended.
@@ -352,7 +340,7 @@ fn shared_receives_end_with_their_device_once_each() {
         // The lanes have space for the completions of their own requests, and no more.
         for (_, seats) in &sharing.ends {
             let lane = &seats.receive.as_ref().unwrap().lane;
-            assert_eq!(lane.state.lock().members.room, lane.queue.size() - SIZE);
+            assert_eq!(lane.room(), lane.queue().size() - SIZE);
         }
     }
 }
@@ -372,16 +360,16 @@ fn a_shared_receive_whose_message_arrives_while_its_endpoint_is_closed_is_report
         sharing.post(round).unwrap();
         let name = seats.receive.unwrap().name;
         let unsettled = lane.remove_receiver(name).unwrap();
-        lane.state.lock().members.completed(&WorkCompletion {
+        let completion = WorkCompletion {
             wr_id: fake::xrc::receives()[0],
             qp_num: pair.number(),
             status: IBV_WC_WR_FLUSH_ERR,
             ..WorkCompletion::default()
-        });
+        };
+        arrive(&lane, completion);
         assert_eq!(sharing.ended(), [round]);
         lane.settle(unsettled);
         assert_eq!(room(&lane).0, all);
-        assert!(lane.state.lock().members.sharing.is_empty());
     }
     (0..SIZE).for_each(|number| sharing.post(number).unwrap());
     assert_eq!(sharing.post(0), Err(Errno::EAGAIN));
@@ -389,7 +377,15 @@ fn a_shared_receive_whose_message_arrives_while_its_endpoint_is_closed_is_report
 
 /// Creates a lane of a device.
 pub fn lane(context: Context) -> Arc<Lane> {
-    Lane::new(context, LockKind::Real, 8, NoEvents::new()).unwrap()
+    lane_of(context, LockKind::Real, NoEvents::new())
+}
+
+fn lane_of(context: Context, kind: LockKind, ear: Arc<dyn Ear>) -> Arc<Lane> {
+    let most = context.limits().unwrap().completions_per_queue;
+    Lane::new(kind, 8, most, ear, |size, wake| {
+        CompletionQueue::new(context, size, wake)
+    })
+    .unwrap()
 }
 
 #[test]
@@ -398,11 +394,11 @@ fn four_descriptors_that_watch_others_may_be_above_a_lanes() {
     // application's own.
     let context = fake::context("fake");
     let manager = crate::manager::Manager::fake(context);
-    let lane = Lane::new(context, LockKind::Real, 8, manager).unwrap();
+    let lane = lane_of(context, LockKind::Real, manager);
     let mut above: Vec<OwnedFd> = Vec::new();
     for _ in 0..4 {
         let watching = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-        let below = above.last().map_or(lane.queue.as_fd(), AsFd::as_fd);
+        let below = above.last().map_or(lane.queue().as_fd(), AsFd::as_fd);
         let data = epoll::EventData::new_u64(0);
         epoll::add(&watching, below, data, epoll::EventFlags::IN).unwrap();
         above.push(watching);
@@ -433,8 +429,7 @@ pub fn seats_over(
 
 /// Returns the number of free completion entries of the lane's queue, and its size.
 pub fn room(lane: &Lane) -> (usize, usize) {
-    let state = lane.state.lock();
-    (state.members.room, state.members.size)
+    (lane.room(), lane.queue().size())
 }
 
 /// Completes the oldest request of a sender.
@@ -454,19 +449,24 @@ pub fn flush_oldest(lane: &Lane, name: Name, number: u32) {
 
 /// [`fail_oldest`] for a receiver.
 pub fn fail_oldest_receive(lane: &Lane, name: Name, number: u32) {
-    complete(
-        lane,
-        name.request(number) | member::RECEIVE,
-        IBV_WC_LOC_LEN_ERR,
-    );
+    complete(lane, name.receive(number), IBV_WC_LOC_LEN_ERR);
+}
+
+/// Has a completion polled.
+fn arrive(lane: &Lane, completion: WorkCompletion) {
+    fake::complete(lane.queue(), completion);
+    lane.progress();
 }
 
 fn complete(lane: &Lane, wr_id: u64, status: u32) {
-    lane.state.lock().members.completed(&WorkCompletion {
-        wr_id,
-        status,
-        ..WorkCompletion::default()
-    });
+    arrive(
+        lane,
+        WorkCompletion {
+            wr_id,
+            status,
+            ..WorkCompletion::default()
+        },
+    );
 }
 
 #[test]
@@ -474,10 +474,10 @@ fn receives_of_xrc_wait_for_their_queue_and_are_reported_whichever_endpoint_the_
     let context = fake::xrc::context("fake");
     let pd = ProtectionDomain::new(context).unwrap();
     let domain = XrcDomain::open(context, None).unwrap();
-    let shared = Shared::of_xrc(SIZE, LockKind::Real).unwrap();
+    let shared = Shared::with_number(SIZE, LockKind::Real).unwrap();
     let post = |number: usize| {
         let context = std::ptr::without_provenance_mut(number);
-        shared.post(&Gather::empty(), context, null_mut(), true)
+        shared.post(Gather::empty(), context, null_mut(), true)
     };
     fake::xrc::receives();
     post(1).unwrap();
@@ -485,8 +485,9 @@ fn receives_of_xrc_wait_for_their_queue_and_are_reported_whichever_endpoint_the_
     assert_eq!(fake::xrc::receives(), []);
     let lane = lane(context);
     let (all, _) = room(&lane);
-    let number = shared.complete_in(&lane, &pd, &domain, 1).unwrap();
-    assert_eq!(shared.complete_in(&lane, &pd, &domain, 1), Ok(number));
+    let make = |queue: &_, size| SharedQueue::of_xrc(&pd, &domain, queue, size, 1);
+    let number = shared.complete_in(&lane, make).unwrap();
+    assert_eq!(shared.complete_in(&lane, make), Ok(number));
     assert_eq!(room(&lane).0, all - SIZE);
     post(3).unwrap();
     let ids = fake::xrc::receives();
@@ -503,13 +504,14 @@ fn receives_of_xrc_wait_for_their_queue_and_are_reported_whichever_endpoint_the_
         Some(lane.add_receiver(receiver).unwrap())
     });
     let arrive = |id| {
-        lane.state.lock().members.completed(&WorkCompletion {
+        let completion = WorkCompletion {
             wr_id: id,
             // Of an unknown target.
             qp_num: 4711,
             status: IBV_WC_WR_FLUSH_ERR,
             ..WorkCompletion::default()
-        });
+        };
+        arrive(&lane, completion);
         cq.read_error().map(|error| error.completion.context.addr())
     };
     assert_eq!(arrive(ids[0]), Ok(1));

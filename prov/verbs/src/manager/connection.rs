@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use prov_base::errno::{Errno, Result};
+use prov_device::QueuePair as _;
+use prov_device::link::Link;
 use prov_util::eq::ConnectionEvents;
 
 use super::{enabled, message};
@@ -11,7 +13,6 @@ use crate::device::{
     REJECTED_BY_PEER, Terms,
 };
 use crate::lane::Seats;
-use crate::link::Link;
 
 /// Time limit in milliseconds for resolving an address or a route.
 pub(super) const RESOLVING_MS: i32 = 2000;

@@ -15,6 +15,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use prov_base::errno::{Errno, Result};
+use prov_device::QueuePair as _;
 
 use super::connection::cause;
 use super::hello::Hello;

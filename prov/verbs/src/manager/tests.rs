@@ -3,6 +3,7 @@
 use std::ptr::null_mut;
 
 use fabric_abi::{FI_CONNECTED, FI_SHUTDOWN, FI_VERSION};
+use prov_device::link::Link;
 use prov_util::eq::{ConnectionEvents, Eq, EventBody};
 use prov_util::ffi::{Handle, Use};
 use prov_util::wait::Attachment;
@@ -15,7 +16,6 @@ use crate::lane::Lane;
 use crate::lane::tests::{
     endpoint_over, fail_oldest, fail_oldest_receive, flush_oldest, lane, receive, send,
 };
-use crate::link::Link;
 use crate::sys::ibverbs::IBV_QPS_INIT;
 
 /// An endpoint with a connection to a peer, established or in progress.

@@ -4,6 +4,7 @@ mod world;
 
 use self::world::{Host, Told, World, address};
 use super::*;
+use crate::device::SharedQueue;
 use crate::device::fake::xrc::{self as fake, Call, Kind};
 use crate::lane::tests::{complete_oldest, fail_oldest, lane, room, send};
 
@@ -328,7 +329,9 @@ fn a_shared_queue_completes_in_one_lane() {
         ..
     } = &world.hosts[0];
     let other = lane(*context);
-    let refused = shared.complete_in(&other, pd, domain, 1);
+    let refused = shared.complete_in(&other, |queue, size| {
+        SharedQueue::of_xrc(pd, domain, queue, size, 1)
+    });
     assert_eq!(refused, Err(Errno::EINVAL));
     world.run();
     world.close_all();

@@ -5,17 +5,17 @@ use std::collections::{HashMap, VecDeque};
 
 use fabric_abi::{FI_CONNECTED, FI_SHUTDOWN};
 use prov_base::sync::LockKind;
+use prov_device::link::Link;
 use prov_util::eq::{ConnectionEvents, Eq, EventBody};
 use prov_util::ffi::{Handle, Use};
 use prov_util::wait::Attachment;
 
 use super::super::*;
 use super::PORT;
-use crate::device::Terms;
 use crate::device::fake::xrc::{self as fake, Call, Kind};
+use crate::device::{SharedQueue, Terms};
 use crate::lane::tests::{lane, room, seats_over};
 use crate::lane::{Lane, Shared};
-use crate::link::Link;
 
 /// An application's endpoint.
 pub struct Endpoint {
@@ -93,7 +93,7 @@ impl Host {
             pd,
             domain: XrcDomain::open(context, None).unwrap(),
             lane: lane(context),
-            shared: Shared::of_xrc(4, LockKind::Real).unwrap(),
+            shared: Shared::with_number(4, LockKind::Real).unwrap(),
             address: address(number, PORT),
             endpoints: Vec::new(),
         }
@@ -102,7 +102,12 @@ impl Host {
     /// Creates an endpoint, and what it provides for a connection.
     pub fn endpoint(&mut self) -> (usize, EndParts, XrcEnd) {
         let (pd, domain) = (&self.pd, &self.domain);
-        let receives = self.shared.complete_in(&self.lane, pd, domain, 1).unwrap();
+        let receives = self
+            .shared
+            .complete_in(&self.lane, |queue, size| {
+                SharedQueue::of_xrc(pd, domain, queue, size, 1)
+            })
+            .unwrap();
         let pair = Arc::new(QueuePair::path(&self.pd, 8));
         let link = Arc::<Link>::default();
         let seats = seats_over(&self.lane, &pair, &link, &self.shared);

@@ -9,58 +9,57 @@ use prov_base::sync::{Lock, LockKind};
 use super::Lane;
 use super::member::{NUMBER_BITS, NUMBER_MASK, NUMBERED, SHARED};
 use super::receiver::Posted;
-use crate::device::{Gather, ProtectionDomain, ReceiveRequest, SharedQueue, XrcDomain};
+use crate::device::{Device, ReceiveRequest, SharedQueue};
 
 /// A shared queue, with the data to report of its receives. Endpoints of any lane may use it.
-pub struct Shared {
-    /// Not set for XRC until the completion queue is known.
-    queue: OnceLock<Arc<SharedQueue>>,
+pub struct Shared<D: Device> {
+    /// Not set for a queue with a number until its completion queue is known.
+    queue: OnceLock<Arc<D::Shared>>,
     size: usize,
-    posted: Arc<Lock<Table>>,
-    /// The completion queue of XRC. Declared after the queue, which is dropped first.
-    place: Mutex<Option<XrcCompletions>>,
+    posted: Arc<Lock<Table<D>>>,
+    /// Where a queue with a number completes. Declared after the queue, which is dropped first.
+    place: Mutex<Option<Completions<D>>>,
 }
 
-/// The lane in which a queue of XRC completes, with space for its requests.
-struct XrcCompletions {
-    lane: Arc<Lane>,
+/// The lane in which a queue with a number completes, with space for its requests.
+struct Completions<D: Device> {
+    lane: Arc<Lane<D>>,
     number: u32,
     size: usize,
 }
 
-impl Drop for XrcCompletions {
+impl<D: Device> Drop for Completions<D> {
     fn drop(&mut self) {
         self.lane.part_with(self.number, self.size);
     }
 }
 
 /// The data to report of the receives.
-pub(super) struct Table {
+pub(super) struct Table<D: Device> {
     places: Box<[Option<Posted>]>,
     free: Vec<u32>,
     /// Receives posted before there is a queue.
-    early: Vec<(u32, Gather)>,
+    early: Vec<(u32, D::Local)>,
     /// Whether its device is gone, so that no entry becomes free any longer.
     is_abandoned: bool,
 }
 
-impl Shared {
-    /// Creates a queue for up to `size` outstanding receives.
+impl<D: Device> Shared<D> {
+    /// Creates a queue for up to `size` outstanding receives, for which `make` creates the device's.
     pub fn new(
-        pd: &Arc<ProtectionDomain>,
         size: usize,
-        pieces: usize,
         kind: LockKind,
+        make: impl FnOnce(usize) -> Result<Arc<D::Shared>>,
     ) -> Result<Arc<Self>> {
         let this = Self::without_queue(size, kind)?;
-        let queue = SharedQueue::new(pd, this.size, pieces)?;
+        let queue = make(this.size)?;
         let _ = this.queue.set(queue);
         Ok(Arc::new(this))
     }
 
-    /// Creates a queue for XRC: [`Shared::complete_in`] creates the device's queue, for which
-    /// receives wait.
-    pub fn of_xrc(size: usize, kind: LockKind) -> Result<Arc<Self>> {
+    /// Creates a queue that will have a number: [`Shared::complete_in`] creates the device's, for
+    /// which receives wait.
+    pub fn with_number(size: usize, kind: LockKind) -> Result<Arc<Self>> {
         Ok(Arc::new(Self::without_queue(size, kind)?))
     }
 
@@ -85,15 +84,13 @@ impl Shared {
         })
     }
 
-    /// Makes a queue of XRC complete in a lane, for messages of all endpoints that use it; returns
-    /// its number for peers. `-FI_EINVAL` if it completes in another lane already, `-FI_ENOSPC` if
-    /// that has no space.
+    /// Makes a queue with a number complete in a lane, for messages of all endpoints that use it:
+    /// `make` creates the device's, for as many receives. Returns its number for peers.
+    /// `-FI_EINVAL` if it completes in another lane already, `-FI_ENOSPC` if that has no space.
     pub fn complete_in(
         &self,
-        lane: &Arc<Lane>,
-        pd: &Arc<ProtectionDomain>,
-        domain: &Arc<XrcDomain>,
-        pieces: usize,
+        lane: &Arc<Lane<D>>,
+        make: impl FnOnce(&Arc<D::Queue>, usize) -> Result<Arc<D::Shared>>,
     ) -> Result<u32> {
         let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = &*place {
@@ -102,19 +99,19 @@ impl Shared {
                 false => Err(Errno::EINVAL),
             };
         }
-        let queue = SharedQueue::of_xrc(pd, domain, lane.queue(), self.size, pieces)?;
+        let queue = make(lane.queue(), self.size)?;
         let number = queue.number().ok_or(Errno::EINVAL)?;
         lane.make_place(number, self.size, self.posted.clone())?;
-        *place = Some(XrcCompletions {
+        *place = Some(Completions {
             lane: lane.clone(),
             number,
             size: self.size,
         });
         let mut table = self.posted.lock();
-        for (number, local) in std::mem::take(&mut table.early) {
-            if let Err(error) = post_to(&queue, number, &local) {
+        for (number, mut local) in std::mem::take(&mut table.early) {
+            if let Err(error) = post_to::<D>(&queue, number, &mut local) {
                 // It is never posted, and ends with the context.
-                log::warn!(target: crate::LOG.ep_data, "a receive is lost: {error}");
+                log::warn!(target: D::LOG.ep_data, "a receive is lost: {error}");
             }
         }
         let _ = self.queue.set(queue);
@@ -127,7 +124,7 @@ impl Shared {
         id & SHARED != 0
     }
 
-    /// Returns the number of the queue of XRC that contains the request with this id.
+    /// Returns the number of the queue that contains the request with this id, if it has one.
     #[inline]
     pub(super) fn number_of(id: u64) -> Option<u32> {
         let number = (id >> NUMBER_BITS) as u32 & NUMBER_MASK;
@@ -135,11 +132,11 @@ impl Shared {
     }
 
     /// Returns the queue. `-FI_EOPBADSTATE` if there is none yet.
-    pub fn queue(&self) -> Result<&Arc<SharedQueue>> {
+    pub fn queue(&self) -> Result<&Arc<D::Shared>> {
         self.queue.get().ok_or(Errno::EOPBADSTATE)
     }
 
-    /// Returns the number of its queue, if that is one of XRC.
+    /// Returns the number of its queue, if that has one.
     pub fn number(&self) -> Option<u32> {
         self.queue.get()?.number()
     }
@@ -153,19 +150,20 @@ impl Shared {
     /// space, `-FI_ENODEV` if it has been abandoned.
     pub fn post(
         &self,
-        local: &Gather,
+        local: D::Local,
         context: *mut c_void,
         address: *mut c_void,
         is_reported: bool,
     ) -> Result {
+        let mut local = local;
         let mut table = self.posted.lock();
         let Some(&number) = table.free.last() else {
             return Err(table.refusal());
         };
         // A message may consume it immediately, and wait for the lock in `take`.
         match self.queue.get() {
-            Some(queue) => post_to(queue, number, local)?,
-            None => table.early.push((number, *local)),
+            Some(queue) => post_to::<D>(queue, number, &mut local)?,
+            None => table.early.push((number, local)),
         }
         table.free.pop();
         if let Some(place) = table.places.get_mut(number as usize) {
@@ -191,7 +189,7 @@ impl Shared {
 }
 
 /// Removes the receive of a request.
-pub(super) fn take(posted: &Lock<Table>, id: u64) -> Option<Posted> {
+pub(super) fn take<D: Device>(posted: &Lock<Table<D>>, id: u64) -> Option<Posted> {
     let number = id as u32 & NUMBER_MASK;
     let mut table = posted.lock();
     let posted = table.places.get_mut(number as usize)?.take()?;
@@ -203,18 +201,18 @@ pub(super) fn take(posted: &Lock<Table>, id: u64) -> Option<Posted> {
 
 /// Posts the request of this entry.
 #[inline]
-fn post_to(queue: &SharedQueue, place: u32, local: &Gather) -> Result {
+fn post_to<D: Device>(queue: &D::Shared, place: u32, local: &mut D::Local) -> Result {
     let marks = match queue.number() {
         None => SHARED,
         Some(number) => SHARED | NUMBERED | u64::from(number) << NUMBER_BITS,
     };
-    queue.post(&ReceiveRequest {
+    queue.post(ReceiveRequest {
         id: u64::from(place) | marks,
         local,
     })
 }
 
-impl Table {
+impl<D: Device> Table<D> {
     #[cold]
     fn refusal(&self) -> Errno {
         match self.is_abandoned {

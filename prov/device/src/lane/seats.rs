@@ -3,27 +3,52 @@
 use std::sync::{Arc, Weak};
 
 use super::{Lane, Name};
-use crate::device::QueuePair;
+use crate::device::Device;
 
 /// A member of a lane.
-#[derive(Clone)]
-pub struct Seat {
+pub struct Seat<D: Device> {
     /// The lane.
-    pub lane: Arc<Lane>,
+    pub lane: Arc<Lane<D>>,
     /// Its name there.
     pub name: Name,
 }
 
 /// The members of a queue pair: a sender and a receiver.
-#[derive(Clone, Default)]
-pub struct Seats {
+pub struct Seats<D: Device> {
     /// The one that sends.
-    pub send: Option<Seat>,
+    pub send: Option<Seat<D>>,
     /// The one that receives.
-    pub receive: Option<Seat>,
+    pub receive: Option<Seat<D>>,
 }
 
-impl Seats {
+impl<D: Device> Clone for Seat<D> {
+    fn clone(&self) -> Self {
+        Seat {
+            lane: self.lane.clone(),
+            name: self.name,
+        }
+    }
+}
+
+impl<D: Device> Clone for Seats<D> {
+    fn clone(&self) -> Self {
+        Seats {
+            send: self.send.clone(),
+            receive: self.receive.clone(),
+        }
+    }
+}
+
+impl<D: Device> Default for Seats<D> {
+    fn default() -> Self {
+        Seats {
+            send: None,
+            receive: None,
+        }
+    }
+}
+
+impl<D: Device> Seats<D> {
     /// Leaves the lanes. `destroy` drops the queue pair; its last completions arrive before that.
     pub fn leave(&self, destroy: impl FnOnce()) {
         let receive = self.receive.as_ref();
@@ -41,7 +66,7 @@ impl Seats {
 
     /// The same, if requests go over an initiator that others may continue to use: they complete
     /// later, unless this was the last user.
-    pub fn leave_initiator(&self, initiator: &Weak<QueuePair>, destroy: impl FnOnce()) {
+    pub fn leave_initiator(&self, initiator: &Weak<D::Pair>, destroy: impl FnOnce()) {
         if let Some(seat) = &self.receive
             && let Some(unsettled) = seat.lane.remove_receiver(seat.name)
         {

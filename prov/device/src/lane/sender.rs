@@ -8,20 +8,19 @@ use prov_base::errno::{Errno, Result};
 use prov_message::{Context, EpKey, Op, OpClass, Reports};
 use prov_util::cq::Completion;
 
-use super::Work;
 use super::member::{NUMBER_MASK, Name, RECEIVE, SHARED};
-use crate::device::{QueuePair, SendRequest, Verb, WorkCompletion};
+use super::{Work, completion_of_nobody};
+use crate::device::{Completion as _, Device, QueuePair, SendRequest, Verb};
 use crate::failure::Failure;
 use crate::link::Link;
-use crate::sys::ibverbs::IBV_WC_SUCCESS;
 
 /// Largest number of consecutive requests without a completion of their own.
 const MOST_SILENT: usize = 32;
 
 /// The requests that an endpoint has posted. They complete in order, and the completion of one
 /// implies those of the earlier ones.
-pub struct Sender {
-    pair: Arc<QueuePair>,
+pub struct Sender<D: Device> {
+    pair: Arc<D::Pair>,
     /// The id of its request 0.
     first: u64,
     reports: Reports,
@@ -111,10 +110,10 @@ const NOTHING: Sent = Sent {
     flags: 0,
 };
 
-impl Sender {
+impl<D: Device> Sender<D> {
     /// Creates a sender for up to `size` outstanding requests, of up to `inline` inline bytes.
     pub fn new(
-        pair: Arc<QueuePair>,
+        pair: Arc<D::Pair>,
         reports: Reports,
         link: Option<Arc<Link>>,
         size: usize,
@@ -228,7 +227,7 @@ impl Sender {
         clippy::indexing_slicing,
         reason = "the mask is one less than there are places"
     )]
-    pub fn post(&mut self, operation: &Operation, work: &Work<'_>, room: usize) -> Result {
+    pub fn post(&mut self, operation: &Operation, work: &mut Work<'_, D>, room: usize) -> Result {
         if let Some(link) = &self.link
             && !link.is_connected()
         {
@@ -245,17 +244,17 @@ impl Sender {
         if !is_inline && !work.keys.are_complete
             || !is_taken_along && operation.flags & FI_INJECT != 0
         {
-            return refused(operation.class);
+            return refused::<D>(operation.class);
         }
         // If the device's queue is nearly full, each completion has to free space soon.
         let is_signalled = operation.flags & FI_COMPLETION != 0
             || self.tail.wrapping_sub(self.signalled) >= self.most_silent
             || self.is_counted(operation.class)
             || room <= self.size();
-        self.pair.post_send(&SendRequest {
+        self.pair.post_send(SendRequest {
             id: self.first | u64::from(self.tail & NUMBER_MASK),
             verb: work.verb,
-            local: work.local,
+            local: &mut *work.local,
             immediate: work.immediate,
             is_signalled,
             is_inline,
@@ -275,14 +274,15 @@ impl Sender {
 
     /// Handles the completion of a request, and of those before it; returns their number.
     #[inline(always)]
-    pub fn completed(&mut self, completion: &WorkCompletion) -> usize {
-        let number = completion.wr_id as u32;
+    pub fn completed(&mut self, completion: &D::Completion) -> usize {
+        let number = completion.id() as u32;
         let ahead = number.wrapping_sub(self.head) & NUMBER_MASK;
         if ahead as usize >= self.under_way() {
-            return unknown(completion);
+            return unknown::<D>(completion);
         }
-        if completion.status != IBV_WC_SUCCESS || self.is_counting {
-            return self.completed_in_full(ahead, completion);
+        let failure = completion.failure();
+        if failure.is_some() || self.is_counting {
+            return self.completed_in_full(ahead, failure);
         }
         let mut left = ahead;
         loop {
@@ -304,8 +304,7 @@ impl Sender {
 
     /// Handles these completions if the last one may have failed, or some may be counted.
     #[inline(never)]
-    fn completed_in_full(&mut self, ahead: u32, completion: &WorkCompletion) -> usize {
-        let failure = Failure::of(completion);
+    fn completed_in_full(&mut self, ahead: u32, failure: Option<Failure>) -> usize {
         for left in (0..=ahead).rev() {
             let op = self.oldest().operation();
             match &failure {
@@ -335,7 +334,7 @@ impl Sender {
         let count = self.under_way();
         for _ in 0..count {
             let op = self.oldest().operation();
-            self.failed(&op, &Failure::FLUSHED);
+            self.failed(&op, &D::FLUSHED);
         }
         count
     }
@@ -347,23 +346,23 @@ impl Sender {
             .failed_on_device(op, failure.error, failure.status, failure.vendor_data());
         self.pair.note_failure();
         if let Some(link) = &self.link {
-            link.failed(failure);
+            link.failed::<D>(failure);
         }
     }
 }
 
 /// Refuses memory that the device has no key for, and that cannot be sent inline.
 #[cold]
-fn refused(class: OpClass) -> Result {
+fn refused<D: Device>(class: OpClass) -> Result {
     log::debug!(
-        target: crate::LOG.ep_data,
+        target: D::LOG.ep_data,
         "{class:?}: memory without a descriptor that is too long to be sent inline"
     );
     Err(Errno::EINVAL)
 }
 
 #[cold]
-fn unknown(completion: &WorkCompletion) -> usize {
-    super::completion_of_nobody(completion);
+fn unknown<D: Device>(completion: &D::Completion) -> usize {
+    completion_of_nobody::<D>(completion);
     0
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use slotmap::DefaultKey;
 
+use crate::device::Device;
 use crate::failure::Failure;
 use crate::notes::Notes;
 
@@ -45,16 +46,16 @@ impl Link {
     /// Handles that a request has failed. The queue pair has failed with it: further requests are
     /// flushed, and the manager ends the connection.
     #[cold]
-    pub fn failed(&self, failure: &Failure) {
+    pub fn failed<D: Device>(&self, failure: &Failure) {
         // Flushes after the end are expected. If the connection has not ended, a request of another
         // user of the queue pair has failed (XRC), or the device has ended it (iWARP).
         if failure.is_flush() && !self.is_connected() {
             return;
         }
         log::info!(
-            target: crate::LOG.ep_data,
+            target: D::LOG.ep_data,
             "a connection is lost: {}",
-            crate::failure::text(failure.status)
+            D::error_text(failure.status)
                 .map_or_else(|| "?".into(), |text| text.to_string_lossy())
         );
         self.set_connected(false);

@@ -6,11 +6,12 @@ use prov_base::errno::{Errno, Result};
 
 use super::orders::Order;
 use super::{Everybody, Lane, Name, Receiver, Sender, Sharer};
+use crate::device::{CompletionQueue, Device, QueuePair};
 
-impl Lane {
+impl<D: Device> Lane<D> {
     /// Makes space for the completions of so many more requests. Requests for which the device has
     /// no space are refused when they are posted.
-    pub(super) fn reserve(&self, state: &mut Everybody, requests: usize) {
+    pub(super) fn reserve(&self, state: &mut Everybody<D>, requests: usize) {
         state.needed += requests;
         if state.needed <= state.size || state.size >= self.most {
             return;
@@ -24,7 +25,7 @@ impl Lane {
             }
             Err(error) => {
                 log::info!(
-                    target: crate::LOG.cq,
+                    target: D::LOG.cq,
                     "a completion queue of {} entries cannot grow to {wanted}: {error}",
                     state.size
                 );
@@ -33,7 +34,7 @@ impl Lane {
     }
 
     /// Adds a sender.
-    pub fn add_sender(&self, sender: Sender) -> Result<Name> {
+    pub fn add_sender(&self, sender: Sender<D>) -> Result<Name> {
         let state = &mut self.state.lock().members;
         self.reserve(state, sender.size());
         let name = state.senders.add(sender)?;
@@ -48,7 +49,7 @@ impl Lane {
 
     /// Adds a receiver. `-FI_ENOSPC` if its receives are shared and the device's queue has no space
     /// for their completions.
-    pub fn add_receiver(&self, receiver: Receiver) -> Result<Name> {
+    pub fn add_receiver(&self, receiver: Receiver<D>) -> Result<Name> {
         // Dropped without the lock, as in `remove_receiver`.
         let _follows;
         let mut state = self.state.lock();
@@ -64,7 +65,7 @@ impl Lane {
             Some(shared) if shared.number().is_some() => 0,
             // They may all complete here, however many receivers share them.
             Some(shared) => {
-                let is_known = |known: &Receiver| {
+                let is_known = |known: &Receiver<D>| {
                     let known = known.shared();
                     known.is_some_and(|known| Arc::ptr_eq(known, shared))
                 };
@@ -127,7 +128,7 @@ impl Lane {
             }
             return Some(Unsettled::of(0));
         }
-        let is_known = |known: &Receiver| {
+        let is_known = |known: &Receiver<D>| {
             let known = known.shared();
             known.is_some_and(|known| Arc::ptr_eq(known, shared))
         };

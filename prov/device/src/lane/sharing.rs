@@ -1,4 +1,4 @@
-//! The objects that members of a lane share with XRC: an initiator, which outlives its senders, and
+//! The objects that members of a lane share if the device has them (XRC): an initiator, which outlives its senders, and
 //! a receive queue, which completes here for all of its users.
 
 use std::sync::{Arc, Weak};
@@ -8,30 +8,30 @@ use prov_base::sync::Lock;
 
 use super::shared::{Table, take};
 use super::{Everybody, Lane, Name};
-use crate::device::{QueuePair, WorkCompletion};
+use crate::device::{Completion, CompletionQueue, Device};
 
 /// A shared receive queue. There is space for all its completions.
-pub(super) struct Queue {
-    posted: Arc<Lock<Table>>,
+pub(super) struct Queue<D: Device> {
+    posted: Arc<Lock<Table<D>>>,
     /// The receivers that use it. The receiver of a message is not known: the first one reports it,
     /// to the completion queue that they all have.
     pub(super) users: Vec<Name>,
 }
 
 /// The requests of a sender that has left.
-pub(super) struct Departed {
-    initiator: Weak<QueuePair>,
+pub(super) struct Departed<D: Device> {
+    initiator: Weak<D::Pair>,
     /// Number of those that have not completed.
     left: usize,
 }
 
-impl Lane {
+impl<D: Device> Lane<D> {
     /// Makes space for all completions of a shared queue. `-FI_ENOSPC` if there is none.
     pub(super) fn make_place(
         &self,
         number: u32,
         needed: usize,
-        posted: Arc<Lock<Table>>,
+        posted: Arc<Lock<Table<D>>>,
     ) -> Result {
         let state = &mut self.state.lock().members;
         self.reserve(state, needed);
@@ -62,7 +62,7 @@ impl Lane {
 
     /// Removes a sender, whose requests are not reported any longer. The space for them is freed
     /// one by one, as they complete.
-    pub(super) fn part_with_sender(&self, name: Name, initiator: &Weak<QueuePair>) {
+    pub(super) fn part_with_sender(&self, name: Name, initiator: &Weak<D::Pair>) {
         let state = &mut self.state.lock().members;
         let Some(sender) = state.senders.remove(name) else {
             return;
@@ -91,7 +91,7 @@ impl Lane {
     }
 }
 
-impl Everybody {
+impl<D: Device> Everybody<D> {
     /// Handles the completion of a request of a sender that has left.
     #[cold]
     #[inline(never)]
@@ -107,7 +107,7 @@ impl Everybody {
     }
 
     /// Handles the completion of a receive in a shared queue.
-    pub(super) fn queue_completed(&mut self, number: u32, completion: &WorkCompletion) {
+    pub(super) fn queue_completed(&mut self, number: u32, completion: &D::Completion) {
         let Some(queue) = self.queues.get(&number) else {
             return;
         };
@@ -115,7 +115,7 @@ impl Everybody {
         match user.and_then(|name| self.receivers.get(name)) {
             Some(receiver) => receiver.shared_completed(completion),
             // There is no receiver left to report it.
-            None => drop(take(&queue.posted, completion.wr_id)),
+            None => drop(take(&queue.posted, completion.id())),
         }
     }
 }

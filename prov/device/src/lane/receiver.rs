@@ -8,19 +8,18 @@ use prov_base::errno::{Errno, Result};
 use prov_message::{Context, Reports};
 use prov_util::cq::{Completion, ErrorCompletion};
 
-use super::Shared;
 use super::member::{NUMBER_MASK, Name, RECEIVE};
-use crate::device::{Gather, QueuePair, ReceiveRequest, WorkCompletion};
+use super::{Shared, completion_of_nobody};
+use crate::device::{Completion as _, Device, QueuePair, ReceiveRequest};
 use crate::failure::Failure;
 use crate::link::Link;
-use crate::sys::ibverbs::{IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_WITH_IMM};
 
 /// The receives that an endpoint has posted, which messages consume in order; or the shared queue
 /// that it uses.
-pub struct Receiver {
-    pair: Arc<QueuePair>,
+pub struct Receiver<D: Device> {
+    pair: Arc<D::Pair>,
     reporter: Reporter,
-    shared: Option<Arc<Shared>>,
+    shared: Option<Arc<Shared<D>>>,
     /// The data to report, by the number of the request.
     posted: Box<[Posted]>,
     mask: u32,
@@ -43,9 +42,9 @@ struct Reporter {
 
 /// The rest of a receiver of shared receives until its queue pair is destroyed: messages may have
 /// consumed some of them.
-pub struct Leaver {
+pub struct Leaver<D: Device> {
     reporter: Reporter,
-    shared: Arc<Shared>,
+    shared: Arc<Shared<D>>,
 }
 
 /// A receive that waits for a message.
@@ -78,13 +77,13 @@ impl Posted {
     }
 }
 
-impl Receiver {
+impl<D: Device> Receiver<D> {
     /// Creates a receiver for up to `size` outstanding receives, of its own or `shared`.
     pub fn new(
-        pair: Arc<QueuePair>,
+        pair: Arc<D::Pair>,
         reports: Reports,
         link: Option<Arc<Link>>,
-        shared: Option<Arc<Shared>>,
+        shared: Option<Arc<Shared<D>>>,
         size: usize,
     ) -> Result<Self> {
         let size = u32::try_from(size.max(1)).map_err(|_| Errno::EINVAL)?;
@@ -130,12 +129,12 @@ impl Receiver {
     }
 
     /// Returns its queue pair.
-    pub fn pair(&self) -> &QueuePair {
+    pub fn pair(&self) -> &D::Pair {
         &self.pair
     }
 
     /// Returns the shared queue of its receives, if they are not its own.
-    pub fn shared(&self) -> Option<&Arc<Shared>> {
+    pub fn shared(&self) -> Option<&Arc<Shared<D>>> {
         self.shared.as_ref()
     }
 
@@ -166,7 +165,7 @@ impl Receiver {
     pub fn post(
         &mut self,
         name: Name,
-        local: &Gather,
+        local: &mut D::Local,
         context: *mut c_void,
         address: *mut c_void,
         is_reported: bool,
@@ -174,8 +173,8 @@ impl Receiver {
         if let Some(refusal) = self.refusal {
             return Err(refusal);
         }
-        self.pair.post_receive(&ReceiveRequest {
-            id: name.request(self.tail) | RECEIVE,
+        self.pair.post_receive(ReceiveRequest {
+            id: name.receive(self.tail),
             local,
         })?;
         self.posted[(self.tail & self.mask) as usize] = Posted::new(context, address, is_reported);
@@ -189,16 +188,16 @@ impl Receiver {
         clippy::indexing_slicing,
         reason = "the mask is one less than there are places"
     )]
-    pub fn completed(&mut self, completion: &WorkCompletion) -> usize {
-        let ahead = (completion.wr_id as u32).wrapping_sub(self.head) & NUMBER_MASK;
+    pub fn completed(&mut self, completion: &D::Completion) -> usize {
+        let ahead = (completion.id() as u32).wrapping_sub(self.head) & NUMBER_MASK;
         if ahead != 0 || self.under_way() == 0 {
             // They complete in order.
-            super::completion_of_nobody(completion);
+            completion_of_nobody::<D>(completion);
             return 0;
         }
         let posted = self.posted[(self.head & self.mask) as usize];
         self.head = self.head.wrapping_add(1);
-        self.reporter.report(&posted, completion);
+        self.reporter.report::<D>(&posted, completion);
         1
     }
 
@@ -215,7 +214,7 @@ impl Receiver {
         for _ in 0..count {
             let posted = self.posted[(self.head & self.mask) as usize];
             self.head = self.head.wrapping_add(1);
-            self.reporter.failed(&posted, &Failure::FLUSHED);
+            self.reporter.failed::<D>(&posted, &D::FLUSHED);
         }
         count
     }
@@ -224,17 +223,17 @@ impl Receiver {
     #[cold]
     pub fn abandon_shared(&self) {
         let shared = self.shared.iter().flat_map(|shared| shared.abandon());
-        shared.for_each(|posted| self.reporter.failed(&posted, &Failure::FLUSHED));
+        shared.for_each(|posted| self.reporter.failed::<D>(&posted, &D::FLUSHED));
     }
 
     /// Handles the completion of a shared receive.
-    pub fn shared_completed(&mut self, completion: &WorkCompletion) {
+    pub fn shared_completed(&mut self, completion: &D::Completion) {
         self.reporter
             .shared_completed(self.shared.as_ref(), completion);
     }
 
     /// Drops its queue pair; returns the rest, if it shares receives.
-    pub fn leave(self) -> Option<Leaver> {
+    pub fn leave(self) -> Option<Leaver<D>> {
         Some(Leaver {
             reporter: self.reporter,
             shared: self.shared?,
@@ -242,30 +241,34 @@ impl Receiver {
     }
 }
 
-impl Leaver {
+impl<D: Device> Leaver<D> {
     /// As [`Receiver::shared_completed`].
-    pub fn shared_completed(&self, completion: &WorkCompletion) {
+    pub fn shared_completed(&self, completion: &D::Completion) {
         self.reporter
             .shared_completed(Some(&self.shared), completion);
     }
 }
 
 impl Reporter {
-    fn shared_completed(&self, shared: Option<&Arc<Shared>>, completion: &WorkCompletion) {
-        match shared.and_then(|shared| shared.take(completion.wr_id)) {
-            Some(posted) => self.report(&posted, completion),
-            None => super::completion_of_nobody(completion),
+    fn shared_completed<D: Device>(
+        &self,
+        shared: Option<&Arc<Shared<D>>>,
+        completion: &D::Completion,
+    ) {
+        match shared.and_then(|shared| shared.take(completion.id())) {
+            Some(posted) => self.report::<D>(&posted, completion),
+            None => completion_of_nobody::<D>(completion),
         }
     }
 
     #[inline(always)]
-    fn report(&self, posted: &Posted, completion: &WorkCompletion) {
-        if let Some(failure) = Failure::of_receive(completion) {
-            return self.failed(posted, &failure);
+    fn report<D: Device>(&self, posted: &Posted, completion: &D::Completion) {
+        if let Some(failure) = completion.receive_failure() {
+            return self.failed::<D>(posted, &failure);
         }
-        let is_write = completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
-        let has_data = completion.wc_flags & IBV_WC_WITH_IMM != 0;
-        let len = (completion.byte_len as usize).saturating_sub(self.skipped);
+        let is_write = completion.is_write();
+        let immediate = completion.immediate();
+        let len = completion.received().saturating_sub(self.skipped);
         let counters = &self.reports.counters;
         let counter = if is_write {
             &counters.remote_write
@@ -284,17 +287,17 @@ impl Reporter {
             } else {
                 FI_MSG | FI_RECV
             };
-            let data = if has_data { FI_REMOTE_CQ_DATA } else { 0 };
+            let data = match immediate {
+                Some(_) => FI_REMOTE_CQ_DATA,
+                None => 0,
+            };
             cq.write_promptly(
                 #[inline(always)]
                 || Completion {
                     flags: kind | data,
                     len,
                     buf: std::ptr::with_exposed_provenance_mut(posted.address),
-                    data: match has_data {
-                        true => u32::from_be(completion.imm_data).into(),
-                        false => 0,
-                    },
+                    data: immediate.unwrap_or(0).into(),
                     ..Completion::new(posted.context.pointer(), 0)
                 },
             );
@@ -303,7 +306,7 @@ impl Reporter {
 
     #[cold]
     #[inline(never)]
-    fn failed(&self, posted: &Posted, failure: &Failure) {
+    fn failed<D: Device>(&self, posted: &Posted, failure: &Failure) {
         if let Some(counter) = &self.reports.counters.recv {
             counter.count_error();
         }
@@ -316,7 +319,7 @@ impl Reporter {
             });
         }
         if let Some(link) = &self.link {
-            link.failed(failure);
+            link.failed::<D>(failure);
         }
     }
 }

@@ -18,8 +18,8 @@ pub const SHARED: u64 = 1 << 63;
 
 const _: () = assert!(NUMBER_BITS + PLACE_BITS + GENERATION_BITS == 62);
 
-/// Set in the id of a request in a shared queue of XRC, which contains the queue's number instead
-/// of a member's name.
+/// Set in the id of a request in a shared queue with a number, which the id contains instead of a
+/// member's name.
 pub const NUMBERED: u64 = 1 << 61;
 
 /// Names a member of a lane; not reused after it has left.
@@ -36,6 +36,12 @@ impl Name {
         let (place, generation) = (u64::from(self.place), u64::from(self.generation));
         let member = place | generation << PLACE_BITS;
         member << NUMBER_BITS | u64::from(number & NUMBER_MASK)
+    }
+
+    /// Returns the id of a receive request of the member.
+    #[inline(always)]
+    pub fn receive(self, number: u32) -> u64 {
+        self.request(number) | RECEIVE
     }
 
     /// Returns the member of a request.
