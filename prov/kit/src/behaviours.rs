@@ -2,6 +2,7 @@
 
 pub mod atomics;
 pub mod cancelling;
+pub mod connections;
 pub mod ending;
 pub mod matching;
 pub mod messages;

@@ -15,13 +15,16 @@
 )]
 
 mod behaviours;
+mod connecting;
 mod place;
 mod side;
 mod world;
 
 pub use behaviours::{
-    atomics, cancelling, ending, matching, messages, one_sided, peeking, queues, sources,
+    atomics, cancelling, connections, ending, matching, messages, one_sided, peeking, queues,
+    sources,
 };
+pub use connecting::{Connecting, ConnectionEvent, connect};
 pub use place::Place;
 pub use side::{Message, Objects, Opened, RECEIVED, SENT, Side};
 pub use world::World;
@@ -38,6 +41,8 @@ pub enum Property {
     Atomics,
     /// A transmit queue of the size that was asked for: with other sizes, it is never seen full.
     FullQueue,
+    /// Several peers, and itself as one of them: a connected endpoint has one other.
+    Peers,
 }
 
 /// What the endpoints of a world are opened with.
@@ -80,6 +85,15 @@ pub trait Bench: Sized {
 
     /// Opens an endpoint that is bound to these objects and has a name of its own.
     fn open(&mut self, objects: &Objects) -> Opened<Self::Core>;
+
+    /// Has endpoints know one another: each calls another one, and itself, by its position.
+    fn introduce(&mut self, sides: &[&Side<Self>]) {
+        for side in sides {
+            for (position, other) in sides.iter().enumerate() {
+                assert_eq!(side.insert(other), position as u64);
+            }
+        }
+    }
 }
 
 /// Runs a behaviour that needs some properties.
@@ -90,19 +104,38 @@ pub fn run<B: Bench>(name: &str, needs: &[Property], behaviour: fn()) {
     }
 }
 
-/// Makes a test of each behaviour, for endpoints of a [`Bench`].
+/// Makes a test of each behaviour, for endpoints of a [`Bench`]; after `connecting`, of those of the
+/// connection manager, for one that is [`Connecting`].
 #[macro_export]
 macro_rules! conformance {
+    (connecting $bench:ty) => {
+        $crate::conformance! { @ $bench:
+            connections (&[]) {
+                data_comes_with_a_request_and_with_its_acceptance,
+                a_rejected_request_fails_with_the_data_of_the_refusal,
+                where_nobody_listens_a_connection_fails,
+                messages_follow_the_acceptance_at_once,
+                a_request_is_withdrawn,
+                an_end_that_is_shut_down_is_reported_to_the_other,
+                receives_end_with_their_connection_and_name_its_end_as_the_cause,
+                what_has_arrived_is_received_although_answers_cannot_be_sent,
+                a_receive_that_is_taken_back_has_no_other_cause,
+                ends_and_listeners_close_in_any_order,
+            }
+        }
+    };
     ($bench:ty) => {
         $crate::conformance! { @ $bench:
             messages (&[]) {
                 messages_of_all_lengths_arrive_expected_or_not,
-                an_endpoint_sends_to_itself,
                 injected_memory_is_free_at_once,
                 messages_from_both_sides_cross,
                 empty_messages_have_completions,
                 data_comes_with_messages,
                 pieces_are_gathered_and_scattered,
+            }
+            messages (&[$crate::Property::Peers]) {
+                an_endpoint_sends_to_itself,
             }
             matching (&[]) {
                 messages_of_a_sender_are_matched_in_order,
@@ -112,13 +145,15 @@ macro_rules! conformance {
                 a_short_receive_is_truncated_and_the_next_is_whole,
                 a_buffer_takes_several_messages,
             }
-            sources (&[]) {
+            sources (&[$crate::Property::Peers]) {
                 a_completion_names_the_source,
                 a_directed_receive_takes_its_source,
                 a_stranger_has_no_number_until_it_is_inserted,
             }
             queues (&[]) {
                 many_unexpected_messages_are_received_in_reverse,
+            }
+            queues (&[$crate::Property::Peers]) {
                 a_third_endpoint_is_not_held_up,
             }
             queues (&[$crate::Property::FullQueue]) {
@@ -139,13 +174,17 @@ macro_rules! conformance {
                 an_access_beyond_the_region_is_refused,
                 a_closed_region_is_refused,
                 a_write_with_data_is_reported_to_the_target,
+            }
+            one_sided (&[$crate::Property::OneSided, $crate::Property::Peers]) {
                 writes_to_a_cell_take_effect_in_order,
             }
             atomics (&[$crate::Property::Atomics]) {
-                sums_are_added_and_fetched,
                 values_are_compared_and_swapped,
             }
-            ending (&[]) {
+            atomics (&[$crate::Property::Atomics, $crate::Property::Peers]) {
+                sums_are_added_and_fetched,
+            }
+            ending (&[$crate::Property::Peers]) {
                 an_endpoint_closes_with_everything_under_way,
                 what_was_received_from_an_endpoint_that_closed_is_there,
             }

@@ -1,10 +1,11 @@
 //! An endpoint, its objects, and what it has completed.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::Arc;
 
-use fabric_abi::{FI_ADDR_UNSPEC, FI_COMPLETION, FI_REMOTE_READ, FI_REMOTE_WRITE};
+use fabric_abi::{FI_ADDR_UNSPEC, FI_COMPLETION, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_VERSION};
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
 use prov_message::operation::Context;
@@ -12,14 +13,17 @@ use prov_message::{Attributes, Core, EpKey, Lane};
 use prov_util::av::Av;
 use prov_util::cq::{Completion, Cq, CqConfig, ErrorCompletion};
 use prov_util::desc::Descs;
+use prov_util::eq::Eq;
 use prov_util::ffi::{Class, Handle, Use};
 use prov_util::mr::{self, Job, Memory, MrTable, Region};
 use prov_util::progress::Progress;
 use prov_util::request::{
     Access, Receive, RemoteAccess, RemoteIov, RemotePiece, Select, Tag, Transmit,
 };
+use prov_util::wait::Attachment;
 
-use crate::{Bench, Place, Setting};
+use crate::connecting::next_event;
+use crate::{Bench, ConnectionEvent, Place, Setting};
 
 /// What an endpoint is bound to.
 pub struct Objects {
@@ -27,6 +31,8 @@ pub struct Objects {
     pub av: Use<Av>,
     /// The queue of both sides.
     pub cq: Use<Cq>,
+    /// The queue of connection events.
+    pub eq: Use<Eq>,
     /// What it is opened with.
     pub attributes: Attributes,
 }
@@ -49,6 +55,7 @@ pub struct Side<B: Bench> {
     objects: Objects,
     done: RefCell<Vec<Completion>>,
     failed: RefCell<Vec<ErrorCompletion>>,
+    events: RefCell<VecDeque<ConnectionEvent>>,
 }
 
 /// The most pieces of memory of a message.
@@ -166,6 +173,7 @@ impl<B: Bench> Side<B> {
         let objects = Objects {
             av: object(Av::open(&bench.vector()).unwrap()),
             cq: object(Cq::new(CqConfig::default()).unwrap()),
+            eq: object(Eq::new(Attachment::None, FI_VERSION(2, 0))),
             attributes: Attributes {
                 tx_size: setting.tx_size,
                 most_receives: 1 << 16,
@@ -185,6 +193,7 @@ impl<B: Bench> Side<B> {
             objects,
             done: RefCell::default(),
             failed: RefCell::default(),
+            events: RefCell::default(),
         }
     }
 
@@ -212,6 +221,19 @@ impl<B: Bench> Side<B> {
                 .borrow_mut()
                 .push(self.objects.cq.read_error().unwrap());
         }
+        self.events
+            .borrow_mut()
+            .extend(next_event(&self.objects.eq));
+    }
+
+    /// Takes the oldest event of its connection.
+    pub fn take_event(&self) -> Option<ConnectionEvent> {
+        self.events.borrow_mut().pop_front()
+    }
+
+    /// What the provider has returned for it.
+    pub fn opened(&self) -> &Opened<B::Core> {
+        &self.opened
     }
 
     /// Takes the oldest completion with this context.
@@ -235,9 +257,9 @@ impl<B: Bench> Side<B> {
         Some(failed.remove(at))
     }
 
-    /// Completions and errors that nobody has taken.
+    /// Completions, errors and events that nobody has taken.
     pub fn left(&self) -> usize {
-        self.done.borrow().len() + self.failed.borrow().len()
+        self.done.borrow().len() + self.failed.borrow().len() + self.events.borrow().len()
     }
 
     /// The errors that nobody has taken.

@@ -18,8 +18,9 @@ const TURNS: usize = 100;
 
 /// Endpoints that know one another: each calls another one, and itself, by its position.
 pub struct World<B: Bench> {
-    sides: Vec<Side<B>>,
-    bench: B,
+    /// `None` for those that have closed.
+    sides: Vec<Option<Side<B>>>,
+    pub(crate) bench: B,
     setting: Setting,
 }
 
@@ -27,7 +28,9 @@ impl<B: Bench> Index<usize> for World<B> {
     type Output = Side<B>;
 
     fn index(&self, position: usize) -> &Side<B> {
-        &self.sides[position]
+        self.sides[position]
+            .as_ref()
+            .expect("an endpoint that is closed")
     }
 }
 
@@ -39,12 +42,9 @@ impl<B: Bench> World<B> {
 
     /// The same with another setting.
     pub fn with(setting: Setting, count: usize) -> World<B> {
-        let world = World::of_strangers(setting, count);
-        for side in &world.sides {
-            for (position, other) in world.sides.iter().enumerate() {
-                assert_eq!(side.insert(other), position as u64);
-            }
-        }
+        let mut world = World::<B>::of_strangers(setting, count);
+        let sides: Vec<_> = world.sides.iter().flatten().collect();
+        world.bench.introduce(&sides);
         world
     }
 
@@ -52,7 +52,7 @@ impl<B: Bench> World<B> {
     pub fn of_strangers(setting: Setting, count: usize) -> World<B> {
         let mut bench = B::new(setting);
         let sides = (0..count)
-            .map(|_| Side::open(&mut bench, setting))
+            .map(|_| Some(Side::open(&mut bench, setting)))
             .collect();
         World {
             sides,
@@ -63,18 +63,23 @@ impl<B: Bench> World<B> {
 
     /// Opens another endpoint, which nobody knows; returns its position.
     pub fn join(&mut self) -> usize {
-        self.sides.push(Side::open(&mut self.bench, self.setting));
+        let side = Side::open(&mut self.bench, self.setting);
+        self.sides.push(Some(side));
         self.sides.len() - 1
     }
 
-    /// Closes the last endpoint.
-    pub fn leave(&mut self) {
-        self.sides.pop();
+    /// Closes an endpoint.
+    pub fn close(&mut self, position: usize) {
+        self.sides[position] = None;
+    }
+
+    fn sides(&self) -> impl Iterator<Item = &Side<B>> {
+        self.sides.iter().flatten()
     }
 
     /// Drives all endpoints once.
     pub fn turn(&self) {
-        self.sides.iter().for_each(Side::drive);
+        self.sides().for_each(Side::drive);
     }
 
     /// Lets arrive what is under way.
@@ -85,7 +90,7 @@ impl<B: Bench> World<B> {
     /// Drives all endpoints until something is there.
     #[track_caller]
     pub fn until<T>(&self, mut found: impl FnMut() -> Option<T>) -> T {
-        let left = || self.sides.iter().map(Side::left).sum::<usize>();
+        let left = || self.sides().map(Side::left).sum::<usize>();
         let (mut before, mut since) = (left(), Instant::now());
         loop {
             if let Some(found) = found() {
@@ -95,7 +100,7 @@ impl<B: Bench> World<B> {
             if left() != before {
                 (before, since) = (left(), Instant::now());
             }
-            let errors: Vec<_> = self.sides.iter().map(Side::errors).collect();
+            let errors: Vec<_> = self.sides().map(Side::errors).collect();
             assert!(
                 since.elapsed() < PATIENCE,
                 "nothing happens any more; errors: {errors:?}"
@@ -156,7 +161,7 @@ impl<B: Bench> World<B> {
     #[track_caller]
     pub fn is_quiet(&self) {
         self.settle();
-        for side in &self.sides {
+        for side in self.sides() {
             assert_eq!((side.left(), side.errors()), (0, Vec::new()));
         }
     }

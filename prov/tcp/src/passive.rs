@@ -118,11 +118,16 @@ impl Listening for Passive {
     }
 
     fn refuse(&self, incomer: Incomer, data: &[u8]) {
-        let answer = Message::new(Kind::Reject, Features::default(), 0, data);
-        // If it does not reach the peer, the end of the connection does.
-        let _ = socket::send(incomer.socket.as_fd(), &answer.encode());
-        socket::end(incomer.socket);
+        refuse(incomer, data);
     }
+}
+
+/// Rejects a request, with connection data.
+pub fn refuse(incomer: Incomer, data: &[u8]) {
+    let answer = Message::new(Kind::Reject, Features::default(), 0, data);
+    // If it does not reach the peer, the end of the connection does.
+    let _ = socket::send(incomer.socket.as_fd(), &answer.encode());
+    socket::end(incomer.socket);
 }
 
 impl RequestSink for RequestReporter<Incomer> {

@@ -26,7 +26,7 @@ pub fn an_endpoint_closes_with_everything_under_way<B: Bench>() {
             }
             world.turn();
         }
-        world.leave();
+        world.close(third);
         for number in 0..20 {
             let (out, into) = (Place::pattern(number, len), Place::empty(len));
             world[1].receive(Message::any().tag(1).with(into));
@@ -53,7 +53,7 @@ pub fn what_was_received_from_an_endpoint_that_closed_is_there<B: Bench>() {
         world.sent(second);
         assert!(into.has(number, 3000));
     }
-    world.leave();
+    world.close(second);
     for number in 0..10 {
         assert_eq!(world.done(0, 50 + number).len, 3000);
     }

@@ -10,7 +10,6 @@ mod connections;
 mod contexts;
 mod crossing;
 mod direct;
-mod ended;
 mod endpoint_check_tests;
 mod foreign;
 mod hostile;
