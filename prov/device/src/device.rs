@@ -6,8 +6,10 @@ use std::ffi::CStr;
 use std::fmt::Debug;
 use std::os::fd::RawFd;
 
+use prov_base::buffer::AppIov;
 use prov_base::errno::Result;
 use prov_base::logging::Targets;
+use prov_util::desc::Descs;
 
 use crate::failure::Failure;
 
@@ -22,7 +24,7 @@ pub trait Device: Sized + 'static {
     /// Receive queues that several queue pairs share.
     type Shared: SharedQueue<Self>;
     /// The local memory of a request, with what the device knows it by.
-    type Local: Send + 'static;
+    type Local: Local;
     /// The destination of a datagram; `()` for a device without datagrams.
     type Destination;
 
@@ -116,6 +118,21 @@ pub trait SharedQueue<D: Device>: Send + Sync + 'static {
     fn number(&self) -> Option<u32> {
         None
     }
+}
+
+/// The local memory of a request: application memory that lasts as long as the operation.
+pub trait Local: Send + Sized + 'static {
+    /// Returns no memory.
+    fn empty() -> Self;
+
+    /// Adds application memory, with the descriptors of its regions.
+    ///
+    /// # Errors
+    /// `-FI_EMSGSIZE` for a segment that is too long for a request, `-FI_EINVAL` for too many.
+    fn fill(&mut self, memory: &mut AppIov, descs: &Descs) -> Result<Keys>;
+
+    /// Returns the memory of a request that is not posted, if [`Local::fill`] has taken it.
+    fn give_back(&mut self, _memory: &mut AppIov) {}
 }
 
 /// The properties of local memory that follow from its keys.

@@ -2,8 +2,9 @@
 //! work requests of queue pairs, and work completions become entries of its queues and counters.
 //!
 //! A provider implements [`Device`] for its device: queue pairs, completion queues, shared receive
-//! queues. A [`Lane`] has everything that completes at one completion queue of the device.
-//! [`mock`] is a device without hardware.
+//! queues. A [`Lane`] has everything that completes at one completion queue of the device, and
+//! [`lanes`] the lanes of a domain. [`posting`] makes work requests of operations, and a
+//! [`Registrar`] registers memory.
 
 #![deny(clippy::indexing_slicing)]
 #![forbid(unsafe_code)]
@@ -11,14 +12,26 @@
 pub mod device;
 mod failure;
 pub mod lane;
+pub mod lanes;
 pub mod link;
+mod local_key;
 mod notes;
+pub mod posting;
+mod progress;
+pub mod registrar;
+mod shared_receive;
 
 pub use device::{
-    Completion, CompletionQueue, Device, Keys, QueuePair, ReceiveRequest, SendRequest, SharedQueue,
-    Verb,
+    Completion, CompletionQueue, Device, Keys, Local, QueuePair, ReceiveRequest, SendRequest,
+    SharedQueue, Verb,
 };
 pub use failure::Failure;
-pub use lane::{Ear, Lane};
+pub use lane::{Ear, Lane, Seat, Seats};
+pub use lanes::{Lanes, Sides};
 pub use link::Link;
+pub use local_key::LocalKey;
 pub use notes::Notes;
+pub use posting::Sizes;
+pub use progress::EndpointProgress;
+pub use registrar::{Access, Registrar};
+pub use shared_receive::SharedReceive;

@@ -4,10 +4,11 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use fabric_abi::{FI_EP_DGRAM, FI_EP_MSG, FI_PROTO_RDMA_CM_IB_XRC, FI_SHARED_CONTEXT};
-use prov_base::atomic_ops::{Form, Offered};
+use prov_base::atomic_ops::Offered;
 use prov_base::errno::{Errno, Result};
 use prov_base::sync::LockKind;
 use prov_device::Device as _;
+use prov_device::posting::ATOMICS;
 use prov_util::attr::Info;
 use prov_util::domain;
 use prov_util::ffi::Handle;
@@ -16,10 +17,9 @@ use prov_util::mr::MrTable;
 
 use crate::LOG;
 use crate::device::{Rdma, SharedQueue};
-use crate::endpoint::{Endpoint, is_offered};
-use crate::lane::Shared;
+use crate::endpoint::Endpoint;
+use crate::lane::{Shared, SharedReceive};
 use crate::resources::Resources;
-use crate::shared_receive::SharedReceive;
 
 /// A domain.
 pub struct Domain(pub Arc<Resources>);
@@ -85,12 +85,3 @@ impl domain::Domain for Domain {
 fn is_xrc(info: &Info) -> bool {
     info.ep.protocol == FI_PROTO_RDMA_CM_IB_XRC
 }
-
-/// The atomic operations that devices offer.
-const ATOMICS: Offered = Offered {
-    bytes: size_of::<u64>(),
-    filter: |datatype, op, flags| {
-        // Flags that name no form are judged by the caller.
-        Form::from_flags(flags).map_or(true, |form| is_offered(form, datatype, op))
-    },
-};

@@ -1,10 +1,8 @@
 //! fi_endpoint(3): an endpoint on a queue pair.
 
-mod atomics;
 mod connected;
 mod datagrams;
 mod enabling;
-mod progress;
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -12,31 +10,28 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use fabric_abi::{FI_OPT_CM_DATA_SIZE, FI_SHARED_CONTEXT, fi_addr_t};
 use prov_base::errno::{Errno, Result};
 use prov_base::process::Process;
-use prov_device::Keys;
-use prov_message::{OpClass, Reports};
+use prov_device::posting::{ATOMICS, operation};
+use prov_device::{EndpointProgress, Keys, Local as _, Sizes};
 use prov_util::attr::Info;
-use prov_util::cq::Cq;
 use prov_util::endpoint::{self, Bindings, OptionValue};
+use prov_util::ffi::Handle;
 use prov_util::ffi::ep::EndpointObject;
-use prov_util::ffi::{Handle, Use};
-use prov_util::progress::{Progress, QueueName};
-use prov_util::request::{Access, Atomic, Receive, RemoteAccess, Transmit};
+use prov_util::progress::Progress;
+use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
 
 use crate::device::{Gather, QueuePair, Verb};
-use crate::lane::{Operation, Seat, Seats, Work};
+use crate::lane::{Seat, Seats, SharedReceive, Work};
 use crate::manager::{DATA_LIMIT, XRC_DATA_LIMIT, XrcEnd};
 use crate::resources::Resources;
-use crate::shared_receive::SharedReceive;
 use connected::{Connected, End};
 use datagrams::Datagrams;
-use progress::EndpointProgress;
-
-pub use atomics::is_offered;
 
 /// An endpoint.
 pub struct Endpoint {
     domain: Arc<Resources>,
     sizes: Sizes,
+    /// Whether its receives are shared.
+    is_sharing: bool,
     kind: Kind,
     /// Its members in lanes, once it is enabled.
     place: OnceLock<Seats>,
@@ -54,32 +49,18 @@ enum Kind {
     Datagrams(Datagrams),
 }
 
-/// The sizes with which it was opened.
-#[derive(Clone, Copy)]
-struct Sizes {
-    sends: usize,
-    receives: usize,
-    send_pieces: usize,
-    receive_pieces: usize,
-    inline: usize,
-    longest: usize,
-    is_sharing: bool,
-}
-
-impl Sizes {
-    fn of(domain: &Resources, info: &Info, longest: usize) -> Self {
-        let params = &domain.params;
-        let or = |size: usize, usual: usize| if size == 0 { usual } else { size };
-        let most = domain.limits.requests_per_pair;
-        Sizes {
-            sends: or(info.tx.size, params.tx_size).min(most),
-            receives: or(info.rx.size, params.rx_size).min(most),
-            send_pieces: or(info.tx.iov_limit, params.tx_iov_limit).min(domain.limits.pieces),
-            receive_pieces: or(info.rx.iov_limit, params.rx_iov_limit).min(domain.limits.pieces),
-            inline: info.tx.inject_size,
-            longest,
-            is_sharing: info.ep.rx_ctx_cnt == FI_SHARED_CONTEXT,
-        }
+/// Returns the sizes of an endpoint with these attributes.
+fn sizes_of(domain: &Resources, info: &Info, longest: usize) -> Sizes {
+    let params = &domain.params;
+    let or = |size: usize, usual: usize| if size == 0 { usual } else { size };
+    let most = domain.limits.requests_per_pair;
+    Sizes {
+        sends: or(info.tx.size, params.tx_size).min(most),
+        receives: or(info.rx.size, params.rx_size).min(most),
+        send_pieces: or(info.tx.iov_limit, params.tx_iov_limit).min(domain.limits.pieces),
+        receive_pieces: or(info.rx.iov_limit, params.rx_iov_limit).min(domain.limits.pieces),
+        inline: info.tx.inject_size,
+        longest,
     }
 }
 
@@ -100,7 +81,8 @@ impl Endpoint {
 
     fn of_kind(domain: Arc<Resources>, info: &Info, kind: Kind, longest: usize) -> Self {
         Endpoint {
-            sizes: Sizes::of(&domain, info, longest),
+            sizes: sizes_of(&domain, info, longest),
+            is_sharing: info.ep.rx_ctx_cnt == FI_SHARED_CONTEXT,
             domain,
             kind,
             place: OnceLock::new(),
@@ -116,8 +98,8 @@ impl Endpoint {
 
     #[inline(always)]
     fn send_seat(&self) -> Result<&Seat> {
-        let seat = self.place.get().and_then(|place| place.send.as_ref());
-        seat.ok_or(Errno::EOPBADSTATE)
+        let place = self.place.get().ok_or(Errno::EOPBADSTATE)?;
+        place.sender()
     }
 
     /// Returns the data that a connection needs. `-FI_EOPBADSTATE` until the endpoint is enabled.
@@ -126,7 +108,7 @@ impl Endpoint {
         Ok(End {
             pair: pair.clone().ok_or(Errno::EOPBADSTATE)?,
             seats: self.place()?.clone(),
-            is_shared: self.sizes.is_sharing,
+            is_shared: self.is_sharing,
             xrc: self.xrc.get().cloned(),
         })
     }
@@ -146,19 +128,6 @@ impl Endpoint {
         }
     }
 
-    /// Checks the size of an operation: `-FI_EINVAL` for too many segments, `-FI_EMSGSIZE` for too
-    /// many bytes.
-    #[inline(always)]
-    fn check(&self, pieces: usize, len: usize) -> Result {
-        if pieces > self.sizes.send_pieces {
-            return Err(Errno::EINVAL);
-        }
-        if len > self.sizes.longest {
-            return Err(Errno::EMSGSIZE);
-        }
-        Ok(())
-    }
-
     /// Sends a message of several segments or no bytes, or a datagram.
     #[cold]
     #[inline(never)]
@@ -166,11 +135,7 @@ impl Endpoint {
         if let Some(datagrams) = self.datagrams_of() {
             return self.send_datagram(message.peer, datagrams, message);
         }
-        let len = message.buffers.len();
-        self.check(message.buffers.pieces().len(), len)?;
-        let mut local = Gather::empty();
-        let keys = local.fill(&message.buffers, &message.desc)?;
-        self.send_connected(message, &mut local, keys, len)
+        self.place()?.transmit(&self.sizes, message)
     }
 
     #[inline(always)]
@@ -206,7 +171,7 @@ impl Endpoint {
         let seat = self.send_seat()?;
         let peer = datagrams.peer(&self.domain, seat, to)?;
         let buffers = datagrams.without_prefix(&message.buffers)?;
-        self.check(buffers.pieces().len(), buffers.len())?;
+        self.sizes.check(buffers.pieces().len(), buffers.len())?;
         let gone = message.buffers.pieces().len() - buffers.pieces().len();
         let mut local = Gather::empty();
         let keys = local.fill_behind(gone, &buffers, &message.desc)?;
@@ -228,16 +193,6 @@ impl Endpoint {
     }
 }
 
-/// Returns the operation that the application requests with a message.
-#[inline(always)]
-fn operation(message: &Transmit) -> Operation {
-    Operation {
-        class: OpClass::Send,
-        flags: message.flags,
-        context: message.context,
-    }
-}
-
 impl endpoint::Endpoint for Endpoint {
     type SharedReceive = SharedReceive;
 
@@ -250,7 +205,7 @@ impl endpoint::Endpoint for Endpoint {
                 connected.tell(this.named(), bindings);
                 (
                     Some(connected.link().clone()),
-                    Some(this.domain.manager.clone()),
+                    Some(this.domain.manager.clone() as Arc<dyn Progress>),
                 )
             }
             Kind::Datagrams(datagrams) => {
@@ -263,15 +218,7 @@ impl endpoint::Endpoint for Endpoint {
             datagrams.named(&this.domain, &pair)?;
             this.domain.manager.attend(this.domain.context);
         }
-        let mut progress = EndpointProgress {
-            send: None,
-            receive: None,
-            manager,
-        };
-        let queue = |cq: &Option<Use<Cq>>| cq.as_ref().map(|cq| QueueName::of::<Cq>(cq));
-        let of = |seat: &Option<Seat>, queue| seat.as_ref().map(|seat| (queue, seat.lane.clone()));
-        progress.send = of(&place.send, queue(&bindings.tx_cq));
-        progress.receive = of(&place.receive, queue(&bindings.rx_cq));
+        let progress = EndpointProgress::new(&place, bindings, manager);
         *this.pair.lock().unwrap_or_else(PoisonError::into_inner) = Some(pair.clone());
         if let Err(place) = this.place.set(place) {
             // It was enabled before; the seam excludes that.
@@ -286,31 +233,9 @@ impl endpoint::Endpoint for Endpoint {
     /// The device's queues are fixed when it is enabled: none can be added.
     fn rebind(this: &Handle<EndpointObject<Self>>, bindings: &Bindings<SharedReceive>) -> Result {
         let place = this.place()?;
-        let sides = [
-            (&bindings.tx_cq, &place.send),
-            (&bindings.rx_cq, &place.receive),
-        ];
-        for (cq, seat) in sides {
-            let Some(cq) = cq else {
-                continue;
-            };
-            let lane = this.domain.lane(cq)?;
-            if !seat
-                .as_ref()
-                .is_some_and(|seat| Arc::ptr_eq(&seat.lane, &lane))
-            {
-                return Err(Errno::EOPBADSTATE);
-            }
-        }
+        place.rebind(bindings, |cq| this.domain.lane(cq))?;
         if let Kind::Connected(connected) = &this.kind {
             connected.tell(this.named(), bindings);
-        }
-        if let Some(seat) = &place.send {
-            seat.lane.report_sends(seat.name, Reports::to(bindings))?;
-        }
-        if let Some(seat) = &place.receive {
-            seat.lane
-                .report_receives(seat.name, Reports::to(bindings))?;
         }
         Ok(())
     }
@@ -364,15 +289,16 @@ impl endpoint::Endpoint for Endpoint {
 
     #[inline]
     fn receive(&self, receive: &mut Receive) -> Result {
-        let seat = self.place()?.receive.as_ref().ok_or(Errno::EOPBADSTATE)?;
+        let Kind::Datagrams(datagrams) = &self.kind else {
+            return self.place()?.receive(&self.sizes, receive);
+        };
+        let seat = self.place()?.receiver()?;
         if receive.buffers.pieces().len() > self.sizes.receive_pieces {
             return Err(Errno::EINVAL);
         }
         let mut local = Gather::empty();
-        local.fill(&receive.buffers, &receive.desc)?;
-        if let Kind::Datagrams(datagrams) = &self.kind {
-            datagrams.receive_into(&mut local)?;
-        }
+        local.fill(&mut receive.buffers, &receive.desc)?;
+        datagrams.receive_into(&mut local)?;
         seat.lane.receive(
             seat.name,
             &mut local,
@@ -385,45 +311,17 @@ impl endpoint::Endpoint for Endpoint {
     #[inline]
     fn access(&self, access: &mut RemoteAccess) -> Result {
         self.connected_of()?;
-        let seat = self.send_seat()?;
-        let len = access.local.len();
-        self.check(access.local.pieces().len(), len)?;
-        let remote = match access.remote.pieces() {
-            [piece] if piece.len == len as u64 => *piece,
-            [] if len == 0 => Default::default(),
-            _ => return Err(Errno::EINVAL),
-        };
-        let (address, key) = (remote.addr, remote_key(remote.key)?);
-        let mut local = Gather::empty();
-        let keys = local.fill(&access.local, &access.desc)?;
-        let (class, verb, immediate) = match access.access {
-            Access::Read => (OpClass::Read, Verb::Read { address, key }, None),
-            Access::Write => {
-                let immediate = access.immediate().map(|data| data as u32);
-                (OpClass::Write, Verb::Write { address, key }, immediate)
-            }
-        };
-        seat.lane.send(
-            seat.name,
-            Operation {
-                class,
-                flags: access.flags,
-                context: access.context,
-            },
-            Work {
-                verb,
-                local: &mut local,
-                keys,
-                len,
-                immediate,
-            },
-        )
+        self.place()?.access(&self.sizes, access)
     }
 
     fn atomic(&self, atomic: &mut Atomic) -> Result {
         self.connected_of()?;
-        let seat = self.send_seat()?;
-        atomics::post(&self.domain, seat, atomic)
+        let scratch = || {
+            let mut local = Gather::empty();
+            local.lead_by(self.domain.scratch()?, ATOMICS.bytes)?;
+            Ok(local)
+        };
+        self.place()?.atomic(atomic, scratch)
     }
 
     fn cancel(&self, _: *mut c_void) -> Result {
@@ -478,13 +376,7 @@ impl endpoint::Endpoint for Endpoint {
     }
 
     fn receive_room(&self) -> Result<usize> {
-        let seat = self.place()?.receive.as_ref().ok_or(Errno::EOPBADSTATE)?;
+        let seat = self.place()?.receiver()?;
         seat.lane.receive_room(seat.name)
     }
-}
-
-/// Converts a key for the device. `-FI_EKEYREJECTED` for an invalid one.
-#[inline(always)]
-fn remote_key(key: u64) -> Result<u32> {
-    u32::try_from(key).map_err(|_| Errno::EKEYREJECTED)
 }

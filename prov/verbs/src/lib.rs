@@ -19,7 +19,6 @@ mod params;
 mod passive;
 mod provider;
 mod resources;
-mod shared_receive;
 mod sys;
 
 #[cfg(fuzzing)]

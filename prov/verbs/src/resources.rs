@@ -1,11 +1,11 @@
 //! The resources of a domain and its endpoints on an open device: memory, lanes, connections.
 
-use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock};
 
 use prov_base::errno::{Errno, Result};
 use prov_base::sync::LockKind;
+use prov_device::{Lanes, Registrar};
 use prov_message::objects::Requests;
 use prov_util::attr::Info;
 use prov_util::cq::Cq;
@@ -15,11 +15,11 @@ use prov_util::wait::Waitable as _;
 use crate::LOG;
 use crate::bases::place_of;
 use crate::device::{
-    CompletionQueue, Context, Limits, Port, ProtectionDomain, Scratch, Terms, XrcDomain,
+    CompletionQueue, Context, Limits, Port, ProtectionDomain, Rdma, Scratch, Terms, XrcDomain,
 };
 use crate::lane::Lane;
 use crate::manager::{Incomer, Manager};
-use crate::mr::Registrar;
+use crate::mr::Registering;
 use crate::params::Params;
 
 /// The resources of a domain and its endpoints.
@@ -42,8 +42,7 @@ pub struct Resources {
     pub lane_lock: LockKind,
     /// The kind of lock of state that several queues share.
     pub domain_lock: LockKind,
-    /// Lanes by the address of the queue that their endpoints are bound to.
-    lanes: Mutex<HashMap<usize, Weak<Lane>>>,
+    lanes: Lanes<Rdma>,
     /// Memory for results that are not needed.
     scratch: OnceLock<Scratch>,
 }
@@ -83,7 +82,11 @@ impl Resources {
             .inline_xrc
             .map(|inline| Xrc::open(&params, context, inline));
         let xrc = xrc.transpose()?;
-        let registrar = Registrar::new(pd.clone(), limits.has_atomics, params.use_dmabuf);
+        let registrar = Registrar::new(Registering {
+            pd: pd.clone(),
+            has_atomics: limits.has_atomics,
+            uses_dmabuf: params.use_dmabuf,
+        });
         let memory = MrTable::new(&mr::Config {
             mr_mode: info.domain.mr_mode,
             key_size: size_of::<u32>(),
@@ -105,7 +108,7 @@ impl Resources {
             memory: Arc::new(memory),
             lane_lock: LockKind::for_completion(threading),
             domain_lock: LockKind::for_domain(threading),
-            lanes: Mutex::default(),
+            lanes: Lanes::default(),
             scratch: OnceLock::new(),
         })
     }
@@ -113,24 +116,18 @@ impl Resources {
     /// Returns the lane of the endpoints that report to a queue. If the queue is in a wait set, any
     /// thread may wait there.
     pub fn lane(&self, cq: &Cq) -> Result<Arc<Lane>> {
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.retain(|_, lane| lane.strong_count() != 0);
-        let address = std::ptr::from_ref(cq).addr();
-        if let Some(lane) = lanes.get(&address).and_then(Weak::upgrade) {
-            return Ok(lane);
-        }
-        let bunch = self.params.cqread_bunch_size;
-        let ear = self.manager.clone();
-        let lock = match cq.attachment().is_in_set() {
-            true => LockKind::Real,
-            false => self.lane_lock,
-        };
-        let (context, most) = (self.context, self.limits.completions_per_queue);
-        let lane = Lane::new(lock, bunch, most, ear, |size, wake| {
-            CompletionQueue::new(context, size, wake)
-        })?;
-        lanes.insert(address, Arc::downgrade(&lane));
-        Ok(lane)
+        self.lanes.of(cq, || {
+            let bunch = self.params.cqread_bunch_size;
+            let ear = self.manager.clone();
+            let lock = match cq.attachment().is_in_set() {
+                true => LockKind::Real,
+                false => self.lane_lock,
+            };
+            let (context, most) = (self.context, self.limits.completions_per_queue);
+            Lane::new(lock, bunch, most, ear, |size, wake| {
+                CompletionQueue::new(context, size, wake)
+            })
+        })
     }
 
     /// Returns memory for results that are not needed.

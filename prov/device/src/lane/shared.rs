@@ -9,7 +9,7 @@ use prov_base::sync::{Lock, LockKind};
 use super::Lane;
 use super::member::{NUMBER_BITS, NUMBER_MASK, NUMBERED, SHARED};
 use super::receiver::Posted;
-use crate::device::{Device, ReceiveRequest, SharedQueue};
+use crate::device::{Device, Local, ReceiveRequest, SharedQueue};
 
 /// A shared queue, with the data to report of its receives. Endpoints of any lane may use it.
 pub struct Shared<D: Device> {
@@ -150,20 +150,19 @@ impl<D: Device> Shared<D> {
     /// space, `-FI_ENODEV` if it has been abandoned.
     pub fn post(
         &self,
-        local: D::Local,
+        local: &mut D::Local,
         context: *mut c_void,
         address: *mut c_void,
         is_reported: bool,
     ) -> Result {
-        let mut local = local;
         let mut table = self.posted.lock();
         let Some(&number) = table.free.last() else {
             return Err(table.refusal());
         };
         // A message may consume it immediately, and wait for the lock in `take`.
         match self.queue.get() {
-            Some(queue) => post_to::<D>(queue, number, &mut local)?,
-            None => table.early.push((number, local)),
+            Some(queue) => post_to::<D>(queue, number, local)?,
+            None => (table.early).push((number, std::mem::replace(local, D::Local::empty()))),
         }
         table.free.pop();
         if let Some(place) = table.places.get_mut(number as usize) {

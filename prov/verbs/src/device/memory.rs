@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use prov_base::errno::{Errno, Result};
 use prov_base::process::Process;
+use prov_device::registrar::{Access, Region};
 use prov_util::mr::{Dmabuf, Memory};
 
 use super::{Context, numbered};
@@ -68,37 +69,14 @@ impl Drop for ProtectionDomain {
     }
 }
 
-/// The permissions of registered memory. The device can always read it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct Access {
-    pub local_write: bool,
-    pub remote_read: bool,
-    pub remote_write: bool,
-    pub remote_atomic: bool,
-}
-
-impl Access {
-    /// Whether peers have any permission.
-    pub fn is_remote(self) -> bool {
-        self.remote_read || self.remote_write || self.remote_atomic
-    }
-
-    /// Returns a number with a bit for each permission.
-    pub fn number(self) -> u64 {
-        self.bits() as u64
-    }
-
-    fn bits(self) -> i32 {
-        let bit = |is_set, bit| if is_set { bit } else { 0 };
-        // Without the local permission peers cannot have one.
-        let local = self.local_write || self.remote_write || self.remote_atomic;
-        let bits = bit(local, IBV_ACCESS_LOCAL_WRITE)
-            | bit(self.remote_read, IBV_ACCESS_REMOTE_READ)
-            | bit(self.remote_write, IBV_ACCESS_REMOTE_WRITE)
-            | bit(self.remote_atomic, IBV_ACCESS_REMOTE_ATOMIC);
-        bits as i32
-    }
+/// Returns permissions in the library's representation.
+fn bits(access: Access) -> i32 {
+    let bit = |is_set, bit| if is_set { bit } else { 0 };
+    let bits = bit(access.is_written(), IBV_ACCESS_LOCAL_WRITE)
+        | bit(access.remote_read, IBV_ACCESS_REMOTE_READ)
+        | bit(access.remote_write, IBV_ACCESS_REMOTE_WRITE)
+        | bit(access.remote_atomic, IBV_ACCESS_REMOTE_ATOMIC);
+    bits as i32
 }
 
 /// Memory that a device can access.
@@ -122,7 +100,7 @@ impl MemoryRegion {
         // range without memory the function returns an error.
         let mr = unsafe {
             let verbs = pd.context.libraries.verbs();
-            (verbs.ibv_reg_mr)(pd.as_ptr(), address, memory.len(), access.bits())
+            (verbs.ibv_reg_mr)(pd.as_ptr(), address, memory.len(), bits(access))
         };
         Self::made(mr, pd)
     }
@@ -144,7 +122,7 @@ impl MemoryRegion {
                 memory.len(),
                 memory.address() as u64,
                 dmabuf.fd,
-                access.bits(),
+                bits(access),
             )
         };
         Self::made(mr, pd)
@@ -158,15 +136,15 @@ impl MemoryRegion {
             process: Process::current(),
         })
     }
+}
 
-    /// Returns the key for requests of this process.
-    pub fn local_key(&self) -> u32 {
+impl Region for MemoryRegion {
+    fn local_key(&self) -> u32 {
         // SAFETY: the region is open until it is dropped, and its keys do not change.
         unsafe { (*self.mr.as_ptr()).lkey }
     }
 
-    /// Returns the key for peers.
-    pub fn remote_key(&self) -> u32 {
+    fn remote_key(&self) -> u32 {
         // SAFETY: the region is open until it is dropped, and its keys do not change.
         unsafe { (*self.mr.as_ptr()).rkey }
     }
@@ -198,7 +176,7 @@ impl Scratch {
         // SAFETY: the memory is freed after the region is closed, and only the device accesses it.
         let mr = unsafe {
             let verbs = pd.context.libraries.verbs();
-            (verbs.ibv_reg_mr)(pd.as_ptr(), memory.get().cast(), Self::SIZE, access.bits())
+            (verbs.ibv_reg_mr)(pd.as_ptr(), memory.get().cast(), Self::SIZE, bits(access))
         };
         let region = MemoryRegion::made(mr, pd)?;
         Ok(Scratch { region, memory })

@@ -12,7 +12,6 @@ mod context;
 mod failure;
 #[cfg(test)]
 pub mod fake;
-mod local_key;
 mod memory;
 mod nic;
 mod queue_pair;
@@ -28,8 +27,7 @@ pub use connection::{
 };
 pub use context::{Context, Gid, Limits, Port, allow_unsafe_fork, contexts, status_text};
 pub use failure::Rdma;
-pub use local_key::LocalKey;
-pub use memory::{Access, MemoryRegion, ProtectionDomain, Scratch};
+pub use memory::{MemoryRegion, ProtectionDomain, Scratch};
 pub use queue_pair::{PairConfig, Pairing, QueuePair};
 pub use shared_queue::SharedQueue;
 pub use work::{Gather, PREFIX, ReceiveRequest, SendRequest, Verb};

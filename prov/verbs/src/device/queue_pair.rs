@@ -295,7 +295,7 @@ impl prov_device::QueuePair<Rdma> for QueuePair {
         let mut request = send_request(&request);
         let mut refused = MaybeUninit::uninit();
         // SAFETY: the queue pair is open. The request is read during the call only, and the memory
-        // that it describes is valid until the operation completes (`Gather::fill`).
+        // that it describes is valid until the operation completes (`AppIov`).
         let outcome =
             unsafe { (self.post_send)(self.qp.as_ptr(), &mut request, refused.as_mut_ptr()) };
         posted(outcome)

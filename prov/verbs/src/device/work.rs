@@ -5,10 +5,10 @@ use std::mem::MaybeUninit;
 use libc::iovec;
 use prov_base::buffer::{AppIov, IOV_LIMIT};
 use prov_base::errno::{Errno, Result};
-use prov_device::Keys;
+use prov_device::{Keys, Local, LocalKey};
 use prov_util::desc::Descs;
 
-use super::{LocalKey, Rdma, Scratch};
+use super::{Rdma, Scratch};
 use crate::sys::ibverbs::*;
 
 /// Number of bytes before a datagram, where the device stores the network header
@@ -34,19 +34,10 @@ fn keys_of(key: Option<LocalKey>) -> Keys {
 }
 
 impl Gather {
-    /// Creates an empty list.
-    #[inline(always)]
-    pub fn empty() -> Self {
-        Gather {
-            pieces: [const { MaybeUninit::uninit() }; IOV_LIMIT],
-            count: 0,
-        }
-    }
-
     /// Creates a list of the only segment of application memory.
     ///
     /// # Errors
-    /// Those of [`Gather::fill`].
+    /// Those of [`Local::fill`].
     #[inline(always)]
     pub fn of_piece(piece: &iovec, descs: &Descs) -> Result<(Self, Keys)> {
         let mut local = Gather::empty();
@@ -56,24 +47,11 @@ impl Gather {
         Ok((local, keys_of(key)))
     }
 
-    /// Adds application memory, with the descriptors of its regions. Modifies the list in place,
-    /// since every message begins with this call.
-    ///
-    /// # Errors
-    /// `-FI_EMSGSIZE` for a segment that is too long for a request.
-    #[inline(always)]
-    pub fn fill(&mut self, memory: &AppIov, descs: &Descs) -> Result<Keys> {
-        if memory.pieces().len() != 1 {
-            return self.fill_behind(0, memory, descs);
-        }
-        self.add(memory, descs, 0, 0)
-    }
-
     /// Adds the last segments of memory to which `descs` belongs; the first `gone` segments have
     /// been left out.
     ///
     /// # Errors
-    /// Those of [`Gather::fill`].
+    /// Those of [`Local::fill`].
     #[inline(never)]
     pub fn fill_behind(&mut self, gone: usize, memory: &AppIov, descs: &Descs) -> Result<Keys> {
         let mut keys = Keys::NONE;
@@ -128,6 +106,25 @@ impl Gather {
     #[inline]
     pub(super) fn list(&self) -> (*mut ibv_sge, i32) {
         (self.pieces.as_ptr().cast_mut().cast(), self.count as i32)
+    }
+}
+
+impl Local for Gather {
+    #[inline(always)]
+    fn empty() -> Self {
+        Gather {
+            pieces: [const { MaybeUninit::uninit() }; IOV_LIMIT],
+            count: 0,
+        }
+    }
+
+    /// Modifies the list in place, since every message begins with this call.
+    #[inline(always)]
+    fn fill(&mut self, memory: &mut AppIov, descs: &Descs) -> Result<Keys> {
+        if memory.pieces().len() != 1 {
+            return self.fill_behind(0, memory, descs);
+        }
+        self.add(memory, descs, 0, 0)
     }
 }
 

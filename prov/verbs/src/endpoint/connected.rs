@@ -13,11 +13,10 @@ use prov_util::ffi::pep::PassiveObject;
 
 use crate::address::{PortSpace, SocketAddress, space_of};
 use crate::device::{Id, QueuePair};
-use crate::lane::Seats;
+use crate::lane::{Seats, SharedReceive};
 use crate::manager::{EndConfig, EndParts, Incomer, XRC_DATA_LIMIT, XrcEnd};
 use crate::passive::PassiveEndpoint;
 use crate::resources::Resources;
-use crate::shared_receive::SharedReceive;
 
 /// What an endpoint provides for a connection.
 pub struct End {

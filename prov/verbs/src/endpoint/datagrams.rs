@@ -15,11 +15,10 @@ use prov_util::endpoint::Bindings;
 use prov_util::ffi::Use;
 
 use crate::device::{AddressHandle, Destination, Gather, PREFIX, QueuePair, Scratch};
-use crate::lane::Seat;
+use crate::lane::{Seat, SharedReceive};
 use crate::name::Name;
 use crate::name_server;
 use crate::resources::Resources;
-use crate::shared_receive::SharedReceive;
 
 use peers::{Peer, Peers};
 

@@ -3,19 +3,17 @@
 use std::sync::Arc;
 
 use prov_base::errno::{Errno, Result};
-use prov_device::link::Link;
+use prov_device::lanes::{Membership, Sides};
+use prov_device::{Link, Sizes};
 use prov_message::Reports;
-use prov_util::cq::Cq;
 use prov_util::endpoint::Bindings;
-use prov_util::ffi::Use;
 
 use super::datagrams::Datagrams;
 use super::{Endpoint, Kind};
-use crate::device::{PairConfig, Pairing, QueuePair, SharedQueue};
-use crate::lane::{Lane, Receiver, Seat, Seats, Sender, Shared};
+use crate::device::{PairConfig, Pairing, QueuePair, Rdma, SharedQueue};
+use crate::lane::{Seats, Shared, SharedReceive};
 use crate::manager::XrcEnd;
 use crate::resources::Xrc;
-use crate::shared_receive::SharedReceive;
 
 impl Endpoint {
     /// Creates the queue pair and the lane members of an endpoint with these bindings.
@@ -24,20 +22,13 @@ impl Endpoint {
         bindings: &Bindings<SharedReceive>,
         link: Option<Arc<Link>>,
     ) -> Result<(Arc<QueuePair>, Seats)> {
-        let lane = |cq: &Option<Use<Cq>>| cq.as_ref().map(|cq| self.domain.lane(cq)).transpose();
-        let (send, receive) = (lane(&bindings.tx_cq)?, lane(&bindings.rx_cq)?);
-        let any = send.clone().or_else(|| receive.clone());
-        let any = &any.ok_or(Errno::ENOCQ)?;
-        // Operations that are only counted complete at the other queue of the device.
-        let counted = |is_counted: bool| is_counted.then(|| any.clone());
-        let send = send.or_else(|| counted(bindings.counters.count_transmits()));
-        let receive = receive.or_else(|| counted(bindings.counters.recv.is_some()));
+        let sides = Sides::of(bindings, |cq| self.domain.lane(cq))?;
         let shared = bindings.shared.as_ref().map(|shared| shared.shared());
-        let shared = shared.filter(|_| self.sizes.is_sharing);
+        let shared = shared.filter(|_| self.is_sharing);
         let sizes = &self.sizes;
         if let Some(xrc) = &self.domain.xrc {
-            let pair = Arc::new(self.make_way(xrc, any, receive.as_ref(), shared)?);
-            let place = self.seat(&pair, bindings, send, receive, shared, link)?;
+            let pair = Arc::new(self.make_way(xrc, &sides, shared)?);
+            let place = self.seat(&pair, bindings, sides, shared, link)?;
             return Ok((pair, place));
         }
         let pair = QueuePair::new(
@@ -47,8 +38,8 @@ impl Endpoint {
                     Kind::Connected(_) => Pairing::Connected,
                     Kind::Datagrams(_) => Pairing::Datagrams,
                 },
-                send_queue: send.as_ref().unwrap_or(any).queue(),
-                receive_queue: receive.as_ref().unwrap_or(any).queue(),
+                send_queue: sides.send_queue(),
+                receive_queue: sides.receive_queue(),
                 shared: shared.map(|shared| shared.queue()).transpose()?,
                 sends: sizes.sends,
                 receives: if shared.is_some() { 0 } else { sizes.receives },
@@ -67,7 +58,7 @@ impl Endpoint {
             Kind::Connected(_) => pair.prepare(self.domain.port_number)?,
             Kind::Datagrams(datagrams) => datagrams.open_pair(&self.domain, &pair)?,
         }
-        let place = self.seat(&pair, bindings, send, receive, shared, link)?;
+        let place = self.seat(&pair, bindings, sides, shared, link)?;
         Ok((pair, place))
     }
 
@@ -77,8 +68,7 @@ impl Endpoint {
     fn make_way(
         &self,
         xrc: &Xrc,
-        any: &Arc<Lane>,
-        receive: Option<&Arc<Lane>>,
+        sides: &Sides<Rdma>,
         shared: Option<&Arc<Shared>>,
     ) -> Result<QueuePair> {
         let Some(shared) = shared else {
@@ -90,14 +80,14 @@ impl Endpoint {
         };
         let (domain, sizes) = (&self.domain, &self.sizes);
         let pieces = domain.shared_pieces();
-        let lane = receive.unwrap_or(any);
+        let lane = sides.receive.as_ref().unwrap_or(&sides.any);
         let receives = shared.complete_in(lane, |queue, size| {
             SharedQueue::of_xrc(&domain.pd, &xrc.domain, queue, size, pieces)
         })?;
         let end = XrcEnd {
             domain: xrc.domain.clone(),
             pd: domain.pd.clone(),
-            queue: any.queue().clone(),
+            queue: sides.any.queue().clone(),
             receives,
             sends: sizes.sends,
             send_pieces: domain.params.tx_iov_limit.min(domain.limits.pieces),
@@ -112,46 +102,23 @@ impl Endpoint {
         &self,
         pair: &Arc<QueuePair>,
         bindings: &Bindings<SharedReceive>,
-        send: Option<Arc<Lane>>,
-        receive: Option<Arc<Lane>>,
+        sides: Sides<Rdma>,
         shared: Option<&Arc<Shared>>,
         link: Option<Arc<Link>>,
     ) -> Result<Seats> {
-        let sizes = &self.sizes;
-        let send = match send {
-            None => None,
-            Some(lane) => {
-                let reports = Reports::to(bindings);
-                let (link, pair) = (link.clone(), pair.clone());
-                let inline = pair.inline();
-                let sender = Sender::new(pair, reports, link, sizes.sends, inline)?;
-                let name = lane.add_sender(match self.domain.xrc {
-                    Some(_) => sender.without_silence(),
-                    None => sender,
-                })?;
-                Some(Seat { lane, name })
-            }
+        let is_xrc = self.domain.xrc.is_some();
+        let member = Membership {
+            pair,
+            sizes: &Sizes {
+                inline: pair.inline(),
+                ..self.sizes
+            },
+            shared,
+            receive_link: link.clone().filter(|_| !is_xrc),
+            link,
+            skipped: self.datagrams_of().map_or(0, Datagrams::skipped),
+            is_shared_pair: is_xrc,
         };
-        let mut place = Seats {
-            send,
-            receive: None,
-        };
-        if let Some(lane) = receive {
-            let reports = Reports::to(bindings);
-            let skipped = self.datagrams_of().map_or(0, Datagrams::skipped);
-            let size = shared.map_or(sizes.receives, |shared| shared.size());
-            let link = link.filter(|_| self.domain.xrc.is_none());
-            let added = Receiver::new(pair.clone(), reports, link, shared.cloned(), size)
-                .map(|receiver| receiver.skipping(skipped))
-                .and_then(|receiver| lane.add_receiver(receiver));
-            match added {
-                Ok(name) => place.receive = Some(Seat { lane, name }),
-                Err(error) => {
-                    place.leave(|| ());
-                    return Err(error);
-                }
-            }
-        }
-        Ok(place)
+        sides.join(&Reports::to(bindings), member)
     }
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use prov_base::errno::{Errno, Result};
 use prov_base::sync::LockKind;
-use prov_device::lane::{Name, VAIN};
+use prov_device::lane::{Name, Operation, Receiver, Sender, VAIN};
 use prov_device::link::Link;
-use prov_device::{CompletionQueue as _, Keys, QueuePair as _};
+use prov_device::{CompletionQueue as _, Ear, Keys, Local as _, QueuePair as _};
 use prov_message::Reports;
 use prov_util::cntr::{Cntr, CntrEvents};
 use prov_util::cq::{Cq, CqConfig};
@@ -297,8 +297,8 @@ impl Sharing {
     /// Posts a receive.
     pub fn post(&self, number: usize) -> Result {
         let context = std::ptr::without_provenance_mut(number);
-        let local = Gather::empty();
-        self.shared.post(local, context, null_mut(), true)
+        let mut local = Gather::empty();
+        self.shared.post(&mut local, context, null_mut(), true)
     }
 
     /// Returns which receives have ended.
@@ -477,7 +477,7 @@ fn receives_of_xrc_wait_for_their_queue_and_are_reported_whichever_endpoint_the_
     let shared = Shared::with_number(SIZE, LockKind::Real).unwrap();
     let post = |number: usize| {
         let context = std::ptr::without_provenance_mut(number);
-        shared.post(Gather::empty(), context, null_mut(), true)
+        shared.post(&mut Gather::empty(), context, null_mut(), true)
     };
     fake::xrc::receives();
     post(1).unwrap();

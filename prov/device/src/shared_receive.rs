@@ -12,18 +12,18 @@ use prov_util::ffi::Use;
 use prov_util::progress::Progress;
 use prov_util::request::Receive;
 
-use crate::device::Gather;
+use crate::device::{Device, Local};
 use crate::lane::Shared;
 
 /// A shared receive context.
-pub struct SharedReceive {
-    shared: Arc<Shared>,
+pub struct SharedReceive<D: Device> {
+    shared: Arc<Shared<D>>,
     progress: Arc<Nothing>,
 }
 
-impl SharedReceive {
+impl<D: Device> SharedReceive<D> {
     /// Creates a context with these receives.
-    pub fn new(shared: Arc<Shared>) -> Self {
+    pub fn new(shared: Arc<Shared<D>>) -> Self {
         SharedReceive {
             shared,
             progress: Arc::new(Nothing),
@@ -31,21 +31,19 @@ impl SharedReceive {
     }
 
     /// Returns the receives.
-    pub fn shared(&self) -> &Arc<Shared> {
+    pub fn shared(&self) -> &Arc<Shared<D>> {
         &self.shared
     }
 }
 
-impl endpoint::SharedReceive for SharedReceive {
+impl<D: Device> endpoint::SharedReceive for SharedReceive<D> {
     fn receive(&self, receive: &mut Receive) -> Result {
-        let mut local = Gather::empty();
-        local.fill(&receive.buffers, &receive.desc)?;
-        self.shared.post(
-            local,
-            receive.context,
-            receive.buffers.address(),
-            receive.wants_completion(),
-        )
+        let address = receive.buffers.address();
+        let mut local = D::Local::empty();
+        local.fill(&mut receive.buffers, &receive.desc)?;
+        let is_reported = receive.wants_completion();
+        let posted = (self.shared).post(&mut local, receive.context, address, is_reported);
+        posted.inspect_err(|_| local.give_back(&mut receive.buffers))
     }
 
     fn cancel(&self, _: *mut c_void) -> Result {
