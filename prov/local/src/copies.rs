@@ -101,23 +101,25 @@ impl<T: Transport> Copier<T> {
         self.note();
     }
 
-    /// Notes that the peer of a link is offered a payload and may ask for parts of it. `outflow`
-    /// creates the link's sending end on the first call.
-    pub fn offers(&mut self, link: T::Link, outflow: impl FnOnce() -> Option<Outflow>) {
-        if self.offering.iter().any(|one| one.link == link) {
-            return;
+    /// Whether the peer of a link has been offered payloads before, so that it is known that it may ask
+    /// for parts; it may do so again.
+    fn resumes(&mut self, link: T::Link) -> bool {
+        if let Some(at) = self.parked.iter().position(|one| one.link == link) {
+            self.offering.push(self.parked.swap_remove(at));
+            self.note();
         }
-        let parked = self.parked.iter().position(|one| one.link == link);
-        let offering = match parked {
-            Some(at) => Some(self.parked.swap_remove(at)),
-            None => outflow().map(|outflow| Offering {
-                link,
-                outflow: Box::new(outflow),
-                ahead: Ahead::default(),
-                request: 0,
-            }),
-        };
-        self.offering.extend(offering);
+        self.offering.iter().any(|one| one.link == link)
+    }
+
+    /// Adds a link whose peer may ask for parts, which leave by `outflow`.
+    fn offers(&mut self, link: T::Link, outflow: Outflow) {
+        self.offering.push(Offering {
+            link,
+            outflow: Box::new(outflow),
+            ahead: Ahead::default(),
+            request: 0,
+        });
+        bounded!(self.offering, PEERS);
         self.note();
     }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use prov_util::drive::{Signals, Sleeper};
 
 use crate::barrier;
+use crate::channel::Channel;
 use crate::doorbell::Doorbell;
 
 /// Number of channels that are polled in every turn because they were active recently. With
@@ -259,12 +260,11 @@ pub trait Rounds {
     /// Returns the lane's doorbell. There is one if there are channels.
     fn doorbell(&self) -> Option<&Doorbell>;
 
-    /// Tells the other side of a channel, before the doorbell is armed, whether this one also sleeps
-    /// until there is space.
-    fn say_sleep(&mut self, key: Self::Key);
+    /// Returns a channel; `None` if its link has ended.
+    fn channel(&mut self, key: Self::Key) -> Option<&mut Channel>;
 
-    /// Whether the other side does not know that.
-    fn is_starved_unknown(&self, key: Self::Key) -> bool;
+    /// Makes the system call that wakes the other side of a channel.
+    fn wake(&self, key: Self::Key);
 
     /// Whether a channel has a message that can be received, or there is space for a waiting one.
     fn has_work(&mut self, key: Self::Key) -> bool;
@@ -322,11 +322,21 @@ pub trait Rounds {
         any
     }
 
+    /// Wakes the other side of a channel if it sleeps, after a write to shared memory that is not a
+    /// message.
+    fn wake_sleeper(&mut self, key: Self::Key) {
+        if self.channel(key).is_some_and(|channel| channel.must_wake()) {
+            self.wake(key);
+        }
+    }
+
     /// Tells peers that a thread may sleep.
     fn nap(&mut self) {
         let mut at = 0;
         while let Some(&key) = self.rota().all().get(at) {
-            self.say_sleep(key);
+            if let Some(channel) = self.channel(key) {
+                channel.sleep();
+            }
             at += 1;
         }
         if let Some(bell) = self.doorbell() {
@@ -349,7 +359,8 @@ pub trait Rounds {
         let mut all_know = self.doorbell().is_some_and(Doorbell::is_armed);
         let mut at = 0;
         while let Some(&key) = self.rota().all().get(at) {
-            all_know &= !self.is_starved_unknown(key);
+            let channel = self.channel(key);
+            all_know &= !channel.is_some_and(|channel| channel.is_starved_unknown());
             at += 1;
         }
         if self.rota().begins_nap(sleeper, all_know) && !self.rota().is_empty() {

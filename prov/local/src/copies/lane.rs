@@ -9,6 +9,7 @@ use prov_message::{Core, Endpoints, EpKey, Transport};
 use super::queue::{Step, Transfers};
 use super::{Copier, Copying, Transfer, VAIN_TURNS};
 use crate::process::OtherProcess;
+use crate::rota::Rounds;
 
 /// The state of a link that its transfers need.
 pub struct Pulls<'a, T: Transport> {
@@ -20,7 +21,7 @@ pub struct Pulls<'a, T: Transport> {
 }
 
 /// A lane that fetches payloads from its peers, and sends parts of its own.
-pub trait Copies: Core {
+pub trait Copies: Core + Rounds<Key = LinkOf<Self>> {
     /// Returns the transfers of the lane.
     fn copier(&mut self) -> &mut Copier<Self::Transport>;
 
@@ -41,9 +42,6 @@ pub trait Copies: Core {
     /// Whether the peer of a link has offers of which it may ask for parts.
     fn has_offers(&self, link: LinkOf<Self>) -> bool;
 
-    /// Wakes the peer of a link if it sleeps, after a write to shared memory that is not a message.
-    fn wake_peer(&mut self, link: LinkOf<Self>);
-
     /// Makes a sleeping thread wake up and do the copies that are due.
     fn wake_for_copies(&mut self);
 
@@ -59,6 +57,16 @@ pub trait Copies: Core {
     fn copy_in_turn(&mut self, link: LinkOf<Self>) {
         self.copier().add(link);
         self.wake_for_copies();
+    }
+
+    /// Notes that the peer of a link is offered a payload and may ask for parts of it.
+    fn has_offered(&mut self, link: LinkOf<Self>) {
+        if !self.copier().resumes(link)
+            && let Some(channel) = self.channel(link)
+        {
+            let outflow = channel.outflow();
+            self.copier().offers(link, outflow);
+        }
     }
 
     /// Moves parts in both directions, and returns the next direct copy, which is made without the
@@ -111,7 +119,7 @@ pub trait Copies: Core {
                 }
                 Begun::Parts => {
                     self.await_parts(link);
-                    self.wake_peer(link);
+                    self.wake_sleeper(link);
                 }
             }
         }
@@ -199,7 +207,7 @@ pub trait Copies: Core {
             match step {
                 Step::Part => {
                     self.await_parts(link);
-                    self.wake_peer(link);
+                    self.wake_sleeper(link);
                 }
                 Step::Nothing => self.await_parts(link),
                 Step::Over(transfer, outcome) => self.copied(link, transfer, outcome),
@@ -231,7 +239,7 @@ pub trait Copies: Core {
                 PartOf::Later => continue,
             }
             one.ahead.forget();
-            self.wake_peer(one.link);
+            self.wake_sleeper(one.link);
         }
         self.copier().offering = offering;
         self.park_if_due(any);

@@ -161,20 +161,19 @@ impl Rounds for Core {
         self.take_in(key)
     }
 
-    fn say_sleep(&mut self, key: LinkKey) {
-        let link = self.links.get_mut(key);
-        if let Some(channel) = link.and_then(|link| link.channel.as_mut()) {
-            channel.sleep();
+    #[inline]
+    fn channel(&mut self, key: LinkKey) -> Option<&mut Channel> {
+        self.links.get_mut(key)?.channel.as_mut()
+    }
+
+    fn wake(&self, key: LinkKey) {
+        if let Some(link) = self.links.get(key) {
+            link.wake_peer();
         }
     }
 
     fn doorbell(&self) -> Option<&Doorbell> {
         self.doorbell.as_ref()
-    }
-
-    fn is_starved_unknown(&self, key: LinkKey) -> bool {
-        let channel = self.links.get(key).and_then(|link| link.channel.as_ref());
-        channel.is_some_and(Channel::is_starved_unknown)
     }
 
     fn has_work(&mut self, key: LinkKey) -> bool {

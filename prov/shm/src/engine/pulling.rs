@@ -43,12 +43,6 @@ impl Core {
         }
     }
 
-    /// Notes that a message was announced to a peer, which may ask for parts of it.
-    pub(super) fn has_offered(&mut self, key: LinkKey) {
-        let channel = self.links.get(key).and_then(|link| link.channel.as_ref());
-        self.copier.offers(key, || Some(channel?.outflow()));
-    }
-
     /// Handles the end of the transfer of a payload that the peer has announced as `name`.
     pub(super) fn placed(&mut self, key: LinkKey, placing: Placing, name: u64, outcome: Result) {
         if placing.has_data() {
@@ -137,15 +131,6 @@ impl Copies for Core {
 
     fn has_offers(&self, key: LinkKey) -> bool {
         self.links.get(key).is_some_and(Link::has_offers)
-    }
-
-    fn wake_peer(&mut self, key: LinkKey) {
-        if let Some(link) = self.links.get_mut(key)
-            && let Some(channel) = &mut link.channel
-            && channel.must_wake()
-        {
-            link.wake_peer();
-        }
     }
 
     fn wake_for_copies(&mut self) {

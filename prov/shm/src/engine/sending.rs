@@ -5,6 +5,7 @@ use prov_base::buffer::Iov;
 use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::{OtherIov, OtherPiece, WRITTEN};
 use prov_local::channel::{Head, INLINE, MODERATE};
+use prov_local::copies::Copies as _;
 use prov_local::switch_points::EAGER;
 use prov_message::peers::{Bytes as Payload, Deferred, Destination, Lent};
 use prov_message::{Op, Reaching as _};

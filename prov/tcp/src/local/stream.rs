@@ -7,15 +7,12 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use prov_base::buffer::{Incoming, Iov, Outgoing, Piece};
 use prov_base::errno::Result;
 
-use prov_local::channel::{Channel, FlightWords, Head, LONGEST, MODERATE, Next};
-use prov_local::doorbell::DoorbellOfPeer;
-use prov_local::parts::{Inflow, Outflow};
-use prov_local::relocation::{Relocated, Relocating};
+use prov_local::channel::{Channel, Head, LONGEST, MODERATE, Next};
 use prov_local::ring::Broken;
 
 /// See the [module](self) description.
 pub struct SharedStream {
-    channel: Channel,
+    pub channel: Channel,
     /// Number of bytes of the channel's next message that were received.
     received: usize,
 }
@@ -62,16 +59,6 @@ impl SharedStream {
             channel,
             received: 0,
         }
-    }
-
-    /// See [`Channel::is_asymmetric`].
-    pub fn is_asymmetric(&mut self, asymmetric: bool) {
-        self.channel.is_asymmetric(asymmetric);
-    }
-
-    /// See [`Channel::rings`].
-    pub fn rings(&mut self, bell: DoorbellOfPeer) {
-        self.channel.rings(bell);
     }
 
     /// Sends as many of the bytes as there is space for.
@@ -166,7 +153,7 @@ impl SharedStream {
     }
 
     /// Takes a message in one slot. This side has processed it and all data before it
-    /// ([`SharedStream::settle`]). Returns whether the other side must be woken.
+    /// ([`Receiver::settle`](prov_local::channel::Receiver::settle)). Returns whether the other side must be woken.
     #[inline(always)]
     pub fn take_short(&mut self) -> bool {
         let wakes = self.channel.receiver.take_short();
@@ -232,12 +219,6 @@ impl SharedStream {
         Ok(moved)
     }
 
-    /// Whether data has arrived.
-    #[inline(always)]
-    pub fn has_next(&self) -> bool {
-        self.channel.receiver.has_next()
-    }
-
     /// Returns the number of bytes that have arrived and were not received.
     pub fn waiting(&self) -> usize {
         let waiting = self.channel.receiver.waiting();
@@ -245,74 +226,12 @@ impl SharedStream {
     }
 
     /// Whether a send would find space. If not, this side waits for it when it sleeps
-    /// ([`SharedStream::sleep`]).
+    /// ([`Channel::sleep`]).
     ///
     /// # Errors
     /// As [`SharedStream::send`].
     pub fn has_room(&mut self) -> std::result::Result<bool, Broken> {
         self.channel.has_room(MODERATE)
-    }
-
-    /// Reports that this side has processed all data that it has received
-    /// ([`Receiver::settle`](prov_local::channel::Receiver::settle)).
-    #[inline(always)]
-    pub fn settle(&self) {
-        self.channel.receiver.settle();
-    }
-
-    /// See [`Channel::is_settled`].
-    pub fn is_settled(&self) -> bool {
-        self.channel.is_settled()
-    }
-
-    /// See [`Channel::filled`].
-    pub fn filled(&self) -> u64 {
-        self.channel.filled()
-    }
-
-    /// See [`Channel::flights`].
-    pub fn flights(&self) -> FlightWords {
-        self.channel.flights()
-    }
-
-    /// See [`Channel::flights_of_peer`].
-    pub fn flights_of_peer(&self) -> FlightWords {
-        self.channel.flights_of_peer()
-    }
-
-    /// See [`Channel::inflow`].
-    pub fn inflow(&self) -> Inflow {
-        self.channel.inflow()
-    }
-
-    /// See [`Channel::outflow`].
-    pub fn outflow(&self) -> Outflow {
-        self.channel.outflow()
-    }
-
-    /// See [`Channel::relocated`].
-    pub fn relocated(&self) -> Relocated {
-        self.channel.relocated()
-    }
-
-    /// See [`Channel::relocating`].
-    pub fn relocating(&self) -> Relocating {
-        self.channel.relocating()
-    }
-
-    /// See [`Channel::must_wake`].
-    pub fn must_wake(&self) -> bool {
-        self.channel.must_wake()
-    }
-
-    /// See [`Channel::sleep`].
-    pub fn sleep(&mut self) {
-        self.channel.sleep();
-    }
-
-    /// See [`Channel::is_starved_unknown`].
-    pub fn is_starved_unknown(&self) -> bool {
-        self.channel.is_starved_unknown()
     }
 }
 
@@ -368,26 +287,26 @@ mod tests {
                 got.extend(&into[..came]);
             }
             prop_assert!(got == all);
-            prop_assert!(!there.has_next());
+            prop_assert!(!there.channel.receiver.has_next());
         }
     }
 
     #[test]
     fn all_bytes_are_settled_once_the_other_side_reports_the_last_ones() {
         let (mut here, mut there) = pair();
-        there.settle();
-        assert!(!here.is_settled() && !there.is_settled());
+        there.channel.receiver.settle();
+        assert!(!here.channel.is_settled() && !there.channel.is_settled());
         let (out, mut into) = ([1; 5000], [0; 5000]);
         assert_eq!(here.send(&out).unwrap().bytes, out.len());
-        assert!(!here.is_settled());
+        assert!(!here.channel.is_settled());
         // Data that was received in part is not processed yet.
         there.receive(&mut into[..4000]).unwrap();
-        there.settle();
-        assert!(!here.is_settled());
+        there.channel.receiver.settle();
+        assert!(!here.channel.is_settled());
         there.receive(&mut into[4000..]).unwrap();
-        assert!(!here.is_settled());
-        there.settle();
-        assert!(here.is_settled());
+        assert!(!here.channel.is_settled());
+        there.channel.receiver.settle();
+        assert!(here.channel.is_settled());
     }
 
     #[test]
@@ -398,8 +317,8 @@ mod tests {
         assert!(sent > MODERATE && sent < out.len());
         assert_eq!(here.has_room(), Ok(false));
         let bell = Doorbell::create().unwrap();
-        there.rings(bell.of_peer());
-        here.sleep();
+        there.channel.rings(bell.of_peer());
+        here.channel.sleep();
         bell.arm();
         let mut into = vec![0; 4 << 20];
         let came = there.receive(&mut into).unwrap();

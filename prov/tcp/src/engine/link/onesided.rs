@@ -15,7 +15,7 @@ impl Connection {
     fn posted(&self) -> Position {
         let shortcut = self.local.shortcut.as_ref();
         Position {
-            slots: shortcut.map_or(0, |shortcut| shortcut.filled()),
+            slots: shortcut.map_or(0, |shortcut| shortcut.channel().filled()),
             queued: self.outbox.end_of_next(0),
         }
     }
@@ -71,7 +71,7 @@ impl Connection {
             && self.backlog.is_empty()
             && self.local.copies.transfers.is_empty()
         {
-            shortcut.settle();
+            shortcut.channel().receiver.settle();
         }
     }
 }

@@ -4,7 +4,6 @@
 //!
 //! [`neighbour`](crate::local::neighbour) determines whether the two processes may do so.
 
-use std::os::fd::AsFd as _;
 use std::time::Instant;
 
 use prov_base::buffer::{Ahead, Iov};
@@ -74,8 +73,7 @@ impl Core {
         });
         let shortcut = conn.local.shortcut.as_ref();
         let can_relocate = shortcut.is_some_and(|shortcut| shortcut.can_relocate());
-        self.copier
-            .offers(key, || shortcut.map(|shortcut| shortcut.outflow()));
+        self.has_offered(key);
         self.post(key, Post::own(header, &[], list));
         if !ack && can_relocate {
             self.watch_what_is_announced(key);
@@ -337,14 +335,6 @@ impl Copies for Core {
 
     fn has_offers(&self, key: ConnKey) -> bool {
         self.conns.get(key).is_some_and(Connection::has_offers)
-    }
-
-    fn wake_peer(&mut self, key: ConnKey) {
-        if let Some(conn) = self.conns.get_mut(key)
-            && let Some(shortcut) = &mut conn.local.shortcut
-        {
-            shortcut.wake_sleeper(conn.socket.as_fd());
-        }
     }
 
     fn note_work(&mut self) {

@@ -215,8 +215,14 @@ impl Core {
         }
         // A call to wake may have been read with this.
         self.rota.woken();
-        conn.local.copies.transfers.meet(shortcut.inflow());
-        conn.local.copies.transfers.follow(shortcut.relocated());
+        conn.local
+            .copies
+            .transfers
+            .meet(shortcut.channel().inflow());
+        conn.local
+            .copies
+            .transfers
+            .follow(shortcut.channel().relocated());
         log::info!(
             target: LOG.ep_ctrl,
             "what {} sends comes through shared memory", conn.peer_text()

@@ -50,7 +50,7 @@ impl Core {
         if !conn.features.has(Features::REGIONS) {
             return;
         }
-        match regions.watch(shortcut.flights_of_peer(), holder.pid()) {
+        match regions.watch(shortcut.channel().flights_of_peer(), holder.pid()) {
             Ok(watching) => {
                 conn.local.onesided.watching = Some(watching);
                 let number = regions.descriptor().as_raw_fd().unsigned_abs();
@@ -209,7 +209,12 @@ fn open(conn: &mut Connection, number: u64) {
     let Some(shortcut) = &conn.local.shortcut else {
         return;
     };
-    let opened = Window::open(&holder.files, number, shortcut.flights(), memory.clone());
+    let opened = Window::open(
+        &holder.files,
+        number,
+        shortcut.channel().flights(),
+        memory.clone(),
+    );
     conn.local.onesided.regions = match opened {
         Ok(window) => Regions::Open(Box::new(window)),
         Err(error) => {

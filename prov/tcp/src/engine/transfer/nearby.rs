@@ -1,9 +1,11 @@
 //! Receiving from memory that is shared with other processes of this host.
 
+use std::os::fd::AsFd as _;
+
 use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
 use prov_base::buffer::Piece;
-use prov_local::channel::Next;
+use prov_local::channel::{Channel, Next};
 use prov_local::doorbell::Doorbell;
 use prov_local::rota::{Rota, Rounds};
 
@@ -12,6 +14,7 @@ use crate::engine::link::detours::Detour;
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::ready::Why;
 use crate::engine::transfer::arrival::fast_path;
+use crate::local::path::shortcut::call;
 use crate::wire::handshake::Features;
 use crate::wire::simple::{SimpleHead, decode_single, plain_words, tagged_words};
 
@@ -51,23 +54,20 @@ impl Rounds for Core {
         }
     }
 
-    fn say_sleep(&mut self, key: ConnKey) {
-        let conn = self.conns.get_mut(key);
-        if let Some(shortcut) = conn.and_then(|conn| conn.local.shortcut.as_mut()) {
-            shortcut.sleep();
+    #[inline]
+    fn channel(&mut self, key: ConnKey) -> Option<&mut Channel> {
+        let shortcut = self.conns.get_mut(key)?.local.shortcut.as_mut()?;
+        Some(shortcut.channel_mut())
+    }
+
+    fn wake(&self, key: ConnKey) {
+        if let Some(conn) = self.conns.get(key) {
+            call(conn.socket.as_fd());
         }
     }
 
     fn doorbell(&self) -> Option<&Doorbell> {
         self.doorbell.as_ref()
-    }
-
-    fn is_starved_unknown(&self, key: ConnKey) -> bool {
-        let shortcut = self
-            .conns
-            .get(key)
-            .and_then(|conn| conn.local.shortcut.as_ref());
-        shortcut.is_some_and(|shortcut| shortcut.is_starved_unknown())
     }
 
     fn has_work(&mut self, key: ConnKey) -> bool {

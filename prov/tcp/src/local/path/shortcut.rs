@@ -19,11 +19,10 @@ use super::send_to;
 use crate::local::neighbour::{OutOfTurn, Remark, Subject};
 use crate::local::stream::{Moved, SharedStream};
 use prov_local::barrier;
-use prov_local::channel::{FlightWords, Next};
+use prov_local::channel::{Channel, Next};
 use prov_local::doorbell::DoorbellOfPeer;
-use prov_local::parts::{Inflow, Outflow};
 use prov_local::process::OtherFiles;
-use prov_local::relocation::{Relocated, Relocating};
+use prov_local::relocation::Relocating;
 use prov_local::ring::Broken;
 
 /// Memory that both ends of a connection share.
@@ -104,9 +103,9 @@ impl Shortcut {
     /// Handles what the peer has said about itself with the memory.
     fn peer_has(&mut self, abilities: u64) {
         let has_barrier = abilities & own_abilities() & BARRIERS != 0;
-        self.stream.is_asymmetric(has_barrier);
+        self.stream.channel.is_asymmetric(has_barrier);
         let follows = abilities & RELOCATIONS != 0;
-        self.relocating = follows.then(|| Box::new(self.stream.relocating()));
+        self.relocating = follows.then(|| Box::new(self.stream.channel.relocating()));
     }
 
     /// Creates memory. Returns it, and the remark that offers it to the peer with this doorbell.
@@ -225,7 +224,7 @@ impl Shortcut {
             }
             self.out = Out::Memory;
             if let Some(bell) = self.bell.take() {
-                self.stream.rings(bell);
+                self.stream.channel.rings(bell);
             }
         }
         Ok(())
@@ -296,7 +295,7 @@ impl Shortcut {
     /// Whether data has arrived through the memory, or the connection has ended.
     #[inline(always)]
     pub fn has_next(&self) -> bool {
-        self.is_in && (self.stream.has_next() || self.end.is_some())
+        self.is_in && (self.stream.channel.receiver.has_next() || self.end.is_some())
     }
 
     /// See [`SharedStream::waiting`].
@@ -314,46 +313,20 @@ impl Shortcut {
         }
     }
 
-    /// Reports that this side has processed all data that has arrived through the memory, and
-    /// before that through the socket.
+    /// Returns the channel in the memory.
     #[inline(always)]
-    pub fn settle(&self) {
-        self.stream.settle();
+    pub fn channel(&self) -> &Channel {
+        &self.stream.channel
     }
 
-    /// Whether the peer has reported this about all data that was sent.
+    /// As [`Shortcut::channel`], to be changed.
+    pub fn channel_mut(&mut self) -> &mut Channel {
+        &mut self.stream.channel
+    }
+
+    /// See [`Channel::is_settled`]; `false` while data goes through the socket.
     pub fn is_settled(&self) -> bool {
-        matches!(self.out, Out::Memory) && self.stream.is_settled()
-    }
-
-    /// See [`SharedStream::filled`].
-    pub fn filled(&self) -> u64 {
-        self.stream.filled()
-    }
-
-    /// See [`SharedStream::flights`].
-    pub fn flights(&self) -> FlightWords {
-        self.stream.flights()
-    }
-
-    /// See [`SharedStream::flights_of_peer`].
-    pub fn flights_of_peer(&self) -> FlightWords {
-        self.stream.flights_of_peer()
-    }
-
-    /// See [`SharedStream::inflow`].
-    pub fn inflow(&self) -> Inflow {
-        self.stream.inflow()
-    }
-
-    /// See [`SharedStream::outflow`].
-    pub fn outflow(&self) -> Outflow {
-        self.stream.outflow()
-    }
-
-    /// See [`SharedStream::relocated`].
-    pub fn relocated(&self) -> Relocated {
-        self.stream.relocated()
+        matches!(self.out, Out::Memory) && self.stream.channel.is_settled()
     }
 
     /// Whether payloads that the peer was offered can be copied elsewhere in this process's memory.
@@ -373,23 +346,6 @@ impl Shortcut {
         if let Some(relocating) = &mut self.relocating {
             relocating.withdraw(name);
         }
-    }
-
-    /// Wakes the peer if it sleeps, after a write to the memory that is not a message.
-    pub fn wake_sleeper(&mut self, socket: BorrowedFd<'_>) {
-        if self.stream.must_wake() {
-            call(socket);
-        }
-    }
-
-    /// See [`SharedStream::sleep`].
-    pub fn sleep(&mut self) {
-        self.stream.sleep();
-    }
-
-    /// See [`SharedStream::is_starved_unknown`].
-    pub fn is_starved_unknown(&self) -> bool {
-        self.stream.is_starved_unknown()
     }
 
     /// Returns the number of bytes that a call has transferred, `-FI_EAGAIN` if none.
@@ -485,8 +441,9 @@ impl Shortcut {
     }
 }
 
+/// Wakes the peer.
 #[cold]
-fn call(socket: BorrowedFd<'_>) {
+pub fn call(socket: BorrowedFd<'_>) {
     // If the socket's buffer is full, the data in it wakes the peer; a broken socket is detected
     // otherwise.
     let _ = socket::send(socket, WAKE);
@@ -540,7 +497,7 @@ mod tests {
             while from.has_room() {
                 while from.send(far.as_fd(), &[1; 4096]).is_ok() {}
             }
-            from.sleep();
+            from.channel_mut().sleep();
             bell.arm();
         };
         let empty = |to: &mut Shortcut| {
