@@ -23,7 +23,7 @@ use prov_message::{EpKey, RmaTarget, Transport};
 use prov_util::mr::MrTable;
 
 pub use self::copying::Copying;
-pub use self::lane::{Copies, PartOf, Pulls};
+pub use self::lane::{Copies, Pulls};
 pub use self::queue::Transfers;
 pub use self::transfer::{Goal, Transfer};
 use crate::parts::Outflow;

@@ -2,12 +2,13 @@
 
 use prov_base::bounded;
 use prov_base::bounds::PEERS;
-use prov_base::buffer::{Ahead, Fetched, Iov};
+use prov_base::buffer::Iov;
 use prov_base::errno::{Errno, Result};
 use prov_message::{Core, Endpoints, EpKey, Transport};
 
 use super::queue::{Step, Transfers};
 use super::{Copier, Copying, Transfer, VAIN_TURNS};
+use crate::link::payload::{PartOf, Payload};
 use crate::process::OtherProcess;
 use crate::rota::Rounds;
 
@@ -28,16 +29,8 @@ pub trait Copies: Core + Rounds<Key = LinkOf<Self>> {
     /// Returns the transfers of a link; `None` if it has ended.
     fn pulls(&mut self, link: LinkOf<Self>) -> Option<Pulls<'_, Self::Transport>>;
 
-    /// Fills `to` with bytes of the payload that the peer of a link was offered as `name`, from the
-    /// offset `at` on; those of a device are read ahead.
-    fn copy_offered(
-        &mut self,
-        link: LinkOf<Self>,
-        name: u64,
-        at: u64,
-        to: &Iov<'_>,
-        ahead: &mut Ahead,
-    ) -> PartOf;
+    /// Returns the payload that the peer of a link was offered as `name`.
+    fn offered(&self, link: LinkOf<Self>, name: u64) -> Option<&Payload>;
 
     /// Whether the peer of a link has offers of which it may ask for parts.
     fn has_offers(&self, link: LinkOf<Self>) -> bool;
@@ -233,7 +226,9 @@ pub trait Copies: Core + Rounds<Key = LinkOf<Self>> {
                 one.request = request;
             }
             let to = Iov::from(one.outflow.slot(part));
-            match self.copy_offered(one.link, name, part.at, &to, &mut one.ahead) {
+            let payload = self.offered(one.link, name);
+            let part = payload.map(|payload| payload.part(part.at, &to, &mut one.ahead));
+            match part.unwrap_or(PartOf::Refused) {
                 PartOf::Copied => one.outflow.publish(),
                 PartOf::Refused => one.outflow.give_up(),
                 PartOf::Later => continue,
@@ -263,28 +258,6 @@ pub trait Copies: Core + Rounds<Key = LinkOf<Self>> {
         copier.parked.extend(parked);
         bounded!(copier.parked, PEERS);
         copier.note();
-    }
-}
-
-/// What became of a part of a payload that a peer asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PartOf {
-    /// Its bytes were copied.
-    Copied,
-    /// A device has not copied them yet.
-    Later,
-    /// There is no such offer, it has fewer bytes, or they cannot be read.
-    Refused,
-}
-
-impl PartOf {
-    /// Returns what [`Iov::read_ahead`] has done.
-    pub fn of(read: Result<Fetched>) -> PartOf {
-        match read {
-            Ok(Fetched::All) => PartOf::Copied,
-            Ok(Fetched::Later) => PartOf::Later,
-            Err(_) => PartOf::Refused,
-        }
     }
 }
 

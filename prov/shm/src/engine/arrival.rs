@@ -5,12 +5,12 @@ use prov_base::bounds::PEERS;
 use prov_base::buffer::Iov;
 use prov_base::errno::Errno;
 use prov_local::channel::{Head, Record};
+use prov_local::link::payload::Payload;
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Core as _, Reaching as _, Taken};
 
 use super::Core;
 use super::keys::{EpKey, LinkKey, from_peer};
-use super::link::outgoing::Bytes;
 use super::link::pending::Pending;
 use super::link::{Fault, Link};
 use super::messages::{Ack, Action, Arrival, Offered, Placing};
@@ -334,13 +334,13 @@ impl Core {
         let sender = sender.and_then(|sender| self.links.get(sender));
         let pending = sender.and_then(|sender| sender.pending.get(from_peer(name)));
         let taken = match pending {
-            Some(Pending::Offer { bytes, .. }) => match bytes {
-                Bytes::App(memory) => {
+            Some(Pending::Offer { payload, .. }) => match payload {
+                Payload::App(memory) => {
                     let memory: &Iov<'_> = memory;
                     self.endpoints.keep_whole(arrival, memory)
                 }
-                Bytes::Own(bytes) => self.endpoints.keep_whole(arrival, &**bytes),
-                Bytes::Registered(_) => return true,
+                Payload::Own(bytes) => self.endpoints.keep_whole(arrival, &**bytes),
+                Payload::Aside(copy) => self.endpoints.keep_whole(arrival, copy.bytes()),
             },
             // The sender has ended, and its messages with it.
             _ => return true,
@@ -401,22 +401,15 @@ impl Core {
         };
         match link.pending.remove(from_peer(words[0])) {
             None => {}
-            Some(
-                Pending::Op(ticket)
-                | Pending::Offer {
-                    ticket: Some(ticket),
-                    ..
-                },
-            ) => self.endpoints.finish(ticket, outcome),
+            Some(Pending::Op(ticket) | Pending::Offer { ticket, .. }) => {
+                self.endpoints.finish(ticket, outcome);
+            }
             // The operation succeeds only with its result.
             Some(Pending::Result { ticket, .. }) => {
                 let outcome = outcome.and(Err(Errno::EPROTO));
                 self.endpoints.finish(ticket, outcome);
             }
-            Some(Pending::Offer {
-                ticket: None,
-                bytes,
-            }) => self.was_read(key, &bytes),
+            Some(Pending::Read(grants)) => self.was_read(key, &grants),
         }
     }
 

@@ -109,10 +109,7 @@ impl Linked for Core {
             .filter_map(|placing| self.endpoints.abandon(placing, error))
             .collect();
         self.endpoints.link_ended(ep, key, error);
-        tickets.extend(pending.into_all().filter_map(|pending| match pending {
-            Pending::Op(ticket) | Pending::Result { ticket, .. } => Some(ticket),
-            Pending::Offer { ticket, .. } => ticket,
-        }));
+        tickets.extend(pending.into_all().filter_map(Pending::into_ticket));
         tickets.extend(waiting);
         tickets
     }

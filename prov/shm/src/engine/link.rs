@@ -420,15 +420,7 @@ impl Link {
     /// Whether the peer has offers of messages that it may fetch.
     pub fn has_offers(&self) -> bool {
         let mut pending = self.pending.values();
-        pending.any(|pending| {
-            matches!(
-                pending,
-                Pending::Offer {
-                    ticket: Some(_),
-                    ..
-                }
-            )
-        })
+        pending.any(|pending| matches!(pending, Pending::Offer { .. }))
     }
 
     /// Whether the link has data to send that waits for space only.

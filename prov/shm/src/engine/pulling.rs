@@ -3,19 +3,17 @@
 
 use std::time::Instant;
 
-use prov_base::buffer::{Ahead, Iov};
 use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::OtherIov;
-use prov_local::copies::{Copier, Copies, Goal, PartOf, Pulls, Transfer};
+use prov_local::copies::{Copier, Copies, Goal, Pulls, Transfer};
+use prov_local::link::payload::Payload;
 
 use super::Core;
 use super::arrival::TURN;
 use super::keys::{LinkKey, from_peer};
-use super::link::outgoing::Bytes;
 use super::link::pending::Pending;
 use super::link::{Fault, Link};
 use super::messages::{Placing, Shm, Then};
-use super::replaying::copy_part;
 
 /// Largest number of turns in which the messages left in a peer's channel are received: the channel
 /// has fewer messages.
@@ -99,34 +97,11 @@ impl Copies for Core {
         })
     }
 
-    fn copy_offered(
-        &mut self,
-        key: LinkKey,
-        name: u64,
-        at: u64,
-        to: &Iov<'_>,
-        ahead: &mut Ahead,
-    ) -> PartOf {
-        let link = self.links.get(key);
-        let pending = link.and_then(|link| link.pending.get(from_peer(name)));
-        let Some(Pending::Offer {
-            bytes,
-            ticket: Some(_),
-        }) = pending
-        else {
-            return PartOf::Refused;
-        };
-        let end = at.checked_add(to.len() as u64);
-        if end.is_none_or(|end| end > bytes.len() as u64) {
-            return PartOf::Refused;
+    fn offered(&self, key: LinkKey, name: u64) -> Option<&Payload> {
+        match self.links.get(key)?.pending.get(from_peer(name))? {
+            Pending::Offer { payload, .. } => Some(payload),
+            _ => None,
         }
-        if let Bytes::App(memory) = bytes
-            && memory.has_device()
-        {
-            return PartOf::of(memory.read_ahead(at as usize, to, ahead));
-        }
-        copy_part(bytes, &mut None, at as usize, to);
-        PartOf::Copied
     }
 
     fn has_offers(&self, key: LinkKey) -> bool {

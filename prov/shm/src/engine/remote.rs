@@ -8,14 +8,16 @@ use prov_base::atomic_ops::Form;
 use prov_base::errno::{Errno, Result};
 use prov_local::channel::{Head, MODERATE, Record};
 use prov_local::copies::Copies as _;
+use prov_local::link::payload::Payload;
 use prov_local::onesided::window::Outcome;
-use prov_message::peers::{Bytes as Payload, Copies, Deferred, Destination, Lent};
+use prov_message::peers::{Bytes, Copies, Deferred, Destination, Lent};
 use prov_message::{AtomicRequest, Op, Reaching as _, Refusal, RmaTarget, Visitor};
+use prov_util::mr::Grants;
 use prov_util::request::{Access, Atomic, RemoteAccess};
 
 use super::Core;
 use super::keys::{EpKey, LinkKey, to_peer};
-use super::link::outgoing::{Bytes, ReadReply, Writing};
+use super::link::outgoing::{ReadReply, Writing};
 use super::link::pending::Pending;
 use super::link::{Fault, Link, Parts};
 use super::records::{
@@ -23,7 +25,7 @@ use super::records::{
     read_list_behind, read_remote_list, remote_list,
 };
 use super::replaying::copy_part;
-use super::sending::{copy, offer};
+use super::sending::copy;
 use crate::params::{ATOMIC_LIMIT, SIZES};
 use prov_local::switch_points::EAGER;
 
@@ -80,7 +82,7 @@ impl Core {
         access: &mut RemoteAccess,
         copied: Option<&[u8]>,
     ) -> Result {
-        let bytes = Payload::of(&access.local, copied);
+        let bytes = Bytes::of(&access.local, copied);
         match self.copy(key, access, &bytes)? {
             Some((op, outcome)) => {
                 self.endpoints.report(&op, outcome);
@@ -101,7 +103,7 @@ impl Core {
         &mut self,
         key: LinkKey,
         access: &RemoteAccess,
-        bytes: &Payload<'_>,
+        bytes: &Bytes<'_>,
     ) -> Result<Option<(Op, Result)>> {
         let Some(link) = self.links.get_mut(key) else {
             return Ok(None);
@@ -207,15 +209,15 @@ impl Core {
                 head.flags = HAS_DATA;
             }
             link.post(head, len + list.len(), |to| {
-                copy(&Payload::of(&access.local, copied), &to.slice(0, len));
+                copy(&Bytes::of(&access.local, copied), &to.slice(0, len));
                 to.slice(len, list.len()).write_at(0, list);
             })
         } else {
             let is_kept = access.is_inject();
-            let (bytes, _) = offer(Lent::of(&mut access.local, copied), is_kept);
+            let payload = Payload::of(Lent::of(&mut access.local, copied), is_kept);
             link.writings.push_back(Writing {
                 name,
-                bytes,
+                payload,
                 remote: access.remote,
                 data,
                 done: 0,
@@ -260,15 +262,7 @@ impl Core {
             .links
             .get_mut(key)
             .and_then(|link| link.pending.remove(name));
-        if let Some(
-            Pending::Op(ticket)
-            | Pending::Result { ticket, .. }
-            | Pending::Offer {
-                ticket: Some(ticket),
-                ..
-            },
-        ) = pending
-        {
+        if let Some(ticket) = pending.and_then(Pending::into_ticket) {
             self.endpoints.settle(ticket);
         }
         Err(Errno::EAGAIN)
@@ -310,8 +304,8 @@ impl Core {
         };
         let list = remote_list(&atomic.remote);
         let list = list.bytes();
-        let operand = Payload::of(&atomic.operand, copies.map(|copies| copies.payload));
-        let compare = Payload::of(atomic.kind.compare(), copies.map(|copies| copies.compared));
+        let operand = Bytes::of(&atomic.operand, copies.map(|copies| copies.payload));
+        let compare = Bytes::of(atomic.kind.compare(), copies.map(|copies| copies.compared));
         let (first, second) = (operand.len(), compare.len());
         let sent = link.post(head, list.len() + first + second, |to| {
             to.write_at(0, list);
@@ -461,14 +455,13 @@ impl Core {
                 return Ok(());
             }
             target.was_read(&visitor, &grants);
-            let bytes = Bytes::Registered(grants);
             let Core { links, target, .. } = self;
             let Some(link) = links.get_mut(key) else {
                 return Ok(());
             };
             let sent = link.answers.is_empty()
-                && link.post(head, len, |to| copy_part(&bytes, target, 0, to))?;
-            if !sent && let (Bytes::Registered(grants), Some(target)) = (bytes, target) {
+                && link.post(head, len, |to| copy_part(&grants, target, 0, to))?;
+            if !sent && let Some(target) = target {
                 let mut copy = Vec::new();
                 grants.append_to(&mut target.memory, &mut copy);
                 self.answer(key, head, &copy);
@@ -478,10 +471,7 @@ impl Core {
         let Some(link) = self.links.get_mut(key) else {
             return Ok(());
         };
-        let offered = link.pending.insert(Pending::Offer {
-            ticket: None,
-            bytes: Bytes::Registered(grants),
-        });
+        let offered = link.pending.insert(Pending::Read(grants));
         link.streams.push_back(ReadReply {
             offer: offered,
             to: name,
@@ -494,10 +484,8 @@ impl Core {
     }
 
     /// Notes that a peer has received the data of its read.
-    pub(super) fn was_read(&mut self, key: LinkKey, bytes: &Bytes) {
-        if let Bytes::Registered(grants) = bytes
-            && let Some((target, visitor, _)) = self.visited(key)
-        {
+    pub(super) fn was_read(&mut self, key: LinkKey, grants: &Grants) {
+        if let Some((target, visitor, _)) = self.visited(key) {
             target.was_read(&visitor, grants);
         }
     }

@@ -8,12 +8,13 @@ use prov_base::errno::Errno;
 use prov_local::channel::Head;
 use prov_message::peers::{Deferred, Request};
 use prov_message::{Op, Ticket};
+use prov_util::mr::Grants;
 use prov_util::request::RemoteIov;
 
 use super::Core;
 use super::keys::LinkKey;
 use super::link::Fault;
-use super::link::outgoing::{Bytes, ReadReply, Writing};
+use super::link::outgoing::{ReadReply, Writing};
 use super::link::pending::Pending;
 use super::records::{self, HAS_DATA, MORE, RESULT, WRITE, remote_list};
 use prov_local::switch_points::EAGER;
@@ -208,7 +209,7 @@ impl Core {
         };
         let list = list.bytes();
         let sent = link.post(head, part + list.len(), |to| {
-            copy_part(&writing.bytes, &mut None, done, &to.slice(0, part));
+            writing.payload.copy_to(done, &to.slice(0, part));
             to.slice(part, list.len()).write_at(0, list);
         })?;
         let sent = sent.then_some(part);
@@ -236,7 +237,7 @@ impl Core {
         let Some(stream) = link.streams.pop_front() else {
             return Ok(None);
         };
-        let Some(Pending::Offer { bytes, .. }) = link.pending.get(stream.offer) else {
+        let Some(Pending::Read(grants)) = link.pending.get(stream.offer) else {
             return Ok(None);
         };
         let part = (stream.len - stream.done).min(EAGER);
@@ -255,8 +256,8 @@ impl Core {
             bounded!(link.streams, OPERATIONS);
             return Ok(None);
         };
-        copy_part(bytes, &mut self.target, stream.done, &space.bytes());
-        if let (Bytes::Registered(grants), Some(target)) = (bytes, &mut self.target)
+        copy_part(grants, &mut self.target, stream.done, &space.bytes());
+        if let Some(target) = &mut self.target
             && let Err(error) = grants.take_failure(&mut target.memory)
         {
             link.pending.remove(stream.offer);
@@ -272,8 +273,8 @@ impl Core {
                 ..stream
             });
             bounded!(link.streams, OPERATIONS);
-        } else if let Some(Pending::Offer { bytes, .. }) = link.pending.remove(stream.offer) {
-            self.was_read(key, &bytes);
+        } else if let Some(Pending::Read(grants)) = link.pending.remove(stream.offer) {
+            self.was_read(key, &grants);
         }
         Ok(Some(part))
     }
@@ -312,40 +313,29 @@ impl Core {
     }
 }
 
-/// Copies bytes from an offset on, filling `to`.
+/// Copies registered memory from an offset on, filling `to`.
 pub fn copy_part(
-    bytes: &Bytes,
+    grants: &Grants,
     target: &mut Option<prov_message::RmaTarget>,
     offset: usize,
     to: &Iov<'_>,
 ) {
-    match bytes {
-        Bytes::App(memory) => {
-            memory.slice(offset, to.len()).copy_to(to);
+    let Some(target) = target else {
+        return;
+    };
+    let mut done = 0;
+    while done < to.len() {
+        let room = to.slice(done, usize::MAX);
+        let part = grants.part(&mut target.memory, offset + done, room.len(), |from| {
+            from.copy_to(&room);
+        });
+        let (len, copied) = part;
+        if copied.is_none() {
+            room.slice(0, len).fill(0);
         }
-        Bytes::Own(bytes) => {
-            let end = bytes.len().min(offset + to.len());
-            to.write_at(0, bytes.get(offset..end).unwrap_or_default());
+        if len == 0 {
+            return;
         }
-        Bytes::Registered(grants) => {
-            let Some(target) = target else {
-                return;
-            };
-            let mut done = 0;
-            while done < to.len() {
-                let room = to.slice(done, usize::MAX);
-                let part = grants.part(&mut target.memory, offset + done, room.len(), |from| {
-                    from.copy_to(&room);
-                });
-                let (len, copied) = part;
-                if copied.is_none() {
-                    room.slice(0, len).fill(0);
-                }
-                if len == 0 {
-                    return;
-                }
-                done += len;
-            }
-        }
+        done += len;
     }
 }

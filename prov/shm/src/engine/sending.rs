@@ -3,18 +3,18 @@
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_PEER_TRANSFER, FI_REMOTE_CQ_DATA};
 use prov_base::buffer::Iov;
 use prov_base::errno::{Errno, Result};
-use prov_base::process_memory::{OtherIov, OtherPiece, WRITTEN};
+use prov_base::process_memory::WRITTEN;
 use prov_local::channel::{Head, INLINE, MODERATE};
 use prov_local::copies::Copies as _;
+use prov_local::link::payload::Payload;
 use prov_local::switch_points::EAGER;
-use prov_message::peers::{Bytes as Payload, Deferred, Destination, Lent};
+use prov_message::peers::{Bytes, Deferred, Destination, Lent};
 use prov_message::{Op, Reaching as _};
 use prov_util::request::{Tag, Transmit};
 
 use super::Core;
 use super::keys::{EpKey, LinkKey, to_peer};
 use super::link::Link;
-use super::link::outgoing::Bytes;
 use super::link::pending::Pending;
 use super::records::{HAS_DATA, MESSAGE, OFFERED, REMOTE_LIST, TAGGED, UNTIL_PLACED};
 use crate::params::SIZES;
@@ -137,7 +137,7 @@ impl Core {
         let mut head = head_of(message, message.immediate());
         let len = message.buffers.len();
         if !is_offered && !until_received {
-            let bytes = Payload::of(&message.buffers, copied);
+            let bytes = Bytes::of(&message.buffers, copied);
             let sent = link.post(head, len, |to| copy(&bytes, to));
             return match sent {
                 Ok(true) => {
@@ -154,9 +154,9 @@ impl Core {
         let ticket = ticket.ok_or(Errno::EOPBADSTATE)?;
         let (name, sent) = if is_offered {
             let is_kept = message.is_inject();
-            let (bytes, from) = offer(Lent::of(&mut message.buffers, copied), is_kept);
-            let ticket = Some(ticket);
-            let name = link.pending.insert(Pending::Offer { ticket, bytes });
+            let payload = Payload::of(Lent::of(&mut message.buffers, copied), is_kept);
+            let from = payload.location();
+            let name = link.pending.insert(Pending::Offer { ticket, payload });
             head.kind = OFFERED;
             head.words[2] = to_peer(name);
             let mut list = [0; WRITTEN];
@@ -171,7 +171,7 @@ impl Core {
             if message.flags & FI_COMMIT_COMPLETE != 0 {
                 head.flags |= UNTIL_PLACED;
             }
-            let bytes = Payload::of(&message.buffers, copied);
+            let bytes = Bytes::of(&message.buffers, copied);
             (name, link.post(head, len, |to| copy(&bytes, to)))
         };
         if sent == Ok(true) {
@@ -180,14 +180,7 @@ impl Core {
             }
             return Ok(());
         }
-        if let Some(
-            Pending::Op(ticket)
-            | Pending::Offer {
-                ticket: Some(ticket),
-                ..
-            },
-        ) = link.pending.remove(name)
-        {
+        if let Some(ticket) = link.pending.remove(name).and_then(Pending::into_ticket) {
             self.endpoints.settle(ticket);
         }
         Err(Errno::EAGAIN)
@@ -209,37 +202,9 @@ fn head_of(message: &Transmit, data: Option<u64>) -> Head {
     }
 }
 
-pub fn copy(bytes: &Payload<'_>, to: &Iov<'_>) {
+pub fn copy(bytes: &Bytes<'_>, to: &Iov<'_>) {
     match bytes {
-        Payload::App(memory) => memory.copy_to(to),
-        Payload::Own(bytes) => to.write_at(0, bytes),
+        Bytes::App(memory) => memory.copy_to(to),
+        Bytes::Own(bytes) => to.write_at(0, bytes),
     };
-}
-
-/// Prepares bytes for the peer to request or copy: returns them and their location. They are copied
-/// if the application may reuse its buffer.
-pub fn offer(bytes: Lent<'_>, is_kept: bool) -> (Bytes, OtherIov) {
-    let mut from = OtherIov::default();
-    let bytes = match bytes {
-        Lent::App(memory) if !is_kept => {
-            if !from.push_own(memory, None) {
-                // What the peer cannot copy, it asks for in parts.
-                from = OtherIov::default();
-                from.push_out_of_reach(memory.len());
-            }
-            return (Bytes::App(memory.take()), from);
-        }
-        Lent::App(memory) => {
-            let mut copy = Vec::new();
-            memory.append_to(&mut copy);
-            copy.into_boxed_slice()
-        }
-        Lent::Own(bytes) => Box::from(bytes),
-    };
-    from.push(OtherPiece {
-        addr: bytes.as_ptr().expose_provenance() as u64,
-        len: bytes.len() as u64,
-        seal: None,
-    });
-    (Bytes::Own(bytes), from)
 }

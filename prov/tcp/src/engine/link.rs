@@ -13,7 +13,6 @@ pub mod messages;
 pub mod narrow;
 pub mod onesided;
 pub mod outstanding;
-pub mod payload;
 pub mod post;
 pub mod rdm;
 pub mod ready;

@@ -1,11 +1,11 @@
 //! The send queue of a connection, sent in order along its [`path`](crate::local::path).
 
-mod aside;
 mod debt;
 mod lent;
 
 use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
+use prov_local::link::aside::Aside;
 use std::collections::VecDeque;
 
 use prov_base::buffer::{Ahead, AppIov, Iov, Outgoing};
@@ -17,7 +17,6 @@ use prov_util::mr::Grant;
 
 use crate::local::path::{Path, zeros};
 
-pub use self::aside::{Aside, SHARE};
 pub use self::debt::{Debt, Span};
 pub use self::lent::ZeroCopySends;
 
@@ -63,7 +62,7 @@ impl QueuedPiece {
         match self {
             QueuedPiece::Own(len) | QueuedPiece::Zeros(len) => *len,
             QueuedPiece::App(memory) => memory.len(),
-            QueuedPiece::Aside(copy, from) => copy.len() - from,
+            QueuedPiece::Aside(copy, from) => copy.bytes().len() - from,
             QueuedPiece::Registered(grant, from) => grant.len() - from,
         }
     }
@@ -397,10 +396,10 @@ impl Outbox {
                     }
                 }
                 QueuedPiece::Aside(copy, from) => {
-                    let n = taken.min(copy.len() - *from);
+                    let n = taken.min(copy.bytes().len() - *from);
                     taken -= n;
                     *from += n;
-                    if *from < copy.len() {
+                    if *from < copy.bytes().len() {
                         break;
                     }
                 }

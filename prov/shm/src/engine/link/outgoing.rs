@@ -1,32 +1,10 @@
 //! Data that leaves on the peer's request, or when its channel has space.
 
-use prov_base::buffer::AppIov;
 use prov_local::channel::Head;
-use prov_util::mr::Grants;
+use prov_local::link::payload::Payload;
 use prov_util::request::RemoteIov;
 
 use crate::engine::keys::PendingKey;
-
-/// Bytes that are sent on request.
-pub enum Bytes {
-    /// Memory of an operation in progress.
-    App(AppIov),
-    /// A copy.
-    Own(Box<[u8]>),
-    /// Registered memory that the peer reads.
-    Registered(Grants),
-}
-
-impl Bytes {
-    /// Returns their number.
-    pub fn len(&self) -> usize {
-        match self {
-            Bytes::App(memory) => memory.len(),
-            Bytes::Own(bytes) => bytes.len(),
-            Bytes::Registered(grants) => grants.len(),
-        }
-    }
-}
 
 /// A reply with its bytes.
 pub struct Answer {
@@ -46,7 +24,7 @@ pub struct ReadReply {
 /// A write that is sent in parts.
 pub struct Writing {
     pub name: PendingKey,
-    pub bytes: Bytes,
+    pub payload: Payload,
     pub remote: RemoteIov,
     pub data: Option<u64>,
     pub done: usize,

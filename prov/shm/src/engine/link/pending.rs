@@ -6,10 +6,11 @@ use prov_base::bounds::OPERATIONS;
 use std::ops::Deref;
 
 use prov_base::buffer::AppIov;
+use prov_local::link::payload::Payload;
 use prov_message::{OpClass, Ticket};
+use prov_util::mr::Grants;
 use slotmap::SlotMap;
 
-use super::outgoing::Bytes;
 use crate::engine::arrival::ANSWERS;
 use crate::engine::keys::PendingKey;
 use prov_local::switch_points::EAGER;
@@ -34,27 +35,32 @@ pub enum Pending {
         to: AppIov,
         done: usize,
     },
-    /// An offer, and the operation that is complete when the peer has fetched it.
-    Offer {
-        ticket: Option<Ticket>,
-        bytes: Bytes,
-    },
+    /// An offer of a message, and the operation that is complete when the peer has fetched it.
+    Offer { ticket: Ticket, payload: Payload },
+    /// Memory of which data is sent to the peer in parts.
+    Read(Grants),
 }
 
 impl Pending {
     /// Whether the peer answers it as soon as it receives it.
     fn is_request(&self) -> bool {
         match self {
-            Pending::Op(ticket)
-            | Pending::Offer {
-                ticket: Some(ticket),
-                ..
-            } => {
+            Pending::Op(ticket) => {
                 let class = ticket.op().class;
                 !matches!(class, OpClass::Send | OpClass::TaggedSend)
             }
             Pending::Result { .. } => true,
-            Pending::Offer { ticket: None, .. } => false,
+            Pending::Offer { .. } | Pending::Read(_) => false,
+        }
+    }
+
+    /// Returns the operation.
+    pub fn into_ticket(self) -> Option<Ticket> {
+        match self {
+            Pending::Op(ticket)
+            | Pending::Result { ticket, .. }
+            | Pending::Offer { ticket, .. } => Some(ticket),
+            Pending::Read(_) => None,
         }
     }
 
@@ -65,7 +71,7 @@ impl Pending {
 
     /// Whether the peer reads it.
     fn is_read(&self) -> bool {
-        matches!(self, Pending::Offer { ticket: None, .. })
+        matches!(self, Pending::Read(_))
     }
 }
 
@@ -168,7 +174,7 @@ impl PendingRequests {
     pub fn result(&mut self, name: PendingKey) -> Option<(&AppIov, &mut usize)> {
         match self.all.get_mut(name)? {
             Pending::Result { to, done, .. } => Some((to, done)),
-            Pending::Op(_) | Pending::Offer { .. } => None,
+            _ => None,
         }
     }
 

@@ -4,7 +4,7 @@ use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
 use prov_message::Ticket;
 
-use crate::engine::link::payload::Payload;
+use prov_local::link::payload::Payload;
 
 /// Messages of one connection that are announced in the C library's protocol and not yet requested.
 #[derive(Default)]
@@ -96,7 +96,7 @@ mod tests {
         };
         OfferedMessage {
             ticket: Some(ledger.count(op)),
-            payload: Payload::Own(Vec::new()),
+            payload: Payload::Own(Box::default()),
             wants_ack: false,
         }
     }

@@ -3,13 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 
 use prov_base::buffer::AppIov;
+use prov_local::link::payload::Payload;
 use prov_message::Ticket;
 use slotmap::SlotMap;
 
 use crate::engine::link::keys::NameKey;
 use crate::engine::link::messages::{Receipt, Rendezvous};
 use crate::engine::link::narrow::Narrow;
-use crate::engine::link::payload::Payload;
 
 /// Operations and receives that wait for answers of the peer.
 #[derive(Default)]

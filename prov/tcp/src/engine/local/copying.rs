@@ -6,11 +6,11 @@
 
 use std::time::Instant;
 
-use prov_base::buffer::{Ahead, Iov};
 use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::OtherIov;
 use prov_local::copies;
-use prov_local::copies::{Copier, Copies, PartOf, Pulls, Transfer};
+use prov_local::copies::{Copier, Copies, Pulls, Transfer};
+use prov_local::link::payload::Payload;
 use prov_message::{Core as _, Course, Expected, Op, Unmatched};
 
 use crate::engine::Core;
@@ -21,7 +21,6 @@ use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::messages::{Ack, Arrival, Placing, Rendezvous, Tcp};
 use crate::engine::link::outstanding::Named;
-use crate::engine::link::payload::Payload;
 use crate::engine::link::post::Post;
 use crate::engine::link::ready::Why;
 use crate::engine::transfer::rendezvous::ASKED_LIMIT;
@@ -311,26 +310,8 @@ impl Copies for Core {
         })
     }
 
-    fn copy_offered(
-        &mut self,
-        key: ConnKey,
-        name: u64,
-        at: u64,
-        to: &Iov<'_>,
-        ahead: &mut Ahead,
-    ) -> PartOf {
-        let payload = self.conns.get(key).and_then(|conn| conn.offered(name));
-        match payload {
-            Some(Payload::App(memory)) if memory.has_device() => {
-                let end = at.checked_add(to.len() as u64);
-                match end.is_some_and(|end| end <= memory.len() as u64) {
-                    true => PartOf::of(memory.read_ahead(at as usize, to, ahead)),
-                    false => PartOf::Refused,
-                }
-            }
-            Some(payload) if payload.copy_to(at, to) => PartOf::Copied,
-            _ => PartOf::Refused,
-        }
+    fn offered(&self, key: ConnKey, name: u64) -> Option<&Payload> {
+        self.conns.get(key)?.offered(name)
     }
 
     fn has_offers(&self, key: ConnKey) -> bool {

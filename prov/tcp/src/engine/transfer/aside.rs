@@ -10,6 +10,8 @@
 
 use std::time::{Duration, Instant};
 
+use prov_local::link::aside::{Aside, SHARE};
+use prov_local::link::payload::Payload;
 use prov_message::Ticket;
 use prov_message::keys::to_peer;
 
@@ -19,9 +21,7 @@ use crate::engine::link::detours::Detour;
 use crate::engine::link::keys::{ConnKey, Due};
 use crate::engine::link::narrow::{Narrow, OfferedMessage};
 use crate::engine::link::outstanding::Named;
-use crate::engine::link::payload::Payload;
 use crate::engine::link::ready::Why;
-use crate::local::outbox::{Aside, SHARE};
 
 /// Time between two checks. A process that computes or waits for the processor may make no calls for
 /// as long; a copy takes a small part of that time.
@@ -253,7 +253,7 @@ fn set_aside(
         return None;
     }
     let copy = Aside::copy_of(memory).filter(has_place)?;
-    *room -= copy.len() as u64;
+    *room -= copy.bytes().len() as u64;
     *payload = Payload::Aside(copy);
     ticket.take()
 }

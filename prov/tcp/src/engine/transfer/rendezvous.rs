@@ -13,7 +13,7 @@ use std::collections::hash_map::Entry;
 use prov_base::buffer::AppIov;
 use prov_base::errno::Errno;
 use prov_local::copies::Goal;
-use prov_message::peers::Lent;
+use prov_local::link::payload::Payload;
 use prov_message::{Core as _, Notice, Op};
 
 use crate::engine::Core;
@@ -24,7 +24,6 @@ use crate::engine::link::keys::ConnKey;
 use crate::engine::link::messages::{Ack, Arrival, Fetch, Placing, Rendezvous};
 use crate::engine::link::narrow::OfferedMessage;
 use crate::engine::link::outstanding::{Asked, Named};
-use crate::engine::link::payload::Payload;
 use crate::engine::link::post::Post;
 use crate::engine::transfer::sending::ack_flag;
 use crate::wire::WireError;
@@ -62,11 +61,7 @@ impl Core {
         header.payload = 0;
         header.flags |= ack_flag(flags);
         let wants_ack = header.wants_ack();
-        let payload = match message.payload {
-            Lent::App(memory) if message.copy => Payload::Own(super::sending::copy_of(memory)),
-            Lent::App(memory) => Payload::App(memory.take()),
-            Lent::Own(bytes) => Payload::Own(bytes.to_vec()),
-        };
+        let payload = Payload::of(message.payload, message.copy);
         match (name, &mut conn.ops.narrow) {
             (Some(name), Some(narrow)) => {
                 header.op = header::Op::TaggedRts;
@@ -188,17 +183,13 @@ impl Core {
         payload: &mut Payload,
         op: Option<Op>,
     ) {
-        let (payload, copy) = match payload {
-            Payload::App(memory) => (Lent::App(memory), false),
-            Payload::Own(bytes) => (Lent::Own(bytes), true),
-            Payload::Aside(copy) => (Lent::Own(copy.bytes()), true),
-        };
+        let copy = !matches!(payload, Payload::App(_));
         self.post(
             key,
             Post {
                 header,
                 rma: &[],
-                payload,
+                payload: payload.lend(),
                 copy,
                 op,
             },

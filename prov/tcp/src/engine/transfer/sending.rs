@@ -414,10 +414,3 @@ pub(crate) fn ack_flag(flags: u64) -> u16 {
         0
     }
 }
-
-/// A copy of the application's memory.
-pub(crate) fn copy_of(memory: &prov_base::buffer::AppIov) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    memory.append_to(&mut bytes);
-    bytes
-}

@@ -44,11 +44,6 @@ impl Aside {
     pub fn address(&self) -> u64 {
         self.0.as_ptr().expose_provenance() as u64
     }
-
-    /// Returns the number of bytes.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
 }
 
 impl Drop for Aside {
