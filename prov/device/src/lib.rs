@@ -15,6 +15,7 @@ pub mod lane;
 pub mod lanes;
 pub mod link;
 mod local_key;
+pub mod mock;
 mod notes;
 pub mod posting;
 mod progress;
