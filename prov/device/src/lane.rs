@@ -273,6 +273,13 @@ impl<D: Device> Lane<D> {
         self.state.lock().members.room
     }
 
+    /// Holds the lock meanwhile.
+    #[cfg(test)]
+    pub(crate) fn with_lock_held<R>(&self, run: impl FnOnce() -> R) -> R {
+        let _state = self.state.lock();
+        run()
+    }
+
     /// Sets where later completions of a sender are reported.
     pub fn report_sends(&self, name: Name, reports: Reports) -> Result {
         let state = &mut self.state.lock().members;

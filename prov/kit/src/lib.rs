@@ -41,6 +41,13 @@ pub enum Property {
     Atomics,
     /// A transmit queue of the size that was asked for: with other sizes, it is never seen full.
     FullQueue,
+    /// Receives that messages are matched with, by tags, and that can be cancelled; unexpected messages
+    /// that can be looked for: devices have neither.
+    Matching,
+    /// Operations that fail alone: the failure of one ends no connection.
+    Recovery,
+    /// Immediate data of 64 bits, for which a write with data takes no receive.
+    WideData,
     /// Several peers, and itself as one of them: a connected endpoint has one other.
     Peers,
 }
@@ -131,18 +138,24 @@ macro_rules! conformance {
                 injected_memory_is_free_at_once,
                 messages_from_both_sides_cross,
                 empty_messages_have_completions,
-                data_comes_with_messages,
                 pieces_are_gathered_and_scattered,
+            }
+            messages (&[$crate::Property::WideData]) {
+                data_comes_with_messages,
             }
             messages (&[$crate::Property::Peers]) {
                 an_endpoint_sends_to_itself,
             }
             matching (&[]) {
                 messages_of_a_sender_are_matched_in_order,
+            }
+            matching (&[$crate::Property::Recovery]) {
+                a_short_receive_is_truncated_and_the_next_is_whole,
+            }
+            matching (&[$crate::Property::Matching]) {
                 the_oldest_message_that_matches_is_received,
                 ignored_bits_are_not_compared,
                 tagged_and_untagged_messages_are_apart,
-                a_short_receive_is_truncated_and_the_next_is_whole,
                 a_buffer_takes_several_messages,
             }
             sources (&[$crate::Property::Peers]) {
@@ -150,7 +163,7 @@ macro_rules! conformance {
                 a_directed_receive_takes_its_source,
                 a_stranger_has_no_number_until_it_is_inserted,
             }
-            queues (&[]) {
+            queues (&[$crate::Property::Matching]) {
                 many_unexpected_messages_are_received_in_reverse,
             }
             queues (&[$crate::Property::Peers]) {
@@ -159,20 +172,24 @@ macro_rules! conformance {
             queues (&[$crate::Property::FullQueue]) {
                 a_full_queue_has_room_again,
             }
-            cancelling (&[]) {
+            cancelling (&[$crate::Property::Matching]) {
                 a_cancelled_receive_takes_nothing,
                 nothing_is_cancelled_twice,
             }
-            peeking (&[]) {
+            peeking (&[$crate::Property::Matching]) {
                 a_peek_without_a_message_is_an_error,
                 a_message_is_seen_claimed_and_received,
                 a_message_is_discarded,
             }
             one_sided (&[$crate::Property::OneSided]) {
                 memory_of_all_lengths_is_written_and_read,
+            }
+            one_sided (&[$crate::Property::OneSided, $crate::Property::Recovery]) {
                 a_wrong_key_is_refused_and_concerns_nothing_else,
                 an_access_beyond_the_region_is_refused,
                 a_closed_region_is_refused,
+            }
+            one_sided (&[$crate::Property::OneSided, $crate::Property::WideData]) {
                 a_write_with_data_is_reported_to_the_target,
             }
             one_sided (&[$crate::Property::OneSided, $crate::Property::Peers]) {

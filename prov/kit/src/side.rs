@@ -55,6 +55,8 @@ pub struct Side<B: Bench> {
     objects: Objects,
     done: RefCell<Vec<Completion>>,
     failed: RefCell<Vec<ErrorCompletion>>,
+    /// The regions of its memory, which a device has registered as long as there are.
+    regions: RefCell<Vec<Arc<Region>>>,
     events: RefCell<VecDeque<ConnectionEvent>>,
 }
 
@@ -193,6 +195,7 @@ impl<B: Bench> Side<B> {
             objects,
             done: RefCell::default(),
             failed: RefCell::default(),
+            regions: RefCell::default(),
             events: RefCell::default(),
         }
     }
@@ -321,7 +324,9 @@ impl<B: Bench> Side<B> {
         // SAFETY: the memory of places is never freed.
         let memory = unsafe { Memory::new(place.lend().pieces()) }.unwrap();
         let request = mr::Request::new(memory, FI_REMOTE_READ | FI_REMOTE_WRITE, key);
-        self.opened.table.register(request).unwrap()
+        let region = self.opened.table.register(request).unwrap();
+        self.regions.borrow_mut().push(region.clone());
+        region
     }
 
     /// Closes a region.
