@@ -10,3 +10,4 @@ pub mod one_sided;
 pub mod peeking;
 pub mod queues;
 pub mod sources;
+pub mod unread;

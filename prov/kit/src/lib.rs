@@ -22,15 +22,16 @@ mod world;
 
 pub use behaviours::{
     atomics, cancelling, connections, ending, matching, messages, one_sided, peeking, queues,
-    sources,
+    sources, unread,
 };
 pub use connecting::{Connecting, ConnectionEvent, connect};
 pub use place::Place;
 pub use side::{Message, Objects, Opened, RECEIVED, SENT, Side};
 pub use world::World;
 
-use prov_message::Core;
+use prov_message::{Core, EpKey};
 use prov_util::av::{self, Insertion};
+use prov_util::cq::CqConfig;
 
 /// Something that not all providers have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +49,8 @@ pub enum Property {
     Recovery,
     /// Immediate data of 64 bits, for which a write with data takes no receive.
     WideData,
+    /// Operations of peers that wait while the completion queue is full.
+    Waiting,
     /// Several peers, and itself as one of them: a connected endpoint has one other.
     Peers,
 }
@@ -59,6 +62,9 @@ pub struct Setting {
     pub tx_size: usize,
     /// Whether receives are matched by their source (`FI_DIRECTED_RECV`).
     pub directed: bool,
+    /// Entries of a completion queue from which on it takes none that no receive of the application asks
+    /// for ([`CqConfig::unasked`]).
+    pub unasked: usize,
 }
 
 impl Default for Setting {
@@ -66,6 +72,7 @@ impl Default for Setting {
         Setting {
             tx_size: 1024,
             directed: false,
+            unasked: CqConfig::default().unasked,
         }
     }
 }
@@ -93,6 +100,11 @@ pub trait Bench: Sized {
     /// Opens an endpoint that is bound to these objects and has a name of its own.
     fn open(&mut self, objects: &Objects) -> Opened<Self::Core>;
 
+    /// The number of an endpoint's links, if those that have ended are gone at once.
+    fn links(_: &Self::Core, _: EpKey) -> Option<usize> {
+        None
+    }
+
     /// Has endpoints know one another: each calls another one, and itself, by its position.
     fn introduce(&mut self, sides: &[&Side<Self>]) {
         for side in sides {
@@ -111,8 +123,9 @@ pub fn run<B: Bench>(name: &str, needs: &[Property], behaviour: fn()) {
     }
 }
 
-/// Makes a test of each behaviour, for endpoints of a [`Bench`]; after `connecting`, of those of the
-/// connection manager, for one that is [`Connecting`].
+/// Makes a test of each behaviour, for endpoints of a [`Bench`]; after `messages`, of those of single
+/// messages alone, for one that differs from another one in how it sends; after `connecting`, of those
+/// of the connection manager, for one that is [`Connecting`].
 #[macro_export]
 macro_rules! conformance {
     (connecting $bench:ty) => {
@@ -131,7 +144,7 @@ macro_rules! conformance {
             }
         }
     };
-    ($bench:ty) => {
+    (messages $bench:ty) => {
         $crate::conformance! { @ $bench:
             messages (&[]) {
                 messages_of_all_lengths_arrive_expected_or_not,
@@ -146,6 +159,11 @@ macro_rules! conformance {
             messages (&[$crate::Property::Peers]) {
                 an_endpoint_sends_to_itself,
             }
+        }
+    };
+    ($bench:ty) => {
+        $crate::conformance!(messages $bench);
+        $crate::conformance! { @ $bench:
             matching (&[]) {
                 messages_of_a_sender_are_matched_in_order,
             }
@@ -162,6 +180,7 @@ macro_rules! conformance {
                 a_completion_names_the_source,
                 a_directed_receive_takes_its_source,
                 a_stranger_has_no_number_until_it_is_inserted,
+                a_message_has_the_number_that_its_peer_has_when_it_is_received,
             }
             queues (&[$crate::Property::Matching]) {
                 many_unexpected_messages_are_received_in_reverse,
@@ -183,6 +202,7 @@ macro_rules! conformance {
             }
             one_sided (&[$crate::Property::OneSided]) {
                 memory_of_all_lengths_is_written_and_read,
+                a_key_that_is_used_again_leads_to_the_new_region,
             }
             one_sided (&[$crate::Property::OneSided, $crate::Property::Recovery]) {
                 a_wrong_key_is_refused_and_concerns_nothing_else,
@@ -194,6 +214,10 @@ macro_rules! conformance {
             }
             one_sided (&[$crate::Property::OneSided, $crate::Property::Peers]) {
                 writes_to_a_cell_take_effect_in_order,
+            }
+            unread (&[$crate::Property::OneSided, $crate::Property::WideData, $crate::Property::Waiting]) {
+                writers_wait_for_room_and_nothing_is_lost,
+                an_endpoint_closes_while_writers_wait,
             }
             atomics (&[$crate::Property::Atomics]) {
                 values_are_compared_and_swapped,

@@ -1,6 +1,6 @@
 //! An endpoint, its objects, and what it has completed.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::Arc;
@@ -58,6 +58,9 @@ pub struct Side<B: Bench> {
     /// The regions of its memory, which a device has registered as long as there are.
     regions: RefCell<Vec<Arc<Region>>>,
     events: RefCell<VecDeque<ConnectionEvent>>,
+    /// Whether completions stay in the queue.
+    leaves_unread: Cell<bool>,
+    is_closed: Cell<bool>,
 }
 
 /// The most pieces of memory of a message.
@@ -174,7 +177,13 @@ impl<B: Bench> Side<B> {
     pub(crate) fn open(bench: &mut B, setting: Setting) -> Side<B> {
         let objects = Objects {
             av: object(Av::open(&bench.vector()).unwrap()),
-            cq: object(Cq::new(CqConfig::default()).unwrap()),
+            cq: object(
+                Cq::new(CqConfig {
+                    unasked: setting.unasked,
+                    ..CqConfig::default()
+                })
+                .unwrap(),
+            ),
             eq: object(Eq::new(Attachment::None, FI_VERSION(2, 0))),
             attributes: Attributes {
                 tx_size: setting.tx_size,
@@ -197,6 +206,8 @@ impl<B: Bench> Side<B> {
             failed: RefCell::default(),
             regions: RefCell::default(),
             events: RefCell::default(),
+            leaves_unread: Cell::new(false),
+            is_closed: Cell::new(false),
         }
     }
 
@@ -212,9 +223,27 @@ impl<B: Bench> Side<B> {
         number.unwrap()
     }
 
+    /// Removes an address.
+    pub fn remove(&self, number: u64) {
+        self.objects.av.remove(&[number]).unwrap();
+    }
+
+    /// Bytes of messages that it keeps until they are received.
+    pub fn kept(&self) -> usize {
+        self.opened.lane.core().endpoints().kept_bytes()
+    }
+
+    /// The number of its links, if that is known ([`Bench::links`]).
+    pub fn links(&self) -> Option<usize> {
+        B::links(&self.opened.lane.core(), self.opened.ep)
+    }
+
     /// Makes progress, as the application's reads of queues do.
     pub fn drive(&self) {
         self.opened.lane.progress();
+        if self.leaves_unread.get() {
+            return;
+        }
         let read = self
             .objects
             .cq
@@ -227,6 +256,25 @@ impl<B: Bench> Side<B> {
         self.events
             .borrow_mut()
             .extend(next_event(&self.objects.eq));
+    }
+
+    /// Leaves completions in the queue from now on; the endpoint makes progress nevertheless.
+    pub fn leave_unread(&self) {
+        self.leaves_unread.set(true);
+    }
+
+    /// Reads the completions that are in the queue, without progress.
+    pub fn read_queue(&self) -> Vec<Completion> {
+        let mut all = Vec::new();
+        let _ = self.objects.cq.take(usize::MAX, |one| all.push(*one));
+        all
+    }
+
+    /// Closes the endpoint; nothing happens if it is closed.
+    pub(crate) fn close(&self) {
+        if !self.is_closed.replace(true) {
+            self.opened.lane.close(self.opened.ep);
+        }
     }
 
     /// Takes the oldest event of its connection.
@@ -370,6 +418,6 @@ impl<B: Bench> Side<B> {
 
 impl<B: Bench> Drop for Side<B> {
     fn drop(&mut self) {
-        self.opened.lane.close(self.opened.ep);
+        self.close();
     }
 }

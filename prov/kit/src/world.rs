@@ -73,6 +73,11 @@ impl<B: Bench> World<B> {
         self.sides[position] = None;
     }
 
+    /// Closes an endpoint, whose address is still to be inserted.
+    pub fn end(&mut self, position: usize) {
+        self[position].close();
+    }
+
     fn sides(&self) -> impl Iterator<Item = &Side<B>> {
         self.sides.iter().flatten()
     }

@@ -193,6 +193,13 @@ impl Own {
                 endpoints.relabel(ep, from, src);
             }
         }
+        // Those of endpoints that have closed.
+        for (left, from) in endpoints.left_at(ep) {
+            if let Some(state) = endpoints.get(ep) {
+                let src = state.own.names.source(name(from).as_bytes());
+                endpoints.relabel_left(left, src);
+            }
+        }
     }
 
     /// Closes an endpoint. Messages to it that wait end with `-FI_ECONNRESET`.

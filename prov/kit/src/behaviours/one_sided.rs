@@ -116,6 +116,24 @@ pub fn a_closed_region_is_refused<B: Bench>() {
     world.is_quiet();
 }
 
+/// A key means the region that has it at the time of the access.
+pub fn a_key_that_is_used_again_leads_to_the_new_region<B: Bench>() {
+    let world = World::<B>::of(2);
+    let places: Vec<Place> = (0..20).map(|_| Place::empty(64)).collect();
+    for (number, place) in places.iter().enumerate() {
+        let region = world[1].register(place, KEY);
+        let out = Place::pattern(number, 64);
+        let message = Message::to(1).with(out).flags(FI_DELIVERY_COMPLETE);
+        world.post(|| world[0].access(Access::Write, message, region.key(), 0));
+        world.sent(0);
+        world[1].close_region(&region);
+    }
+    for (number, place) in places.iter().enumerate() {
+        assert!(place.has(number, 64), "region {number}");
+    }
+    world.is_quiet();
+}
+
 /// A write with immediate data is reported to the target, whose memory has what was written by then.
 pub fn a_write_with_data_is_reported_to_the_target<B: Bench>() {
     let world = World::<B>::of(2);

@@ -76,3 +76,50 @@ pub fn a_stranger_has_no_number_until_it_is_inserted<B: Bench>() {
     }
     world.is_quiet();
 }
+
+/// A message of an endpoint that has closed is received with the number that the address has then.
+pub fn a_message_has_the_number_that_its_peer_has_when_it_is_received<B: Bench>() {
+    type Change<B> = fn(&World<B>);
+    let removed: Change<B> = |world| world[0].remove(0);
+    let inserted: Change<B> = |world| _ = world[0].insert(&world[1]);
+    let moved: Change<B> = |world| {
+        world[0].remove(0);
+        assert_eq!(world[0].insert(&world[2]), 0);
+        assert_eq!(world[0].insert(&world[1]), 1);
+    };
+    let cases: [(bool, Option<Change<B>>, u64); 5] = [
+        (true, None, 0),
+        (true, Some(removed), FI_ADDR_NOTAVAIL),
+        (false, None, FI_ADDR_NOTAVAIL),
+        (false, Some(inserted), 0),
+        (true, Some(moved), 1),
+    ];
+    for (is_known, change, expected) in cases {
+        // The third one is open before the second one closes: it has another address.
+        let mut world = World::<B>::of_strangers(Setting::default(), 3);
+        if is_known {
+            world[0].insert(&world[1]);
+        }
+        let to = world[1].insert(&world[0]);
+        let (out, into) = (Place::pattern(4, 8), Place::empty(8));
+        world.send(1, Message::to(to).tag(1).with(out));
+        world.sent(1);
+        world.until(|| (world[0].kept() != 0).then_some(()));
+        world.end(1);
+        world.until(|| {
+            world[0]
+                .links()
+                .is_none_or(|links| links == 0)
+                .then_some(())
+        });
+        world.settle();
+        if let Some(change) = change {
+            change(&world);
+        }
+        world[0].receive(Message::any().tag(1).with(into));
+        assert_eq!(world.received(0).src, expected);
+        assert!(into.has(4, 8));
+        assert_eq!(world[0].kept(), 0);
+        world.is_quiet();
+    }
+}

@@ -20,11 +20,19 @@ new_key_type! {
 
 /// See the [module](self) description.
 pub(crate) struct AllLeft<T: Transport> {
-    /// The inbox that holds them. The index of a key is the number of an origin.
-    of: SlotMap<LeftKey, InboxKey>,
+    /// The index of a key is the number of an origin.
+    of: SlotMap<LeftKey, Left<T>>,
     by_link: HashMap<T::Link, LeftKey>,
     /// The number of entries at which entries without messages are searched and removed.
     look_at: usize,
+}
+
+/// What one link has left.
+struct Left<T: Transport> {
+    /// The inbox that holds it.
+    inbox: InboxKey,
+    /// The link, which has ended.
+    link: T::Link,
 }
 
 /// Below this number of entries, the search for entries without messages is not worth its cost.
@@ -42,14 +50,14 @@ impl<T: Transport> AllLeft<T> {
 
     /// Returns what links have left in an inbox.
     pub fn left_in(&self, inbox: InboxKey) -> Vec<LeftKey> {
-        let of = self.of.iter().filter(|(_, of)| **of == inbox);
+        let of = self.of.iter().filter(|(_, left)| left.inbox == inbox);
         of.map(|(key, _)| key).collect()
     }
 
     /// Handles that messages move to another inbox.
     pub fn moves(&mut self, key: LeftKey, inbox: InboxKey) {
-        if let Some(of) = self.of.get_mut(key) {
-            *of = inbox;
+        if let Some(left) = self.of.get_mut(key) {
+            left.inbox = inbox;
         }
     }
 }
@@ -69,7 +77,7 @@ impl<T: Transport> Endpoints<T> {
         if self.left.of.len() >= self.left.look_at {
             self.forget_received();
         }
-        let key = self.left.of.insert(inbox);
+        let key = self.left.of.insert(Left { inbox, link });
         bounded!(self.left.of, PEERS);
         self.left.by_link.insert(link, key);
         let Some(inbox) = self.inboxes.get_mut(inbox) else {
@@ -121,16 +129,25 @@ impl<T: Transport> Endpoints<T> {
         self.left.by_link.get(&link).copied()
     }
 
+    /// Returns what links have left in the inbox of an endpoint, with the link.
+    pub(crate) fn left_at(&self, ep: EpKey) -> Vec<(LeftKey, T::Link)> {
+        let inbox = self.eps.get(ep).map(|ep| ep.inbox);
+        let of = self.left.of.iter();
+        of.filter(|(_, left)| Some(left.inbox) == inbox)
+            .map(|(key, left)| (key, left.link))
+            .collect()
+    }
+
     /// Returns whether any of its messages is still there.
     pub(crate) fn is_left(&mut self, key: LeftKey) -> bool {
-        let inbox = self.left.of.get(key).copied();
+        let inbox = self.left.of.get(key).map(|left| left.inbox);
         inbox.is_some_and(|inbox| self.has_of(inbox, heir(key)))
     }
 
     /// Handles that the address vector has learnt or forgotten the peer: see
     /// [`Endpoints::relabel`].
     pub(crate) fn relabel_left(&mut self, key: LeftKey, src: u64) {
-        let Some(&inbox) = self.left.of.get(key) else {
+        let Some(&Left { inbox, .. }) = self.left.of.get(key) else {
             return;
         };
         for tagged in [false, true] {
@@ -146,7 +163,7 @@ impl<T: Transport> Endpoints<T> {
 
     /// Drops the messages without informing the sender.
     pub(crate) fn drop_left(&mut self, key: LeftKey) {
-        let Some(inbox) = self.left.of.remove(key) else {
+        let Some(Left { inbox, .. }) = self.left.of.remove(key) else {
             return;
         };
         for tagged in [false, true] {

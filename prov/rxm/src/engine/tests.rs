@@ -5,7 +5,6 @@ mod contexts;
 mod framework;
 mod hostile;
 mod in_place;
-mod left;
 mod lost;
 mod registering;
 mod removal;
@@ -306,65 +305,6 @@ fn until(sides: &[&Side], mut done: impl FnMut() -> bool) {
 
 /// Sizes that are sent in one packet, in several, and by rendezvous.
 const SIZES: [usize; 7] = [0, 8, 300, 10_000, 70_000, 200_000, 3 << 20];
-
-fn exchange_all_sizes(params: impl Fn() -> Params) {
-    let [a, b] = pair(params);
-    for (round, len) in SIZES.into_iter().enumerate() {
-        for expected in [true, false] {
-            let tag = round as u64;
-            let mut out: Vec<u8> = (0..len).map(|i| (i * 31 + round) as u8).collect();
-            let mut place = vec![0; len];
-            if expected {
-                b.receive(&mut place, tag);
-            }
-            a.send(&mut out, tag);
-            if !expected {
-                for _ in 0..100 {
-                    a.drive();
-                    b.drive();
-                }
-                b.receive(&mut place, tag);
-            }
-            until(&[&a, &b], || a.count() == 1 && b.count() == 1);
-            assert!(out == place, "{len} bytes, expected {expected}");
-            assert_eq!(b.done.take(), [(tag, len)]);
-            assert_eq!(a.errors(), []);
-            a.forget();
-        }
-    }
-    assert_eq!(a.outstanding(), 0);
-}
-
-#[test]
-fn messages_of_all_sizes_arrive_with_rendezvous_by_write() {
-    exchange_all_sizes(|| Params {
-        use_rndv_write: true,
-        ..Params::default()
-    });
-}
-
-#[test]
-fn messages_of_all_sizes_arrive_without_a_shared_receive_context() {
-    exchange_all_sizes(|| Params {
-        use_srx: Some(false),
-        ..Params::default()
-    });
-}
-
-#[test]
-fn messages_of_all_sizes_arrive_over_a_provider_with_fi_mr_local() {
-    IS_LOCAL.set(true);
-    for use_rndv_write in [false, true] {
-        for use_srx in [None, Some(false)] {
-            exchange_all_sizes(|| Params {
-                use_rndv_write,
-                use_srx,
-                ..Params::default()
-            });
-        }
-    }
-    IS_LOCAL.set(false);
-}
 
 #[test]
 fn both_sides_connecting_simultaneously_end_with_one_connection() {

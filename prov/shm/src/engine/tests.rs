@@ -4,7 +4,6 @@ mod conformance;
 mod contexts;
 mod faults;
 mod hostile;
-mod left;
 mod onesided;
 mod order;
 mod parts;

@@ -24,6 +24,10 @@ impl<const CMA: bool> Bench for Shm<CMA> {
         }
     }
 
+    fn links(core: &Core, ep: EpKey) -> Option<usize> {
+        Some(core.links_of(ep).len())
+    }
+
     fn open(&mut self, objects: &Objects) -> Opened<Core> {
         let params = Params {
             disable_cma: !CMA,

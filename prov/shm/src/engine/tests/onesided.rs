@@ -262,23 +262,6 @@ fn a_write_with_commit_complete_is_carried_out_by_the_owner() {
 }
 
 #[test]
-fn a_key_that_is_used_again_leads_to_the_new_region() {
-    let (mut a, b, to) = pair();
-    let mut memory = [[0u8; 8]; 20];
-    for (number, place) in memory.iter_mut().enumerate() {
-        let open = b.register(3, place);
-        let mut bytes = [number as u8 + 1; 8];
-        let mut write = access(Access::Write, to, 3, &mut bytes, 1);
-        a.core.access(a.ep, &mut write).unwrap();
-        assert_eq!(a.completions(), [1]);
-        b.table.close(&open).unwrap();
-    }
-    for (number, place) in memory.iter().enumerate() {
-        assert_eq!(*place, [number as u8 + 1; 8]);
-    }
-}
-
-#[test]
 fn regions_that_find_no_place_in_the_table_are_reached_through_their_owner() {
     // The number is larger than that of the table's entries.
     const MANY: u64 = 6000;

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
 use prov_kit::{Bench, Connecting, Objects, Opened, Property, Setting};
+use prov_message::Linked as _;
 use prov_util::av::{self, format::Format};
 use prov_util::eq::ConnectionEvents;
 
@@ -42,6 +43,10 @@ impl<const LOCAL: bool> Bench for Tcp<LOCAL> {
 
     fn insertion(name: &[u8]) -> Insertion<'_> {
         Insertion::from(prov_base::sockaddr::decode(name).unwrap())
+    }
+
+    fn links(core: &Core, ep: EpKey) -> Option<usize> {
+        Some(core.links_of(ep).len())
     }
 
     fn open(&mut self, objects: &Objects) -> Opened<Core> {

@@ -310,18 +310,6 @@ fn a_receive_takes_a_message_over_while_that_is_being_copied() {
 }
 
 #[test]
-fn messages_longer_than_their_receives_are_truncated() {
-    let (a, b) = nearby();
-    let (mut out, mut place) = (pattern(100_000, 1), vec![0; 50_000]);
-    receive(&b, &mut place, 1);
-    send(&a, &mut out, 1);
-    until([&a, &b], || a.count() == 1 && !b.failed.borrow().is_empty());
-    assert_eq!(b.failed.borrow()[0].err, Errno::ETRUNC);
-    assert!(place == out[..50_000]);
-    exchange(&a, &b, 7);
-}
-
-#[test]
 fn a_message_without_space_stays_where_it_is() {
     let params = Params {
         max_unexpected: 100_000,

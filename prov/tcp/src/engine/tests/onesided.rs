@@ -199,22 +199,6 @@ fn a_refusal_needs_no_call_of_the_target_either() {
     assert_eq!(place, [0; 64]);
 }
 
-#[test]
-fn a_key_that_is_used_again_leads_to_the_new_region() {
-    let (a, b) = pair();
-    let mut places = [[0u8; 8]; 20];
-    for (number, place) in places.iter_mut().enumerate() {
-        let open = register(&b, place);
-        let mut bytes = [number as u8 + 1; 8];
-        access(&a, Access::Write, KEY, &mut bytes);
-        assert_eq!(completed(&a), 1);
-        b.memory.close(&open).unwrap();
-    }
-    for (number, place) in places.iter().enumerate() {
-        assert_eq!(*place, [number as u8 + 1; 8]);
-    }
-}
-
 /// Returns the notifications of remote writes that a side got: lengths and data.
 fn told(side: &Side) -> Vec<(usize, u64)> {
     let mut all = Vec::new();
