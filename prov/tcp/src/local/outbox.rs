@@ -2,6 +2,7 @@
 
 mod debt;
 mod lent;
+mod overtaking;
 
 use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
@@ -19,6 +20,7 @@ use crate::local::path::{Path, zeros};
 
 pub use self::debt::{Debt, Span};
 pub use self::lent::ZeroCopySends;
+use self::overtaking::Answers;
 
 /// Queued bytes of the library and of the application, and the operations that complete when the
 /// kernel has accepted them.
@@ -41,6 +43,7 @@ pub struct Outbox {
     released: u64,
     /// Bytes of devices that are sent next, by their positions in the stream.
     ahead: Ahead,
+    answers: Answers,
 }
 
 enum QueuedPiece {
@@ -468,6 +471,7 @@ impl Outbox {
         // An idle connection keeps little memory.
         self.segments.shrink_to(KEPT_ENTRIES);
         self.done.shrink_to(KEPT_ENTRIES);
+        self.answers = Answers::default();
         Some(std::mem::take(&mut self.bytes))
     }
 }

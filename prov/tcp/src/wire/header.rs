@@ -9,6 +9,8 @@ use super::{ByteOrder, WireError};
 
 /// Number of bytes with which every header starts.
 pub const BASE: usize = 16;
+/// Where the sequence number of a message is in its header: one byte.
+pub const SEQUENCE: usize = 7;
 /// Largest number of remote buffers of one operation.
 pub const RMA_IOV_LIMIT: usize = prov_base::buffer::IOV_LIMIT;
 /// Largest number of bytes of a header: an atomic request with immediate data.
@@ -206,7 +208,7 @@ impl Header {
         out[4] = self.op_data;
         out[5] = self.rma_count;
         out[6] = len as u8;
-        out[7] = sequence;
+        out[SEQUENCE] = sequence;
         out[8..16].copy_from_slice(&order.put_u64(len.wrapping_add(self.payload) as u64));
         let (places, _) = out[BASE..].as_chunks_mut::<8>();
         let mut places = places.iter_mut();

@@ -17,7 +17,7 @@ use crate::engine::link::post::{COPY_LIMIT, Post};
 use crate::engine::link::ready::Why;
 use crate::params::LEAST_INJECT;
 use crate::wire::handshake::Features;
-use crate::wire::header::{Header, MAX_HEADER};
+use crate::wire::header::{self, Header, MAX_HEADER};
 use prov_message::peers::Lent;
 
 /// Number of copied bytes in a connection's queue from which on posting is refused: a bound of
@@ -255,10 +255,11 @@ impl Core {
         let mut head = [0; MAX_HEADER];
         let header_len = header.encode(&[], conn.order, conn.sequence, &mut head);
         conn.sequence = conn.sequence.wrapping_add(1);
-        conn.outbox.push(&head[..header_len]);
-        for &grant in grants.parts() {
-            conn.outbox.push_registered(grant);
-        }
+        // In memory that is shared with the peer, accesses know messages by their positions.
+        let is_movable = conn.local.shortcut.is_none()
+            && !(self.target.as_mut()).is_some_and(|to| grants.has_device(&mut to.memory));
+        conn.outbox
+            .push_answer(&head[..header_len], grants.parts(), is_movable);
         conn.owe(room);
         if !conn.is_blocked() {
             self.flush(key);
@@ -282,6 +283,13 @@ impl Core {
         let header_len = post
             .header
             .encode(post.rma, conn.order, sequence, &mut head);
+        if post.header.op == header::Op::ReadRequest
+            && conn
+                .outbox
+                .push_before_answers(&mut head[..header_len], sequence)
+        {
+            return;
+        }
         conn.outbox.push(&head[..header_len]);
         match &mut post.payload {
             Lent::App(memory)
