@@ -394,6 +394,9 @@ impl Multipath {
     /// Sends on a subflow; returns whether it has accepted anything.
     fn send_on(&mut self, index: usize) -> bool {
         let first = self.flows.iter().position(|flow| flow.can_send);
+        // The peer may not read the first subflow as long as it has to act upon what precedes the
+        // frames there, and it may have to send meanwhile.
+        let is_acked_elsewhere = !self.is_confirmed && self.working().any(|number| number != 0);
         let waiting = self.retained.end() - self.sent;
         let may_take = match waiting {
             ..WORTH_DIVIDING => first == Some(index),
@@ -403,7 +406,7 @@ impl Multipath {
             return false;
         };
         if flow.takes_frames() {
-            if self.owes_ack {
+            if self.owes_ack && !(is_acked_elsewhere && flow.number == 0) {
                 self.owes_ack = false;
                 self.acked = self.reassembly.next();
                 flow.acknowledge(self.acked);

@@ -91,12 +91,14 @@ impl Multipath {
     }
 
     /// Receives everything that has arrived, without taking it from the stream: acknowledgements are
-    /// among it.
+    /// among it. What precedes the frames on the first subflow may have to wait; the frames on others
+    /// do not wait for it.
     pub fn receive_aside(&mut self) {
-        if !self.is_in {
-            return;
-        }
         for index in 0..self.flows.len() {
+            let flow = self.flows.get(index);
+            if !self.is_in && flow.is_none_or(|flow| flow.number == 0) {
+                continue;
+            }
             while self.fault.is_none()
                 && matches!(self.receive_on(index, &mut None, true), Step::Further)
             {}

@@ -130,6 +130,26 @@ fn short_messages_take_the_first_subflow_and_long_ones_all() {
     settle(&mut ends, &mut got, sent);
 }
 
+/// An end that does not read what precedes the peer's frames, since a message there waits.
+#[test]
+fn an_end_that_is_held_back_sends_more_than_the_window() {
+    let mut ends = pair().map(|first| Multipath::new([0; 16], first, Plan::default()));
+    connect(&mut ends, 1);
+    ends[0].departs();
+    ends[1].comes_in(&[]).unwrap();
+    ends[1].departs();
+    let (mut sent, mut got) = (0, 0);
+    for _ in 0..1000 {
+        send(&mut ends[0], &mut sent, 1 << 20);
+        ends[0].go_on();
+        while check(&mut ends[1], &mut got, 1 << 20).is_ok() {}
+        if got as u64 > 2 * WINDOW {
+            return;
+        }
+    }
+    panic!("sent {sent}, received {got}");
+}
+
 #[test]
 fn subflows_that_fail_lose_and_repeat_nothing() {
     for seed in 0..12 {
