@@ -20,6 +20,7 @@ mod multipath;
 mod nearby;
 mod negotiated;
 mod onesided;
+mod overtaking;
 mod peek;
 mod refused;
 mod requests;

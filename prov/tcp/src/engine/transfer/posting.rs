@@ -127,7 +127,10 @@ impl Core {
         conn.bursts.owes = is_answer && (conn.bursts.owes || conn.outbox.is_idle());
         let room = conn.outbox.room();
         self.append(key, post, sequence);
-        if is_answer && let Some(conn) = self.conns.get_mut(key) {
+        // The payload of a message of this side is limited already.
+        let is_owed =
+            is_answer && !matches!(post.header.op, header::Op::Data | header::Op::WideData);
+        if is_owed && let Some(conn) = self.conns.get_mut(key) {
             conn.owe(room);
         }
         match leaves {
@@ -288,6 +291,7 @@ impl Core {
                 .outbox
                 .push_before_answers(&mut head[..header_len], sequence)
         {
+            conn.bursts.debt.was_overtaken(header_len);
             return;
         }
         conn.outbox.push(&head[..header_len]);

@@ -36,6 +36,11 @@ impl Debt {
         self.total() <= LIMIT / 2 || self.is_within(limit(awaits), span)
     }
 
+    /// Notes that so many bytes were inserted before answers.
+    pub fn was_overtaken(&mut self, bytes: usize) {
+        self.mark += bytes as u64;
+    }
+
     /// Returns whether enough has been sent to resume reading.
     pub fn is_small(&mut self, awaits: bool, span: Span) -> bool {
         self.is_within(limit(awaits) / 2, span)

@@ -122,3 +122,118 @@ impl Outbox {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::super::ZeroCopySends;
+    use super::*;
+    use crate::local::path::Path;
+
+    const LEN: usize = 16;
+
+    fn message(what: u8, sequence: u8) -> [u8; LEN] {
+        let mut message = [what; LEN];
+        message[SEQUENCE] = sequence;
+        message
+    }
+
+    /// Sends everything; returns what the messages are.
+    fn sent(outbox: &mut Outbox) -> String {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let path = Path::through(near.as_fd());
+        let mut lent = ZeroCopySends::default();
+        assert_eq!(
+            outbox.flush(&mut None, path, usize::MAX, &mut lent),
+            Ok(true)
+        );
+        drop(near);
+        let mut bytes = Vec::new();
+        far.read_to_end(&mut bytes).unwrap();
+        let (messages, rest) = bytes.as_chunks::<LEN>();
+        assert!(rest.is_empty());
+        for (pair, at) in messages.windows(2).zip(0..) {
+            let numbers = [pair[0][SEQUENCE], pair[1][SEQUENCE]];
+            assert_eq!(
+                numbers[1],
+                numbers[0].wrapping_add(1),
+                "behind message {at}"
+            );
+        }
+        messages
+            .iter()
+            .map(|message| char::from(message[0]))
+            .collect()
+    }
+
+    /// Queues messages: an answer (`a`), one for a device (`d`), a request (`r`) or another one.
+    fn queue(outbox: &mut Outbox, what: &str, sequence: &mut u8) {
+        for what in what.bytes() {
+            let mut message = message(what, *sequence);
+            match what {
+                b'a' | b'd' => outbox.push_answer(&message, &[], what == b'a'),
+                b'r' if outbox.push_before_answers(&mut message, *sequence) => {}
+                _ => outbox.push(&message),
+            }
+            *sequence = sequence.wrapping_add(1);
+        }
+    }
+
+    #[test]
+    fn requests_overtake_the_answers_at_the_end_and_nothing_else() {
+        for (queued, leave) in [
+            ("aaar", "raaa"),
+            ("aarar", "rraaa"),
+            ("maamar", "maamra"),
+            ("aamrr", "aamrr"),
+            ("aadar", "aadra"),
+            ("adr", "adr"),
+            ("rmr", "rmr"),
+            ("marm", "mram"),
+            ("marmarr", "mramrra"),
+        ] {
+            let mut outbox = Outbox::default();
+            // The numbers begin again in between.
+            let mut sequence = 253;
+            queue(&mut outbox, queued, &mut sequence);
+            assert_eq!(sent(&mut outbox), leave, "{queued}");
+            queue(&mut outbox, "aar", &mut sequence);
+            assert_eq!(sent(&mut outbox), "raa");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_has_begun_to_leave_is_not_overtaken() {
+        let mut outbox = Outbox::default();
+        let mut sequence = 0;
+        queue(&mut outbox, "maaa", &mut sequence);
+        // The message, and a part of an answer.
+        outbox.advance(LEN + 3);
+        queue(&mut outbox, "r", &mut sequence);
+        let order: Vec<u8> = outbox.bytes[outbox.head..].to_vec();
+        let (rest, behind) = order.split_at(LEN - 3);
+        assert_eq!(rest, &message(b'a', 1)[3..]);
+        let expected = [(b'r', 2), (b'a', 3), (b'a', 4)];
+        let expected: Vec<u8> = expected
+            .iter()
+            .flat_map(|&(what, number)| message(what, number))
+            .collect();
+        assert_eq!(behind, expected);
+    }
+
+    #[test]
+    fn any_number_of_answers_is_overtaken_or_none_of_many() {
+        for count in [1, MOST - 1, MOST, MOST + 1, 3 * MOST] {
+            let mut outbox = Outbox::default();
+            let mut sequence = 7;
+            let queued = "a".repeat(count) + "rr";
+            queue(&mut outbox, &queued, &mut sequence);
+            let leave = sent(&mut outbox);
+            assert_eq!(leave.len(), count + 2);
+            assert_eq!(leave.matches('r').count(), 2);
+        }
+    }
+}
