@@ -3,9 +3,9 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "bench.h"
 #include "check.h"
 #include "element.h"
-#include "memory.h"
 #include "pattern.h"
 #include "transfer.h"
 #include "wait.h"
@@ -19,31 +19,14 @@ enum form { PLAIN, VECTOR, MESSAGE, INJECT, FORMS };
 static const char *const family_names[] = { "base", "fetch", "compare" };
 
 /* Operands at a, a target at b. */
-struct bench {
-	struct ct_pair pair;
-	struct ct_memory source, compare, result, target;
-};
-
 static struct fi_context2 context;
 
-static void setup(struct bench *bench, struct ct_spec spec)
+static void setup(struct ct_bench *bench, struct ct_spec spec)
 {
 	spec.caps |= FI_MSG | FI_ATOMIC;
-	ct_open_pair(&bench->pair, &spec);
-	ct_memory_open(&bench->pair.a, &bench->source, ROOM, FI_WRITE);
-	ct_memory_open(&bench->pair.a, &bench->compare, ROOM, FI_WRITE);
-	ct_memory_open(&bench->pair.a, &bench->result, ROOM, FI_READ);
-	ct_memory_open(&bench->pair.b, &bench->target, ROOM,
-		       FI_REMOTE_READ | FI_REMOTE_WRITE);
-}
-
-static void teardown(struct bench *bench)
-{
-	ct_memory_close(&bench->source);
-	ct_memory_close(&bench->compare);
-	ct_memory_close(&bench->result);
-	ct_memory_close(&bench->target);
-	ct_close_pair(&bench->pair);
+	ct_open_bench(bench, &spec, &(struct ct_room) {
+		.local = ROOM, .compare = ROOM, .result = ROOM, .remote = ROOM,
+	});
 }
 
 static int valid(struct fid_ep *ep, enum family family, enum fi_datatype type,
@@ -68,7 +51,7 @@ static bool listed(enum family family, enum fi_op op)
 }
 
 /* Two local pieces, three remote ones: they are cut at different places. */
-static ssize_t post(struct bench *bench, enum family family, enum form form,
+static ssize_t post(struct ct_bench *bench, enum family family, enum form form,
 		    enum fi_datatype type, enum fi_op op, size_t count)
 {
 	struct ct_peer *a = &bench->pair.a;
@@ -77,8 +60,8 @@ static ssize_t post(struct bench *bench, enum family family, enum form form,
 		      a->info->tx_attr->iov_limit < 2 ? count : count / 3;
 	size_t pieces = half < count ? 2 : 1;
 	struct fi_ioc source[2] = {
-		{ bench->source.data, half },
-		{ bench->source.data + half * size, count - half },
+		{ bench->local.data, half },
+		{ bench->local.data + half * size, count - half },
 	}, compare[2] = {
 		{ bench->compare.data, half },
 		{ bench->compare.data + half * size, count - half },
@@ -89,12 +72,12 @@ static ssize_t post(struct bench *bench, enum family family, enum form form,
 	size_t remote_pieces = a->info->tx_attr->rma_iov_limit > 1 && count > 1
 			       ? 2 : 1;
 	struct fi_rma_ioc remote[2] = {
-		{ bench->target.addr, remote_pieces > 1 ? count - 1 : count,
-		  bench->target.key },
-		{ bench->target.addr + (count - 1) * size, 1,
-		  bench->target.key },
+		{ bench->remote.addr, remote_pieces > 1 ? count - 1 : count,
+		  bench->remote.key },
+		{ bench->remote.addr + (count - 1) * size, 1,
+		  bench->remote.key },
 	};
-	void *source_desc[2] = { bench->source.desc, bench->source.desc };
+	void *source_desc[2] = { bench->local.desc, bench->local.desc };
 	void *compare_desc[2] = { bench->compare.desc, bench->compare.desc };
 	void *result_desc[2] = { bench->result.desc, bench->result.desc };
 	struct fi_msg_atomic msg = {
@@ -103,12 +86,12 @@ static ssize_t post(struct bench *bench, enum family family, enum form form,
 		.rma_iov_count = remote_pieces, .datatype = type, .op = op,
 		.context = &context,
 	};
-	uint64_t addr = bench->target.addr, key = bench->target.key;
+	uint64_t addr = bench->remote.addr, key = bench->remote.key;
 
 	switch (form * FAMILIES + (int)family) {
 	case PLAIN * FAMILIES + BASE:
-		return fi_atomic(a->ep, bench->source.data, count,
-				 bench->source.desc, a->to, addr, key, type,
+		return fi_atomic(a->ep, bench->local.data, count,
+				 bench->local.desc, a->to, addr, key, type,
 				 op, &context);
 	case VECTOR * FAMILIES + BASE:
 		return fi_atomicv(a->ep, source, source_desc, pieces, a->to,
@@ -116,11 +99,11 @@ static ssize_t post(struct bench *bench, enum family family, enum form form,
 	case MESSAGE * FAMILIES + BASE:
 		return fi_atomicmsg(a->ep, &msg, 0);
 	case INJECT * FAMILIES + BASE:
-		return fi_inject_atomic(a->ep, bench->source.data, count,
+		return fi_inject_atomic(a->ep, bench->local.data, count,
 					a->to, addr, key, type, op);
 	case PLAIN * FAMILIES + FETCH:
-		return fi_fetch_atomic(a->ep, bench->source.data, count,
-				       bench->source.desc, bench->result.data,
+		return fi_fetch_atomic(a->ep, bench->local.data, count,
+				       bench->local.desc, bench->result.data,
 				       bench->result.desc, a->to, addr, key,
 				       type, op, &context);
 	case VECTOR * FAMILIES + FETCH:
@@ -131,8 +114,8 @@ static ssize_t post(struct bench *bench, enum family family, enum form form,
 		return fi_fetch_atomicmsg(a->ep, &msg, result, result_desc,
 					  pieces, 0);
 	case PLAIN * FAMILIES + COMPARE:
-		return fi_compare_atomic(a->ep, bench->source.data, count,
-					 bench->source.desc,
+		return fi_compare_atomic(a->ep, bench->local.data, count,
+					 bench->local.desc,
 					 bench->compare.data,
 					 bench->compare.desc,
 					 bench->result.data,
@@ -152,7 +135,7 @@ static ssize_t post(struct bench *bench, enum family family, enum form form,
 	}
 }
 
-static void complete(struct bench *bench, enum family family, enum form form,
+static void complete(struct ct_bench *bench, enum family family, enum form form,
 		     enum fi_op op)
 {
 	struct ct_peer *a = &bench->pair.a;
@@ -171,22 +154,22 @@ static void complete(struct bench *bench, enum family family, enum form form,
 }
 
 /* The target holds these values; more elements may follow. */
-static bool target_is(const struct bench *bench, const struct ct_value *want,
+static bool target_is(const struct ct_bench *bench, const struct ct_value *want,
 		      enum fi_datatype type, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-		if (!ct_same(ct_decode(bench->target.data, i, type), want[i]))
+		if (!ct_same(ct_decode(bench->remote.data, i, type), want[i]))
 			return false;
 	return true;
 }
 
-static void one(struct bench *bench, enum family family, enum form form,
+static void one(struct ct_bench *bench, enum family family, enum form form,
 		enum fi_datatype type, enum fi_op op, size_t count)
 {
 	size_t size = ct_datatype_size(type);
 	struct ct_value before[COUNT], after[COUNT];
 
-	memset(bench->target.data, 0xee, (COUNT + 1) * size);
+	memset(bench->remote.data, 0xee, (COUNT + 1) * size);
 	memset(bench->result.data, 0xee, (COUNT + 1) * size);
 	for (size_t i = 0; i < count; i++) {
 		bool pair = ct_is_complex(type);
@@ -195,17 +178,17 @@ static void one(struct bench *bench, enum family family, enum form form,
 
 		before[i] = (struct ct_value) { (double)((i * 2 + 1) % 4),
 						pair ? (double)(i / 2 % 2) : 0 };
-		ct_encode(bench->target.data, i, type, before[i]);
-		ct_encode(bench->source.data, i, type, s);
+		ct_encode(bench->remote.data, i, type, before[i]);
+		ct_encode(bench->local.data, i, type, s);
 		ct_encode(bench->compare.data, i, type, c);
 		after[i] = ct_apply(op, type, before[i], s, c);
 	}
 	POST(&bench->pair.a, post(bench, family, form, type, op, count));
 	if (form == INJECT)
-		memset(bench->source.data, 0x11, count * size);	/* ours again */
+		memset(bench->local.data, 0x11, count * size);	/* ours again */
 	complete(bench, family, form, op);
 	UNTIL(&bench->pair.a, target_is(bench, after, type, count));
-	REQUIRE(ct_is_all(bench->target.data + count * size, size, 0xee));
+	REQUIRE(ct_is_all(bench->remote.data + count * size, size, 0xee));
 	if (family == BASE)
 		return;
 	for (size_t i = 0; i < count; i++)
@@ -217,7 +200,7 @@ static void one(struct bench *bench, enum family family, enum form form,
 /* Every valid combination of one family, a line per datatype. */
 static void all_of(enum family family)
 {
-	struct bench bench;
+	struct ct_bench bench;
 	int combinations = 0;
 
 	setup(&bench, (struct ct_spec) { 0 });
@@ -252,7 +235,7 @@ static void all_of(enum family family)
 			CHECK(true, "%s", ct_datatype_name(type));
 	}
 	CHECK(combinations > 0, "some");
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 static void base(void)
@@ -273,7 +256,7 @@ static void compare(void)
 /* Every combination that makes sense is offered. */
 static void complete_set(void)
 {
-	struct bench bench;
+	struct ct_bench bench;
 
 	setup(&bench, (struct ct_spec) { 0 });
 	for (enum family family = 0; family < FAMILIES; family++) {
@@ -295,7 +278,7 @@ static void complete_set(void)
 			      ct_datatype_name(type));
 		}
 	}
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 /* The endpoint and the domain agree; invalid arguments are refused. */
@@ -304,7 +287,7 @@ static void validity(void)
 	static const uint64_t flags[] = {
 		0, FI_FETCH_ATOMIC, FI_COMPARE_ATOMIC,
 	};
-	struct bench bench;
+	struct ct_bench bench;
 	struct fid_domain *domain;
 	struct fid_ep *ep;
 	struct fi_atomic_attr attr;
@@ -357,22 +340,22 @@ static void validity(void)
 	CHECK(count > ROOM ||
 	      post(&bench, BASE, INJECT, FI_UINT8, FI_SUM, count) < 0,
 	      "inject-too-much");
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 /* Signs and overflow, which the small numbers of the other tests do not cover.
  */
 static void edges(void)
 {
-	struct bench bench;
+	struct ct_bench bench;
 	int8_t *s8, *t8;
 	uint64_t *s64, *t64;
 
 	setup(&bench, (struct ct_spec) { 0 });
-	s8 = (int8_t *)bench.source.data;
-	t8 = (int8_t *)bench.target.data;
-	s64 = (uint64_t *)bench.source.data;
-	t64 = (uint64_t *)bench.target.data;
+	s8 = (int8_t *)bench.local.data;
+	t8 = (int8_t *)bench.remote.data;
+	s64 = (uint64_t *)bench.local.data;
+	t64 = (uint64_t *)bench.remote.data;
 
 	*t8 = -1;
 	*s8 = 1;
@@ -407,7 +390,7 @@ static void edges(void)
 	UNTIL(&bench.pair.a, *t64 == 0x123400ff90ab00ffULL);
 	REQUIRE(*(uint64_t *)bench.result.data == 0x00ff00ff00ff00ffULL);
 	CHECK(true, "wide-mask");
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 /* As many elements as the provider reports for one call. */
@@ -500,14 +483,14 @@ static void contended(void)
 /* An atomic to the same place as the one before it sees its result. */
 static void ordered(void)
 {
-	struct bench bench;
+	struct ct_bench bench;
 	uint64_t *source, *target;
 
 	setup(&bench, (struct ct_spec) { 0 });
 	if (!(bench.pair.a.info->tx_attr->msg_order & FI_ORDER_ATOMIC_WAW))
 		SKIP("no FI_ORDER_ATOMIC_WAW");
-	source = (uint64_t *)bench.source.data;
-	target = (uint64_t *)bench.target.data;
+	source = (uint64_t *)bench.local.data;
+	target = (uint64_t *)bench.remote.data;
 	for (uint64_t i = 1; i <= 100; i++) {
 		*source = i;
 		POST(&bench.pair.a, post(&bench, BASE, INJECT, FI_UINT64,
@@ -519,7 +502,7 @@ static void ordered(void)
 	REQUIRE(*target == 100);
 	if (bench.pair.a.info->tx_attr->msg_order & FI_ORDER_ATOMIC_RAW)
 		REQUIRE(*(uint64_t *)bench.result.data == 100);
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 /* A wrong key, a range beyond the region, missing permission: an error at the
@@ -532,29 +515,29 @@ static void refused(void)
 
 	for (int what = 0; what < 3; what++) {
 		struct ct_memory read_only;
-		struct bench bench;
+		struct ct_bench bench;
 
 		setup(&bench, (struct ct_spec) { 0 });
 		ct_memory_open(&bench.pair.b, &read_only, ROOM, FI_REMOTE_READ);
-		memset(bench.target.data, 0x33, ROOM);
+		memset(bench.remote.data, 0x33, ROOM);
 		memset(read_only.data, 0x33, ROOM);
-		*(uint64_t *)bench.source.data = 1;
+		*(uint64_t *)bench.local.data = 1;
 		if (what == 0) {
-			bench.target.key += 0x1234567;
+			bench.remote.key += 0x1234567;
 		} else if (what == 1) {
-			bench.target.addr += ROOM - 4;
+			bench.remote.addr += ROOM - 4;
 		} else {
-			bench.target.key = read_only.key;
-			bench.target.addr = read_only.addr;
+			bench.remote.key = read_only.key;
+			bench.remote.addr = read_only.addr;
 		}
 		POST(&bench.pair.a, post(&bench, FETCH, PLAIN, FI_UINT64,
 					 FI_SUM, 1));
 		CHECK(ct_error(&bench.pair.a, &bench.pair.a.tx).err > 0, "%s",
 		      names[what]);
-		REQUIRE(ct_is_all(bench.target.data, ROOM, 0x33));
+		REQUIRE(ct_is_all(bench.remote.data, ROOM, 0x33));
 		REQUIRE(ct_is_all(read_only.data, ROOM, 0x33));
 		ct_memory_close(&read_only);
-		teardown(&bench);
+		ct_close_bench(&bench);
 	}
 }
 
@@ -579,7 +562,7 @@ enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
  * its kind. */
 static void immediate(void)
 {
-	struct bench bench;
+	struct ct_bench bench;
 	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
 	struct fi_ioc ioc = { .count = 1 }, compare, result;
 	struct fi_rma_ioc remote = { .count = 1 };
@@ -591,10 +574,10 @@ static void immediate(void)
 	};
 
 	setup(&bench, (struct ct_spec) { 0 });
-	desc = bench.source.desc;
-	ioc.addr = bench.source.data;
-	remote.addr = bench.target.addr;
-	remote.key = bench.target.key;
+	desc = bench.local.desc;
+	ioc.addr = bench.local.data;
+	remote.addr = bench.remote.addr;
+	remote.key = bench.remote.key;
 	compare = (struct fi_ioc) { bench.compare.data, 1 };
 	result = (struct fi_ioc) { bench.result.data, 1 };
 	msg.addr = a->to;
@@ -628,13 +611,13 @@ static void immediate(void)
 		CHECK(done.data == msg.data && done.flags == done_flags,
 		      "%s", kinds[kind].name);
 	}
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 /* With FI_RMA_EVENT the target counts, by the kind and in no other counter. */
 static void counted_at_the_target(void)
 {
-	struct bench bench;
+	struct ct_bench bench;
 	uint64_t reads = 0, writes = 0;
 
 	setup(&bench, (struct ct_spec) {
@@ -661,7 +644,7 @@ static void counted_at_the_target(void)
 		CHECK(true, "%s", kinds[kind].name);
 	}
 	EXPECT(fi_cntr_read(bench.pair.b.cntr[CT_CNTR_RECV]), 0);
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 /* The counter of a region counts what modifies it (fi_mr(3), FI_REMOTE_WRITE),
@@ -670,13 +653,13 @@ static void counted_by_the_region(void)
 {
 	struct fi_cntr_attr attr = { .events = FI_CNTR_EVENTS_COMP };
 	struct fid_cntr *cntr;
-	struct bench bench;
+	struct ct_bench bench;
 	uint64_t writes = 0;
 
 	setup(&bench, (struct ct_spec) { .caps = FI_RMA_EVENT });
 	if (fi_cntr_open(bench.pair.b.domain, &attr, &cntr, NULL))
 		SKIP("no counters");
-	OK(fi_mr_bind(bench.target.mr, &cntr->fid, FI_REMOTE_WRITE));
+	OK(fi_mr_bind(bench.remote.mr, &cntr->fid, FI_REMOTE_WRITE));
 	for (int kind = 0; kind < KINDS; kind++) {
 		if (kinds[kind].op == FI_ATOMIC_READ)
 			continue;
@@ -687,17 +670,17 @@ static void counted_by_the_region(void)
 		UNTIL(&bench.pair.b, fi_cntr_read(cntr) == writes);
 		CHECK(true, "%s", kinds[kind].name);
 	}
-	ct_memory_close(&bench.source);
+	ct_memory_close(&bench.local);
 	ct_memory_close(&bench.compare);
 	ct_memory_close(&bench.result);
-	ct_memory_close(&bench.target);
+	ct_memory_close(&bench.remote);
 	OK(fi_close(&cntr->fid));
 	ct_close_pair(&bench.pair);
 }
 
 static void counted(void)
 {
-	struct bench bench;
+	struct ct_bench bench;
 
 	setup(&bench, (struct ct_spec) { .counters = FI_READ | FI_WRITE });
 	POST(&bench.pair.a, post(&bench, BASE, PLAIN, FI_UINT64, FI_SUM, 1));
@@ -710,7 +693,7 @@ static void counted(void)
 				 1));
 	ct_count(&bench.pair.a, CT_CNTR_READ, 2);
 	ct_count(&bench.pair.a, CT_CNTR_WRITE, 2);
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 static const struct ct_test tests[] = {

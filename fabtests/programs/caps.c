@@ -7,8 +7,8 @@
 #include <rdma/fi_atomic.h>
 #include <string.h>
 
+#include "bench.h"
 #include "check.h"
-#include "memory.h"
 #include "pattern.h"
 #include "transfer.h"
 #include "wait.h"
@@ -20,33 +20,19 @@
 static struct fi_context2 tx_context, rx_context;
 
 /* A pair that were opened alike, with memory at both. */
-struct bench {
-	struct ct_pair pair;
-	struct ct_memory local, result, compare, remote;
-	unsigned round;		/* every operation moves other bytes */
-};
+/* Every operation moves other bytes. */
+static unsigned round;
 
-static void setup(struct bench *bench, const struct ct_spec *spec)
+static void setup(struct ct_bench *bench, const struct ct_spec *spec)
 {
-	struct ct_peer *a = &bench->pair.a, *b = &bench->pair.b;
 	uint64_t local = FI_SEND | FI_RECV | FI_READ | FI_WRITE;
 
-	ct_open_pair(&bench->pair, spec);
-	ct_memory_open(a, &bench->local, LEN, local);
-	ct_memory_open(a, &bench->result, LEN, local);
-	ct_memory_open(a, &bench->compare, LEN, local);
-	ct_memory_open(b, &bench->remote, LEN,
-		       local | FI_REMOTE_READ | FI_REMOTE_WRITE);
-	bench->round = 0;
-}
-
-static void teardown(struct bench *bench)
-{
-	ct_memory_close(&bench->local);
-	ct_memory_close(&bench->result);
-	ct_memory_close(&bench->compare);
-	ct_memory_close(&bench->remote);
-	ct_close_pair(&bench->pair);
+	ct_open_bench(bench, spec, &(struct ct_room) {
+		.local = LEN, .result = LEN, .compare = LEN, .remote = LEN,
+		.local_access = local,
+		.remote_access = local | FI_REMOTE_READ | FI_REMOTE_WRITE,
+	});
+	round = 0;
 }
 
 /* Whether a call was accepted; if not, that is one failed check. */
@@ -56,7 +42,7 @@ static bool accepted(ssize_t ret, const char *what, const char *kind,
 	return CHECK(!ret, "%s/%s%s", what, kind, name);
 }
 
-static void messages(struct bench *bench, const char *what, bool tagged)
+static void messages(struct ct_bench *bench, const char *what, bool tagged)
 {
 	struct ct_peer *a = &bench->pair.a, *b = &bench->pair.b;
 
@@ -74,7 +60,7 @@ static void messages(struct bench *bench, const char *what, bool tagged)
 		const char *kind = tagged ? "t" : "";
 		struct ct_completion done;
 
-		ct_fill(bench->local.data, LEN, ++bench->round);
+		ct_fill(bench->local.data, LEN, ++round);
 		if (!accepted(CT_POST(b, ct_recv(b, how, &receive)), what, kind,
 			      ct_recv_name(how)) ||
 		    !accepted(CT_POST(a, ct_send(a, form, &send)), what, kind,
@@ -82,13 +68,13 @@ static void messages(struct bench *bench, const char *what, bool tagged)
 			return;
 		done = ct_done(b, &b->rx, &rx_context);
 		REQUIRE(!ct_send_has_data(form) || done.data == DATA);
-		REQUIRE(ct_holds(bench->remote.data, LEN, bench->round));
+		REQUIRE(ct_holds(bench->remote.data, LEN, round));
 		if (ct_send_completes(form))
 			ct_done(a, &a->tx, &tx_context);
 	}
 }
 
-static void accesses(struct bench *bench, const char *what)
+static void accesses(struct ct_bench *bench, const char *what)
 {
 	struct ct_peer *a = &bench->pair.a, *b = &bench->pair.b;
 
@@ -103,13 +89,13 @@ static void accesses(struct bench *bench, const char *what)
 			.context = &tx_context,
 		};
 
-		ct_fill(from->data, LEN, ++bench->round);
+		ct_fill(from->data, LEN, ++round);
 		if (!accepted(CT_POST(a, ct_rma(a, form, &access)), what, "",
 			      ct_rma_name(form)))
 			continue;
 		if (ct_rma_completes(form))
 			ct_done(a, &a->tx, &tx_context);
-		UNTIL(a, ct_holds(to->data, LEN, bench->round));
+		UNTIL(a, ct_holds(to->data, LEN, round));
 		if (ct_rma_has_data(form))
 			REQUIRE(ct_done(b, &b->rx, NULL).data == DATA);
 	}
@@ -121,7 +107,7 @@ enum family { UPDATE, FETCH, COMPARE, FAMILIES };
 static const char *const families[] = { "atomic", "fetch", "compare" };
 static const char *const forms[] = { "", "-vector", "-message", "-inject" };
 
-static ssize_t post_atomic(struct bench *bench, enum family family,
+static ssize_t post_atomic(struct ct_bench *bench, enum family family,
 			   enum atomic_form form, enum fi_op op)
 {
 	struct ct_peer *a = &bench->pair.a;
@@ -175,7 +161,7 @@ static ssize_t post_atomic(struct bench *bench, enum family family,
 }
 
 /* The value is replaced, after a comparison that holds. */
-static void atomics(struct bench *bench, const char *what)
+static void atomics(struct ct_bench *bench, const char *what)
 {
 	struct ct_peer *a = &bench->pair.a;
 	size_t count;
@@ -188,13 +174,13 @@ static void atomics(struct bench *bench, const char *what)
 						    FI_ATOMIC_WRITE;
 
 		for (int form = 0; form < ATOMIC_FORMS; form++) {
-			unsigned before = ++bench->round;
+			unsigned before = ++round;
 
 			if (form == INJECT && family != UPDATE)
 				continue;
 			ct_fill(bench->remote.data, LEN, before);
 			ct_fill(bench->compare.data, LEN, before);
-			ct_fill(bench->local.data, LEN, ++bench->round);
+			ct_fill(bench->local.data, LEN, ++round);
 			if (!accepted(CT_POST(a, post_atomic(bench, family, form,
 							     op)),
 				      what, families[family], forms[form]))
@@ -202,7 +188,7 @@ static void atomics(struct bench *bench, const char *what)
 			if (form != INJECT)
 				ct_done(a, &a->tx, &tx_context);
 			UNTIL(a, ct_holds(bench->remote.data, LEN,
-					  bench->round));
+					  round));
 			if (family != UPDATE)
 				REQUIRE(ct_holds(bench->result.data, LEN,
 						 before));
@@ -210,7 +196,7 @@ static void atomics(struct bench *bench, const char *what)
 	}
 }
 
-static void everything(struct bench *bench, const char *what)
+static void everything(struct ct_bench *bench, const char *what)
 {
 	messages(bench, what, false);
 	messages(bench, what, true);
@@ -220,11 +206,11 @@ static void everything(struct bench *bench, const char *what)
 
 static void with(const struct ct_spec *spec, const char *what)
 {
-	struct bench bench;
+	struct ct_bench bench;
 
 	setup(&bench, spec);
 	everything(&bench, what);
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 static void with_caps(uint64_t caps, const char *what)
@@ -322,7 +308,7 @@ static void aliases(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG | FI_SEND };
 	struct fid_ep *original, *alias = NULL;
-	struct bench bench;
+	struct ct_bench bench;
 
 	setup(&bench, &spec);
 	original = bench.pair.a.ep;
@@ -331,7 +317,7 @@ static void aliases(void)
 	everything(&bench, "alias");
 	bench.pair.a.ep = original;
 	OK(fi_close(&alias->fid));
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 static void narrow_receives(struct fi_info *info)

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench.h"
 #include "check.h"
-#include "memory.h"
 #include "pattern.h"
 #include "transfer.h"
 #include "wait.h"
@@ -14,26 +14,13 @@
 #define TAG 0x1122334455667788ULL
 
 /* Both sides of a pair with buffers large enough for every size. */
-struct bench {
-	struct ct_pair pair;
-	struct ct_memory out, in;
-	bool tagged;
-};
+static bool is_tagged;
 
-static void setup(struct bench *bench, struct ct_spec spec, bool tagged)
+static void setup(struct ct_bench *bench, struct ct_spec spec, bool tagged)
 {
 	spec.caps |= tagged ? FI_TAGGED : FI_MSG;
-	bench->tagged = tagged;
-	ct_open_pair(&bench->pair, &spec);
-	ct_memory_open(&bench->pair.a, &bench->out, LARGEST, FI_SEND);
-	ct_memory_open(&bench->pair.b, &bench->in, LARGEST, FI_RECV);
-}
-
-static void teardown(struct bench *bench)
-{
-	ct_memory_close(&bench->in);
-	ct_memory_close(&bench->out);
-	ct_close_pair(&bench->pair);
+	is_tagged = tagged;
+	ct_open_bench(bench, &spec, &(struct ct_room) { .out = LARGEST, .in = LARGEST });
 }
 
 static uint64_t data_mask(const struct ct_peer *peer)
@@ -44,22 +31,22 @@ static uint64_t data_mask(const struct ct_peer *peer)
 }
 
 /* Sends one message from a to b, with the receive posted first or last. */
-static void transfer(struct bench *bench, enum ct_send_form send,
+static void transfer(struct ct_bench *bench, enum ct_send_form send,
 		     enum ct_recv_form recv, size_t len, size_t pieces,
 		     bool expected)
 {
 	static unsigned seed;
 	struct ct_peer *a = &bench->pair.a, *b = &bench->pair.b;
-	uint64_t kind = bench->tagged ? FI_TAGGED : FI_MSG;
+	uint64_t kind = is_tagged ? FI_TAGGED : FI_MSG;
 	uint64_t data = 0xfedcba9876543210ULL & data_mask(a);
 	struct fi_context2 tx_context, rx_context;
 	struct ct_completion done;
 	struct ct_message tx = {
-		.tagged = bench->tagged, .buf = bench->out.data, .len = len,
+		.tagged = is_tagged, .buf = bench->out.data, .len = len,
 		.pieces = pieces, .desc = bench->out.desc, .tag = TAG,
 		.data = data, .context = &tx_context,
 	}, rx = {
-		.tagged = bench->tagged, .buf = bench->in.data, .len = len,
+		.tagged = is_tagged, .buf = bench->in.data, .len = len,
 		.pieces = pieces, .desc = bench->in.desc, .tag = TAG,
 		.from = FI_ADDR_UNSPEC, .context = &rx_context,
 	};
@@ -87,7 +74,7 @@ static void transfer(struct bench *bench, enum ct_send_form send,
 	REQUIRE(done.flags & kind);
 	REQUIRE(!(done.flags & FI_SEND));
 	REQUIRE(done.len == len);
-	REQUIRE(!bench->tagged || done.tag == TAG);
+	REQUIRE(!is_tagged || done.tag == TAG);
 	if (ct_send_has_data(send)) {
 		REQUIRE(done.flags & FI_REMOTE_CQ_DATA);
 		REQUIRE(done.data == data);
@@ -97,7 +84,7 @@ static void transfer(struct bench *bench, enum ct_send_form send,
 	REQUIRE(ct_holds(bench->in.data, len, seed));
 }
 
-static void every_size(struct bench *bench, enum ct_send_form send,
+static void every_size(struct ct_bench *bench, enum ct_send_form send,
 		       enum ct_recv_form recv)
 {
 	size_t inject = bench->pair.a.info->tx_attr->inject_size;
@@ -115,7 +102,7 @@ static void every_size(struct bench *bench, enum ct_send_form send,
 
 static void all_forms(bool tagged)
 {
-	struct bench bench;
+	struct ct_bench bench;
 
 	setup(&bench, (struct ct_spec) { 0 }, tagged);
 	for (enum ct_send_form send = 0; send < CT_SEND_FORMS; send++) {
@@ -127,7 +114,7 @@ static void all_forms(bool tagged)
 			      ct_recv_name(recv));
 		}
 	}
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 static void forms(void)
@@ -142,7 +129,7 @@ static void tagged_forms(void)
 
 static void all_vectors(bool tagged)
 {
-	struct bench bench;
+	struct ct_bench bench;
 	size_t tx, rx;
 
 	setup(&bench, (struct ct_spec) { 0 }, tagged);
@@ -159,7 +146,7 @@ static void all_vectors(bool tagged)
 		transfer(&bench, CT_SENDV, CT_RECVV, n - 1, n, true);
 		CHECK(true, "%zu-pieces", n);
 	}
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 static void vectors(void)
@@ -177,7 +164,7 @@ static void burst_of(bool tagged, bool expected)
 {
 	enum { COUNT = 200, SIZE = 200 };
 	static struct fi_context2 tx_context[COUNT], rx_context[COUNT];
-	struct bench bench;
+	struct ct_bench bench;
 	struct ct_peer *a, *b;
 
 	setup(&bench, (struct ct_spec) { 0 }, tagged);
@@ -212,7 +199,7 @@ static void burst_of(bool tagged, bool expected)
 		ct_done(a, &a->tx, &tx_context[i]);
 	}
 	REQUIRE(ct_stays_empty(b, &b->rx));
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 static void burst(void)
@@ -280,7 +267,7 @@ static void crossing(void)
 static void truncation_of(bool tagged, bool expected, size_t sent, size_t room)
 {
 	struct fi_context2 tx_context, rx_context;
-	struct bench bench;
+	struct ct_bench bench;
 	struct ct_peer *a, *b;
 	struct ct_completion err;
 	struct ct_message tx = {
@@ -322,7 +309,7 @@ static void truncation_of(bool tagged, bool expected, size_t sent, size_t room)
 
 	/* The connection continues. */
 	transfer(&bench, CT_SEND, CT_RECV, 100, 1, true);
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 static void all_truncations(bool tagged)
@@ -398,14 +385,14 @@ static void tagged_very_large(void)
 /* One completion queue for both directions, one domain for both ends. */
 static void shared_everything(void)
 {
-	struct bench bench;
+	struct ct_bench bench;
 
 	setup(&bench, (struct ct_spec) { .one_cq = true, .one_domain = true },
 	      false);
 	transfer(&bench, CT_SEND, CT_RECV, 100, 1, true);
 	transfer(&bench, CT_SENDDATA, CT_RECVMSG, 100000, 1, false);
 	transfer(&bench, CT_INJECT, CT_RECV, 8, 1, true);
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 /* An endpoint sends to itself. */

@@ -4,8 +4,8 @@
 #include <rdma/fi_atomic.h>
 #include <string.h>
 
+#include "bench.h"
 #include "check.h"
-#include "memory.h"
 #include "pattern.h"
 #include "transfer.h"
 #include "wait.h"
@@ -33,32 +33,26 @@ static const struct wrong wrongs[] = {
 	{ "read", FI_REMOTE_WRITE, false, 0, FI_EACCES },
 };
 
-struct bench {
-	struct ct_pair pair;
-	struct ct_memory local, out, in, remote;
-	const struct wrong *wrong;
-	uint64_t addr, key;
-};
+/* The access of the test: the one with this fault. */
+static const struct wrong *fault;
+static uint64_t address, key;
 
-static void setup(struct bench *bench, const struct wrong *wrong, uint64_t caps)
+static void setup(struct ct_bench *bench, const struct wrong *wrong, uint64_t caps)
 {
 	struct ct_spec spec = { .caps = FI_MSG | caps };
-	struct ct_peer *a = &bench->pair.a, *b = &bench->pair.b;
 
-	ct_open_pair(&bench->pair, &spec);
-	ct_memory_open(a, &bench->local, LONG, FI_READ | FI_WRITE);
-	ct_memory_open(a, &bench->out, SIZE, FI_SEND);
-	ct_memory_open(b, &bench->in, SIZE, FI_RECV);
-	ct_memory_open(b, &bench->remote, SIZE, wrong->access);
+	ct_open_bench(bench, &spec, &(struct ct_room) {
+		.local = LONG, .out = SIZE, .in = SIZE, .remote = SIZE,
+		.remote_access = wrong->access,
+	});
 	memset(bench->remote.data, 0xee, SIZE);
-	bench->wrong = wrong;
-	bench->addr = bench->remote.addr + wrong->offset;
-	bench->key = wrong->unknown ? bench->remote.key + 12345 :
-				      bench->remote.key;
+	fault = wrong;
+	address = bench->remote.addr + wrong->offset;
+	key = wrong->unknown ? bench->remote.key + 12345 : bench->remote.key;
 	ct_warm_up(&bench->pair);
 }
 
-static void teardown(struct bench *bench)
+static void teardown(struct ct_bench *bench)
 {
 	struct ct_peer *a = &bench->pair.a;
 
@@ -67,11 +61,7 @@ static void teardown(struct bench *bench)
 	REQUIRE(ct_stays_empty(a, &a->tx));
 	if (ct_opt.type == FI_EP_MSG)
 		REQUIRE(ct_no_event(a));
-	ct_memory_close(&bench->local);
-	ct_memory_close(&bench->out);
-	ct_memory_close(&bench->in);
-	ct_memory_close(&bench->remote);
-	ct_close_pair(&bench->pair);
+	ct_close_bench(bench);
 }
 
 /*
@@ -79,7 +69,7 @@ static void teardown(struct bench *bench)
  * received; the access completes as its flags say, with an error if it waits
  * for the target.
  */
-static void goes_on(struct bench *bench, bool completes, bool waits)
+static void goes_on(struct ct_bench *bench, bool completes, bool waits)
 {
 	struct ct_peer *a = &bench->pair.a, *b = &bench->pair.b;
 	bool seen[BEHIND] = { false };
@@ -100,7 +90,7 @@ static void goes_on(struct bench *bench, bool completes, bool waits)
 		long which = (struct fi_context2 *)done.context - tx_context;
 
 		if (done.context == &context) {
-			REQUIRE(done.err == bench->wrong->err ||
+			REQUIRE(done.err == fault->err ||
 				(!done.err && !waits));
 			continue;
 		}
@@ -110,14 +100,14 @@ static void goes_on(struct bench *bench, bool completes, bool waits)
 	}
 }
 
-static void access_with(struct bench *bench, enum ct_rma_form form, size_t len,
+static void access_with(struct ct_bench *bench, enum ct_rma_form form, size_t len,
 			uint64_t flags)
 {
 	struct ct_peer *a = &bench->pair.a;
 	struct ct_rma rma = {
 		.buf = bench->local.data, .len = len,
-		.desc = bench->local.desc, .addr = bench->addr,
-		.key = bench->key, .data = 7, .flags = flags,
+		.desc = bench->local.desc, .addr = address,
+		.key = key, .data = 7, .flags = flags,
 		.context = &context,
 	};
 	bool waits = ct_rma_is_read(form) || flags & FI_DELIVERY_COMPLETE;
@@ -135,7 +125,7 @@ static bool concerns(const struct wrong *wrong, bool reads)
 static void accesses(void)
 {
 	for (size_t i = 0; i < sizeof(wrongs) / sizeof(wrongs[0]); i++) {
-		struct bench bench;
+		struct ct_bench bench;
 
 		setup(&bench, &wrongs[i], FI_RMA);
 		for (int form = 0; form < CT_RMA_FORMS; form++) {
@@ -161,7 +151,7 @@ static void accesses(void)
 static void atomics(void)
 {
 	for (size_t i = 0; i < sizeof(wrongs) / sizeof(wrongs[0]); i++) {
-		struct bench bench;
+		struct ct_bench bench;
 		struct ct_peer *a = &bench.pair.a;
 		uint64_t *old;
 
@@ -170,22 +160,22 @@ static void atomics(void)
 		old = (uint64_t *)bench.local.data + 1;
 		if (concerns(&wrongs[i], false)) {
 			POST(a, fi_atomic(a->ep, bench.local.data, 1,
-					  bench.local.desc, a->to, bench.addr,
-					  bench.key, FI_UINT64, FI_SUM,
+					  bench.local.desc, a->to, address,
+					  key, FI_UINT64, FI_SUM,
 					  &context));
 			goes_on(&bench, true, true);
 		}
 		POST(a, fi_fetch_atomic(a->ep, bench.local.data, 1,
 					bench.local.desc, old,
-					bench.local.desc, a->to, bench.addr,
-					bench.key, FI_UINT64, FI_SUM,
+					bench.local.desc, a->to, address,
+					key, FI_UINT64, FI_SUM,
 					&context));
 		goes_on(&bench, true, true);
 		POST(a, fi_compare_atomic(a->ep, bench.local.data, 1,
 					  bench.local.desc, old,
 					  bench.local.desc, old,
-					  bench.local.desc, a->to, bench.addr,
-					  bench.key, FI_UINT64, FI_CSWAP,
+					  bench.local.desc, a->to, address,
+					  key, FI_UINT64, FI_CSWAP,
 					  &context));
 		goes_on(&bench, true, true);
 		CHECK(true, "%s", wrongs[i].name);

@@ -2,8 +2,8 @@
 /* Remote memory access: every call, offsets, immediate data, ordering. */
 #include <string.h>
 
+#include "bench.h"
 #include "check.h"
-#include "memory.h"
 #include "pattern.h"
 #include "transfer.h"
 #include "wait.h"
@@ -12,29 +12,15 @@
 #define GUARD 64		/* bytes around a target that have to stay */
 
 /* A local buffer at a, and a target at b with guards around it. */
-struct bench {
-	struct ct_pair pair;
-	struct ct_memory local, remote;
-};
-
-static void setup(struct bench *bench, struct ct_spec spec)
+static void setup(struct ct_bench *bench, struct ct_spec spec)
 {
 	spec.caps |= FI_MSG | FI_RMA;
-	ct_open_pair(&bench->pair, &spec);
-	ct_memory_open(&bench->pair.a, &bench->local, LARGEST,
-		       FI_READ | FI_WRITE);
-	ct_memory_open(&bench->pair.b, &bench->remote, LARGEST + 2 * GUARD,
-		       FI_REMOTE_READ | FI_REMOTE_WRITE);
+	ct_open_bench(bench, &spec, &(struct ct_room) {
+		.local = LARGEST, .remote = LARGEST + 2 * GUARD,
+	});
 }
 
-static void teardown(struct bench *bench)
-{
-	ct_memory_close(&bench->local);
-	ct_memory_close(&bench->remote);
-	ct_close_pair(&bench->pair);
-}
-
-static bool guards_hold(const struct bench *bench, size_t len)
+static bool guards_hold(const struct ct_bench *bench, size_t len)
 {
 	const unsigned char *data = bench->remote.data;
 
@@ -49,7 +35,7 @@ static uint64_t data_mask(const struct ct_peer *peer)
 	return size >= 8 ? UINT64_MAX : (1ULL << 8 * size) - 1;
 }
 
-static void check_target_completion(struct bench *bench, size_t len,
+static void check_target_completion(struct ct_bench *bench, size_t len,
 				    uint64_t data)
 {
 	struct ct_peer *b = &bench->pair.b;
@@ -63,7 +49,7 @@ static void check_target_completion(struct bench *bench, size_t len,
 	REQUIRE(done.len == len);
 }
 
-static void transfer(struct bench *bench, enum ct_rma_form form, size_t len,
+static void transfer(struct ct_bench *bench, enum ct_rma_form form, size_t len,
 		     size_t pieces, size_t remote_pieces, uint64_t flags)
 {
 	static unsigned seed;
@@ -112,7 +98,7 @@ static void transfer(struct bench *bench, enum ct_rma_form form, size_t len,
 
 static void forms(void)
 {
-	struct bench bench;
+	struct ct_bench bench;
 	size_t inject;
 
 	setup(&bench, (struct ct_spec) { 0 });
@@ -129,12 +115,12 @@ static void forms(void)
 				transfer(&bench, form, sizes[i], 1, 1, 0);
 		CHECK(true, "%s", ct_rma_name(form));
 	}
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 static void nothing(void)
 {
-	struct bench bench;
+	struct ct_bench bench;
 
 	setup(&bench, (struct ct_spec) { 0 });
 	for (enum ct_rma_form form = 0; form < CT_RMA_FORMS; form++) {
@@ -143,12 +129,12 @@ static void nothing(void)
 		transfer(&bench, form, 0, 1, 1, 0);
 		CHECK(true, "%s", ct_rma_name(form));
 	}
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 static void vectors(void)
 {
-	struct bench bench;
+	struct ct_bench bench;
 	size_t local, remote;
 
 	setup(&bench, (struct ct_spec) { 0 });
@@ -169,7 +155,7 @@ static void vectors(void)
 				transfer(&bench, CT_WRITEMSG_DATA, 5000, i, j, 0);
 		}
 	}
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 /* The forms with a length for either side. */
@@ -178,7 +164,7 @@ static const enum ct_rma_form sided[] = {
 };
 
 /* Posts an access of the one length here and the other one there, in pieces. */
-static ssize_t uneven(struct bench *bench, enum ct_rma_form form, size_t here,
+static ssize_t uneven(struct ct_bench *bench, enum ct_rma_form form, size_t here,
 		      size_t there, size_t pieces, void *context)
 {
 	struct ct_peer *a = &bench->pair.a;
@@ -209,7 +195,7 @@ static ssize_t uneven(struct bench *bench, enum ct_rma_form form, size_t here,
 }
 
 /* As many bytes are moved as the shorter side has. */
-static void even_out(struct bench *bench, enum ct_rma_form form, size_t here,
+static void even_out(struct ct_bench *bench, enum ct_rma_form form, size_t here,
 		     size_t there, size_t pieces)
 {
 	static struct fi_context2 context;
@@ -237,7 +223,7 @@ static void even_out(struct bench *bench, enum ct_rma_form form, size_t here,
  * length. */
 static void remote_longer(void)
 {
-	struct bench bench;
+	struct ct_bench bench;
 	size_t most;
 
 	setup(&bench, (struct ct_spec) { 0 });
@@ -255,7 +241,7 @@ static void remote_longer(void)
 		}
 		CHECK(true, "%s", ct_rma_name(sided[i]));
 	}
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 /* A read returns the bytes that exist; the rest of a write has no destination.
@@ -263,7 +249,7 @@ static void remote_longer(void)
 static void remote_shorter(void)
 {
 	static struct fi_context2 context;
-	struct bench bench;
+	struct ct_bench bench;
 	struct ct_peer *a;
 
 	setup(&bench, (struct ct_spec) { 0 });
@@ -278,13 +264,13 @@ static void remote_shorter(void)
 		       -FI_EINVAL);
 	REQUIRE(ct_stays_empty(a, &a->tx));
 	REQUIRE(ct_is_all(bench.remote.data, LARGEST, 0xee));
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 /* The completion of a write that asked for it means that the data are there. */
 static void delivery_complete(void)
 {
-	struct bench bench;
+	struct ct_bench bench;
 
 	setup(&bench, (struct ct_spec) { 0 });
 	for (int i = 0; i < 50; i++) {
@@ -292,7 +278,7 @@ static void delivery_complete(void)
 		transfer(&bench, CT_WRITEMSG, 200000, 1, 1,
 			 FI_DELIVERY_COMPLETE);
 	}
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 /* Two operations, which may complete in any order. */
@@ -309,7 +295,7 @@ static void both_done(struct ct_peer *peer, void *one, void *other)
 static void send_after_write(void)
 {
 	static struct fi_context2 write_context, tx_context, rx_context;
-	struct bench bench;
+	struct ct_bench bench;
 	struct ct_peer *a, *b;
 
 	setup(&bench, (struct ct_spec) { 0 });
@@ -332,7 +318,7 @@ static void send_after_write(void)
 		REQUIRE(ct_holds(bench.remote.data, len, i));
 		both_done(a, &write_context, &tx_context);
 	}
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 static void behind_messages(struct fi_info *hints)
@@ -346,7 +332,7 @@ static void write_after_send(void)
 {
 	static struct fi_context2 write_context, tx_context, rx_context;
 	struct ct_memory inbox;
-	struct bench bench;
+	struct ct_bench bench;
 	struct ct_peer *a, *b;
 
 	setup(&bench, (struct ct_spec) { .hint = behind_messages });
@@ -372,7 +358,7 @@ static void write_after_send(void)
 		REQUIRE(ct_holds(bench.remote.data, len, i));
 	}
 	ct_memory_close(&inbox);
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 /* A read that follows a write to the same place sees it. */
@@ -380,7 +366,7 @@ static void read_after_write(void)
 {
 	static struct fi_context2 write_context, read_context;
 	struct ct_memory result;
-	struct bench bench;
+	struct ct_bench bench;
 	struct ct_peer *a;
 
 	setup(&bench, (struct ct_spec) { 0 });
@@ -403,7 +389,7 @@ static void read_after_write(void)
 		REQUIRE(ct_holds(result.data, len, i));
 	}
 	ct_memory_close(&result);
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 /* Reads and writes in flight together, to places of their own. */
@@ -411,7 +397,7 @@ static void many_at_once(void)
 {
 	enum { COUNT = 100, SIZE = 4000 };
 	static struct fi_context2 context[COUNT];
-	struct bench bench;
+	struct ct_bench bench;
 	struct ct_peer *a;
 	bool seen[COUNT] = { false };
 
@@ -448,14 +434,14 @@ static void many_at_once(void)
 		REQUIRE(ct_holds(bench.local.data + i * SIZE, SIZE,
 				 (unsigned)i));
 	}
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 /* Remote access in both directions while messages pass. */
 static void mixed(void)
 {
 	static struct fi_context2 context[4], rx_context;
-	struct bench bench;
+	struct ct_bench bench;
 	struct ct_peer *a, *b;
 	struct ct_memory local, remote;
 	const size_t len = 60000;
@@ -487,7 +473,7 @@ static void mixed(void)
 	}
 	ct_memory_close(&local);
 	ct_memory_close(&remote);
-	teardown(&bench);
+	ct_close_bench(&bench);
 }
 
 static void very_large(void)
