@@ -472,9 +472,8 @@ static void old_modes(void)
 			.caps = FI_MSG | FI_RMA, .hint = i ? scalable : basic,
 		};
 		struct fi_info *hints = ct_hints(&spec), *info = NULL;
-		struct fid_fabric *fabric;
-		struct fid_domain *domain;
 		static unsigned char data[64];
+		struct ct_peer peer;
 		struct fid_mr *mr;
 		int ret;
 
@@ -486,18 +485,15 @@ static void old_modes(void)
 		OK(ret);
 		CHECK(info->domain_attr->mr_mode == 1 << i,
 		      i ? "scalable" : "basic");
-		OK(fi_fabric(info->fabric_attr, &fabric, NULL));
-		OK(fi_domain(fabric, info, &domain, NULL));
-		OK(fi_mr_reg(domain, data, sizeof(data), FI_REMOTE_READ, 0, 5,
+		ct_open_domain(&peer, &spec, info, NULL, NULL);
+		OK(fi_mr_reg(peer.domain, data, sizeof(data), FI_REMOTE_READ, 0, 5,
 			     0, &mr, NULL));
 		if (i)
 			CHECK(fi_mr_key(mr) == 5, "scalable-key");
 		else
-			choose_keys(domain, NULL);
+			choose_keys(peer.domain, NULL);
 		OK(fi_close(&mr->fid));
-		OK(fi_close(&domain->fid));
-		OK(fi_close(&fabric->fid));
-		fi_freeinfo(info);
+		ct_close_peer(&peer);
 	}
 }
 

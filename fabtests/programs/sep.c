@@ -7,24 +7,11 @@
 
 #include "check.h"
 #include "pattern.h"
-#include "peer.h"
-#include "together.h"
+#include "scalable.h"
 #include "transfer.h"
 #include "wait.h"
 
-enum { CONTEXTS = 3, BITS = 4, MOST = 1 << 20 };
-
-/* A scalable endpoint with all it needs, or a plain one (contexts 0). */
-struct side {
-	int contexts;
-	struct fi_info *info;
-	struct fid_fabric *fabric;
-	struct fid_domain *domain;
-	struct fid_av *av;
-	struct fid_ep *sep, *tx[CONTEXTS], *rx[CONTEXTS];
-	struct ct_cq txq[CONTEXTS], rxq[CONTEXTS];
-	unsigned char name[CT_NAME];
-};
+enum { CONTEXTS = CT_CONTEXTS, BITS = CT_CONTEXT_BITS, MOST = 1 << 20 };
 
 static unsigned char out[MOST], in[MOST];
 static struct fi_context2 tx_context[CONTEXTS], rx_context[CONTEXTS];
@@ -39,105 +26,35 @@ static void several(struct fi_info *hints)
 	hints->caps |= FI_NAMED_RX_CTX;
 }
 
-static void open_objects(struct side *side, int contexts, uint64_t caps)
+static void as_a_plain_one(struct fi_info *info)
 {
-	struct ct_spec spec = {
-		.caps = caps, .hint = contexts ? several : NULL,
-		.threading = threading,
-	};
-	struct fi_av_attr attr = { .rx_ctx_bits = BITS };
-	struct fi_info *of_domain;
-
-	memset(side, 0, sizeof(*side));
-	side->contexts = contexts;
-	side->info = ct_getinfo(&spec);
-	OK(fi_fabric(side->info->fabric_attr, &side->fabric, NULL));
-	of_domain = fi_dupinfo(side->info);
-	REQUIRE(of_domain);
-	if (is_plain_domain) {
-		of_domain->ep_attr->tx_ctx_cnt = of_domain->ep_attr->rx_ctx_cnt = 1;
-		of_domain->caps &= ~FI_RMA_EVENT;
-	}
-	OK(fi_domain(side->fabric, of_domain, &side->domain, NULL));
-	fi_freeinfo(of_domain);
-	OK(fi_av_open(side->domain, &attr, &side->av, NULL));
-	for (int i = 0; i < (contexts ? contexts : 1); i++) {
-		ct_cq_join(&side->txq[i], side->domain);
-		ct_cq_join(&side->rxq[i], side->domain);
-	}
+	info->ep_attr->tx_ctx_cnt = info->ep_attr->rx_ctx_cnt = 1;
+	info->caps &= ~FI_RMA_EVENT;
 }
 
-static void open_tx(struct side *side, int i)
+static void open_objects(struct ct_side *side, uint64_t caps)
 {
-	OK(fi_tx_context(side->sep, i, NULL, &side->tx[i], NULL));
-	OK(fi_ep_bind(side->tx[i], &side->txq[i].fid->fid, FI_TRANSMIT));
-	OK(fi_enable(side->tx[i]));
+	ct_open_objects(side, &(struct ct_spec) {
+		.caps = caps, .hint = several, .threading = threading,
+		.open = is_plain_domain ? as_a_plain_one : NULL,
+	});
 }
 
-static void open_rx(struct side *side, int i)
+static void open_scalable(struct ct_side *side, uint64_t caps)
 {
-	OK(fi_rx_context(side->sep, i, NULL, &side->rx[i], NULL));
-	OK(fi_ep_bind(side->rx[i], &side->rxq[i].fid->fid, FI_RECV));
-	OK(fi_enable(side->rx[i]));
-}
-
-static void open_scalable(struct side *side, uint64_t caps)
-{
-	open_objects(side, CONTEXTS, caps);
-	OK(fi_scalable_ep(side->domain, side->info, &side->sep, NULL));
-	OK(fi_scalable_ep_bind(side->sep, &side->av->fid, 0));
+	open_objects(side, caps);
+	ct_open_sep(side);
 	for (int i = 0; i < CONTEXTS; i++) {
-		open_tx(side, i);
-		open_rx(side, i);
+		ct_open_tx(side, i);
+		ct_open_rx(side, i);
 	}
 	OK(fi_enable(side->sep));
-	ct_name(&side->sep->fid, side->name, sizeof(side->name));
 }
 
-static void open_plain(struct side *side, uint64_t caps)
+static void open_plain(struct ct_side *side, uint64_t caps)
 {
-	open_objects(side, 0, caps);
-	OK(fi_endpoint(side->domain, side->info, &side->tx[0], NULL));
-	OK(fi_ep_bind(side->tx[0], &side->av->fid, 0));
-	OK(fi_ep_bind(side->tx[0], &side->txq[0].fid->fid, FI_TRANSMIT));
-	OK(fi_ep_bind(side->tx[0], &side->rxq[0].fid->fid, FI_RECV));
-	OK(fi_enable(side->tx[0]));
-	side->rx[0] = side->tx[0];
-	ct_name(&side->tx[0]->fid, side->name, sizeof(side->name));
-}
-
-static void close_objects(struct side *side)
-{
-	for (int i = 0; i < (side->contexts ? side->contexts : 1); i++) {
-		ct_cq_leave(&side->txq[i]);
-		ct_cq_leave(&side->rxq[i]);
-	}
-	OK(fi_close(&side->av->fid));
-	OK(fi_close(&side->domain->fid));
-	OK(fi_close(&side->fabric->fid));
-	fi_freeinfo(side->info);
-}
-
-static void close_side(struct side *side)
-{
-	if (side->contexts) {
-		for (int i = 0; i < side->contexts; i++) {
-			OK(fi_close(&side->tx[i]->fid));
-			OK(fi_close(&side->rx[i]->fid));
-		}
-		OK(fi_close(&side->sep->fid));
-	} else {
-		OK(fi_close(&side->tx[0]->fid));
-	}
-	close_objects(side);
-}
-
-static fi_addr_t insert(struct side *side, const struct side *other)
-{
-	fi_addr_t number;
-
-	EXPECT(fi_av_insert(side->av, other->name, 1, &number, 0, NULL), 1);
-	return number;
+	ct_open_objects(side, &(struct ct_spec) { .caps = caps });
+	ct_open_plain(side);
 }
 
 /* One without a context is that of a message which nobody waits for. */
@@ -163,7 +80,7 @@ static void fill(size_t len, int seed)
 }
 
 /* A message from context i of one side to context j of the other. */
-static void message(struct side *from, int i, struct side *to, int j,
+static void message(struct ct_side *from, int i, struct ct_side *to, int j,
 		    fi_addr_t addr, fi_addr_t source, size_t len, bool expected,
 		    bool tagged)
 {
@@ -196,13 +113,13 @@ static void message(struct side *from, int i, struct side *to, int j,
 static void all_pairs_of_contexts(void)
 {
 	static const size_t sizes[] = { 8, 5000, MOST };
-	struct side a, b;
+	struct ct_side a, b;
 	fi_addr_t to, back;
 
 	open_scalable(&a, FI_MSG | FI_TAGGED | FI_SOURCE);
 	open_scalable(&b, FI_MSG | FI_TAGGED | FI_SOURCE);
-	to = insert(&a, &b);
-	back = insert(&b, &a);
+	to = ct_side_insert(&a, b.name);
+	back = ct_side_insert(&b, a.name);
 	for (int i = 0; i < CONTEXTS; i++)
 		for (int j = 0; j < CONTEXTS; j++)
 			for (int s = 0; s < 3; s++)
@@ -215,30 +132,30 @@ static void all_pairs_of_contexts(void)
 						sizes[s], k & 1, k & 2);
 				}
 	REQUIRE(ct_all_stay_empty());
-	close_side(&a);
-	close_side(&b);
+	ct_close_side(&a);
+	ct_close_side(&b);
 }
 
 static void contexts_of_one_endpoint(void)
 {
-	struct side a;
+	struct ct_side a;
 	fi_addr_t itself;
 
 	open_scalable(&a, FI_MSG | FI_TAGGED | FI_SOURCE);
-	itself = insert(&a, &a);
+	itself = ct_side_insert(&a, a.name);
 	for (int i = 0; i < CONTEXTS; i++)
 		for (int j = 0; j < CONTEXTS; j++)
 			message(&a, i, &a, j, fi_rx_addr(itself, j, BITS), itself,
 				8, j & 1, i & 1);
 	REQUIRE(ct_all_stay_empty());
-	close_side(&a);
+	ct_close_side(&a);
 }
 
 /* A receive that names a peer takes messages of all its contexts, and of nobody else. */
 static void directed_receives(void)
 {
 	const uint64_t caps = FI_TAGGED | FI_SOURCE | FI_DIRECTED_RECV;
-	struct side a, b, c;
+	struct ct_side a, b, c;
 	fi_addr_t to_b, at_a, at_c;
 	struct ct_completion got;
 	uint64_t word[2] = { 0 };
@@ -246,14 +163,14 @@ static void directed_receives(void)
 	open_scalable(&a, caps);
 	open_scalable(&b, caps);
 	open_scalable(&c, caps);
-	at_a = insert(&b, &a);
-	at_c = insert(&b, &c);
+	at_a = ct_side_insert(&b, a.name);
+	at_c = ct_side_insert(&b, c.name);
 	for (int named = 0; named < 2; named++) {
 		for (int i = 0; i < CONTEXTS; i++) {
 			fi_addr_t from = named ? fi_rx_addr(at_a, 1, BITS) : at_a;
 			uint64_t one = 1 + i, other = 100 + i;
 
-			to_b = insert(&c, &b);
+			to_b = ct_side_insert(&c, b.name);
 			OK(fi_trecv(b.rx[2], &word[0], 8, NULL, from, 7, 0,
 				    &rx_context[0]));
 			OK(fi_trecv(b.rx[2], &word[1], 8, NULL, at_c, 7, 0,
@@ -263,7 +180,7 @@ static void directed_receives(void)
 			got = done(&b.rxq[2], &rx_context[1]);
 			REQUIRE(got.src == at_c && word[1] == other);
 			done(&c.txq[i], &tx_context[0]);
-			to_b = insert(&a, &b);
+			to_b = ct_side_insert(&a, b.name);
 			TRY(fi_tsend(a.tx[i], &one, 8, NULL,
 				     fi_rx_addr(to_b, 2, BITS), 7, &tx_context[0]));
 			got = done(&b.rxq[2], &rx_context[0]);
@@ -272,16 +189,16 @@ static void directed_receives(void)
 		}
 	}
 	REQUIRE(ct_all_stay_empty());
-	close_side(&a);
-	close_side(&b);
-	close_side(&c);
+	ct_close_side(&a);
+	ct_close_side(&b);
+	ct_close_side(&c);
 }
 
 enum { WRONG = 3 };
 
 /* Messages to what is not there, which nobody may get: each ends with an error of the call, or of
  * its completion. */
-static void end_with_errors(struct side *from, const fi_addr_t wrong[WRONG])
+static void end_with_errors(struct ct_side *from, const fi_addr_t wrong[WRONG])
 {
 	double until = ct_now() + ct_patience();
 	bool is_posted[WRONG];
@@ -301,13 +218,13 @@ static void end_with_errors(struct side *from, const fi_addr_t wrong[WRONG])
 
 static void context_that_is_not_there(void)
 {
-	struct side a, b;
+	struct ct_side a, b;
 	fi_addr_t to;
 	uint64_t word;
 
 	open_scalable(&a, FI_TAGGED | FI_SOURCE);
 	open_scalable(&b, FI_TAGGED | FI_SOURCE);
-	to = insert(&a, &b);
+	to = ct_side_insert(&a, b.name);
 	for (int j = 0; j < CONTEXTS; j++)
 		OK(fi_trecv(b.rx[j], &word, 8, NULL, FI_ADDR_UNSPEC, 7, 0,
 			    &rx_context[j]));
@@ -317,20 +234,20 @@ static void context_that_is_not_there(void)
 		fi_rx_addr(to + 1, 1, BITS),
 	});
 	REQUIRE(ct_all_stay_empty());
-	close_side(&a);
-	close_side(&b);
+	ct_close_side(&a);
+	ct_close_side(&b);
 }
 
 static void with_a_plain_endpoint(void)
 {
-	struct side a, plain;
+	struct ct_side a, plain;
 	fi_addr_t to_plain, to_a;
 	uint64_t word;
 
 	open_scalable(&a, FI_TAGGED | FI_SOURCE | FI_MSG);
 	open_plain(&plain, FI_TAGGED | FI_SOURCE | FI_MSG);
-	to_plain = insert(&a, &plain);
-	to_a = insert(&plain, &a);
+	to_plain = ct_side_insert(&a, plain.name);
+	to_a = ct_side_insert(&plain, a.name);
 	for (int round = 0; round < 3; round++) {
 		for (int i = CONTEXTS; i--;) {
 			message(&a, i, &plain, 0, to_plain, to_a, 8, true, true);
@@ -348,21 +265,21 @@ static void with_a_plain_endpoint(void)
 		fi_rx_addr(to_plain, 1, BITS),
 	});
 	REQUIRE(ct_all_stay_empty());
-	close_side(&plain);
-	close_side(&a);
+	ct_close_side(&plain);
+	ct_close_side(&a);
 }
 
 /* What peers do to the memory of the domain is the same whichever context they name. */
 static void remote_access(void)
 {
-	struct side a, b;
+	struct ct_side a, b;
 	struct fid_mr *mr;
 	fi_addr_t to;
 	uint64_t key, base;
 
 	open_scalable(&a, FI_RMA | FI_MSG);
 	open_scalable(&b, FI_RMA | FI_MSG);
-	to = insert(&a, &b);
+	to = ct_side_insert(&a, b.name);
 	OK(fi_mr_reg(b.domain, in, MOST, FI_REMOTE_WRITE | FI_REMOTE_READ, 0, 3, 0,
 		     &mr, NULL));
 	key = fi_mr_key(mr);
@@ -380,8 +297,8 @@ static void remote_access(void)
 		REQUIRE(!memcmp(out, in, MOST) && out[2] == (unsigned char)(62 + i));
 	}
 	OK(fi_close(&mr->fid));
-	close_side(&a);
-	close_side(&b);
+	ct_close_side(&a);
+	ct_close_side(&b);
 }
 
 /* A counter of a receive context counts what peers write through it. */
@@ -390,14 +307,14 @@ static void remote_events(void)
 	struct fi_cntr_attr attr = { .wait_obj = FI_WAIT_NONE };
 	double until = ct_now() + ct_patience();
 	struct fid_cntr *written;
-	struct side a, b;
+	struct ct_side a, b;
 	struct fid_mr *mr;
 	uint64_t base;
 	fi_addr_t to;
 
 	open_scalable(&a, FI_RMA | FI_RMA_EVENT | FI_MSG);
 	open_scalable(&b, FI_RMA | FI_RMA_EVENT | FI_MSG);
-	to = insert(&a, &b);
+	to = ct_side_insert(&a, b.name);
 	OK(fi_close(&b.rx[1]->fid));
 	OK(fi_cntr_open(b.domain, &attr, &written, NULL));
 	OK(fi_rx_context(b.sep, 1, NULL, &b.rx[1], NULL));
@@ -419,23 +336,23 @@ static void remote_events(void)
 	OK(fi_close(&mr->fid));
 	OK(fi_close(&b.rx[1]->fid));
 	OK(fi_close(&written->fid));
-	open_rx(&b, 1);
-	close_side(&a);
-	close_side(&b);
+	ct_open_rx(&b, 1);
+	ct_close_side(&a);
+	ct_close_side(&b);
 }
 
 static void counters_and_selective_completion(void)
 {
 	struct fi_cntr_attr attr = { .wait_obj = FI_WAIT_NONE };
 	struct fid_cntr *sent, *received;
-	struct side a, b;
+	struct ct_side a, b;
 	double until = ct_now() + ct_patience();
 	fi_addr_t to;
 	uint64_t word;
 
 	open_scalable(&a, FI_MSG);
 	open_scalable(&b, FI_MSG);
-	to = insert(&a, &b);
+	to = ct_side_insert(&a, b.name);
 	OK(fi_close(&a.tx[1]->fid));
 	OK(fi_close(&b.rx[1]->fid));
 	OK(fi_cntr_open(a.domain, &attr, &sent, NULL));
@@ -461,10 +378,10 @@ static void counters_and_selective_completion(void)
 	OK(fi_close(&b.rx[1]->fid));
 	OK(fi_close(&sent->fid));
 	OK(fi_close(&received->fid));
-	open_tx(&a, 1);
-	open_rx(&b, 1);
-	close_side(&a);
-	close_side(&b);
+	ct_open_tx(&a, 1);
+	ct_open_rx(&b, 1);
+	ct_close_side(&a);
+	ct_close_side(&b);
 }
 
 /* Opened twice, beyond the end, with attributes, before there is a vector. */
@@ -474,10 +391,10 @@ static void rules(void)
 	struct fi_rx_attr rx = { 0 };
 	struct fid_ep *context, *alias = NULL;
 	unsigned char name[CT_NAME];
-	struct side a;
+	struct ct_side a;
 	size_t length;
 
-	open_objects(&a, CONTEXTS, FI_MSG);
+	open_objects(&a, FI_MSG);
 	OK(fi_scalable_ep(a.domain, a.info, &a.sep, NULL));
 	REQUIRE(a.sep->fid.fclass == FI_CLASS_SEP);
 	EXPECT(fi_tx_context(a.sep, CONTEXTS, NULL, &context, NULL), -FI_EINVAL);
@@ -550,20 +467,20 @@ static void rules(void)
 	OK(fi_close(&a.rx[0]->fid));
 	EXPECT(fi_close(&a.av->fid), -FI_EBUSY);
 	OK(fi_close(&a.sep->fid));
-	close_objects(&a);
+	ct_close_objects(&a);
 }
 
 /* Operations that are under way end without a word, and what is left goes on. */
 static void closing_in_any_order(void)
 {
-	struct side a, b;
+	struct ct_side a, b;
 	fi_addr_t to, back;
 
 	for (int order = 0; order < 4; order++) {
 		open_scalable(&a, FI_MSG | FI_TAGGED | FI_SOURCE);
 		open_scalable(&b, FI_MSG | FI_TAGGED | FI_SOURCE);
-		to = insert(&a, &b);
-		back = insert(&b, &a);
+		to = ct_side_insert(&a, b.name);
+		back = ct_side_insert(&b, a.name);
 		message(&a, 1, &b, 1, fi_rx_addr(to, 1, BITS), back, 8, true, true);
 		/* Nobody receives this one, and nobody sends what these are for. */
 		if (order & 1)
@@ -578,24 +495,24 @@ static void closing_in_any_order(void)
 			message(&a, 1, &b, 0, to, back, 8, true, false);
 			ct_cq_leave(&a.rxq[1]);
 			ct_cq_join(&a.rxq[1], a.domain);
-			open_rx(&a, 1);
+			ct_open_rx(&a, 1);
 		} else {
 			OK(fi_close(&a.tx[1]->fid));
 			message(&b, 0, &a, 0, back, to, 8, true, false);
 			ct_cq_leave(&a.txq[1]);
 			ct_cq_join(&a.txq[1], a.domain);
-			open_tx(&a, 1);
+			ct_open_tx(&a, 1);
 		}
 		message(&a, 0, &b, 1, fi_rx_addr(to, 1, BITS), back, 8, true, true);
-		close_side(order & 2 ? &b : &a);
-		close_side(order & 2 ? &a : &b);
+		ct_close_side(order & 2 ? &b : &a);
+		ct_close_side(order & 2 ? &a : &b);
 	}
 }
 
 enum { ROUNDS = 2000 };
 
 struct worker {
-	struct side *from, *to;
+	struct ct_side *from, *to;
 	int index;
 	fi_addr_t addr;
 	int received;
@@ -637,13 +554,13 @@ static void work_in_threads(int ways)
 {
 	struct worker workers[2 * CONTEXTS];
 	pthread_t threads[2 * CONTEXTS];
-	struct side a, b;
+	struct ct_side a, b;
 	fi_addr_t to, back;
 
 	open_scalable(&a, FI_TAGGED);
 	open_scalable(&b, FI_TAGGED);
-	to = insert(&a, &b);
-	back = insert(&b, &a);
+	to = ct_side_insert(&a, b.name);
+	back = ct_side_insert(&b, a.name);
 	for (int i = 0; i < ways * CONTEXTS; i++) {
 		bool returns = i >= CONTEXTS;
 
@@ -658,8 +575,8 @@ static void work_in_threads(int ways)
 		REQUIRE(!pthread_join(threads[i], NULL));
 		REQUIRE(workers[i].received == ct_times(ROUNDS));
 	}
-	close_side(&a);
-	close_side(&b);
+	ct_close_side(&a);
+	ct_close_side(&b);
 }
 
 static void threads_with_contexts_of_their_own(void)
@@ -681,17 +598,17 @@ static void threads_with_a_promise(void)
 /* A receive context that is only accessed has nothing to report. */
 static void accessed_only(void)
 {
-	struct side a;
+	struct ct_side a;
 
-	open_objects(&a, CONTEXTS, FI_RMA);
+	open_objects(&a, FI_RMA);
 	OK(fi_scalable_ep(a.domain, a.info, &a.sep, NULL));
 	OK(fi_scalable_ep_bind(a.sep, &a.av->fid, 0));
 	for (int i = 0; i < CONTEXTS; i++) {
-		open_tx(&a, i);
+		ct_open_tx(&a, i);
 		OK(fi_rx_context(a.sep, i, NULL, &a.rx[i], NULL));
 		OK(fi_enable(a.rx[i]));
 	}
-	close_side(&a);
+	ct_close_side(&a);
 }
 
 /* Takes an operation back. Its end is in the queue, and nothing else. */
@@ -710,13 +627,13 @@ static void many_posted(void)
 {
 	enum { MANY = 100000, TAKEN = 1000 };
 	struct fi_context2 *contexts = calloc(MANY, sizeof(*contexts));
-	struct side a, b;
+	struct ct_side a, b;
 	fi_addr_t to;
 
 	REQUIRE(contexts);
 	open_scalable(&a, FI_TAGGED);
 	open_scalable(&b, FI_TAGGED);
-	to = insert(&a, &b);
+	to = ct_side_insert(&a, b.name);
 	for (int j = 0; j < CONTEXTS; j++) {
 		for (int i = 0; i < MANY; i++)
 			OK(fi_trecv(b.rx[j], in, 8, NULL, FI_ADDR_UNSPEC, i, 0,
@@ -728,8 +645,8 @@ static void many_posted(void)
 		for (int i = 0; i < TAKEN; i++)
 			take_back(b.rx[j], &b.rxq[j], &contexts[i * (MANY / TAKEN)]);
 	}
-	close_side(&a);
-	close_side(&b);
+	ct_close_side(&a);
+	ct_close_side(&b);
 	free(contexts);
 }
 
@@ -737,7 +654,7 @@ static void many_posted(void)
  * alone. */
 static void taken_back(void)
 {
-	struct side a, gone;
+	struct ct_side a, gone;
 	fi_addr_t to;
 
 	setenv("FI_TCP_CONNECT_TIMEOUT", "3600000", 1);
@@ -746,8 +663,8 @@ static void taken_back(void)
 	setenv("FI_OFI_RXD_TIMEOUT", "3600000", 1);
 	open_scalable(&a, FI_TAGGED);
 	open_scalable(&gone, FI_TAGGED);
-	to = insert(&a, &gone);
-	close_side(&gone);
+	to = ct_side_insert(&a, gone.name);
+	ct_close_side(&gone);
 	for (int round = 0; round < 3; round++) {
 		for (int i = 0; i < CONTEXTS; i++)
 			TRY(fi_tsend(a.tx[i], out, 8, NULL, fi_rx_addr(to, i, BITS), 7,
@@ -759,7 +676,7 @@ static void taken_back(void)
 		}
 	}
 	REQUIRE(ct_all_stay_empty());
-	close_side(&a);
+	ct_close_side(&a);
 }
 
 static const struct ct_test tests[] = {

@@ -8,28 +8,15 @@
 #include <rdma/fi_tagged.h>
 
 #include "check.h"
-#include "peer.h"
-#include "together.h"
+#include "scalable.h"
 
-enum { CONTEXTS = 3, BITS = 4, MOST = 1 << 20, TAG = 7, SLOTS = 8 };
+enum { CONTEXTS = CT_CONTEXTS, BITS = CT_CONTEXT_BITS, MOST = 1 << 20, TAG = 7, SLOTS = 8 };
 
 /* Which contexts of a scalable endpoint are shared. */
 enum form {
 	SHARED_RECEIVES,	/* FI_SHARED_CONTEXT for receives */
 	SEVERAL_RECEIVES,	/* receive contexts, which are bound to a shared one */
 	SHARED_TRANSMITS,	/* FI_SHARED_CONTEXT for transmits */
-};
-
-/* Contexts that are NULL are not open. A plain endpoint is tx[0], without sep. */
-struct side {
-	struct fi_info *info;
-	struct fid_fabric *fabric;
-	struct fid_domain *domain;
-	struct fid_av *av;
-	struct fid_ep *srx, *sep, *tx[CONTEXTS], *rx[CONTEXTS];
-	struct fid_stx *stx;
-	struct ct_cq txq[CONTEXTS], rxq[CONTEXTS];
-	unsigned char name[CT_NAME];
 };
 
 static unsigned char out[MOST], in[SLOTS][MOST];
@@ -44,23 +31,14 @@ static void counts(struct fi_info *hints)
 }
 
 /* Everything but the endpoint; size is that of the shared context. */
-static void open_objects(struct side *side, enum form which, uint64_t caps, size_t size)
+static void open_objects(struct ct_side *side, enum form which, uint64_t caps, size_t size)
 {
 	struct ct_spec spec = { .caps = caps | FI_SOURCE, .hint = counts };
-	struct fi_av_attr attr = { .rx_ctx_bits = BITS };
 
-	memset(side, 0, sizeof(*side));
 	form = which;
-	side->info = ct_getinfo(&spec);
+	ct_open_objects(side, &spec);
 	if (!side->info->domain_attr->max_ep_srx_ctx)
 		SKIP("no shared receive contexts");
-	OK(fi_fabric(side->info->fabric_attr, &side->fabric, NULL));
-	OK(fi_domain(side->fabric, side->info, &side->domain, NULL));
-	OK(fi_av_open(side->domain, &attr, &side->av, NULL));
-	for (int i = 0; i < CONTEXTS; i++) {
-		ct_cq_join(&side->txq[i], side->domain);
-		ct_cq_join(&side->rxq[i], side->domain);
-	}
 	if (which != SHARED_TRANSMITS) {
 		struct fi_rx_attr rx = *side->info->rx_attr;
 
@@ -74,70 +52,16 @@ static void open_objects(struct side *side, enum form which, uint64_t caps, size
 	}
 }
 
-static void open_sep(struct side *side)
-{
-	OK(fi_scalable_ep(side->domain, side->info, &side->sep, NULL));
-	OK(fi_scalable_ep_bind(side->sep, &side->av->fid, 0));
-	ct_name(&side->sep->fid, side->name, sizeof(side->name));
-}
-
-static void open_tx(struct side *side, int i)
-{
-	OK(fi_tx_context(side->sep, i, NULL, &side->tx[i], NULL));
-	OK(fi_ep_bind(side->tx[i], &side->txq[i].fid->fid, FI_TRANSMIT));
-	OK(fi_enable(side->tx[i]));
-}
-
-static void open_rx(struct side *side, int i)
-{
-	OK(fi_rx_context(side->sep, i, NULL, &side->rx[i], NULL));
-	OK(fi_ep_bind(side->rx[i], &side->rxq[i].fid->fid, FI_RECV));
-	OK(fi_enable(side->rx[i]));
-}
-
 /* With shared receives, whose queue the scalable endpoint has. */
-static void open_shared(struct side *side, uint64_t caps, size_t size)
+static void open_shared(struct ct_side *side, uint64_t caps, size_t size)
 {
 	open_objects(side, SHARED_RECEIVES, caps, size);
-	open_sep(side);
+	ct_open_sep(side);
 	OK(fi_scalable_ep_bind(side->sep, &side->srx->fid, 0));
 	OK(fi_scalable_ep_bind(side->sep, &side->rxq[0].fid->fid, FI_RECV));
 	for (int i = 0; i < CONTEXTS; i++)
-		open_tx(side, i);
+		ct_open_tx(side, i);
 	OK(fi_enable(side->sep));
-}
-
-static void shut(void *object)
-{
-	if (object)
-		OK(fi_close(object));
-}
-
-static void close_side(struct side *side)
-{
-	for (int i = 0; i < CONTEXTS; i++) {
-		shut(side->tx[i]);
-		shut(side->rx[i]);
-	}
-	shut(side->sep);
-	shut(side->srx);
-	shut(side->stx);
-	for (int i = 0; i < CONTEXTS; i++) {
-		ct_cq_leave(&side->txq[i]);
-		ct_cq_leave(&side->rxq[i]);
-	}
-	shut(side->av);
-	shut(side->domain);
-	shut(side->fabric);
-	fi_freeinfo(side->info);
-}
-
-static fi_addr_t insert(struct side *side, const void *name)
-{
-	fi_addr_t number;
-
-	EXPECT(fi_av_insert(side->av, name, 1, &number, 0, NULL), 1);
-	return number;
 }
 
 static void drive_for_a_while(void)
@@ -151,7 +75,7 @@ static unsigned char byte(size_t i, int seed)
 	return (unsigned char)(i * 31 + (size_t)seed * 7);
 }
 
-static void send(struct side *from, int i, fi_addr_t to, size_t len, int seed, bool tagged)
+static void send(struct ct_side *from, int i, fi_addr_t to, size_t len, int seed, bool tagged)
 {
 	for (size_t at = 0; at < len; at++)
 		out[at] = byte(at, seed);
@@ -181,13 +105,13 @@ static bool holds(int slot, size_t len, int seed)
 static void from_all_contexts(void)
 {
 	static const size_t sizes[] = { 0, 8, 5000, MOST };
-	struct side a, b;
+	struct ct_side a, b;
 	fi_addr_t to, back;
 
 	open_shared(&a, FI_MSG | FI_TAGGED, 0);
 	open_shared(&b, FI_MSG | FI_TAGGED, 0);
-	to = insert(&a, b.name);
-	back = insert(&b, a.name);
+	to = ct_side_insert(&a, b.name);
+	back = ct_side_insert(&b, a.name);
 	for (int i = 0; i < CONTEXTS; i++)
 		for (int s = 0; s < 4; s++)
 			for (int k = 0; k < 4; k++) {
@@ -210,8 +134,8 @@ static void from_all_contexts(void)
 				REQUIRE(holds(0, sizes[s], 2));
 			}
 	REQUIRE(ct_all_stay_empty());
-	close_side(&a);
-	close_side(&b);
+	ct_close_side(&a);
+	ct_close_side(&b);
 }
 
 /* The receive context is opened when messages have come: the shared one
@@ -221,16 +145,16 @@ static void context_that_is_opened_late(void)
 	static const size_t sizes[] = { 8, 5000, MOST, 16 };
 
 	for (int first = 0; first < 2; first++) {
-		struct side a, b;
+		struct ct_side a, b;
 		fi_addr_t to;
 
 		open_shared(&a, FI_MSG | FI_TAGGED, 0);
 		open_objects(&b, SHARED_RECEIVES, FI_MSG | FI_TAGGED, 0);
-		open_sep(&b);
+		ct_open_sep(&b);
 		OK(fi_scalable_ep_bind(b.sep, &b.srx->fid, 0));
-		open_tx(&b, 0);
-		to = insert(&a, b.name);
-		insert(&b, a.name);
+		ct_open_tx(&b, 0);
+		to = ct_side_insert(&a, b.name);
+		ct_side_insert(&b, a.name);
 		for (int i = 0; first && i < 4; i++)
 			receive(b.srx, i, MOST, FI_ADDR_UNSPEC, i & 1);
 		for (int i = 0; i < 4; i++) {
@@ -241,7 +165,7 @@ static void context_that_is_opened_late(void)
 				break;
 		}
 		REQUIRE(!b.rxq[0].count);
-		open_rx(&b, 0);
+		ct_open_rx(&b, 0);
 		for (int i = 0; !first && i < 4; i++)
 			receive(b.srx, i, MOST, FI_ADDR_UNSPEC, i & 1);
 		for (int i = 0; i < 3; i++) {
@@ -253,8 +177,8 @@ static void context_that_is_opened_late(void)
 		}
 		for (int i = 0; i < 3; i++)
 			ct_done_of(&a.txq[i], &tx_context[1]);
-		close_side(&a);
-		close_side(&b);
+		ct_close_side(&a);
+		ct_close_side(&b);
 	}
 }
 
@@ -263,16 +187,16 @@ static void context_that_is_opened_late(void)
 static void several_contexts(void)
 {
 	for (int through_sep = 0; through_sep < 2; through_sep++) {
-		struct side a, b;
+		struct ct_side a, b;
 		fi_addr_t to;
 
 		open_shared(&a, FI_MSG | FI_TAGGED, 0);
 		open_objects(&b, SEVERAL_RECEIVES, FI_MSG | FI_TAGGED, 0);
-		open_sep(&b);
+		ct_open_sep(&b);
 		if (through_sep) {
 			OK(fi_scalable_ep_bind(b.sep, &b.srx->fid, 0));
 			for (int i = 0; i < CONTEXTS; i++)
-				open_tx(&b, i);
+				ct_open_tx(&b, i);
 		}
 		for (int i = 0; i < CONTEXTS; i++) {
 			OK(fi_rx_context(b.sep, i, NULL, &b.rx[i], NULL));
@@ -281,8 +205,8 @@ static void several_contexts(void)
 			OK(fi_ep_bind(b.rx[i], &b.rxq[i].fid->fid, FI_RECV));
 			OK(fi_enable(b.rx[i]));
 		}
-		to = insert(&a, b.name);
-		insert(&b, a.name);
+		to = ct_side_insert(&a, b.name);
+		ct_side_insert(&b, a.name);
 		for (int i = 0; i < 2 * CONTEXTS; i++)
 			receive(b.srx, i, 100, FI_ADDR_UNSPEC, true);
 		for (int i = 0; i < 2 * CONTEXTS; i++) {
@@ -295,8 +219,8 @@ static void several_contexts(void)
 			REQUIRE(holds(i, 100, i));
 		}
 		REQUIRE(ct_all_stay_empty());
-		close_side(&a);
-		close_side(&b);
+		ct_close_side(&a);
+		ct_close_side(&b);
 	}
 }
 
@@ -304,7 +228,7 @@ static void several_contexts(void)
 static void beside_a_plain_endpoint(void)
 {
 	unsigned char name[CT_NAME];
-	struct side a, b;
+	struct ct_side a, b;
 	struct fid_ep *plain;
 	fi_addr_t to, to_plain, back;
 
@@ -317,9 +241,9 @@ static void beside_a_plain_endpoint(void)
 	OK(fi_ep_bind(plain, &b.txq[1].fid->fid, FI_TRANSMIT));
 	OK(fi_enable(plain));
 	ct_name(&plain->fid, name, sizeof(name));
-	to = insert(&a, b.name);
-	to_plain = insert(&a, name);
-	back = insert(&b, a.name);
+	to = ct_side_insert(&a, b.name);
+	to_plain = ct_side_insert(&a, name);
+	back = ct_side_insert(&b, a.name);
 	for (int i = 0; i < 4; i++)
 		receive(b.srx, i, 5000, FI_ADDR_UNSPEC, true);
 	for (int i = 0; i < 4; i++) {
@@ -331,22 +255,22 @@ static void beside_a_plain_endpoint(void)
 		ct_done_of(&a.txq[0], &tx_context[i]);
 	}
 	OK(fi_close(&plain->fid));
-	close_side(&a);
-	close_side(&b);
+	ct_close_side(&a);
+	ct_close_side(&b);
 }
 
 /* A receive for one sender is not for the messages of another one. */
 static void directed(void)
 {
-	struct side senders[2], b;
+	struct ct_side senders[2], b;
 	fi_addr_t to[2], from[2];
 
 	for (int i = 0; i < 2; i++)
 		open_shared(&senders[i], FI_MSG | FI_TAGGED, 0);
 	open_shared(&b, FI_MSG | FI_TAGGED | FI_DIRECTED_RECV, 0);
 	for (int i = 0; i < 2; i++) {
-		to[i] = insert(&senders[i], b.name);
-		from[i] = insert(&b, senders[i].name);
+		to[i] = ct_side_insert(&senders[i], b.name);
+		from[i] = ct_side_insert(&b, senders[i].name);
 	}
 	for (int unexpected = 0; unexpected < 2; unexpected++) {
 		/* Posted first, for the one that sends last. */
@@ -373,13 +297,13 @@ static void directed(void)
 	}
 	REQUIRE(ct_all_stay_empty());
 	for (int i = 0; i < 2; i++)
-		close_side(&senders[i]);
-	close_side(&b);
+		ct_close_side(&senders[i]);
+	ct_close_side(&b);
 }
 
 static void multi_receive(void)
 {
-	struct side a, b;
+	struct ct_side a, b;
 	size_t least = 100;
 	struct iovec iov = { in[0], 350 };
 	struct fi_msg msg = {
@@ -392,8 +316,8 @@ static void multi_receive(void)
 	open_shared(&a, FI_MSG, 0);
 	open_shared(&b, FI_MSG | FI_MULTI_RECV, 0);
 	OK(fi_setopt(&b.srx->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof(least)));
-	to = insert(&a, b.name);
-	insert(&b, a.name);
+	to = ct_side_insert(&a, b.name);
+	ct_side_insert(&b, a.name);
 	OK(fi_recvmsg(b.srx, &msg, FI_MULTI_RECV));
 	for (int i = 0; i < 3; i++) {
 		send(&a, i, to, 100, i, false);
@@ -404,14 +328,14 @@ static void multi_receive(void)
 			REQUIRE(in[0][(size_t)i * 100 + at] == byte(at, i));
 	}
 	REQUIRE(ct_all_stay_empty());
-	close_side(&a);
-	close_side(&b);
+	ct_close_side(&a);
+	ct_close_side(&b);
 }
 
 /* A shared context without a queue of its own tells at an endpoint's. */
 static void peek_and_claim(void)
 {
-	struct side a, b;
+	struct ct_side a, b;
 	struct iovec iov = { in[0], 100 };
 	struct fi_msg_tagged msg = {
 		.msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .tag = TAG,
@@ -423,8 +347,8 @@ static void peek_and_claim(void)
 
 	open_shared(&a, FI_TAGGED, 0);
 	open_shared(&b, FI_TAGGED, 0);
-	to = insert(&a, b.name);
-	insert(&b, a.name);
+	to = ct_side_insert(&a, b.name);
+	ct_side_insert(&b, a.name);
 	OK(fi_trecvmsg(b.srx, &msg, FI_PEEK));
 	REQUIRE(ct_next_of(&b.rxq[0]).err == FI_ENOMSG);
 	send(&a, 1, to, 100, 3, true);
@@ -442,13 +366,13 @@ static void peek_and_claim(void)
 	REQUIRE(holds(0, 100, 3));
 	ct_done_of(&a.txq[1], &tx_context[3]);
 	EXPECT(fi_trecvmsg(b.srx, &msg, FI_CLAIM), -FI_ENOMSG);
-	close_side(&a);
-	close_side(&b);
+	ct_close_side(&a);
+	ct_close_side(&b);
 }
 
 static void cancelled(void)
 {
-	struct side b;
+	struct ct_side b;
 
 	open_shared(&b, FI_MSG | FI_TAGGED, 0);
 	receive(b.srx, 0, 8, FI_ADDR_UNSPEC, false);
@@ -462,20 +386,20 @@ static void cancelled(void)
 	}
 	OK(fi_cancel(&b.srx->fid, &rx_context[0]));
 	REQUIRE(ct_all_stay_empty());
-	close_side(&b);
+	ct_close_side(&b);
 }
 
 /* The size of a receive context is no limit of the receives that are posted to it. */
 static void beyond_the_size(void)
 {
 	enum { SIZE = 2, MORE = 3 * SIZE };
-	struct side a, b;
+	struct ct_side a, b;
 	fi_addr_t to;
 
 	open_shared(&a, FI_MSG, 0);
 	open_shared(&b, FI_MSG, SIZE);
-	to = insert(&a, b.name);
-	insert(&b, a.name);
+	to = ct_side_insert(&a, b.name);
+	ct_side_insert(&b, a.name);
 	for (int i = 0; i < MORE; i++)
 		receive(b.srx, i, 8, FI_ADDR_UNSPEC, false);
 	for (int i = 0; i < MORE; i++) {
@@ -483,27 +407,27 @@ static void beyond_the_size(void)
 		ct_done_of(&b.rxq[0], &rx_context[i]);
 		ct_done_of(&a.txq[0], &tx_context[i]);
 	}
-	close_side(&a);
-	close_side(&b);
+	ct_close_side(&a);
+	ct_close_side(&b);
 }
 
 /* Messages for a receive context that is closed take no buffers of the shared
  * one, and wait for the context that is opened in its place. */
 static void context_that_is_closed(void)
 {
-	struct side a, b;
+	struct ct_side a, b;
 	fi_addr_t to;
 
 	open_shared(&a, FI_MSG, 0);
 	open_objects(&b, SEVERAL_RECEIVES, FI_MSG, 0);
-	open_sep(&b);
+	ct_open_sep(&b);
 	OK(fi_scalable_ep_bind(b.sep, &b.srx->fid, 0));
 	for (int i = 0; i < 2; i++) {
-		open_tx(&b, i);
-		open_rx(&b, i);
+		ct_open_tx(&b, i);
+		ct_open_rx(&b, i);
 	}
-	to = insert(&a, b.name);
-	insert(&b, a.name);
+	to = ct_side_insert(&a, b.name);
+	ct_side_insert(&b, a.name);
 	send(&a, 0, fi_rx_addr(to, 0, BITS), 100, 0, false);
 	ct_done_of(&a.txq[0], &tx_context[0]);
 	drive_for_a_while();
@@ -519,29 +443,29 @@ static void context_that_is_closed(void)
 	ct_done_of(&b.rxq[1], &rx_context[1]);
 	ct_done_of(&a.txq[1], &tx_context[1]);
 	REQUIRE(holds(1, 5000, 1));
-	open_rx(&b, 0);
+	ct_open_rx(&b, 0);
 	for (int i = 2; i < 4; i++) {
 		ct_done_of(&b.rxq[0], &rx_context[i]);
 		REQUIRE(holds(i, 100, i == 2 ? 0 : 2));
 	}
 	/* The transmit context goes on. */
 	receive(a.srx, 0, 8, FI_ADDR_UNSPEC, false);
-	send(&b, 0, insert(&b, a.name), 8, 4, false);
+	send(&b, 0, ct_side_insert(&b, a.name), 8, 4, false);
 	ct_done_of(&a.rxq[0], &rx_context[0]);
 	ct_done_of(&b.txq[0], &tx_context[4]);
 	REQUIRE(ct_all_stay_empty());
-	close_side(&a);
-	close_side(&b);
+	ct_close_side(&a);
+	ct_close_side(&b);
 }
 
 static void rules(void)
 {
 	struct fid_stx *stx;
 	struct fid_ep *ep;
-	struct side b;
+	struct ct_side b;
 
 	open_objects(&b, SHARED_RECEIVES, FI_MSG, 0);
-	open_sep(&b);
+	ct_open_sep(&b);
 	OK(fi_stx_context(b.domain, b.info->tx_attr, &stx, NULL));
 	OK(fi_tx_context(b.sep, 0, NULL, &b.tx[0], NULL));
 	OK(fi_rx_context(b.sep, 0, NULL, &b.rx[0], NULL));
@@ -560,30 +484,30 @@ static void rules(void)
 	EXPECT(fi_close(&b.srx->fid), -FI_EBUSY);
 	EXPECT(fi_close(&b.sep->fid), -FI_EBUSY);
 	OK(fi_close(&stx->fid));
-	close_side(&b);
+	ct_close_side(&b);
 
 	open_objects(&b, SEVERAL_RECEIVES, FI_MSG, 0);
-	open_sep(&b);
-	open_tx(&b, 1);
+	ct_open_sep(&b);
+	ct_open_tx(&b, 1);
 	OK(fi_rx_context(b.sep, 1, NULL, &b.rx[1], NULL));
 	OK(fi_ep_bind(b.rx[1], &b.srx->fid, 0));
 	OK(fi_rx_context(b.sep, 2, NULL, &b.rx[2], NULL));
 	OK(fi_ep_bind(b.rx[2], &b.srx->fid, 0));
-	close_side(&b);
+	ct_close_side(&b);
 }
 
 /* The transmit context of a scalable endpoint counts with those of others. */
 static void shared_transmits(void)
 {
 	enum { SIZE = 4 };
-	struct side a, b;
+	struct ct_side a, b;
 	struct fid_ep *ep;
 	fi_addr_t to;
 	int posted = 0;
 	ssize_t ret;
 
 	open_objects(&a, SHARED_TRANSMITS, FI_MSG, SIZE);
-	open_sep(&a);
+	ct_open_sep(&a);
 	OK(fi_tx_context(a.sep, 0, NULL, &a.tx[0], NULL));
 	EXPECT(fi_tx_context(a.sep, 1, NULL, &ep, NULL), -FI_EINVAL);
 	OK(fi_ep_bind(a.tx[0], &a.txq[0].fid->fid, FI_TRANSMIT));
@@ -591,10 +515,10 @@ static void shared_transmits(void)
 	OK(fi_scalable_ep_bind(a.sep, &a.stx->fid, 0));
 	OK(fi_enable(a.tx[0]));
 	for (int i = 0; i < CONTEXTS; i++)
-		open_rx(&a, i);
+		ct_open_rx(&a, i);
 	open_shared(&b, FI_MSG, 0);
-	to = insert(&a, b.name);
-	insert(&b, a.name);
+	to = ct_side_insert(&a, b.name);
+	ct_side_insert(&b, a.name);
 	/* Nobody receives them yet. */
 	for (int i = 0; i < SLOTS; i++) {
 		ret = fi_send(a.tx[0], out, MOST, NULL, to, &tx_context[i]);
@@ -612,13 +536,13 @@ static void shared_transmits(void)
 	}
 	for (int i = 0; i < CONTEXTS; i++) {
 		OK(fi_recv(a.rx[i], in[i], 8, NULL, FI_ADDR_UNSPEC, &rx_context[i]));
-		send(&b, i, fi_rx_addr(insert(&b, a.name), i, BITS), 8, i, false);
+		send(&b, i, fi_rx_addr(ct_side_insert(&b, a.name), i, BITS), 8, i, false);
 		ct_done_of(&a.rxq[i], &rx_context[i]);
 		ct_done_of(&b.txq[i], &tx_context[i]);
 		REQUIRE(holds(i, 8, i));
 	}
-	close_side(&a);
-	close_side(&b);
+	ct_close_side(&a);
+	ct_close_side(&b);
 }
 
 static const struct ct_test tests[] = {

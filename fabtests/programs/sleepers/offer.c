@@ -86,8 +86,8 @@ void offer_find(struct offer *offer)
 	static const uint64_t wanted[] = {
 		FI_RMA, FI_ATOMIC, FI_RMA_EVENT,
 	};
-	struct fid_fabric *fabric;
-	struct fid_domain *domain;
+	struct ct_spec spec = { 0 };
+	struct ct_peer peer;
 	struct fi_info *info;
 
 	offer->caps = FI_TAGGED;
@@ -99,11 +99,8 @@ void offer_find(struct offer *offer)
 			offer->caps |= wanted[i];
 	offer->is_auto = has_endpoints(offer->caps, FI_PROGRESS_AUTO, NULL);
 	REQUIRE(has_endpoints(offer->caps, FI_PROGRESS_MANUAL, &info));
-	OK(fi_fabric(info->fabric_attr, &fabric, NULL));
-	OK(fi_domain(fabric, info, &domain, NULL));
-	find_waits(offer, fabric, domain);
-	OK(fi_close(&domain->fid));
-	OK(fi_close(&fabric->fid));
-	fi_freeinfo(info);
+	ct_open_domain(&peer, &spec, info, NULL, NULL);
+	find_waits(offer, peer.fabric, peer.domain);
+	ct_close_peer(&peer);
 	offer->is_something = offer->waits[FI_WAIT_UNSPEC];
 }
