@@ -15,6 +15,7 @@ use crate::engine::link::connection::{Connection, Owner};
 use crate::engine::link::detours::Detour;
 use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::{ConnKey, EpKey, Source};
+use crate::engine::link::messages::Endpoints;
 use crate::engine::link::ready::Why;
 use crate::wire::handshake::Features;
 use crate::wire::header::{Header, MAX_HEADER, Op};
@@ -56,15 +57,12 @@ impl Core {
         conn.local.brought += 1;
         let others = u8::try_from(others).unwrap_or(NUMEROUS).min(NUMEROUS);
         let is_worth = conn.local.brought >= WORTH_MOVING + others;
-        let owner = conn.owner;
-        if is_worth || self.is_accessed(owner) {
-            let Some(conn) = self.conns.get_mut(key) else {
-                return;
-            };
-            conn.local.brought = DECIDED;
-            if conn.features.has(Features::LOCAL) && self.rota.len() < MOST {
-                self.introduce(key);
-            }
+        if !is_worth && !is_accessed(&self.endpoints, conn.owner) {
+            return;
+        }
+        conn.local.brought = DECIDED;
+        if conn.features.has(Features::LOCAL) && self.rota.len() < MOST {
+            self.introduce(key);
         }
     }
 
@@ -72,18 +70,9 @@ impl Core {
     /// this one's memory: it may make no more calls when the first access comes.
     pub(crate) fn has_begun(&mut self, key: ConnKey, ep: EpKey) {
         self.begin_subflows(key);
-        if self.is_accessed(Owner::Ep(ep)) {
+        if is_accessed(&self.endpoints, Owner::Ep(ep)) {
             self.meet_for_accesses(key);
         }
-    }
-
-    /// Whether peers of this owner's endpoint may access memory of this process that makes no calls.
-    fn is_accessed(&self, owner: Owner) -> bool {
-        let Owner::Ep(key) = owner else {
-            return false;
-        };
-        let ep = self.endpoints.get(key);
-        ep.is_some_and(|ep| ep.own.is_for_rma && !ep.own.only_rendezvous)
     }
 
     /// Two processes that access one another's memory had better know each other: that
@@ -99,17 +88,12 @@ impl Core {
     /// Tells a peer of this host which process this is, unless it was told.
     fn introduce(&mut self, key: ConnKey) {
         let conn = self.conns.get_mut(key);
-        let is_possible =
-            |conn: &&mut Connection| may_be_acquainted(conn.features) && !conn.is_multipath();
-        let Some(conn) = conn.filter(is_possible) else {
-            return;
-        };
-        if let Some(introduction) = conn.local.neighbour.introduce(conn.socket.as_fd()) {
+        if let Some(introduction) = conn.and_then(Connection::introduce) {
             self.remark(key, introduction);
         }
     }
 
-    pub(super) fn remark(&mut self, key: ConnKey, remark: Remark) {
+    fn remark(&mut self, key: ConnKey, remark: Remark) {
         self.post_with_others(key, header_of(remark));
     }
 
@@ -127,83 +111,33 @@ impl Core {
         }
         match subject {
             Subject::Introduction | Subject::Card | Subject::Ready => {}
-            Subject::Memory => return self.memory_offered(key, &remark),
+            Subject::Memory => {
+                let Some(refusal) = conn.memory_offered(&remark, self.rota.len() < MOST)? else {
+                    self.rota.add(key);
+                    return self.depart_if_due(key);
+                };
+                self.remark(key, refusal);
+                return Ok(());
+            }
             Subject::Moved => return self.moved(key, &remark),
-            Subject::Stays => return self.refused_memory(key),
-            Subject::Regions => return self.regions_offered(key, &remark),
+            Subject::Stays => return conn.refused_memory(),
+            Subject::Regions => return conn.regions_offered(&remark),
         }
-        if subject == Subject::Introduction {
-            self.introduce(key);
-        }
-        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         if conn.features.has(Features::LOCAL) && self.doorbell.is_none() {
             // Without one, the connection stays with its socket.
             self.doorbell = Doorbell::create().ok();
         }
         let bell = self.doorbell.as_ref().map(Doorbell::descriptor);
-        let socket = conn.socket.as_fd();
-        if let Some(answer) = conn
-            .local
-            .neighbour
-            .hear(socket, &remark, bell, LOG.ep_ctrl)?
-        {
-            self.remark(key, answer);
-        }
-        if subject == Subject::Card {
-            self.offer_memory(key);
+        let is_first = subject == Subject::Introduction;
+        let introduction = is_first.then(|| conn.introduce()).flatten();
+        let (neighbour, socket) = (&mut conn.local.neighbour, conn.socket.as_fd());
+        let answer = neighbour.hear(socket, &remark, bell, LOG.ep_ctrl)?;
+        let is_known = subject == Subject::Card;
+        let offer = is_known.then(|| conn.offer_memory()).flatten();
+        for remark in [introduction, answer, offer].into_iter().flatten() {
+            self.remark(key, remark);
         }
         Ok(())
-    }
-
-    /// The peer is a process of this host: it is offered memory, if that is for
-    /// this side to do.
-    fn offer_memory(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get_mut(key) else {
-            return;
-        };
-        if !conn.calls || !conn.features.has(Features::LOCAL) || conn.local.shortcut.is_some() {
-            return;
-        }
-        let Some(bell) = conn.local.neighbour.bell() else {
-            return stays(conn, "the peer has no doorbell");
-        };
-        match Shortcut::offer(bell, LOG.ep_ctrl) {
-            Ok((shortcut, offer)) => {
-                conn.local.shortcut = Some(Box::new(shortcut));
-                self.remark(key, offer);
-            }
-            Err(error) => stays(conn, &error.to_string()),
-        }
-    }
-
-    /// The peer offers memory.
-    fn memory_offered(&mut self, key: ConnKey, offer: &Remark) -> LinkResult {
-        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        if conn.calls || conn.local.shortcut.is_some() || !conn.features.has(Features::LOCAL) {
-            return Err(OutOfTurn.into());
-        }
-        let attached = match (conn.local.neighbour.holder(), conn.local.neighbour.bell()) {
-            (Some(_), Some(_)) if self.rota.len() >= MOST => Err(Errno::ENOMEM),
-            (Some(peer), Some(bell)) => Shortcut::attach(&peer.files, bell, offer, LOG.ep_ctrl),
-            _ => Err(Errno::EPERM),
-        };
-        match attached {
-            Ok(shortcut) => {
-                conn.local.shortcut = Some(Box::new(shortcut));
-                self.rota.add(key);
-                self.depart_if_due(key)
-            }
-            Err(error) => {
-                stays(conn, &error.to_string());
-                let refusal = Remark {
-                    subject: Subject::Stays,
-                    id: 0,
-                    word: 0,
-                };
-                self.remark(key, refusal);
-                Ok(())
-            }
-        }
     }
 
     /// The peer's next bytes come through the memory.
@@ -231,18 +165,6 @@ impl Core {
         self.hear(key);
         self.read_later(key);
         self.depart_if_due(key)
-    }
-
-    /// The peer does not take the memory that it was offered.
-    fn refused_memory(&mut self, key: ConnKey) -> LinkResult {
-        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let offered = conn
-            .local
-            .shortcut
-            .take_if(|shortcut| shortcut.is_offered());
-        offered.ok_or(OutOfTurn)?;
-        stays(conn, "the peer cannot share memory");
-        Ok(())
     }
 
     /// Sends through the memory from now on, if that is due and what is queued on
@@ -276,10 +198,14 @@ impl Core {
         conn.outbox.sent_directly(len);
         conn.bursts.messages.set_free();
         conn.bursts.answers.set_free();
-        if shortcut.is_leaving() {
+        let is_leaving = shortcut.is_leaving();
+        let lent = conn.lend_regions(&self.endpoints, self.regions.as_ref());
+        if is_leaving {
             self.waits_for_room(key);
         }
-        self.lend_regions(key);
+        if let Some(regions) = lent {
+            self.remark(key, regions);
+        }
         Ok(())
     }
 
@@ -377,6 +303,79 @@ impl Core {
             }
         }
     }
+}
+
+impl Connection {
+    /// Returns what tells a peer of this host which process this is, unless it was told.
+    fn introduce(&mut self) -> Option<Remark> {
+        let is_possible = may_be_acquainted(self.features) && !self.is_multipath();
+        let socket = self.socket.as_fd();
+        is_possible
+            .then(|| self.local.neighbour.introduce(socket))
+            .flatten()
+    }
+
+    /// Returns the offer of memory to the peer, a process of this host, if that is for this side to
+    /// make.
+    fn offer_memory(&mut self) -> Option<Remark> {
+        if !self.calls || !self.features.has(Features::LOCAL) || self.local.shortcut.is_some() {
+            return None;
+        }
+        let Some(bell) = self.local.neighbour.bell() else {
+            stays(self, "the peer has no doorbell");
+            return None;
+        };
+        let offered = Shortcut::offer(bell, LOG.ep_ctrl);
+        let offered = offered.inspect_err(|error| stays(self, &error.to_string()));
+        let (shortcut, offer) = offered.ok()?;
+        self.local.shortcut = Some(Box::new(shortcut));
+        Some(offer)
+    }
+
+    /// The peer offers memory. Returns the answer if it is not accepted, such as when the lane
+    /// `has_room` for no more.
+    fn memory_offered(&mut self, offer: &Remark, has_room: bool) -> Result<Option<Remark>, Fault> {
+        if self.calls || self.local.shortcut.is_some() || !self.features.has(Features::LOCAL) {
+            return Err(OutOfTurn.into());
+        }
+        let attached = match (self.local.neighbour.holder(), self.local.neighbour.bell()) {
+            (Some(_), Some(_)) if !has_room => Err(Errno::ENOMEM),
+            (Some(peer), Some(bell)) => Shortcut::attach(&peer.files, bell, offer, LOG.ep_ctrl),
+            _ => Err(Errno::EPERM),
+        };
+        match attached {
+            Ok(shortcut) => {
+                self.local.shortcut = Some(Box::new(shortcut));
+                Ok(None)
+            }
+            Err(error) => {
+                stays(self, &error.to_string());
+                Ok(Some(Remark {
+                    subject: Subject::Stays,
+                    id: 0,
+                    word: 0,
+                }))
+            }
+        }
+    }
+
+    /// The peer does not take the memory that it was offered.
+    fn refused_memory(&mut self) -> LinkResult {
+        let shortcut = &mut self.local.shortcut;
+        let offered = shortcut.take_if(|shortcut| shortcut.is_offered());
+        offered.ok_or(OutOfTurn)?;
+        stays(self, "the peer cannot share memory");
+        Ok(())
+    }
+}
+
+/// Whether peers of this owner's endpoint may access memory of this process that makes no calls.
+fn is_accessed(endpoints: &Endpoints, owner: Owner) -> bool {
+    let Owner::Ep(key) = owner else {
+        return false;
+    };
+    let ep = endpoints.get(key);
+    ep.is_some_and(|ep| ep.own.is_for_rma && !ep.own.only_rendezvous)
 }
 
 /// Says why a connection within this host stays with its socket.

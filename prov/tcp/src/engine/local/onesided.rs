@@ -6,11 +6,13 @@
 //! were on another host, until it has acted upon those.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::Arc;
 
 use fabric_abi::FI_FENCE;
 
 use crate::local::neighbour::{OutOfTurn, Remark, Subject};
 use prov_base::errno::{Errno, Result};
+use prov_local::onesided::table::RegionTable;
 use prov_local::onesided::window::{Outcome, Window};
 use prov_message::Op;
 use prov_message::peers::Bytes;
@@ -22,6 +24,7 @@ use crate::engine::link::access::Regions;
 use crate::engine::link::connection::{Connection, Owner};
 use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::{ConnKey, EpKey};
+use crate::engine::link::messages::Endpoints;
 use crate::engine::link::post::Post;
 use crate::wire::WireError;
 use crate::wire::handshake::Features;
@@ -31,54 +34,51 @@ use crate::wire::header::{self, Header};
 /// memory, and the memory.
 const LOOKS: u32 = 2;
 
-impl Core {
+impl Connection {
     /// Permits the peer of an endpoint for such accesses to make them directly, if that is possible.
-    pub(super) fn lend_regions(&mut self, key: ConnKey) {
-        let (Some(regions), Some(conn)) = (&self.regions, self.conns.get_mut(key)) else {
-            return;
+    /// Returns what tells it that.
+    pub(super) fn lend_regions(
+        &mut self,
+        endpoints: &Endpoints,
+        regions: Option<&Arc<RegionTable>>,
+    ) -> Option<Remark> {
+        let Owner::Ep(ep) = self.owner else {
+            return None;
         };
-        let Owner::Ep(ep) = conn.owner else {
-            return;
-        };
-        if !self.endpoints.get(ep).is_some_and(|ep| ep.own.is_for_rma) {
-            return;
+        let is_for_rma = endpoints.get(ep)?.own.is_for_rma;
+        if !is_for_rma || !self.features.has(Features::REGIONS) {
+            return None;
         }
-        let (Some(holder), Some(shortcut)) = (conn.local.neighbour.holder(), &conn.local.shortcut)
-        else {
-            return;
-        };
-        if !conn.features.has(Features::REGIONS) {
-            return;
-        }
-        match regions.watch(shortcut.channel().flights_of_peer(), holder.pid()) {
-            Ok(watching) => {
-                conn.local.onesided.watching = Some(watching);
-                let number = regions.descriptor().as_raw_fd().unsigned_abs();
-                let remark = Remark {
-                    subject: Subject::Regions,
-                    id: number.into(),
-                    word: 0,
-                };
-                self.remark(key, remark);
-            }
-            Err(error) => log::info!(
+        let (holder, regions) = (self.local.neighbour.holder()?, regions?);
+        let shortcut = self.local.shortcut.as_ref()?;
+        let watching = regions.watch(shortcut.channel().flights_of_peer(), holder.pid());
+        let watching = watching.inspect_err(|error| {
+            log::info!(
                 target: LOG.ep_ctrl,
                 "process {} cannot access memory by itself: {error}", holder.pid()
-            ),
-        }
+            );
+        });
+        self.local.onesided.watching = Some(watching.ok()?);
+        Some(Remark {
+            subject: Subject::Regions,
+            id: regions.descriptor().as_raw_fd().unsigned_abs().into(),
+            word: 0,
+        })
     }
 
     /// Handles the peer's offer of its region table.
-    pub(super) fn regions_offered(&mut self, key: ConnKey, remark: &Remark) -> LinkResult {
-        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let is_known = !matches!(conn.local.onesided.regions, Regions::Unknown);
-        if is_known || conn.local.shortcut.is_none() || !conn.features.has(Features::REGIONS) {
+    pub(super) fn regions_offered(&mut self, remark: &Remark) -> LinkResult {
+        let regions = &mut self.local.onesided.regions;
+        let is_known = !matches!(regions, Regions::Unknown);
+        if is_known || self.local.shortcut.is_none() || !self.features.has(Features::REGIONS) {
             return Err(OutOfTurn.into());
         }
-        conn.local.onesided.regions = Regions::Offered(remark.id);
+        *regions = Regions::Offered(remark.id);
         Ok(())
     }
+}
 
+impl Core {
     /// Carries out an access without the peer, if that is possible and in order; returns `false` if
     /// it has to be requested from the peer.
     ///
