@@ -7,7 +7,7 @@ use prov_base::errno::{Errno, Result};
 use prov_message::{Core, Endpoints, EpKey, Transport};
 
 use super::queue::{Step, Transfers};
-use super::{Copier, Copying, Transfer, VAIN_TURNS};
+use super::{Copier, Copying, Goal, Transfer, VAIN_TURNS};
 use crate::link::payload::{PartOf, Payload};
 use crate::process::OtherProcess;
 use crate::rota::Rounds;
@@ -41,9 +41,35 @@ pub trait Copies: Core + Rounds<Key = LinkOf<Self>> {
     /// Notes that there was work, so that the processor is not yielded.
     fn note_work(&mut self);
 
-    /// Handles the end of a transfer, which is complete or has failed; its link may have ended. The
-    /// transfer is counted until [`Transfers::ended`] is called.
+    /// Handles the end of a transfer of a link, which is complete or has failed.
     fn copied(&mut self, link: LinkOf<Self>, transfer: Transfer<Self::Transport>, outcome: Result);
+
+    /// Ends a transfer: the next one of its link has its turn, or else the link has ended, and nobody
+    /// waits for the transfer any more but the receive or read that it is for.
+    fn end_transfer(
+        &mut self,
+        link: LinkOf<Self>,
+        transfer: Transfer<Self::Transport>,
+        outcome: Result,
+    ) {
+        if let Some(Pulls { transfers, .. }) = self.pulls(link) {
+            if transfers.ended(&transfer) {
+                self.copy_in_turn(link);
+            }
+            return self.copied(link, transfer, outcome);
+        }
+        self.give_up(transfer.to);
+    }
+
+    /// Reports the end of what a payload was to be copied for, to which no link leads any more.
+    fn give_up(&mut self, goal: Goal<Self::Transport>) {
+        let endpoints = self.endpoints();
+        let placing = goal.abandon();
+        let read = placing.and_then(|placing| endpoints.abandon(placing, Errno::ESHUTDOWN));
+        if let Some(ticket) = read {
+            endpoints.finish(ticket, Err(Errno::ESHUTDOWN));
+        }
+    }
 
     /// Queues a link for its next transfer, and wakes a sleeping thread, for which no message may
     /// arrive.
@@ -138,7 +164,7 @@ pub trait Copies: Core + Rounds<Key = LinkOf<Self>> {
                     transfers.await_parts(transfer);
                     return Some(Begun::Parts);
                 }
-                self.copied(link, transfer, Err(Errno::EPERM));
+                self.end_transfer(link, transfer, Err(Errno::EPERM));
                 return None;
             }
         };
@@ -173,17 +199,14 @@ pub trait Copies: Core + Rounds<Key = LinkOf<Self>> {
         } = work;
         let copier = self.copier();
         (copier.target, copier.ep) = (target, None);
-        let Some(Pulls { transfers, .. }) = self.pulls(link) else {
-            return self.copied(link, transfer, Err(Errno::ESHUTDOWN));
-        };
-        match outcome {
+        match (outcome, self.pulls(link)) {
             // Some memory cannot be read by another process, but its owner can send it.
-            Err(Errno::EFAULT | Errno::EPERM) if transfer.can_restart() => {
+            (Err(Errno::EFAULT | Errno::EPERM), Some(pulls)) if transfer.can_restart() => {
                 transfer.is_unreadable = true;
-                transfers.put_back(transfer);
+                pulls.transfers.put_back(transfer);
                 self.copy_in_turn(link);
             }
-            outcome => self.copied(link, transfer, outcome),
+            (outcome, _) => self.end_transfer(link, transfer, outcome),
         }
     }
 
@@ -203,7 +226,7 @@ pub trait Copies: Core + Rounds<Key = LinkOf<Self>> {
                     self.wake_sleeper(link);
                 }
                 Step::Nothing => self.await_parts(link),
-                Step::Over(transfer, outcome) => self.copied(link, transfer, outcome),
+                Step::Over(transfer, outcome) => self.end_transfer(link, transfer, outcome),
             }
         }
         self.copier().note();

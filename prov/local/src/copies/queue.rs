@@ -100,7 +100,7 @@ impl<T: Transport> Transfers<T> {
     }
 
     /// Puts back a transfer that is not complete.
-    pub fn put_back(&mut self, transfer: Transfer<T>) {
+    pub(super) fn put_back(&mut self, transfer: Transfer<T>) {
         self.waiting.push_front(transfer);
         bounded!(self.waiting, OPERATIONS);
     }
@@ -164,10 +164,11 @@ impl<T: Transport> Transfers<T> {
         }
     }
 
-    /// Removes a transfer that is over from the counts.
-    pub fn ended(&mut self, transfer: &Transfer<T>) {
+    /// Removes a transfer that is over from the counts. Returns whether there are others.
+    pub(super) fn ended(&mut self, transfer: &Transfer<T>) -> bool {
         self.count -= 1;
         self.first -= usize::from(transfer.goes_first);
+        self.count != 0
     }
 
     /// Takes all transfers but the one of an errand. The caller gives them up.
@@ -175,13 +176,6 @@ impl<T: Transport> Transfers<T> {
         if let Some(inflow) = &mut self.inflow {
             inflow.close();
         }
-        let mut waiting = std::mem::take(&mut self.waiting);
-        if let Some(transfer) = self.open.take() {
-            waiting.push_front(transfer);
-        }
-        let go_first = waiting.iter().filter(|transfer| transfer.goes_first);
-        self.first -= go_first.count();
-        self.count -= waiting.len();
-        waiting.into_iter()
+        self.open.take().into_iter().chain(self.waiting.drain(..))
     }
 }

@@ -118,15 +118,7 @@ impl Copies for Core {
         self.idle_calls = 0;
     }
 
-    fn copied(&mut self, key: LinkKey, transfer: Transfer<Shm>, mut outcome: Result) {
-        if let Some(link) = self.links.get_mut(key) {
-            link.pulls.ended(&transfer);
-            if !link.pulls.is_empty() {
-                self.copy_in_turn(key);
-            }
-        } else {
-            outcome = Err(Errno::ESHUTDOWN);
-        }
+    fn copied(&mut self, key: LinkKey, transfer: Transfer<Shm>, outcome: Result) {
         if let (Goal::Place(placing), Some(name)) = (transfer.to, transfer.name) {
             self.placed(key, *placing, name, outcome);
         }

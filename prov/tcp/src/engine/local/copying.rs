@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use prov_base::errno::{Errno, Result};
+use prov_base::errno::Result;
 use prov_base::process_memory::OtherIov;
 use prov_local::copies;
 use prov_local::copies::{Copier, Copies, Pulls, Transfer};
@@ -158,7 +158,7 @@ impl Core {
     pub(crate) fn copy_held(&mut self, key: ConnKey, held: Held, to: Goal) {
         let Held { from, ack, offer } = held;
         let Some(conn) = self.conns.get_mut(key) else {
-            return self.abandon(to);
+            return self.give_up(to);
         };
         // A connection has one message that is kept while it is copied.
         let is_ordered = conn.is_msg();
@@ -177,25 +177,13 @@ impl Core {
         }
     }
 
-    /// The connection of a copy is gone.
-    fn abandon(&mut self, to: Goal) {
-        let placing = to.abandon();
-        let read = placing.and_then(|placing| self.endpoints.abandon(placing, Errno::ESHUTDOWN));
-        if let Some(ticket) = read {
-            self.endpoints.finish(ticket, Err(Errno::ESHUTDOWN));
-        }
-    }
-
     fn copied_one(
         &mut self,
         key: ConnKey,
         mut transfer: Transfer<Tcp>,
         outcome: Result,
     ) -> LinkResult {
-        let Some(conn) = self.conns.get_mut(key) else {
-            self.abandon(transfer.to);
-            return Err(Fault::Gone);
-        };
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         if let Err(error) = outcome {
             log::warn!(
                 target: crate::LOG.ep_data,
@@ -203,7 +191,7 @@ impl Core {
                 conn.peer_text()
             );
             // Ends with the others.
-            conn.local.copies.transfers.put_back(transfer);
+            let _ = conn.local.copies.transfers.push(transfer);
             return Err(Fault::Io(error));
         }
         // The course of what is kept, which others may go before.
@@ -212,7 +200,6 @@ impl Core {
             Goal::Place(_) | Goal::Discard => None,
         };
         transfer.keep(course, &mut self.endpoints, &mut self.target);
-        conn.local.copies.transfers.ended(&transfer);
         if conn.local.copies.transfers.is_empty() {
             conn.detours.set(Detour::CopiesFirst, false);
         }
@@ -254,11 +241,8 @@ impl Core {
         }
         self.go_on_behind_copies(key)?;
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let is_done = conn.local.copies.transfers.is_empty();
-        if is_done {
+        if conn.local.copies.transfers.is_empty() {
             self.read_later(key);
-        } else {
-            self.copy_in_turn(key);
         }
         Ok(())
     }
