@@ -191,6 +191,11 @@ impl Multipath {
         std::mem::take(&mut self.ended)
     }
 
+    /// Whether something has happened that is not the arrival of data.
+    pub fn has_news(&self) -> bool {
+        self.has_ended_some() || self.anchor_failed || self.fault.is_some() || self.is_over()
+    }
+
     /// Whether there are any.
     pub fn has_ended_some(&self) -> bool {
         !self.ended.is_empty()
@@ -240,11 +245,20 @@ impl Multipath {
         Ok(())
     }
 
-    /// Handles an event of one of the sockets.
+    /// Handles events of all sockets.
     pub fn has_event(&mut self) {
         for flow in &mut self.flows {
-            flow.is_readable = true;
-            flow.is_full = false;
+            flow.has_event(true, false);
+        }
+    }
+
+    /// Handles an event of the socket of the connection, or of one of the others: whether it may be
+    /// read, and may have ended.
+    pub fn has_event_on(&mut self, is_anchor: bool, is_readable: bool, may_end: bool) {
+        for flow in &mut self.flows {
+            if (self.anchor == Some(flow.number)) == is_anchor || self.anchor.is_none() {
+                flow.has_event(is_readable, may_end);
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use prov_base::buffer::{Incoming, Outgoing};
 use prov_base::errno::{Errno, Result};
 use prov_base::socket;
 use prov_base::socket::silence::{Watch, signs};
+use prov_base::socket::tcp::CALL_LIMIT;
 
 use super::pace::Pace;
 use super::retained::Retained;
@@ -18,6 +19,8 @@ use crate::wire::multipath::{FRAME, Frame};
 const AHEAD: usize = 64 << 10;
 /// The same while frames are long: only what follows the data of a frame is copied.
 const AHEAD_OF_BULK: usize = 4096;
+/// Largest number of bytes that are copied to be sent from one buffer.
+const SHORT: usize = 256;
 /// Length of a frame's data from which on frames are long.
 const BULK: usize = 16 << 10;
 
@@ -47,6 +50,9 @@ pub struct Subflow {
     is_bulk: bool,
     /// Whether there may be something to read.
     pub is_readable: bool,
+    /// Whether it may have ended. That is announced once, maybe before the data that precedes the end
+    /// is read.
+    may_end: bool,
     /// How it has ended: in order, or with an error.
     pub end: Option<Result>,
     watch: Watch,
@@ -74,6 +80,7 @@ impl Subflow {
             incoming: 0..0,
             is_bulk: false,
             is_readable: true,
+            may_end: false,
             end: None,
             watch: Watch::default(),
             accepted: 0,
@@ -88,6 +95,13 @@ impl Subflow {
 
     pub fn into_socket(self) -> OwnedFd {
         self.socket
+    }
+
+    /// Handles an event of the socket: whether it may be read, and may have ended.
+    pub fn has_event(&mut self, is_readable: bool, may_end: bool) {
+        self.is_readable |= is_readable;
+        self.is_full = false;
+        self.may_end |= may_end;
     }
 
     /// Whether nothing of a frame is left to send.
@@ -149,10 +163,7 @@ impl Subflow {
                 false => retained.bytes(self.data.start, self.data.end),
             };
             let (head_len, data_len) = (head.len(), data.len());
-            let mut out = Outgoing::default();
-            out.push(head);
-            out.push(data);
-            match out.send(self.socket.as_fd(), libc::MSG_DONTWAIT) {
+            match send_both(self.socket.as_fd(), head, data) {
                 Ok(sent) => {
                     any = true;
                     self.accepted += sent as u64;
@@ -284,7 +295,10 @@ impl Subflow {
         match received {
             Ok(0) if wanted != 0 => self.end = Some(Ok(())),
             Ok(received) => {
-                // The rest is announced by another event.
+                // What comes later is announced by another event.
+                if received < wanted.min(CALL_LIMIT) && !self.may_end {
+                    self.is_readable = false;
+                }
                 return received;
             }
             Err(Errno::EAGAIN) => self.is_readable = false,
@@ -334,3 +348,20 @@ impl Subflow {
 }
 
 static FILLER: [u8; 4096] = [0; 4096];
+
+/// Sends what is short from one buffer, which takes the kernel less time.
+fn send_both(socket: BorrowedFd<'_>, head: &[u8], data: &[u8]) -> Result<usize> {
+    let mut bytes = [0; SHORT];
+    if let Some((first, rest)) = bytes.split_at_mut_checked(head.len())
+        && let Some(second) = rest.get_mut(..data.len())
+    {
+        first.copy_from_slice(head);
+        second.copy_from_slice(data);
+        let len = head.len() + data.len();
+        return socket::send(socket, bytes.get(..len).unwrap_or_default());
+    }
+    let mut out = Outgoing::default();
+    out.push(head);
+    out.push(data);
+    out.send(socket, libc::MSG_DONTWAIT)
+}

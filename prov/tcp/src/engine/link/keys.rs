@@ -15,8 +15,50 @@ new_key_type! {
     pub struct NameKey;
 }
 
-/// The owner of a descriptor in the poller: a connection's socket or a listening one.
-pub type Source = prov_message::keys::Source<ConnKey, ListenerKey>;
+/// The owner of a descriptor in the poller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// A connection: its socket.
+    Link(ConnKey),
+    /// A connection with several subflows: the socket of another one.
+    Beside(ConnKey),
+    /// A listening socket.
+    Listener(ListenerKey),
+    /// The timer.
+    Timer,
+}
+
+/// How the toolkit names the owners of which a descriptor is the only one.
+type Named = prov_message::keys::Source<ConnKey, ListenerKey>;
+
+/// Marks the token of a [`Source::Beside`]: the bit next to the one that marks listeners, in the index
+/// of the key. 2^30 connections never exist at the same time.
+const BESIDE: u64 = 1 << 30;
+
+impl poller::Source for Source {
+    const TIMER: Self = Source::Timer;
+
+    fn token(self) -> u64 {
+        match self {
+            Source::Link(key) => Named::Link(key).token(),
+            Source::Beside(key) => Named::Link(key).token() | BESIDE,
+            Source::Listener(key) => Named::Listener(key).token(),
+            Source::Timer => Named::Timer.token(),
+        }
+    }
+
+    fn of_token(token: u64) -> Self {
+        match Named::of_token(token) {
+            Named::Link(_) if token & BESIDE != 0 => match Named::of_token(token & !BESIDE) {
+                Named::Link(key) => Source::Beside(key),
+                Named::Listener(_) | Named::Timer => Source::Timer,
+            },
+            Named::Link(key) => Source::Link(key),
+            Named::Listener(key) => Source::Listener(key),
+            Named::Timer => Source::Timer,
+        }
+    }
+}
 
 /// The events of a descriptor.
 pub type Event = poller::Event<Source>;
@@ -36,4 +78,29 @@ pub enum Due {
     Silence,
     /// A connection whose subflows have to be looked at.
     Subflows(ConnKey),
+}
+
+#[cfg(test)]
+mod tests {
+    use prov_base::poller::Source as _;
+    use slotmap::SlotMap;
+
+    use super::*;
+
+    #[test]
+    fn tokens_lead_back_to_their_sources() {
+        let mut conns = SlotMap::<ConnKey, ()>::with_key();
+        let mut listeners = SlotMap::<ListenerKey, ()>::with_key();
+        for _ in 0..100 {
+            let (conn, listener) = (conns.insert(()), listeners.insert(()));
+            for source in [
+                Source::Link(conn),
+                Source::Beside(conn),
+                Source::Listener(listener),
+                Source::Timer,
+            ] {
+                assert_eq!(Source::of_token(source.token()), source);
+            }
+        }
+    }
 }

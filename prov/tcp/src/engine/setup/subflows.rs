@@ -13,7 +13,7 @@ use crate::engine::Core;
 use crate::engine::link::connection::{Connection, Owner, Stage};
 use crate::engine::link::detours::Detour;
 use crate::engine::link::fault::{Fault, LinkResult};
-use crate::engine::link::keys::{ConnKey, Due, ListenerKey, Source};
+use crate::engine::link::keys::{ConnKey, Due, Event, ListenerKey, Source};
 use crate::engine::link::listener::{BACKLOG, ListenerKind};
 use crate::engine::link::post::Post;
 use crate::engine::link::socket;
@@ -286,7 +286,7 @@ impl Core {
 
     fn add_subflow(&mut self, key: ConnKey, number: u8, socket: OwnedFd) {
         socket::limit_unsent(socket.as_fd());
-        let watched = self.poller.watch(socket.as_fd(), Source::Link(key));
+        let watched = self.poller.watch(socket.as_fd(), Source::Beside(key));
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
@@ -341,7 +341,7 @@ impl Core {
     }
 
     /// Handles an event of one of the sockets of a connection.
-    pub(crate) fn subflow_event(&mut self, key: ConnKey) {
+    pub(crate) fn subflow_event(&mut self, key: ConnKey, event: &Event) {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
@@ -349,7 +349,9 @@ impl Core {
         let Some(multipath) = &mut conn.multipath else {
             return;
         };
-        multipath.has_event();
+        let is_anchor = matches!(event.source, Source::Link(_));
+        let may_end = event.ended || event.failed;
+        multipath.has_event_on(is_anchor, event.readable, may_end);
         multipath.pump();
         if is_paused && !multipath.has_room() {
             // There may be acknowledgements, which make room.
@@ -470,9 +472,11 @@ impl Core {
             .anchor
             .and_then(|anchor| multipath.socket_of(anchor))
         {
-            let _ = self.poller.watch(before, Source::Link(key));
+            let _ = self.poller.watch(before, Source::Beside(key));
         }
         multipath.anchor = Some(number);
+        // Events that were not handled yet have the keys of before.
+        multipath.has_event();
         multipath.anchor_failed = false;
         conn.socket = copy;
         let _ = self.poller.watch(conn.socket.as_fd(), Source::Link(key));

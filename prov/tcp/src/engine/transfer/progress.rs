@@ -420,7 +420,10 @@ impl Core {
             }
         }
         self.staging = staging;
-        if self.conns.get(key).is_some_and(Connection::is_multipath) {
+        if let Some(conn) = self.conns.get(key)
+            && let Some(multipath) = &conn.multipath
+            && (any || conn.is_blocked() || multipath.has_news())
+        {
             self.tend_subflows(key);
         }
         any
@@ -492,7 +495,7 @@ impl Woken for Core {
                 self.accept(listener);
                 true
             }
-            Source::Link(key) => {
+            Source::Link(key) | Source::Beside(key) => {
                 let Some(conn) = self.conns.get_mut(key) else {
                     return false;
                 };
@@ -508,7 +511,7 @@ impl Woken for Core {
                 };
                 let mut news = false;
                 if conn.is_multipath() {
-                    self.subflow_event(key);
+                    self.subflow_event(key, &event);
                 } else if event.writable && !conn.outbox.is_empty() {
                     self.flush(key);
                     news = true;
