@@ -51,6 +51,8 @@ pub enum Property {
     WideData,
     /// Operations of peers that wait while the completion queue is full.
     Waiting,
+    /// Room in the completion queue that peers have in turn; otherwise what has arrived first has it.
+    Turns,
     /// Several peers, and itself as one of them: a connected endpoint has one other.
     Peers,
 }
@@ -218,6 +220,16 @@ macro_rules! conformance {
             unread (&[$crate::Property::OneSided, $crate::Property::WideData, $crate::Property::Waiting]) {
                 writers_wait_for_room_and_nothing_is_lost,
                 an_endpoint_closes_while_writers_wait,
+                what_a_writer_that_has_closed_had_completed_is_reported,
+            }
+            unread (&[
+                $crate::Property::OneSided,
+                $crate::Property::WideData,
+                $crate::Property::Waiting,
+                $crate::Property::Turns,
+                $crate::Property::Peers,
+            ]) {
+                writers_that_wait_share_the_room,
             }
             atomics (&[$crate::Property::Atomics]) {
                 values_are_compared_and_swapped,

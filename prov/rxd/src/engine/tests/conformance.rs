@@ -1,6 +1,6 @@
 //! The conformance kit on endpoints of this provider, over udp.
 
-use prov_kit::{Bench, Objects, Opened, Setting};
+use prov_kit::{Bench, Objects, Opened, Property, Setting};
 
 use super::*;
 
@@ -8,6 +8,8 @@ struct OverUdp;
 
 impl Bench for OverUdp {
     type Core = Core;
+    // Datagrams are taken in as they arrive.
+    const LACKS: &'static [Property] = &[Property::Turns];
     const STEPS: &'static [usize] = &[1500, 60_000];
 
     fn new(_: Setting) -> Self {

@@ -1,7 +1,7 @@
 //! The conformance kit on endpoints of this provider, over tcp, with each way to receive and to send long
 //! messages.
 
-use prov_kit::{Bench, Objects, Opened, Setting};
+use prov_kit::{Bench, Objects, Opened, Property, Setting};
 use prov_message::Linked as _;
 
 use super::*;
@@ -24,6 +24,8 @@ impl<const BY_WRITE: bool, const SHARES: bool, const REGISTERS: bool> Bench
     for OverTcp<BY_WRITE, SHARES, REGISTERS>
 {
     type Core = Core;
+    // Peers' writes are in one queue below.
+    const LACKS: &'static [Property] = &[Property::Turns];
     const STEPS: &'static [usize] = &[300, 10_000, 200_000];
 
     fn new(setting: Setting) -> Self {

@@ -165,54 +165,6 @@ fn a_sleeping_thread_resumes_a_held_back_peer_when_the_queue_was_read_elsewhere(
     });
 }
 
-#[test]
-fn peers_that_are_held_back_share_the_room_in_turn() {
-    let (a, b) = pair(false);
-    let c = side();
-    c.knows(b.addr);
-    let (mut out, mut place) = ([7; 8], [0; 8]);
-    let region = register(&b, &mut place);
-    write_many(&a, &mut out, 0);
-    drive_without_reading(&b);
-    let done = std::cell::Cell::new(0);
-    for data in 1000..1000 + WRITES {
-        assert!(write(&c, &mut out, data));
-    }
-    until([&c, &c], || {
-        b.engine.progress();
-        done.set(c.count());
-        done.get() == WRITES as usize && b.held_back() == 2
-    });
-    let mut counts = [0, 0];
-    for _ in 0..20 {
-        for data in taken(&b) {
-            counts[usize::from(data >= 1000)] += 1;
-        }
-        (0..10).for_each(|_| b.engine.progress());
-    }
-    assert!(counts.into_iter().min() >= Some(4 * ROOM), "{counts:?}");
-    b.memory.close(&region).unwrap();
-}
-
-#[test]
-fn a_write_of_a_peer_that_has_closed_meanwhile_is_reported() {
-    after_writes(|a, b| {
-        a.engine.close(a.ep);
-        drive_without_reading(b);
-        let mut all = Vec::new();
-        until([a, a], || {
-            b.engine.progress();
-            all.extend(taken(b));
-            all.len() == WRITES as usize
-        });
-        assert!(all.into_iter().eq(0..WRITES));
-        until([a, a], || {
-            b.engine.progress();
-            b.open_connections().is_empty()
-        });
-    });
-}
-
 /// A message of a peer that is in no address vector is refused: nothing is reported, and the peer
 /// gets a refusal if it waits for an answer.
 fn is_refused(header: &Header, list: &[RmaIov], payload: &[u8]) {
