@@ -9,6 +9,7 @@
 #![deny(clippy::indexing_slicing)]
 #![forbid(unsafe_code)]
 
+pub mod connected;
 pub mod device;
 mod failure;
 pub mod lane;
@@ -22,6 +23,7 @@ mod progress;
 pub mod registrar;
 mod shared_receive;
 
+pub use connected::{Connected, Connections};
 pub use device::{
     Completion, CompletionQueue, Device, Keys, Local, QueuePair, ReceiveRequest, SendRequest,
     SharedQueue, Verb,

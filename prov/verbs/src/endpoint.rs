@@ -23,7 +23,7 @@ use crate::device::{Gather, QueuePair, Verb};
 use crate::lane::{Seat, Seats, SharedReceive, Work};
 use crate::manager::{DATA_LIMIT, XRC_DATA_LIMIT, XrcEnd};
 use crate::resources::Resources;
-use connected::{Connected, End};
+use connected::{Connected, End, id_of_passive};
 use datagrams::Datagrams;
 
 /// An endpoint.
@@ -67,7 +67,7 @@ fn sizes_of(domain: &Resources, info: &Info, longest: usize) -> Sizes {
 impl Endpoint {
     /// Creates an endpoint that is connected to a single peer.
     pub fn connected(domain: Arc<Resources>, info: &Info) -> Result<Self> {
-        let kind = Kind::Connected(Box::new(Connected::open(&domain, info)?));
+        let kind = Kind::Connected(Box::new(Connected::open(&*domain, info, id_of_passive)?));
         let longest = domain.port.longest_message;
         Ok(Self::of_kind(domain, info, kind, longest))
     }
@@ -336,7 +336,7 @@ impl endpoint::Endpoint for Endpoint {
     }
 
     fn set_name(&self, name: &[u8]) -> Result {
-        self.connected_of()?.set_name(name)
+        self.connected_of()?.set_name(&self.domain, name)
     }
 
     fn peer_name(&self) -> Result<Vec<u8>> {
