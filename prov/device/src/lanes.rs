@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use prov_base::errno::{Errno, Result};
+use prov_base::sync::LockKind;
 use prov_message::Reports;
 use prov_util::cq::Cq;
 use prov_util::endpoint::{self, Bindings};
 use prov_util::ffi::Use;
+use prov_util::wait::Waitable as _;
 
 use crate::device::Device;
 use crate::lane::{Lane, Receiver, Seat, Seats, Sender, Shared};
@@ -29,15 +31,24 @@ impl<D: Device> Default for Lanes<D> {
 }
 
 impl<D: Device> Lanes<D> {
-    /// Returns the lane of the endpoints that report to a queue, which `make` creates.
-    pub fn of(&self, cq: &Cq, make: impl FnOnce() -> Result<Arc<Lane<D>>>) -> Result<Arc<Lane<D>>> {
+    /// Returns the lane of the endpoints that report to a queue, which `make` creates with the kind
+    /// of lock that it gets: `kind`, unless any thread may wait for the queue in a set.
+    pub fn of(
+        &self,
+        cq: &Cq,
+        kind: LockKind,
+        make: impl FnOnce(LockKind) -> Result<Arc<Lane<D>>>,
+    ) -> Result<Arc<Lane<D>>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, lane| lane.strong_count() != 0);
         let address = std::ptr::from_ref(cq).addr();
         if let Some(lane) = known.get(&address).and_then(Weak::upgrade) {
             return Ok(lane);
         }
-        let lane = make()?;
+        let lane = make(match cq.attachment().is_in_set() {
+            true => LockKind::Real,
+            false => kind,
+        })?;
         known.insert(address, Arc::downgrade(&lane));
         Ok(lane)
     }

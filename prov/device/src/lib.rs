@@ -17,6 +17,7 @@ pub mod lanes;
 pub mod link;
 mod local_key;
 pub mod mock;
+pub mod modes;
 mod notes;
 pub mod posting;
 mod progress;

@@ -9,6 +9,7 @@
 
 mod adapter;
 mod completions;
+mod connector;
 mod engine;
 mod memory;
 mod pair;
@@ -29,6 +30,7 @@ use crate::lane::Ear;
 
 pub use adapter::Adapter;
 pub use completions::Queue;
+pub use connector::{Bound, Connector, Incomer};
 pub use memory::{Lent, RegisteredRegion, Registering};
 pub use pair::{Pair, PairConfig, SharedReceives};
 

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use fabric_abi::*;
 use prov_base::errno::Result;
+use prov_device::modes;
 use prov_util::attr::{Base, DomainAttr, EpAttr, FabricAttr, Info, MR_BASIC, Nic, RxAttr, TxAttr};
 
 use crate::VERSION;
@@ -175,25 +176,10 @@ fn bases_on(params: &Params, devices: &[Device]) -> Vec<Base> {
     connected.into_iter().chain(datagrams).collect()
 }
 
-/// Removes the mode that is needed only to receive data with writes, for callers that receive none.
-pub fn without_data_mode(mut bases: Vec<Base>) -> Vec<Base> {
-    for base in &mut bases {
-        base.limits.mode &= !FI_RX_CQ_DATA;
-        base.limits.rx.mode &= !FI_RX_CQ_DATA;
-    }
-    bases
-}
-
 /// Returns the kinds of endpoints that may be opened, including those on devices whose link is
 /// down. The modes are the caller's responsibility.
 pub fn openable(params: &Params) -> Vec<Base> {
-    let mut bases = bases_on(params, &devices(params));
-    for base in &mut bases {
-        base.limits.mode = 0;
-        base.limits.tx.mode = 0;
-        base.limits.rx.mode = 0;
-    }
-    bases
+    modes::openable(bases_on(params, &devices(params)))
 }
 
 /// Rewrites the attributes of a connected endpoint on any device for this one.

@@ -9,10 +9,11 @@ use fabric_abi::*;
 use prov_base::errno::{Errno, Result};
 use prov_base::netif;
 use prov_base::resolve::{self, Query};
+use prov_device::modes;
 use prov_util::attr::{Base, Ends, Hints, Info, Request, address_format_fits};
 
 use crate::address::SocketAddress;
-use crate::bases::{bases, datagrams_domain, without_data_mode, xrc_domain};
+use crate::bases::{bases, datagrams_domain, xrc_domain};
 use crate::device::Id;
 use crate::params::{Params, is_listed};
 
@@ -33,10 +34,7 @@ pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
         request.refuse(&"there is no RDMA device that can be used");
         return Err(Errno::ENODATA);
     }
-    let bases = match needs_data_mode(request.hints) {
-        true => bases,
-        false => without_data_mode(bases),
-    };
+    let bases = modes::for_request(request, bases);
     let (connected, datagrams): (Vec<Base>, Vec<Base>) = bases
         .into_iter()
         .partition(|base| base.limits.ep.ep_type == FI_EP_MSG);
@@ -47,19 +45,6 @@ pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
         (Ok(infos), Err(_)) | (Err(_), Ok(infos)) => Ok(infos),
         (Err(error), Err(_)) => Err(error),
     }
-}
-
-/// Whether the caller may get data with writes of its peers: it has to post receives for these, and
-/// only then sets the mode.
-fn needs_data_mode(hints: Option<&Hints>) -> bool {
-    hints.is_none_or(|hints| {
-        let data = hints
-            .domain
-            .as_ref()
-            .map_or(0, |domain| domain.cq_data_size);
-        let mode = hints.mode | hints.rx.as_ref().map_or(0, |rx| rx.mode);
-        data != 0 || mode & FI_RX_CQ_DATA != 0
-    })
 }
 
 fn getinfo_connected(request: &Request<'_>, params: &Params, bases: &[Base]) -> Result<Vec<Info>> {

@@ -10,7 +10,6 @@ use prov_message::objects::Requests;
 use prov_util::attr::Info;
 use prov_util::cq::Cq;
 use prov_util::mr::{self, MrTable};
-use prov_util::wait::Waitable as _;
 
 use crate::LOG;
 use crate::bases::place_of;
@@ -116,13 +115,9 @@ impl Resources {
     /// Returns the lane of the endpoints that report to a queue. If the queue is in a wait set, any
     /// thread may wait there.
     pub fn lane(&self, cq: &Cq) -> Result<Arc<Lane>> {
-        self.lanes.of(cq, || {
+        self.lanes.of(cq, self.lane_lock, |lock| {
             let bunch = self.params.cqread_bunch_size;
             let ear = self.manager.clone();
-            let lock = match cq.attachment().is_in_set() {
-                true => LockKind::Real,
-                false => self.lane_lock,
-            };
             let (context, most) = (self.context, self.limits.completions_per_queue);
             Lane::new(lock, bunch, most, ear, |size, wake| {
                 CompletionQueue::new(context, size, wake)
