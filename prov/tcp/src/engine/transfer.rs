@@ -11,5 +11,5 @@ pub mod refusing;
 pub mod rendezvous;
 pub mod rma;
 pub mod sending;
-pub mod unreported;
+pub mod waiting;
 pub mod ways;

@@ -239,33 +239,14 @@ impl Core {
             self.wake_for_copies();
             return Ok(());
         }
-        self.go_on_behind_copies(key)?;
-        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let conn = self.conns.get(key).ok_or(Fault::Gone)?;
+        if conn.detours.has(Detour::BehindCopies) {
+            self.begin_waiting(key)?;
+        }
+        let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         if conn.local.copies.transfers.is_empty() {
             self.read_later(key);
         }
-        Ok(())
-    }
-
-    /// Goes on with the stream where it had to wait for copies.
-    fn go_on_behind_copies(&mut self, key: ConnKey) -> LinkResult {
-        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let copies = &mut conn.local.copies;
-        let waiting = copies.waiting.filter(|header| !copies.must_wait(header));
-        let Some(header) = waiting.filter(|_| conn.detours.has(Detour::BehindCopies)) else {
-            return Ok(());
-        };
-        copies.waiting = None;
-        conn.detours.set(Detour::BehindCopies, false);
-        if self.lacks_room(key, &header) {
-            self.report_later(key, header);
-            return Ok(());
-        }
-        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let backlog = std::mem::take(&mut conn.backlog);
-        let mut bytes = &backlog[..];
-        self.begin(key, &header, &mut bytes)?;
-        self.take_in(key, bytes);
         Ok(())
     }
 }

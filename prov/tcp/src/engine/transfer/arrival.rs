@@ -126,16 +126,13 @@ impl Core {
             };
             let step = match conn.stream.next(bytes) {
                 Ok(Event::Need) => return,
-                Ok(Event::Message(header)) if conn.local.copies.must_wait(&header) => {
-                    conn.local.copies.waiting = Some(header);
-                    conn.detours.set(Detour::BehindCopies, true);
-                    continue;
-                }
-                Ok(Event::Message(header)) if self.lacks_room(key, &header) => {
-                    self.report_later(key, header);
-                    continue;
-                }
-                Ok(Event::Message(header)) => self.begin(key, &header, bytes),
+                Ok(Event::Message(header)) => match conn.waits_for(&header, &self.endpoints) {
+                    None => self.begin(key, &header, bytes),
+                    Some(why) => {
+                        self.begin_later(key, header, why);
+                        continue;
+                    }
+                },
                 Ok(Event::Payload(part)) => self.payload(key, part),
                 Err(error) => Err(Fault::Protocol(error)),
             };
