@@ -257,6 +257,15 @@ impl Connection {
         self.peer.is_none()
     }
 
+    /// Returns its endpoint.
+    #[inline(always)]
+    pub fn ep(&self) -> Option<EpKey> {
+        match self.owner {
+            Owner::Ep(ep) => Some(ep),
+            Owner::Listener(_) | Owner::Subflow(..) => None,
+        }
+    }
+
     /// Whether the stream has begun.
     #[inline]
     pub fn is_open(&self) -> bool {

@@ -14,7 +14,7 @@ use prov_local::link::payload::Payload;
 use prov_message::{Core as _, Course, Expected, Op, Unmatched};
 
 use crate::engine::Core;
-use crate::engine::link::connection::{Connection, Owner};
+use crate::engine::link::connection::Connection;
 use crate::engine::link::copies::Held;
 use crate::engine::link::detours::Detour;
 use crate::engine::link::fault::{Fault, LinkResult};
@@ -264,11 +264,8 @@ impl Copies for Core {
 
     fn pulls(&mut self, key: ConnKey) -> Option<Pulls<'_, Tcp>> {
         let conn = self.conns.get_mut(key)?;
-        let Owner::Ep(ep) = conn.owner else {
-            return None;
-        };
         Some(Pulls {
-            ep,
+            ep: conn.ep()?,
             memory: conn.local.neighbour.memory(),
             transfers: &mut conn.local.copies.transfers,
             endpoints: &mut self.endpoints,

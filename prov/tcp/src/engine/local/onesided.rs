@@ -21,7 +21,7 @@ use prov_util::request::{Access, RemoteAccess};
 use crate::LOG;
 use crate::engine::Core;
 use crate::engine::link::access::Regions;
-use crate::engine::link::connection::{Connection, Owner};
+use crate::engine::link::connection::Connection;
 use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::messages::Endpoints;
@@ -42,10 +42,7 @@ impl Connection {
         endpoints: &Endpoints,
         regions: Option<&Arc<RegionTable>>,
     ) -> Option<Remark> {
-        let Owner::Ep(ep) = self.owner else {
-            return None;
-        };
-        let is_for_rma = endpoints.get(ep)?.own.is_for_rma;
+        let is_for_rma = endpoints.get(self.ep()?)?.own.is_for_rma;
         if !is_for_rma || !self.features.has(Features::REGIONS) {
             return None;
         }
@@ -186,9 +183,10 @@ impl Core {
         let list = *conn.stream.rma();
         let data = header.immediate();
         if data.is_some() {
-            self.look_for_source_of(key);
+            self.look_for_source(key);
         }
-        let (target, visitor) = self.visited(key)?;
+        let conn = self.conns.get(key).ok_or(Fault::Gone)?;
+        let (target, visitor) = conn.visited(&mut self.target, &mut self.endpoints)?;
         match header.op_data {
             header::HAS_WRITTEN => target.has_been_written(&visitor, list.pieces(), data),
             header::HAS_READ => target.has_been_read(&visitor, list.pieces()),

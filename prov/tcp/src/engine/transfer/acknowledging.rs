@@ -7,7 +7,7 @@ use crate::engine::Core;
 use crate::engine::link::connection::Connection;
 use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::ConnKey;
-use crate::engine::link::messages::Ack;
+use crate::engine::link::messages::{Ack, Endpoints};
 use crate::engine::link::outstanding::{Named, Unacknowledged};
 use crate::engine::transfer::posting::lend_buffer;
 use crate::wire::WireError;
@@ -99,7 +99,7 @@ impl Core {
         let sent = conn.outbox.sent();
         let waits = conn.ops.acks.pop_front_if(|waits| waits.end <= sent);
         let waits = waits.ok_or(Fault::Protocol(WireError::Field("acknowledgement")))?;
-        self.has_come_there(key, waits.ticket);
+        conn.has_come_there(waits.ticket, &mut self.endpoints);
         Ok(())
     }
 
@@ -120,13 +120,13 @@ impl Core {
                     ..
                 },
             ) => {
-                self.has_come_there(key, ticket);
+                conn.has_come_there(ticket, &mut self.endpoints);
                 Ok(())
             }
             Some(Named::Offered { ticket, .. }) => {
                 conn.stillness.answered();
                 match ticket {
-                    Some(ticket) => self.has_come_there(key, ticket),
+                    Some(ticket) => conn.has_come_there(ticket, &mut self.endpoints),
                     None => {
                         conn.is_fetched(name);
                         self.aside_has_left(key);
@@ -137,17 +137,19 @@ impl Core {
             _ => Err(Fault::Protocol(WireError::Field("acknowledgement"))),
         }
     }
+}
 
+impl Connection {
     /// Completes an operation that the peer has acknowledged; the kernel may still read its memory,
     /// and it then completes later.
     #[inline]
-    fn has_come_there(&mut self, key: ConnKey, ticket: Ticket) {
-        let done = match self.conns.get_mut(key) {
-            Some(conn) if conn.lent.enabled => conn.lent.hold(ticket),
-            _ => Some(ticket),
+    fn has_come_there(&mut self, ticket: Ticket, endpoints: &mut Endpoints) {
+        let done = match self.lent.enabled {
+            true => self.lent.hold(ticket),
+            false => Some(ticket),
         };
         if let Some(ticket) = done {
-            self.endpoints.finish(ticket, Ok(()));
+            endpoints.finish(ticket, Ok(()));
         }
     }
 }

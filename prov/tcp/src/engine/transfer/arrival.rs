@@ -12,7 +12,7 @@ use crate::engine::link::connection::{Connection, Owner};
 use crate::engine::link::detours::Detour;
 use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::incoming::{Collecting, Incoming};
-use crate::engine::link::keys::{ConnKey, EpKey};
+use crate::engine::link::keys::ConnKey;
 use crate::engine::link::messages::{
     Ack, Action, Arrival, Endpoints, Placing, Rendezvous, Tcp, Then,
 };
@@ -205,15 +205,6 @@ impl Core {
         }
     }
 
-    /// Returns the endpoint of a connection.
-    #[inline]
-    pub(crate) fn owner_of(&self, key: ConnKey) -> Option<EpKey> {
-        match self.conns.get(key)?.owner {
-            Owner::Ep(ep) => Some(ep),
-            Owner::Listener(_) | Owner::Subflow(..) => None,
-        }
-    }
-
     /// Returns the message with this header, of `len` bytes, as the inbox needs it.
     #[inline]
     pub(crate) fn arrival(
@@ -223,12 +214,11 @@ impl Core {
         tagged: bool,
         len: usize,
     ) -> Result<Arrival, Fault> {
-        let ep = self.owner_of(key).ok_or(Fault::Gone)?;
-        self.look_for_source(key, ep);
+        self.look_for_source(key);
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         Ok(Arrival {
             link: key,
-            ep,
+            ep: conn.ep().ok_or(Fault::Gone)?,
             src: conn.src,
             tagged,
             tag: header.tag,
@@ -269,20 +259,11 @@ impl Core {
 
     /// Looks up a peer that was not in the address vector before.
     #[inline]
-    pub(crate) fn look_for_source(&mut self, key: ConnKey, ep: EpKey) {
-        if self
-            .conns
-            .get(key)
-            .is_some_and(|conn| conn.src == UNKNOWN_SOURCE)
-        {
+    pub(crate) fn look_for_source(&mut self, key: ConnKey) {
+        let conn = self.conns.get(key);
+        let conn = conn.filter(|conn| conn.src == UNKNOWN_SOURCE);
+        if let Some(ep) = conn.and_then(Connection::ep) {
             self.follow_av(ep);
-        }
-    }
-
-    /// As [`Core::look_for_source`], for the endpoint of the connection.
-    pub(crate) fn look_for_source_of(&mut self, key: ConnKey) {
-        if let Some(ep) = self.owner_of(key) {
-            self.look_for_source(key, ep);
         }
     }
 
@@ -408,10 +389,11 @@ impl Core {
     /// Completes a message that is at its destination.
     pub(crate) fn placed(&mut self, key: ConnKey, placing: Placing) {
         if placing.has_data() {
-            self.look_for_source_of(key);
+            self.look_for_source(key);
         }
-        let src = self.conns.get(key).map_or(UNKNOWN_SOURCE, |conn| conn.src);
-        let ep = self.owner_of(key).unwrap_or_default();
+        let conn = self.conns.get(key);
+        let src = conn.map_or(UNKNOWN_SOURCE, |conn| conn.src);
+        let ep = conn.and_then(Connection::ep).unwrap_or_default();
         let (endpoints, target) = (&mut self.endpoints, &mut self.target);
         let ack = endpoints.placed(target, ep, src, placing, Ok(()));
         self.acknowledge(key, ack);
@@ -435,8 +417,7 @@ impl Core {
         );
         let is_refused = conn.features.has(Features::REFUSALS);
         conn.incoming = Incoming::Discard;
-        let src = conn.src;
-        let ep = self.owner_of(key).unwrap_or_default();
+        let (ep, src) = (conn.ep().unwrap_or_default(), conn.src);
         let is_write = matches!(placing.then, Then::RemoteWrite { .. });
         let (endpoints, target) = (&mut self.endpoints, &mut self.target);
         let ack = endpoints.placed(target, ep, src, *placing, Err(Errno::EFAULT));

@@ -40,6 +40,7 @@ impl Core {
         let ticket = ticket.ok_or(Errno::EOPBADSTATE)?;
         let result = atomic.kind.take_result().unwrap_or(AppIov::EMPTY);
         header.id = conn.name_op(Named::Atomic { ticket, result });
+        conn.has_asked();
         header.carry(atomic.immediate());
         let mut gathered = std::mem::take(&mut self.gathered);
         let payload = match atomic.kind.compare().is_empty() {
@@ -63,9 +64,6 @@ impl Core {
             },
         );
         self.gathered = gathered;
-        if let Some(conn) = self.conns.get_mut(key) {
-            conn.has_asked();
-        }
         self.expects_answer(key);
         Ok(())
     }
@@ -85,10 +83,11 @@ impl Core {
         }
         let data = header.immediate();
         if data.is_some() {
-            self.look_for_source_of(key);
+            self.look_for_source(key);
         }
+        let conn = self.conns.get(key).ok_or(Fault::Gone)?;
+        let (target, visitor) = conn.visited(&mut self.target, &mut self.endpoints)?;
         let mut result = std::mem::take(&mut self.gathered);
-        let (target, visitor) = self.visited(key)?;
         let request = AtomicRequest {
             form: word.form,
             op: word.op.into(),

@@ -163,7 +163,6 @@ impl Core {
         let mut data = Header::new(header::Op::WideData);
         data.id = header.id;
         data.payload = payload.len();
-        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let behind = conn.end_of_next(&data);
         if let Some(Named::Announced { end, .. }) = conn.named(header.id) {
             *end = behind;

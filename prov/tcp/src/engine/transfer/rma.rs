@@ -9,10 +9,10 @@ use prov_message::{Op, Reaching as _, Refusal, RmaTarget, Visitor};
 use prov_util::request::{Access, RemoteAccess};
 
 use crate::engine::Core;
-use crate::engine::link::connection::Owner;
+use crate::engine::link::connection::Connection;
 use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::{ConnKey, EpKey};
-use crate::engine::link::messages::Placing;
+use crate::engine::link::messages::{Endpoints, Placing};
 use crate::engine::link::outstanding::PendingRead;
 use crate::engine::link::post::Post;
 use crate::engine::transfer::acknowledging::ack_of;
@@ -93,26 +93,11 @@ impl Core {
         self.expects_answer(key);
     }
 
-    /// Returns the memory that a peer may access, and the peer.
-    #[inline]
-    pub(crate) fn visited(
-        &mut self,
-        key: ConnKey,
-    ) -> std::result::Result<(&mut RmaTarget, Visitor<'_>), Fault> {
-        let conn = self.conns.get(key).ok_or(Fault::Gone)?;
-        let Owner::Ep(ep) = conn.owner else {
-            return Err(Fault::Gone);
-        };
-        let target = self.target.as_mut().ok_or(Fault::Gone)?;
-        let endpoint = self.endpoints.get_mut(ep).ok_or(Fault::Gone)?;
-        Ok((target, endpoint.visited(conn.src).1))
-    }
-
     /// Handles a peer's read of registered memory.
     pub(crate) fn read_requested(&mut self, key: ConnKey) -> LinkResult {
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
-        let (target, visitor) = self.visited(key)?;
+        let (target, visitor) = conn.visited(&mut self.target, &mut self.endpoints)?;
         let grants = match target.resolve(&visitor, FI_REMOTE_READ, list.pieces(), None) {
             Ok(grants) => grants,
             Err(refusal) => return self.refuse_access(key, Refused::Read, refusal),
@@ -124,7 +109,8 @@ impl Core {
             let piece = list.pieces().first().copied().unwrap_or_default();
             return self.refuse_access(key, Refused::Read, Refusal::Memory { error, piece });
         }
-        let (target, visitor) = self.visited(key)?;
+        let conn = self.conns.get(key).ok_or(Fault::Gone)?;
+        let (target, visitor) = conn.visited(&mut self.target, &mut self.endpoints)?;
         target.was_read(&visitor, &grants);
         Ok(())
     }
@@ -152,9 +138,9 @@ impl Core {
         header: &Header,
         bytes: &mut &[u8],
     ) -> LinkResult {
-        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
-        let (target, visitor) = self.visited(key)?;
+        let (target, visitor) = conn.visited(&mut self.target, &mut self.endpoints)?;
         let data = header.immediate();
         let grants = match target.resolve(&visitor, FI_REMOTE_WRITE, list.pieces(), data) {
             Ok(grants) => grants,
@@ -165,5 +151,20 @@ impl Core {
         let placing = Placing::remote_write(grants, data, ack_of(header))
             .persistent(header.flags & header::COMMIT_COMPLETE != 0);
         self.place(key, placing, header.payload, bytes)
+    }
+}
+
+impl Connection {
+    /// Returns the memory that the peer may access, and the peer.
+    #[inline]
+    pub(crate) fn visited<'a>(
+        &self,
+        target: &'a mut Option<RmaTarget>,
+        endpoints: &'a mut Endpoints,
+    ) -> std::result::Result<(&'a mut RmaTarget, Visitor<'a>), Fault> {
+        let endpoint = self.ep().and_then(|ep| endpoints.get_mut(ep));
+        let endpoint = endpoint.ok_or(Fault::Gone)?;
+        let target = target.as_mut().ok_or(Fault::Gone)?;
+        Ok((target, endpoint.visited(self.src).1))
     }
 }

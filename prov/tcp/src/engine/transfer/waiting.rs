@@ -3,7 +3,7 @@
 //! reserved an entry for it, and the completion queue is full. Nothing behind them is read.
 
 use crate::engine::Core;
-use crate::engine::link::connection::{Connection, Owner};
+use crate::engine::link::connection::Connection;
 use crate::engine::link::detours::Detour;
 use crate::engine::link::fault::Fault;
 use crate::engine::link::keys::ConnKey;
@@ -19,11 +19,8 @@ impl Connection {
             return Some(Detour::BehindCopies);
         }
         let is_remote = matches!(header.op, Op::Write | Op::AtomicRequest | Op::Accessed);
-        let Owner::Ep(ep) = self.owner else {
-            return None;
-        };
         let is_reported = is_remote && header.immediate().is_some();
-        let ep = endpoints.get(ep).filter(|_| is_reported)?;
+        let ep = endpoints.get(self.ep().filter(|_| is_reported)?)?;
         (!ep.reports.has_room_unasked()).then_some(Detour::Unreported)
     }
 }

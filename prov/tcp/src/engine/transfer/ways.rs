@@ -6,7 +6,7 @@ use prov_base::process_memory::OtherIov;
 use prov_util::request::{Tag, Transmit};
 
 use crate::engine::Core;
-use crate::engine::link::connection::{Connection, Owner};
+use crate::engine::link::connection::Connection;
 use crate::engine::link::detours::Detour;
 use crate::engine::link::endpoint::Kind;
 use crate::engine::link::keys::ConnKey;
@@ -75,10 +75,11 @@ impl Core {
     /// Whether the far end of a connection is the same endpoint, which keeps all that it sends to
     /// itself until it posts receives: it may wait for its sends to complete before.
     fn leads_to_itself(&self, conn: &Connection, key: ConnKey) -> bool {
-        let Owner::Ep(ep) = conn.owner else {
-            return false;
-        };
-        match self.endpoints.get(ep).map(|ep| &ep.own.kind) {
+        match conn
+            .ep()
+            .and_then(|ep| self.endpoints.get(ep))
+            .map(|ep| &ep.own.kind)
+        {
             Some(Kind::Rdm(rdm)) => rdm.peers.own_link() == Some(key),
             _ => false,
         }
