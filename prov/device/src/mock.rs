@@ -30,7 +30,7 @@ use crate::lane::Ear;
 
 pub use adapter::Adapter;
 pub use completions::Queue;
-pub use connector::{Bound, Connector, Incomer};
+pub use connector::{Bound, Connector, Incomer, Listener};
 pub use memory::{Lent, RegisteredRegion, Registering};
 pub use pair::{Pair, PairConfig, SharedReceives};
 

@@ -2,22 +2,30 @@
 
 #![allow(clippy::unwrap_used, reason = "tests, which end with a panic")]
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 
 use fabric_abi::{FI_MR_LOCAL, FI_MR_PROV_KEY, FI_READ, FI_RECV, FI_SEND, FI_WRITE};
 use prov_base::buffer::AppIov;
 use prov_base::errno::Result;
 use prov_base::sync::LockKind;
+use prov_device::connected::Parts;
 use prov_device::lanes::{Membership, Sides};
-use prov_device::mock::{Adapter, Lent, Mock, NoEvents, Pair, PairConfig, Queue, Registering};
-use prov_device::{Lane, Link, Local as _, QueuePair as _, Registrar, Seats, Sizes};
-use prov_kit::{Bench, Objects, Opened, Property, Setting, Side};
+use prov_device::link::EndKey;
+use prov_device::mock::{
+    Adapter, Bound, Connector, Incomer, Lent, Listener, Mock, NoEvents, Pair, PairConfig, Queue,
+    Registering,
+};
+use prov_device::{Connections as _, Lane, Link, Local as _, Registrar, Seats, Sizes};
+use prov_kit::{Bench, Connecting, Objects, Opened, Property, Setting, Side};
 use prov_message::sources::Known;
 use prov_message::{
     Action, Core, Endpoints, EpKey, Idling, Member, NoErrand, Reports, RmaTarget, Within, names,
 };
+use prov_util::attr::Info;
 use prov_util::av::{self, format::Format};
 use prov_util::desc::Descs;
+use prov_util::eq::ConnectionEvents;
 use prov_util::mr::{self, Memory, MrTable, Region};
 use prov_util::progress::Progress as _;
 use prov_util::request::{Atomic, AtomicKind, Receive, RemoteAccess, Transmit};
@@ -32,6 +40,10 @@ struct Endpoint {
     pair: Option<Arc<Pair>>,
     seats: Seats<Mock>,
     link: Arc<Link>,
+    events: ConnectionEvents,
+    /// Its connection, which it has had to ask for.
+    connector: Arc<Connector>,
+    key: Option<EndKey>,
     sizes: Sizes,
     table: Arc<MrTable>,
     /// The memory of its operations.
@@ -39,7 +51,8 @@ struct Endpoint {
 }
 
 impl Endpoint {
-    fn new(adapter: &Arc<Adapter>, setting: Setting, objects: &Objects) -> Self {
+    fn new(bench: &Connected, objects: &Objects) -> Self {
+        let (adapter, setting) = (&bench.adapter, bench.setting);
         let ear = NoEvents::new().unwrap();
         let make = |size, wake: &[std::os::fd::BorrowedFd<'_>]| Queue::new(adapter, size, wake);
         let lane = Lane::<Mock>::new(LockKind::Real, 16, 1 << 20, ear, make).unwrap();
@@ -95,6 +108,9 @@ impl Endpoint {
             lane,
             pair: Some(pair),
             link,
+            events: ConnectionEvents::new(objects.eq.handle().named(), objects.eq.clone()),
+            connector: bench.connector.clone(),
+            key: None,
             sizes,
             table: Arc::new(table),
             regions: Vec::new(),
@@ -169,11 +185,15 @@ impl Core for Endpoint {
 
     fn progress(&mut self) -> Idling {
         self.lane.progress();
+        self.connector.progress();
         Idling::No
     }
 
     fn close(&mut self, ep: EpKey) {
         self.endpoints.close(ep);
+        if let Some(key) = self.key.take() {
+            self.connector.remove(key);
+        }
         let pair = self.pair.take();
         self.seats.leave(|| drop(pair));
     }
@@ -181,7 +201,37 @@ impl Core for Endpoint {
 
 struct Connected {
     adapter: Arc<Adapter>,
+    connector: Arc<Connector>,
     setting: Setting,
+    bound: Option<Bound>,
+    requests: Sink,
+}
+
+/// The requests of peers.
+#[derive(Clone, Default)]
+struct Sink(Arc<Mutex<VecDeque<Request>>>);
+
+/// A request, with its data.
+type Request = (Incomer, Vec<u8>);
+
+impl Listener for Sink {
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    fn request(&self, incomer: Incomer, _: &[u8], data: &[u8]) {
+        let mut requests = self.0.lock().unwrap();
+        requests.push_back((incomer, data.to_vec()));
+    }
+}
+
+/// What an endpoint provides for a connection.
+fn parts(endpoint: &Endpoint) -> Parts<Arc<Pair>> {
+    Parts {
+        end: endpoint.pair.clone().unwrap(),
+        link: endpoint.link.clone(),
+        events: endpoint.events.clone(),
+    }
 }
 
 impl Bench for Connected {
@@ -191,14 +241,21 @@ impl Bench for Connected {
         Property::Peers,
         Property::Matching,
         Property::Recovery,
+        Property::Lingering,
+        Property::Causes,
         Property::WideData,
     ];
     /// The largest inline message.
     const STEPS: &'static [usize] = &[64];
 
     fn new(setting: Setting) -> Self {
-        let adapter = Adapter::new().unwrap();
-        Connected { adapter, setting }
+        Connected {
+            adapter: Adapter::new().unwrap(),
+            connector: Connector::new().unwrap(),
+            setting,
+            bound: None,
+            requests: Sink::default(),
+        }
     }
 
     fn vector(&self) -> av::Config<'static> {
@@ -209,7 +266,7 @@ impl Bench for Connected {
     }
 
     fn open(&mut self, objects: &Objects) -> Opened<Endpoint> {
-        let endpoint = Endpoint::new(&self.adapter, self.setting, objects);
+        let endpoint = Endpoint::new(self, objects);
         let table = endpoint.table.clone();
         let lane = prov_message::Lane::start(LockKind::Real, |_| Ok(endpoint)).unwrap();
         let member = Member {
@@ -226,15 +283,64 @@ impl Bench for Connected {
     }
 
     fn introduce(&mut self, sides: &[&Side<Self>]) {
-        let pair = |at: usize| {
-            let core = sides[at].opened().lane.core();
-            core.link.set_connected(true);
-            core.pair.clone().unwrap()
-        };
-        let [one, other] = [pair(0), pair(1)];
-        one.connect(other.number());
-        other.connect(one.number());
+        prov_kit::connect(self, sides);
     }
 }
 
+impl Connecting for Connected {
+    type Request = Incomer;
+    const DATA_LIMIT: usize = 256;
+
+    fn listen(&mut self) -> Vec<u8> {
+        let bound = self.bound.insert(any_address(&self.connector));
+        bound.listen(self.requests.clone());
+        bound.name()
+    }
+
+    fn stop_listening(&mut self) {
+        self.bound = None;
+    }
+
+    fn nobody(&mut self) -> Vec<u8> {
+        any_address(&self.connector).name()
+    }
+
+    fn next_request(&self) -> Option<(Incomer, Vec<u8>)> {
+        self.requests.0.lock().unwrap().pop_front()
+    }
+
+    fn connect(&self, from: &Opened<Endpoint>, to: &[u8], data: &[u8]) -> Result {
+        let mut core = from.lane.core();
+        let (parts, info) = (parts(&core), Info::default());
+        let key = (self.connector).connect(parts, &info, &mut None, to, data)?;
+        core.key = Some(key);
+        Ok(())
+    }
+
+    fn accept(&self, at: &Opened<Endpoint>, request: Incomer, data: &[u8]) -> Result {
+        let mut core = at.lane.core();
+        let accepted = self.connector.accept(parts(&core), request, data);
+        core.key = Some(accepted.map_err(|(error, _)| error)?);
+        Ok(())
+    }
+
+    fn reject(&self, request: Incomer, data: &[u8]) {
+        request.refuse(data);
+    }
+
+    fn shut_down(&self, at: &Opened<Endpoint>) {
+        let key = at.lane.core().key.unwrap();
+        self.connector.shut_down(key).unwrap();
+    }
+}
+
+fn any_address(connector: &Connector) -> Bound {
+    let any = prov_base::sockaddr::encode(&"127.0.0.1:0".parse().unwrap());
+    connector.bind_to(any.as_bytes()).unwrap()
+}
+
 prov_kit::conformance!(Connected);
+
+mod connections {
+    prov_kit::conformance!(connecting super::Connected);
+}

@@ -47,6 +47,10 @@ pub enum Property {
     Matching,
     /// Operations that fail alone: the failure of one ends no connection.
     Recovery,
+    /// Messages that are delivered, or received, although their connection has ended meanwhile.
+    Lingering,
+    /// Errors of receives that name what has ended their connection.
+    Causes,
     /// Immediate data of 64 bits, for which a write with data takes no receive.
     WideData,
     /// Operations of peers that wait while the completion queue is full.
@@ -138,11 +142,15 @@ macro_rules! conformance {
                 where_nobody_listens_a_connection_fails,
                 messages_follow_the_acceptance_at_once,
                 a_request_is_withdrawn,
+                what_has_arrived_is_received_although_answers_cannot_be_sent,
+                ends_and_listeners_close_in_any_order,
+            }
+            connections (&[$crate::Property::Lingering]) {
                 an_end_that_is_shut_down_is_reported_to_the_other,
                 receives_end_with_their_connection_and_name_its_end_as_the_cause,
-                what_has_arrived_is_received_although_answers_cannot_be_sent,
+            }
+            connections (&[$crate::Property::Matching]) {
                 a_receive_that_is_taken_back_has_no_other_cause,
-                ends_and_listeners_close_in_any_order,
             }
         }
     };

@@ -38,7 +38,7 @@ struct Table {
 struct State {
     ends: SlotMap<DefaultKey, End>,
     /// Bound addresses, with the listener there.
-    bound: HashMap<SocketAddr, Option<Arc<Listener>>>,
+    bound: HashMap<SocketAddr, Option<Arc<dyn Listener>>>,
     last_port: u16,
 }
 
@@ -61,9 +61,23 @@ enum Stage {
     Ended,
 }
 
-/// A listener.
-struct Listener {
-    reporter: RequestReporter<Incomer>,
+/// Takes the requests for an address.
+pub trait Listener: Send + Sync {
+    /// Whether it takes more; requests are refused otherwise.
+    fn has_room(&self) -> bool;
+
+    /// Takes a request of a peer with this address, with connection data.
+    fn request(&self, incomer: Incomer, address: &[u8], data: &[u8]);
+}
+
+impl Listener for RequestReporter<Incomer> {
+    fn has_room(&self) -> bool {
+        RequestReporter::has_room(self)
+    }
+
+    fn request(&self, incomer: Incomer, address: &[u8], data: &[u8]) {
+        RequestReporter::request(self, incomer, address, data);
+    }
 }
 
 /// A bound address.
@@ -101,9 +115,17 @@ impl Incomer {
         if let Some(end) = state.ends.get_mut(self.from)
             && end.stage == Stage::Asking
         {
-            end.stage = Stage::Ended;
-            end.events.failed(Errno::ECONNREFUSED, data);
+            end.fail(data);
         }
+    }
+}
+
+impl End {
+    /// Ends a request for a connection, with the connection data of the refusal.
+    fn fail(&mut self, data: &[u8]) {
+        self.stage = Stage::Ended;
+        self.pair.end();
+        self.events.failed(Errno::ECONNREFUSED, data);
     }
 }
 
@@ -113,11 +135,10 @@ impl Bound {
         encode(&self.address)
     }
 
-    /// Reports requests for this address until it is dropped.
-    pub fn listen(&self, reporter: RequestReporter<Incomer>) {
-        let listener = Some(Arc::new(Listener { reporter }));
+    /// Takes requests for this address until it is dropped.
+    pub fn listen(&self, listener: impl Listener + 'static) {
         let mut state = self.table.state.lock();
-        state.bound.insert(self.address, listener);
+        state.bound.insert(self.address, Some(Arc::new(listener)));
     }
 }
 
@@ -168,7 +189,7 @@ impl State {
     }
 
     /// Returns the listener for an address: bound to it, or to all addresses with its port.
-    fn listener(&self, address: &SocketAddr) -> Option<Arc<Listener>> {
+    fn listener(&self, address: &SocketAddr) -> Option<Arc<dyn Listener>> {
         let mut any = *address;
         any.set_ip(match address {
             SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
@@ -234,7 +255,6 @@ impl Connections for Connector {
         if bound.is_none() {
             state.choose_port(&mut own)?;
         }
-        let events = parts.events.clone();
         let lost = &self.lost;
         let key = state.ends.insert_with_key(|key| {
             parts.link.belong(lost, key);
@@ -248,12 +268,11 @@ impl Connections for Connector {
             }
         });
         let listener = state.listener(&peer);
-        let listener = listener.filter(|listener| listener.reporter.has_room());
-        if listener.is_none() {
-            if let Some(end) = state.ends.get_mut(key) {
-                end.stage = Stage::Ended;
-            }
-            events.failed(Errno::ECONNREFUSED, &[]);
+        let listener = listener.filter(|listener| listener.has_room());
+        if listener.is_none()
+            && let Some(end) = state.ends.get_mut(key)
+        {
+            end.fail(&[]);
         }
         drop(state);
         let incomer = Incomer {
@@ -264,7 +283,7 @@ impl Connections for Connector {
         };
         // Without the lock, which a request takes that cannot be reported.
         match listener {
-            Some(listener) => listener.reporter.request(incomer, &encode(&own), data),
+            Some(listener) => listener.request(incomer, &encode(&own), data),
             None => drop(incomer),
         }
         Ok(key)
