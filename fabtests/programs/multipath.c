@@ -2,7 +2,8 @@
 /*
  * Several links between two hosts (FI_TCP_IFACE with several names), each of which carries a part of
  * long payloads: in network namespaces of the test's own. Messages, writes, reads and atomic
- * operations arrive once and unchanged while links fail and come back.
+ * operations arrive once and unchanged while links fail and come back, one after the other, for
+ * CT_SECONDS=<number>.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -24,8 +25,9 @@
 enum {
 	LINKS = 3,
 	LONGEST = 3 << 20,
-	REGION = LONGEST + 64,	/* for writes; before these, a counter */
+	REGION = LONGEST + 64,	/* for writes; before these, a counter and a mark */
 	COUNTER = 64,
+	MARK = 8,
 	FLAPS = 6,
 };
 
@@ -42,7 +44,9 @@ struct end {
 	uint64_t added;
 };
 
-static struct fi_context2 contexts[5];
+enum { OPERATIONS = 6 };
+
+static struct fi_context2 contexts[OPERATIONS];
 
 /* Lengths of all kinds: in one packet, eager and announced. */
 static size_t length_of(unsigned round)
@@ -154,17 +158,17 @@ static void join_far(struct end *end, int fd)
 	}
 }
 
-/* Message number `round` in each direction. */
+/* Message number `round` in each direction, with a tag or without. */
 static void post_messages(struct end *end, unsigned round, bool is_near)
 {
 	size_t len = length_of(round);
 	struct ct_message in = {
-		.tagged = true, .tag = round, .buf = end->in.data, .len = len,
+		.tagged = round % 2, .tag = round, .buf = end->in.data, .len = len,
 		.desc = end->in.desc, .from = FI_ADDR_UNSPEC,
 		.context = &contexts[0],
 	};
 	struct ct_message out = {
-		.tagged = true, .tag = round, .buf = end->out.data, .len = len,
+		.tagged = round % 2, .tag = round, .buf = end->out.data, .len = len,
 		.desc = end->out.desc, .context = &contexts[1],
 	};
 
@@ -181,7 +185,8 @@ static void finish_messages(struct end *end, unsigned round, bool is_near)
 	REQUIRE(ct_holds(end->in.data, len, 2 * round + !is_near));
 }
 
-/* A write, a read of the same bytes, and an addition to a counter, by the near side. */
+/* A write, a read of the same bytes, an addition to a counter, and a write that the far side is told
+ * of, by the near side. */
 static void post_accesses(struct end *end, unsigned round)
 {
 	size_t len = length_of(round + 3);
@@ -196,20 +201,28 @@ static void post_accesses(struct end *end, unsigned round)
 		.context = &contexts[3],
 	};
 	uint64_t *one = (uint64_t *)(end->old.data + 8);
+	uint64_t *mark = (uint64_t *)(end->old.data + 16);
+	struct ct_rma told = {
+		.buf = mark, .len = sizeof(*mark), .desc = end->old.desc,
+		.addr = end->far.addr + MARK, .key = end->far.key, .data = round,
+		.context = &contexts[5],
+	};
 
 	POST(&end->peer, ct_rma(&end->peer, CT_WRITE, &write));
 	POST(&end->peer, ct_rma(&end->peer, CT_READ, &read));
 	*one = 1;
+	*mark = round + 1;
 	POST(&end->peer,
 	     fi_fetch_atomic(end->peer.ep, one, 1, end->old.desc, end->old.data,
 			     end->old.desc, end->peer.to, end->far.addr,
 			     end->far.key, FI_UINT64, FI_SUM, &contexts[4]));
+	POST(&end->peer, ct_rma(&end->peer, CT_WRITEDATA, &told));
 }
 
 /* Takes this many completions of transmit operations. */
 static void finish(struct end *end, int count)
 {
-	bool seen[5] = { false };
+	bool seen[OPERATIONS] = { false };
 
 	for (int i = 0; i < count; i++) {
 		struct ct_completion done = ct_next(&end->peer, &end->peer.tx);
@@ -218,7 +231,7 @@ static void finish(struct end *end, int count)
 		if (done.err)
 			ct_fail(__FILE__, __LINE__, "operation %zu: %s", which,
 				fi_strerror(done.err));
-		REQUIRE(which < 5 && !seen[which]);
+		REQUIRE(which < OPERATIONS && !seen[which]);
 		seen[which] = true;
 	}
 }
@@ -233,7 +246,7 @@ static void near_round(struct end *end, unsigned round)
 	ct_fill(end->out.data, len, ~round);
 	memset(end->back.data, 0, len);
 	post_accesses(end, round);
-	finish(end, 3);
+	finish(end, 4);
 	REQUIRE(ct_holds(end->back.data, len, ~round));
 	REQUIRE(*(uint64_t *)end->old.data == end->added++);
 }
@@ -266,6 +279,10 @@ static void far(int fd)
 		post_messages(&end, rounds, false);
 		finish_messages(&end, rounds, false);
 		finish(&end, 1);
+		word = ct_next(&end.peer, &end.peer.rx);
+		REQUIRE(!word.err && word.flags & FI_REMOTE_CQ_DATA);
+		REQUIRE(word.data == rounds);
+		REQUIRE(*(uint64_t *)(end.region.data + MARK) == rounds + 1);
 	}
 	REQUIRE(*(uint64_t *)end.region.data == rounds);
 	REQUIRE(ct_stays_empty(&end.peer, &end.peer.rx));
@@ -369,7 +386,9 @@ static void single(void)
 
 static void links_that_fail(void)
 {
-	exchange(40, FLAPS);
+	const char *seconds = getenv("CT_SECONDS");
+
+	exchange(40, seconds ? atoi(seconds) / 2 : FLAPS);
 }
 
 static const struct ct_test tests[] = {
@@ -378,7 +397,7 @@ static const struct ct_test tests[] = {
 	{ "asked-for-by-one-side", asked_for_by_one_side, CT_BOTH },
 	{ "streams-of-one-link", streams_of_one_link, CT_BOTH },
 	{ "single", single, CT_BOTH },
-	{ "links-that-fail", links_that_fail, CT_BOTH | CT_SLOW },
+	{ "links-that-fail", links_that_fail, CT_BOTH | CT_SLOW | CT_LASTING },
 };
 
 CT_MAIN(tests)
