@@ -82,6 +82,7 @@ FI_LNX_PROV_LINKS=shm+tcp:lo -p lnx -a none -e rdm $(LINKED)
 FI_UCX_DEVICES=all -p ucx -a none -e rdm $(OVER_UCX)
 -p sockets $(RENAMED)
 -p sockets -e dgram $(RELIABLE)
+-p ofi_mrail -e rdm multipath
 -p udp -e dgram $(DATAGRAMS)
 -p udp -e dgram -a ::1 datagram
 endef

@@ -202,12 +202,13 @@ fn set_up() -> Framework {
 }
 
 /// Returns the providers that are part of this library.
-fn built_in_providers() -> [*mut fi_provider; 10] {
+fn built_in_providers() -> [*mut fi_provider; 11] {
     [
         prov_rxm::provider(),
         prov_rxd::provider(),
         prov_tcp::provider(),
         prov_tcp::sockets::provider(),
+        prov_tcp::mrail::provider(),
         prov_udp::provider(),
         prov_shm::provider(),
         prov_loopback::provider(),

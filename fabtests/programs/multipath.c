@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Several links between two hosts (FI_TCP_IFACE with several names), each of which carries a part of
- * long payloads: in network namespaces of the test's own. Messages, writes, reads and atomic
+ * Several links between two hosts (FI_TCP_IFACE with several names, or FI_OFI_MRAIL_ADDR), each of
+ * which carries a part of long payloads: in network namespaces of the test's own. Messages, writes, reads and atomic
  * operations arrive once and unchanged while links fail and come back, one after the other, for
  * CT_SECONDS=<number>.
  */
@@ -70,7 +70,10 @@ static void use_links(const char *prefix, int count, int streams)
 	setenv("FI_TCP_STREAMS", number, 1);
 	setenv("FI_SOCKETS_IFACE", names, 1);
 	setenv("FI_SOCKETS_STREAMS", number, 1);
+	setenv("FI_OFI_MRAIL_ADDR", names, 1);
+	setenv("FI_OFI_MRAIL_STREAMS", number, 1);
 	setenv("FI_TCP_LOCAL", "off", 1);
+	setenv("FI_OFI_MRAIL_LOCAL", "off", 1);
 	setenv("FI_SOCKETS_LOCAL", "off", 1);
 }
 
@@ -81,7 +84,8 @@ static void open_end(struct end *end, const char *node)
 	int rc;
 
 	if (!ct_opt.provider || (strcmp(ct_opt.provider, "tcp") &&
-				 strcmp(ct_opt.provider, "sockets")))
+				 strcmp(ct_opt.provider, "sockets") &&
+				 strcmp(ct_opt.provider, "ofi_mrail")))
 		SKIP("no parameter for several interfaces");
 	rc = fi_getinfo(CT_API_VERSION, node, "0", FI_SOURCE, hints, &info);
 	fi_freeinfo(hints);

@@ -16,13 +16,15 @@ pub enum Name {
     Tcp,
     /// fi_sockets(7)
     Sockets,
+    /// fi_mrail(7), a layer over tcp by its name.
+    Mrail,
 }
 
 impl Name {
-    /// Returns the name of the provider.
+    /// Returns the name of the provider, without that of a layer.
     pub fn text(self) -> &'static str {
         match self {
-            Name::Tcp => "tcp",
+            Name::Tcp | Name::Mrail => "tcp",
             Name::Sockets => "sockets",
         }
     }
@@ -76,6 +78,12 @@ pub fn bases(name: Name, params: &Params) -> Vec<Base> {
         Name::Sockets => {
             let dgram = datagrams(base(name, params, FI_EP_DGRAM));
             vec![scalable(dgram), scalable(rdm), msg]
+        }
+        Name::Mrail => {
+            let mut rdm = scalable(rdm);
+            // The framework has checked the name, which may be that of the layer or of both.
+            rdm.limits.fabric.prov_name = None;
+            vec![rdm]
         }
     }
 }
@@ -141,8 +149,8 @@ fn base(name: Name, params: &Params, ep_type: fi_ep_type) -> Base {
     ep.max_order_war_size = 0;
     ep.ep_type = ep_type;
     (ep.protocol, ep.protocol_version) = match (name, is_rdm) {
-        (Name::Tcp, true) => (FI_PROTO_XNET, wire::rdm::VERSION.into()),
-        (Name::Tcp, false) => (FI_PROTO_SOCK_TCP, 0),
+        (Name::Tcp | Name::Mrail, true) => (FI_PROTO_XNET, wire::rdm::VERSION.into()),
+        (Name::Tcp | Name::Mrail, false) => (FI_PROTO_SOCK_TCP, 0),
         (Name::Sockets, _) => (FI_PROTO_SOCK_TCP, SOCKETS_PROTOCOL),
     };
     ep.auth_key_size = ANY_KEY_SIZE;

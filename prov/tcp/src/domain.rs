@@ -133,7 +133,7 @@ impl Provider for Tcp {
 
     /// The C library's sockets enables an endpoint whatever is bound to it.
     fn needs_queues(&self) -> bool {
-        self.name == Name::Tcp
+        self.name != Name::Sockets
     }
 
     fn drives_automatically(&self) -> bool {

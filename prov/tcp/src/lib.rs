@@ -18,6 +18,7 @@ mod fabric;
 mod local;
 #[cfg(fuzzing)]
 pub mod local;
+pub mod mrail;
 #[cfg(not(fuzzing))]
 mod multipath;
 #[cfg(fuzzing)]
