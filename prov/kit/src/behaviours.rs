@@ -10,4 +10,5 @@ pub mod one_sided;
 pub mod peeking;
 pub mod queues;
 pub mod sources;
+pub mod strangers;
 pub mod unread;

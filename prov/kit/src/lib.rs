@@ -22,14 +22,14 @@ mod world;
 
 pub use behaviours::{
     atomics, cancelling, connections, ending, matching, messages, one_sided, peeking, queues,
-    sources, unread,
+    sources, strangers, unread,
 };
 pub use connecting::{Connecting, ConnectionEvent, connect};
 pub use place::Place;
 pub use side::{Message, Objects, Opened, RECEIVED, SENT, Side};
 pub use world::World;
 
-use prov_message::{Core, EpKey};
+use prov_message::{Core, EpKey, StrangersLimits};
 use prov_util::av::{self, Insertion};
 use prov_util::cq::CqConfig;
 
@@ -55,6 +55,8 @@ pub enum Property {
     WideData,
     /// Operations of peers that wait while the completion queue is full.
     Waiting,
+    /// Messages for which there is no room and that wait, with those behind them, where they are.
+    HoldingBack,
     /// Room in the completion queue that peers have in turn; otherwise what has arrived first has it.
     Turns,
     /// Several peers, and itself as one of them: a connected endpoint has one other.
@@ -71,6 +73,8 @@ pub struct Setting {
     /// Entries of a completion queue from which on it takes none that no receive of the application asks
     /// for ([`CqConfig::unasked`]).
     pub unasked: usize,
+    /// Limits of what strangers leave, if they are not those of the process.
+    pub strangers: Option<StrangersLimits>,
 }
 
 impl Default for Setting {
@@ -79,6 +83,7 @@ impl Default for Setting {
             tx_size: 1024,
             directed: false,
             unasked: CqConfig::default().unasked,
+            strangers: None,
         }
     }
 }
@@ -129,8 +134,8 @@ pub fn run<B: Bench>(name: &str, needs: &[Property], behaviour: fn()) {
     }
 }
 
-/// Makes a test of each behaviour, for endpoints of a [`Bench`]; after `messages`, of those of single
-/// messages alone, for one that differs from another one in how it sends; after `connecting`, of those
+/// Makes a test of each behaviour, for endpoints of a [`Bench`]; after `messages` or `strangers`, of
+/// those of single messages or of strangers alone, for one that differs from another one in that; after `connecting`, of those
 /// of the connection manager, for one that is [`Connecting`].
 #[macro_export]
 macro_rules! conformance {
@@ -154,6 +159,19 @@ macro_rules! conformance {
             }
         }
     };
+    (strangers $bench:ty) => {
+        $crate::conformance! { @ $bench:
+            strangers (&[
+                $crate::Property::Matching,
+                $crate::Property::HoldingBack,
+                $crate::Property::Peers,
+            ]) {
+                a_stranger_that_floods_is_held_back_and_loses_nothing,
+                a_receive_takes_the_message_that_a_stranger_is_held_back_with,
+                a_stranger_resumes_when_it_is_inserted,
+            }
+        }
+    };
     (messages $bench:ty) => {
         $crate::conformance! { @ $bench:
             messages (&[]) {
@@ -173,6 +191,7 @@ macro_rules! conformance {
     };
     ($bench:ty) => {
         $crate::conformance!(messages $bench);
+        $crate::conformance!(strangers $bench);
         $crate::conformance! { @ $bench:
             matching (&[]) {
                 messages_of_a_sender_are_matched_in_order,

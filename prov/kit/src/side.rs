@@ -198,6 +198,9 @@ impl<B: Bench> Side<B> {
         endpoint.meets_strangers = true;
         endpoint.reports.tx_cq = Some(objects.cq.clone());
         endpoint.reports.rx_cq = Some(objects.cq.clone());
+        if let Some(limits) = &setting.strangers {
+            core.endpoints().limit_strangers(limits);
+        }
         drop(core);
         Side {
             opened,
@@ -231,6 +234,11 @@ impl<B: Bench> Side<B> {
     /// Bytes of messages that it keeps until they are received.
     pub fn kept(&self) -> usize {
         self.opened.lane.core().endpoints().kept_bytes()
+    }
+
+    /// Whether a stranger is held back.
+    pub fn holds_strangers_back(&self) -> bool {
+        self.opened.lane.core().endpoints().holds_back_strangers()
     }
 
     /// The number of its links, if that is known ([`Bench::links`]).

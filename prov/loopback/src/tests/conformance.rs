@@ -17,8 +17,12 @@ struct Loopback {
 impl Bench for Loopback {
     type Core = Network;
     // It keeps what it sends: its transmit queue is never full. Operations on memory end within their
-    // calls.
-    const LACKS: &'static [Property] = &[Property::FullQueue, Property::Waiting];
+    // calls, and messages without room are refused.
+    const LACKS: &'static [Property] = &[
+        Property::FullQueue,
+        Property::Waiting,
+        Property::HoldingBack,
+    ];
     const STEPS: &'static [usize] = &[];
 
     fn new(_: Setting) -> Self {

@@ -85,6 +85,7 @@ mod with_rendezvous_by_write {
 
 mod without_a_shared_receive_context {
     prov_kit::conformance!(messages super::OverTcp<false, false, false>);
+    prov_kit::conformance!(strangers super::OverTcp<false, false, false>);
 }
 
 mod with_registration {

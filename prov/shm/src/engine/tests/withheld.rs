@@ -70,47 +70,6 @@ fn offer_too_many(a: &mut Side, b: &mut Side, kept: &'static StrangersKept) -> V
     out
 }
 
-/// Receives messages in this order.
-fn receive_all(a: &mut Side, b: &mut Side, out: &[Vec<u8>], order: impl Iterator<Item = usize>) {
-    let mut into = vec![0; 300_000];
-    for number in order {
-        let tag = number as u64;
-        b.core
-            .receive(b.ep, &mut buffer(tag, &mut into, 5))
-            .unwrap();
-        assert_eq!(completed(&mut [a, b], 1, 1), [5]);
-        assert!(into == out[number]);
-    }
-    assert_eq!(completed(&mut [a, b], 0, out.len()).len(), out.len());
-    assert_eq!(b.core.links.len(), 1);
-}
-
-#[test]
-fn a_stranger_that_offers_too_much_is_held_back_and_loses_nothing() {
-    static KEPT: StrangersKept = StrangersKept::new();
-    let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
-    let out = offer_too_many(&mut a, &mut b, &KEPT);
-    receive_all(&mut a, &mut b, &out, 0..out.len());
-}
-
-#[test]
-fn a_receive_takes_the_message_that_a_stranger_is_held_back_with() {
-    static KEPT: StrangersKept = StrangersKept::new();
-    let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
-    let out = offer_too_many(&mut a, &mut b, &KEPT);
-    let first = ANNOUNCEMENTS / 2;
-    receive_all(&mut a, &mut b, &out, (first..out.len()).chain(0..first));
-}
-
-#[test]
-fn a_stranger_resumes_when_it_is_inserted() {
-    static KEPT: StrangersKept = StrangersKept::new();
-    let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
-    let out = offer_too_many(&mut a, &mut b, &KEPT);
-    b.insert(&a.name);
-    receive_all(&mut a, &mut b, &out, (0..out.len()).rev());
-}
-
 /// Drives a side until its thread may sleep.
 fn may_sleep(side: &mut Side) {
     until(&mut [side], |sides| {
