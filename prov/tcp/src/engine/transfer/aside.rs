@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use prov_local::link::aside::{Aside, SHARE};
 use prov_local::link::payload::Payload;
-use prov_message::Ticket;
 use prov_message::keys::to_peer;
+use prov_message::{Ticket, Wakeups};
 
 use crate::engine::Core;
 use crate::engine::link::connection::Connection;
 use crate::engine::link::detours::Detour;
-use crate::engine::link::keys::{ConnKey, Due};
+use crate::engine::link::keys::{ConnKey, Due, Source};
 use crate::engine::link::narrow::{Narrow, OfferedMessage};
 use crate::engine::link::outstanding::Named;
 use crate::engine::link::ready::Why;
@@ -32,20 +32,17 @@ impl Core {
     /// outbox waits for that. A check that is due is not put off.
     #[inline]
     pub(crate) fn watch_for_stillness(&mut self, key: ConnKey) {
-        if let Some(conn) = self.conns.get(key)
-            && !conn.stillness.is_watched
+        if let Some(conn) = self.conns.get_mut(key)
             && conn.outbox.has_ops()
         {
-            self.check_stillness_later(key, Instant::now());
+            conn.check_stillness_later(key, Instant::now(), &mut self.poller);
         }
     }
 
     /// The same when a message was announced that is complete when it is sent.
     pub(crate) fn watch_what_is_announced(&mut self, key: ConnKey) {
-        if let Some(conn) = self.conns.get(key)
-            && !conn.stillness.is_watched
-        {
-            self.check_stillness_later(key, Instant::now());
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.check_stillness_later(key, Instant::now(), &mut self.poller);
         }
     }
 
@@ -56,19 +53,6 @@ impl Core {
         if conn.is_some_and(|conn| conn.has_announced_since(0)) {
             self.watch_what_is_announced(key);
         }
-    }
-
-    fn check_stillness_later(&mut self, key: ConnKey, now: Instant) {
-        let Some(conn) = self.conns.get_mut(key) else {
-            return;
-        };
-        if !conn.is_open() || conn.is_cut_off() {
-            return;
-        }
-        let span = conn.outbox.span();
-        conn.stillness.note(span.sent, span.queued);
-        conn.stillness.is_watched = true;
-        self.poller.call_at(now + PAUSE, Due::Still(key));
     }
 
     /// Checks a connection, and sets aside what has not moved.
@@ -94,13 +78,11 @@ impl Core {
         for ticket in done {
             self.endpoints.finish(ticket, Ok(()));
         }
-        while let Some(ticket) = self.next_done(key) {
-            self.endpoints.finish(ticket, Ok(()));
-        }
+        conn.finish_done(&mut self.endpoints);
         self.note_what_is_aside(key);
         self.note_what_is_on_request(key);
         // What found no room now finds some when something moves, which begins the next check.
-        let Some(conn) = self.conns.get(key) else {
+        let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
         let is_due = !still.queue && conn.outbox.has_ops()
@@ -108,7 +90,7 @@ impl Core {
             || still.announced.is_none()
                 && conn.ops.narrow.as_ref().is_some_and(Narrow::is_waiting);
         if is_due {
-            self.check_stillness_later(key, now);
+            conn.check_stillness_later(key, now, &mut self.poller);
         }
     }
 
@@ -132,6 +114,20 @@ impl Core {
 }
 
 impl Connection {
+    fn check_stillness_later(
+        &mut self,
+        key: ConnKey,
+        now: Instant,
+        poller: &mut Wakeups<Source, Due>,
+    ) {
+        if self.is_open() && !self.is_cut_off() && !self.stillness.is_watched {
+            let span = self.outbox.span();
+            self.stillness.note(span.sent, span.queued);
+            self.stillness.is_watched = true;
+            poller.call_at(now + PAUSE, Due::Still(key));
+        }
+    }
+
     /// Whether messages wait for the peer that could be set aside, and were announced or offered
     /// behind this position in the stream.
     fn has_announced_since(&self, from: u64) -> bool {

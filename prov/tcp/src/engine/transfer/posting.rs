@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use fabric_abi::FI_FENCE;
 use prov_base::errno::{Errno, Result};
-use prov_message::{Op, Ticket};
+use prov_message::Op;
 use prov_util::mr::Grants;
 
 use crate::engine::Core;
 use crate::engine::link::connection::Connection;
-use crate::engine::link::connection::Owner;
 use crate::engine::link::detours::Detour;
 use crate::engine::link::keys::{ConnKey, EpKey};
+use crate::engine::link::messages::Endpoints;
 use crate::engine::link::post::{COPY_LIMIT, Post};
 use crate::engine::link::ready::Why;
 use crate::params::LEAST_INJECT;
@@ -33,17 +33,14 @@ impl Core {
     #[inline]
     pub(crate) fn check_room(&self, key: ConnKey) -> Result {
         let conn = self.conns.get(key).ok_or(Errno::ENOTCONN)?;
-        let may_wait = match conn.owner {
-            Owner::Ep(ep) => self.endpoints.get(ep).is_none_or(|ep| ep.ledger.has_room()),
-            Owner::Listener(_) | Owner::Subflow(..) => true,
-        };
+        let ep = conn.ep().and_then(|ep| self.endpoints.get(ep));
+        let may_wait = ep.is_none_or(|ep| ep.ledger.has_room());
         let own = conn.outbox.own_len();
         let fits =
             own < OWN_LIMIT || own < OWN_LIMIT_FOR_C && !conn.features.has(Features::RENDEZVOUS);
-        if may_wait && fits {
-            Ok(())
-        } else {
-            Err(Errno::EAGAIN)
+        match may_wait && fits {
+            true => Ok(()),
+            false => Err(Errno::EAGAIN),
         }
     }
 
@@ -96,7 +93,12 @@ impl Core {
         // One comparison for short messages: they are the host's (`Request::stage`).
         if payload_len > LEAST_INJECT && (payload_len > COPY_LIMIT || post.payload.has_device()) {
             // From its memory, as far as possible.
-            self.append(key, &mut post, sequence);
+            conn.append(
+                &mut post,
+                sequence,
+                &mut self.endpoints,
+                &mut self.spare_buffers,
+            );
             return self.flush(key);
         }
         let Some(head) = self.scratch.first_chunk_mut() else {
@@ -126,11 +128,11 @@ impl Core {
         let leaves = !holds_back && conn.bursts.owes && !is_answer && !conn.is_blocked();
         conn.bursts.owes = is_answer && (conn.bursts.owes || conn.outbox.is_idle());
         let room = conn.outbox.room();
-        self.append(key, post, sequence);
+        conn.append(post, sequence, &mut self.endpoints, &mut self.spare_buffers);
         // The payload of a message of this side is limited already.
         let is_owed =
             is_answer && !matches!(post.header.op, header::Op::Data | header::Op::WideData);
-        if is_owed && let Some(conn) = self.conns.get_mut(key) {
+        if is_owed {
             conn.owe(room);
         }
         match leaves {
@@ -270,45 +272,6 @@ impl Core {
         Ok(())
     }
 
-    /// Appends a message to the connection's queue.
-    #[allow(
-        clippy::indexing_slicing,
-        reason = "what encodes a header returns its length, and payloads in the scratch area are short"
-    )]
-    fn append(&mut self, key: ConnKey, post: &mut Post<'_>, sequence: u8) {
-        let Some(conn) = self.conns.get_mut(key) else {
-            return;
-        };
-        if conn.outbox.is_empty() {
-            lend_buffer(&mut self.spare_buffers, conn);
-        }
-        let mut head = [0; MAX_HEADER];
-        let header_len = post
-            .header
-            .encode(post.rma, conn.order, sequence, &mut head);
-        if post.header.op == header::Op::ReadRequest
-            && conn
-                .outbox
-                .push_before_answers(&mut head[..header_len], sequence)
-        {
-            conn.bursts.debt.was_overtaken(header_len);
-            return;
-        }
-        conn.outbox.push(&head[..header_len]);
-        match &mut post.payload {
-            Lent::App(memory)
-                if post.copy || memory.len() <= COPY_LIMIT && !memory.has_device() =>
-            {
-                conn.outbox.push_copy(memory);
-            }
-            Lent::App(memory) => conn.outbox.push_app(memory.take()),
-            Lent::Own(bytes) => conn.outbox.push(bytes),
-        }
-        if let Some(ticket) = post.op.and_then(|op| self.endpoints.count(op)) {
-            conn.outbox.push_op(ticket);
-        }
-    }
-
     /// Holds the queue of a connection for a burst, unless it is too long.
     #[inline]
     pub(crate) fn hold(&mut self, key: ConnKey) {
@@ -347,8 +310,10 @@ impl Core {
                 if conn.detours.has(Detour::Overdue) && conn.may_ask_on() {
                     self.read_later(key);
                 }
-                if is_nearby {
-                    self.flushed_nearby(key, empty);
+                if is_nearby && !empty {
+                    self.waits_for_room(key);
+                } else if is_nearby && let Err(fault) = self.depart_if_due(key) {
+                    self.break_with(key, fault);
                 }
                 if is_multipath {
                     self.sent_on_subflows(key);
@@ -370,17 +335,8 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        if conn.lent.enabled {
-            while let Some(ticket) = self.next_done(key) {
-                self.endpoints.finish(ticket, Ok(()));
-            }
-        } else {
-            while let Some(ticket) = conn.outbox.pop_done() {
-                self.endpoints.finish(ticket, Ok(()));
-            }
-        }
-        if let Some(conn) = self.conns.get_mut(key)
-            && let Some(buffer) = conn.outbox.take_buffer()
+        conn.finish_done(&mut self.endpoints);
+        if let Some(buffer) = conn.outbox.take_buffer()
             && self.spare_buffers.len() < SPARE_BUFFERS
         {
             self.spare_buffers.push(buffer);
@@ -405,33 +361,11 @@ impl Core {
         }
     }
 
-    /// Handles the result of sending the queue of a connection within this host.
-    fn flushed_nearby(&mut self, key: ConnKey, is_empty: bool) {
-        if !is_empty {
-            self.waits_for_room(key);
-        } else if let Err(fault) = self.depart_if_due(key) {
-            self.break_with(key, fault);
-        }
-    }
-
-    /// Returns the next operation whose data the kernel has accepted and released.
-    pub(crate) fn next_done(&mut self, key: ConnKey) -> Option<Ticket> {
-        let conn = self.conns.get_mut(key)?;
-        while let Some(op) = conn.outbox.pop_done() {
-            if let Some(op) = conn.lent.hold(op) {
-                return Some(op);
-            }
-        }
-        conn.lent.pop_released()
-    }
-
     /// Handles that the kernel may have released memory that it sent from.
     pub(crate) fn memory_released(&mut self, key: ConnKey) {
         if let Some(conn) = self.conns.get_mut(key) {
             conn.lent.listen(conn.socket.as_fd());
-        }
-        while let Some(ticket) = self.next_done(key) {
-            self.endpoints.finish(ticket, Ok(()));
+            conn.finish_done(&mut self.endpoints);
         }
     }
 
@@ -535,6 +469,66 @@ impl Core {
     fn report_sent(&mut self) {
         while let Some(key) = self.next_due(Why::Sent) {
             self.flush(key);
+        }
+    }
+}
+
+impl Connection {
+    /// Appends a message to the connection's queue.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "what encodes a header returns its length, and payloads in the scratch area are short"
+    )]
+    fn append(
+        &mut self,
+        post: &mut Post<'_>,
+        sequence: u8,
+        endpoints: &mut Endpoints,
+        spare_buffers: &mut Vec<Vec<u8>>,
+    ) {
+        if self.outbox.is_empty() {
+            lend_buffer(spare_buffers, self);
+        }
+        let mut head = [0; MAX_HEADER];
+        let header_len = post
+            .header
+            .encode(post.rma, self.order, sequence, &mut head);
+        if post.header.op == header::Op::ReadRequest
+            && self
+                .outbox
+                .push_before_answers(&mut head[..header_len], sequence)
+        {
+            self.bursts.debt.was_overtaken(header_len);
+            return;
+        }
+        self.outbox.push(&head[..header_len]);
+        match &mut post.payload {
+            Lent::App(memory)
+                if post.copy || memory.len() <= COPY_LIMIT && !memory.has_device() =>
+            {
+                self.outbox.push_copy(memory);
+            }
+            Lent::App(memory) => self.outbox.push_app(memory.take()),
+            Lent::Own(bytes) => self.outbox.push(bytes),
+        }
+        if let Some(ticket) = post.op.and_then(|op| endpoints.count(op)) {
+            self.outbox.push_op(ticket);
+        }
+    }
+
+    /// Completes the operations whose data the kernel has accepted and released.
+    pub(crate) fn finish_done(&mut self, endpoints: &mut Endpoints) {
+        while let Some(ticket) = self.outbox.pop_done() {
+            let done = match self.lent.enabled {
+                true => self.lent.hold(ticket),
+                false => Some(ticket),
+            };
+            if let Some(ticket) = done {
+                endpoints.finish(ticket, Ok(()));
+            }
+        }
+        while let Some(ticket) = self.lent.pop_released() {
+            endpoints.finish(ticket, Ok(()));
         }
     }
 }
