@@ -79,6 +79,8 @@ pub struct Multipath {
     retained: Retained,
     /// Up to where everything was sent once.
     sent: u64,
+    /// Number of bytes that the caller has offered last and that were not accepted.
+    offered: u64,
     /// What has to be sent again.
     repeats: VecDeque<Range<u64>>,
     reassembly: Reassembly,
@@ -144,6 +146,7 @@ impl Multipath {
             is_confirmed: false,
             retained: Retained::default(),
             sent: 0,
+            offered: 0,
             repeats: VecDeque::new(),
             reassembly: Reassembly::default(),
             acked: 0,
@@ -351,6 +354,7 @@ impl Multipath {
         mut fill: impl FnMut(usize, &mut [u8]) -> usize,
     ) -> Result<usize> {
         let mut done = 0;
+        self.offered = len as u64;
         while done < len {
             if self.working().next().is_none() {
                 return match done {
@@ -376,6 +380,7 @@ impl Multipath {
                 .retained
                 .append(room, |at, memory| fill(done + at, memory));
             done += accepted;
+            self.offered = (len - done) as u64;
             self.pump();
             if accepted == 0 {
                 break;
@@ -414,7 +419,7 @@ impl Multipath {
         let waiting = self.retained.end() - self.sent;
         let may_take = match waiting {
             ..WORTH_DIVIDING => first == Some(index),
-            _ => self.is_in_time(index, waiting),
+            _ => self.is_in_time(index, waiting + self.offered),
         };
         let Some(flow) = self.flows.get_mut(index) else {
             return false;

@@ -4,12 +4,17 @@ use std::time::{Duration, Instant};
 
 /// Least time between two measurements: some round trips in a data center.
 const INTERVAL: Duration = Duration::from_millis(4);
+/// Time for which a measured pace is believed. A subflow that is taken for slow is given little, and
+/// would never be seen to be faster.
+const BELIEVED: Duration = Duration::from_secs(1);
 
 /// The measured pace of a subflow.
 pub struct Pace {
     /// Bytes per second; 0 until it is known.
     rate: u64,
     measured: Instant,
+    /// For how long the subflow was in use since it had all that it could carry.
+    doubt: Duration,
     /// How many bytes had been delivered then.
     delivered: u64,
     /// Whether others were on their way.
@@ -23,6 +28,7 @@ impl Pace {
         Pace {
             rate: 0,
             measured: now,
+            doubt: Duration::ZERO,
             delivered: 0,
             was_busy: false,
             was_full: false,
@@ -45,13 +51,21 @@ impl Pace {
             let bytes = delivered.saturating_sub(self.delivered);
             let rate = u128::from(bytes) * 1_000_000 / passed.as_micros().max(1);
             let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+            self.doubt = match self.was_full {
+                true => Duration::ZERO,
+                false => self.doubt + passed,
+            };
             self.rate = match self.rate {
                 // A subflow is not slow because it was given little.
-                before if rate < before && !self.was_full => before,
+                before if (rate < before || before == 0) && !self.was_full => before,
                 0 => rate,
                 // A moving average: single intervals are uneven.
                 before => before - before / 4 + rate / 4,
             };
+        }
+        if self.doubt > BELIEVED {
+            self.rate = 0;
+            self.doubt = Duration::ZERO;
         }
         self.measured = now;
         self.delivered = delivered;
@@ -112,9 +126,20 @@ mod tests {
         }
         near(&pace, 20);
         // It is given little.
-        for _ in 0..60 {
+        for _ in 0..40 {
             step(&mut pace, 20, 1, 5000);
         }
         near(&pace, 20);
+        for _ in 0..11 {
+            step(&mut pace, 20, 1, 5000);
+        }
+        assert_eq!(pace.time_for(1000), None);
+        // Nothing is known from that.
+        step(&mut pace, 20, 1, 5000);
+        assert_eq!(pace.time_for(1000), None);
+        for _ in 0..30 {
+            step(&mut pace, 10, 1000, 5000);
+        }
+        near(&pace, 10);
     }
 }
