@@ -8,9 +8,8 @@ use prov_util::request::RemoteIov;
 
 use super::host::{Failure, Form, Host, Name, PeerId, Request, Time};
 use super::jobs::{Job, Jobs, What};
-use super::peer::{AckDue, Peer, Setup, Terms};
+use super::peer::{AckDue, Peer, Setup, Terms, Turn};
 use super::secret::{MAX_PEERS, Secret};
-use super::sending::Turn;
 use super::wire::{self, Base, EXTENT_LEN, Operation, kind};
 use super::{MAX_MTU, MIN_MTU};
 

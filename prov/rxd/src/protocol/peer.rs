@@ -38,6 +38,19 @@ pub enum Setup {
     Twin { of: PeerId, at: u64 },
 }
 
+/// How a peer's turn to send has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// There is nothing more to send for the time being.
+    Done,
+    /// It is the others' turn.
+    More,
+    /// The host has no room.
+    NoRoom,
+    /// It is another peer's, which this one is the twin of.
+    Twins,
+}
+
 /// Both ends' parameters of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {

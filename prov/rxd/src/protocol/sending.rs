@@ -3,7 +3,7 @@
 use super::endpoint::Shared;
 use super::host::{Datagram, Failure, Host, Name, Payload, Time};
 use super::jobs::{Job, What};
-use super::peer::{AckDue, Flight, NEVER, Peer, Setup, Stage, WINDOW};
+use super::peer::{AckDue, Flight, NEVER, Peer, Setup, Stage, Turn, WINDOW};
 use super::wire::{
     ACK_FIELD_LEN, AckField, BASE_LEN, EXTENDED_LEN, EXTENT_LEN, Extended, Extent, Head,
     SetupRequest, flag, head_len, kind,
@@ -21,19 +21,6 @@ const LONG_ACK: usize = EXTENDED_LEN + WINDOW as usize / 8;
 /// Time in nanoseconds between an acknowledgement and a packet within which the former could have been
 /// piggybacked.
 const SOON: Time = 100_000;
-
-/// How a peer's turn has ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Turn {
-    /// There is nothing more to send for the time being.
-    Done,
-    /// It is the others' turn.
-    More,
-    /// The host has no room.
-    NoRoom,
-    /// It is another peer's, which this one is the twin of.
-    Twins,
-}
 
 /// Which transmission of a packet it is.
 #[derive(Clone, Copy, PartialEq, Eq)]

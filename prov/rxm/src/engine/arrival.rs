@@ -11,9 +11,9 @@ use prov_message::{
 use prov_util::below::{Refused, Slot};
 
 use super::Core;
-use super::below::{Receives, What};
+use super::below::What;
 use super::keys::LinkKey;
-use super::link::{self, Announced, Arrival, Assembly, Fault, Hold, InPlace};
+use super::link::{self, Announced, Arrival, Assembly, Fault, Hold, InPlace, Receives};
 use crate::LOG;
 use crate::wire::packet::{Body, Envelope, Packet, Plain, Position};
 

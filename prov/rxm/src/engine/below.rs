@@ -15,12 +15,13 @@ use prov_base::errno::{Errno, Result};
 use prov_message::{Signals, Sizes, Ticket};
 use prov_util::attr::{Info, MR_BASIC};
 use prov_util::below::{
-    Asking, Batch, Cq, Domain, Endpoint, Eq, PassiveEndpoint, Region, SharedReceive, Size, Slot,
-    Slots, Wiring,
+    Asking, Batch, Cq, Domain, Endpoint, Eq, PassiveEndpoint, SharedReceive, Size, Slot, Slots,
+    Wiring,
 };
 
 use super::accesses::Accesses;
 use super::keys::{EpKey, FetchKey, LinkKey, PendingKey};
+use super::link::{Receives, Registered};
 use crate::LOG;
 use crate::address;
 use crate::memory;
@@ -51,20 +52,6 @@ pub enum QueueSide {
     In,
     /// Sends, reads and writes of this side.
     Out,
-}
-
-/// Memory that was registered for an operation; mostly none.
-pub type Registered = Option<Box<Vec<Region>>>;
-
-/// Where the packet buffers of a link are posted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Receives {
-    /// To a shared receive context.
-    Shared,
-    /// To its own endpoint, like those of all links.
-    All,
-    /// To its own endpoint, while most links share a context.
-    Few,
 }
 
 /// The arguments for opening an endpoint.

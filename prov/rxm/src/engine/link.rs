@@ -12,11 +12,24 @@ use prov_util::endpoint::Side;
 use prov_util::request::RemoteIov;
 use slotmap::SlotMap;
 
-use super::below::{Receives, Registered};
 use super::endpoint::Rdm;
 use super::keys::{EpKey, FetchKey, LinkKey, PeerKey, PendingKey};
 use crate::wire::Malformed;
 use crate::wire::packet::{HEAD, Head};
+
+/// Memory that was registered for an operation; mostly none.
+pub type Registered = Option<Box<Vec<Region>>>;
+
+/// Where the packet buffers of a link are posted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Receives {
+    /// To a shared receive context.
+    Shared,
+    /// To its own endpoint, like those of all links.
+    All,
+    /// To its own endpoint, while most links share a context.
+    Few,
+}
 
 /// The types of this provider's messages.
 pub enum Rxm {}

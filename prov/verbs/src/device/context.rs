@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use prov_base::errno::{Errno, Result};
 
+use super::nic::{ETHERNET, mtu_of};
 use super::numbered;
 use crate::sys::ibverbs::*;
 use crate::sys::library::{Libraries, libraries};
@@ -233,7 +234,7 @@ impl Context {
             longest_message: attr.max_msg_sz as usize,
             mtu: mtu_of(&attr),
             service_level: attr.sm_sl,
-            is_ethernet: attr.link_layer == super::nic::ETHERNET,
+            is_ethernet: attr.link_layer == ETHERNET,
         })
     }
 
@@ -256,12 +257,6 @@ impl Context {
         })?;
         Ok(u16::from_be(found))
     }
-}
-
-/// Returns the largest number of bytes of a packet.
-pub(super) fn mtu_of(port: &ibv_port_attr) -> usize {
-    // 1 stands for 256 bytes, 5 for 4096.
-    128usize << port.active_mtu.clamp(1, 5)
 }
 
 impl Gid {

@@ -8,11 +8,16 @@ use prov_base::errno::Result;
 use prov_util::attr::{Nic, NicDevice, NicLink, PciAddress};
 
 use super::Context;
-use super::context::mtu_of;
 use crate::sys::ibverbs::{IBV_PORT_ACTIVE, IBV_PORT_DOWN, ibv_port_attr};
 
 /// `IBV_LINK_LAYER_ETHERNET`
 pub const ETHERNET: u8 = 2;
+
+/// Returns the largest number of bytes of a packet.
+pub(super) fn mtu_of(port: &ibv_port_attr) -> usize {
+    // 1 stands for 256 bytes, 5 for 4096.
+    128usize << port.active_mtu.clamp(1, 5)
+}
 
 impl Context {
     /// Returns the data of the device and a port.

@@ -8,7 +8,8 @@ use prov_util::below::{Local, Region};
 use prov_util::desc::Descs;
 use prov_util::request::{RemoteIov, RemotePiece};
 
-use super::{Below, Registered};
+use super::Below;
+use crate::engine::link::Registered;
 
 impl Below {
     /// Returns the descriptors of the application's memory, and the regions that were registered

@@ -3,7 +3,6 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-use super::initiators::Way;
 use super::*;
 use crate::device::{ConnectionParam, PairConfig, Pairing, XrcTarget};
 
@@ -73,6 +72,9 @@ pub(super) struct Answer {
     pub(super) to: Caller,
     pub(super) data: Vec<u8>,
 }
+
+/// The key under which an initiator is shared: the address of the completion queue, and the host.
+pub(super) type Way = (usize, IpAddr);
 
 /// The sender of a datagram: its host, port and tag, and whether it is for the way back.
 pub(super) type Caller = (IpAddr, u16, u32, bool);

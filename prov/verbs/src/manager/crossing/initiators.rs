@@ -3,11 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Weak;
 
-use super::end::Caller;
+use super::end::{Caller, Way};
 use super::*;
-
-/// The key under which an initiator is shared: the address of the completion queue, and the host.
-pub(super) type Way = (usize, IpAddr);
 
 /// The initiators of a fabric, and the connections that wait for them.
 #[derive(Default)]
