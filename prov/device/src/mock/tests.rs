@@ -2,19 +2,24 @@
 
 use std::ptr::{null_mut, without_provenance_mut};
 
-use fabric_abi::FI_COMPLETION;
+use fabric_abi::{FI_COMPLETION, FI_VERSION};
 use prov_base::sync::LockKind;
+use prov_message::objects::Unanswered;
 use prov_message::{OpClass, Reports};
+use prov_util::attr::{Info, Opaque};
 use prov_util::cq::{Cq, CqConfig};
+use prov_util::endpoint::{Bindings, NoSharedReceive};
+use prov_util::eq::Eq;
 use prov_util::ffi::{Handle, Use};
 use prov_util::progress::Progress as _;
+use prov_util::wait::Attachment;
 
 use super::*;
 use crate::device::{CompletionQueue as _, Keys, Local as _, QueuePair as _, Verb};
 use crate::lane::{Operation, Shared, VAIN, Work};
 use crate::lanes::{Membership, Sides};
 use crate::posting::Sizes;
-use crate::{Lane, Link, Seats};
+use crate::{Connected, Lane, Link, Seats};
 
 prov_base::stand_in!();
 
@@ -339,4 +344,81 @@ fn a_shared_receive_is_reported_by_the_endpoint_that_got_the_message() {
     (0..SIZE - 2).for_each(|_| senders[1].send(7).unwrap());
     assert_eq!(second.done().0, [4, 5, 6, 7, 8, 9]);
     second.close();
+}
+
+/// A listener that keeps the handles of its requests, as an event queue does.
+#[derive(Clone)]
+struct Asked(Arc<Connector>, Arc<std::sync::Mutex<Vec<usize>>>);
+
+impl Listener for Asked {
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    fn request(&self, incomer: Incomer, _: &[u8], _: &[u8]) {
+        let handle = self.0.asking().add(incomer, &Unanswered::default());
+        self.1.lock().unwrap().push(handle.expose_provenance());
+    }
+}
+
+#[test]
+fn calls_for_connections_are_refused_in_the_wrong_stage() {
+    let connector = Connector::new().unwrap();
+    let adapter = Adapter::new().unwrap();
+    let handles = Arc::default();
+    let bound = connector.bind_to(&any_address()).unwrap();
+    bound.listen(Asked(connector.clone(), Arc::clone(&handles)));
+    let open = |handle| {
+        let info = Info {
+            handle: Opaque(std::ptr::with_exposed_provenance_mut(handle)),
+            ..Info::default()
+        };
+        Connected::<Connector>::open(&connector, &info, |_| Err(Errno::EINVAL))
+    };
+    let pair = || End::new(&adapter, LockKind::Real, None).pair;
+    let eq = Eq::new(Attachment::None, FI_VERSION(2, 0));
+    let eq = Use::of(&Handle::new(eq, null_mut(), Vec::new()));
+    let tell = |endpoint: &Connected<Connector>| {
+        let bindings = Bindings::<NoSharedReceive> {
+            eq: Some(eq.clone()),
+            ..Bindings::default()
+        };
+        endpoint.tell(eq.handle().named(), &bindings);
+    };
+    let asking = open(0).unwrap();
+    assert_eq!(asking.shut_down(&connector), Err(Errno::ENOTCONN));
+    assert_eq!(asking.name(&connector), Err(Errno::EADDRNOTAVAIL));
+    assert_eq!(asking.peer_name(&connector), Err(Errno::ENOTCONN));
+    asking.set_name(&connector, &any_address()).unwrap();
+    let own = asking.name(&connector).unwrap();
+    let connect =
+        |endpoint: &Connected<Connector>| endpoint.connect(&connector, pair(), &bound.name(), &[]);
+    assert_eq!(connect(&asking), Err(Errno::ENOEQ));
+    tell(&asking);
+    connect(&asking).unwrap();
+    assert_eq!(connect(&asking), Err(Errno::EOPBADSTATE));
+    assert_eq!(asking.peer_name(&connector), Ok(bound.name()));
+    let refused = asking.set_name(&connector, &any_address());
+    assert_eq!(refused, Err(Errno::EOPBADSTATE));
+    let handle = handles.lock().unwrap().pop().unwrap();
+    let answering = open(handle).unwrap();
+    // Another endpoint may not answer the same request.
+    assert_eq!(open(handle).err(), Some(Errno::EINVAL));
+    assert_eq!(answering.peer_name(&connector), Ok(own));
+    tell(&answering);
+    assert_eq!(connect(&answering), Err(Errno::EOPBADSTATE));
+    answering.accept(&connector, pair(), &[]).unwrap();
+    let again = answering.accept(&connector, pair(), &[]);
+    assert_eq!(again, Err(Errno::EOPBADSTATE));
+    assert!(asking.link().is_connected() && answering.link().is_connected());
+    asking.shut_down(&connector).unwrap();
+    assert!(!answering.link().is_connected());
+    answering.close(&connector);
+    asking.close(&connector);
+    assert_eq!(asking.shut_down(&connector), Err(Errno::ENOTCONN));
+}
+
+fn any_address() -> Vec<u8> {
+    let any = prov_base::sockaddr::encode(&"127.0.0.1:0".parse().unwrap());
+    any.as_bytes().to_vec()
 }
