@@ -3,8 +3,10 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -363,6 +365,8 @@ struct waiter {
 };
 
 static struct waiter *waiters;
+/* Whether the first thread waits for them. */
+static bool lets_others_work;
 /* Number of them that do something. */
 static int awake;
 static __thread bool is_awake;
@@ -416,22 +420,50 @@ bool others_have_work(void)
 /* The first thread lets them do it, for as long as 20 ms: they may wait for that one. */
 static void let_others_work(void)
 {
-	for (int moment = 0; moment < 400 && is_first() && others_have_work(); moment++) {
+	if (!is_first())
+		return;
+	lets_others_work = true;
+	for (int moment = 0; moment < 400 && others_have_work(); moment++) {
 		leave();
 		real_poll(NULL, 0, 50 * MICRO);
 		enter();
 	}
+	lets_others_work = false;
+}
+
+/* Moments of another thread in which the first one has done nothing: some 20 ms, and a second, after which
+ * time passes even if somebody seems to have something to do. */
+enum { LONG_QUIET = 100, VERY_LONG = 5000 };
+
+/* Whether the first thread waits for something, and not only for a processor, or for others to get one. */
+static bool first_waits(void)
+{
+	char path[64], text[512], *state;
+	ssize_t len;
+	long fd;
+
+	if (lets_others_work)
+		return false;
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)getpid());
+	fd = kernel()(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return true;
+	len = kernel()(SYS_read, fd, text, sizeof(text) - 1);
+	(void)kernel()(SYS_close, fd);
+	text[len > 0 ? len : 0] = 0;
+	state = strrchr(text, ')');
+	return !state || state[1] != ' ' || state[2] != 'R';
 }
 
 /* Waits a moment until somebody else does something. The first thread lets time pass; other
- * threads only when that one has done nothing for a while. `quiet` counts their moments. */
+ * threads only when that one has waited for a while. `quiet` counts their moments. */
 static void wait_a_moment(struct pollfd *real, size_t count, uint64_t limit, int *quiet, uint64_t *seen)
 {
 	if (*seen != first_calls) {
 		*seen = first_calls;
 		*quiet = 0;
 	}
-	if (is_first() || ++*quiet > 100) {
+	if (is_first() || (++*quiet > LONG_QUIET && first_waits() && !others_have_work()) || *quiet > VERY_LONG) {
 		skip(limit, 8);
 		if (!is_first() || !event_count) {
 			leave();
