@@ -104,8 +104,14 @@ static bool has_counted(const struct member *member)
 	for (int which = 0; which < CT_CNTR_MAX; which++) {
 		struct fid_cntr *counter = member->peer.cntr[which];
 		const struct counted *counted = &member->counted[which];
+		uint64_t done, failed;
 
-		if (counter && (fi_cntr_read(counter) != counted->done || fi_cntr_readerr(counter) != counted->failed))
+		if (!counter)
+			continue;
+		done = fi_cntr_read(counter);
+		failed = fi_cntr_readerr(counter);
+		if (done + failed != counted->done + counted->failed || failed < counted->failed ||
+		    failed > counted->failed + counted->perhaps)
 			return false;
 	}
 	return true;

@@ -83,6 +83,30 @@ static void read_back(struct operation *op)
 				  to->memory.addr + own_bytes(op->owner), to->memory.key, &op->context));
 }
 
+/* Writes without a completion, and reads what is there then, which the read may not overtake. */
+static void inject_and_read(struct operation *op)
+{
+	struct member *from = &members[op->owner], *to = &members[op->other];
+	struct ct_rma write = {
+		.buf = op->bytes, .addr = to->memory.addr + own_bytes(op->owner), .key = to->memory.key,
+	};
+	ssize_t ret;
+
+	op->len = 1 + ct_below(&chance, ct_rma_limit(&from->peer, CT_INJECT_WRITE));
+	if (op->len > CELL)
+		op->len = CELL;
+	write.len = op->len;
+	ct_fill(op->bytes, op->len, op->seed);
+	from->peer.to = from->others[op->other];
+	ret = ct_rma(&from->peer, CT_INJECT_WRITE, &write);
+	if (ret == -FI_EAGAIN)
+		return;
+	OK(ret);
+	from->counted[CT_CNTR_WRITE].done++;
+	from->counted[CT_CNTR_WRITE].perhaps++;
+	read_back(op);
+}
+
 void post_write(struct member *from, int other)
 {
 	struct operation *op = &from->access;
@@ -100,8 +124,13 @@ void post_write(struct member *from, int other)
 	op->what = WRITE;
 	op->other = other;
 	op->region = to->region;
-	op->len = 1 + ct_below(&chance, CELL);
 	op->seed = (unsigned)ct_bits(&chance);
+	if (!breaks && from->peer.info->tx_attr->msg_order & (FI_ORDER_RAW | FI_ORDER_RMA_RAW) &&
+	    ct_once_in(&chance, 2)) {
+		inject_and_read(op);
+		return;
+	}
+	op->len = 1 + ct_below(&chance, CELL);
 	ct_fill(op->bytes, op->len, op->seed);
 	iov = (struct iovec) { op->bytes, op->len };
 	place = (struct fi_rma_iov) {

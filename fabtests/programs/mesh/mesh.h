@@ -72,6 +72,7 @@ struct added {
 /* The operations that a member's counters are to have counted. */
 struct counted {
 	uint64_t done, failed;
+	uint64_t perhaps;		/* done, or failed without an entry: injected writes to closed regions */
 };
 
 struct member {

@@ -38,7 +38,7 @@ use crate::ring::Broken;
 use crate::segment::{Segment, can_back};
 
 /// Value of the first word of a segment: its identification and version.
-const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x08\x00");
+const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x09\x00");
 /// Number of slots of a ring, a power of two ([`ring`](crate::ring)).
 const SLOTS: usize = 256;
 /// Size of a slot in bytes: two cache lines of 64 bytes, or one of 128.
@@ -93,6 +93,10 @@ const END: usize = REVOKED + 8;
 /// Offset of the number of messages of the other side that a side has processed
 /// ([`Receiver::settle`]). The cache line is read only by callers that need the number.
 const SETTLED: usize = 4 * APART;
+/// Offset in bytes of the words of short writes in the rings of both directions
+/// ([`turns`](crate::onesided::turns)), and their distance: half of [`APART`], which is what there is.
+const APPLIED: usize = CONTROL + 2 * CONTROL_SIZE;
+const APART_APPLIED: usize = 64;
 /// Offset in bytes of the records of payloads in parts, for both directions.
 const PARTS: usize = 2048;
 /// Offset in bytes of the tables of relocated payloads, for both directions.
@@ -139,7 +143,7 @@ pub struct Channel {
     side: usize,
 }
 
-const _: () = assert!(CONTROL + 2 * CONTROL_SIZE <= PARTS && SETTLED < CONTROL_SIZE);
+const _: () = assert!(APPLIED + 2 * APART_APPLIED <= PARTS && SETTLED < CONTROL_SIZE);
 const _: () = assert!(APART >= align_of::<Line>() && APART.is_multiple_of(align_of::<Line>()));
 const _: () = assert!(RELOCATIONS + 2 * size_of::<Table>() <= RINGS);
 
@@ -304,6 +308,12 @@ impl Channel {
     pub fn relocating(&self) -> Relocating {
         let segment = &self.sender.way.segment;
         Relocating::new(segment, RELOCATIONS + self.side * size_of::<Table>())
+    }
+
+    /// Whether the other side's lane sleeps, or is about to.
+    #[inline]
+    pub fn finds_asleep(&self) -> bool {
+        self.sender.bell.is_armed()
     }
 
     /// Called after a write to the segment besides messages. Returns whether the other side sleeps

@@ -179,6 +179,12 @@ mod shared {
             }
         }
 
+        /// See [`is_armed`](super::is_armed).
+        #[inline(always)]
+        pub fn is_armed(&self) -> bool {
+            super::is_armed(self.word())
+        }
+
         /// See [`must_ring`](super::must_ring).
         #[inline(always)]
         #[must_use]

@@ -9,10 +9,17 @@
 //! write to: the initiator announces there that it is reading the table and copying, and the owner
 //! waits for that when it closes a region. [`protocol`] defines the order of these steps, and is
 //! checked with loom.
+//!
+//! A short write may also travel in the ring of the channel, for the owner to apply in its turn
+//! ([`ring_writes`](ring_writes::RingWrites)): that takes no system call. [`turns`] decides which of the
+//! two applies it.
 
 pub mod protocol;
 #[cfg(not(loom))]
+pub mod ring_writes;
+#[cfg(not(loom))]
 pub mod table;
+pub mod turns;
 #[cfg(not(loom))]
 pub mod window;
 

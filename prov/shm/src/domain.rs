@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use crate::listener::Listener;
-use fabric_abi::FI_ADDR_STR;
+use fabric_abi::{FI_ADDR_STR, FI_MR_VIRT_ADDR};
 use prov_base::errno::{Errno, Result};
 use prov_base::logging::Targets;
 use prov_base::sync::LockKind;
 use prov_local::onesided::table::RegionTable;
 use prov_message::objects::{Domain, Enabling, Provider, SoftEndpoint};
 use prov_message::{Lane, Signals};
-use prov_util::attr::Info;
+use prov_util::attr::{Info, MR_BASIC};
 use prov_util::av::format::Format;
 use prov_util::mr::MrTable;
 use prov_util::mr::publish::Publisher;
@@ -34,6 +34,7 @@ pub struct Setup {
     name: String,
     /// The order with which the application has opened it.
     msg_order: u64,
+    uses_virtual_addresses: bool,
     /// Reserves the name.
     listener: Option<Listener>,
     /// Whether peers can find the endpoint: not if it is a transmit context alone.
@@ -62,6 +63,7 @@ impl Setup {
             listener: Some(Listener::new(SERVICE, &name)?),
             name,
             msg_order: info.tx.msg_order,
+            uses_virtual_addresses: info.domain.mr_mode & (FI_MR_VIRT_ADDR | MR_BASIC) != 0,
             is_receiver,
         })
     }
@@ -135,6 +137,7 @@ impl Provider for Local {
         let name = setup.name.clone();
         Ok(Box::new(Rdm {
             msg_order: setup.msg_order,
+            uses_virtual_addresses: setup.uses_virtual_addresses,
             ..Rdm::new(av, name, &self.params)
         }))
     }

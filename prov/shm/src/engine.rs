@@ -11,6 +11,7 @@ mod pulling;
 pub mod records;
 mod remote;
 mod replaying;
+mod ring_writes;
 mod sending;
 mod setup;
 mod socketless;
@@ -58,6 +59,8 @@ pub struct Core {
     doorbell: Option<Doorbell>,
     /// Links with data to send for which there was no space.
     busy: Vec<LinkKey>,
+    /// Links with short writes in their rings that peers may not have applied yet.
+    ring_writes: Vec<LinkKey>,
     /// Links that wait until the application has read completions, in the order of their turns.
     /// They report nothing meanwhile.
     unreported: VecDeque<LinkKey>,
@@ -106,6 +109,7 @@ impl Core {
             open: Rota::default(),
             doorbell: None,
             busy: Vec::new(),
+            ring_writes: Vec::new(),
             unreported: VecDeque::new(),
             target: Some(RmaTarget::new(memory)),
             regions,

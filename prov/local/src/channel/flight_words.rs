@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::{CONTROL, CONTROL_SIZE, FLIGHT, REVOKED, control};
+use super::{APART_APPLIED, APPLIED, CONTROL, CONTROL_SIZE, FLIGHT, REVOKED, control};
 use crate::segment::Segment;
 
 /// The words that the two sides of a channel share for one-sided accesses: one side is the
@@ -17,6 +17,8 @@ pub struct FlightWords {
     initiator: NonNull<u8>,
     /// The owner's control words.
     owner: NonNull<u8>,
+    /// The word of the writes in the ring.
+    applied: NonNull<u8>,
 }
 
 // SAFETY: the pointers refer to the segment, which the value keeps mapped and which is bound to no
@@ -32,7 +34,10 @@ impl FlightWords {
             // segment's first page.
             unsafe { segment.base().add(CONTROL + side % 2 * CONTROL_SIZE) }
         };
+        // SAFETY: the offset is below `PARTS`, which is inside the segment's first page.
+        let applied = unsafe { segment.base().add(APPLIED + initiator % 2 * APART_APPLIED) };
         FlightWords {
+            applied,
             initiator: at(initiator),
             owner: at(1 + initiator),
             _segment: segment.clone(),
@@ -43,6 +48,13 @@ impl FlightWords {
     #[inline]
     pub fn flight(&self) -> &AtomicU64 {
         control(&self.initiator, FLIGHT)
+    }
+
+    /// Returns the word of the writes in the initiator's ring ([`turns`](crate::onesided::turns)), which
+    /// both sides write.
+    #[inline]
+    pub fn applied(&self) -> &AtomicU64 {
+        control(&self.applied, 0)
     }
 
     /// Returns the revoked word, which the owner writes.

@@ -5,6 +5,7 @@ use loom::thread;
 use prov_util::mr::publish::Published;
 
 use super::protocol::*;
+use super::turns::{Giving, Taking, Turn};
 
 /// Two words, two segments of memory and an entry that represents one of them.
 struct Shared {
@@ -185,5 +186,67 @@ fn a_dead_initiator_is_not_waited_for() {
         });
         take_back(&ends, 0);
         initiator.join().unwrap();
+    });
+}
+
+/// Writes in a ring, the word that says who applies them, and the memory.
+struct Ring {
+    published: AtomicU64,
+    word: AtomicU64,
+    memory: UnsafeCell<u64>,
+}
+
+fn apply(ring: &Ring) {
+    // SAFETY: the caller has the word, which excludes the other side; loom reports any concurrent
+    // access.
+    ring.memory.with_mut(|memory| unsafe { *memory += 1 });
+}
+
+/// The owner handles the records up to the number of those that are published.
+fn handle(ring: &Ring, taking: &mut Taking, mut handled: u64) -> u64 {
+    while handled < ring.published.load(Ordering::Acquire) {
+        match taking.begin(&ring.word) {
+            Turn::Apply => {
+                apply(ring);
+                taking.applied(&ring.word);
+            }
+            Turn::PassOver => {}
+            Turn::Wait => break,
+        }
+        handled += 1;
+    }
+    handled
+}
+
+#[test]
+fn each_write_in_the_ring_is_applied_once_by_one_of_the_two() {
+    model(3, || {
+        let ring = Arc::new(Ring {
+            published: AtomicU64::new(0),
+            word: AtomicU64::new(0),
+            memory: UnsafeCell::new(0),
+        });
+        let there = ring.clone();
+        let initiator = thread::spawn(move || {
+            let (mut giving, mut left) = (Giving::default(), 0);
+            for number in 1..=2 {
+                there.published.store(number, Ordering::Release);
+                giving.posted();
+                left += 1;
+                let (applied, is_taken) = giving.take(&there.word).unwrap();
+                left -= applied;
+                if is_taken {
+                    (0..left).for_each(|_| apply(&there));
+                    giving.give_back(&there.word, left);
+                    left = 0;
+                }
+            }
+        });
+        let mut taking = Taking::default();
+        let handled = handle(&ring, &mut taking, 0);
+        initiator.join().unwrap();
+        assert_eq!(handle(&ring, &mut taking, handled), 2);
+        // SAFETY: the other thread has ended.
+        ring.memory.with(|memory| assert_eq!(unsafe { *memory }, 2));
     });
 }

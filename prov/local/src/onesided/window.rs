@@ -148,6 +148,29 @@ impl Window {
         }
     }
 
+    /// Whether a write of this piece is permitted, and concerns the owner no further: it does not count
+    /// such writes.
+    pub fn permits(&mut self, to: &RemotePiece) -> bool {
+        let remote = RemoteIov::from(*to);
+        match self.find(Access::Write, &remote, false) {
+            Found::Granted(granted) => !granted.is_counted,
+            Found::Refused(_) | Found::Unknown => false,
+        }
+    }
+
+    /// Writes to memory of the owner. `socket` is the link's.
+    ///
+    /// # Errors
+    /// `-FI_EACCES` if that is refused, `-FI_EAGAIN` if the owner has to do it, and those of
+    /// [`OtherProcess::write`].
+    pub fn write(&mut self, to: &RemotePiece, from: &[u8], socket: BorrowedFd<'_>) -> Result {
+        match self.find(Access::Write, &RemoteIov::from(*to), false) {
+            Found::Granted(granted) => granted.write_bytes(from, socket),
+            Found::Refused(error) => Err(error),
+            Found::Unknown => Err(Errno::EAGAIN),
+        }
+    }
+
     /// Looks up the memory of an access. An access to no bytes without immediate data succeeds
     /// whatever its keys are, and is not reported to the owner if they are invalid.
     pub(super) fn find(&mut self, access: Access, remote: &RemoteIov, has_data: bool) -> Found<'_> {

@@ -185,6 +185,7 @@ impl Core {
             MESSAGE => return Ok(self.message(key, record)),
             OFFERED => return self.offered(key, record),
             DONE => self.is_done(key, words),
+            WRITE if flags == IN_RING => return self.written_in_ring(key, record),
             WRITE => self.written(key, record)?,
             WAS_WRITTEN | WAS_READ => self.was_accessed(key, record)?,
             READ => self.read(key, record)?,

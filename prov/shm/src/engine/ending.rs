@@ -115,6 +115,10 @@ impl Linked for Core {
     }
 
     fn takes_leave(&mut self, key: LinkKey) {
+        if let Some(link) = self.links.get_mut(key) {
+            // Those that are left reach the memory when the peer makes progress.
+            let _left = link.settle_ring_writes();
+        }
         if let Some(link) = self.links.get(key).filter(|link| link.is_open()) {
             // Without room for it, there are packets that the peer has not read for long.
             let _ = link.wire.send(LEAVES, None);

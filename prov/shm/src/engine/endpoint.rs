@@ -20,6 +20,8 @@ pub struct Rdm {
     /// The order of its operations at the target (`fi_tx_attr::msg_order`), which decides whether
     /// remote accesses are ordered after messages. All other orders are kept in any case.
     pub msg_order: u64,
+    /// Whether peers refer to registered memory by its addresses (`FI_MR_VIRT_ADDR`).
+    pub uses_virtual_addresses: bool,
     /// The socket at which peers find the endpoint, once it is open.
     pub listener: Option<Listener>,
     /// Peers that have connected there and not requested a link, oldest first.
@@ -39,6 +41,7 @@ impl Rdm {
         Rdm {
             name,
             msg_order: 0,
+            uses_virtual_addresses: true,
             listener: None,
             entered: VecDeque::new(),
             peers,

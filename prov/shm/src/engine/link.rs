@@ -14,6 +14,7 @@ use prov_base::errno::Errno;
 use prov_base::process_memory::Seal;
 use prov_local::channel::{Channel, Head, MODERATE, Record};
 use prov_local::copies::Transfers;
+use prov_local::onesided::ring_writes::RingWrites;
 use prov_local::onesided::table::Watching;
 use prov_local::onesided::window::Window;
 use prov_local::process::{Life, OtherProcess};
@@ -27,6 +28,7 @@ use prov_util::request::{Access, RemoteAccess};
 use super::keys::{EpKey, PeerKey};
 use super::messages::Shm;
 use super::records::{HAS_DATA, REMOTE_LIST, WAS_READ, WAS_WRITTEN, remote_list};
+use super::ring_writes::PeersWrites;
 use outgoing::{Answer, ReadReply, Writing};
 use pending::{Pending, PendingRequests};
 use prov_local::switch_points::{EAGER, WIDE};
@@ -56,6 +58,12 @@ pub struct Link {
     pub memory: Option<OtherProcess>,
     /// The peer's registered memory that this process accesses directly.
     pub window: Option<Window>,
+    /// Short writes to it that the peer may not have applied yet.
+    pub ring_writes: Option<RingWrites>,
+    /// Whether the link is in the list of those with such writes.
+    pub has_ring_writes: bool,
+    /// The peer's short writes.
+    pub peers_writes: Option<Box<PeersWrites>>,
     /// Registration as the owner of memory that the peer may access directly.
     pub watching: Option<Watching>,
     pub pending: PendingRequests,
@@ -148,6 +156,9 @@ impl Link {
             seal,
             memory: None,
             window: None,
+            ring_writes: None,
+            has_ring_writes: false,
+            peers_writes: None,
             watching: None,
             pending: PendingRequests::default(),
             answers: VecDeque::new(),

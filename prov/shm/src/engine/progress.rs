@@ -50,6 +50,7 @@ impl Core {
     #[inline(never)]
     fn ask_poller(&mut self) -> bool {
         self.open.polled(1);
+        self.settle_ring_writes(false);
         let polled = self.poll_once();
         for at in (0..self.open.len()).rev() {
             let Some(&key) = self.open.all().get(at) else {
@@ -94,6 +95,7 @@ impl Core {
         }
         any |= self.ask_poller();
         any |= self.is_needed_for_copies();
+        any |= self.settle_ring_writes(true);
         if any {
             self.idle_calls = 0;
             return false;

@@ -9,6 +9,7 @@ use prov_base::errno::{Errno, Result};
 use prov_local::channel::{Head, MODERATE, Record};
 use prov_local::copies::Copies as _;
 use prov_local::link::payload::Payload;
+use prov_local::onesided::ring_writes::Settled;
 use prov_local::onesided::window::Outcome;
 use prov_message::peers::{Bytes, Copies, Deferred, Destination, Lent};
 use prov_message::{AtomicRequest, Op, Reaching as _, Refusal, RmaTarget, Visitor};
@@ -83,6 +84,10 @@ impl Core {
         copied: Option<&[u8]>,
     ) -> Result {
         let bytes = Bytes::of(&access.local, copied);
+        if let Some(op) = self.write_in_ring(key, access, &bytes) {
+            self.endpoints.report(&op, Ok(()));
+            return Ok(());
+        }
         match self.copy(key, access, &bytes)? {
             Some((op, outcome)) => {
                 self.endpoints.report(&op, outcome);
@@ -108,6 +113,11 @@ impl Core {
         let Some(link) = self.links.get_mut(key) else {
             return Ok(None);
         };
+        match link.settle_ring_writes() {
+            Settled::All => {}
+            Settled::Busy => return Err(Errno::EAGAIN),
+            Settled::ByOwner => return Ok(None),
+        }
         if link.has_requests() {
             return Ok(None);
         }
@@ -316,7 +326,7 @@ impl Core {
     }
 
     /// Returns the registered memory of this process, the rights of a link's peer, and the link.
-    fn visited(&mut self, key: LinkKey) -> Option<(&mut RmaTarget, Visitor<'_>, &Link)> {
+    pub(super) fn visited(&mut self, key: LinkKey) -> Option<(&mut RmaTarget, Visitor<'_>, &Link)> {
         let link = self.links.get(key)?;
         let (_, visitor) = self.endpoints.get_mut(link.ep)?.visited(link.src);
         Some((self.target.as_mut()?, visitor, link))

@@ -383,3 +383,110 @@ fn a_peer_that_closes_its_endpoint_is_written_to_no_more() {
     });
     assert_eq!((error, region), (Some(Errno::ESHUTDOWN), [0; 8]));
 }
+
+/// Posts an injected write of a byte eight times.
+fn inject(side: &mut Side, to: u64, key: u64, value: u8) {
+    let mut bytes = [value; 8];
+    let mut write = with(FI_INJECT, 0, access(Access::Write, to, key, &mut bytes, 1));
+    side.core.access(side.ep, &mut write).unwrap();
+    assert_eq!(side.completions(), [1]);
+}
+
+fn read(side: &mut Side, to: u64, key: u64) -> [u8; 8] {
+    let mut back = [0; 8];
+    let mut read = access(Access::Read, to, key, &mut back, 2);
+    side.core.access(side.ep, &mut read).unwrap();
+    assert_eq!(side.completions(), [2]);
+    back
+}
+
+fn in_ring(side: &Side) -> bool {
+    side.core.links.values().any(|link| link.has_ring_writes)
+}
+
+/// A place in memory, which the owner and the initiator read and write in turn.
+struct Place(Box<[u8; 8]>);
+
+impl Place {
+    fn value(&self) -> [u8; 8] {
+        // SAFETY: the box is alive. The other side writes through addresses of it.
+        unsafe { std::ptr::from_ref(&*self.0).read_volatile() }
+    }
+
+    fn set(&mut self, value: u8) {
+        // SAFETY: as above.
+        unsafe { std::ptr::from_mut(&mut *self.0).write_volatile([value; 8]) }
+    }
+}
+
+#[test]
+fn injected_writes_are_applied_by_an_owner_that_makes_progress() {
+    let (mut a, mut b, to) = pair();
+    let mut place = Place(Box::default());
+    b.register(3, &mut *place.0);
+    for value in 1..=200 {
+        inject(&mut a, to, 3, value);
+        assert!(in_ring(&a));
+        b.drive();
+        assert_eq!(place.value(), [value; 8]);
+    }
+    // A message does not overtake one.
+    inject(&mut a, to, 3, 201);
+    let (mut out, mut into) = ([0; 8], [0; 8]);
+    a.core
+        .transmit(a.ep, &mut message(to, 1, &mut out, 0))
+        .unwrap();
+    b.core.receive(b.ep, &mut buffer(1, &mut into, 2)).unwrap();
+    until(&mut [&mut b], |sides| sides[0].completions() == [2]);
+    assert_eq!(place.value(), [201; 8]);
+}
+
+#[test]
+fn an_access_behind_injected_writes_applies_them_first_and_the_owner_never_again() {
+    let (mut a, mut b, to) = pair();
+    let mut place = Place(Box::default());
+    b.register(3, &mut *place.0);
+    for value in (1..=200).step_by(2) {
+        inject(&mut a, to, 3, value);
+        inject(&mut a, to, 3, value + 1);
+        assert_eq!(read(&mut a, to, 3), [value + 1; 8]);
+        place.set(0);
+        b.drive();
+        assert_eq!(place.value(), [0; 8]);
+    }
+}
+
+#[test]
+fn an_idle_owner_gets_injected_writes_nevertheless() {
+    let (mut a, b, to) = pair();
+    let mut place = Place(Box::default());
+    b.register(3, &mut *place.0);
+    inject(&mut a, to, 3, 1);
+    until(&mut [&mut a], |_| place.value() == [1; 8]);
+    // More than are kept.
+    for round in 0..2000 {
+        inject(&mut a, to, 3, round as u8);
+    }
+    assert_eq!(read(&mut a, to, 3), [(1999 % 256) as u8; 8]);
+    inject(&mut a, to, 3, 9);
+    a.core.may_sleep(prov_message::Sleeper::Helper);
+    assert!(!in_ring(&a));
+    assert_eq!(place.value(), [9; 8]);
+}
+
+#[test]
+fn an_injected_write_to_a_region_that_is_closed_meanwhile_is_left_out() {
+    let (mut a, mut b, to) = pair();
+    let mut place = Place(Box::default());
+    for by_owner in [true, false] {
+        let region = b.register(3, &mut *place.0);
+        inject(&mut a, to, 3, 7);
+        b.table.close(&region).unwrap();
+        if by_owner {
+            b.drive();
+        } else {
+            until(&mut [&mut a], |sides| !in_ring(sides[0]));
+        }
+        assert_eq!(place.value(), [0; 8]);
+    }
+}

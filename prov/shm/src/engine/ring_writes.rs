@@ -1,0 +1,239 @@
+//! Short writes that travel in the ring of a link, without a system call: the peer applies them in its
+//! turn, or this process does if the peer makes no progress ([`turns`](prov_local::onesided::turns)).
+//!
+//! That is for writes that are complete when the library has their bytes: injected ones, and all that
+//! need no delivery in domains whose peers refer to memory by offsets (without `FI_MR_VIRT_ADDR`), where
+//! the C library's provider has the target apply them, too. A peer that sleeps would have to be woken,
+//! which takes longer than a copy by this process.
+
+use fabric_abi::{
+    FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_FENCE, FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_RMA,
+};
+use prov_base::bounded;
+use prov_base::bounds::PEERS;
+use prov_local::channel::{Channel, FlightWords, Head, Record};
+use prov_local::onesided::ring_writes::{MOST_BYTES, RingWrites, Settled};
+use prov_local::onesided::turns::{Taking, Turn};
+use prov_local::ring::Broken;
+use prov_message::Op;
+use prov_message::peers::Bytes as Payload;
+use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
+
+use super::Core;
+use super::keys::LinkKey;
+use super::link::{Fault, Link};
+use super::records::{IN_RING, WRITE, read_list_behind, remote_list};
+
+/// Flags of writes that are not complete when the library has their bytes, or concern the owner otherwise.
+const OTHERWISE: u64 = FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE | FI_FENCE | FI_REMOTE_CQ_DATA;
+
+/// The writes of a link's other side.
+pub struct PeersWrites {
+    words: FlightWords,
+    taking: Taking,
+}
+
+impl PeersWrites {
+    fn new(channel: &Channel) -> Self {
+        PeersWrites {
+            words: channel.flights_of_peer(),
+            taking: Taking::default(),
+        }
+    }
+}
+
+impl Core {
+    /// Writes through the ring, if this is such a write. Returns what is complete then.
+    #[inline]
+    pub(super) fn write_in_ring(
+        &mut self,
+        key: LinkKey,
+        access: &RemoteAccess,
+        bytes: &Payload<'_>,
+    ) -> Option<Op> {
+        let is_short = access.local.len() <= MOST_BYTES && access.access == Access::Write;
+        if !is_short || access.flags & OTHERWISE != 0 {
+            return None;
+        }
+        let &[to] = access.remote.pieces() else {
+            return None;
+        };
+        let link = self.links.get_mut(key)?;
+        let own = &self.endpoints.get(link.ep)?.own;
+        let has_come = access.is_inject() || !own.uses_virtual_addresses;
+        if !has_come || to.len != access.local.len() as u64 || access.local.has_device() {
+            return None;
+        }
+        link.write_in_ring(to, bytes)?;
+        let op = Op::of_access(link.ep, access);
+        if !std::mem::replace(&mut link.has_ring_writes, true) {
+            self.ring_writes.push(key);
+            bounded!(self.ring_writes, PEERS);
+        }
+        Some(op)
+    }
+
+    /// Applies the writes in the rings to peers that have applied none for some time or, before a thread
+    /// sleeps, all that are left. Returns whether a peer is at it.
+    pub(super) fn settle_ring_writes(&mut self, all: bool) -> bool {
+        let mut is_any_busy = false;
+        for at in (0..self.ring_writes.len()).rev() {
+            let link = self
+                .ring_writes
+                .get(at)
+                .and_then(|key| self.links.get_mut(*key));
+            let settled = link.map_or(Settled::All, |link| {
+                let settled = match link.are_ring_writes_due(all) {
+                    true => link.settle_ring_writes(),
+                    false => link.has_ring_writes_left(),
+                };
+                link.has_ring_writes = settled != Settled::All;
+                settled
+            });
+            is_any_busy |= settled == Settled::Busy;
+            if settled == Settled::All {
+                self.ring_writes.swap_remove(at);
+            }
+        }
+        is_any_busy
+    }
+
+    /// Handles a peer's write in the ring. Returns `false` while the peer applies it itself.
+    pub(super) fn written_in_ring(
+        &mut self,
+        key: LinkKey,
+        record: &Record,
+    ) -> std::result::Result<bool, Fault> {
+        let Some(link) = self.links.get_mut(key) else {
+            return Ok(true);
+        };
+        let list = read_list_behind(&link.bytes(record), record.head.words[2]);
+        let (list, len) = list.ok_or(Fault::Protocol("list of a write"))?;
+        let Some(writes) = link.peers_writes() else {
+            return Ok(true);
+        };
+        match writes.taking.begin(writes.words.applied()) {
+            Turn::Apply => {}
+            Turn::PassOver => return Ok(true),
+            Turn::Wait => return Ok(false),
+        }
+        let applied = self.apply(key, record, &list, len);
+        if let Some(writes) = self.links.get_mut(key).and_then(Link::peers_writes) {
+            writes.taking.applied(writes.words.applied());
+        }
+        applied.map(|()| true)
+    }
+
+    fn apply(
+        &mut self,
+        key: LinkKey,
+        record: &Record,
+        list: &RemoteIov,
+        len: usize,
+    ) -> std::result::Result<(), Fault> {
+        if list.len() != len as u64 {
+            return Err(Fault::Protocol("bytes of a write"));
+        }
+        let Some((target, visitor, link)) = self.visited(key) else {
+            return Ok(());
+        };
+        match target.resolve(&visitor, FI_REMOTE_WRITE, list.pieces(), None) {
+            Ok(grants) => {
+                let (bytes, _) = link.bytes(record).split(len);
+                grants.copy_from(&mut target.memory, 0, &bytes.into());
+                target.was_written(&visitor, &grants, FI_RMA, None);
+            }
+            // It was permitted when it was sent.
+            Err(refusal) => log::debug!(
+                target: crate::LOG.ep_data,
+                "a write of process {} is left out: {}", link.wire.pid, refusal.error()
+            ),
+        }
+        Ok(())
+    }
+}
+
+impl Link {
+    /// Sends a write of one piece, if the peer permits it and is awake, and there is room.
+    fn write_in_ring(&mut self, to: RemotePiece, bytes: &Payload<'_>) -> Option<()> {
+        let is_possible = self.writings.is_empty()
+            && self.wire.socket().is_some()
+            && self.window.as_mut()?.permits(&to)
+            && !self.channel.as_ref()?.finds_asleep();
+        if !is_possible {
+            return None;
+        }
+        let channel = self.channel.as_ref()?;
+        let writes = self
+            .ring_writes
+            .get_or_insert_with(|| RingWrites::new(channel.flights()));
+        let has_room = writes.has_room();
+        if !note(&mut self.broken, has_room)? {
+            return None;
+        }
+        let mut own = [0; MOST_BYTES];
+        let own = own.get_mut(..to.len as usize)?;
+        match bytes {
+            Payload::App(memory) => _ = memory.read_at(0, own),
+            Payload::Own(bytes) => own.copy_from_slice(bytes.get(..own.len())?),
+        }
+        let list = remote_list(&RemoteIov::from(to));
+        let list = list.bytes();
+        let head = Head {
+            kind: WRITE,
+            flags: IN_RING,
+            words: [0, 0, 1],
+        };
+        let is_sent = self.post_short(head, own.len() + list.len(), |place| {
+            let (data, rest) = place.split(own.len());
+            data.write(own);
+            rest.write(list);
+        });
+        self.ring_writes.as_mut().filter(|_| is_sent)?.push(to, own);
+        Some(())
+    }
+
+    /// Applies the writes in the ring that the peer has not applied, before an access that may not
+    /// overtake them.
+    pub(super) fn settle_ring_writes(&mut self) -> Settled {
+        let Some(writes) = &mut self.ring_writes else {
+            return Settled::All;
+        };
+        if writes.is_empty() {
+            return Settled::All;
+        }
+        let (Some(window), Some(socket)) = (&mut self.window, self.wire.socket()) else {
+            return Settled::ByOwner;
+        };
+        let settled = writes.settle(window, socket);
+        note(&mut self.broken, settled).unwrap_or(Settled::ByOwner)
+    }
+
+    fn are_ring_writes_due(&mut self, all: bool) -> bool {
+        let Some(writes) = &mut self.ring_writes else {
+            return false;
+        };
+        let is_overdue = writes.are_overdue();
+        all || note(&mut self.broken, is_overdue) == Some(true)
+    }
+
+    fn has_ring_writes_left(&self) -> Settled {
+        match &self.ring_writes {
+            Some(writes) if !writes.is_empty() => Settled::ByOwner,
+            _ => Settled::All,
+        }
+    }
+
+    fn peers_writes(&mut self) -> Option<&mut PeersWrites> {
+        let channel = self.channel.as_ref()?;
+        Some(
+            self.peers_writes
+                .get_or_insert_with(|| Box::new(PeersWrites::new(channel))),
+        )
+    }
+}
+
+/// Notes that a link's channel is broken.
+fn note<T>(broken: &mut Option<Broken>, result: Result<T, Broken>) -> Option<T> {
+    result.inspect_err(|found| *broken = Some(*found)).ok()
+}
