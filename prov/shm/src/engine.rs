@@ -41,6 +41,7 @@ use slotmap::SlotMap;
 use self::keys::{Due, LinkKey, Source};
 use self::link::Link;
 use self::messages::{Action, Endpoints, Shm};
+use self::remote::Atomics;
 use self::socketless::Socketless;
 use crate::params::Params;
 
@@ -75,10 +76,8 @@ pub struct Core {
     socketless: Socketless,
     /// Number of progress calls since the last one in which a message arrived.
     idle_calls: u32,
-    /// Buffer for the result of an atomic operation.
-    result: Vec<u8>,
-    /// Buffer for a peer's operands.
-    operands: Vec<u8>,
+    /// Buffers for peers' atomic operations.
+    atomics: Atomics,
 }
 
 /// Largest number of announcements of all peers together that are kept.
@@ -117,8 +116,7 @@ impl Core {
             poller: Wakeups::new()?,
             socketless: Socketless::default(),
             idle_calls: 0,
-            result: Vec::new(),
-            operands: Vec::new(),
+            atomics: Atomics::default(),
         })
     }
 }

@@ -7,13 +7,13 @@ use prov_base::errno::Errno;
 use prov_local::channel::{Head, Record};
 use prov_local::link::payload::Payload;
 use prov_message::peers::UNKNOWN_SOURCE;
-use prov_message::{Core as _, Reaching as _, Taken};
+use prov_message::{Core as _, Reaching as _, RmaTarget, Taken};
 
 use super::Core;
-use super::keys::{EpKey, LinkKey, from_peer};
+use super::keys::{LinkKey, from_peer};
 use super::link::pending::Pending;
 use super::link::{Fault, Link};
-use super::messages::{Ack, Action, Arrival, Offered, Placing};
+use super::messages::{Ack, Action, Arrival, Endpoints, Offered, Placing};
 use super::records::*;
 
 /// Number of messages that are received from one link before the other links have their turn.
@@ -136,6 +136,7 @@ impl Core {
                 Ok(true) => {
                     any = true;
                     bytes += record.len();
+                    link.waits_for_space(key, &mut self.busy);
                     link.is_stalled = false;
                     if let Some(channel) = &mut link.channel
                         && channel.receiver.take(record.len())
@@ -173,32 +174,47 @@ impl Core {
     /// the channel.
     fn handle(&mut self, key: LinkKey, record: &Record) -> Result<bool, Fault> {
         let Head { kind, words, flags } = record.head;
+        let has_data = flags & HAS_DATA != 0;
         let is_reported = match kind {
-            WRITE => flags & (HAS_DATA | MORE) == HAS_DATA,
-            WAS_WRITTEN | ATOMIC => flags & HAS_DATA != 0,
+            WRITE => has_data && flags & MORE == 0,
+            WAS_WRITTEN | ATOMIC => has_data,
             _ => false,
         };
         if is_reported && !self.has_room_unasked(key) {
             return Ok(false);
         }
+        if has_data || matches!(kind, MESSAGE | OFFERED) {
+            self.find_source(key);
+        }
+        let link = self
+            .links
+            .get_mut(key)
+            .ok_or(Fault::Ended(Errno::ENOTCONN))?;
         match kind {
-            MESSAGE => return Ok(self.message(key, record)),
+            MESSAGE => return Ok(link.message(key, record, &mut self.endpoints)),
             OFFERED => return self.offered(key, record),
-            DONE => self.is_done(key, words),
-            WRITE if flags == IN_RING => return self.written_in_ring(key, record),
-            WRITE => self.written(key, record)?,
-            WAS_WRITTEN | WAS_READ => self.was_accessed(key, record)?,
-            READ => self.read(key, record)?,
-            RESULT => self.result(key, record)?,
-            ATOMIC => self.atomic_requested(key, record)?,
-            THROTTLE => self.link_mut(key)?.pending.offer_only(words[0] != 0),
+            DONE => link.is_done(words, &mut self.endpoints, &mut self.target),
+            WRITE if flags == IN_RING => {
+                return link.written_in_ring(record, &mut self.endpoints, &mut self.target);
+            }
+            WRITE => link.written(record, &mut self.endpoints, &mut self.target)?,
+            WAS_WRITTEN | WAS_READ => {
+                link.was_accessed(record, &mut self.endpoints, &mut self.target)?
+            }
+            READ => link.read(record, &mut self.endpoints, &mut self.target)?,
+            RESULT => link.result(record, &mut self.endpoints)?,
+            ATOMIC => link.atomic_requested(
+                record,
+                &mut self.endpoints,
+                &mut self.target,
+                &mut self.atomics,
+            )?,
+            THROTTLE => link.pending.offer_only(words[0] != 0),
             _ => return Err(Fault::Protocol("kind of a message")),
         }
-        match self.links.get(key) {
-            Some(link) if link.answers.len() > ANSWERS || link.answer_bytes > ANSWER_BYTES => {
-                Err(Fault::Protocol("more requests than answers are read"))
-            }
-            _ => Ok(true),
+        match link.answers.len() > ANSWERS || link.answer_bytes > ANSWER_BYTES {
+            true => Err(Fault::Protocol("more requests than answers are read")),
+            false => Ok(true),
         }
     }
 
@@ -249,10 +265,6 @@ impl Core {
         }
     }
 
-    fn link_mut(&mut self, key: LinkKey) -> Result<&mut Link, Fault> {
-        self.links.get_mut(key).ok_or(Fault::Ended(Errno::ENOTCONN))
-    }
-
     /// Looks up the source of a link whose peer was not in the address vector.
     #[inline]
     pub(super) fn find_source(&mut self, key: LinkKey) {
@@ -269,70 +281,27 @@ impl Core {
         }
     }
 
-    fn arrival(&mut self, key: LinkKey, head: Head, len: usize) -> Option<Arrival> {
-        self.find_source(key);
-        let link = self.links.get(key)?;
-        Some(Arrival {
-            link: key,
-            ep: link.ep,
-            src: link.src,
-            tagged: head.flags & TAGGED != 0,
-            tag: head.words[0],
-            len,
-            data: (head.flags & HAS_DATA != 0).then_some(head.words[1]),
-            ack: Ack {
-                name: head.words[2],
-                until_placed: head.flags & UNTIL_PLACED != 0,
-            },
-            announces: true,
-        })
-    }
-
-    fn message(&mut self, key: LinkKey, record: &Record) -> bool {
-        let Some(arrival) = self.arrival(key, record.head, record.len()) else {
-            return true;
-        };
-        let Some(link) = self.links.get(key) else {
-            return true;
-        };
-        match self
-            .endpoints
-            .take_in(&arrival, &Iov::from(link.bytes(record)))
-        {
-            Taken::Received(Ack { name: 0, .. }) | Taken::Kept => true,
-            Taken::Received(Ack { name, .. }) => {
-                self.done(key, name, Ok(()));
-                true
-            }
-            Taken::Refused => false,
-        }
-    }
-
     fn offered(&mut self, key: LinkKey, record: &Record) -> Result<bool, Fault> {
-        let from = read_offered_list(&self.link_mut(key)?.bytes(record).into());
+        let link = self.links.get(key).ok_or(Fault::Ended(Errno::ENOTCONN))?;
+        let from = read_offered_list(&link.bytes(record).into());
         let from = from.ok_or(Fault::Protocol("place of a message"))?;
         let mut head = record.head;
         // The end of the transfer is reported when the payload is copied.
         let name = std::mem::take(&mut head.words[2]);
-        let Some(arrival) = self.arrival(key, head, from.len() as usize) else {
-            return Ok(true);
-        };
+        let arrival = link.arrival(key, head, from.len() as usize);
         let offered = Offered { name, from };
-        if self.endpoints.is_own_link(key) && !self.endpoints.ask_for(&arrival, offered) {
-            return Ok(self.keep_own(key, &arrival, name));
+        if !self.endpoints.is_own_link(key) {
+            return Ok(self.endpoints.announced(&arrival, offered));
         }
-        Ok(self.endpoints.is_own_link(key) || self.endpoints.announced(&arrival, offered))
+        Ok(self.endpoints.ask_for(&arrival, offered) || self.keep_own(key, &arrival, name))
     }
 
     /// Keeps a long message of an endpoint to itself for which no receive is posted. The sender is
     /// done with it, as with the C library: it may wait for that before it posts the receive. Returns
     /// `false` if there is no memory for it: it is tried again later.
     fn keep_own(&mut self, key: LinkKey, arrival: &Arrival, name: u64) -> bool {
-        let sender = self
-            .links
-            .get(key)
-            .and_then(|link| self.own_sender(link.ep));
-        let sender = sender.and_then(|sender| self.links.get(sender));
+        let own = self.endpoints.get(arrival.ep).map(|ep| &ep.own);
+        let sender = own.and_then(|own| self.links.get(own.peers.own_link()?));
         let pending = sender.and_then(|sender| sender.pending.get(from_peer(name)));
         let taken = match pending {
             Some(Pending::Offer { payload, .. }) => match payload {
@@ -349,23 +318,21 @@ impl Core {
         match taken {
             Taken::Refused => false,
             Taken::Kept | Taken::Received(_) => {
-                self.done(key, name, Ok(()));
+                self.reply(key, |link| link.done(name, Ok(())));
                 true
             }
         }
     }
 
-    /// The side of an endpoint's link to itself on which the endpoint sends.
-    fn own_sender(&self, ep: EpKey) -> Option<LinkKey> {
-        let own = &self.endpoints.get(ep)?.own;
-        own.peers.own_link()
-    }
-
     /// Carries out what a receive, or the lack of one, requires of a link.
     pub(super) fn act_on(&mut self, action: Action) {
         match action {
-            Action::Acknowledge(key, Ack { name, .. }) => self.done(key, name, Ok(())),
-            Action::Refuse(key, offered, ..) => self.done(key, offered.name, Ok(())),
+            Action::Acknowledge(key, Ack { name, .. }) => {
+                self.reply(key, |link| link.done(name, Ok(())))
+            }
+            Action::Refuse(key, offered, ..) => {
+                self.reply(key, |link| link.done(offered.name, Ok(())))
+            }
             Action::Fetch(key, fetch) => {
                 let len = fetch.memory.len() as u64;
                 let placing = Placing::receive(fetch.memory, fetch.receipt);
@@ -383,42 +350,81 @@ impl Core {
                     flags: 0,
                     words: [is_on.into(), 0, 0],
                 };
-                self.answer(key, head, &[]);
+                self.reply(key, |link| link.answer(head, &[]));
             }
             // All messages arrive whole, or are offered.
             Action::Redirect(..) | Action::Resume(..) => {}
         }
     }
 
+    fn reply(&mut self, key: LinkKey, reply: impl FnOnce(&mut Link)) {
+        if let Some(link) = self.links.get_mut(key) {
+            reply(link);
+            link.waits_for_space(key, &mut self.busy);
+        }
+    }
+}
+
+impl Link {
+    fn arrival(&self, key: LinkKey, head: Head, len: usize) -> Arrival {
+        Arrival {
+            link: key,
+            ep: self.ep,
+            src: self.src,
+            tagged: head.flags & TAGGED != 0,
+            tag: head.words[0],
+            len,
+            data: (head.flags & HAS_DATA != 0).then_some(head.words[1]),
+            ack: Ack {
+                name: head.words[2],
+                until_placed: head.flags & UNTIL_PLACED != 0,
+            },
+            announces: true,
+        }
+    }
+
+    /// Handles an eager message. Returns `false` if there is no space for it.
+    fn message(&mut self, key: LinkKey, record: &Record, endpoints: &mut Endpoints) -> bool {
+        let arrival = self.arrival(key, record.head, record.len());
+        match endpoints.take_in(&arrival, &Iov::from(self.bytes(record))) {
+            Taken::Received(Ack { name: 0, .. }) | Taken::Kept => true,
+            Taken::Received(Ack { name, .. }) => {
+                self.done(name, Ok(()));
+                true
+            }
+            Taken::Refused => false,
+        }
+    }
+
     /// Handles the peer's report that an operation or an offer is complete. Reports about one that
     /// is over are ignored.
-    pub(super) fn is_done(&mut self, key: LinkKey, words: [u64; 3]) {
-        let Some(link) = self.links.get_mut(key) else {
-            return;
-        };
+    fn is_done(
+        &mut self,
+        words: [u64; 3],
+        endpoints: &mut Endpoints,
+        target: &mut Option<RmaTarget>,
+    ) {
         let outcome = match words[1] {
             0 => Ok(()),
             number => Err(Errno::new(i32::try_from(number).unwrap_or(0))),
         };
-        match link.pending.remove(from_peer(words[0])) {
+        match self.pending.remove(from_peer(words[0])) {
             None => {}
             Some(Pending::Op(ticket) | Pending::Offer { ticket, .. }) => {
-                self.endpoints.finish(ticket, outcome);
+                endpoints.finish(ticket, outcome);
             }
             // The operation succeeds only with its result.
             Some(Pending::Result { ticket, .. }) => {
-                let outcome = outcome.and(Err(Errno::EPROTO));
-                self.endpoints.finish(ticket, outcome);
+                endpoints.finish(ticket, outcome.and(Err(Errno::EPROTO)));
             }
-            Some(Pending::Read(grants)) => self.was_read(key, &grants),
+            Some(Pending::Read(grants)) => self.was_read(&grants, endpoints, target),
         }
     }
 
     /// Handles the data of a read, or the result of an atomic operation.
-    fn result(&mut self, key: LinkKey, record: &Record) -> Result<(), Fault> {
+    fn result(&mut self, record: &Record, endpoints: &mut Endpoints) -> Result<(), Fault> {
         let name = from_peer(record.head.words[0]);
-        let link = self.link_mut(key)?;
-        let result = link.pending.result(name);
+        let result = self.pending.result(name);
         let (to, done) = result.ok_or(Fault::Protocol("name of a result"))?;
         let (before, len) = (*done, record.len());
         let is_last = record.head.flags & MORE == 0;
@@ -428,15 +434,15 @@ impl Core {
         };
         if fits {
             *done += len;
-            if let Some(Pending::Result { to, .. }) = link.pending.get(name) {
-                link.bytes(record).copy_to(&to.slice(before, len));
+            if let Some(Pending::Result { to, .. }) = self.pending.get(name) {
+                self.bytes(record).copy_to(&to.slice(before, len));
             }
         } else if !is_last {
             return Err(Fault::Protocol("bytes of a result"));
         }
-        if is_last && let Some(Pending::Result { ticket, to, .. }) = link.pending.remove(name) {
+        if is_last && let Some(Pending::Result { ticket, to, .. }) = self.pending.remove(name) {
             let outcome = if fits { Ok(()) } else { Err(Errno::EPROTO) };
-            self.endpoints.finish_read(ticket, to, outcome);
+            endpoints.finish_read(ticket, to, outcome);
         }
         Ok(())
     }

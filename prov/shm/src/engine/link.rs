@@ -4,7 +4,7 @@ pub mod outgoing;
 pub mod pending;
 
 use prov_base::bounded;
-use prov_base::bounds::OPERATIONS;
+use prov_base::bounds::{OPERATIONS, PEERS};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -25,9 +25,9 @@ use prov_util::endpoint::Side;
 use prov_util::mr::Grants;
 use prov_util::request::{Access, RemoteAccess};
 
-use super::keys::{EpKey, PeerKey};
+use super::keys::{EpKey, LinkKey, PeerKey};
 use super::messages::Shm;
-use super::records::{HAS_DATA, REMOTE_LIST, WAS_READ, WAS_WRITTEN, remote_list};
+use super::records::{DONE, HAS_DATA, REMOTE_LIST, WAS_READ, WAS_WRITTEN, remote_list};
 use super::ring_writes::PeersWrites;
 use outgoing::{Answer, ReadReply, Writing};
 use pending::{Pending, PendingRequests};
@@ -421,6 +421,50 @@ impl Link {
         question(channel)
             .inspect_err(|broken| self.broken = Some(*broken))
             .unwrap_or(false)
+    }
+
+    /// Sends a reply, immediately or as soon as there is space.
+    #[inline]
+    pub fn answer(&mut self, head: Head, bytes: &[u8]) {
+        let sent = self.answers.is_empty()
+            && self
+                .post(head, bytes.len(), |to| {
+                    to.write_at(0, bytes);
+                })
+                .unwrap_or(true);
+        if !sent {
+            let bytes = bytes.to_vec();
+            self.answer_bytes += bytes.len();
+            self.answers.push_back(Answer { head, bytes });
+        }
+    }
+
+    /// Reports to the peer that the operation or offer that it calls `name` is complete.
+    #[inline]
+    pub fn done(&mut self, name: u64, outcome: Result<(), Errno>) {
+        let status = outcome.err().map_or(0, |error| error.number() as u64);
+        let head = Head {
+            kind: DONE,
+            flags: 0,
+            words: [name, status, 0],
+        };
+        self.answer(head, &[]);
+    }
+
+    /// Adds the link, if it has data to send, to the list of those that wait for space.
+    #[inline]
+    pub fn waits_for_space(&mut self, key: LinkKey, busy: &mut Vec<LinkKey>) {
+        if self.has_something_to_send() {
+            self.waits_for_turn(key, busy);
+        }
+    }
+
+    /// As [`Link::waits_for_space`], for operations that wait elsewhere.
+    pub fn waits_for_turn(&mut self, key: LinkKey, busy: &mut Vec<LinkKey>) {
+        if !std::mem::replace(&mut self.is_busy, true) {
+            busy.push(key);
+            bounded!(busy, PEERS);
+        }
     }
 
     #[cold]

@@ -23,7 +23,7 @@ impl Core {
     /// Queues the payload that a peer has announced as `name`, to be fetched.
     pub(super) fn pull(&mut self, key: LinkKey, placing: Placing, from: &OtherIov, name: u64) {
         let Some(link) = self.links.get_mut(key) else {
-            return self.placed(key, placing, name, Err(Errno::ENOTCONN));
+            return self.give_up(placing.into());
         };
         if from.is_empty() {
             return self.placed(key, placing, name, Ok(()));
@@ -46,15 +46,17 @@ impl Core {
         if placing.has_data() {
             self.find_source(key);
         }
-        let link = self.links.get(key).map(|link| (link.ep, link.src));
-        let (ep, src) = link.unwrap_or_default();
+        let Some(link) = self.links.get_mut(key) else {
+            return self.give_up(placing.into());
+        };
         let told = match placing.then {
             Then::Read(_) => Ok(()),
             Then::Receive(_) | Then::RemoteWrite { .. } => outcome,
         };
         self.endpoints
-            .placed(&mut self.target, ep, src, placing, outcome);
-        self.done(key, name, told);
+            .placed(&mut self.target, link.ep, link.src, placing, outcome);
+        link.done(name, told);
+        link.waits_for_space(key, &mut self.busy);
     }
 
     /// Receives the last messages of a peer that has ended, and ends the link when there are no

@@ -2,45 +2,36 @@
 //! is space.
 
 use prov_base::bounded;
-use prov_base::bounds::{OPERATIONS, PEERS};
+use prov_base::bounds::OPERATIONS;
 use prov_base::buffer::Iov;
-use prov_base::errno::Errno;
 use prov_local::channel::Head;
+use prov_local::copies::Copies as _;
 use prov_message::peers::{Deferred, Request};
-use prov_message::{Op, Ticket};
+use prov_message::{Op, RmaTarget, Ticket};
 use prov_util::mr::Grants;
 use prov_util::request::RemoteIov;
 
 use super::Core;
 use super::keys::LinkKey;
-use super::link::Fault;
 use super::link::outgoing::{ReadReply, Writing};
 use super::link::pending::Pending;
-use super::records::{self, HAS_DATA, MORE, RESULT, WRITE, remote_list};
+use super::link::{Fault, Link};
+use super::messages::Endpoints;
+use super::records::{HAS_DATA, MORE, RESULT, WRITE, remote_list};
 use prov_local::switch_points::EAGER;
 
 /// Number of bytes that are sent in parts in one turn, after which other links can send.
 const TURN_BYTES: usize = 256 << 10;
 
 impl Core {
-    /// Notes that a link has data to send when there is space.
-    pub(super) fn is_busy(&mut self, key: LinkKey) {
-        if let Some(link) = self.links.get_mut(key)
-            && !link.is_busy
-        {
-            link.is_busy = true;
-            self.busy.push(key);
-            bounded!(self.busy, PEERS);
-        }
-    }
-
     /// Posts the operations that have waited for a link or for earlier operations, as long as there
     /// is space.
     pub(super) fn replay(&mut self, key: LinkKey) {
         while let Some((request, ticket)) = self.next_to_replay(key) {
-            let Some(ep) = self.links.get(key).map(|link| link.ep) else {
+            let Some(link) = self.links.get_mut(key) else {
                 return;
             };
+            let ep = link.ep;
             // Posting counts the operation again, unless it completes immediately.
             self.endpoints.settle(ticket);
             let mut replay = request.replay();
@@ -49,11 +40,13 @@ impl Core {
             let (op, posted) = match request {
                 Request::Transmit(message) => {
                     let op = Op::of_transmit(ep, message);
-                    let link = self.links.get_mut(key);
                     // The caller of the operation has returned, so it cannot get -FI_EAGAIN.
-                    let is_eager =
-                        link.is_some_and(|link| link.is_eager(message.buffers.len()) == Ok(true));
-                    (op, self.send(key, message, copied, is_eager))
+                    let is_eager = link.is_eager(message.buffers.len()) == Ok(true);
+                    let sent = link.send(message, copied, is_eager, &mut self.endpoints);
+                    if sent == Ok(true) {
+                        self.has_offered(key);
+                    }
+                    (op, sent.map(|_| ()))
                 }
                 Request::Access(access) => (
                     Op::of_access(ep, access),
@@ -61,7 +54,7 @@ impl Core {
                 ),
                 Request::Atomic(atomic) => (
                     Op::of_atomic(ep, atomic),
-                    self.start_atomic(key, atomic, copies),
+                    link.start_atomic(atomic, copies, &mut self.endpoints),
                 ),
             };
             if let Err(error) = posted {
@@ -72,18 +65,12 @@ impl Core {
 
     /// Returns the next operation that has waited on a link, if it may be posted.
     fn next_to_replay(&mut self, key: LinkKey) -> Option<(Deferred, Ticket)> {
-        let link = self.links.get(key).filter(|link| link.is_open())?;
-        let (ep, peer) = (link.ep, link.peer);
-        let is_behind = link.is_message_behind();
-        let is_message = match (is_behind, peer) {
-            (Some(is_message), _) => is_message,
-            (None, Some(peer)) => {
-                let (next, _) = self.rdm(ep)?.peers.waiting(peer).next()?;
-                next.message_len().is_some()
-            }
-            (None, None) => return None,
+        let link = self.links.get_mut(key).filter(|link| link.is_open())?;
+        let peers = &mut self.endpoints.get_mut(link.ep)?.own.peers;
+        let is_message = match link.is_message_behind() {
+            Some(is_message) => is_message,
+            None => peers.waiting(link.peer?).next()?.0.message_len().is_some(),
         };
-        let link = self.links.get_mut(key)?;
         let may_follow = link.writings.is_empty() && !link.pending.has_long_results();
         let has_room = may_follow && link.has_room();
         let may_be = match is_message {
@@ -91,13 +78,12 @@ impl Core {
             false => link.may_request(),
         };
         if !has_room || !may_be {
-            self.is_busy(key);
+            link.waits_for_turn(key, &mut self.busy);
             return None;
         }
-        match (is_behind, peer) {
-            (Some(_), _) => link.next_behind(),
-            (None, Some(peer)) => self.rdm(ep)?.peers.next_waiting(peer, key),
-            (None, None) => None,
+        match link.next_behind() {
+            None => peers.next_waiting(link.peer?, key),
+            next => next,
         }
     }
 
@@ -110,7 +96,7 @@ impl Core {
                 continue;
             };
             link.is_busy = false;
-            match self.send_more_on(key) {
+            match link.send_more(&mut self.endpoints, &mut self.target) {
                 Ok(has_sent) => any |= has_sent,
                 Err(fault) => {
                     self.break_link(key, fault);
@@ -124,41 +110,49 @@ impl Core {
                 // Progress alone does not count: a thread may sleep while the next data waits for
                 // space.
                 any |= link.has_room_for_next();
-                self.is_busy(key);
+                link.waits_for_space(key, &mut self.busy);
             }
         }
         any
     }
+}
 
-    fn send_more_on(&mut self, key: LinkKey) -> Result<bool, Fault> {
+impl Link {
+    /// Sends what waits, as long as there is space. Returns whether there was progress.
+    fn send_more(
+        &mut self,
+        endpoints: &mut Endpoints,
+        target: &mut Option<RmaTarget>,
+    ) -> Result<bool, Fault> {
         let mut any = false;
-        let Some(link) = self.links.get_mut(key) else {
-            return Ok(false);
-        };
-        while let Some(answer) = link.answers.pop_front() {
+        while let Some(answer) = self.answers.pop_front() {
             let len = answer.bytes.len();
-            let sent = link.post(answer.head, len, |to| {
+            let sent = self.post(answer.head, len, |to| {
                 to.write_at(0, &answer.bytes);
             })?;
             if !sent {
-                link.answers.push_front(answer);
-                bounded!(link.answers, OPERATIONS);
+                self.answers.push_front(answer);
+                bounded!(self.answers, OPERATIONS);
                 return Ok(any);
             }
-            link.answer_bytes -= len;
+            self.answer_bytes -= len;
             any = true;
         }
-        Ok(any | self.send_parts(key)?)
+        Ok(any | self.send_parts(endpoints, target)?)
     }
 
     /// Sends parts of writes, and of data that the peer reads, as long as there is space. Returns
     /// whether there was progress.
-    pub(super) fn send_parts(&mut self, key: LinkKey) -> Result<bool, Fault> {
+    pub fn send_parts(
+        &mut self,
+        endpoints: &mut Endpoints,
+        target: &mut Option<RmaTarget>,
+    ) -> Result<bool, Fault> {
         let (mut any, mut bytes) = (false, 0);
         while bytes < TURN_BYTES {
             let sent = [
-                self.send_part_of_write(key)?,
-                self.send_part_of_stream(key)?,
+                self.send_part_of_write()?,
+                self.send_part_of_stream(endpoints, target)?,
             ];
             if sent == [None; 2] {
                 break;
@@ -170,17 +164,14 @@ impl Core {
     }
 
     /// Sends the next part of a write. Returns its length, if there was a part and space for it.
-    fn send_part_of_write(&mut self, key: LinkKey) -> Result<Option<usize>, Fault> {
-        let Some(link) = self.links.get_mut(key) else {
-            return Ok(None);
-        };
+    fn send_part_of_write(&mut self) -> Result<Option<usize>, Fault> {
         // The rest of a write of which the peer has refused a part is dropped.
-        while let Some(next) = link.writings.front()
-            && !link.pending.contains_key(next.name)
+        while let Some(next) = self.writings.front()
+            && !self.pending.contains_key(next.name)
         {
-            link.writings.pop_front();
+            self.writings.pop_front();
         }
-        let Some(writing) = link.writings.pop_front() else {
+        let Some(writing) = self.writings.pop_front() else {
             return Ok(None);
         };
         let Writing {
@@ -208,36 +199,39 @@ impl Core {
             ],
         };
         let list = list.bytes();
-        let sent = link.post(head, part + list.len(), |to| {
+        let sent = self.post(head, part + list.len(), |to| {
             writing.payload.copy_to(done, &to.slice(0, part));
             to.slice(part, list.len()).write_at(0, list);
         })?;
         let sent = sent.then_some(part);
         if sent.is_none() || !is_last {
-            link.writings.push_front(Writing {
+            self.writings.push_front(Writing {
                 done: done + sent.unwrap_or(0),
                 ..writing
             });
-            bounded!(link.writings, OPERATIONS);
+            bounded!(self.writings, OPERATIONS);
         }
         Ok(sent)
     }
 
     /// Sends the next part of data that the peer reads. Returns its length, if there was a part and
     /// space for it.
-    fn send_part_of_stream(&mut self, key: LinkKey) -> Result<Option<usize>, Fault> {
-        let Some(link) = self.links.get_mut(key) else {
-            return Ok(None);
-        };
-        while let Some(next) = link.streams.front()
-            && !link.pending.contains_key(next.offer)
+    fn send_part_of_stream(
+        &mut self,
+        endpoints: &mut Endpoints,
+        target: &mut Option<RmaTarget>,
+    ) -> Result<Option<usize>, Fault> {
+        while let Some(next) = self.streams.front()
+            && !self.pending.contains_key(next.offer)
         {
-            link.streams.pop_front();
+            self.streams.pop_front();
         }
-        let Some(stream) = link.streams.pop_front() else {
+        let Some(stream) = self.streams.pop_front() else {
             return Ok(None);
         };
-        let Some(Pending::Read(grants)) = link.pending.get(stream.offer) else {
+        let (Some(&Pending::Read(grants)), Some(memory)) =
+            (self.pending.get(stream.offer), target.as_mut())
+        else {
             return Ok(None);
         };
         let part = (stream.len - stream.done).min(EAGER);
@@ -247,82 +241,40 @@ impl Core {
             flags: if is_last { 0 } else { MORE },
             words: [stream.to, 0, 0],
         };
-        let channel = link.channel.as_mut();
+        let channel = self.channel.as_mut();
         let channel = channel.ok_or(Fault::Protocol("no channel"))?;
         let space = channel.space(part);
-        let space = space.inspect_err(|broken| link.broken = Some(*broken))?;
+        let space = space.inspect_err(|broken| self.broken = Some(*broken))?;
         let Some(space) = space else {
-            link.streams.push_front(stream);
-            bounded!(link.streams, OPERATIONS);
+            self.streams.push_front(stream);
+            bounded!(self.streams, OPERATIONS);
             return Ok(None);
         };
-        copy_part(grants, &mut self.target, stream.done, &space.bytes());
-        if let Some(target) = &mut self.target
-            && let Err(error) = grants.take_failure(&mut target.memory)
-        {
-            link.pending.remove(stream.offer);
-            self.done(key, stream.to, Err(error));
+        copy_part(&grants, memory, stream.done, &space.bytes());
+        if let Err(error) = grants.take_failure(&mut memory.memory) {
+            self.pending.remove(stream.offer);
+            self.done(stream.to, Err(error));
             return Ok(Some(part));
         }
         if space.publish(head) {
-            link.wake_peer();
+            self.wake_peer();
         }
         if !is_last {
-            link.streams.push_front(ReadReply {
+            self.streams.push_front(ReadReply {
                 done: stream.done + part,
                 ..stream
             });
-            bounded!(link.streams, OPERATIONS);
-        } else if let Some(Pending::Read(grants)) = link.pending.remove(stream.offer) {
-            self.was_read(key, &grants);
+            bounded!(self.streams, OPERATIONS);
+        } else {
+            self.pending.remove(stream.offer);
+            self.was_read(&grants, endpoints, target);
         }
         Ok(Some(part))
-    }
-
-    /// Sends a reply, immediately or as soon as there is space.
-    #[inline]
-    pub(super) fn answer(&mut self, key: LinkKey, head: Head, bytes: &[u8]) {
-        let Some(link) = self.links.get_mut(key) else {
-            return;
-        };
-        let sent = link.answers.is_empty()
-            && link
-                .post(head, bytes.len(), |to| {
-                    to.write_at(0, bytes);
-                })
-                .unwrap_or(true);
-        if !sent {
-            let bytes = bytes.to_vec();
-            link.answer_bytes += bytes.len();
-            link.answers
-                .push_back(super::link::outgoing::Answer { head, bytes });
-            self.is_busy(key);
-        }
-    }
-
-    /// Reports to the peer that the operation or offer that it calls `name` is complete.
-    #[inline]
-    pub(super) fn done(&mut self, key: LinkKey, name: u64, outcome: Result<(), Errno>) {
-        let status = outcome.err().map_or(0, |error| error.number() as u64);
-        let head = Head {
-            kind: records::DONE,
-            flags: 0,
-            words: [name, status, 0],
-        };
-        self.answer(key, head, &[]);
     }
 }
 
 /// Copies registered memory from an offset on, filling `to`.
-pub fn copy_part(
-    grants: &Grants,
-    target: &mut Option<prov_message::RmaTarget>,
-    offset: usize,
-    to: &Iov<'_>,
-) {
-    let Some(target) = target else {
-        return;
-    };
+pub fn copy_part(grants: &Grants, target: &mut RmaTarget, offset: usize, to: &Iov<'_>) {
     let mut done = 0;
     while done < to.len() {
         let room = to.slice(done, usize::MAX);

@@ -15,13 +15,14 @@ use prov_local::channel::{Channel, FlightWords, Head, Record};
 use prov_local::onesided::ring_writes::{MOST_BYTES, RingWrites, Settled};
 use prov_local::onesided::turns::{Taking, Turn};
 use prov_local::ring::Broken;
-use prov_message::Op;
 use prov_message::peers::Bytes as Payload;
+use prov_message::{Op, RmaTarget};
 use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 
 use super::Core;
 use super::keys::LinkKey;
 use super::link::{Fault, Link};
+use super::messages::Endpoints;
 use super::records::{IN_RING, WRITE, read_list_behind, remote_list};
 
 /// Flags of writes that are not complete when the library has their bytes, or concern the owner otherwise.
@@ -97,19 +98,19 @@ impl Core {
         }
         is_any_busy
     }
+}
 
+impl Link {
     /// Handles a peer's write in the ring. Returns `false` while the peer applies it itself.
     pub(super) fn written_in_ring(
         &mut self,
-        key: LinkKey,
         record: &Record,
+        endpoints: &mut Endpoints,
+        target: &mut Option<RmaTarget>,
     ) -> std::result::Result<bool, Fault> {
-        let Some(link) = self.links.get_mut(key) else {
-            return Ok(true);
-        };
-        let list = read_list_behind(&link.bytes(record), record.head.words[2]);
+        let list = read_list_behind(&self.bytes(record), record.head.words[2]);
         let (list, len) = list.ok_or(Fault::Protocol("list of a write"))?;
-        let Some(writes) = link.peers_writes() else {
+        let Some(writes) = self.peers_writes() else {
             return Ok(true);
         };
         match writes.taking.begin(writes.words.applied()) {
@@ -117,43 +118,42 @@ impl Core {
             Turn::PassOver => return Ok(true),
             Turn::Wait => return Ok(false),
         }
-        let applied = self.apply(key, record, &list, len);
-        if let Some(writes) = self.links.get_mut(key).and_then(Link::peers_writes) {
+        let applied = self.apply(record, &list, len, endpoints, target);
+        if let Some(writes) = self.peers_writes() {
             writes.taking.applied(writes.words.applied());
         }
         applied.map(|()| true)
     }
 
     fn apply(
-        &mut self,
-        key: LinkKey,
+        &self,
         record: &Record,
         list: &RemoteIov,
         len: usize,
+        endpoints: &mut Endpoints,
+        target: &mut Option<RmaTarget>,
     ) -> std::result::Result<(), Fault> {
         if list.len() != len as u64 {
             return Err(Fault::Protocol("bytes of a write"));
         }
-        let Some((target, visitor, link)) = self.visited(key) else {
+        let Some((target, visitor)) = self.visited(endpoints, target) else {
             return Ok(());
         };
         match target.resolve(&visitor, FI_REMOTE_WRITE, list.pieces(), None) {
             Ok(grants) => {
-                let (bytes, _) = link.bytes(record).split(len);
+                let (bytes, _) = self.bytes(record).split(len);
                 grants.copy_from(&mut target.memory, 0, &bytes.into());
                 target.was_written(&visitor, &grants, FI_RMA, None);
             }
             // It was permitted when it was sent.
             Err(refusal) => log::debug!(
                 target: crate::LOG.ep_data,
-                "a write of process {} is left out: {}", link.wire.pid, refusal.error()
+                "a write of process {} is left out: {}", self.wire.pid, refusal.error()
             ),
         }
         Ok(())
     }
-}
 
-impl Link {
     /// Sends a write of one piece, if the peer permits it and is awake, and there is room.
     fn write_in_ring(&mut self, to: RemotePiece, bytes: &Payload<'_>) -> Option<()> {
         let is_possible = self.writings.is_empty()

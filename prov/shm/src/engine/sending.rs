@@ -13,9 +13,10 @@ use prov_message::{Op, Reaching as _};
 use prov_util::request::{Tag, Transmit};
 
 use super::Core;
-use super::keys::{EpKey, LinkKey, to_peer};
+use super::keys::{EpKey, to_peer};
 use super::link::Link;
 use super::link::pending::Pending;
+use super::messages::Endpoints;
 use super::records::{HAS_DATA, MESSAGE, OFFERED, REMOTE_LIST, TAGGED, UNTIL_PLACED};
 use crate::params::SIZES;
 
@@ -101,87 +102,88 @@ impl Core {
         };
         match destination {
             Destination::Open(key) => {
-                if self.links.get(key).is_some_and(Link::holds_messages) {
+                let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
+                if link.holds_messages() {
                     let op = Op::of_transmit(ep, message);
                     return self.wait_behind(key, op, || Deferred::transmit(message));
                 }
-                let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
                 // A device copies while this lane does other things.
                 let is_eager =
                     link.is_eager(message.buffers.len())? && !message.buffers.has_device();
-                self.send(key, message, None, is_eager)
+                if link.send(message, None, is_eager, &mut self.endpoints)? {
+                    self.has_offered(key);
+                }
+                Ok(())
             }
             Destination::Waits(peer) => self.defer(peer, Op::of_transmit(ep, message), || {
                 Deferred::transmit(message)
             }),
         }
     }
+}
 
-    /// Sends a message on a link: eagerly if `is_eager` and the peer takes such messages, otherwise
-    /// by an announcement.
+impl Link {
+    /// Sends a message: eagerly if `is_eager` and the peer takes such messages, otherwise by an
+    /// announcement. Returns whether it was announced.
     ///
     /// # Errors
     /// `-FI_EAGAIN` if there is no space.
     #[inline(never)]
-    pub(super) fn send(
+    pub fn send(
         &mut self,
-        key: LinkKey,
         message: &mut Transmit,
         copied: Option<&[u8]>,
         is_eager: bool,
-    ) -> Result {
-        let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
-        let op = Op::of_transmit(link.ep, message);
-        let is_offered = link.pending.offers_only() || !is_eager;
+        endpoints: &mut Endpoints,
+    ) -> Result<bool> {
+        let op = Op::of_transmit(self.ep, message);
+        let is_offered = self.pending.offers_only() || !is_eager;
         let until_received = message.flags & (FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE) != 0;
         let mut head = head_of(message, message.immediate());
         let len = message.buffers.len();
         if !is_offered && !until_received {
             let bytes = Bytes::of(&message.buffers, copied);
-            let sent = link.post(head, len, |to| copy(&bytes, to));
+            let sent = self.post(head, len, |to| copy(&bytes, to));
             return match sent {
                 Ok(true) => {
-                    self.endpoints.report(&op, message.buffers.take_failure());
-                    Ok(())
+                    endpoints.report(&op, message.buffers.take_failure());
+                    Ok(false)
                 }
                 Ok(false) | Err(_) => Err(Errno::EAGAIN),
             };
         }
-        if !link.pending.has_room_for_message() {
+        if !self.pending.has_room_for_message() {
             return Err(Errno::EAGAIN);
         }
-        let ticket = self.endpoints.count_acknowledged(op);
+        let ticket = endpoints.count_acknowledged(op);
         let ticket = ticket.ok_or(Errno::EOPBADSTATE)?;
         let (name, sent) = if is_offered {
             let is_kept = message.is_inject();
             let payload = Payload::of(Lent::of(&mut message.buffers, copied), is_kept);
             let from = payload.location();
-            let name = link.pending.insert(Pending::Offer { ticket, payload });
+            let name = self.pending.insert(Pending::Offer { ticket, payload });
             head.kind = OFFERED;
             head.words[2] = to_peer(name);
             let mut list = [0; WRITTEN];
             let list = from.write(&mut list);
-            let sent = link.post(head, list.len(), |to| {
+            let sent = self.post(head, list.len(), |to| {
                 to.write_at(0, list);
             });
             (name, sent)
         } else {
-            let name = link.pending.insert(Pending::Op(ticket));
+            let name = self.pending.insert(Pending::Op(ticket));
             head.words[2] = to_peer(name);
             if message.flags & FI_COMMIT_COMPLETE != 0 {
                 head.flags |= UNTIL_PLACED;
             }
             let bytes = Bytes::of(&message.buffers, copied);
-            (name, link.post(head, len, |to| copy(&bytes, to)))
+            (name, self.post(head, len, |to| copy(&bytes, to)))
         };
         if sent == Ok(true) {
-            if is_offered {
-                self.has_offered(key);
-            }
-            return Ok(());
+            return Ok(is_offered);
         }
-        if let Some(ticket) = link.pending.remove(name).and_then(Pending::into_ticket) {
-            self.endpoints.settle(ticket);
+        if let Some(ticket) = self.pending.remove(name).and_then(Pending::into_ticket) {
+            endpoints.settle(ticket);
         }
         Err(Errno::EAGAIN)
     }
