@@ -10,7 +10,7 @@ use prov_base::buffer::AppIov;
 use prov_base::process_memory::{OtherIov, Seal, WRITTEN};
 use prov_local::channel::Channel;
 use prov_local::onesided::table::RegionTable;
-use prov_local::onesided::window::{Outcome, Window};
+use prov_local::onesided::window::Window;
 use prov_local::process::OtherProcess;
 use prov_message::peers::Bytes;
 use prov_util::desc::Descs;
@@ -122,7 +122,7 @@ fn read(
         flags: flags & !FI_REMOTE_CQ_DATA,
         context: null_mut(),
     };
-    let outcome = window.access(&access, &Bytes::Own(&[]), socket.as_fd(), || true);
+    let accessed = window.access(&access, &Bytes::Own(&[]), socket.as_fd(), || true);
     assert!(
         to[..LEN]
             .iter()
@@ -139,8 +139,9 @@ fn read(
         (is_within && is_permitted).then_some(addr)
     });
     let mut places = places.peekable();
-    match outcome {
-        Outcome::Done { .. } if len != 0 => {
+    let accessed = accessed.ok().flatten();
+    match accessed.map(|accessed| accessed.outcome) {
+        Some(Ok(())) if len != 0 => {
             let base = place.as_ptr().expose_provenance() as u64;
             assert!(places.peek().is_some(), "nothing lets it in");
             let is_from = |at: u64| match at.checked_sub(base) {
@@ -153,8 +154,8 @@ fn read(
             assert!(places.any(is_from));
         }
         // The key of an empty access is not checked, and pages may not exist.
-        Outcome::Done { .. } | Outcome::Ask | Outcome::NoRoom | Outcome::Forbidden(_) => {}
-        Outcome::Failed(_) => {
+        Some(Ok(())) | None => {}
+        Some(Err(_)) => {
             let keys = published.iter().filter(|region| region.key == piece.key);
             assert!(keys.count() > 1 || places.peek().is_none(), "it is refused");
         }

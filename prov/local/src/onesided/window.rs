@@ -22,6 +22,8 @@ pub struct Window {
     sheet: Sheet,
     flights: Flights<FlightWords>,
     owner: Owner,
+    /// Whether the system has not permitted this process to copy.
+    is_forbidden: bool,
 }
 
 /// The owner of the memory.
@@ -31,23 +33,14 @@ struct Owner {
     ends: Ends,
 }
 
-/// The outcome of an access.
+/// An access that is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The access is complete.
-    Done {
-        /// Whether the owner has to be told, in a message that follows.
-        is_told: bool,
-    },
-    /// The access is refused (`-FI_EACCES`), the owner has ended (`-FI_ESHUTDOWN`), or a device has
-    /// not copied (`-FI_EIO`).
-    Failed(Errno),
-    /// There is no space for that message. Nothing has been copied.
-    NoRoom,
-    /// The owner has to carry out the access.
-    Ask,
-    /// The owner has to carry out all accesses: the system does not permit this process to copy.
-    Forbidden(Errno),
+pub struct Accessed {
+    /// `-FI_EACCES` if it was refused, `-FI_ESHUTDOWN` if the owner has ended, `-FI_EIO` if a device has
+    /// not copied.
+    pub outcome: Result,
+    /// Whether the owner has to be told, in a message that follows.
+    pub is_told: bool,
 }
 
 /// The outcome of looking up an access.
@@ -89,6 +82,7 @@ impl Window {
                     process: owner,
                     ends: Ends::default(),
                 },
+                is_forbidden: false,
             }),
             _ => Err(Errno::EPROTO),
         }
@@ -110,27 +104,35 @@ impl Window {
 
     /// Carries out an access; for a write, with these bytes. `socket` is the link's, which shows
     /// whether its other end is open, and `has_room` tells whether there is space for a message to
-    /// the owner.
+    /// the owner. Returns `None` if the owner has to carry out the access.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` if there is no space for that message. Nothing has been copied.
     pub fn access(
         &mut self,
         access: &RemoteAccess,
         bytes: &Bytes<'_>,
         socket: BorrowedFd<'_>,
         has_room: impl FnOnce() -> bool,
-    ) -> Outcome {
+    ) -> Result<Option<Accessed>> {
         // A copy may be in this processor's caches only, so the owner has to commit it.
-        if access.flags & FI_COMMIT_COMPLETE != 0 {
-            return Outcome::Ask;
+        if access.flags & FI_COMMIT_COMPLETE != 0 || self.is_forbidden {
+            return Ok(None);
         }
         let has_data = access.immediate().is_some();
         let granted = match self.find(access.access, &access.remote, has_data) {
             Found::Granted(granted) => granted,
-            Found::Refused(error) => return Outcome::Failed(error),
-            Found::Unknown => return Outcome::Ask,
+            Found::Refused(error) => {
+                return Ok(Some(Accessed {
+                    outcome: Err(error),
+                    is_told: false,
+                }));
+            }
+            Found::Unknown => return Ok(None),
         };
         let is_told = has_data || granted.is_counted;
         if is_told && !has_room() {
-            return Outcome::NoRoom;
+            return Err(Errno::EAGAIN);
         }
         let copied = match (access.access, bytes) {
             (Access::Read, _) => granted
@@ -139,13 +141,19 @@ impl Window {
             (Access::Write, Bytes::App(memory)) => granted.write(memory, socket),
             (Access::Write, Bytes::Own(bytes)) => granted.write_bytes(bytes, socket),
         };
-        match copied {
-            Ok(()) => Outcome::Done { is_told },
-            Err(error @ (Errno::ESHUTDOWN | Errno::EIO)) => Outcome::Failed(error),
+        drop(granted);
+        let outcome = match copied {
             // Some memory cannot be copied by another process, but its owner can copy it.
-            Err(Errno::EFAULT) => Outcome::Ask,
-            Err(error) => Outcome::Forbidden(error),
-        }
+            Err(Errno::EFAULT) => return Ok(None),
+            Err(error) if !matches!(error, Errno::ESHUTDOWN | Errno::EIO) => {
+                log::info!("the owner of memory on this host is asked for each access: {error}");
+                self.is_forbidden = true;
+                return Ok(None);
+            }
+            outcome => outcome,
+        };
+        let is_told = is_told && outcome.is_ok();
+        Ok(Some(Accessed { outcome, is_told }))
     }
 
     /// Whether a write of this piece is permitted, and concerns the owner no further: it does not count
@@ -178,6 +186,7 @@ impl Window {
             sheet,
             flights,
             owner,
+            ..
         } = self;
         let kind = match access {
             Access::Read => FI_REMOTE_READ,

@@ -10,7 +10,6 @@ use prov_local::channel::{Head, MODERATE, Record};
 use prov_local::copies::Copies as _;
 use prov_local::link::payload::Payload;
 use prov_local::onesided::ring_writes::Settled;
-use prov_local::onesided::window::Outcome;
 use prov_message::peers::{Bytes, Copies, Deferred, Destination, Lent};
 use prov_message::{AtomicRequest, Op, Reaching as _, Refusal, RmaTarget, Visitor};
 use prov_util::mr::Grants;
@@ -170,26 +169,13 @@ impl Link {
             }
             room == Some(Ok(true))
         };
-        let outcome = match window.access(access, bytes, socket, has_room) {
-            Outcome::Done { is_told: false } => Ok(()),
-            Outcome::Done { is_told: true } => {
-                self.tell_of(access);
-                Ok(())
-            }
-            Outcome::Failed(error) => Err(error),
-            Outcome::NoRoom => return Err(Errno::EAGAIN),
-            Outcome::Ask => return Ok(None),
-            Outcome::Forbidden(error) => {
-                log::info!(
-                    target: crate::LOG.ep_data,
-                    "the memory of process {} is accessed through shared memory: {error}",
-                    wire.pid
-                );
-                self.window = None;
-                return Ok(None);
-            }
+        let Some(accessed) = window.access(access, bytes, socket, has_room)? else {
+            return Ok(None);
         };
-        Ok(Some((Op::of_access(self.ep, access), outcome)))
+        if accessed.is_told {
+            self.tell_of(access);
+        }
+        Ok(Some((Op::of_access(self.ep, access), accessed.outcome)))
     }
 
     /// Sends a request for a read or a write to the peer. Returns whether it is a write that waits to be

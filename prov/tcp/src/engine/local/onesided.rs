@@ -13,7 +13,7 @@ use fabric_abi::FI_FENCE;
 use crate::local::neighbour::{OutOfTurn, Remark, Subject};
 use prov_base::errno::{Errno, Result};
 use prov_local::onesided::table::RegionTable;
-use prov_local::onesided::window::{Outcome, Window};
+use prov_local::onesided::window::Window;
 use prov_message::Op;
 use prov_message::peers::Bytes;
 use prov_util::request::{Access, RemoteAccess};
@@ -116,23 +116,15 @@ impl Core {
             return Ok(false);
         };
         let bytes = Bytes::App(&access.local);
-        let outcome = match window.access(access, &bytes, socket.as_fd(), || has_room.is_ok()) {
-            Outcome::Done { is_told } => {
-                if is_told {
-                    self.tell_of(key, access);
-                }
-                Ok(())
-            }
-            Outcome::Failed(error) => Err(error),
-            Outcome::NoRoom => return Err(Errno::EAGAIN),
-            Outcome::Ask => return Ok(false),
-            Outcome::Forbidden(error) => {
-                onesided.regions = Regions::Closed;
-                cannot_access(conn, error);
-                return Ok(false);
-            }
+        let has_room = || has_room.is_ok();
+        let Some(accessed) = window.access(access, &bytes, socket.as_fd(), has_room)? else {
+            return Ok(false);
         };
-        self.endpoints.report(&Op::of_access(ep, access), outcome);
+        if accessed.is_told {
+            self.tell_of(key, access);
+        }
+        self.endpoints
+            .report(&Op::of_access(ep, access), accessed.outcome);
         Ok(true)
     }
 
