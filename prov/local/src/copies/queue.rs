@@ -5,7 +5,7 @@ use prov_base::bounds::OPERATIONS;
 use std::collections::VecDeque;
 
 use prov_base::errno::{Errno, Result};
-use prov_message::{PayloadBuffer, Transport};
+use prov_message::{Endpoints, PayloadBuffer, Ticket, Transport};
 
 use super::transfer::{Goal, Transfer};
 use crate::parts::{Arrived, Inflow, Request};
@@ -171,11 +171,16 @@ impl<T: Transport> Transfers<T> {
         self.count != 0
     }
 
-    /// Takes all transfers but the one of an errand. The caller gives them up.
-    pub fn drain(&mut self) -> impl Iterator<Item = Transfer<T>> {
+    /// Gives up all transfers but the one of an errand, when the link ends for this reason. Returns the
+    /// reads whose data will not arrive.
+    pub fn abandon(&mut self, endpoints: &mut Endpoints<T>, error: Errno) -> Vec<Ticket> {
         if let Some(inflow) = &mut self.inflow {
             inflow.close();
         }
-        self.open.take().into_iter().chain(self.waiting.drain(..))
+        let transfers = self.open.take().into_iter().chain(self.waiting.drain(..));
+        let placings = transfers.filter_map(|transfer| transfer.to.abandon());
+        placings
+            .filter_map(|placing| endpoints.abandon(placing, error))
+            .collect()
     }
 }

@@ -104,10 +104,7 @@ impl Linked for Core {
             ..
         } = link;
         seal.destroy();
-        let placings = pulls.drain().filter_map(|pull| pull.to.abandon());
-        let mut tickets: Vec<Ticket> = placings
-            .filter_map(|placing| self.endpoints.abandon(placing, error))
-            .collect();
+        let mut tickets = pulls.abandon(&mut self.endpoints, error);
         self.endpoints.link_ended(ep, key, error);
         tickets.extend(pending.into_all().filter_map(Pending::into_ticket));
         tickets.extend(waiting);

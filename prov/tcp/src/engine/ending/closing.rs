@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 
 use prov_base::errno::Errno;
 use prov_base::warn_again;
+use prov_local::copies::Goal;
 use prov_local::rota::Rounds as _;
 use prov_message::Woken as _;
 use prov_message::lane::{Pause, short_pause};
@@ -231,13 +232,15 @@ impl Core {
         let Owner::Ep(ep) = conn.owner else {
             return Vec::new();
         };
-        let mut placings = conn.local.copies.abandon();
-        if let Incoming::Place(placing) = std::mem::take(&mut conn.incoming) {
-            placings.push(*placing);
-        }
-        let reads = placings.into_iter();
-        let reads = reads.filter_map(|placing| self.endpoints.abandon(placing, error));
-        let reads = reads.collect();
+        let copies = &mut conn.local.copies;
+        let mut reads = copies.transfers.abandon(&mut self.endpoints, error);
+        let course = copies.course.take().map(Goal::from);
+        let arriving = match std::mem::take(&mut conn.incoming) {
+            Incoming::Place(placing) => Some(*placing),
+            _ => None,
+        };
+        let placings = course.and_then(Goal::abandon).into_iter().chain(arriving);
+        reads.extend(placings.filter_map(|placing| self.endpoints.abandon(placing, error)));
         for (_, asked) in conn.ops.asked.drain() {
             if let Some(receipt) = asked.receipt {
                 self.endpoints.received(&receipt, asked.memory, Err(error));

@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 
 use prov_base::process_memory::OtherIov;
-use prov_local::copies::{Goal, Transfers};
+use prov_local::copies::Transfers;
 use prov_message::Course;
 
-use crate::engine::link::messages::{Placing, Tcp};
+use crate::engine::link::messages::Tcp;
 use crate::wire::header::{self, Header};
 
 /// The data of a connection that does not go through its socket.
@@ -86,12 +86,5 @@ impl Copies {
             || self.held_back.is_some()
             || self.course.is_some()
             || !self.announced.is_empty()
-    }
-
-    /// Removes and returns the transfers that will not complete.
-    pub fn abandon(&mut self) -> Vec<Placing> {
-        let goals = self.transfers.drain().map(|transfer| transfer.to);
-        let goals = goals.chain(self.course.take().map(Goal::from));
-        goals.filter_map(Goal::abandon).collect()
     }
 }
