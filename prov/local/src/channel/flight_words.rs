@@ -57,6 +57,12 @@ impl FlightWords {
         control(&self.applied, 0)
     }
 
+    /// Returns the word of those writes that the owner has refused, which it writes.
+    #[inline]
+    pub fn refused(&self) -> &AtomicU64 {
+        control(&self.applied, 8)
+    }
+
     /// Returns the revoked word, which the owner writes.
     #[inline]
     pub fn revoked(&self) -> &AtomicU64 {

@@ -193,6 +193,7 @@ fn a_dead_initiator_is_not_waited_for() {
 struct Ring {
     published: AtomicU64,
     word: AtomicU64,
+    refused: AtomicU64,
     memory: UnsafeCell<u64>,
 }
 
@@ -208,7 +209,7 @@ fn handle(ring: &Ring, taking: &mut Taking, mut handled: u64) -> u64 {
         match taking.begin(&ring.word) {
             Turn::Apply => {
                 apply(ring);
-                taking.applied(&ring.word);
+                taking.applied(&ring.word, &ring.refused, false);
             }
             Turn::PassOver => {}
             Turn::Wait => break,
@@ -224,6 +225,7 @@ fn each_write_in_the_ring_is_applied_once_by_one_of_the_two() {
         let ring = Arc::new(Ring {
             published: AtomicU64::new(0),
             word: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
             memory: UnsafeCell::new(0),
         });
         let there = ring.clone();

@@ -4,7 +4,8 @@
 //! One word for each direction of a channel counts the writes that have been applied, by either side, and
 //! says who is at it. The owner takes the word for each write, and gives it back with the next number.
 //! The initiator takes it to apply all writes that are left, and gives it back with their number: the
-//! owner, which comes to their records later, passes over them. Each side checks what the other one has
+//! owner, which comes to their records later, passes over them. A second word has a bit for each of the last
+//! 64 writes: those that the owner has refused. Each side checks what the other one has
 //! written there: an initiator that lies has its own writes left out, an owner that does so is found out.
 
 #[cfg(loom)]
@@ -35,23 +36,35 @@ pub enum Turn {
     Wait,
 }
 
-/// The owner's side: the number of writes whose records it has handled.
+/// Limit of writes of one direction that are in the ring and not known to be applied: the bits of the word
+/// of those that were refused.
+pub const MOST: usize = 64;
+
+const fn bit(number: u64) -> u64 {
+    1 << (number % MOST as u64)
+}
+
+/// The owner's side: the number of writes whose records it has handled, and the word of those that it
+/// has refused.
 #[derive(Default, Debug)]
-pub struct Taking(u64);
+pub struct Taking {
+    handled: u64,
+    refused: u64,
+}
 
 impl Taking {
     /// Called for the next record.
     pub fn begin(&mut self, word: &AtomicU64) -> Turn {
         let taken = word.compare_exchange(
-            pack(self.0, OPEN),
-            pack(self.0, OWNER),
+            pack(self.handled, OPEN),
+            pack(self.handled, OWNER),
             Ordering::Acquire,
             Ordering::Acquire,
         );
         match taken {
             Ok(_) => Turn::Apply,
-            Err(now) if now >> SHIFT > self.0 => {
-                self.0 = self.0.wrapping_add(1);
+            Err(now) if now >> SHIFT > self.handled => {
+                self.handled = self.handled.wrapping_add(1);
                 Turn::PassOver
             }
             Err(_) => Turn::Wait,
@@ -59,9 +72,14 @@ impl Taking {
     }
 
     /// The write is applied, or was refused.
-    pub fn applied(&mut self, word: &AtomicU64) {
-        self.0 = self.0.wrapping_add(1);
-        word.store(pack(self.0, OPEN), Ordering::Release);
+    pub fn applied(&mut self, word: &AtomicU64, refusals: &AtomicU64, is_refused: bool) {
+        let bit = bit(self.handled);
+        if (self.refused & bit != 0) != is_refused {
+            self.refused ^= bit;
+            refusals.store(self.refused, Ordering::Relaxed);
+        }
+        self.handled = self.handled.wrapping_add(1);
+        word.store(pack(self.handled, OPEN), Ordering::Release);
     }
 }
 
@@ -121,6 +139,13 @@ impl Giving {
         Ok((more, is_taken))
     }
 
+    /// Whether the owner has refused a write, by the number of writes that are known to be applied and
+    /// were posted behind it.
+    pub fn was_refused(&self, refusals: &AtomicU64, behind: usize) -> bool {
+        let number = self.applied.wrapping_sub(behind as u64).wrapping_sub(1);
+        refusals.load(Ordering::Relaxed) & bit(number) != 0
+    }
+
     /// Gives the word back, after so many more writes were applied.
     pub fn give_back(&mut self, word: &AtomicU64, more: usize) {
         self.applied = self.applied.wrapping_add(more as u64);
@@ -141,14 +166,14 @@ mod tests {
         }
         assert_eq!(taking.begin(&word), Turn::Apply);
         assert_eq!(giving.take(&word), Ok((0, false)), "the owner is at it");
-        taking.applied(&word);
+        taking.applied(&word, &AtomicU64::new(0), false);
         assert_eq!(giving.take(&word), Ok((1, true)));
         assert_eq!(taking.begin(&word), Turn::Wait);
         giving.give_back(&word, 2);
         assert_eq!([(); 2].map(|()| taking.begin(&word)), [Turn::PassOver; 2]);
         giving.posted();
         assert_eq!(taking.begin(&word), Turn::Apply);
-        taking.applied(&word);
+        taking.applied(&word, &AtomicU64::new(0), false);
         assert_eq!(giving.look(&word), Ok(1));
     }
 

@@ -4,6 +4,7 @@ use std::os::fd::AsFd as _;
 
 use prov_base::errno::Errno;
 use prov_base::warn_again;
+use prov_local::onesided::ring_writes::RingWrites;
 use prov_message::lane::Pause;
 use prov_message::peers::Failure;
 use prov_message::{EpKey, Linked, Sided, Ticket};
@@ -100,6 +101,7 @@ impl Linked for Core {
             ep,
             seal,
             pending,
+            ring_writes,
             mut pulls,
             ..
         } = link;
@@ -108,6 +110,7 @@ impl Linked for Core {
         self.endpoints.link_ended(ep, key, error);
         tickets.extend(pending.into_all().filter_map(Pending::into_ticket));
         tickets.extend(waiting);
+        tickets.extend(ring_writes.into_iter().flat_map(RingWrites::into_waiting));
         tickets
     }
 

@@ -59,7 +59,7 @@ pub struct Link {
     /// The peer's registered memory that this process accesses directly.
     pub window: Option<Window>,
     /// Short writes to it that the peer may not have applied yet.
-    pub ring_writes: Option<RingWrites>,
+    pub ring_writes: Option<RingWrites<Ticket>>,
     /// Whether the link is in the list of those with such writes.
     pub has_ring_writes: bool,
     /// The peer's short writes.

@@ -30,6 +30,9 @@ impl Core {
         if !self.busy.is_empty() {
             any |= self.send_more();
         }
+        if !self.ring_writes.is_empty() {
+            any |= self.settle_ring_writes(false);
+        }
         if any {
             self.signals.brought();
             if self.open.turn_ends(true) {
@@ -50,7 +53,6 @@ impl Core {
     #[inline(never)]
     fn ask_poller(&mut self) -> bool {
         self.open.polled(1);
-        self.settle_ring_writes(false);
         let polled = self.poll_once();
         for at in (0..self.open.len()).rev() {
             let Some(&key) = self.open.all().get(at) else {

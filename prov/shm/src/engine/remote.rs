@@ -83,8 +83,7 @@ impl Core {
         copied: Option<&[u8]>,
     ) -> Result {
         let bytes = Bytes::of(&access.local, copied);
-        if let Some(op) = self.write_in_ring(key, access, &bytes) {
-            self.endpoints.report(&op, Ok(()));
+        if self.write_in_ring(key, access, &bytes).is_some() {
             return Ok(());
         }
         let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;

@@ -1,9 +1,9 @@
 //! Short writes that travel in the ring of a link, without a system call: the peer applies them in its
 //! turn, or this process does if the peer makes no progress ([`turns`](prov_local::onesided::turns)).
 //!
-//! That is for writes that are complete when the library has their bytes: injected ones, and all that
-//! need no delivery in domains whose peers refer to memory by offsets (without `FI_MR_VIRT_ADDR`), where
-//! the C library's provider has the target apply them, too. A peer that sleeps would have to be woken,
+//! That is for injected writes, and for all in domains whose peers refer to memory by offsets (without
+//! `FI_MR_VIRT_ADDR`), where the C library's provider has the target apply them, too. They are complete when
+//! the library has their bytes or, with `FI_DELIVERY_COMPLETE`, when they are applied. A peer that sleeps would have to be woken,
 //! which takes longer than a copy by this process.
 
 use fabric_abi::{
@@ -16,7 +16,7 @@ use prov_local::onesided::ring_writes::{MOST_BYTES, RingWrites, Settled};
 use prov_local::onesided::turns::{Taking, Turn};
 use prov_local::ring::Broken;
 use prov_message::peers::Bytes as Payload;
-use prov_message::{Op, RmaTarget};
+use prov_message::{Op, RmaTarget, Ticket};
 use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 
 use super::Core;
@@ -25,8 +25,8 @@ use super::link::{Fault, Link};
 use super::messages::Endpoints;
 use super::records::{IN_RING, WRITE, read_list_behind, remote_list};
 
-/// Flags of writes that are not complete when the library has their bytes, or concern the owner otherwise.
-const OTHERWISE: u64 = FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE | FI_FENCE | FI_REMOTE_CQ_DATA;
+/// Flags of writes that go another way.
+const OTHERWISE: u64 = FI_COMMIT_COMPLETE | FI_FENCE | FI_REMOTE_CQ_DATA;
 
 /// The writes of a link's other side.
 pub struct PeersWrites {
@@ -44,14 +44,14 @@ impl PeersWrites {
 }
 
 impl Core {
-    /// Writes through the ring, if this is such a write. Returns what is complete then.
+    /// Writes through the ring, if this is such a write.
     #[inline]
     pub(super) fn write_in_ring(
         &mut self,
         key: LinkKey,
         access: &RemoteAccess,
         bytes: &Payload<'_>,
-    ) -> Option<Op> {
+    ) -> Option<()> {
         let is_short = access.local.len() <= MOST_BYTES && access.access == Access::Write;
         if !is_short || access.flags & OTHERWISE != 0 {
             return None;
@@ -61,42 +61,59 @@ impl Core {
         };
         let link = self.links.get_mut(key)?;
         let own = &self.endpoints.get(link.ep)?.own;
-        let has_come = access.is_inject() || !own.uses_virtual_addresses;
-        if !has_come || to.len != access.local.len() as u64 || access.local.has_device() {
+        let is_of_kind = access.is_inject() || !own.uses_virtual_addresses;
+        if !is_of_kind || to.len != access.local.len() as u64 || access.local.has_device() {
             return None;
         }
-        link.write_in_ring(to, bytes)?;
         let op = Op::of_access(link.ep, access);
+        if access.flags & FI_DELIVERY_COMPLETE == 0 {
+            if !link.write_in_ring(to, bytes, None) {
+                return None;
+            }
+            self.endpoints.report(&op, Ok(()));
+        } else {
+            let mut ticket = Some(self.endpoints.begin(op).ok()?);
+            if !link.write_in_ring(to, bytes, Some(&mut ticket)) {
+                if let Some(ticket) = ticket {
+                    self.endpoints.settle(ticket);
+                }
+                return None;
+            }
+        }
         if !std::mem::replace(&mut link.has_ring_writes, true) {
             self.ring_writes.push(key);
             bounded!(self.ring_writes, PEERS);
         }
-        Some(op)
+        Some(())
     }
 
     /// Applies the writes in the rings to peers that have applied none for some time or, before a thread
-    /// sleeps, all that are left. Returns whether a peer is at it.
+    /// sleeps, all that are left, and completes those that are applied. Returns whether any was, or a
+    /// peer is at it.
     pub(super) fn settle_ring_writes(&mut self, all: bool) -> bool {
-        let mut is_any_busy = false;
+        let mut any = false;
         for at in (0..self.ring_writes.len()).rev() {
-            let link = self
-                .ring_writes
-                .get(at)
-                .and_then(|key| self.links.get_mut(*key));
-            let settled = link.map_or(Settled::All, |link| {
-                let settled = match link.are_ring_writes_due(all) {
-                    true => link.settle_ring_writes(),
-                    false => link.has_ring_writes_left(),
-                };
-                link.has_ring_writes = settled != Settled::All;
-                settled
-            });
-            is_any_busy |= settled == Settled::Busy;
+            let key = self.ring_writes.get(at);
+            let Some(link) = key.and_then(|key| self.links.get_mut(*key)) else {
+                self.ring_writes.swap_remove(at);
+                continue;
+            };
+            let settled = match link.are_ring_writes_due(all) {
+                true => link.settle_ring_writes(),
+                false => link.has_ring_writes_left(),
+            };
+            any |= settled == Settled::Busy;
+            link.has_ring_writes = settled != Settled::All;
+            let ended = link.ring_writes.as_mut();
+            for (ticket, outcome) in ended.into_iter().flat_map(|writes| writes.ended.drain(..)) {
+                self.endpoints.finish(ticket, outcome);
+                any = true;
+            }
             if settled == Settled::All {
                 self.ring_writes.swap_remove(at);
             }
         }
-        is_any_busy
+        any
     }
 }
 
@@ -118,13 +135,15 @@ impl Link {
             Turn::PassOver => return Ok(true),
             Turn::Wait => return Ok(false),
         }
-        let applied = self.apply(record, &list, len, endpoints, target);
-        if let Some(writes) = self.peers_writes() {
-            writes.taking.applied(writes.words.applied());
+        let is_applied = self.apply(record, &list, len, endpoints, target);
+        if let Some(PeersWrites { words, taking }) = self.peers_writes() {
+            let is_refused = !matches!(is_applied, Ok(true));
+            taking.applied(words.applied(), words.refused(), is_refused);
         }
-        applied.map(|()| true)
+        is_applied.map(|_| true)
     }
 
+    /// Returns whether the write is applied, and not refused.
     fn apply(
         &self,
         record: &Record,
@@ -132,50 +151,60 @@ impl Link {
         len: usize,
         endpoints: &mut Endpoints,
         target: &mut Option<RmaTarget>,
-    ) -> std::result::Result<(), Fault> {
+    ) -> std::result::Result<bool, Fault> {
         if list.len() != len as u64 {
             return Err(Fault::Protocol("bytes of a write"));
         }
         let Some((target, visitor)) = self.visited(endpoints, target) else {
-            return Ok(());
+            return Ok(false);
         };
         match target.resolve(&visitor, FI_REMOTE_WRITE, list.pieces(), None) {
             Ok(grants) => {
                 let (bytes, _) = self.bytes(record).split(len);
                 grants.copy_from(&mut target.memory, 0, &bytes.into());
                 target.was_written(&visitor, &grants, FI_RMA, None);
+                Ok(true)
             }
             // It was permitted when it was sent.
-            Err(refusal) => log::debug!(
-                target: crate::LOG.ep_data,
-                "a write of process {} is left out: {}", self.wire.pid, refusal.error()
-            ),
+            Err(refusal) => {
+                log::debug!(
+                    target: crate::LOG.ep_data,
+                    "a write of process {} is left out: {}", self.wire.pid, refusal.error()
+                );
+                Ok(false)
+            }
         }
-        Ok(())
     }
 
-    /// Sends a write of one piece, if the peer permits it and is awake, and there is room.
-    fn write_in_ring(&mut self, to: RemotePiece, bytes: &Payload<'_>) -> Option<()> {
-        let is_possible = self.writings.is_empty()
-            && self.wire.socket().is_some()
-            && self.window.as_mut()?.permits(&to)
-            && !self.channel.as_ref()?.finds_asleep();
-        if !is_possible {
-            return None;
+    /// Sends a write of one piece, if the peer permits it and is awake, and there is room; `waits` is
+    /// what waits until it is applied.
+    fn write_in_ring(
+        &mut self,
+        to: RemotePiece,
+        bytes: &Payload<'_>,
+        waits: Option<&mut Option<Ticket>>,
+    ) -> bool {
+        let (Some(window), Some(channel)) = (&mut self.window, &self.channel) else {
+            return false;
+        };
+        let is_possible = self.writings.is_empty() && self.wire.socket().is_some();
+        if !is_possible || channel.finds_asleep() || !window.permits(&to) {
+            return false;
         }
-        let channel = self.channel.as_ref()?;
-        let writes = self
-            .ring_writes
-            .get_or_insert_with(|| RingWrites::new(channel.flights()));
-        let has_room = writes.has_room();
-        if !note(&mut self.broken, has_room)? {
-            return None;
+        let new = || RingWrites::new(channel.flights());
+        let writes = self.ring_writes.get_or_insert_with(new);
+        let takes_another = writes.takes_another();
+        if note(&mut self.broken, takes_another) != Some(true) {
+            return false;
         }
         let mut own = [0; MOST_BYTES];
-        let own = own.get_mut(..to.len as usize)?;
+        let Some(own) = own.get_mut(..to.len as usize) else {
+            return false;
+        };
         match bytes {
             Payload::App(memory) => _ = memory.read_at(0, own),
-            Payload::Own(bytes) => own.copy_from_slice(bytes.get(..own.len())?),
+            Payload::Own(bytes) if bytes.len() == own.len() => own.copy_from_slice(bytes),
+            Payload::Own(_) => return false,
         }
         let list = remote_list(&RemoteIov::from(to));
         let list = list.bytes();
@@ -189,8 +218,10 @@ impl Link {
             data.write(own);
             rest.write(list);
         });
-        self.ring_writes.as_mut().filter(|_| is_sent)?.push(to, own);
-        Some(())
+        if let Some(writes) = self.ring_writes.as_mut().filter(|_| is_sent) {
+            writes.push(to, own, waits.and_then(Option::take));
+        }
+        is_sent
     }
 
     /// Applies the writes in the ring that the peer has not applied, before an access that may not

@@ -490,3 +490,88 @@ fn an_injected_write_to_a_region_that_is_closed_meanwhile_is_left_out() {
         assert_eq!(place.value(), [0; 8]);
     }
 }
+
+/// Posts an injected write that is complete when it is delivered; it is not yet.
+fn inject_delivered(side: &mut Side, to: u64, key: u64, value: u8) {
+    let mut bytes = [value; 8];
+    let flags = FI_INJECT | FI_DELIVERY_COMPLETE;
+    let mut write = with(flags, 0, access(Access::Write, to, key, &mut bytes, 1));
+    side.core.access(side.ep, &mut write).unwrap();
+    assert!(in_ring(side));
+    assert_eq!(side.completions(), [0; 0]);
+}
+
+#[test]
+fn injected_writes_with_delivery_are_complete_when_the_owner_has_applied_them() {
+    let (mut a, mut b, to) = pair();
+    let mut place = Place(Box::default());
+    b.register(3, &mut *place.0);
+    for value in 1..=100 {
+        inject_delivered(&mut a, to, 3, value);
+        b.drive();
+        assert_eq!(place.value(), [value; 8]);
+        until(&mut [&mut a], |sides| sides[0].completions() == [1]);
+    }
+}
+
+#[test]
+fn injected_writes_with_delivery_do_not_need_an_owner_that_makes_progress() {
+    let (mut a, mut b, to) = pair();
+    let mut place = Place(Box::default());
+    b.register(3, &mut *place.0);
+    inject_delivered(&mut a, to, 3, 1);
+    until(&mut [&mut a], |sides| sides[0].completions() == [1]);
+    assert_eq!(place.value(), [1; 8]);
+    // The next ones are copied at once; then the ring is tried again.
+    let mut copied = 0;
+    loop {
+        let mut bytes = [2; 8];
+        let flags = FI_INJECT | FI_DELIVERY_COMPLETE;
+        let mut write = with(flags, 0, access(Access::Write, to, 3, &mut bytes, 1));
+        a.core.access(a.ep, &mut write).unwrap();
+        if in_ring(&a) {
+            break;
+        }
+        assert_eq!(a.completions(), [1]);
+        copied += 1;
+    }
+    assert!(copied > 0);
+    b.drive();
+    until(&mut [&mut a], |sides| sides[0].completions() == [1]);
+    assert_eq!(place.value(), [2; 8]);
+}
+
+#[test]
+fn an_injected_write_with_delivery_that_is_refused_fails_whoever_finds_out() {
+    let (mut a, mut b, to) = pair();
+    let mut place = Place(Box::default());
+    for by_owner in [true, false] {
+        let region = b.register(3, &mut *place.0);
+        inject_delivered(&mut a, to, 3, 7);
+        b.table.close(&region).unwrap();
+        if by_owner {
+            b.drive();
+        }
+        let mut failed = None;
+        until(&mut [&mut a], |sides| {
+            failed = sides[0].error();
+            failed.is_some()
+        });
+        assert_eq!(failed, Some(Errno::EACCES));
+        assert_eq!(place.value(), [0; 8]);
+    }
+}
+
+#[test]
+fn an_injected_write_with_delivery_to_a_peer_that_ends_fails() {
+    let (mut a, mut b, to) = pair();
+    let mut place = Place(Box::default());
+    b.register(3, &mut *place.0);
+    inject_delivered(&mut a, to, 3, 7);
+    for link in a.core.links.values_mut() {
+        link.window = None;
+    }
+    let ep = b.ep;
+    b.core.close(ep);
+    until(&mut [&mut a, &mut b], |sides| sides[0].error().is_some());
+}
