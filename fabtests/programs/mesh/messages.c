@@ -178,6 +178,9 @@ void message_failed(struct operation *op, const struct ct_completion *done)
 	}
 	REQUIRE(breaks);
 	tally.failed++;
+	/* The message that failed may not be the last one in the buffer. */
+	if (op->what == RECEIVE_SEVERAL)
+		op->is_under_way = !(done->flags & FI_MULTI_RECV);
 	if (op->what == SEND) {
 		members[op->owner].counted[CT_CNTR_SEND].failed++;
 		send_failed(op);
