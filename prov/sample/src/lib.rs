@@ -28,7 +28,7 @@ use passive::{Passive, PassiveEndpoint};
 use resources::Resources;
 
 /// Version of the provider.
-const VERSION: u32 = prov_util::attr::version(1, 0);
+const VERSION: u32 = prov_util::attr::version(207, 0);
 /// Where the provider logs.
 const LOG: Targets = prov_base::log_targets!("sample");
 
