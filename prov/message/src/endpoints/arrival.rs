@@ -33,7 +33,7 @@ pub struct Expected<A> {
     /// The destination buffer. If it is shorter than the message, the receive completes with
     /// `-FI_ETRUNC`.
     pub memory: AppIov,
-    /// To be passed to [`Endpoints::received`] when the payload has arrived.
+    /// To be passed to [`Endpoints::received`](super::Endpoints::received) when the payload has arrived.
     pub receipt: Receipt<A>,
 }
 
