@@ -197,11 +197,12 @@ pub fn core_int(name: &str) -> Option<i32> {
 }
 
 /// Variables that name files to load, to write, or to read a secret from.
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     "FI_PROVIDER_PATH",
     "FI_LOG_LOCATION",
     "FI_TCP_AUTH_KEY_FILE",
     "FI_SOCKETS_AUTH_KEY_FILE",
+    "FI_OFI_MRAIL_AUTH_KEY_FILE",
     "FI_OFI_HOOK_MONITOR_BASEPATH",
     "FI_UCX_CONFIG",
     "FI_VERBS_XRCD_FILENAME",
