@@ -187,9 +187,12 @@ impl<T> RingWrites<T> {
         })
     }
 
-    /// Returns all that waits for writes, when the link ends.
-    pub fn into_waiting(self) -> impl Iterator<Item = T> {
+    /// Returns what has waited for writes that are applied by the end of the link, with their outcomes, and
+    /// what waits for the others.
+    pub fn into_ended(mut self) -> (Vec<(T, Result)>, impl Iterator<Item = T>) {
+        // A word that cannot be ends nothing: the link has ended already.
+        let _broken = self.look();
         let left = self.writes.into_iter().filter_map(|write| write.waits);
-        self.ended.into_iter().map(|(waits, _)| waits).chain(left)
+        (self.ended, left)
     }
 }

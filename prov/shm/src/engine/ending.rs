@@ -110,7 +110,11 @@ impl Linked for Core {
         self.endpoints.link_ended(ep, key, error);
         tickets.extend(pending.into_all().filter_map(Pending::into_ticket));
         tickets.extend(waiting);
-        tickets.extend(ring_writes.into_iter().flat_map(RingWrites::into_waiting));
+        let (applied, left) = ring_writes.map(RingWrites::into_ended).unzip();
+        for (ticket, outcome) in applied.into_iter().flatten() {
+            self.endpoints.finish(ticket, outcome);
+        }
+        tickets.extend(left.into_iter().flatten());
         tickets
     }
 

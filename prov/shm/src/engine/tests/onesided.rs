@@ -1,6 +1,7 @@
 //! Writes and reads that the initiator carries out, whatever the owner of the memory does.
 
 use super::*;
+use crate::engine::link::Fault;
 
 /// Creates two sides with a link. Returns the first side's address of the second, too. The second
 /// makes no progress from then on, unless a test makes it do so.
@@ -574,4 +575,23 @@ fn an_injected_write_with_delivery_to_a_peer_that_ends_fails() {
     let ep = b.ep;
     b.core.close(ep);
     until(&mut [&mut a, &mut b], |sides| sides[0].error().is_some());
+}
+
+#[test]
+fn an_injected_write_that_was_applied_before_the_link_ended_has_not_failed() {
+    let (mut a, mut b, to) = pair();
+    let mut place = Place(Box::default());
+    b.register(3, &mut *place.0);
+    inject_delivered(&mut a, to, 3, 7);
+    b.drive();
+    inject_delivered(&mut a, to, 3, 8);
+    let keys: Vec<_> = a.core.links.keys().collect();
+    for key in keys {
+        a.core.break_link(key, Fault::Ended(Errno::ESHUTDOWN));
+    }
+    assert_eq!(
+        (a.completions(), a.error()),
+        (vec![1], Some(Errno::ESHUTDOWN))
+    );
+    assert_eq!(place.value(), [7; 8]);
 }
