@@ -133,7 +133,8 @@ impl Link {
         match writes.taking.begin(writes.words.applied()) {
             Turn::Apply => {}
             Turn::PassOver => return Ok(true),
-            Turn::Wait => return Ok(false),
+            // One that has died in the middle of that completes none.
+            Turn::Wait => return Ok(self.has_ended),
         }
         let is_applied = self.apply(record, &list, len, endpoints, target);
         if let Some(PeersWrites { words, taking }) = self.peers_writes() {

@@ -595,3 +595,31 @@ fn an_injected_write_that_was_applied_before_the_link_ended_has_not_failed() {
     );
     assert_eq!(place.value(), [7; 8]);
 }
+
+#[test]
+fn an_initiator_that_dies_while_it_applies_its_writes_holds_nothing_up() {
+    let (mut a, mut b, to) = pair();
+    let mut place = Place(Box::default());
+    b.register(3, &mut *place.0);
+    inject(&mut a, to, 3, 7);
+    let mut out = [0; 8];
+    a.core
+        .transmit(a.ep, &mut message(to, 1, &mut out, 0))
+        .unwrap();
+    for link in a.core.links.values() {
+        let words = link.channel.as_ref().unwrap().flights();
+        // The initiator is at it, and has applied none.
+        words
+            .applied()
+            .store(2, std::sync::atomic::Ordering::Release);
+    }
+    for _ in 0..100 {
+        b.drive();
+    }
+    drop(a);
+    let mut into = [0; 8];
+    b.core.receive(b.ep, &mut buffer(1, &mut into, 2)).unwrap();
+    until(&mut [&mut b], |sides| sides[0].core.links.is_empty());
+    assert_eq!(b.completions(), [2]);
+    assert_eq!(place.value(), [0; 8]);
+}
