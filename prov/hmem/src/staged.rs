@@ -1,10 +1,14 @@
 //! Copies through pinned memory of the host, for interfaces whose runtimes copy between memory that they
 //! know: bytes of the host pass through a buffer of theirs.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use prov_base::device_memory::handles::{Allocation, Handle};
 use prov_base::device_memory::{Copier, Fetching, Underway};
-use prov_base::errno::Result;
+use prov_base::errno::{Errno, Result};
 
 /// The direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +35,7 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// Begins to copy; memory of the host is pinned, at its address for the device.
     ///
     /// # Errors
-    /// The runtime's.
+    /// The runtime's; nothing was begun then.
     ///
     /// # Safety
     /// Both ranges are valid until the copy has been made, and of the kinds that the direction says.
@@ -42,12 +46,43 @@ pub(crate) trait Engine: Send + Sync + 'static {
         to: *mut u8,
         len: usize,
     ) -> Result<Self::Begun>;
+
+    /// Returns the allocation that an address is in, for engines that make handles of it.
+    fn allocation(&self, _address: usize) -> Option<Allocation> {
+        None
+    }
+
+    /// Makes the handle by which other processes of this host open an allocation.
+    ///
+    /// # Errors
+    /// `-FI_ENOSYS` without handles, and the runtime's.
+    fn handle(&self, _allocation: Allocation) -> Result<Handle> {
+        Err(Errno::ENOSYS)
+    }
 }
 
 /// The outcome of a copy.
 pub(crate) trait Outcome: Send + Sync {
-    /// Returns it once the copy has been made or has failed.
+    /// Returns it once the copy has been made or has failed; it is not asked again then.
     fn outcome(&mut self) -> Option<Result>;
+}
+
+/// Waits for the outcome of a copy.
+fn wait(mut outcome: impl FnMut() -> Option<Result>) -> Result {
+    /// Times that are asked before the processor is given to others: a short copy takes a few
+    /// microseconds.
+    const EAGER: u32 = 200;
+    let mut asked = 0;
+    loop {
+        if let Some(outcome) = outcome() {
+            return outcome;
+        }
+        asked = EAGER.min(asked + 1);
+        match asked < EAGER {
+            true => std::hint::spin_loop(),
+            false => std::thread::yield_now(),
+        }
+    }
 }
 
 /// Pinned memory of the host, which exists as long as the process lives.
@@ -190,8 +225,8 @@ impl<E: Engine> State<E> {
     ) -> Result<Copy<E>> {
         let to = pinned.for_device();
         // SAFETY: the caller guarantees that the source is valid, and the result has the buffer.
-        let begun = unsafe { self.engine.copy(Direction::ToHost, from, to, len)? };
-        Ok(Copy::new(self, begun, pinned))
+        let begun = unsafe { self.engine.copy(Direction::ToHost, from, to, len) };
+        self.begun(begun, pinned)
     }
 
     /// Takes bytes into a buffer, and begins to copy them to the device.
@@ -209,9 +244,58 @@ impl<E: Engine> State<E> {
         let begun = unsafe {
             pinned.fill(from, len);
             let from = pinned.for_device().cast_const();
-            self.engine.copy(Direction::ToDevice, from, to, len)?
+            self.engine.copy(Direction::ToDevice, from, to, len)
         };
-        Ok(Copy::new(self, begun, pinned))
+        self.begun(begun, pinned)
+    }
+
+    /// Keeps the buffer with the copy; without one it is idle.
+    fn begun(self: &Arc<Self>, begun: Result<E::Begun>, pinned: Pinned) -> Result<Copy<E>> {
+        match begun {
+            Ok(begun) => Ok(Copy {
+                device: self.clone(),
+                with: Some((begun, pinned)),
+                is_done: false,
+            }),
+            Err(error) => {
+                self.keep(pinned);
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes a copy in parts: the next one is under way while the processor is busy with the one
+    /// before it. None is under way any more when this returns.
+    fn in_parts(
+        &self,
+        len: usize,
+        begin: impl Fn(Pinned, usize, usize) -> Result<Copy<E>>,
+        end: impl Fn(&Copy<E>, usize, usize),
+    ) -> Result {
+        let (mut at, mut outcome) = (0, Ok(()));
+        let mut before: Option<(Copy<E>, usize, usize)> = None;
+        loop {
+            let part = (len - at).min(Pinned::LEN);
+            let mut next = None;
+            if outcome.is_ok() && part != 0 {
+                let begun = self.pinned().and_then(|pinned| begin(pinned, at, part));
+                match begun {
+                    Ok(copy) => next = Some((copy, at, part)),
+                    Err(error) => outcome = Err(error),
+                }
+            }
+            if let Some((mut copy, at, part)) = before.take() {
+                let made = wait(|| copy.poll());
+                if made.is_ok() {
+                    end(&copy, at, part);
+                }
+                outcome = outcome.and(made);
+            }
+            if next.is_none() {
+                return outcome;
+            }
+            (at, before) = (at + part, next);
+        }
     }
 }
 
@@ -220,25 +304,6 @@ struct Copy<E: Engine> {
     device: Arc<State<E>>,
     with: Option<(E::Begun, Pinned)>,
     is_done: bool,
-}
-
-impl<E: Engine> Copy<E> {
-    fn new(device: &Arc<State<E>>, begun: E::Begun, pinned: Pinned) -> Self {
-        Copy {
-            device: device.clone(),
-            with: Some((begun, pinned)),
-            is_done: false,
-        }
-    }
-
-    fn wait(&mut self) -> Result {
-        loop {
-            match self.poll() {
-                Some(outcome) => return outcome,
-                None => std::thread::yield_now(),
-            }
-        }
-    }
 }
 
 impl<E: Engine> Underway for Copy<E> {
@@ -276,34 +341,24 @@ impl<E: Engine> Drop for Copy<E> {
 
 impl<E: Engine> Copier for Staged<E> {
     unsafe fn read(&self, from: *const u8, to: *mut u8, len: usize) -> Result {
-        let mut at = 0;
-        while at < len {
-            let part = (len - at).min(Pinned::LEN);
-            let pinned = self.0.pinned()?;
-            // SAFETY: the caller guarantees that both ranges are valid for `len` bytes.
-            unsafe {
-                let mut copy = self.0.fetch(pinned, from.add(at), part)?;
-                copy.wait()?;
-                copy.copy_out(0, std::slice::from_raw_parts_mut(to.add(at), part));
-            }
-            at += part;
-        }
-        Ok(())
+        // SAFETY: the caller guarantees that both ranges are valid for `len` bytes, of which the parts
+        // are.
+        let begin = |pinned, at, part| unsafe { self.0.fetch(pinned, from.add(at), part) };
+        let end = |copy: &Copy<E>, at, part| {
+            // SAFETY: as above.
+            copy.copy_out(0, unsafe {
+                std::slice::from_raw_parts_mut(to.add(at), part)
+            });
+        };
+        self.0.in_parts(len, begin, end)
     }
 
     unsafe fn write(&self, from: *const u8, to: *mut u8, len: usize) -> Result {
-        let mut at = 0;
-        while at < len {
-            let part = (len - at).min(Pinned::LEN);
-            let pinned = self.0.pinned()?;
-            // SAFETY: the caller guarantees that both ranges are valid for `len` bytes.
-            unsafe {
-                let mut copy = self.0.bring(pinned, from.add(at), to.add(at), part)?;
-                copy.wait()?;
-            }
-            at += part;
-        }
-        Ok(())
+        // SAFETY: the caller guarantees that both ranges are valid for `len` bytes, of which the parts
+        // are.
+        let begin =
+            |pinned, at, part| unsafe { self.0.bring(pinned, from.add(at), to.add(at), part) };
+        self.0.in_parts(len, begin, |_, _, _| {})
     }
 
     unsafe fn begin_write(
@@ -338,12 +393,15 @@ impl<E: Engine> Copier for Staged<E> {
     unsafe fn copy(&self, from: *const u8, to: *mut u8, len: usize) -> Result {
         // SAFETY: the caller guarantees that both ranges are valid, and the call waits for the copy.
         let mut begun = unsafe { self.0.engine.copy(Direction::Within, from, to, len)? };
-        loop {
-            match begun.outcome() {
-                Some(outcome) => return outcome,
-                None => std::thread::yield_now(),
-            }
-        }
+        wait(|| begun.outcome())
+    }
+
+    fn allocation(&self, address: usize) -> Option<Allocation> {
+        self.0.engine.allocation(address)
+    }
+
+    fn handle(&self, allocation: Allocation) -> Result<Handle> {
+        self.0.engine.handle(allocation)
     }
 
     fn family(&self) -> Option<u32> {

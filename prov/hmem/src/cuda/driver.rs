@@ -4,11 +4,13 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use prov_base::device_memory::handles::{Allocation, DEVICE, HANDLE};
 use prov_base::errno::{Errno, Result};
 
 use super::super::library::library;
+use super::super::staged::{Direction, Outcome, Pinned};
 use super::super::{LOG, Owner};
 
 /// `CUresult`
@@ -85,7 +87,7 @@ unsafe impl Sync for Context {}
 
 /// A stream for one copy at a time, and the event behind the copy. Both exist as long as the process
 /// lives: freeing them may wait for the device.
-pub struct Lane {
+struct Lane {
     stream: *mut c_void,
     event: *mut c_void,
 }
@@ -94,39 +96,6 @@ pub struct Lane {
 unsafe impl Send for Lane {}
 // SAFETY: as above; the value does not change.
 unsafe impl Sync for Lane {}
-
-/// Pinned memory of the host, which exists as long as the process lives: freeing it may wait for the
-/// device.
-pub struct Pinned(*mut u8);
-
-// SAFETY: the memory belongs to whoever has the value.
-unsafe impl Send for Pinned {}
-// SAFETY: through a shared reference it is only read.
-unsafe impl Sync for Pinned {}
-
-impl Pinned {
-    /// Bytes of each: what is received from a socket in one go ([`prov_base::buffer::STAGED`]).
-    pub const LEN: usize = prov_base::buffer::STAGED;
-
-    /// Copies bytes from an offset on, as many as there are.
-    ///
-    /// # Safety
-    /// No copy to the memory is under way.
-    pub unsafe fn read(&self, at: usize, to: &mut [u8]) {
-        let at = at.min(Pinned::LEN);
-        let len = to.len().min(Pinned::LEN - at);
-        // SAFETY: the range is within the memory, to which nothing writes.
-        unsafe { std::ptr::copy_nonoverlapping(self.0.add(at), to.as_mut_ptr(), len) };
-    }
-}
-
-/// The direction of a copy.
-#[derive(Clone, Copy, Debug)]
-pub enum Direction {
-    ToHost,
-    ToDevice,
-    Within,
-}
 
 /// A context that is current in this thread, until this value is dropped.
 pub struct Entered<'d> {
@@ -257,7 +226,7 @@ impl Driver {
 
 impl Entered<'_> {
     /// Creates a stream and an event.
-    pub fn lane(&self) -> Result<Lane> {
+    fn lane(&self) -> Result<Lane> {
         let driver = self.driver;
         let (mut stream, mut event) = (null_mut(), null_mut());
         // SAFETY: both are places for the results, and a context is current.
@@ -280,7 +249,8 @@ impl Entered<'_> {
         // SAFETY: the place is one for the result.
         let allocated = unsafe { (self.driver.host_alloc)(&raw mut memory, Pinned::LEN, PORTABLE) };
         match self.driver.check("cuMemHostAlloc", allocated) {
-            Ok(()) => Ok(Pinned(memory.cast())),
+            // SAFETY: the memory was allocated for this alone, and all devices know it by its address.
+            Ok(()) => Ok(unsafe { Pinned::new(memory.cast(), memory.cast()) }),
             Err(refused) => Err(Driver::error(&refused)),
         }
     }
@@ -348,69 +318,40 @@ impl Entered<'_> {
         }
     }
 
-    /// Takes up to [`Pinned::LEN`] bytes into pinned memory, and begins to copy them to the device;
-    /// returns their number.
+    /// Begins to copy; returns whether the lane's event is behind the copy. On an error nothing was
+    /// begun.
     ///
     /// # Safety
-    /// `from` is valid for `len` bytes during the call; `to` is the device's memory, valid until the
-    /// copy is made ([`Entered::outcome`]), and so is the pinned memory. The lane is of the context.
-    pub unsafe fn begin(
+    /// Both ranges are valid until the copy has been made, of the kinds that the direction says, and
+    /// that of the host is pinned. The lane is of the context.
+    unsafe fn copy(
         &self,
         lane: &Lane,
-        pinned: &Pinned,
+        direction: Direction,
         from: *const u8,
         to: *mut u8,
         len: usize,
-    ) -> Result<usize> {
+    ) -> Result<bool> {
         let driver = self.driver;
-        let len = len.min(Pinned::LEN);
-        // SAFETY: the pinned memory is at least as long, and the caller guarantees that the source is.
-        let begun = unsafe {
-            std::ptr::copy_nonoverlapping(from, pinned.0, len);
-            let target = to.expose_provenance() as DevicePointer;
-            let begun = (driver.to_device)(target, pinned.0.cast(), len, lane.stream);
-            driver.check("cuMemcpyHtoDAsync", begun).and_then(|()| {
-                let recorded = (driver.record)(lane.event, lane.stream);
-                driver.check("cuEventRecord", recorded)
-            })
+        let (source, target) = (from.expose_provenance(), to.expose_provenance());
+        let (source, target) = (source as DevicePointer, target as DevicePointer);
+        // SAFETY: the caller guarantees that both ranges are valid for as long as the device needs.
+        let recorded = unsafe {
+            let begun = match direction {
+                Direction::ToHost => (driver.to_host)(to.cast(), source, len, lane.stream),
+                Direction::ToDevice => (driver.to_device)(target, from.cast(), len, lane.stream),
+                Direction::Within => (driver.within)(target, source, len, lane.stream),
+            };
+            let begun = driver.check("cuMemcpyAsync", begun);
+            begun.map_err(|refused| Driver::error(&refused))?;
+            driver.check("cuEventRecord", (driver.record)(lane.event, lane.stream))
         };
-        match begun {
-            Ok(()) => Ok(len),
-            Err(refused) => Err(Driver::error(&refused)),
-        }
-    }
-
-    /// Begins to copy up to [`Pinned::LEN`] bytes of the device to pinned memory; returns their number.
-    ///
-    /// # Safety
-    /// `from` is the device's memory, which may be read until the copy is made ([`Entered::outcome`]); the
-    /// pinned memory is kept until then. The lane is of the context.
-    pub unsafe fn fetch(
-        &self,
-        lane: &Lane,
-        pinned: &Pinned,
-        from: *const u8,
-        len: usize,
-    ) -> Result<usize> {
-        let driver = self.driver;
-        let len = len.min(Pinned::LEN);
-        // SAFETY: the pinned memory is at least as long, and the caller guarantees that the source is.
-        let begun = unsafe {
-            let source = from.expose_provenance() as DevicePointer;
-            let begun = (driver.to_host)(pinned.0.cast(), source, len, lane.stream);
-            driver.check("cuMemcpyDtoHAsync", begun).and_then(|()| {
-                let recorded = (driver.record)(lane.event, lane.stream);
-                driver.check("cuEventRecord", recorded)
-            })
-        };
-        match begun {
-            Ok(()) => Ok(len),
-            Err(refused) => Err(Driver::error(&refused)),
-        }
+        let recorded = recorded.map_err(|refused| Driver::error(&refused));
+        Ok(recorded.is_ok())
     }
 
     /// Returns the outcome of what was begun on a lane; `None` while it is under way.
-    pub fn outcome(&self, lane: &Lane) -> Option<Result> {
+    fn outcome(&self, lane: &Lane) -> Option<Result> {
         // SAFETY: the event exists.
         let status = unsafe { (self.driver.query)(lane.event) };
         if status == NOT_READY {
@@ -419,66 +360,6 @@ impl Entered<'_> {
         let outcome = self.driver.check("cuEventQuery", status);
         Some(outcome.map_err(|refused| Driver::error(&refused)))
     }
-
-    /// Copies, and waits until the copy is made or has failed.
-    ///
-    /// # Safety
-    /// Both ranges are valid, and of the kinds that the direction says. The lane is of the context.
-    pub unsafe fn copy(
-        &self,
-        lane: &Lane,
-        direction: Direction,
-        from: *const u8,
-        to: *mut u8,
-        len: usize,
-    ) -> Result {
-        let driver = self.driver;
-        let (source, target) = (from.expose_provenance(), to.expose_provenance());
-        // SAFETY: the caller guarantees that both ranges are valid; nothing returns before the copy
-        // has been made or has failed, unless the driver does not even accept the event behind it,
-        // which it does only when the device cannot do anything any more.
-        let copied = unsafe {
-            let begun = match direction {
-                Direction::ToHost => {
-                    (driver.to_host)(to.cast(), source as DevicePointer, len, lane.stream)
-                }
-                Direction::ToDevice => {
-                    (driver.to_device)(target as DevicePointer, from.cast(), len, lane.stream)
-                }
-                Direction::Within => (driver.within)(
-                    target as DevicePointer,
-                    source as DevicePointer,
-                    len,
-                    lane.stream,
-                ),
-            };
-            let begun = driver.check("cuMemcpyAsync", begun);
-            begun.and_then(|()| {
-                let recorded = (driver.record)(lane.event, lane.stream);
-                driver.check("cuEventRecord", recorded)?;
-                driver.check("cuEventQuery", self.wait(lane))
-            })
-        };
-        copied.map_err(|refused| Driver::error(&refused))
-    }
-
-    /// Asks for the event until what is before it is done.
-    fn wait(&self, lane: &Lane) -> Status {
-        /// Times that are asked before the processor is given to others.
-        const EAGER: u32 = 200;
-        for asked in 0u32.. {
-            // SAFETY: the event exists.
-            let status = unsafe { (self.driver.query)(lane.event) };
-            if status != NOT_READY {
-                return status;
-            }
-            match asked < EAGER {
-                true => std::hint::spin_loop(),
-                false => std::thread::yield_now(),
-            }
-        }
-        NOT_READY
-    }
 }
 
 impl Drop for Entered<'_> {
@@ -486,5 +367,91 @@ impl Drop for Entered<'_> {
         let mut popped = null_mut();
         // SAFETY: the context that is current is the one that was pushed.
         unsafe { (self.driver.pop)(&raw mut popped) };
+    }
+}
+
+/// What copies for one device: its context, and streams that no copy uses.
+#[derive(Clone)]
+pub struct Queue(Arc<Shared>);
+
+struct Shared {
+    driver: Arc<Driver>,
+    context: Context,
+    idle: Mutex<Vec<Lane>>,
+}
+
+/// Streams of a device that are kept for later copies.
+const IDLE: usize = 64;
+
+impl Queue {
+    /// Creates it for a device, by its context.
+    pub fn new(driver: &Arc<Driver>, context: Context) -> Self {
+        Queue(Arc::new(Shared {
+            driver: driver.clone(),
+            context,
+            idle: Mutex::default(),
+        }))
+    }
+
+    /// Makes the context current in this thread.
+    pub fn enter(&self) -> Result<Entered<'_>> {
+        self.0.driver.enter(self.0.context)
+    }
+
+    /// Begins to copy on a stream that no other copy uses. On an error nothing was begun.
+    ///
+    /// # Safety
+    /// Both ranges are valid until the copy has been made, of the kinds that the direction says, and
+    /// that of the host is pinned.
+    pub unsafe fn copy(
+        &self,
+        direction: Direction,
+        from: *const u8,
+        to: *mut u8,
+        len: usize,
+    ) -> Result<Begun> {
+        let entered = self.enter()?;
+        let kept = self.idle(|idle| idle.pop());
+        let lane = kept.map_or_else(|| entered.lane(), Ok)?;
+        // SAFETY: the caller keeps the contract, and all streams here are of the context.
+        let is_recorded = unsafe { entered.copy(&lane, direction, from, to, len)? };
+        Ok(Begun {
+            queue: self.clone(),
+            lane: is_recorded.then_some(lane),
+        })
+    }
+
+    fn idle<T>(&self, change: impl FnOnce(&mut Vec<Lane>) -> T) -> T {
+        change(&mut self.0.idle.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A copy that was begun.
+pub struct Begun {
+    queue: Queue,
+    /// `None` if there is nothing that tells of its end: the driver refused the event, or the end was
+    /// reported.
+    lane: Option<Lane>,
+}
+
+impl Outcome for Begun {
+    /// After a failure the stream is not used again.
+    fn outcome(&mut self) -> Option<Result> {
+        let Some(lane) = &self.lane else {
+            return Some(Err(Errno::EIO));
+        };
+        let outcome = match self.queue.enter() {
+            Ok(entered) => entered.outcome(lane)?,
+            Err(error) => Err(error),
+        };
+        let lane = self.lane.take();
+        if outcome.is_ok() {
+            self.queue.idle(|idle| {
+                if idle.len() < IDLE {
+                    idle.extend(lane);
+                }
+            });
+        }
+        Some(outcome)
     }
 }

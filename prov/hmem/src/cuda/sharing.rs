@@ -6,23 +6,8 @@ use prov_base::device_memory::handles::{Allocation, Handle};
 use prov_base::errno::{Errno, Result};
 use prov_base::own_thread::OwnThread;
 
-use super::super::{CUDA, Mapped};
+use super::super::Mapped;
 use super::driver::{Context, Driver};
-
-/// Makes the handle of an allocation of a device.
-pub fn handle(
-    driver: &Driver,
-    context: Context,
-    device: u64,
-    allocation: Allocation,
-) -> Result<Handle> {
-    let device = usize::try_from(device).map_err(|_| Errno::EINVAL)?;
-    Ok(Handle {
-        interface: CUDA,
-        device: driver.identification(device)?,
-        handle: driver.enter(context)?.handle(allocation.base)?,
-    })
-}
 
 /// Opens another process's allocation on the device that it is of.
 pub fn open(
