@@ -19,7 +19,7 @@ use crate::errno::{Errno, Result};
 use crate::warn_again;
 
 use self::handles::{Allocation, Handle, Opened};
-pub use self::underway::{Fetching, Underway, Waits, anybody_waits};
+pub use self::underway::{Fetching, Underway, Waits, anybody_waits, keeps_up};
 pub(crate) use self::underway::{is_settled, write_behind};
 
 const LOG: &str = crate::logging::UTIL.mr;

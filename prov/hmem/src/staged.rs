@@ -90,6 +90,7 @@ pub(crate) struct Pinned {
     bytes: *mut u8,
     /// Its address for the device.
     address: *mut u8,
+    len: usize,
 }
 
 // SAFETY: the memory belongs to whoever has the value.
@@ -103,11 +104,25 @@ impl Pinned {
     /// # Safety
     /// It has [`Pinned::LEN`] bytes, is never freed, and nothing else accesses it.
     pub unsafe fn new(bytes: *mut u8, address: *mut u8) -> Self {
-        Pinned { bytes, address }
+        Pinned {
+            bytes,
+            address,
+            len: Pinned::LEN,
+        }
     }
 
     /// Bytes of each ([`prov_base::buffer::STAGED`]).
     pub const LEN: usize = prov_base::buffer::STAGED;
+
+    /// Divides it.
+    fn split(&self) -> impl Iterator<Item = Pinned> {
+        let (bytes, address) = (self.bytes, self.address);
+        (0..self.len / SMALL).map(move |number| Pinned {
+            bytes: bytes.wrapping_add(number * SMALL),
+            address: address.wrapping_add(number * SMALL),
+            len: SMALL,
+        })
+    }
 
     /// Returns the address that the runtime copies from and to.
     pub fn for_device(&self) -> *mut u8 {
@@ -120,7 +135,7 @@ impl Pinned {
     /// The source is valid for `len` bytes, and no copy from or to the memory is under way.
     pub unsafe fn fill(&self, from: *const u8, len: usize) {
         // SAFETY: the caller guarantees that the source is valid, and the memory is as long.
-        unsafe { std::ptr::copy_nonoverlapping(from, self.bytes, len.min(Pinned::LEN)) };
+        unsafe { std::ptr::copy_nonoverlapping(from, self.bytes, len.min(self.len)) };
     }
 
     /// Copies bytes from an offset on, as many as there are.
@@ -128,8 +143,8 @@ impl Pinned {
     /// # Safety
     /// No copy to the memory is under way.
     pub unsafe fn read(&self, at: usize, to: &mut [u8]) {
-        let at = at.min(Pinned::LEN);
-        let len = to.len().min(Pinned::LEN - at);
+        let at = at.min(self.len);
+        let len = to.len().min(self.len - at);
         // SAFETY: the range is within the memory, to which nothing writes.
         unsafe { std::ptr::copy_nonoverlapping(self.bytes.add(at), to.as_mut_ptr(), len) };
     }
@@ -152,6 +167,8 @@ impl<E: Engine> Staged<E> {
             number: number as u64,
             pool: Mutex::new(Pool {
                 idle: Vec::new(),
+                small: Vec::new(),
+                divided: 0,
                 abandoned: Vec::new(),
                 allocated: 0,
             }),
@@ -162,6 +179,10 @@ impl<E: Engine> Staged<E> {
 /// Pinned memory.
 struct Pool<E: Engine> {
     idle: Vec<Pinned>,
+    /// Parts of buffers, of [`SMALL`] bytes.
+    small: Vec<Pinned>,
+    /// Buffers that were divided.
+    divided: usize,
     /// That of copies that were given up while they were under way.
     abandoned: Vec<(E::Begun, Pinned)>,
     allocated: usize,
@@ -169,6 +190,10 @@ struct Pool<E: Engine> {
 
 /// Buffers of pinned memory of one device for copies that nobody waits for, 8 MiB together.
 const PINNED: usize = 32;
+/// Bytes of a part of a buffer: those of a datagram fit.
+const SMALL: usize = 16 << 10;
+/// Buffers that are divided, 128 parts together: short copies leave the others to long ones.
+const DIVIDED: usize = 8;
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -177,10 +202,33 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<E: Engine> Pool<E> {
     /// Takes an idle buffer.
     fn take(&mut self) -> Option<Pinned> {
-        let ended = |(begun, _): &mut (E::Begun, Pinned)| begun.outcome() == Some(Ok(()));
-        let ended = self.abandoned.extract_if(.., ended);
-        self.idle.extend(ended.map(|(_, pinned)| pinned));
+        self.collect();
         self.idle.pop()
+    }
+
+    /// Takes a part of a buffer; divides one more, if none is idle.
+    fn take_small(&mut self) -> Option<Pinned> {
+        self.collect();
+        if self.small.is_empty() && self.divided < DIVIDED {
+            let whole = self.idle.pop()?;
+            self.divided += 1;
+            self.small.extend(whole.split());
+        }
+        self.small.pop()
+    }
+
+    /// Takes back the buffers of copies that were given up, and have been made.
+    fn collect(&mut self) {
+        let ended = |(begun, _): &mut (E::Begun, Pinned)| begun.outcome() == Some(Ok(()));
+        let ended: Vec<_> = self.abandoned.extract_if(.., ended).collect();
+        ended.into_iter().for_each(|(_, pinned)| self.keep(pinned));
+    }
+
+    fn keep(&mut self, pinned: Pinned) {
+        match pinned.len {
+            SMALL => self.small.push(pinned),
+            _ => self.idle.push(pinned),
+        }
     }
 }
 
@@ -194,13 +242,26 @@ impl<E: Engine> State<E> {
         }
     }
 
-    /// Returns a buffer, if one is idle or fewer exist than may.
-    fn spare(&self) -> Result<Option<Pinned>> {
+    /// Returns a buffer for so many bytes, or fewer, if one is idle or fewer exist than may.
+    fn spare(&self, len: usize) -> Result<Option<Pinned>> {
         let mut pool = locked(&self.pool);
-        match pool.take() {
-            None if pool.allocated < PINNED => self.add_to(&mut pool).map(Some),
-            idle => Ok(idle),
+        if len <= SMALL
+            && let Some(small) = pool.take_small()
+        {
+            return Ok(Some(small));
         }
+        if let Some(pinned) = pool.take() {
+            return Ok(Some(pinned));
+        }
+        if pool.allocated >= PINNED {
+            return Ok(None);
+        }
+        let pinned = self.add_to(&mut pool)?;
+        if len > SMALL || pool.divided == DIVIDED {
+            return Ok(Some(pinned));
+        }
+        pool.idle.push(pinned);
+        Ok(pool.take_small())
     }
 
     fn add_to(&self, pool: &mut Pool<E>) -> Result<Pinned> {
@@ -210,7 +271,7 @@ impl<E: Engine> State<E> {
     }
 
     fn keep(&self, pinned: Pinned) {
-        locked(&self.pool).idle.push(pinned);
+        locked(&self.pool).keep(pinned);
     }
 
     /// Begins to copy from the device to a buffer.
@@ -367,10 +428,10 @@ impl<E: Engine> Copier for Staged<E> {
         to: *mut u8,
         len: usize,
     ) -> Result<Option<(usize, Box<dyn Underway>)>> {
-        let Some(pinned) = self.0.spare()? else {
+        let Some(pinned) = self.0.spare(len)? else {
             return Ok(None);
         };
-        let len = len.min(Pinned::LEN);
+        let len = len.min(pinned.len);
         // SAFETY: the caller keeps the contract.
         let copy = unsafe { self.0.bring(pinned, from, to, len)? };
         Ok(Some((len, Box::new(copy))))
@@ -381,10 +442,10 @@ impl<E: Engine> Copier for Staged<E> {
         from: *const u8,
         len: usize,
     ) -> Result<Option<(usize, Box<dyn Fetching>)>> {
-        let Some(pinned) = self.0.spare()? else {
+        let Some(pinned) = self.0.spare(len)? else {
             return Ok(None);
         };
-        let len = len.min(Pinned::LEN);
+        let len = len.min(pinned.len);
         // SAFETY: the caller keeps the contract.
         let copy = unsafe { self.0.fetch(pinned, from, len)? };
         Ok(Some((len, Box::new(copy))))

@@ -75,6 +75,8 @@ pub struct Core {
     idle_turns: u32,
     /// Whether datagrams had no room below.
     is_stalled: bool,
+    /// Whether the datagram that was not sent last waits for bytes of a device.
+    is_late: bool,
     /// Whether the library's thread looks after the endpoint if the application makes no calls: since
     /// operations waited for acknowledgements, acknowledgements of this side were delayed or may have been
     /// lost, or a peer waited for messages, until that thread finds none of these.
@@ -128,6 +130,7 @@ impl Core {
             poller: Wakeups::new()?,
             idle_turns: 0,
             is_stalled: false,
+            is_late: false,
             is_looked_after: false,
             driven_at: 0,
             slept_at: u64::MAX,

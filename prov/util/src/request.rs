@@ -256,6 +256,14 @@ impl AtomicKind {
         }
     }
 
+    /// Returns the comparison values, to be changed; `None` if the operation does not compare.
+    pub fn compare_mut(&mut self) -> Option<&mut AppIov> {
+        match self {
+            AtomicKind::Compare { compare, .. } => Some(compare),
+            AtomicKind::Base | AtomicKind::Fetch { .. } => None,
+        }
+    }
+
     /// Returns the memory for the target's old values; `None` if the operation does not return
     /// them.
     pub fn result(&self) -> Option<&AppIov> {

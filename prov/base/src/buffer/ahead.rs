@@ -140,6 +140,30 @@ pub enum Fetched {
 }
 
 impl Iov<'_> {
+    /// Copies the first bytes, which are at `position` of a stream, to all of `bytes`; those behind
+    /// them are on the way afterwards.
+    ///
+    /// # Errors
+    /// `-FI_EIO` if a device does not copy.
+    #[cold]
+    pub fn read_part_ahead(
+        &self,
+        position: u64,
+        bytes: &mut [u8],
+        ahead: &mut Ahead,
+    ) -> Result<Fetched> {
+        let (mut done, len) = (0, bytes.len().min(self.len()));
+        while done < len {
+            let room = bytes.get_mut(done..len).unwrap_or_default();
+            let rest = self.slice(done, usize::MAX);
+            match ahead.read(&rest, position + done as u64, room)? {
+                Read::Bytes(count) => done += count,
+                Read::Later => return Ok(Fetched::Later),
+            }
+        }
+        Ok(Fetched::All)
+    }
+
     /// Copies the bytes from `at` on, which are at `position` of a stream, to all of `bytes`, of which
     /// those that have come are written.
     ///

@@ -31,8 +31,32 @@ struct Copying {
     copy: Box<dyn Underway>,
 }
 
+impl Copying {
+    /// Asks for the outcome, and notes a failure.
+    fn is_under_way(&mut self) -> bool {
+        match self.copy.poll() {
+            None => true,
+            Some(Ok(())) => false,
+            Some(Err(error)) => {
+                failed(self.address, self.len, error);
+                false
+            }
+        }
+    }
+}
+
 /// The copies under way. Each has one of the copiers' buffers, of which there are few.
 static COPIES: Mutex<Vec<Copying>> = Mutex::new(Vec::new());
+
+/// Their number, which is asked without the lock.
+static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+
+/// Keeps those of the copies for which this returns true.
+fn retain(stays: impl FnMut(&mut Copying) -> bool) {
+    let mut copies = COPIES.lock();
+    copies.retain_mut(stays);
+    UNDER_WAY.store(copies.len(), Ordering::Relaxed);
+}
 
 /// Operations that are kept until their copies have been made.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
@@ -71,18 +95,23 @@ pub(crate) unsafe fn write_behind(from: *const u8, kind: Kind, to: *mut u8, len:
     let Ok(Some(copier)) = kind.copier() else {
         return 0;
     };
-    let mut begun = 0;
+    let (mut begun, mut has_collected) = (0, false);
     while begun < len {
         let (from, to) = (from.wrapping_add(begun), to.wrapping_add(begun));
         // SAFETY: the caller guarantees that both ranges are valid, as long as is asked.
         match unsafe { copier.begin_write(from, to, len - begun) } {
             Ok(Some((count, copy))) if count != 0 => {
-                COPIES.lock().push(Copying {
-                    address: to.addr(),
-                    len: count,
-                    copy,
-                });
+                let address = to.addr();
+                let len = count;
+                let mut copies = COPIES.lock();
+                copies.push(Copying { address, len, copy });
+                UNDER_WAY.store(copies.len(), Ordering::Relaxed);
                 begun += count;
+            }
+            // Copies that have been made still have their buffers, if nobody has asked for them.
+            Ok(_) if !has_collected => {
+                has_collected = true;
+                collect();
             }
             Ok(_) => break,
             Err(error) => {
@@ -102,23 +131,32 @@ fn failed(address: usize, len: usize, error: crate::errno::Errno) {
 /// Whether no copy to this memory is under way any more; failures have been noted then.
 pub(crate) fn is_settled(address: usize, len: usize) -> bool {
     let mut settled = true;
-    COPIES.lock().retain_mut(|copying| {
+    retain(|copying| {
         let (at, count) = (copying.address, copying.len);
-        if at.saturating_add(count) <= address || address.saturating_add(len) <= at {
-            return true;
-        }
-        match copying.copy.poll() {
-            None => {
-                settled = false;
-                true
-            }
-            Some(outcome) => {
-                if let Err(error) = outcome {
-                    failed(at, count, error);
-                }
-                false
-            }
-        }
+        let is_of_it = at.saturating_add(count) > address && address.saturating_add(len) > at;
+        let stays = !is_of_it || copying.is_under_way();
+        settled &= !(is_of_it && stays);
+        stays
     });
     settled
+}
+
+/// Takes back the buffers of all copies that have been made.
+#[cold]
+fn collect() {
+    retain(Copying::is_under_way);
+}
+
+/// Copies under way with which who reads from a network waits before it reads more: fewer than the small
+/// buffers of a copier, so that there are some for what it has read already.
+const MOST: usize = 96;
+
+/// Whether devices have fewer copies to make than [`MOST`]. Cheap.
+#[inline(always)]
+pub fn keeps_up() -> bool {
+    let has_few = || UNDER_WAY.load(Ordering::Relaxed) < MOST;
+    has_few() || {
+        collect();
+        has_few()
+    }
 }

@@ -8,13 +8,14 @@ use prov_util::mr::Grants;
 use super::Core;
 use super::copied::Copied;
 use super::link::{EpKey, Incoming, LinkKey, Rxd, ServedKey};
+use super::posting::FromDevice;
 use crate::protocol::{AtomicArrival, Form, MAX_FOREIGN, PeerId, WriteArrival};
 use prov_util::request::RemoteIov;
 
 /// What a peer reads.
 pub enum Served {
-    /// Registered memory.
-    Memory(LinkKey, Grants),
+    /// Registered memory; the last part is for that of a device.
+    Memory(LinkKey, Grants, Option<Box<FromDevice>>),
     /// The old values of an atomic operation.
     Values(Copied),
 }
@@ -111,7 +112,7 @@ impl Core {
         let grants = target.resolve(&visitor, FI_REMOTE_READ, remote.pieces(), None);
         let grants = grants.map_err(|refusal| refusal.error())?;
         debug_assert!(self.served.len() <= MAX_FOREIGN);
-        Ok(self.served.insert(Served::Memory(key, grants)))
+        Ok(self.served.insert(Served::Memory(key, grants, None)))
     }
 
     /// Performs a peer's atomic operation.
@@ -156,7 +157,7 @@ impl Core {
 
     /// Handles that a peer needs what it reads no longer.
     pub(super) fn was_served(&mut self, served: ServedKey, delivered: bool) {
-        let Some(Served::Memory(link, grants)) = self.served.remove(served) else {
+        let Some(Served::Memory(link, grants, _)) = self.served.remove(served) else {
             return;
         };
         let link = self.links.get(link).filter(|_| delivered);

@@ -1,13 +1,15 @@
 //! What the protocol asks of the engine.
 
+use prov_base::buffer::{Fetched, Iov};
 use prov_base::errno::Errno;
+use prov_util::mr::{Accessor, Grants};
 use prov_util::request::RemoteIov;
 
 use super::Core;
 use super::accessed::Served;
 use super::below::{Load, NOWHERE, Path};
 use super::link::{OpKey, ServedKey};
-use super::posting::{Operation, Payload as Bytes};
+use super::posting::{FromDevice, Operation, Payload as Bytes};
 use crate::LOG;
 use crate::address::Address;
 use crate::protocol::{
@@ -28,8 +30,20 @@ impl Host for Core {
         let (header, to) = (datagram.header, datagram.path);
         match datagram.payload {
             Payload::None => below.send(header, &Load::Own(&[]), to),
-            Payload::Op { op, offset, len } => match self.operations.get(op) {
+            Payload::Op { op, offset, len } => match self.operations.get_mut(op) {
                 Some(operation) => match &operation.payload {
+                    Bytes::App(memory) if memory.has_device() => {
+                        let mut bytes = [0; MAX_MTU];
+                        let bytes = bytes.get_mut(..len).unwrap_or_default();
+                        let device = operation.device.get_or_insert_default();
+                        match device.read(&memory.slice(offset, usize::MAX), offset, bytes) {
+                            true => below.send(header, &Load::Own(bytes), to),
+                            false => {
+                                self.is_late = true;
+                                false
+                            }
+                        }
+                    }
                     Bytes::App(memory) => {
                         below.send(header, &Load::App(&memory.slice(offset, len)), to)
                     }
@@ -44,12 +58,15 @@ impl Host for Core {
                 response,
                 offset,
                 len,
-            } => match self.served.get(response) {
-                Some(Served::Memory(_, grants)) => {
+            } => match self.served.get_mut(response) {
+                Some(Served::Memory(_, grants, device)) => {
                     let mut bytes = [0; MAX_MTU];
                     let part = bytes.get_mut(..len).unwrap_or_default();
-                    if let Some(target) = &mut self.target {
-                        grants.read_at(&mut target.memory, offset, part);
+                    if let Some(target) = &mut self.target
+                        && !read(grants, &mut target.memory, device, offset, part)
+                    {
+                        self.is_late = true;
+                        return false;
                     }
                     below.send(header, &Load::Own(part), to)
                 }
@@ -60,6 +77,11 @@ impl Host for Core {
                 None => true,
             },
         }
+    }
+
+    #[cold]
+    fn is_late(&mut self) -> bool {
+        std::mem::take(&mut self.is_late)
     }
 
     fn canonical(&self, name: &Name) -> Name {
@@ -176,6 +198,54 @@ impl Host for Core {
     }
 }
 
+impl FromDevice {
+    /// Copies the first bytes of `memory`, which are at an offset of what is sent; `false` if the
+    /// device has not read them yet. Those that it cannot read are zeros.
+    #[cold]
+    fn read(&mut self, memory: &Iov<'_>, offset: usize, bytes: &mut [u8]) -> bool {
+        let read = memory.read_part_ahead(offset as u64, bytes, &mut self.ahead);
+        if read.is_err() {
+            bytes.fill(0);
+            self.has_failed = true;
+        }
+        read != Ok(Fetched::Later)
+    }
+}
+
+/// Copies registered memory from an offset on; `false` if a device has not read it yet.
+fn read(
+    grants: &Grants,
+    memory: &mut Accessor,
+    device: &mut Option<Box<FromDevice>>,
+    offset: usize,
+    bytes: &mut [u8],
+) -> bool {
+    let mut done = 0;
+    while done < bytes.len() {
+        let at = offset + done;
+        let room = bytes.get_mut(done..).unwrap_or_default();
+        let wanted = room.len();
+        let (len, is_here) = grants.part(memory, at, usize::MAX, |part| {
+            let room = room.get_mut(..wanted.min(part.len())).unwrap_or_default();
+            match part.has_device() {
+                true => device.get_or_insert_default().read(part, at, room),
+                false => {
+                    part.read_at(0, room);
+                    true
+                }
+            }
+        });
+        if is_here == Some(false) {
+            return false;
+        }
+        if len == 0 {
+            break;
+        }
+        done += len.min(wanted);
+    }
+    true
+}
+
 impl Core {
     /// Ends an operation, and the link if its peer is gone.
     #[inline]
@@ -202,10 +272,8 @@ impl Core {
     /// yet.
     #[cold]
     fn device_operation_done(&mut self, operation: Operation) {
-        let outcome = match &operation.payload {
-            Bytes::App(memory) => memory.take_failure(),
-            Bytes::Copied(_) => Ok(()),
-        };
+        let has_failed = operation.device.is_some_and(|device| device.has_failed);
+        let outcome = if has_failed { Err(Errno::EIO) } else { Ok(()) };
         self.endpoints
             .finish_read(operation.ticket, operation.result, outcome);
     }

@@ -1,6 +1,6 @@
 //! Operations that the application posts: messages, remote accesses and atomic operations.
 
-use prov_base::buffer::AppIov;
+use prov_base::buffer::{Ahead, AppIov};
 use prov_base::errno::{Errno, Result};
 use prov_base::lately::nanoseconds;
 use prov_message::{Context, Op, Ticket};
@@ -20,6 +20,16 @@ pub struct Operation {
     pub payload: Payload,
     /// Where its result goes.
     pub result: AppIov,
+    /// For a payload that a device reads.
+    pub device: Option<Box<FromDevice>>,
+}
+
+/// Bytes of a device on their way into datagrams.
+#[derive(Default)]
+pub struct FromDevice {
+    pub ahead: Ahead,
+    /// Whether the device has not read some of them.
+    pub has_failed: bool,
 }
 
 impl Operation {
@@ -155,6 +165,7 @@ impl Core {
             link,
             payload,
             result,
+            device: None,
         });
         debug_assert!(self.operations.len() <= MAX_OPERATIONS + 1);
         let now = nanoseconds();

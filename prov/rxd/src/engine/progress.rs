@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use prov_base::device_memory::keeps_up;
 use prov_base::errno::{Errno, Result};
 use prov_base::lately::nanoseconds;
 use prov_base::poller::Event;
@@ -130,11 +131,12 @@ impl Core {
         }
     }
 
-    /// Returns whether what arrives is left below for the time being.
+    /// Returns whether what arrives is left below for the time being, also since a device has too much
+    /// to copy of what has arrived.
     #[inline(always)]
     pub(super) fn has_no_room(&self) -> bool {
         // Receives of another provider are there only when their owner drives.
-        self.is_full() || self.endpoints.is_deaf()
+        self.is_full() || self.endpoints.is_deaf() || !keeps_up()
     }
 
     /// Makes progress before a thread sleeps. Returns `false` if there was something to do, as there

@@ -359,12 +359,13 @@ impl<H: Host> Endpoint<H> {
     }
 
     /// Sends what may be sent, and does what is due by the time. Returns whether the host had room for
-    /// all datagrams; if not, it is to be called again when there is room.
+    /// all datagrams, and their bytes; if not, it is to be called again when there may be.
     pub fn transmit(&mut self, now: Time, host: &mut H) -> bool {
         self.wake(now, host);
         #[cfg(debug_assertions)]
         self.check_bounds();
         let mut turns = self.shared.ready.len();
+        let mut late = Vec::new();
         while let Some(index) = self.shared.ready.pop_front() {
             let Some((peer, shared)) = self.at_index(index) else {
                 continue;
@@ -376,6 +377,7 @@ impl<H: Host> Endpoint<H> {
                 Turn::Done => peer.is_ready = false,
                 Turn::More => shared.ready.push_back(index),
                 Turn::NoRoom => shared.ready.push_front(index),
+                Turn::NotYet => late.push(index),
                 Turn::Twins => {
                     peer.is_ready = false;
                     self.pass_on(now, index);
@@ -384,11 +386,14 @@ impl<H: Host> Endpoint<H> {
             }
             shared.schedule(peer);
             if turn == Turn::NoRoom {
+                self.shared.ready.extend(late);
                 return false;
             }
             turns = turns.saturating_sub(1);
         }
-        true
+        let are_sent = late.is_empty();
+        self.shared.ready.extend(late);
+        are_sent
     }
 
     /// Limit of the entries of the timers, of which each peer has one that counts.

@@ -201,6 +201,14 @@ pub trait Host {
     /// A datagram that cannot be sent for another reason is lost: `true`.
     fn transmit(&mut self, datagram: &Datagram<'_, Self::Path, Self::Op, Self::Response>) -> bool;
 
+    /// Whether [`Host::transmit`] has returned `false` only since the datagram's bytes are not there
+    /// yet: others may be sent, and this one is offered again with the next
+    /// [`Endpoint::transmit`](super::Endpoint::transmit).
+    #[cold]
+    fn is_late(&mut self) -> bool {
+        false
+    }
+
     /// The one name of what a peer calls itself, if it could do so in several ways.
     fn canonical(&self, name: &Name) -> Name {
         *name

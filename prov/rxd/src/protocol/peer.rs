@@ -47,6 +47,8 @@ pub enum Turn {
     More,
     /// The host has no room.
     NoRoom,
+    /// The bytes of its next packet are not there yet.
+    NotYet,
     /// It is another peer's, which this one is the twin of.
     Twins,
 }

@@ -32,19 +32,25 @@ enum Nth {
     Again(u16),
 }
 
-/// The host has no room.
-struct NoRoom;
+/// Why a packet was not sent.
+enum Stop {
+    /// The host has no room.
+    NoRoom,
+    /// Its bytes are not there yet.
+    NotYet,
+}
 
 impl<H: Host> Shared<H> {
     /// Sends what may be sent to a peer.
     pub fn turn(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Turn {
         match self.try_turn(now, peer, host) {
             Ok(turn) => turn,
-            Err(NoRoom) => Turn::NoRoom,
+            Err(Stop::NoRoom) => Turn::NoRoom,
+            Err(Stop::NotYet) => Turn::NotYet,
         }
     }
 
-    fn try_turn(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<Turn, NoRoom> {
+    fn try_turn(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<Turn, Stop> {
         if peer.answer.is_some() || peer.asks_again || matches!(peer.setup, Setup::Asking { .. }) {
             self.set_up(now, peer, host)?;
         }
@@ -58,13 +64,19 @@ impl<H: Host> Shared<H> {
             self.probe(now, peer, host)?;
         }
         peer.sending.paced_until = NEVER;
-        let mut budget = QUANTUM;
+        let (mut budget, mut is_late) = (QUANTUM, false);
         while peer.sending.lost != 0 && self.may_send(now, peer) {
             if budget == 0 {
                 return Ok(Turn::More);
             }
             budget -= 1;
-            self.repeat(now, peer, host)?;
+            match self.repeat(now, peer, host) {
+                Err(Stop::NotYet) => {
+                    is_late = true;
+                    break;
+                }
+                sent => sent?,
+            }
         }
         let waits = self.waits_for_more(peer);
         while peer.sending.lost == 0
@@ -80,7 +92,13 @@ impl<H: Host> Shared<H> {
                 return Ok(Turn::More);
             }
             budget -= 1;
-            self.send_next(now, peer, number, host)?;
+            match self.send_next(now, peer, number, host) {
+                Err(Stop::NotYet) => {
+                    is_late = true;
+                    break;
+                }
+                sent => sent?,
+            }
         }
         if !peer.is_extended() {
             self.ask_for_ack(peer, host)?;
@@ -89,7 +107,10 @@ impl<H: Host> Shared<H> {
             self.send_ack(now, peer, host)?;
         }
         self.arm(now, peer);
-        Ok(Turn::Done)
+        Ok(match is_late {
+            true => Turn::NotYet,
+            false => Turn::Done,
+        })
     }
 
     /// Returns whether the congestion window and pacing allow another packet.
@@ -126,7 +147,7 @@ impl<H: Host> Shared<H> {
 
     /// Sends an answer and a request, if they are due.
     #[cold]
-    fn set_up(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
+    fn set_up(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<(), Stop> {
         self.send_answer(peer, host)?;
         let hello = self.hello();
         let own = |peer: &Name| SetupRequest {
@@ -148,7 +169,7 @@ impl<H: Host> Shared<H> {
         self.serve(peer);
     }
 
-    fn send_answer(&mut self, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
+    fn send_answer(&mut self, peer: &mut Peer<H>, host: &mut H) -> Result<(), Stop> {
         if let Some(answer) = peer.answer {
             self.post(peer, &answer.write(), Payload::None, host)?;
             peer.answer = None;
@@ -164,7 +185,7 @@ impl<H: Host> Shared<H> {
         head: &mut Head<ROOM>,
         payload: Payload<H::Op, H::Response>,
         host: &mut H,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), Stop> {
         if peer.is_extended() {
             head.seal(payload.len());
         }
@@ -178,7 +199,7 @@ impl<H: Host> Shared<H> {
         head: &Head<ROOM>,
         payload: Payload<H::Op, H::Response>,
         host: &mut H,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), Stop> {
         let datagram = Datagram {
             path: peer.path,
             header: head.bytes(),
@@ -186,14 +207,15 @@ impl<H: Host> Shared<H> {
         };
         match host.transmit(&datagram) {
             true => Ok(()),
-            false => Err(NoRoom),
+            false if host.is_late() => Err(Stop::NotYet),
+            false => Err(Stop::NoRoom),
         }
     }
 
     /// Makes the peer acknowledge, so that it is known what has arrived: with the last packet that is not
     /// known to be there, or with one that has come long ago.
     #[cold]
-    fn probe(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
+    fn probe(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<(), Stop> {
         let mut flights = peer.sending.flights.iter();
         let last = flights.rposition(|flight| flight.state == Stage::Flying);
         match last.filter(|_| peer.is_extended()) {
@@ -204,7 +226,7 @@ impl<H: Host> Shared<H> {
         Ok(())
     }
 
-    fn send_probe(&mut self, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
+    fn send_probe(&mut self, peer: &mut Peer<H>, host: &mut H) -> Result<(), Stop> {
         let seq = peer.sending.una.wrapping_sub(1);
         let (awaited, every) = match peer.is_awaited && peer.is_extended() {
             true => (flag::AWAITED, self.keep_alive_every() / 1_000_000),
@@ -222,7 +244,7 @@ impl<H: Host> Shared<H> {
 
     /// Asks a peer of the C library for an acknowledgement, if it sends none for what is on the way:
     /// it acknowledges the packets at the ends of messages, and one in each of its windows.
-    fn ask_for_ack(&mut self, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
+    fn ask_for_ack(&mut self, peer: &mut Peer<H>, host: &mut H) -> Result<(), Stop> {
         let sending = &peer.sending;
         let next = sending.next();
         let elicits = (sending.elicits.wrapping_sub(sending.una) as i64) > 0;
@@ -235,7 +257,7 @@ impl<H: Host> Shared<H> {
     }
 
     /// Sends the first lost packet again.
-    fn repeat(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
+    fn repeat(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<(), Stop> {
         let sending = &mut peer.sending;
         let from = sending.lost_from.wrapping_sub(sending.una) as usize;
         let mut flights = sending.flights.iter().enumerate().skip(from);
@@ -255,7 +277,7 @@ impl<H: Host> Shared<H> {
         peer: &mut Peer<H>,
         index: usize,
         host: &mut H,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), Stop> {
         let seq = peer.sending.una.wrapping_add(index as u64);
         let Some(&flight) = peer.sending.flights.get(index) else {
             return Ok(());
@@ -290,7 +312,7 @@ impl<H: Host> Shared<H> {
         peer: &mut Peer<H>,
         number: u32,
         host: &mut H,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), Stop> {
         let Some(job) = self.jobs.get_mut(number) else {
             peer.sending.queue.pop_front();
             return Ok(());
@@ -350,7 +372,7 @@ impl<H: Host> Shared<H> {
         seq: u64,
         time: Nth,
         host: &mut H,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), Stop> {
         let Some(job) = self.jobs.get(number) else {
             return Ok(());
         };
@@ -449,7 +471,7 @@ impl<H: Host> Shared<H> {
     }
 
     /// Sends an acknowledgement.
-    fn send_ack(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<(), NoRoom> {
+    fn send_ack(&mut self, now: Time, peer: &mut Peer<H>, host: &mut H) -> Result<(), Stop> {
         let early = peer.receiving.early.as_deref();
         match early.filter(|early| peer.is_extended() && early.count != 0) {
             None => {

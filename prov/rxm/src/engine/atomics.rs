@@ -209,7 +209,7 @@ impl Core {
             result.write_at(0, &self.operands);
             Ok(())
         };
-        self.endpoints.finish(ticket, outcome);
+        self.endpoints.finish_read(ticket, result, outcome);
         self.note_what_is_awaited(key);
         Ok(())
     }

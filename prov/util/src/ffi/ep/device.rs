@@ -10,7 +10,7 @@ use prov_base::errno::{Errno, Result};
 
 /// Bytes of a device that are sent from the host's memory instead. They are kept until the operation
 /// is posted, which copies them.
-pub(super) struct Staged(#[expect(dead_code, reason = "it is kept")] Vec<u8>);
+pub(super) struct Staged(#[expect(dead_code, reason = "they are kept")] [Vec<u8>; 2]);
 
 impl Request {
     /// Finds out whose memory all buffers are.
@@ -47,7 +47,11 @@ impl Request {
                     AtomicKind::Fetch {
                         result,
                         result_desc,
-                    } => hmem.resolve(result, result_desc),
+                    } => {
+                        hmem.resolve(result, result_desc)?;
+                        result.defer();
+                        Ok(())
+                    }
                     AtomicKind::Compare {
                         compare,
                         compare_desc,
@@ -55,7 +59,9 @@ impl Request {
                         result_desc,
                     } => {
                         hmem.resolve(compare, compare_desc)?;
-                        hmem.resolve(result, result_desc)
+                        hmem.resolve(result, result_desc)?;
+                        result.defer();
+                        Ok(())
                     }
                 }
             }
@@ -70,43 +76,50 @@ impl Request {
         }
     }
 
-    /// Reads what is short and a device's before it is posted, so that a failure is that of the call;
-    /// up to `limit` bytes are then sent from a buffer of the host. Only for a request that is posted
+    /// Reads what is short and a device's before it is posted, so that a failure is that of the call,
+    /// and nothing waits for the device while it posts; up to `limit` bytes, and the operands of an
+    /// atomic operation, are then sent from a buffer of the host. Only for a request that is posted
     /// next.
     ///
     /// # Errors
     /// `-FI_EIO` if a device's memory cannot be read.
     #[cold]
     pub(super) fn stage(&mut self, limit: usize) -> Result<Option<Staged>> {
-        let (memory, flags) = match self {
-            Request::Transmit(it) => (&mut it.buffers, &mut it.flags),
-            Request::Access(it) if it.access == Access::Write => (&mut it.local, &mut it.flags),
+        let (memory, other, flags, limit) = match self {
+            Request::Transmit(it) => (&mut it.buffers, None, &mut it.flags, limit),
+            Request::Access(it) if it.access == Access::Write => {
+                (&mut it.local, None, &mut it.flags, limit)
+            }
             Request::Atomic(it) => {
-                try_read(&it.operand)?;
-                return try_read(it.kind.compare()).map(|()| None);
+                let compare = it.kind.compare_mut();
+                (&mut it.operand, compare, &mut it.flags, usize::MAX)
             }
             Request::Receive(_) | Request::Access(_) | Request::Collective(_) => return Ok(None),
         };
-        if !memory.has_device() || memory.len() > limit {
+        let has_device = memory.has_device() || other.as_ref().is_some_and(|it| it.has_device());
+        if !has_device || memory.len() > limit {
             return Ok(None);
         }
-        let mut bytes = Vec::new();
-        memory.append_to(&mut bytes);
-        memory.take_failure()?;
         // SAFETY: the bytes are kept until the operation is posted, and `FI_INJECT` has it not use
         // them afterwards.
-        *memory = unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) };
+        let staged = unsafe {
+            let other = other.map_or(Ok(Vec::new()), |other| to_host(other));
+            [to_host(memory)?, other?]
+        };
         *flags |= FI_INJECT;
-        Ok(Some(Staged(bytes)))
+        Ok(Some(Staged(staged)))
     }
 }
 
-/// Reads operands, which the operation then reads again.
-fn try_read(memory: &AppIov) -> Result {
-    if !memory.has_device() {
-        return Ok(());
-    }
+/// Reads what is a device's; the loan is of the returned bytes then.
+///
+/// # Safety
+/// These are kept as long as the loan is used.
+unsafe fn to_host(memory: &mut AppIov) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     memory.append_to(&mut bytes);
-    memory.take_failure()
+    memory.take_failure()?;
+    // SAFETY: the caller keeps the bytes.
+    *memory = unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) };
+    Ok(bytes)
 }
