@@ -7,6 +7,7 @@
 //! addresses; [`named::getinfo`] does so for providers with other addresses.
 
 mod check;
+pub mod collective;
 mod fit;
 pub mod ip;
 mod mismatch;

@@ -36,7 +36,7 @@ use self::keys::{AuthKeys, UserIds};
 use self::others::{INSERTIONS, Observers, Watched};
 use self::shared::Shared;
 use self::store::{SlotIndex, Store};
-use crate::object::AnyFid;
+use crate::fid::AnyFid;
 use prov_base::errno::{Errno, Result};
 
 pub use self::others::Changes;

@@ -28,7 +28,7 @@ use std::sync::Arc;
 pub use self::addresses::Addresses;
 pub use self::counter::Counter;
 pub use self::datagrams::DatagramEndpoint;
-pub use self::endpoint::{Endpoint, Local, SharedReceive, Wiring, Written};
+pub use self::endpoint::{Endpoint, Local, OPT_ONLY_RENDEZVOUS, SharedReceive, Wiring, Written};
 pub use self::events::{Asking, Eq, Event};
 pub use self::lending::Refused;
 pub use self::linked::LinkedEndpoint;

@@ -1,10 +1,10 @@
 //! Collective operations (fi_collective(3)): their definitions, without the algorithms.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use fabric_abi::*;
 
+pub use crate::attr::collective::RESERVED_TAG;
 use crate::object::FidRef;
 use prov_base::atomic_ops::{Datatype, Op};
 use prov_base::buffer::AppIov;
@@ -166,27 +166,6 @@ pub struct Join {
     /// The event's context.
     pub context: *mut c_void,
 }
-
-/// Whether this code runs in an external provider: the library that loads it has its own collective
-/// operations, or none.
-static IS_EXTERNAL: AtomicBool = AtomicBool::new(false);
-
-/// Returns the capabilities without those that need this library's collective operations.
-pub fn available(caps: u64) -> u64 {
-    match IS_EXTERNAL.load(Ordering::Relaxed) {
-        true => caps & !FI_COLLECTIVE,
-        false => caps,
-    }
-}
-
-/// Records that this code runs in an external provider.
-pub(crate) fn is_external() {
-    IS_EXTERNAL.store(true, Ordering::Relaxed);
-}
-
-/// The tag bit that endpoints with `FI_COLLECTIVE` reserve for the messages of collective
-/// operations.
-pub const RESERVED_TAG: u64 = 1 << 63;
 
 /// Upper limit for the members of a group: it bounds the memory for one group. Ranks have 32 bits.
 pub const MOST_MEMBERS: usize = 1 << 20;

@@ -1,6 +1,5 @@
 //! Event queues (fi_eq(3)).
 
-mod connection;
 mod event;
 #[cfg(test)]
 mod tests;
@@ -15,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fabric_abi::fid;
 use parking_lot::Mutex;
 
-pub use connection::ConnectionEvents;
+pub use crate::connection::ConnectionEvents;
 pub use event::{Event, EventBody, EventError, EventInfo};
 
 use crate::progress::Progress;

@@ -5,8 +5,6 @@
 //! the library a [`Handle`] keeps the memory, and a [`Use`] in addition keeps the object open:
 //! fi_close(3) of an object in use returns `-FI_EBUSY`.
 
-pub mod missing;
-
 use prov_base::bounded;
 use prov_base::bounds::OBJECTS;
 use std::any::TypeId;
@@ -14,12 +12,13 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fabric_abi::{fi_ops, fid};
 
+pub use crate::fid::AnyFid;
+pub use crate::missing::{self, status};
 use prov_base::errno::{Errno, Result};
 
 /// A C structure of the interface whose first member is a `fid`.
@@ -342,66 +341,49 @@ impl AnyUse {
     }
 }
 
-/// An open object that an application passed to a call, of unknown class and origin. It is open for
-/// `'a`, which is at most the call: [`AnyFid::downcast`] or [`AnyFid::keep_open`] keep it longer.
-#[derive(Clone, Copy)]
-pub struct AnyFid<'a>(NonNull<fid>, PhantomData<&'a fid>);
-
-impl AnyFid<'_> {
-    /// `-FI_EINVAL` for a null pointer.
-    ///
-    /// # Safety
-    /// A `fid` that is not null is an open object's for the lifetime of the result.
-    pub unsafe fn new(fid: *mut fid) -> Result<Self> {
-        let fid = NonNull::new(fid).ok_or(Errno::EINVAL)?;
-        Ok(AnyFid(fid, PhantomData))
-    }
-
-    /// `FI_CLASS_*`.
-    pub fn class(self) -> usize {
-        // SAFETY: the caller of `AnyFid::new` has guaranteed that the object is open.
-        unsafe { (*self.0.as_ptr()).fclass }
-    }
-
-    /// Returns the pointer, for a call into the provider that created the object.
-    pub fn as_ptr(self) -> *mut fid {
-        self.0.as_ptr()
-    }
-
+/// What this library knows of an object that an application passed to a call, if the object is its
+/// own.
+pub trait Downcast: Copy {
     /// Returns the object if it belongs to this library and has type `T`.
-    pub fn downcast<T: Class>(self) -> Option<Handle<T>> {
-        if self.marked()?.type_id != TypeId::of::<T>() {
-            return None;
-        }
-        // SAFETY: the object is open, and its table shows that it is an object of `T`.
-        Some(unsafe { Handle::from_c(self.0.as_ptr().cast()) })
+    fn downcast<T: Class>(self) -> Option<Handle<T>>;
+
+    /// Like [`Downcast::downcast`], for an argument that must be a `T`: `-FI_EINVAL` otherwise.
+    fn expect<T: Class>(self) -> Result<Handle<T>> {
+        self.downcast().ok_or(Errno::EINVAL)
     }
 
     /// Keeps an object of this library open, whatever its type; `-FI_EINVAL` for a foreign object.
-    pub fn keep_open(self) -> Result<AnyUse> {
-        let marked = self.marked().ok_or(Errno::EINVAL)?;
-        // SAFETY: the object is open, and the function belongs to its own table.
-        Ok(unsafe { (marked.keep_open)(self.0.as_ptr()) })
-    }
+    fn keep_open(self) -> Result<AnyUse>;
+}
 
-    /// Returns the function table of an object of this library.
-    fn marked(self) -> Option<&'static MarkedOps> {
-        // SAFETY: the table of an open object is a valid `fi_ops`; if it says that it has the size
-        // of a `MarkedOps`, the members up to that size exist, and the mark is compared before the
-        // rest is used.
-        unsafe {
-            let ops = (*self.0.as_ptr()).ops;
-            if ops.is_null() || (*ops).size != size_of::<MarkedOps>() {
-                return None;
-            }
-            let marked = &*ops.cast::<MarkedOps>().cast_const();
-            (marked.mark == &raw const MARK).then_some(marked)
+impl Downcast for AnyFid<'_> {
+    fn downcast<T: Class>(self) -> Option<Handle<T>> {
+        if marked(self)?.type_id != TypeId::of::<T>() {
+            return None;
         }
+        // SAFETY: the object is open, and its table shows that it is an object of `T`.
+        Some(unsafe { Handle::from_c(self.as_ptr().cast()) })
     }
 
-    /// Like [`AnyFid::downcast`], for an argument that must be a `T`: `-FI_EINVAL` otherwise.
-    pub fn expect<T: Class>(self) -> Result<Handle<T>> {
-        self.downcast().ok_or(Errno::EINVAL)
+    fn keep_open(self) -> Result<AnyUse> {
+        let marked = marked(self).ok_or(Errno::EINVAL)?;
+        // SAFETY: the object is open, and the function belongs to its own table.
+        Ok(unsafe { (marked.keep_open)(self.as_ptr()) })
+    }
+}
+
+/// Returns the function table of an object of this library.
+fn marked(object: AnyFid<'_>) -> Option<&'static MarkedOps> {
+    // SAFETY: the table of an open object is a valid `fi_ops`; if it says that it has the size of a
+    // `MarkedOps`, the members up to that size exist, and the mark is compared before the rest is
+    // used.
+    unsafe {
+        let ops = (*object.as_ptr()).ops;
+        if ops.is_null() || (*ops).size != size_of::<MarkedOps>() {
+            return None;
+        }
+        let marked = &*ops.cast::<MarkedOps>().cast_const();
+        (marked.mark == &raw const MARK).then_some(marked)
     }
 }
 
@@ -480,13 +462,4 @@ unsafe extern "C" fn ops_set<T: Class>(
         let handle = Handle::<T>::from_c(fid.cast());
         T::set_ops(&handle, std::ffi::CStr::from_ptr(name), ops)
     })
-}
-
-/// The return value of a C function that returns 0 for success.
-#[inline(always)]
-pub fn status(outcome: Result) -> c_int {
-    match outcome {
-        Ok(()) => 0,
-        Err(error) => error.to_c(),
-    }
 }

@@ -6,9 +6,9 @@ use fabric_abi::*;
 
 use self::domain::check_domain;
 pub(super) use self::domain::mr_modes_for;
+use super::collective::{self, RESERVED_TAG};
 use super::mismatch::{Change, ENDPOINT_TYPE, Mismatch, Value};
 use super::*;
-use crate::collective::{self, RESERVED_TAG};
 
 type Outcome = Result<(), Mismatch>;
 

@@ -3,8 +3,8 @@
 use fabric_abi::*;
 
 use super::check::mr_modes_for;
+use super::collective::RESERVED_TAG;
 use super::*;
-use crate::collective::RESERVED_TAG;
 
 /// Narrows `base` to the hints, which must have passed [`check()`]. Without hints, everything that
 /// the provider supports is returned, except for attributes with their own default.

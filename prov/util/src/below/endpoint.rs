@@ -1,7 +1,7 @@
 //! Connected endpoints of the provider below, and their shared receive contexts (fi_endpoint(3),
 //! fi_cm(3), fi_msg(3), fi_rma(3)).
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
 
@@ -16,7 +16,6 @@ use super::slots::{Memory, Slot, Slots};
 use super::{Domain, Made, Object, Region, done};
 use crate::attr::Info;
 use crate::desc::Descs;
-use crate::endpoint::OPT_ONLY_RENDEZVOUS;
 use crate::marshal::info;
 use crate::request::RemotePiece;
 use prov_base::buffer::{AppIov, IOV_LIMIT};
@@ -109,6 +108,12 @@ impl SharedReceive {
         receive(&self.object, self.owner, slots, slot)
     }
 }
+
+/// Endpoint option, a `bool`, between providers of this library: peers access memory of the
+/// endpoint's process only for announced messages, whose owner makes progress until they have ended:
+/// a provider need not prepare for accesses while the owner makes none, which costs memory for each
+/// peer. Other providers do not know it (`-FI_ENOPROTOOPT`), and need not.
+pub const OPT_ONLY_RENDEZVOUS: c_int = -FI_PROV_SPECIFIC_TCP + 0xff00;
 
 /// The objects that an endpoint is bound to.
 #[derive(Clone)]

@@ -5,9 +5,7 @@ use std::ptr;
 
 use fabric_abi::{fi_eq_cm_entry, fi_eq_entry, fi_info, fid};
 
-use crate::attr::Info;
-use crate::marshal::info;
-use prov_base::errno::{Errno, Result};
+use prov_base::errno::Errno;
 
 /// An event.
 #[derive(Debug)]
@@ -142,17 +140,6 @@ impl std::fmt::Debug for EventInfo {
 }
 
 impl EventInfo {
-    /// Creates one with these attributes.
-    ///
-    /// # Errors
-    /// `-FI_ENOMEM`
-    pub fn of(info: &Info) -> Result<Self> {
-        let list = info::to_c(std::slice::from_ref(info))?;
-        // SAFETY: the list was just made by `info::to_c` and has no other owner; `free` frees such
-        // lists.
-        Ok(unsafe { Self::new(list, free) })
-    }
-
     /// Takes ownership of an info, which is freed by `free`.
     ///
     /// # Safety
@@ -181,11 +168,6 @@ impl EventInfo {
         self.given_away = true;
         self.info
     }
-}
-
-unsafe extern "C" fn free(list: *mut fi_info) {
-    // SAFETY: the list was made by `info::to_c`, and its owner does not use it any more.
-    unsafe { info::free(list) }
 }
 
 impl Drop for EventInfo {

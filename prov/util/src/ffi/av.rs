@@ -13,7 +13,7 @@ pub use peer::SharedAv;
 pub use set::AvSet;
 
 use self::addresses::Addresses;
-use super::object::{AnyFid, AnyUse, Class, Handle, Use};
+use super::object::{AnyFid, AnyUse, Class, Downcast, Handle, Use};
 use super::status;
 use crate::attr::{Opaque, version};
 use crate::av::format::{Address, Format};

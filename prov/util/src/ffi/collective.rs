@@ -15,7 +15,7 @@ use super::av::AvSet;
 use super::call::answer;
 use super::ep::{EndpointObject, Request};
 use super::group::{Group, Purpose};
-use super::object::{AnyFid, Handle};
+use super::object::{AnyFid, Downcast, Handle};
 use super::{deliver, missing, posted, status, tagged};
 use crate::av::Av;
 use crate::collective::{self, Collective, Join, Kind, MemberView, RESERVED_TAG, extents};

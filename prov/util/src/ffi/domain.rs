@@ -16,7 +16,7 @@ use super::cq::{CqDomain, CqTraits, cq_open};
 use super::ep::scalable::{self, ScalableObject};
 use super::ep::{EndpointObject, Limits, Offload, SharedReceiveObject, Surroundings, transfer};
 use super::mr::{MrDomain, MrOps};
-use super::object::{AnyFid, Class, Handle, Use};
+use super::object::{AnyFid, Class, Downcast, Handle, Use};
 use super::poll::poll_open;
 use super::srx::ImportedSrx;
 use super::stx::stx_ctx;

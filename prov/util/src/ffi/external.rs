@@ -26,7 +26,7 @@ pub fn start<P: Entered>() -> *mut fi_provider {
         // for each record.
         log::set_max_level(LevelFilter::Trace);
     }
-    crate::collective::is_external();
+    crate::attr::collective::is_external();
     layout::loaded_by(library_layout());
     P::entry().start()
 }

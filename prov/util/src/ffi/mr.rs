@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fabric_abi::*;
 use libc::iovec;
 
-use super::object::{AnyFid, AnyUse, Class, Handle, Use};
+use super::object::{AnyFid, AnyUse, Class, Downcast, Handle, Use};
 use crate::attr::version;
 use crate::cntr::Cntr;
 use crate::eq::{Eq, Event, EventBody};

@@ -7,7 +7,7 @@ use fabric_abi::*;
 use parking_lot::Mutex;
 
 use super::cm::give_name;
-use super::object::{AnyFid, Class, Handle, Use};
+use super::object::{AnyFid, Class, Downcast, Handle, Use};
 use super::options::{Options, getopt};
 use super::{bytes, missing, status};
 use crate::attr::{Info, Opaque};

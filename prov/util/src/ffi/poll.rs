@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use fabric_abi::*;
 
 use super::cancel::{Call, Next, cancellation_point};
-use super::object::{AnyFid, Class, Handle, Use};
+use super::object::{AnyFid, Class, Downcast, Handle, Use};
 use super::{deliver, status};
 use crate::cntr::Cntr;
 use crate::cq::Cq;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use fabric_abi::*;
 
 use super::cancel::{Call, Next, cancellation_point};
-use super::object::{AnyFid, Class, Handle, Use};
+use super::object::{AnyFid, Class, Downcast, Handle, Use};
 use super::status;
 use crate::cntr::Cntr;
 use crate::cq::Cq;

@@ -8,7 +8,7 @@ use fabric_abi::*;
 use super::atomic::{self, Elements, Kind};
 use super::call::{Call, Local};
 use super::ep::{EndpointObject, Request, SharedReceiveObject, counter};
-use super::object::AnyFid;
+use super::object::{AnyFid, Downcast};
 use super::rma;
 use crate::cntr::{Reached, WorkName};
 use crate::endpoint::Endpoint;

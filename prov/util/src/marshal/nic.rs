@@ -12,7 +12,7 @@ use fabric_abi::*;
 
 use super::info::{copy, zeroed};
 use crate::attr::{Nic, NicDevice, NicLink, PciAddress};
-use crate::object::{missing, status};
+use crate::missing::{self, status};
 use prov_base::errno::{Errno, Result};
 
 static OPS: fi_ops = fi_ops {

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::{Memory, MemoryKind, RemoteEvents, Request};
-use crate::object::AnyFid;
+use crate::fid::AnyFid;
 use prov_base::errno::{Errno, Result};
 
 /// What registers the memory of a domain.

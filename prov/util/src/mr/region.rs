@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::index::Keyed;
 use super::publish::{Listing, Published};
 use super::{Job, Memory, MemoryKind, REMOTE, Registration, Request};
-use crate::object::AnyFid;
+use crate::fid::AnyFid;
 use prov_base::device_sharing;
 use prov_base::errno::Result;
 use prov_base::process_memory::Seal;

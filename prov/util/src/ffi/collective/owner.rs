@@ -12,7 +12,7 @@ use fabric_abi::*;
 use super::super::cntr::SharedCntr;
 use super::super::cq::SharedCq;
 use super::super::ep::TransferPeer;
-use super::super::object::{AnyFid, Handle, Use};
+use super::super::object::{AnyFid, Downcast, Handle, Use};
 use crate::attr::{FabricAttr, Info};
 use crate::below::{self, OFFLOAD, PeerObject, PeerSide};
 use crate::drive::Signals;

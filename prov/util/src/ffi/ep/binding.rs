@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fabric_abi::*;
 
-use super::super::object::{AnyFid, Class, Use};
+use super::super::object::{AnyFid, Class, Downcast, Use};
 use super::super::stx::SharedTransmitObject;
 use super::shared::SharedReceiveObject;
 use crate::attr::{has_receives, has_transmits};

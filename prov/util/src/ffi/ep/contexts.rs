@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fabric_abi::*;
 
-use super::super::object::{AnyFid, Handle};
+use super::super::object::{AnyFid, Downcast, Handle};
 use super::super::stx::SharedTransmitObject;
 use super::super::{atomic, cm, missing, msg, rma, tagged};
 use super::receiver::Tables;

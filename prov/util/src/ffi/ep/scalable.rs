@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fabric_abi::*;
 
-use super::super::object::{AnyFid, AnyUse, Class, Handle, Use};
+use super::super::object::{AnyFid, AnyUse, Class, Downcast, Handle, Use};
 use super::super::options::{Options, getopt, setopt};
 use super::super::{cm, deliver, missing, status};
 use super::contexts::{Context, Opening, shared_side};

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fabric_abi::*;
 
 use self::triggered::Deferring;
-use super::super::object::{AnyFid, Class, Handle, Use};
+use super::super::object::{AnyFid, Class, Downcast, Handle, Use};
 use super::super::options::Options;
 use super::super::{missing, msg, tagged};
 use super::operations::OperationFlags;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use fabric_abi::*;
 
 use super::super::message::{self, one_message};
-use super::super::object::{AnyFid, Handle};
+use super::super::object::{AnyFid, Downcast, Handle};
 use super::{EndpointObject, Opened, Stage};
 use crate::cntr::{Cntr, Reached, WorkName};
 use crate::collective::Collective;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use fabric_abi::*;
 
-use super::super::object::{AnyFid, Handle, Use};
+use super::super::object::{AnyFid, Downcast, Handle, Use};
 use super::super::peer;
 use crate::eq::{Eq, EqOwner, Event, EventError};
 use crate::progress::Progress;

@@ -5,8 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use fabric_abi::{
-    FI_ADDR_UNSPEC, FI_PROV_SPECIFIC_TCP, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE,
-    FI_SEND, FI_WRITE, fi_addr_t,
+    FI_ADDR_UNSPEC, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SEND, FI_WRITE, fi_addr_t,
 };
 
 use crate::attr::Opaque;
@@ -150,10 +149,7 @@ impl<S: SharedReceive> Bindings<S> {
     }
 }
 
-/// Endpoint option, a `bool`, between providers of this library: peers access memory of the endpoint's
-/// process only for announced messages, whose owner makes progress until they have ended: a provider need
-/// not prepare for accesses while the owner makes none, which costs memory for each peer. Other providers do not know it (`-FI_ENOPROTOOPT`), and need not.
-pub const OPT_ONLY_RENDEZVOUS: c_int = -FI_PROV_SPECIFIC_TCP + 0xff00;
+pub use crate::below::OPT_ONLY_RENDEZVOUS;
 
 /// The value of an endpoint option, as in fi_setopt(3) and fi_getopt(3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use fabric_abi::{FI_CONNECTED, FI_CONNREQ, FI_SHUTDOWN};
+use fabric_abi::{FI_CONNECTED, FI_CONNREQ, FI_SHUTDOWN, fi_info};
 use parking_lot::Mutex;
 
-use super::{Eq, Event, EventBody, EventError, EventInfo};
 use crate::attr::Info;
+use crate::eq::{Eq, Event, EventBody, EventError, EventInfo};
+use crate::marshal::info;
 use crate::object::{FidRef, Use};
 use prov_base::errno::{Errno, Result};
 
@@ -69,7 +70,7 @@ impl ConnectionEvents {
         data: &[u8],
         unread: impl FnOnce() + Send + 'static,
     ) -> Result {
-        let mut info = EventInfo::of(offered)?;
+        let mut info = event_info(offered)?;
         info.if_unread(unread);
         self.write(FI_CONNREQ, Some(info), data);
         Ok(())
@@ -92,4 +93,20 @@ impl ConnectionEvents {
             log::warn!(target: prov_base::logging::UTIL.eq, "an event is lost: {error}");
         }
     }
+}
+
+/// Returns these attributes as a connection request has them.
+///
+/// # Errors
+/// `-FI_ENOMEM`
+fn event_info(info: &Info) -> Result<EventInfo> {
+    let list = info::to_c(std::slice::from_ref(info))?;
+    // SAFETY: the list was just made by `info::to_c` and has no other owner; `free` frees such
+    // lists.
+    Ok(unsafe { EventInfo::new(list, free) })
+}
+
+unsafe extern "C" fn free(list: *mut fi_info) {
+    // SAFETY: the list was made by `info::to_c`, and its owner does not use it any more.
+    unsafe { info::free(list) }
 }

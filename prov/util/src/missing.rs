@@ -1,9 +1,10 @@
 //! The functions in table slots that an object does not offer: they return `-FI_ENOSYS`, so that no
-//! slot is ever NULL.
+//! slot is ever NULL; and the return values of those that it does ([`status`]).
 
 use std::ffi::c_int;
 
 use fabric_abi::*;
+use prov_base::errno::Result;
 
 /// Returns the function for a slot that is not offered, by the type of the slot.
 pub const fn slot<S: Slot>() -> S {
@@ -88,6 +89,15 @@ tables! {
     COLLECTIVE: fi_ops_collective {
         barrier, broadcast, alltoall, allreduce, allgather, reduce_scatter, reduce, scatter,
         gather, msg, barrier2,
+    }
+}
+
+/// The return value of a C function that returns 0 for success.
+#[inline(always)]
+pub fn status(outcome: Result) -> c_int {
+    match outcome {
+        Ok(()) => 0,
+        Err(error) => error.to_c(),
     }
 }
 
