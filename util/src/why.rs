@@ -97,7 +97,11 @@ mod tests {
     #[test]
     fn each_provider_has_its_results_and_the_sentences_about_it() {
         let said = [
-            message("tcp", "prov_util::attr", "FI_EP_MSG: a part of the reason"),
+            message(
+                "tcp",
+                "prov_objects::attr",
+                "FI_EP_MSG: a part of the reason",
+            ),
             message("shm", "fi_getinfo", "not offered: caps"),
             message("shm", "fi_getinfo", "not offered: caps"),
             message("core", "fabric::framework", "libfabric is loaded"),

@@ -14,7 +14,7 @@ pub const SUBSYSTEMS: [&str; 10] = [
 pub fn origin(target: &str) -> (&str, &str) {
     let mut parts = target.split("::");
     let provider = match parts.next().unwrap_or_default() {
-        "" | "fabric" | "prov_util" => "core",
+        "" | "fabric" | "prov_layer" | "prov_objects" | "prov_seam" => "core",
         name => name.strip_prefix("prov_").unwrap_or(name),
     };
     let subsystem = parts
@@ -111,7 +111,9 @@ mod tests {
             ("tcp", ("tcp", "core")),
             ("core::core", ("core", "core")),
             ("prov_tcp::connection", ("tcp", "core")),
-            ("prov_util::cq", ("core", "cq")),
+            ("prov_objects::cq", ("core", "cq")),
+            ("prov_layer::below", ("core", "core")),
+            ("prov_seam::ffi::mr", ("core", "mr")),
             ("fabric::registry", ("core", "core")),
             ("ofi_rxm::ep_data", ("ofi_rxm", "ep_data")),
             ("", ("core", "core")),

@@ -8,7 +8,7 @@
     reason = "what does not hold fails the test"
 )]
 
-#[path = "../../util/tests/counting/mod.rs"]
+#[path = "../../objects/tests/counting/mod.rs"]
 mod counting;
 
 use std::sync::Arc;

@@ -1,36 +1,21 @@
-//! The toolkit of providers: objects, object model and FFI boundary. ARCHITECTURE.md has the map.
+//! The toolkit of providers, under one name: the objects (`prov-objects`), the layer kit
+//! (`prov-layer`) and the seam to C (`prov-seam`). ARCHITECTURE.md has the map.
 
-#![deny(clippy::indexing_slicing)]
-pub mod attr;
-pub mod av;
-pub mod below;
-pub mod cntr;
-pub mod collective;
-pub mod connection;
-pub mod cq;
-pub mod desc;
-pub mod drive;
-pub mod eq;
-pub mod ffi;
-pub mod fid;
-pub mod hmem;
-pub mod marshal;
-pub mod matching;
-pub mod missing;
-pub mod mr;
-pub mod object;
-pub mod peer_ends;
-pub mod poll_set;
-pub mod progress;
-pub mod request;
-pub mod transfers;
-pub mod transmit_pool;
-pub mod trigger;
-pub mod wait;
+#![forbid(unsafe_code)]
 
-pub use ffi::traits::{domain, endpoint, provider};
+pub use prov_layer::{below, marshal, missing, stand_in_below};
+pub use prov_objects::{
+    attr, av, cntr, cq, desc, drive, fid, hmem, matching, mr, peer_ends, poll_set, progress,
+    request, transmit_pool, wait,
+};
+pub use prov_seam::{
+    collective, connection, domain, endpoint, external, ffi, object, provider, transfers, trigger,
+};
+
 pub use wait::set as wait_set;
 
-#[cfg(test)]
-#[path = "../../base/src/services/stand_in.rs"]
-mod framework;
+/// Event queues, and what reports the events of connections to them.
+pub mod eq {
+    pub use prov_objects::eq::*;
+    pub use prov_seam::connection::ConnectionEvents;
+}
