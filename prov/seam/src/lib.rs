@@ -14,3 +14,5 @@ pub use ffi::traits::{domain, endpoint, provider};
 #[cfg(test)]
 #[path = "../../base/src/services/stand_in.rs"]
 mod framework;
+#[cfg(test)]
+mod test_library;

@@ -170,7 +170,7 @@ impl Held<'_> {
     ///
     /// ```
     /// # use fabric_abi::FI_REMOTE_READ;
-    /// # use prov_util::mr::{Config, Job, Memory, MrTable, Request};
+    /// # use prov_objects::mr::{Config, Job, Memory, MrTable, Request};
     /// # let table = MrTable::new(&Config::default());
     /// # let mut bytes = *b"abc";
     /// # let piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: 3 };
@@ -189,7 +189,7 @@ impl Held<'_> {
     /// The part cannot be used after the region has been released, when it may be closed:
     ///
     /// ```compile_fail,E0505
-    /// # use prov_util::mr::{Accessor, Grant};
+    /// # use prov_objects::mr::{Accessor, Grant};
     /// # fn read(accessor: &mut Accessor, grant: &Grant) {
     /// let held = accessor.hold(grant).unwrap();
     /// let part = held.part(1, 2);
