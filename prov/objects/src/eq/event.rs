@@ -92,7 +92,7 @@ impl Event {
     }
 
     /// Returns the size of the event in bytes.
-    pub fn len(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.len_within(usize::MAX).unwrap_or_default()
     }
 

@@ -60,10 +60,12 @@ pub struct Key {
 }
 
 impl Key {
+    /// The key as an integer, for interfaces that accept only that.
     pub fn to_bits(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
+    /// The key with this integer value.
     pub fn from_bits(bits: u64) -> Self {
         Key {
             index: bits as u32,
@@ -80,7 +82,14 @@ pub struct Arena<T, const N: usize> {
     len: usize,
 }
 
+impl<T, const N: usize> Default for Arena<T, N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T, const N: usize> Arena<T, N> {
+    /// Creates one without entries.
     pub fn new() -> Self {
         const { assert!(N > 0, "the free list uses the first link") };
         Arena {
@@ -94,6 +103,11 @@ impl<T, const N: usize> Arena<T, N> {
     #[inline]
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Returns whether there are no entries.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// Stores an entry, which is in no list.

@@ -86,7 +86,7 @@ impl Foreign {
 
 impl EqOwner for Foreign {
     fn write(&self, event: Event) -> Result {
-        let mut bytes = vec![0u8; event.len()];
+        let mut bytes = vec![0u8; event.size()];
         let place = bytes.as_mut_ptr().cast();
         // SAFETY: the buffer has the size of the event, and the queue is open as long as `self` is
         // used.

@@ -231,6 +231,6 @@ impl<U> ForeignQueue<U> {
 
     /// Returns whether no message waits.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.kept.is_empty()
     }
 }
