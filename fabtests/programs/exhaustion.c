@@ -201,9 +201,9 @@ static int bound(uint16_t port, struct sockaddr_in *name)
 
 	*name = (struct sockaddr_in) {
 		.sin_family = AF_INET, .sin_port = htons(port),
-		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
 	};
 	REQUIRE(fd >= 0);
+	REQUIRE(inet_pton(AF_INET, ct_opt.source, &name->sin_addr) == 1);
 	if (bind(fd, (struct sockaddr *)name, len)) {
 		close(fd);
 		return -1;

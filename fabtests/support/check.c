@@ -30,6 +30,7 @@ static struct {
 	size_t known_count;
 	bool in_process;
 	bool list;
+	bool placed;			/* the command line says where endpoints are */
 	bool running;			/* inside a test: leave is valid */
 	jmp_buf leave;
 	bool failed;			/* an unexpected failure in this test */
@@ -203,10 +204,28 @@ bool ct_check(const char *file, int line, bool ok, const char *fmt, ...)
 }
 
 /* Runs one test to its end and prints its line. */
+/*
+ * An address of the loopback interface that no other test has. Tests leave
+ * addresses behind at which nobody is any more, and send to them; the system
+ * gives a port that is free to anybody, but not to another test's address.
+ */
+static const char *own_address(void)
+{
+	static char text[16];
+	unsigned id = (unsigned)getpid();
+
+	snprintf(text, sizeof(text), "127.%u.%u.%u", 64 + (id >> 16 & 63),
+		 id >> 8 & 255, id & 255);
+	return text;
+}
+
 static enum outcome run_here(const struct ct_test *test)
 {
 	char id[256];
 	int left;
+
+	if (!state.placed)
+		ct_opt.source = own_address();
 
 	state.test = test->name;
 	state.running = true;
@@ -388,6 +407,7 @@ static void parse(int argc, char **argv)
 			ct_opt.provider = optarg;
 			break;
 		case 'a':
+			state.placed = true;
 			ct_opt.source = strcmp(optarg, "none") ? optarg : NULL;
 			break;
 		case 't':

@@ -33,7 +33,8 @@ struct ct_test {
 
 struct ct_options {
 	const char *provider;		/* NULL: whatever fi_getinfo finds */
-	const char *source;		/* node to open endpoints on; NULL: the provider's choice */
+	const char *source;		/* node to open endpoints on; NULL: the provider's choice; in
+					 * tests an address of their own, unless -a names one */
 	enum fi_ep_type type;		/* FI_EP_MSG, FI_EP_RDM or FI_EP_DGRAM */
 	bool valgrind;			/* everything is slow: scale counts down */
 	bool values;			/* print results, do not judge */
