@@ -174,40 +174,51 @@ pub enum Verb<'a, D: Device> {
         /// The key with which the receiver must have been opened.
         key: u32,
     },
-    /// A write to the peer's memory.
-    Write {
-        /// The address there.
-        address: u64,
-        /// The key of the region there.
-        key: u32,
-    },
-    /// A read from the peer's memory.
-    Read {
-        /// The address there.
-        address: u64,
-        /// The key of the region there.
-        key: u32,
-    },
+    /// A one-sided operation on the peer's memory.
+    Remote(Remote),
+}
+
+/// A one-sided operation on memory of the connected peer.
+#[derive(Clone, Copy, Debug)]
+pub struct Remote {
+    /// The address there.
+    pub address: u64,
+    /// The key of the region there.
+    pub key: u32,
+    /// The operation.
+    pub kind: RemoteKind,
+}
+
+/// What a one-sided operation does with the peer's memory.
+#[derive(Clone, Copy, Debug)]
+pub enum RemoteKind {
+    /// A write.
+    Write,
+    /// A read.
+    Read,
     /// Adds to 8 bytes there; returns the old value.
     FetchAdd {
-        /// The address there.
-        address: u64,
-        /// The key of the region there.
-        key: u32,
         /// The number to add.
         add: u64,
     },
     /// Replaces 8 bytes there if they have the expected value; returns the old value.
     CompareSwap {
-        /// The address there.
-        address: u64,
-        /// The key of the region there.
-        key: u32,
         /// The expected value.
         compare: u64,
         /// The new value.
         swap: u64,
     },
+}
+
+impl RemoteKind {
+    /// Whether the request has its operands, rather than memory of the application.
+    #[inline(always)]
+    pub fn is_atomic(self) -> bool {
+        matches!(
+            self,
+            RemoteKind::FetchAdd { .. } | RemoteKind::CompareSwap { .. }
+        )
+    }
 }
 
 impl<D: Device> Clone for Verb<'_, D> {

@@ -15,7 +15,6 @@ mod shared;
 mod sharing;
 
 use std::collections::HashMap;
-use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
@@ -32,7 +31,7 @@ use orders::{Order, Orders};
 use receiver::Leaver;
 
 pub use member::Name;
-pub use receiver::Receiver;
+pub use receiver::{Posted, Receiver};
 pub use seats::{Seat, Seats};
 pub use sender::{Advance, Operation, Sender};
 pub use shared::Shared;
@@ -249,20 +248,13 @@ impl<D: Device> Lane<D> {
     /// Posts to the receive queue of a member whose receives are its own. `-FI_EAGAIN` as for
     /// [`Lane::send`], `-FI_ENODEV` if it has been abandoned.
     #[inline(always)]
-    pub fn receive(
-        &self,
-        name: Name,
-        local: &mut D::Local,
-        context: *mut c_void,
-        address: *mut c_void,
-        is_reported: bool,
-    ) -> Result {
+    pub fn receive(&self, name: Name, local: &mut D::Local, posted: Posted) -> Result {
         let state = &mut self.state.lock().promptly().members;
         let receiver = state.receivers.get(name).ok_or(Errno::EOPBADSTATE)?;
         if receiver.is_full() || state.room == 0 {
             return Err(Errno::EAGAIN);
         }
-        receiver.post(name, local, context, address, is_reported)?;
+        receiver.post(name, local, posted)?;
         state.room -= 1;
         Ok(())
     }

@@ -11,6 +11,7 @@
 
 pub mod connected;
 pub mod device;
+pub mod domain;
 mod failure;
 pub mod lane;
 pub mod lanes;
@@ -26,11 +27,12 @@ mod shared_receive;
 
 pub use connected::{Connected, Connections};
 pub use device::{
-    Completion, CompletionQueue, Device, Keys, Local, QueuePair, ReceiveRequest, SendRequest,
-    SharedQueue, Verb,
+    Completion, CompletionQueue, Device, Keys, Local, QueuePair, ReceiveRequest, Remote,
+    RemoteKind, SendRequest, SharedQueue, Verb,
 };
+pub use domain::DomainParts;
 pub use failure::Failure;
-pub use lane::{Ear, Lane, Seat, Seats};
+pub use lane::{Ear, Lane, Posted, Seat, Seats};
 pub use lanes::{Lanes, Sides};
 pub use link::Link;
 pub use local_key::LocalKey;

@@ -6,8 +6,8 @@ use prov_base::errno::{Errno, Result};
 use prov_message::OpClass;
 use prov_util::request::{Access, Receive, RemoteAccess, Transmit};
 
-use crate::device::{Device, Local, Verb};
-use crate::lane::{Operation, Seat, Seats, Work};
+use crate::device::{Device, Local, Remote, RemoteKind, Verb};
+use crate::lane::{Operation, Posted, Seat, Seats, Work};
 
 pub use atomics::{ATOMICS, is_offered};
 
@@ -81,12 +81,10 @@ impl<D: Device> Seats<D> {
         if receive.buffers.pieces().len() > sizes.receive_pieces {
             return Err(Errno::EINVAL);
         }
-        let address = receive.buffers.address();
+        let entry = Posted::of(receive);
         let mut local = D::Local::empty();
         local.fill(&mut receive.buffers, &receive.desc)?;
-        let is_reported = receive.wants_completion();
-        let context = receive.context;
-        let posted = (seat.lane).receive(seat.name, &mut local, context, address, is_reported);
+        let posted = seat.lane.receive(seat.name, &mut local, entry);
         posted.inspect_err(|_| local.give_back(&mut receive.buffers))
     }
 
@@ -102,11 +100,11 @@ impl<D: Device> Seats<D> {
             _ => return Err(Errno::EINVAL),
         };
         let (address, key) = (remote.addr, remote_key(remote.key)?);
-        let (class, verb, immediate) = match access.access {
-            Access::Read => (OpClass::Read, Verb::Read { address, key }, None),
+        let (class, kind, immediate) = match access.access {
+            Access::Read => (OpClass::Read, RemoteKind::Read, None),
             Access::Write => {
                 let immediate = access.immediate().map(|data| data as u32);
-                (OpClass::Write, Verb::Write { address, key }, immediate)
+                (OpClass::Write, RemoteKind::Write, immediate)
             }
         };
         let operation = Operation {
@@ -117,7 +115,7 @@ impl<D: Device> Seats<D> {
         let mut local = D::Local::empty();
         let keys = local.fill(&mut access.local, &access.desc)?;
         let work = Work {
-            verb,
+            verb: Verb::Remote(Remote { address, key, kind }),
             local: &mut local,
             keys,
             len,

@@ -13,7 +13,7 @@ use prov_util::progress::Progress;
 use prov_util::request::Receive;
 
 use crate::device::{Device, Local};
-use crate::lane::Shared;
+use crate::lane::{Posted, Shared};
 
 /// A shared receive context.
 pub struct SharedReceive<D: Device> {
@@ -38,11 +38,10 @@ impl<D: Device> SharedReceive<D> {
 
 impl<D: Device> endpoint::SharedReceive for SharedReceive<D> {
     fn receive(&self, receive: &mut Receive) -> Result {
-        let address = receive.buffers.address();
+        let entry = Posted::of(receive);
         let mut local = D::Local::empty();
         local.fill(&mut receive.buffers, &receive.desc)?;
-        let is_reported = receive.wants_completion();
-        let posted = (self.shared).post(&mut local, receive.context, address, is_reported);
+        let posted = self.shared.post(&mut local, entry);
         posted.inspect_err(|_| local.give_back(&mut receive.buffers))
     }
 

@@ -31,7 +31,7 @@ impl domain::Domain for Domain {
     const LOG_TARGET: &'static str = LOG.domain;
 
     fn lock(&self) -> LockKind {
-        self.0.lane_lock
+        self.0.parts.lane_lock
     }
 
     fn endpoint(this: &Handle<DomainObject<Self>>, info: &Info) -> Result<Endpoint> {
@@ -49,12 +49,12 @@ impl domain::Domain for Domain {
         let size = if size == 0 { QUEUE } else { size };
         let adapter = &this.0.device.adapter;
         let make = |size| Ok(SharedReceives::new(adapter, size));
-        let shared = Shared::new(size, this.0.domain_lock, make)?;
+        let shared = Shared::new(size, this.0.parts.domain_lock, make)?;
         Ok(SharedReceive::new(shared))
     }
 
     fn memory(&self) -> &Arc<MrTable> {
-        &self.0.memory
+        &self.0.parts.memory
     }
 
     fn atomics(&self) -> Offered {

@@ -31,7 +31,7 @@ impl domain::Domain for Domain {
     const LOG_TARGET: &'static str = LOG.domain;
 
     fn lock(&self) -> LockKind {
-        self.0.lane_lock
+        self.0.parts.lane_lock
     }
 
     fn endpoint(this: &Handle<DomainObject<Self>>, info: &Info) -> Result<Endpoint> {
@@ -57,8 +57,8 @@ impl domain::Domain for Domain {
         };
         let size = size.min(this.0.limits.requests_per_shared_queue);
         let shared = match this.0.xrc {
-            Some(_) => Shared::with_number(size, this.0.domain_lock)?,
-            None => Shared::new(size, this.0.domain_lock, |size| {
+            Some(_) => Shared::with_number(size, this.0.parts.domain_lock)?,
+            None => Shared::new(size, this.0.parts.domain_lock, |size| {
                 SharedQueue::new(&this.0.pd, size, this.0.shared_pieces())
             })?,
         };
@@ -66,7 +66,7 @@ impl domain::Domain for Domain {
     }
 
     fn memory(&self) -> &Arc<MrTable> {
-        &self.0.memory
+        &self.0.parts.memory
     }
 
     fn atomics(&self) -> Offered {

@@ -11,7 +11,7 @@ use fabric_abi::{FI_OPT_CM_DATA_SIZE, FI_SHARED_CONTEXT, fi_addr_t};
 use prov_base::errno::{Errno, Result};
 use prov_base::process::Process;
 use prov_device::posting::{ATOMICS, operation};
-use prov_device::{EndpointProgress, Keys, Local as _, Sizes};
+use prov_device::{EndpointProgress, Keys, Local as _, Posted, Sizes};
 use prov_util::attr::Info;
 use prov_util::endpoint::{self, Bindings, OptionValue};
 use prov_util::ffi::Handle;
@@ -296,16 +296,11 @@ impl endpoint::Endpoint for Endpoint {
         if receive.buffers.pieces().len() > self.sizes.receive_pieces {
             return Err(Errno::EINVAL);
         }
+        let posted = Posted::of(receive);
         let mut local = Gather::empty();
         local.fill(&mut receive.buffers, &receive.desc)?;
         datagrams.receive_into(&mut local)?;
-        seat.lane.receive(
-            seat.name,
-            &mut local,
-            receive.context,
-            receive.buffers.address(),
-            receive.wants_completion(),
-        )
+        seat.lane.receive(seat.name, &mut local, posted)
     }
 
     #[inline]

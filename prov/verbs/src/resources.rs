@@ -4,12 +4,10 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use prov_base::errno::{Errno, Result};
-use prov_base::sync::LockKind;
-use prov_device::{Lanes, Registrar};
+use prov_device::DomainParts;
 use prov_message::objects::Requests;
 use prov_util::attr::Info;
 use prov_util::cq::Cq;
-use prov_util::mr::{self, MrTable};
 
 use crate::LOG;
 use crate::bases::place_of;
@@ -35,13 +33,7 @@ pub struct Resources {
     pub xrc: Option<Xrc>,
     pub manager: Arc<Manager>,
     pub requests: Arc<Requests<Incomer>>,
-    /// The registered memory.
-    pub memory: Arc<MrTable>,
-    /// The kind of lock of completion queues and lanes.
-    pub lane_lock: LockKind,
-    /// The kind of lock of state that several queues share.
-    pub domain_lock: LockKind,
-    lanes: Lanes<Rdma>,
+    pub parts: DomainParts<Rdma>,
     /// Memory for results that are not needed.
     scratch: OnceLock<Scratch>,
 }
@@ -81,19 +73,11 @@ impl Resources {
             .inline_xrc
             .map(|inline| Xrc::open(&params, context, inline));
         let xrc = xrc.transpose()?;
-        let registrar = Registrar::new(Registering {
+        let registering = Registering {
             pd: pd.clone(),
             has_atomics: limits.has_atomics,
             uses_dmabuf: params.use_dmabuf,
-        });
-        let memory = MrTable::new(&mr::Config {
-            mr_mode: info.domain.mr_mode,
-            key_size: size_of::<u32>(),
-            registrar: mr::Registrar::Device(Arc::new(registrar)),
-            target: LOG.mr,
-            ..mr::Config::default()
-        });
-        let threading = info.domain.threading;
+        };
         Ok(Resources {
             params,
             context,
@@ -104,10 +88,7 @@ impl Resources {
             xrc,
             manager,
             requests,
-            memory: Arc::new(memory),
-            lane_lock: LockKind::for_completion(threading),
-            domain_lock: LockKind::for_domain(threading),
-            lanes: Lanes::default(),
+            parts: DomainParts::new(registering, info),
             scratch: OnceLock::new(),
         })
     }
@@ -115,7 +96,7 @@ impl Resources {
     /// Returns the lane of the endpoints that report to a queue. If the queue is in a wait set, any
     /// thread may wait there.
     pub fn lane(&self, cq: &Cq) -> Result<Arc<Lane>> {
-        self.lanes.of(cq, self.lane_lock, |lock| {
+        self.parts.lane(cq, |lock| {
             let bunch = self.params.cqread_bunch_size;
             let ear = self.manager.clone();
             let (context, most) = (self.context, self.limits.completions_per_queue);

@@ -1,12 +1,12 @@
 //! The receive queue of an endpoint.
 
-use std::ffi::c_void;
 use std::sync::Arc;
 
 use fabric_abi::{FI_MSG, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_RMA};
 use prov_base::errno::{Errno, Result};
 use prov_message::{Context, Reports};
 use prov_util::cq::{Completion, ErrorCompletion};
+use prov_util::request::Receive;
 
 use super::member::{NUMBER_MASK, Name, RECEIVE};
 use super::{Shared, completion_of_nobody};
@@ -66,13 +66,22 @@ impl Posted {
         is_reported: false,
     };
 
-    /// Creates an entry with the application's values.
-    #[inline(always)]
-    pub fn new(context: *mut c_void, address: *mut c_void, is_reported: bool) -> Self {
+    /// The entry of a receive without memory, whose success is reported.
+    pub fn reported(context: usize) -> Self {
         Posted {
-            context: Context::of(context),
-            address: address.expose_provenance(),
-            is_reported,
+            context: Context(context),
+            is_reported: true,
+            ..Posted::NOTHING
+        }
+    }
+
+    /// The entry of a receive of the application (fi_recvmsg(3)).
+    #[inline(always)]
+    pub fn of(receive: &Receive) -> Self {
+        Posted {
+            context: Context::of(receive.context),
+            address: receive.buffers.address().expose_provenance(),
+            is_reported: receive.wants_completion(),
         }
     }
 }
@@ -162,14 +171,7 @@ impl<D: Device> Receiver<D> {
         clippy::indexing_slicing,
         reason = "the mask is one less than there are places"
     )]
-    pub fn post(
-        &mut self,
-        name: Name,
-        local: &mut D::Local,
-        context: *mut c_void,
-        address: *mut c_void,
-        is_reported: bool,
-    ) -> Result {
+    pub fn post(&mut self, name: Name, local: &mut D::Local, posted: Posted) -> Result {
         if let Some(refusal) = self.refusal {
             return Err(refusal);
         }
@@ -177,7 +179,7 @@ impl<D: Device> Receiver<D> {
             id: name.receive(self.tail),
             local,
         })?;
-        self.posted[(self.tail & self.mask) as usize] = Posted::new(context, address, is_reported);
+        self.posted[(self.tail & self.mask) as usize] = posted;
         self.tail = self.tail.wrapping_add(1);
         Ok(())
     }

@@ -10,7 +10,7 @@ use prov_util::cq::Completion;
 
 use super::member::{NUMBER_MASK, Name, RECEIVE, SHARED};
 use super::{Work, completion_of_nobody};
-use crate::device::{Completion as _, Device, QueuePair, SendRequest, Verb};
+use crate::device::{Completion as _, Device, QueuePair, RemoteKind, SendRequest, Verb};
 use crate::failure::Failure;
 use crate::link::Link;
 
@@ -234,13 +234,13 @@ impl<D: Device> Sender<D> {
             return Err(Errno::ENOTCONN);
         }
         let is_sent = match work.verb {
-            Verb::Send | Verb::SendTo { .. } | Verb::Write { .. } => true,
-            Verb::Read { .. } | Verb::FetchAdd { .. } | Verb::CompareSwap { .. } => false,
+            Verb::Send | Verb::SendTo { .. } => true,
+            Verb::Remote(remote) => matches!(remote.kind, RemoteKind::Write),
         };
         let is_inline = is_sent && work.len <= self.inline && work.keys.is_readable;
         // Operands are part of the request.
         let is_taken_along =
-            is_inline || matches!(work.verb, Verb::FetchAdd { .. } | Verb::CompareSwap { .. });
+            is_inline || matches!(work.verb, Verb::Remote(remote) if remote.kind.is_atomic());
         if !is_inline && !work.keys.are_complete
             || !is_taken_along && operation.flags & FI_INJECT != 0
         {

@@ -1,6 +1,5 @@
 //! Receives that several endpoints share.
 
-use std::ffi::c_void;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use prov_base::errno::{Errno, Result};
@@ -148,13 +147,7 @@ impl<D: Device> Shared<D> {
 
     /// Posts a receive, as [`Receiver::post`](super::Receiver::post). `-FI_EAGAIN` if there is no
     /// space, `-FI_ENODEV` if it has been abandoned.
-    pub fn post(
-        &self,
-        local: &mut D::Local,
-        context: *mut c_void,
-        address: *mut c_void,
-        is_reported: bool,
-    ) -> Result {
+    pub fn post(&self, local: &mut D::Local, posted: Posted) -> Result {
         let mut table = self.posted.lock();
         let Some(&number) = table.free.last() else {
             return Err(table.refusal());
@@ -166,7 +159,7 @@ impl<D: Device> Shared<D> {
         }
         table.free.pop();
         if let Some(place) = table.places.get_mut(number as usize) {
-            *place = Some(Posted::new(context, address, is_reported));
+            *place = Some(posted);
         }
         Ok(())
     }

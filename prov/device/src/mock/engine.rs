@@ -11,6 +11,7 @@ use prov_util::mr::{Accessor, Held, Job};
 use super::completions::Completions;
 use super::memory::Known;
 use super::{Lent, Status, WorkCompletion};
+use crate::device::{Remote, RemoteKind};
 
 /// All objects of the device, by their numbers.
 pub(super) struct Engine {
@@ -57,35 +58,11 @@ pub(super) struct Posted {
 /// A request of a send queue.
 pub(super) struct SendWork {
     pub(super) id: u64,
-    pub(super) wanted: Wanted,
+    /// `None` for a message.
+    pub(super) remote: Option<Remote>,
     pub(super) payload: Payload,
     pub(super) immediate: Option<u32>,
     pub(super) is_signalled: bool,
-}
-
-/// Its operation.
-#[derive(Clone, Copy)]
-pub(super) enum Wanted {
-    Send,
-    Write {
-        address: u64,
-        key: u32,
-    },
-    Read {
-        address: u64,
-        key: u32,
-    },
-    FetchAdd {
-        address: u64,
-        key: u32,
-        add: u64,
-    },
-    CompareSwap {
-        address: u64,
-        key: u32,
-        compare: u64,
-        swap: u64,
-    },
 }
 
 /// Its local memory.
@@ -417,50 +394,21 @@ impl Engine {
             // It does not know of the connection yet.
             return None;
         }
-        let is_stored = matches!(
-            work.wanted,
-            Wanted::Read { .. } | Wanted::FetchAdd { .. } | Wanted::CompareSwap { .. }
-        );
+        let is_stored = work
+            .remote
+            .is_some_and(|remote| !matches!(remote.kind, RemoteKind::Write));
         if let Payload::Memory(lent) = &work.payload
             && !self.is_registered(lent, is_stored)
         {
             return Some(Status::LocalAccess);
         }
-        let is_received = match work.wanted {
-            Wanted::Send => true,
-            Wanted::Write { .. } => work.immediate.is_some(),
-            _ => false,
-        };
+        let is_received = work.remote.is_none() || !is_stored && work.immediate.is_some();
         if is_received && self.receives(to)?.posted.is_empty() {
             return None;
         }
-        let payload = &work.payload;
-        let len = payload.len();
-        let status = match work.wanted {
-            Wanted::Send => Status::Success,
-            Wanted::Write { .. } | Wanted::Read { .. } if len == 0 => Status::Success,
-            Wanted::Write { address, key } => {
-                self.reach(key, address, len, FI_REMOTE_WRITE, |memory| {
-                    payload.copy_to(memory);
-                })
-            }
-            Wanted::Read { address, key } => {
-                self.reach(key, address, len, FI_REMOTE_READ, |memory| {
-                    payload.store(memory);
-                })
-            }
-            Wanted::FetchAdd { address, key, add } => {
-                self.update(key, address, payload, Op::Sum, add, &[])
-            }
-            Wanted::CompareSwap {
-                address,
-                key,
-                compare,
-                swap,
-            } => {
-                let compare = compare.to_ne_bytes();
-                self.update(key, address, payload, Op::Cswap, swap, &compare)
-            }
+        let status = match &work.remote {
+            None => Status::Success,
+            Some(remote) => self.operate(remote, &work.payload),
         };
         match is_received && status == Status::Success {
             true => Some(self.received(to, work)),
@@ -483,7 +431,7 @@ impl Engine {
         let Some(posted) = self.receives(to).and_then(|all| all.posted.pop_front()) else {
             return Status::RemoteReceive;
         };
-        let is_write = !matches!(work.wanted, Wanted::Send);
+        let is_write = work.remote.is_some();
         let len = work.payload.len();
         let status = match is_write {
             true => Status::Success,
@@ -527,18 +475,34 @@ impl Engine {
         })
     }
 
+    /// Carries out a one-sided operation.
+    fn operate(&mut self, remote: &Remote, payload: &Payload) -> Status {
+        let len = payload.len();
+        match remote.kind {
+            RemoteKind::Write | RemoteKind::Read if len == 0 => Status::Success,
+            RemoteKind::Write => self.reach(remote, len, FI_REMOTE_WRITE, |memory| {
+                payload.copy_to(memory);
+            }),
+            RemoteKind::Read => self.reach(remote, len, FI_REMOTE_READ, |memory| {
+                payload.store(memory);
+            }),
+            RemoteKind::FetchAdd { add } => self.update(remote, payload, Op::Sum, add, &[]),
+            RemoteKind::CompareSwap { compare, swap } => {
+                self.update(remote, payload, Op::Cswap, swap, &compare.to_ne_bytes())
+            }
+        }
+    }
+
     /// Accesses a peer's memory.
     fn reach(
         &mut self,
-        key: u32,
-        address: u64,
+        remote: &Remote,
         len: usize,
         access: u64,
         visit: impl FnOnce(&Iov<'_>),
     ) -> Status {
-        let found = self
-            .accessor
-            .resolve(key.into(), address, len as u64, access, Job::NONE);
+        let (key, address) = (remote.key.into(), remote.address);
+        let found = (self.accessor).resolve(key, address, len as u64, access, Job::NONE);
         let held = found.ok().and_then(|grant| self.accessor.hold(&grant));
         match held.as_ref().map(Held::memory) {
             Some(memory) => {
@@ -552,8 +516,7 @@ impl Engine {
     /// Changes 8 bytes of a peer's memory, and stores the old value.
     fn update(
         &mut self,
-        key: u32,
-        address: u64,
+        remote: &Remote,
         payload: &Payload,
         op: Op,
         operand: u64,
@@ -562,7 +525,7 @@ impl Engine {
         let mut old = [0; size_of::<u64>()];
         let mut outcome = Ok(());
         let access = FI_REMOTE_READ | FI_REMOTE_WRITE;
-        let reached = self.reach(key, address, old.len(), access, |memory| {
+        let reached = self.reach(remote, old.len(), access, |memory| {
             let operand = operand.to_ne_bytes();
             outcome = apply(op, Datatype::Uint64, memory, &operand, compare, &mut old);
         });

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use prov_base::errno::{Errno, Result};
 
-use super::engine::{Pairing, Payload, Posted, SendWork, Wanted};
+use super::engine::{Pairing, Payload, Posted, SendWork};
 use super::{Adapter, Lent, Mock, Queue, Status};
 use crate::device::{QueuePair, ReceiveRequest, SendRequest, SharedQueue, Verb};
 
@@ -75,23 +75,10 @@ impl QueuePair<Mock> for Pair {
     fn post_send(&self, request: SendRequest<'_, Mock>) -> Result {
         let mut engine = self.adapter.engine();
         engine.has_room(self.number)?;
-        let wanted = match request.verb {
-            Verb::Send => Wanted::Send,
+        let remote = match request.verb {
+            Verb::Send => None,
             Verb::SendTo { .. } => return Err(Errno::EINVAL),
-            Verb::Write { address, key } => Wanted::Write { address, key },
-            Verb::Read { address, key } => Wanted::Read { address, key },
-            Verb::FetchAdd { address, key, add } => Wanted::FetchAdd { address, key, add },
-            Verb::CompareSwap {
-                address,
-                key,
-                compare,
-                swap,
-            } => Wanted::CompareSwap {
-                address,
-                key,
-                compare,
-                swap,
-            },
+            Verb::Remote(remote) => Some(remote),
         };
         let payload = match request.is_inline {
             true => {
@@ -105,7 +92,7 @@ impl QueuePair<Mock> for Pair {
             self.number,
             SendWork {
                 id: request.id,
-                wanted,
+                remote,
                 payload,
                 immediate: request.immediate,
                 is_signalled: request.is_signalled,

@@ -15,11 +15,13 @@ use prov_util::progress::Progress as _;
 use prov_util::wait::Attachment;
 
 use super::*;
-use crate::device::{CompletionQueue as _, Keys, Local as _, QueuePair as _, Verb};
+use crate::device::{
+    CompletionQueue as _, Keys, Local as _, QueuePair as _, Remote, RemoteKind, Verb,
+};
 use crate::lane::{Operation, Shared, VAIN, Work};
 use crate::lanes::{Membership, Sides};
 use crate::posting::Sizes;
-use crate::{Connected, Lane, Link, Seats};
+use crate::{Connected, Lane, Link, Posted, Seats};
 
 prov_base::stand_in!();
 
@@ -114,9 +116,8 @@ impl End {
 
     fn receive(&self, context: usize) -> Result {
         let seat = self.seats.receiver().unwrap();
-        let context = without_provenance_mut(context);
-        let mut local = Lent::empty();
-        (seat.lane).receive(seat.name, &mut local, context, null_mut(), true)
+        let posted = Posted::reported(context);
+        seat.lane.receive(seat.name, &mut Lent::empty(), posted)
     }
 
     fn posted(&self) -> [usize; 2] {
@@ -226,11 +227,11 @@ fn a_request_that_fails_ends_the_connection_at_both_ends() {
 #[test]
 fn an_access_with_a_wrong_key_fails() {
     let [one, other] = connected(&Adapter::new().unwrap());
-    let verb = Verb::FetchAdd {
+    let verb = Verb::Remote(Remote {
         address: 0,
         key: 4711,
-        add: 1,
-    };
+        kind: RemoteKind::FetchAdd { add: 1 },
+    });
     one.post(1, FI_COMPLETION, verb).unwrap();
     assert_eq!(one.done(), (vec![], vec![(1, Errno::EACCES)]));
     assert_eq!(other.send(1), Ok(()));
@@ -318,10 +319,7 @@ fn a_shared_receive_is_reported_by_the_endpoint_that_got_the_message() {
     let adapter = Adapter::new().unwrap();
     let make = |size| Ok(SharedReceives::new(&adapter, size));
     let shared = Shared::<Mock>::new(SIZE, LockKind::Real, make).unwrap();
-    let post = |context: usize| {
-        let context = without_provenance_mut(context);
-        shared.post(&mut Lent::empty(), context, null_mut(), true)
-    };
+    let post = |context: usize| shared.post(&mut Lent::empty(), Posted::reported(context));
     let receivers = [(); 2].map(|()| End::new(&adapter, LockKind::Real, Some(&shared)));
     let senders = [(); 2].map(|()| End::new(&adapter, LockKind::Real, None));
     for (one, other) in senders.iter().zip(&receivers) {

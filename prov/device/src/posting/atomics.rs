@@ -11,7 +11,7 @@ use prov_message::OpClass;
 use prov_util::request::{Atomic, AtomicKind};
 
 use super::remote_key;
-use crate::device::{Device, Keys, Local, Verb};
+use crate::device::{Device, Keys, Local, Remote, RemoteKind, Verb};
 use crate::lane::{Operation, Seats, Work};
 
 /// Number of bytes of every atomic operation.
@@ -59,23 +59,22 @@ impl<D: Device> Seats<D> {
             _ => return Err(Errno::EINVAL),
         };
         let (address, key) = (remote.addr, remote_key(remote.key)?);
-        let fetch_add = |add| Verb::FetchAdd { address, key, add };
-        let (verb, lent) = match &mut atomic.kind {
-            AtomicKind::Base if atomic.op == FI_ATOMIC_WRITE => (
-                Verb::Write { address, key },
-                Some((&mut atomic.operand, &atomic.desc)),
-            ),
+        let fetch_add = |add| RemoteKind::FetchAdd { add };
+        let (kind, lent) = match &mut atomic.kind {
+            AtomicKind::Base if atomic.op == FI_ATOMIC_WRITE => {
+                (RemoteKind::Write, Some((&mut atomic.operand, &atomic.desc)))
+            }
             // The old value is returned all the same.
             AtomicKind::Base => (fetch_add(addend(&atomic.operand, atomic.op)?), None),
             AtomicKind::Fetch {
                 result,
                 result_desc,
             } => {
-                let verb = match atomic.op {
-                    FI_ATOMIC_READ => Verb::Read { address, key },
+                let kind = match atomic.op {
+                    FI_ATOMIC_READ => RemoteKind::Read,
                     op => fetch_add(addend(&atomic.operand, op)?),
                 };
-                (verb, Some((result, &*result_desc)))
+                (kind, Some((result, &*result_desc)))
             }
             AtomicKind::Compare {
                 compare,
@@ -83,18 +82,16 @@ impl<D: Device> Seats<D> {
                 result_desc,
                 ..
             } => {
-                let verb = Verb::CompareSwap {
-                    address,
-                    key,
+                let kind = RemoteKind::CompareSwap {
                     compare: value(compare)?,
                     swap: value(&atomic.operand)?,
                 };
-                (verb, Some((result, &*result_desc)))
+                (kind, Some((result, &*result_desc)))
             }
         };
         let class = match &lent {
             None => OpClass::Atomic,
-            Some(_) if matches!(verb, Verb::Write { .. }) => OpClass::Atomic,
+            Some(_) if matches!(kind, RemoteKind::Write) => OpClass::Atomic,
             Some(_) => OpClass::FetchAtomic,
         };
         let operation = Operation {
@@ -104,7 +101,7 @@ impl<D: Device> Seats<D> {
         };
         let post = |local: &mut D::Local, keys| {
             let work = Work {
-                verb,
+                verb: Verb::Remote(Remote { address, key, kind }),
                 local,
                 keys,
                 len: SIZE,

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use libc::iovec;
 use prov_base::buffer::{AppIov, IOV_LIMIT};
 use prov_base::errno::{Errno, Result};
-use prov_device::{Keys, Local, LocalKey};
+use prov_device::{Keys, Local, LocalKey, Remote, RemoteKind};
 use prov_util::desc::Descs;
 
 use super::{Rdma, Scratch};
@@ -149,15 +149,18 @@ pub type ReceiveRequest<'a> = prov_device::ReceiveRequest<'a, Rdma>;
 #[inline(always)]
 pub(super) fn send_request(request: &SendRequest<'_>) -> ibv_send_wr {
     let (sg_list, num_sge) = request.local.list();
-    let rdma = |remote_addr, rkey| send_wr_target {
-        rdma: send_wr_rdma { remote_addr, rkey },
+    let rdma = |remote: Remote| send_wr_target {
+        rdma: send_wr_rdma {
+            remote_addr: remote.address,
+            rkey: remote.key,
+        },
     };
-    let atomic = |remote_addr, rkey, compare_add, swap| send_wr_target {
+    let atomic = |remote: Remote, compare_add, swap| send_wr_target {
         atomic: send_wr_atomic {
-            remote_addr,
+            remote_addr: remote.address,
             compare_add,
             swap,
-            rkey,
+            rkey: remote.key,
         },
     };
     let with = |plain, immediate| match request.immediate {
@@ -179,23 +182,17 @@ pub(super) fn send_request(request: &SendRequest<'_>) -> ibv_send_wr {
                 },
             },
         ),
-        Verb::Write { address, key } => (
-            with(IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM),
-            rdma(address, key),
-        ),
-        Verb::Read { address, key } => (IBV_WR_RDMA_READ, rdma(address, key)),
-        Verb::FetchAdd { address, key, add } => {
-            (IBV_WR_ATOMIC_FETCH_AND_ADD, atomic(address, key, add, 0))
-        }
-        Verb::CompareSwap {
-            address,
-            key,
-            compare,
-            swap,
-        } => (
-            IBV_WR_ATOMIC_CMP_AND_SWP,
-            atomic(address, key, compare, swap),
-        ),
+        Verb::Remote(remote) => match remote.kind {
+            RemoteKind::Write => (
+                with(IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM),
+                rdma(remote),
+            ),
+            RemoteKind::Read => (IBV_WR_RDMA_READ, rdma(remote)),
+            RemoteKind::FetchAdd { add } => (IBV_WR_ATOMIC_FETCH_AND_ADD, atomic(remote, add, 0)),
+            RemoteKind::CompareSwap { compare, swap } => {
+                (IBV_WR_ATOMIC_CMP_AND_SWP, atomic(remote, compare, swap))
+            }
+        },
     };
     let flag = |is_set, flag| if is_set { flag } else { 0 };
     ibv_send_wr {

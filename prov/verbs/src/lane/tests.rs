@@ -6,7 +6,7 @@ use prov_base::errno::{Errno, Result};
 use prov_base::sync::LockKind;
 use prov_device::lane::{Name, Operation, Receiver, Sender, VAIN};
 use prov_device::link::Link;
-use prov_device::{CompletionQueue as _, Ear, Keys, Local as _, QueuePair as _};
+use prov_device::{CompletionQueue as _, Ear, Keys, Local as _, Posted, QueuePair as _};
 use prov_message::Reports;
 use prov_util::cntr::{Cntr, CntrEvents};
 use prov_util::cq::{Cq, CqConfig};
@@ -101,8 +101,8 @@ fn endpoint_of(
 pub fn receive(seats: &Seats) -> Result {
     let seat = seats.receive.as_ref().unwrap();
     let mut local = Gather::empty();
-    seat.lane
-        .receive(seat.name, &mut local, null_mut(), null_mut(), true)
+    let posted = Posted::reported(0);
+    seat.lane.receive(seat.name, &mut local, posted)
 }
 
 /// Posts a message of no bytes.
@@ -296,9 +296,8 @@ impl Sharing {
 
     /// Posts a receive.
     pub fn post(&self, number: usize) -> Result {
-        let context = std::ptr::without_provenance_mut(number);
         let mut local = Gather::empty();
-        self.shared.post(&mut local, context, null_mut(), true)
+        self.shared.post(&mut local, Posted::reported(number))
     }
 
     /// Returns which receives have ended.
@@ -475,10 +474,7 @@ fn receives_of_xrc_wait_for_their_queue_and_are_reported_whichever_endpoint_the_
     let pd = ProtectionDomain::new(context).unwrap();
     let domain = XrcDomain::open(context, None).unwrap();
     let shared = Shared::with_number(SIZE, LockKind::Real).unwrap();
-    let post = |number: usize| {
-        let context = std::ptr::without_provenance_mut(number);
-        shared.post(&mut Gather::empty(), context, null_mut(), true)
-    };
+    let post = |number: usize| shared.post(&mut Gather::empty(), Posted::reported(number));
     fake::xrc::receives();
     post(1).unwrap();
     post(2).unwrap();
