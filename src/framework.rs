@@ -37,7 +37,7 @@ pub fn existing() -> Option<&'static Framework> {
     FRAMEWORK.get()
 }
 
-const PARAMETERS: [Definition; 18] = [
+const PARAMETERS: [Definition; 27] = [
     Definition {
         name: "provider",
         kind: Kind::Text,
@@ -134,14 +134,64 @@ const PARAMETERS: [Definition; 18] = [
     Definition {
         name: "hmem_cuda_use_gdrcopy",
         kind: Kind::Bool,
-        help: "Copy short pieces of CUDA memory through a mapping of GDRCopy's; this library has the \
-               driver copy all of it, so that it has no effect (default: true)",
+        help: "Copy short pieces of registered CUDA memory through a mapping of GDRCopy's, where \
+               libgdrapi.so.2 and its kernel module are (default: true)",
     },
     Definition {
         name: "hmem_cuda_use_dmabuf",
         kind: Kind::Bool,
         help: "Register CUDA memory with network devices by dma-buf files; applications pass the \
                files themselves (FI_MR_DMABUF), so that it has no effect (default: true)",
+    },
+    Definition {
+        name: "hmem_rocr_use_dmabuf",
+        kind: Kind::Bool,
+        help: "The same for ROCr memory, without effect (default: true)",
+    },
+    Definition {
+        name: "hmem_ze_use_dmabuf",
+        kind: Kind::Bool,
+        help: "The same for Level Zero memory, without effect (default: true)",
+    },
+    Definition {
+        name: "hmem_neuron_use_dmabuf",
+        kind: Kind::Bool,
+        help: "The same for Neuron memory, which this library does not copy, without effect \
+               (default: true)",
+    },
+    Definition {
+        name: "hmem_synapseai_use_dmabuf",
+        kind: Kind::Bool,
+        help: "The same for SynapseAI memory, which this library does not copy, without effect \
+               (default: true)",
+    },
+    Definition {
+        name: "hmem_ze_copy_engine",
+        kind: Kind::Text,
+        help: "The engines of Level Zero devices that copy: the number of a group, or that and an \
+               index in it, with a dot between them (default: 0.0)",
+    },
+    Definition {
+        name: "rocr_d2h_threshold",
+        kind: Kind::Size,
+        help: "Bytes of ROCr memory from which on the runtime copies to the host, instead of the \
+               processor; it copies all of them here, so that it has no effect (default: 16384)",
+    },
+    Definition {
+        name: "mr_cuda_cache_monitor_enabled",
+        kind: Kind::Bool,
+        help: "Keep registrations of CUDA memory in the cache of registrations; only those of the \
+               host's memory are kept, so that it has no effect (default: false)",
+    },
+    Definition {
+        name: "mr_rocr_cache_monitor_enabled",
+        kind: Kind::Bool,
+        help: "The same for ROCr memory, without effect (default: false)",
+    },
+    Definition {
+        name: "mr_ze_cache_monitor_enabled",
+        kind: Kind::Bool,
+        help: "The same for Level Zero memory, without effect (default: false)",
     },
     Definition {
         name: "offload_coll_provider",

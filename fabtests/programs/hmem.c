@@ -3,6 +3,7 @@
  * Memory of a device (FI_HMEM): every call with such memory at either end and
  * at both, on the device of device.h, which no processor can touch.
  */
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -855,6 +856,57 @@ static void rocr_failing(void)
 	failing();
 }
 
+/* Short messages go through the mapping of GDRCopy's, and wait for no stream; others do not. */
+static void gdrcopy(void)
+{
+	void *library = ct_device_as("hmem-libgdrapi.so.2.so");
+	unsigned (*count)(void), (*pinned)(void), before;
+	void (*refuse)(bool);
+	struct bench bench = { 0 };
+
+	*(void **)&count = dlsym(library, "standin_gdr_copies");
+	*(void **)&pinned = dlsym(library, "standin_gdr_pinned");
+	*(void **)&refuse = dlsym(library, "standin_gdr_refuse");
+	demands_desc = true;
+	setup(&bench, (struct ct_spec) { .caps = FI_MSG }, true, true);
+	REQUIRE(pinned() >= 2);
+	REQUIRE(ct_device()->synchronous((uintptr_t)bench.near.data));
+	pass(&bench, false, CT_SEND, CT_RECV, 100, true);
+	before = count();
+	ct_device()->hold(true);
+	for (size_t len = 1; len <= 3000; len = 3 * len + 1)
+		pass(&bench, false, CT_SEND, CT_RECV, len, true);
+	ct_device()->hold(false);
+	REQUIRE(count() > before);
+	before = ct_device()->copies();
+	pass(&bench, false, CT_SEND, CT_RECV, 70000, true);
+	REQUIRE(ct_device()->copies() > before);
+	teardown(&bench);
+	REQUIRE(!pinned());
+	/* Memory that is not mapped is copied by the driver. */
+	refuse(true);
+	before = count();
+	setup(&bench, (struct ct_spec) { .caps = FI_MSG }, true, true);
+	pass(&bench, false, CT_SEND, CT_RECV, 100, true);
+	REQUIRE(count() == before);
+	teardown(&bench);
+}
+
+/* A program may want none of it. */
+static void without_gdrcopy(void)
+{
+	struct bench bench = { 0 };
+	unsigned (*pinned)(void);
+
+	setenv("FI_HMEM_CUDA_USE_GDRCOPY", "0", 1);
+	*(void **)&pinned = dlsym(ct_device_as("hmem-libgdrapi.so.2.so"), "standin_gdr_pinned");
+	demands_desc = true;
+	setup(&bench, (struct ct_spec) { .caps = FI_MSG }, true, true);
+	pass(&bench, false, CT_SEND, CT_RECV, 100, true);
+	REQUIRE(!pinned());
+	teardown(&bench);
+}
+
 static void as_ze(void)
 {
 	setenv("FI_HMEM", "ze", 1);
@@ -933,6 +985,8 @@ static const struct ct_test tests[] = {
 	{ "collective", collective, CT_RDM },
 	{ "options", options, CT_BOTH },
 	{ "without_a_driver", without_a_driver, CT_BOTH },
+	{ "gdrcopy", gdrcopy, CT_BOTH },
+	{ "without_gdrcopy", without_gdrcopy, CT_BOTH },
 	{ "rocr_messages", rocr_messages, CT_BOTH | CT_SLOW },
 	{ "rocr_rma", rocr_rma, CT_BOTH | CT_SLOW },
 	{ "rocr_atomics", rocr_atomics, CT_BOTH },

@@ -44,10 +44,10 @@ static void *load(const char *name)
 	return library;
 }
 
-void ct_device_as(const char *library)
+void *ct_device_as(const char *library)
 {
 	ct_device();
-	load(library);
+	return load(library);
 }
 
 const struct ct_device *ct_device(void)
@@ -76,6 +76,7 @@ const struct ct_device *ct_device(void)
 	*(void **)&device.closed = symbol(library, "standin_closed");
 	*(void **)&device.within = symbol(library, "standin_within");
 	*(void **)&device.copies = symbol(library, "standin_copies");
+	*(void **)&device.synchronous = symbol(library, "standin_synchronous");
 	*(void **)&device.alloc = symbol(library, "cuMemAlloc_v2");
 	*(void **)&device.free = symbol(library, "cuMemFree_v2");
 	device.use = use;

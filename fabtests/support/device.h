@@ -45,6 +45,8 @@ struct ct_device {
 	/* Allocations of other processes that this one has opened, and closed again. */
 	unsigned (*opened)(void);
 	unsigned (*closed)(void);
+	/* Whether copies of the program's from and to the allocation are all synchronous. */
+	bool (*synchronous)(uint64_t address);
 	int (*alloc)(uint64_t *address, size_t len);
 	int (*free)(uint64_t address);
 	int (*use)(int device);
@@ -53,7 +55,7 @@ struct ct_device {
 /* Loads the library; the same for all calls of a process. */
 const struct ct_device *ct_device(void);
 
-/* Loads it, and one over it that stands in for the library of another interface. */
-void ct_device_as(const char *library);
+/* Loads it, and one over it that stands in for the library of another interface, which is returned. */
+void *ct_device_as(const char *library);
 
 #endif

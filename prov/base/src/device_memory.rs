@@ -89,6 +89,12 @@ pub trait Copier: Send + Sync {
         Ok(None)
     }
 
+    /// Prepares for copies of memory that is registered, until the value is dropped: later copies may be
+    /// faster. `None` if there is nothing to undo.
+    fn prepare(&self, _address: usize, _len: usize) -> Option<Box<dyn Prepared>> {
+        None
+    }
+
     /// Returns the allocation that an address is in, for copiers that make handles of it.
     fn allocation(&self, _address: usize) -> Option<Allocation> {
         None
@@ -110,6 +116,9 @@ pub trait Copier: Send + Sync {
     /// provider (fi_mr_regattr(3)).
     fn identity(&self) -> (u32, u64);
 }
+
+/// What a copier has prepared for memory ([`Copier::prepare`]).
+pub trait Prepared: Send + Sync {}
 
 /// The interfaces of this process: what their drivers know.
 pub trait Interfaces: Send + Sync {
@@ -207,6 +216,12 @@ impl Kind {
     pub fn identity(self) -> Option<(u32, u64)> {
         let copier = self.copier().ok().flatten();
         copier.map(|copier| copier.identity())
+    }
+
+    /// [`Copier::prepare`]
+    pub fn prepare(self, address: usize, len: usize) -> Option<Box<dyn Prepared>> {
+        let copier = self.copier().ok().flatten()?;
+        copier.prepare(address, len)
     }
 
     /// Whether it is memory of the host.

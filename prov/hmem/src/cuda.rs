@@ -5,28 +5,32 @@
 //! again. No function is called that may wait for the whole device, such as one that frees memory.
 
 mod driver;
+mod gdrcopy;
 mod sharing;
 
 use std::sync::Arc;
 
-use prov_base::device_memory::Copier;
 use prov_base::device_memory::handles::{Allocation, Handle};
+use prov_base::device_memory::{Copier, Prepared};
 use prov_base::errno::Result;
 
 use self::driver::{Begun, Driver, Queue};
+use self::gdrcopy::Gdr;
+use super::settings::Settings;
 use super::staged::{Direction, Engine, Pinned, Staged};
 use super::{CUDA, Interface, LOG, Mapped, Owner};
 
 /// The driver, which has started.
 pub struct Cuda {
     driver: Arc<Driver>,
+    gdr: Option<Arc<Gdr>>,
     devices: usize,
 }
 
 impl Cuda {
     /// Starts the driver; `None` if it is not here, lacks a function, or cannot start, with a line in
     /// the log.
-    pub fn start() -> Option<Box<dyn Interface>> {
+    pub fn start(settings: &Settings) -> Option<Box<dyn Interface>> {
         let driver = match Driver::load() {
             Ok(driver) => driver,
             Err(error) => {
@@ -44,6 +48,10 @@ impl Cuda {
         log::info!(target: LOG, "CUDA has {devices} devices");
         Some(Box::new(Cuda {
             driver: Arc::new(driver),
+            gdr: match settings.cuda_use_gdrcopy && devices != 0 {
+                true => Gdr::open(),
+                false => None,
+            },
             devices,
         }))
     }
@@ -62,6 +70,7 @@ impl Interface for Cuda {
         let engine = Device {
             queue: Queue::new(&self.driver, self.driver.context(device)?),
             driver: self.driver.clone(),
+            gdr: self.gdr.clone(),
             number: device,
         };
         Ok(Arc::new(Staged::new(engine, device)))
@@ -80,6 +89,7 @@ impl Interface for Cuda {
 struct Device {
     driver: Arc<Driver>,
     queue: Queue,
+    gdr: Option<Arc<Gdr>>,
     number: usize,
 }
 
@@ -100,6 +110,21 @@ impl Engine for Device {
     ) -> Result<Begun> {
         // SAFETY: the caller keeps the contract.
         unsafe { self.queue.copy(direction, from, to, len) }
+    }
+
+    unsafe fn short(&self, direction: Direction, from: *const u8, to: *mut u8, len: usize) -> bool {
+        // SAFETY: the caller keeps the contract.
+        let copy = |gdr: &Arc<Gdr>| unsafe { gdr.copy(direction, from, to, len) };
+        self.gdr.as_ref().is_some_and(copy)
+    }
+
+    /// What the application copies itself, with calls that promise to have done so, is there before a
+    /// stream of this library's reads it.
+    fn prepare(&self, address: usize, len: usize) -> Option<Box<dyn Prepared>> {
+        if let Ok(entered) = self.queue.enter() {
+            entered.synchronize_copies(address);
+        }
+        self.gdr.as_ref()?.window(address, len)
     }
 
     fn allocation(&self, address: usize) -> Option<Allocation> {

@@ -121,13 +121,13 @@ fn found() -> &'static [Found] {
         let settings = Settings::load();
         let mut found: Vec<Box<dyn Interface>> = Vec::new();
         if settings.wants("cuda") && settings.cuda_enable_xfer {
-            found.extend(cuda::Cuda::start());
+            found.extend(cuda::Cuda::start(&settings));
         }
         if settings.wants("rocr") {
             found.extend(rocr::Rocr::start());
         }
         if settings.wants("ze") {
-            found.extend(ze::Ze::start());
+            found.extend(ze::Ze::start(&settings));
         }
         let with_kinds = |interface: Box<dyn Interface>| Found {
             kinds: Mutex::new(vec![None; interface.devices()]),

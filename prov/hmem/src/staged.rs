@@ -7,7 +7,7 @@ mod tests;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prov_base::device_memory::handles::{Allocation, Handle};
-use prov_base::device_memory::{Copier, Fetching, Underway};
+use prov_base::device_memory::{Copier, Fetching, Prepared, Underway};
 use prov_base::errno::{Errno, Result};
 
 /// The direction of a copy.
@@ -46,6 +46,26 @@ pub(crate) trait Engine: Send + Sync + 'static {
         to: *mut u8,
         len: usize,
     ) -> Result<Self::Begun>;
+
+    /// Makes a short copy at once, between the device and any memory of the host; `false` if there is no
+    /// way that is faster than others, in which case nothing was copied.
+    ///
+    /// # Safety
+    /// Both ranges are valid, and of the kinds that the direction says.
+    unsafe fn short(
+        &self,
+        _direction: Direction,
+        _from: *const u8,
+        _to: *mut u8,
+        _len: usize,
+    ) -> bool {
+        false
+    }
+
+    /// [`Copier::prepare`]
+    fn prepare(&self, _address: usize, _len: usize) -> Option<Box<dyn Prepared>> {
+        None
+    }
 
     /// Returns the allocation that an address is in, for engines that make handles of it.
     fn allocation(&self, _address: usize) -> Option<Allocation> {
@@ -400,8 +420,32 @@ impl<E: Engine> Drop for Copy<E> {
     }
 }
 
+/// Bytes of a device that are here, or a copy to it that has been made.
+struct Made(Vec<u8>);
+
+/// Bytes up to which [`Engine::short`] is asked for a copy that another buffer would be needed for.
+const SHORT: usize = 4096;
+
+impl Underway for Made {
+    fn poll(&mut self) -> Option<Result> {
+        Some(Ok(()))
+    }
+}
+
+impl Fetching for Made {
+    fn copy_out(&self, at: usize, to: &mut [u8]) {
+        for (to, from) in to.iter_mut().zip(self.0.get(at..).unwrap_or_default()) {
+            *to = *from;
+        }
+    }
+}
+
 impl<E: Engine> Copier for Staged<E> {
     unsafe fn read(&self, from: *const u8, to: *mut u8, len: usize) -> Result {
+        // SAFETY: the caller keeps the contract.
+        if unsafe { self.0.engine.short(Direction::ToHost, from, to, len) } {
+            return Ok(());
+        }
         // SAFETY: the caller guarantees that both ranges are valid for `len` bytes, of which the parts
         // are.
         let begin = |pinned, at, part| unsafe { self.0.fetch(pinned, from.add(at), part) };
@@ -415,6 +459,10 @@ impl<E: Engine> Copier for Staged<E> {
     }
 
     unsafe fn write(&self, from: *const u8, to: *mut u8, len: usize) -> Result {
+        // SAFETY: the caller keeps the contract.
+        if unsafe { self.0.engine.short(Direction::ToDevice, from, to, len) } {
+            return Ok(());
+        }
         // SAFETY: the caller guarantees that both ranges are valid for `len` bytes, of which the parts
         // are.
         let begin =
@@ -428,6 +476,10 @@ impl<E: Engine> Copier for Staged<E> {
         to: *mut u8,
         len: usize,
     ) -> Result<Option<(usize, Box<dyn Underway>)>> {
+        // SAFETY: the caller keeps the contract.
+        if unsafe { self.0.engine.short(Direction::ToDevice, from, to, len) } {
+            return Ok(Some((len, Box::new(Made(Vec::new())))));
+        }
         let Some(pinned) = self.0.spare(len)? else {
             return Ok(None);
         };
@@ -442,6 +494,14 @@ impl<E: Engine> Copier for Staged<E> {
         from: *const u8,
         len: usize,
     ) -> Result<Option<(usize, Box<dyn Fetching>)>> {
+        if len <= SHORT {
+            let mut bytes = vec![0; len];
+            let to = bytes.as_mut_ptr();
+            // SAFETY: the caller keeps the contract, and the bytes are as long.
+            if unsafe { self.0.engine.short(Direction::ToHost, from, to, len) } {
+                return Ok(Some((len, Box::new(Made(bytes)))));
+            }
+        }
         let Some(pinned) = self.0.spare(len)? else {
             return Ok(None);
         };
@@ -455,6 +515,10 @@ impl<E: Engine> Copier for Staged<E> {
         // SAFETY: the caller guarantees that both ranges are valid, and the call waits for the copy.
         let mut begun = unsafe { self.0.engine.copy(Direction::Within, from, to, len)? };
         wait(|| begun.outcome())
+    }
+
+    fn prepare(&self, address: usize, len: usize) -> Option<Box<dyn Prepared>> {
+        self.0.engine.prepare(address, len)
     }
 
     fn allocation(&self, address: usize) -> Option<Allocation> {

@@ -10,6 +10,7 @@ use prov_base::device_memory::Copier;
 use prov_base::errno::{Errno, Result};
 
 use self::loader::{Begun, Gpu, Loader};
+use super::settings::Settings;
 use super::staged::{Direction, Engine, Pinned, Staged};
 use super::{Interface, LOG, Owner, ZE};
 
@@ -22,8 +23,8 @@ pub struct Ze {
 impl Ze {
     /// Starts the drivers; `None` if the loader is not here, lacks a function, or cannot start, with a line
     /// in the log.
-    pub fn start() -> Option<Box<dyn Interface>> {
-        let loader = match Loader::load() {
+    pub fn start(settings: &Settings) -> Option<Box<dyn Interface>> {
+        let loader = match Loader::load(settings.ze_copy_engine) {
             Ok(loader) => loader,
             Err(error) => {
                 log::info!(target: LOG, "no Level Zero: {error}");

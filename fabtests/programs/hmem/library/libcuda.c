@@ -34,6 +34,7 @@ struct allocation {
 	int device;
 	int fd;				/* of the memory; -1: another process's */
 	uint64_t number;
+	bool is_synchronous;		/* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
 };
 
 struct work {
@@ -501,17 +502,17 @@ EXPORT CUresult cuPointerGetAttributes(unsigned count, unsigned *attributes, voi
 	return SUCCESS;
 }
 
-/* What libfabric does not call, and upstream's test programs do. */
 EXPORT CUresult cuPointerSetAttribute(const void *value, unsigned attribute, CUdeviceptr address)
 {
-	CUresult status;
+	enum { SYNC_MEMOPS = 6 };
+	struct allocation *it;
 
-	(void)value;
-	(void)attribute;
 	pthread_mutex_lock(&lock);
-	status = find(address) ? SUCCESS : INVALID_VALUE;
+	it = find(address);
+	if (it && attribute == SYNC_MEMOPS)
+		it->is_synchronous = *(const unsigned *)value;
 	pthread_mutex_unlock(&lock);
-	return status;
+	return it ? SUCCESS : INVALID_VALUE;
 }
 
 EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *len, CUdeviceptr address)
@@ -528,6 +529,7 @@ EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *len, CUdevice
 	return it ? SUCCESS : INVALID_VALUE;
 }
 
+/* What libfabric does not call, and upstream's test programs do. */
 EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, int device)
 {
 	(void)attribute;
@@ -656,6 +658,11 @@ EXPORT unsigned standin_within(void)
 EXPORT unsigned standin_waits(void)
 {
 	return waits;
+}
+
+EXPORT bool standin_synchronous(CUdeviceptr address)
+{
+	return find(address)->is_synchronous;
 }
 
 EXPORT unsigned standin_copies(void)

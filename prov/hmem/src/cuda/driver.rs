@@ -39,6 +39,9 @@ pub struct IpcHandle([u8; HANDLE]);
 
 // Values of `CUpointer_attribute`.
 const MEMORY_TYPE: c_uint = 2;
+/// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`: calls that copy to or from the allocation, and are synchronous but
+/// for some kinds of memory, are so for all.
+const SYNC_MEMOPS: c_uint = 6;
 /// A number that no other allocation of the process has had.
 const BUFFER_ID: c_uint = 7;
 const DEVICE_ORDINAL: c_uint = 9;
@@ -67,6 +70,7 @@ library! {
         attributes as "cuPointerGetAttributes"(
             c_uint, *mut c_uint, *mut *mut c_void, DevicePointer
         );
+        set_attribute as "cuPointerSetAttribute"(*const c_void, c_uint, DevicePointer);
         range as "cuMemGetAddressRange_v2"(*mut DevicePointer, *mut usize, DevicePointer);
         uuid as "cuDeviceGetUuid"(*mut [u8; DEVICE], c_int);
         ipc_handle as "cuIpcGetMemHandle"(*mut IpcHandle, DevicePointer);
@@ -274,6 +278,18 @@ impl Entered<'_> {
             len,
             number,
         })
+    }
+
+    /// Has the synchronous copies of the application's from and to the allocation of an address be
+    /// synchronous always.
+    pub fn synchronize_copies(&self, address: usize) {
+        let is_on: c_uint = 1;
+        let (value, address) = (&raw const is_on, address as DevicePointer);
+        // SAFETY: the value of the attribute has this type; the function checks the address.
+        let set = unsafe { (self.driver.set_attribute)(value.cast(), SYNC_MEMOPS, address) };
+        if let Err(refused) = self.driver.check("cuPointerSetAttribute", set) {
+            log::debug!(target: LOG, "CUDA: {refused}");
+        }
     }
 
     /// Makes the handle of an allocation.

@@ -142,6 +142,7 @@ unsafe impl Sync for Lane {}
 
 struct Inner {
     functions: Functions,
+    engine: (u32, u32),
     /// Lanes that no copy uses.
     idle: Mutex<Vec<Lane>>,
 }
@@ -205,10 +206,12 @@ impl Outcome for Begun {
 }
 
 impl Loader {
-    /// Loads the library.
-    pub fn load() -> std::result::Result<Self, libloading::Error> {
+    /// Loads the library; copies are made by the group of engines with this number, and the one of it
+    /// with this index.
+    pub fn load(engine: (u32, u32)) -> std::result::Result<Self, libloading::Error> {
         Ok(Loader(Arc::new(Inner {
             functions: Functions::load()?,
+            engine,
             idle: Mutex::default(),
         })))
     }
@@ -320,8 +323,8 @@ impl Loader {
         let queue = QueueDescription {
             kind: COMMAND_QUEUE,
             next: null(),
-            ordinal: 0,
-            index: 0,
+            ordinal: self.0.engine.0,
+            index: self.0.engine.1,
             flags: 0,
             mode: ASYNCHRONOUS,
             priority: 0,

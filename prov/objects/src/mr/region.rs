@@ -10,6 +10,7 @@ use super::index::Keyed;
 use super::publish::{Listing, Published};
 use super::{Job, Memory, MemoryKind, REMOTE, Registration, Request};
 use crate::fid::AnyFid;
+use prov_base::device_memory::Prepared;
 use prov_base::device_sharing;
 use prov_base::errno::Result;
 use prov_base::process_memory::Seal;
@@ -49,6 +50,8 @@ pub struct Region {
     seal: OnceLock<Option<Seal>>,
     /// How it is published to peers that access memory by themselves.
     listing: Listing,
+    /// What a device's copier has prepared for it.
+    prepared: Mutex<Vec<Box<dyn Prepared>>>,
 }
 
 impl Region {
@@ -61,6 +64,13 @@ impl Region {
         registration: Option<Box<dyn Registration>>,
     ) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let kind = request.memory.kind();
+        let pieces = request.memory.pieces();
+        let prepared = pieces.filter_map(|(address, len)| kind.prepare(address, len));
+        let prepared = match kind.is_host() {
+            true => Vec::new(),
+            false => prepared.collect(),
+        };
         Region {
             memory: request.memory,
             kind: request.kind,
@@ -78,6 +88,7 @@ impl Region {
             can_be_copied: OnceLock::new(),
             seal: OnceLock::new(),
             listing: Listing::default(),
+            prepared: Mutex::new(prepared),
         }
     }
 
@@ -179,6 +190,7 @@ impl Region {
 
     /// Closes the device's registration.
     pub(super) fn release(&self) -> Result {
+        drop(std::mem::take(&mut *self.prepared.lock()));
         match &self.registration {
             Some(registration) => registration.close(),
             None => Ok(()),
