@@ -59,13 +59,14 @@ struct answer {
 };
 
 static bool refuses, forges;
+static enum fi_hmem_iface interface = FI_HMEM_CUDA;
 static unsigned char scratch[ROOM];
 
 static void allocate(struct side *side)
 {
 	const struct ct_device *device = ct_device();
 	struct fi_mr_attr attr = {
-		.iov_count = 1, .iface = FI_HMEM_CUDA, .requested_key = ct_fresh_key(),
+		.iov_count = 1, .iface = interface, .requested_key = ct_fresh_key(),
 		.access = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE,
 	};
 	struct iovec iov;
@@ -390,6 +391,45 @@ static void killed(void)
 	REQUIRE(!opens() || ct_device()->opened() == 1);
 }
 
+/* The same by the handles of ROCr. */
+static void as_rocr(void)
+{
+	setenv("FI_HMEM", "rocr", 1);
+	ct_device_as("hmem-libhsa-runtime64.so");
+	interface = FI_HMEM_ROCR;
+}
+
+static void rocr_messages(void)
+{
+	as_rocr();
+	pass_messages();
+}
+
+static void rocr_forged(void)
+{
+	as_rocr();
+	forges = true;
+	pass_messages();
+}
+
+static void rocr_rma(void)
+{
+	as_rocr();
+	access_all();
+}
+
+static void rocr_renewed(void)
+{
+	as_rocr();
+	renewed();
+}
+
+static void rocr_killed(void)
+{
+	as_rocr();
+	killed();
+}
+
 /* A driver that lacks functions is none: memory of the host is all there is. */
 static void lacking(void)
 {
@@ -431,6 +471,11 @@ static const struct ct_test tests[] = {
 	{ "rma_forged", rma_forged, CT_BOTH },
 	{ "renewed", renewed, CT_BOTH },
 	{ "killed", killed, CT_BOTH },
+	{ "rocr_messages", rocr_messages, CT_BOTH },
+	{ "rocr_forged", rocr_forged, CT_BOTH },
+	{ "rocr_rma", rocr_rma, CT_BOTH },
+	{ "rocr_renewed", rocr_renewed, CT_BOTH },
+	{ "rocr_killed", rocr_killed, CT_BOTH },
 	{ "lacking", lacking, CT_BOTH },
 };
 

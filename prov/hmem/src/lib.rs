@@ -7,6 +7,7 @@
 
 #![deny(clippy::indexing_slicing)]
 
+mod closing;
 mod cuda;
 mod library;
 mod rocr;

@@ -4,19 +4,23 @@
 //! signal of its own, which is asked again and again. It waits for no queue of the application.
 
 mod runtime;
+mod sharing;
 
 use std::sync::Arc;
 
 use prov_base::device_memory::Copier;
+use prov_base::device_memory::handles::{Allocation, Handle};
 use prov_base::errno::{Errno, Result};
 
 use self::runtime::{Agent, Begun, Runtime};
+use self::sharing::Sharing;
 use super::staged::{Direction, Engine, Pinned, Staged};
-use super::{Interface, LOG, Owner, ROCR};
+use super::{Interface, LOG, Mapped, Owner, ROCR};
 
 /// The runtime, which has started.
 pub struct Rocr {
     runtime: Arc<Runtime>,
+    sharing: Option<Arc<Sharing>>,
     host: Agent,
     devices: Vec<Agent>,
 }
@@ -44,8 +48,10 @@ impl Rocr {
             return None;
         };
         log::info!(target: LOG, "ROCr has {} devices", agents.devices.len());
+        let runtime = Arc::new(runtime);
         Some(Box::new(Rocr {
-            runtime: Arc::new(runtime),
+            sharing: Sharing::of(&runtime),
+            runtime,
             host,
             devices: agents.devices,
         }))
@@ -70,6 +76,7 @@ impl Interface for Rocr {
         let agent = self.devices.get(device).copied();
         let engine = Device {
             runtime: self.runtime.clone(),
+            sharing: self.sharing.clone(),
             host: self.host,
             agent: agent.ok_or(Errno::EINVAL)?,
         };
@@ -86,11 +93,23 @@ impl Interface for Rocr {
             }
         }
     }
+
+    fn open(&self, handle: &Handle) -> Result<(usize, Box<dyn Mapped>)> {
+        let sharing = self.sharing.as_ref().ok_or(Errno::ENOSYS)?;
+        let mut all = self.devices.iter().enumerate();
+        let found = all.find(|(_, agent)| {
+            let identification = self.runtime.identification(**agent);
+            identification == Ok(handle.device)
+        });
+        let (device, agent) = found.ok_or(Errno::EINVAL)?;
+        Ok((device, sharing.open(*agent, handle)?))
+    }
 }
 
 /// One device.
 struct Device {
     runtime: Arc<Runtime>,
+    sharing: Option<Arc<Sharing>>,
     host: Agent,
     agent: Agent,
 }
@@ -120,5 +139,15 @@ impl Engine for Device {
         };
         // SAFETY: the caller keeps the contract.
         unsafe { self.runtime.copy((to, target), (from, source), len) }
+    }
+
+    fn allocation(&self, address: usize) -> Option<Allocation> {
+        self.sharing.as_ref()?.allocation(address)
+    }
+
+    fn handle(&self, allocation: Allocation) -> Result<Handle> {
+        let sharing = self.sharing.as_ref().ok_or(Errno::ENOSYS)?;
+        let device = self.runtime.identification(self.agent)?;
+        sharing.handle(device, allocation)
     }
 }

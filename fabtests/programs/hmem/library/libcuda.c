@@ -70,6 +70,7 @@ static struct stream *streams, *default_stream;
 static bool is_started, is_reset, is_held, fails_late, refuses_sharing, forges;
 static unsigned failures, delay_us, waits, copies, within, opened, closed;
 static uint64_t numbers;
+static void (*on_free)(CUdeviceptr base);
 static __thread struct context *stack[16];
 static __thread int depth;
 
@@ -372,6 +373,8 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
 	CUresult status = INVALID_VALUE;
 	struct allocation *it;
 
+	if (on_free)
+		on_free(address);
 	pthread_mutex_lock(&lock);
 	wait_to_change();
 	it = find(address);
@@ -658,6 +661,12 @@ EXPORT unsigned standin_within(void)
 EXPORT unsigned standin_waits(void)
 {
 	return waits;
+}
+
+/* Called before an allocation is freed. */
+EXPORT void standin_on_free(void (*call)(CUdeviceptr base))
+{
+	on_free = call;
 }
 
 EXPORT bool standin_synchronous(CUdeviceptr address)

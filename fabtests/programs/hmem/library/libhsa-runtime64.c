@@ -15,6 +15,7 @@
 
 enum { SUCCESS = 0, FAILED = 0x1000, INVALID_ARGUMENT = 0x1001 };
 enum { DEVICES = 2, HOST = 100, GPU = 200, DEVICE_INFO = 17, LOCKED = 1024 };
+enum { NODE = 0xa004, BDF = 0xa006, DOMAIN = 0xa00f, HANDLE = 32, WATCHED = 256 };
 /* What is added to addresses of the host: nothing is there. */
 #define SHIFT (1ull << 62)
 
@@ -89,10 +90,20 @@ EXPORT uint32_t hsa_iterate_agents(uint32_t (*call)(struct agent, void *), void 
 
 EXPORT uint32_t hsa_agent_get_info(struct agent agent, uint32_t attribute, void *value)
 {
-	if (attribute != DEVICE_INFO)
+	switch (attribute) {
+	case DEVICE_INFO:
+		*(uint32_t *)value = agent.handle >= GPU;
+		return SUCCESS;
+	case DOMAIN:
+	case NODE:
+		*(uint32_t *)value = 1;
+		return SUCCESS;
+	case BDF:
+		*(uint32_t *)value = 256 * (uint32_t)agent.handle;
+		return SUCCESS;
+	default:
 		return INVALID_ARGUMENT;
-	*(uint32_t *)value = agent.handle >= GPU;
-	return SUCCESS;
+	}
 }
 
 EXPORT uint32_t hsa_amd_pointer_info(const void *address, struct pointer_info *info,
@@ -106,6 +117,11 @@ EXPORT uint32_t hsa_amd_pointer_info(const void *address, struct pointer_info *i
 	if (info->size < sizeof(*info))
 		return INVALID_ARGUMENT;
 	info->type = device >= 0;
+	info->agent_base = NULL;
+	info->len = 0;
+	if (device >= 0)
+		CALL(cuMemGetAddressRange_v2, (uint64_t *)&info->agent_base, &info->len,
+		     (uint64_t)(uintptr_t)address);
 	info->owner.handle = GPU + (uint64_t)device;
 	return SUCCESS;
 }
@@ -194,4 +210,91 @@ EXPORT uint32_t hsa_amd_memory_async_copy(void *to, struct agent to_agent, const
 		status = CALL(cuEventRecord, signal->event, signal->stream);
 	CALL(cuCtxPopCurrent_v2, &popped);
 	return status ? FAILED : SUCCESS;
+}
+
+/* Who hears of the end of an allocation. */
+static struct {
+	uint64_t base;
+	void (*call)(void *, void *);
+	void *data;
+} watched[WATCHED];
+
+static void freed(uint64_t base)
+{
+	for (unsigned i = 0; i < WATCHED; i++) {
+		void (*call)(void *, void *) = NULL;
+
+		pthread_mutex_lock(&lock);
+		if (watched[i].base == base) {
+			call = watched[i].call;
+			watched[i].base = 0;
+		}
+		pthread_mutex_unlock(&lock);
+		if (call)
+			call((void *)(uintptr_t)base, watched[i].data);
+	}
+}
+
+EXPORT uint32_t hsa_amd_register_deallocation_callback(void *base, void (*call)(void *, void *),
+						       void *data)
+{
+	uint32_t status = FAILED;
+
+	CALL(standin_on_free, freed);
+	pthread_mutex_lock(&lock);
+	for (unsigned i = 0; i < WATCHED && status; i++) {
+		if (watched[i].base)
+			continue;
+		watched[i].base = (uint64_t)(uintptr_t)base;
+		watched[i].call = call;
+		watched[i].data = data;
+		status = SUCCESS;
+	}
+	pthread_mutex_unlock(&lock);
+	return status;
+}
+
+EXPORT uint32_t hsa_amd_ipc_memory_create(void *base, size_t len, void *handle)
+{
+	struct { char bytes[64]; } whole;
+	uint64_t start;
+	size_t all;
+
+	if (CALL(cuMemGetAddressRange_v2, &start, &all, (uint64_t)(uintptr_t)base) ||
+	    start != (uintptr_t)base || all != len ||
+	    CALL(cuIpcGetMemHandle, &whole, (uint64_t)(uintptr_t)base))
+		return INVALID_ARGUMENT;
+	memcpy(handle, &whole, HANDLE);
+	return SUCCESS;
+}
+
+EXPORT uint32_t hsa_amd_ipc_memory_attach(const void *handle, size_t len, uint32_t count,
+					  const struct agent *agents, void **address)
+{
+	struct whole { char bytes[64]; } whole = { { 0 } };
+	int (*open)(uint64_t *, struct whole, unsigned);
+	uint64_t mapped, base;
+	void *popped;
+	size_t all;
+	int status;
+
+	memcpy(&whole, handle, HANDLE);
+	*(void **)&open = driver("cuIpcOpenMemHandle_v2");
+	if (count != 1 || enter((int)(agents->handle - GPU)))
+		return INVALID_ARGUMENT;
+	status = open(&mapped, whole, 1);
+	CALL(cuCtxPopCurrent_v2, &popped);
+	if (status)
+		return INVALID_ARGUMENT;
+	if (CALL(cuMemGetAddressRange_v2, &base, &all, mapped) || all != len) {
+		CALL(cuIpcCloseMemHandle, mapped);
+		return INVALID_ARGUMENT;
+	}
+	*address = (void *)(uintptr_t)mapped;
+	return SUCCESS;
+}
+
+EXPORT uint32_t hsa_amd_ipc_memory_detach(void *address)
+{
+	return CALL(cuIpcCloseMemHandle, (uint64_t)(uintptr_t)address) ? INVALID_ARGUMENT : SUCCESS;
 }

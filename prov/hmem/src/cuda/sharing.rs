@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use prov_base::device_memory::handles::{Allocation, Handle};
 use prov_base::errno::{Errno, Result};
-use prov_base::own_thread::OwnThread;
 
-use super::super::Mapped;
+use super::super::{Mapped, closing};
 use super::driver::{Context, Driver};
 
 /// Opens another process's allocation on the device that it is of.
@@ -51,21 +50,13 @@ impl Mapped for OpenedHere {
 }
 
 impl Drop for OpenedHere {
-    /// The driver may wait for the device until it has closed it, and the device for a message: that is
-    /// left to a thread.
     fn drop(&mut self) {
-        /// Bytes of the thread's stack, for the driver's call alone.
-        const STACK: usize = 256 << 10;
         let (driver, context, base) = (self.driver.clone(), self.context, self.allocation.base);
-        let close = move || {
+        closing::aside(move || {
             if let Ok(entered) = driver.enter(context) {
                 // SAFETY: whoever copies from or to the allocation borrows the value, which is dropped.
                 unsafe { entered.close(base) };
             }
-        };
-        // Without threads it stays open.
-        if let Err(error) = OwnThread::start("fi_cuda close", STACK, close) {
-            log::warn!(target: super::super::LOG, "an allocation of a peer stays open: {error}");
-        }
+        });
     }
 }

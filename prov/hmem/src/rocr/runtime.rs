@@ -5,6 +5,7 @@ use std::fmt;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
+use prov_base::device_memory::handles::DEVICE;
 use prov_base::errno::{Errno, Result};
 
 use super::super::LOG;
@@ -12,11 +13,14 @@ use super::super::library::library;
 use super::super::staged::{Outcome, Pinned};
 
 /// `hsa_status_t`
-type Status = u32;
+pub type Status = u32;
 /// `HSA_STATUS_SUCCESS`
-const SUCCESS: Status = 0;
+pub const SUCCESS: Status = 0;
 /// `HSA_AGENT_INFO_DEVICE`: a `hsa_device_type_t`.
 const DEVICE_TYPE: u32 = 17;
+/// `HSA_AMD_AGENT_INFO_DOMAIN`, `HSA_AMD_AGENT_INFO_BDFID` and `HSA_AMD_AGENT_INFO_DRIVER_NODE_ID`: numbers
+/// of a device that are the same in all processes.
+const NUMBERS: [u32; 3] = [0xa00f, 0xa006, 0xa004];
 /// `HSA_DEVICE_TYPE_CPU`
 const PROCESSOR: u32 = 0;
 /// `HSA_DEVICE_TYPE_GPU`
@@ -189,8 +193,36 @@ impl Runtime {
         Ok(agents)
     }
 
+    /// Returns the identification of a device, which is the same in all processes of the host.
+    pub fn identification(&self, device: Agent) -> Result<[u8; DEVICE]> {
+        let mut words = [0u32; NUMBERS.len()];
+        for (attribute, word) in NUMBERS.into_iter().zip(&mut words) {
+            let place = std::ptr::from_mut(word).cast();
+            // SAFETY: the attributes are numbers of at most 32 bits, for which there is a place.
+            let asked = unsafe { (self.0.functions.agent_info)(device, attribute, place) };
+            check("hsa_agent_get_info", asked).map_err(|refused| error(&refused))?;
+        }
+        let mut bytes = [0; DEVICE];
+        let words = words.iter().flat_map(|word| word.to_ne_bytes());
+        bytes
+            .iter_mut()
+            .zip(words)
+            .for_each(|(place, byte)| *place = byte);
+        Ok(bytes)
+    }
+
     /// Returns the agent whose memory an address is, if the runtime knows it.
     pub fn owner(&self, address: usize) -> Option<Agent> {
+        self.known(address).map(|info| info.owner)
+    }
+
+    /// Returns the first address of the allocation of an address, and its length.
+    pub fn range(&self, address: usize) -> Option<(usize, usize)> {
+        let info = self.known(address)?;
+        Some((info.agent_base.expose_provenance(), info.len))
+    }
+
+    fn known(&self, address: usize) -> Option<PointerInfo> {
         let mut info = PointerInfo {
             size: size_of::<PointerInfo>() as u32,
             kind: UNKNOWN,
@@ -211,7 +243,7 @@ impl Runtime {
                 null_mut(),
             )
         };
-        (status == SUCCESS && info.kind != UNKNOWN && info.kind != LOCKED).then_some(info.owner)
+        (status == SUCCESS && info.kind != UNKNOWN && info.kind != LOCKED).then_some(info)
     }
 
     /// Allocates pinned memory for a device.
