@@ -17,6 +17,7 @@ mod burst;
 mod care;
 mod fork;
 mod helper;
+mod lane_state;
 mod pace;
 mod rate;
 mod rounds;

@@ -8,7 +8,7 @@ use rustix::event::epoll;
 
 use super::Driven;
 use super::alarm::{ALARM, AWAY, Alarm};
-use super::helper::LaneState;
+use super::lane_state::LaneState;
 use super::rate::{CallRate, Calls};
 use super::signals::is_crowded;
 

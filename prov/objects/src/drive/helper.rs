@@ -2,20 +2,19 @@
 
 use prov_base::bounded;
 use prov_base::bounds::OBJECTS;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use super::Driven;
 use super::alarm::{AT_ONCE, Alarm, away};
-use super::burst::Burst;
-use super::care::{Care, Leaving};
+use super::care::Leaving;
 use super::fork;
+use super::lane_state::LaneState;
 use super::rounds::{HelperMessage, Run};
-use super::stall::{Begun, Stall};
+use super::stall::Begun;
 use prov_base::errno::{Errno, Result};
 use prov_base::logging::UTIL;
 use prov_base::own_thread::OwnThread;
@@ -50,26 +49,6 @@ pub struct Seat {
     place: Arc<LaneState>,
 }
 
-/// The state that a lane shares with the thread.
-pub(super) struct LaneState {
-    pub(super) burst: Burst,
-    pub(super) id: u64,
-    lane: Weak<dyn Driven>,
-    /// The descriptor to sleep on, with automatic progress.
-    pub(super) wait_fd: OnceLock<OwnedFd>,
-    /// The alarm that wakes the thread when the application stops driving the lane, with automatic
-    /// progress.
-    pub(super) alarm: OnceLock<Alarm>,
-    /// Whether threads that sleep elsewhere leave it to the thread.
-    pub(super) care: Care,
-    pub(super) stall: Stall,
-    /// Whether the thread must not enter the lane. Locked while the thread is in the lane.
-    is_closed: Mutex<bool>,
-    is_left: AtomicBool,
-    /// Whether the thread was ever told of this lane.
-    is_known: AtomicBool,
-}
-
 impl Helper {
     /// Creates a helper; its thread is started on first need.
     pub fn new(name: &'static str) -> Arc<Self> {
@@ -85,18 +64,7 @@ impl Helper {
         self.state.lock().seats += 1;
         Seat {
             helper: self.clone(),
-            place: Arc::new(LaneState {
-                burst: Burst::new(),
-                id: NEXT.fetch_add(1, Ordering::Relaxed),
-                lane,
-                wait_fd: OnceLock::new(),
-                alarm: OnceLock::new(),
-                care: Care::new(),
-                stall: Stall::default(),
-                is_closed: Mutex::new(false),
-                is_left: AtomicBool::new(false),
-                is_known: AtomicBool::new(false),
-            }),
+            place: Arc::new(LaneState::new(NEXT.fetch_add(1, Ordering::Relaxed), lane)),
         }
     }
 
@@ -368,25 +336,5 @@ fn has_no_help(error: Errno) {
 impl Drop for Seat {
     fn drop(&mut self) {
         self.leave();
-    }
-}
-
-impl LaneState {
-    /// Enters the lane from the thread, if the lane still exists.
-    pub(super) fn visit<R>(&self, visit: impl FnOnce(&dyn Driven) -> R) -> Option<R> {
-        let is_closed = self.is_closed.lock();
-        if *is_closed {
-            return None;
-        }
-        let lane = self.lane.upgrade()?;
-        let outcome = visit(&*lane);
-        // This may be the last reference, which drops the lane and its seat here.
-        drop(lane);
-        drop(is_closed);
-        Some(outcome)
-    }
-
-    pub(super) fn wait_fd(&self) -> Option<impl AsFd> {
-        self.wait_fd.get()
     }
 }

@@ -15,7 +15,7 @@ use rustix::time::Timespec;
 use super::alarm::ALARM;
 use super::auto::Auto;
 use super::fork::AtWork;
-use super::helper::LaneState;
+use super::lane_state::LaneState;
 use super::pace::{Next, Pace};
 use super::rate::{CallRate, Calls};
 use super::signals::is_crowded;
