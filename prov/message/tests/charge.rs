@@ -4,9 +4,8 @@ mod pipe;
 
 use pipe::Pipe;
 use prov_base::errno::Errno;
-use prov_message::{Arrival, Attributes, Endpoints, EpKey, Limits};
+use prov_message::{Arrival, Endpoints, EpKey, Limits};
 use prov_util::matching::ANY_SOURCE;
-use prov_util::mr::Job;
 use slotmap::{DefaultKey, SlotMap};
 
 const LEAST: usize = 64 << 10;
@@ -17,29 +16,13 @@ fn world() -> (Endpoints<Pipe>, EpKey, [DefaultKey; 2]) {
         announcements: 1000,
         ..Limits::default()
     });
-    let attributes = Attributes {
-        tx_size: 10,
-        most_receives: 10,
-        directed: false,
-        job: Job::NONE,
-    };
-    let ep = endpoints.add(attributes, ());
+    let ep = pipe::add(&mut endpoints, 10, 10);
     let mut keys = SlotMap::new();
     (endpoints, ep, [keys.insert(()), keys.insert(())])
 }
 
 fn arrival(ep: EpKey, link: DefaultKey, len: usize) -> Arrival<Pipe> {
-    Arrival {
-        link,
-        ep,
-        src: ANY_SOURCE,
-        tagged: false,
-        tag: 0,
-        len,
-        data: None,
-        ack: (),
-        announces: false,
-    }
+    pipe::arrival((ep, link), ANY_SOURCE, None, len)
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is a failed test")]
 
+mod pipe;
+
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,13 +13,11 @@ use prov_base::buffer::AppIov;
 use prov_base::errno::Errno;
 use prov_message::cross_lane_srx::{Answer, Receives, Sought};
 use prov_message::{
-    Arrival, Attributes, Context, Endpoints, EpKey, Inbox, InboxKey, NoLink, Poster, Reports,
-    Taken, Transport,
+    Context, Endpoints, EpKey, Inbox, InboxKey, NoLink, Poster, Reports, Taken, Transport,
 };
 use prov_util::cq::{Cq, CqConfig};
 use prov_util::ffi::{Handle, Use};
 use prov_util::matching::MultiId;
-use prov_util::mr::Job;
 use prov_util::request::{Receive, Select};
 
 enum Fake {}
@@ -107,13 +107,7 @@ struct Peer {
 impl Peer {
     fn new() -> Self {
         let mut endpoints = Endpoints::default();
-        let attributes = Attributes {
-            tx_size: 8,
-            most_receives: 8,
-            directed: false,
-            job: Job::NONE,
-        };
-        let ep = endpoints.add(attributes, ());
+        let ep = pipe::add(&mut endpoints, 8, 8);
         let cq = Cq::new(CqConfig::default()).unwrap();
         let cq = Use::of(&Handle::new(cq, std::ptr::null_mut(), Vec::new()));
         endpoints.get_mut(ep).unwrap().reports.rx_cq = Some(cq.clone());
@@ -133,17 +127,7 @@ impl Peer {
     }
 
     fn arrive(&mut self, tag: Option<u64>, payload: &[u8]) {
-        let arrival = Arrival {
-            link: NoLink::default(),
-            ep: self.ep,
-            src: 0,
-            tagged: tag.is_some(),
-            tag: tag.unwrap_or(0),
-            len: payload.len(),
-            data: None,
-            ack: (),
-            announces: false,
-        };
+        let arrival = pipe::arrival((self.ep, NoLink::default()), 0, tag, payload.len());
         assert_ne!(self.endpoints.take_in(&arrival, payload), Taken::Refused);
     }
 

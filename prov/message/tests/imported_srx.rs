@@ -9,18 +9,21 @@
     reason = "what does not hold fails the test"
 )]
 
+mod pipe;
+
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::Arc;
 
 use fabric_abi::{FI_COMPLETION, fi_peer_srx_context};
+use pipe::Pipe;
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
 use prov_base::sync::LockKind;
 use prov_message::lane::NoErrand;
 use prov_message::{
-    Action, Arrival, Attributes, Core, Course, Endpoints, EpKey, Expected, Idling, Importing, Lane,
-    Limits, OwnerDrives, Placing, Receipt, Sources, Then, Transport, UnexpectedHandle, Unmatched,
+    Action, Arrival, Core, Course, Endpoints, EpKey, Expected, Idling, Importing, Lane, Limits,
+    OwnerDrives, Placing, Receipt, Sources, Then, UnexpectedHandle, Unmatched,
 };
 use prov_util::av::InsertObserver;
 use prov_util::cq::{Cq, CqConfig};
@@ -28,33 +31,21 @@ use prov_util::desc::Descs;
 use prov_util::ffi::srx::{ImportedSrx, OwnedQueue, QueueOwner, SharedQueue, StartReceives};
 use prov_util::ffi::{Handle, Use};
 use prov_util::matching::{ANY_SOURCE, Filter, Receive};
-use prov_util::mr::Job;
 use prov_util::progress::Progress;
 use prov_util::request::{Receive as Request, Select, Transmit};
-use slotmap::{SlotMap, new_key_type};
-
-new_key_type! { struct LinkKey; }
-
-enum Fake {}
-
-impl Transport for Fake {
-    type Link = LinkKey;
-    type Ack = ();
-    type Name = u32;
-    type Endpoint = ();
-}
+use slotmap::{DefaultKey, SlotMap};
 
 /// The content of the lane: a provider whose messages are chosen by the test.
 struct Peers {
-    endpoints: Endpoints<Fake>,
-    links: SlotMap<LinkKey, ()>,
+    endpoints: Endpoints<Pipe>,
+    links: SlotMap<DefaultKey, ()>,
     /// Messages that begin in the next progress call.
-    due: Vec<(Arrival<Fake>, Vec<u8>)>,
+    due: Vec<(Arrival<Pipe>, Vec<u8>)>,
     keeping: Vec<(UnexpectedHandle, Vec<u8>)>,
-    placing: Vec<(LinkKey, Box<Placing<Fake>>)>,
-    resumed: Vec<LinkKey>,
+    placing: Vec<(DefaultKey, Box<Placing<Pipe>>)>,
+    resumed: Vec<DefaultKey>,
     /// Sources that the address vector has learnt.
-    learnt: Vec<(EpKey, LinkKey, u64)>,
+    learnt: Vec<(EpKey, DefaultKey, u64)>,
 }
 
 /// Takes the sources from the address vector.
@@ -69,11 +60,11 @@ impl Sources<Peers> for Learnt {
 }
 
 impl Core for Peers {
-    type Transport = Fake;
+    type Transport = Pipe;
     type Errand = NoErrand;
     type Sources = Learnt;
 
-    fn endpoints(&mut self) -> &mut Endpoints<Fake> {
+    fn endpoints(&mut self) -> &mut Endpoints<Pipe> {
         &mut self.endpoints
     }
 
@@ -81,7 +72,7 @@ impl Core for Peers {
         Ok(())
     }
 
-    fn act(&mut self, action: Action<Fake>) {
+    fn act(&mut self, action: Action<Pipe>) {
         match action {
             Action::Resume(link, course) | Action::Redirect(link, course) => {
                 self.resumed.push(link);
@@ -159,7 +150,7 @@ struct Bench {
     drive: OwnerDrives<Peers>,
     importing: Arc<Importing<Peers>>,
     ep: EpKey,
-    link: LinkKey,
+    link: DefaultKey,
     cq: Use<Cq>,
     place: Vec<u8>,
     /// The provider behind the one that has imported the queue.
@@ -201,13 +192,7 @@ fn bench(unexpected: usize) -> Bench {
     let cq = Cq::new(CqConfig::default());
     let cq = Use::of(&Handle::new(cq.unwrap(), null_mut(), Vec::new()));
     let mut core = lane.core();
-    let attributes = Attributes {
-        tx_size: 8,
-        most_receives: 8,
-        directed: false,
-        job: Job::NONE,
-    };
-    let ep = core.endpoints.add(attributes, ());
+    let ep = pipe::add(&mut core.endpoints, 8, 8);
     core.endpoints.get_mut(ep).unwrap().reports.rx_cq = Some(cq.clone());
     let importing = Importing::new(&lane, ep);
     let home: Arc<dyn StartReceives> = importing.clone();
@@ -229,18 +214,8 @@ fn bench(unexpected: usize) -> Bench {
 
 impl Bench {
     /// A peer sends, and the owner makes progress.
-    fn sends_on(&self, link: LinkKey, src: u64, tag: u64, len: usize) {
-        let arrival = Arrival {
-            link,
-            ep: self.ep,
-            src,
-            tagged: true,
-            tag,
-            len,
-            data: None,
-            ack: (),
-            announces: false,
-        };
+    fn sends_on(&self, link: DefaultKey, src: u64, tag: u64, len: usize) {
+        let arrival = pipe::arrival((self.ep, link), src, Some(tag), len);
         let message = (arrival, vec![tag as u8; len]);
         self.lane.core().due.push(message);
         self.drives();
@@ -288,6 +263,15 @@ impl Bench {
         self.lane.core().endpoints.kept_bytes()
     }
 
+    /// The link ends, and with it the message that is arriving.
+    fn breaks_while_it_arrives(&self, error: Errno) {
+        let mut core = self.lane.core();
+        let (receipt, memory) = core.expected();
+        core.endpoints.received(&receipt, memory, Err(error));
+        drop(core);
+        self.breaks();
+    }
+
     fn breaks(&self) {
         let mut core = self.lane.core();
         core.endpoints
@@ -327,15 +311,8 @@ fn a_receive_whose_link_ends_is_reported_when_the_owner_drives_again() {
     let mut bench = bench(1 << 20);
     bench.posts(ANY_SOURCE, 7);
     bench.sends(7, 100);
-    let (receipt, memory) = bench.lane.core().expected();
     // The link ends in a call such as a send, which does not hold the owner's lock.
-    let error = Err(Errno::ECONNRESET);
-    bench
-        .lane
-        .core()
-        .endpoints
-        .received(&receipt, memory, error);
-    bench.breaks();
+    bench.breaks_while_it_arrives(Errno::ECONNRESET);
     assert_eq!(bench.completes(), None);
     bench.drives();
     assert_eq!(bench.completes(), Some((7, Err(Errno::ECONNRESET))));
@@ -444,14 +421,7 @@ fn an_endpoint_that_closes_takes_its_messages_with_it() {
     bench.posts(ANY_SOURCE, 9);
     bench.sends(7, 100);
     bench.sends(9, 100);
-    let (receipt, memory) = bench.lane.core().expected();
-    let error = Err(Errno::ECANCELED);
-    bench
-        .lane
-        .core()
-        .endpoints
-        .received(&receipt, memory, error);
-    bench.breaks();
+    bench.breaks_while_it_arrives(Errno::ECANCELED);
     {
         let _section = bench.owner.enter();
         bench.lane.core().close(bench.ep);

@@ -17,12 +17,10 @@ use prov_base::buffer::AppIov;
 use prov_base::errno::Result;
 use prov_message::lane::NoErrand;
 use prov_message::{
-    Action, Arrival, Attributes, Core, Course, Endpoints, EpKey, Idling, Limits, UnexpectedHandle,
-    Unmatched,
+    Action, Arrival, Core, Course, Endpoints, EpKey, Idling, Limits, UnexpectedHandle, Unmatched,
 };
 use prov_util::desc::Descs;
 use prov_util::matching::ANY_SOURCE;
-use prov_util::mr::Job;
 use prov_util::request::{Receive, Select, Transmit};
 use slotmap::{DefaultKey, SlotMap};
 
@@ -77,13 +75,7 @@ impl Core for World {
 impl World {
     fn new(links: usize) -> Self {
         let mut endpoints = Endpoints::new(LIMITS);
-        let attributes = Attributes {
-            tx_size: 10,
-            most_receives: 10_000,
-            directed: false,
-            job: Job::NONE,
-        };
-        let ep = endpoints.add(attributes, ());
+        let ep = pipe::add(&mut endpoints, 10, 10_000);
         let mut keys = SlotMap::new();
         World {
             endpoints,
@@ -95,17 +87,7 @@ impl World {
 
     /// A message that a C peer in the address vector sends.
     fn from(&self, link: usize, tag: u64, len: usize) -> Arrival<Pipe> {
-        Arrival {
-            link: self.links[link],
-            ep: self.ep,
-            src: link as u64,
-            tagged: true,
-            tag,
-            len,
-            data: None,
-            ack: (),
-            announces: false,
-        }
+        pipe::arrival((self.ep, self.links[link]), link as u64, Some(tag), len)
     }
 
     /// Whether the message is kept, and not held back.
