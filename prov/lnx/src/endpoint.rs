@@ -7,15 +7,18 @@ mod alone;
 mod peers;
 mod reporting;
 mod tracked;
+mod ways;
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use fabric_abi::*;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use prov_base::errno::{Errno, Result};
+use prov_base::lately::nanoseconds;
 use prov_message::reports::Seen;
 use prov_message::{EpKey, Op, Reports, receive_limit};
 use prov_util::attr::Info;
@@ -29,6 +32,7 @@ use prov_util::ffi::{Handle, Use};
 use prov_util::matching::{self, ANY_SOURCE, Filter};
 use prov_util::progress::Progress;
 use prov_util::request::{Atomic, Receive, RemoteAccess, Select, Transmit};
+use prov_util::wait::snapshot::Snapshot;
 
 use self::peers::Peers;
 use self::reporting::{Releases, Reporting};
@@ -53,7 +57,7 @@ pub struct LnxEndpoint {
 /// The part that outlives the endpoint's object while others drive it.
 struct Shared {
     /// The linked endpoints, in the order of the domains; none once the endpoint is closed.
-    links: RwLock<Vec<Link>>,
+    links: Snapshot<Arc<[Link]>>,
     domains: Arc<[LinkedDomain]>,
     queue: Arc<OwnedQueue>,
     reporting: Arc<Reporting>,
@@ -63,12 +67,20 @@ struct Shared {
     watched: OnceLock<Watched>,
     /// The number of progress calls of the application.
     turns: AtomicU32,
+    /// When linked endpoints that are not in use were driven last, in nanoseconds.
+    idle_driven: AtomicU64,
     /// At the domain's thread, with automatic progress.
     seat: OnceLock<Seat>,
 }
 
-/// While some linked endpoints are in use, the others are driven in one of this many progress calls.
+/// The flags of receives that do more than wait for one message.
+const UNUSUAL: u64 = FI_PEEK | FI_CLAIM | FI_MULTI_RECV | FI_PEER_TRANSFER;
+
+/// While some linked endpoints are in use, the others may be driven in one of this many progress
+/// calls, which look at the time.
 const IDLE_TURN: u32 = 32;
+/// And at most once in this time: about the latency of a network, and long beside a system call.
+const IDLE_PAUSE: Duration = Duration::from_micros(20);
 
 impl LnxEndpoint {
     /// Opens an endpoint, and one of each linked domain.
@@ -78,20 +90,19 @@ impl LnxEndpoint {
     pub fn open(domain: &Arc<Resources>, info: &Info) -> Result<Self> {
         info.ep.authorization()?;
         let open = |linked: &LinkedDomain| {
-            let entry = entry(linked);
-            Link::open(&linked.domain, &entry).inspect_err(|error| {
+            Link::open(&linked.domain, &linked.info).inspect_err(|error| {
                 let name = linked.info.domain.name.as_deref().unwrap_or_default();
                 log::warn!(target: LOG.ep_ctrl, "no endpoint of {name} for a link: {error}");
             })
         };
         let links: Vec<Link> = domain.linked.iter().map(open).collect::<Result<_>>()?;
-        let reporting = Reporting::new();
+        let reporting = Reporting::new(domain.lock);
         let releases = Box::new(Releases(reporting.clone()));
         let settings = &domain.settings;
         Ok(LnxEndpoint {
             domain: domain.clone(),
             shared: Arc::new(Shared {
-                links: RwLock::new(links),
+                links: Snapshot::new(domain.lock, links.into()),
                 domains: domain.linked.clone(),
                 queue: OwnedQueue::new(domain.lock, MIN_MULTI_RECV, releases),
                 reporting,
@@ -100,6 +111,7 @@ impl LnxEndpoint {
                 av: OnceLock::new(),
                 watched: OnceLock::new(),
                 turns: AtomicU32::new(0),
+                idle_driven: AtomicU64::new(0),
                 seat: OnceLock::new(),
             }),
             is_directed: (info.caps | info.rx.caps) & FI_DIRECTED_RECV != 0,
@@ -115,7 +127,7 @@ impl LnxEndpoint {
             parts: Vec::new(),
         };
         let mut last = None;
-        for (link, linked) in shared.links.read().iter().zip(&*shared.domains) {
+        for (link, linked) in shared.links().iter().zip(&*shared.domains) {
             let fabric = linked.info.fabric.name.clone().unwrap_or_default();
             let part = (fabric.into(), link.address()?);
             match linked.is_shm {
@@ -221,43 +233,49 @@ impl LnxEndpoint {
         let _ = self.shared.reporting.operations.end(name, true);
     }
 
-    /// Posts an operation of this description to the path for its peer.
-    #[inline]
+    /// Posts an operation, which `describe` describes, to the path for its peer.
+    #[inline(always)]
     fn post(
         &self,
-        op: Op,
-        peer: fi_addr_t,
-        flags: u64,
-        context: *mut c_void,
+        describe: impl FnOnce() -> Op,
+        (peer, flags, context): (fi_addr_t, u64, *mut c_void),
         post: impl Fn(&Link, fi_addr_t, *mut c_void, u64) -> Result,
     ) -> Result {
         let shared = &self.shared;
         let way = shared.peers.way(peer)?;
-        let links = shared.links.read();
-        let link = links.get(way.link).ok_or(Errno::EOPBADSTATE)?;
+        shared.links.read(|links| {
+            let link = links.get(way.link).ok_or(Errno::EOPBADSTATE)?;
+            let post = |context, flags| post(link, way.number, context, flags);
+            match flags & FI_PEER_TRANSFER == 0 && !shared.reporting.counts(u64::MAX) {
+                true => post(context, flags),
+                false => self.post_tracked(&describe(), (flags, context), post),
+            }
+        })
+    }
+
+    /// Posts an operation that may be counted, or of a peer provider.
+    #[inline(never)]
+    fn post_tracked(
+        &self,
+        op: &Op,
+        (flags, context): (u64, *mut c_void),
+        post: impl Fn(*mut c_void, u64) -> Result,
+    ) -> Result {
+        let reporting = &self.shared.reporting;
         let flags = flags & !FI_PEER_TRANSFER;
-        let reporting = &shared.reporting;
         if !reporting.tracks(op.class) {
-            return post(link, way.number, context, flags);
+            return post(context, flags);
         }
         if op.is_inject {
             // Without a completion: it counts when it is copied.
-            return post(link, way.number, context, flags).inspect(|()| reporting.injected(&op));
+            return post(context, flags).inspect(|()| reporting.injected(op));
         }
-        let name = reporting.operations.add(Tracked::Sent(op));
-        let posted = post(link, way.number, name, flags | FI_COMPLETION);
+        let name = reporting.operations.add(Tracked::Sent(*op));
+        let posted = post(name, flags | FI_COMPLETION);
         posted.inspect_err(|_| {
             let _ = reporting.operations.end(name, true);
         })
     }
-}
-
-/// The entry for a linked endpoint. Each of its operations has all flags.
-fn entry(linked: &LinkedDomain) -> Info {
-    let mut entry = linked.info.clone();
-    entry.tx.op_flags = 0;
-    entry.rx.op_flags = 0;
-    entry
 }
 
 fn host_name() -> String {
@@ -270,42 +288,66 @@ fn host_name() -> String {
 impl Shared {
     /// Drives all linked endpoints.
     fn drive_all(&self) {
-        for link in &*self.links.read_recursive() {
-            link.drive();
-        }
+        self.links.read(|links| links.iter().for_each(Link::drive));
     }
 
     /// Drives the linked endpoints that are in use, and the others now and then: each of them may
     /// make system calls. Those do not yield the processor to other processes meanwhile.
+    #[inline]
     fn drive(&self) {
-        let links = self.links.read_recursive();
         let turn = self.turns.load(Ordering::Relaxed);
         self.turns.store(turn.wrapping_add(1), Ordering::Relaxed);
-        if !links.iter().any(Link::is_busy) {
-            return links.iter().for_each(Link::drive);
+        self.links.read(|links| {
+            let mut any = false;
+            for link in links.iter().filter(|link| link.is_busy()) {
+                link.drive();
+                any = true;
+            }
+            if !any {
+                links.iter().for_each(Link::drive);
+            } else if turn.is_multiple_of(IDLE_TURN) && self.is_time() {
+                let idle = links.iter().filter(|link| !link.is_busy());
+                busy_elsewhere(|| idle.for_each(Link::drive));
+            }
+        });
+    }
+
+    /// Returns the linked endpoints, for what is not done often.
+    fn links(&self) -> Arc<[Link]> {
+        self.links.read(Arc::clone)
+    }
+
+    /// Whether [`IDLE_PAUSE`] is over.
+    fn is_time(&self) -> bool {
+        let now = nanoseconds();
+        let waited = now.saturating_sub(self.idle_driven.load(Ordering::Relaxed));
+        let is_time = u128::from(waited) >= IDLE_PAUSE.as_nanos();
+        if is_time {
+            self.idle_driven.store(now, Ordering::Relaxed);
         }
-        let busy = links.iter().filter(|link| link.is_busy());
-        busy.for_each(Link::drive);
-        if turn.is_multiple_of(IDLE_TURN) {
-            let idle = links.iter().filter(|link| !link.is_busy());
-            busy_elsewhere(|| idle.for_each(Link::drive));
-        }
+        is_time
     }
 
     /// Tells the linked endpoint of the path to a peer that a receive depends on it.
     fn await_peer(&self, peer: fi_addr_t, transfers: bool) {
         if let Some(way) = self.peers.usual_way(peer)
-            && let Some(link) = self.links.read_recursive().get(way.link)
+            && let Some(link) = self.links().get(way.link)
         {
             link.awaits(way.number, transfers);
         }
     }
 
     /// Ends the receives that depend on peers that are gone.
+    #[inline(always)]
     fn follow_ends(&self, section: &Section<'_>) {
-        if !self.reporting.ended.any() {
-            return;
+        if self.reporting.ended.any() {
+            self.end_receives(section);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_receives(&self, section: &Section<'_>) {
         for peer in self.reporting.ended.take() {
             let flags = if peer.transfers { FI_PEER_TRANSFER } else { 0 };
             for (tagged, cancelled) in section.cancel_from(peer.number, flags) {
@@ -319,8 +361,12 @@ impl Shared {
         if let Some(seat) = self.seat.get() {
             seat.leave();
         }
-        self.queue.enter().shut();
-        let links = std::mem::take(&mut *self.links.write());
+        // Closed without the queue's lock, which links enter. Threads that drive them hold it.
+        let links = self.links();
+        let section = self.queue.enter();
+        section.shut();
+        self.links.replace(|_| Arc::new([]));
+        drop(section);
         drop(links);
     }
 }
@@ -328,8 +374,8 @@ impl Shared {
 impl InsertObserver for Shared {
     fn inserted(&self) {
         if let Some(av) = self.av.get() {
-            let links = self.links.read();
-            self.peers.follow(av, &self.host, &links, &self.domains);
+            self.peers
+                .follow(av, &self.host, &self.links(), &self.domains);
         }
     }
 }
@@ -337,7 +383,7 @@ impl InsertObserver for Shared {
 impl Observer for Shared {
     fn removed(&self, number: fi_addr_t) {
         self.queue.enter().forget_source(number);
-        self.peers.forget(number, &self.links.read());
+        self.peers.forget(number, &self.links());
     }
 }
 
@@ -358,7 +404,7 @@ impl Progress for Shared {
         let Some(_section) = self.queue.try_enter() else {
             return false;
         };
-        !self.reporting.ended.any() && self.links.read().iter().all(Link::may_sleep)
+        !self.reporting.ended.any() && self.links().iter().all(Link::may_sleep)
     }
 }
 
@@ -377,7 +423,7 @@ impl endpoint::Endpoint for LnxEndpoint {
             || queues.into_iter().any(|cq| cq.can_sleep())
             || bindings.counters.can_sleep();
         let owner: Arc<dyn LinkOwner> = shared.reporting.clone();
-        let links = shared.links.read();
+        let links = shared.links();
         for (link, linked) in links.iter().zip(&*shared.domains) {
             let counted = bindings.counters.remote();
             link.enable(&linked.domain, &shared.queue, &owner, counted, sleeps)?;
@@ -418,11 +464,36 @@ impl endpoint::Endpoint for LnxEndpoint {
 
     #[inline]
     fn transmit(&self, message: &mut Transmit) -> Result {
-        let op = Op::of_transmit(EpKey::default(), message);
-        let (peer, flags, context) = (message.peer, message.flags, message.context);
-        self.post(op, peer, flags, context, |link, to, context, flags| {
+        let describe = || Op::of_transmit(EpKey::default(), message);
+        let call = (message.peer, message.flags, message.context);
+        self.post(describe, call, |link, to, context, flags| {
             link.transmit(message, to, context, flags)
         })
+    }
+
+    #[inline(always)]
+    fn receive_fast(&self, receive: &mut Receive) -> bool {
+        let shared = &self.shared;
+        if receive.flags & UNUSUAL != 0
+            || self.is_directed
+            || shared.reporting.counts(FI_RECV)
+            || shared.av.get().is_none()
+        {
+            return false;
+        }
+        let (tagged, filter) = self.filter(receive);
+        let posted = (
+            receive.context.expose_provenance(),
+            receive.flags & FI_COMPLETION,
+        );
+        let section = shared.queue.enter();
+        section.post_fast(
+            tagged,
+            posted,
+            filter,
+            &mut receive.buffers,
+            self.most_receives,
+        )
     }
 
     fn receive(&self, receive: &mut Receive) -> Result {
@@ -457,17 +528,17 @@ impl endpoint::Endpoint for LnxEndpoint {
     }
 
     fn access(&self, access: &mut RemoteAccess) -> Result {
-        let op = Op::of_access(EpKey::default(), access);
-        let (peer, flags, context) = (access.peer, access.flags, access.context);
-        self.post(op, peer, flags, context, |link, to, context, flags| {
+        let describe = || Op::of_access(EpKey::default(), access);
+        let call = (access.peer, access.flags, access.context);
+        self.post(describe, call, |link, to, context, flags| {
             link.access(access, to, context, flags)
         })
     }
 
     fn atomic(&self, atomic: &mut Atomic) -> Result {
-        let op = Op::of_atomic(EpKey::default(), atomic);
-        let (peer, flags, context) = (atomic.peer, atomic.flags, atomic.context);
-        self.post(op, peer, flags, context, |link, to, context, flags| {
+        let describe = || Op::of_atomic(EpKey::default(), atomic);
+        let call = (atomic.peer, atomic.flags, atomic.context);
+        self.post(describe, call, |link, to, context, flags| {
             link.atomic(atomic, to, context, flags)
         })
     }
@@ -489,7 +560,7 @@ impl endpoint::Endpoint for LnxEndpoint {
         let name = name.expose_provenance();
         // The link with the operation reports its end.
         let before = reporting.failures();
-        for link in &*self.shared.links.read() {
+        for link in &*self.shared.links() {
             link.cancel(name);
             if reporting.failures() != before {
                 return Ok(());
@@ -519,7 +590,7 @@ impl endpoint::Endpoint for LnxEndpoint {
             self.shared.queue.enter().set_min_multi_recv(bytes);
             return Ok(());
         }
-        let links = self.shared.links.read();
+        let links = self.shared.links();
         links
             .iter()
             .try_for_each(|link| link.set_option(name, value))

@@ -594,7 +594,10 @@ impl<C: Core> Lane<C> {
         core.follow_up();
         core.follow_removals();
         let waiting = core.progress();
-        let errand = core.next_errand();
+        let errand = match core.has_errands() {
+            true => core.next_errand(),
+            false => None,
+        };
         core.endpoints().owner_leaves();
         drop(core);
         if let Some(mut errand) = errand {

@@ -28,7 +28,9 @@ use prov_message::{
 use prov_util::av::InsertObserver;
 use prov_util::cq::{Cq, CqConfig};
 use prov_util::desc::Descs;
-use prov_util::ffi::srx::{ImportedSrx, OwnedQueue, QueueOwner, SharedQueue, StartReceives};
+use prov_util::ffi::srx::{
+    ImportedSrx, OwnedQueue, QueueOwner, SharedQueue, StartReceives, WholeReceive,
+};
 use prov_util::ffi::{Handle, Use};
 use prov_util::matching::{ANY_SOURCE, Filter, Receive};
 use prov_util::progress::Progress;
@@ -143,6 +145,8 @@ struct Nobody;
 
 impl QueueOwner for Nobody {
     fn buffer_released(&self, _: *mut c_void) {}
+
+    fn received(&self, _: &WholeReceive) {}
 }
 
 struct Bench {

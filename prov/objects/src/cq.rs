@@ -126,9 +126,8 @@ impl Cq {
         if config.owner.is_some() {
             ring.close();
         }
-        // The owner's queue may be used from threads of another domain, and a wait set by any
-        // thread.
-        let lock = match config.owner.is_some() || config.wait.is_in_set() {
+        // A wait set may be used by any thread.
+        let lock = match config.wait.is_in_set() {
             true => LockKind::Real,
             false => config.lock,
         };

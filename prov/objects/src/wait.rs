@@ -14,7 +14,7 @@ mod deadline;
 mod engine;
 mod mutex_cond;
 pub mod set;
-mod snapshot;
+pub mod snapshot;
 mod sources;
 #[cfg(test)]
 pub(crate) mod test_transport;

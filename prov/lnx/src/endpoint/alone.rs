@@ -20,7 +20,7 @@ impl Driven for Shared {
         let section = self.queue.enter();
         self.drive_all();
         self.follow_ends(&section);
-        let links = self.links.read_recursive();
+        let links = self.links();
         // Without a descriptor the thread comes back after a pause.
         self.watched.get().is_none()
             || !self.reporting.ended.any() && links.iter().all(Link::may_sleep)

@@ -14,19 +14,11 @@ use prov_util::av::Av;
 use prov_util::av::format::Address;
 use prov_util::ffi::linked::Link;
 
+use super::ways::{OnlyWays, Way};
 use crate::LOG;
 use crate::address::Composite;
 use crate::params::Selection;
 use crate::resources::LinkedDomain;
-
-/// A path to a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
-    /// Index of the linked endpoint.
-    pub link: usize,
-    /// The peer's number in its address vector.
-    pub number: fi_addr_t,
-}
 
 struct Peer {
     /// At least one.
@@ -38,6 +30,8 @@ struct Peer {
 /// See the [module](self) description.
 pub struct Peers {
     known: RwLock<Known>,
+    /// The paths of the peers that have one.
+    only: OnlyWays,
     selection: Selection,
     uses_shm: bool,
     /// The ways that were selected for peers so far, by which the next ones differ.
@@ -56,6 +50,7 @@ impl Peers {
     pub fn new(selection: Selection, uses_shm: bool) -> Self {
         Peers {
             known: RwLock::default(),
+            only: OnlyWays::default(),
             selection,
             uses_shm,
             selected: AtomicU32::new(0),
@@ -68,12 +63,19 @@ impl Peers {
     /// `-FI_EINVAL` for a number of no peer, `-FI_EHOSTUNREACH` for a peer without a path.
     #[inline]
     pub fn way(&self, number: fi_addr_t) -> Result<Way> {
+        match self.only.get(number) {
+            Some(way) => Ok(way),
+            None => self.way_of_known(number),
+        }
+    }
+
+    #[inline(never)]
+    fn way_of_known(&self, number: fi_addr_t) -> Result<Way> {
         let known = self.known.read();
         let index = usize::try_from(number).map_err(|_| Errno::EINVAL)?;
         let peer = known.by_number.get(index).and_then(Option::as_ref);
         let peer = peer.ok_or(Errno::EINVAL)?;
         let at = match (self.selection, &*peer.ways) {
-            (_, [only]) => return Ok(*only),
             (Selection::PerPeer, _) => peer.next.load(Ordering::Relaxed),
             (Selection::PerMessage, _) => peer.next.fetch_add(1, Ordering::Relaxed),
         };
@@ -122,6 +124,11 @@ impl Peers {
 
     fn set(&self, number: fi_addr_t, peer: Option<Peer>) {
         let mut known = self.known.write();
+        let only = match peer.as_ref().map(|peer| &*peer.ways) {
+            Some([only]) => Some(*only),
+            _ => None,
+        };
+        self.only.set(number, only);
         let Known { by_number, free } = &mut *known;
         let index = number as usize;
         while by_number.len() <= index {
@@ -193,6 +200,7 @@ impl Peers {
     pub fn forget(&self, number: fi_addr_t, links: &[Link]) {
         let peer = {
             let mut known = self.known.write();
+            self.only.set(number, None);
             let place = known.by_number.get_mut(number as usize);
             let peer = place.and_then(Option::take);
             if peer.is_some() {

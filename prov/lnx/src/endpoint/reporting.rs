@@ -8,20 +8,22 @@ use fabric_abi::{
     FI_COMPLETION, FI_MULTI_RECV, FI_PEER_TRANSFER, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE,
     fi_addr_t,
 };
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use prov_base::bounded;
 use prov_base::bounds::PEERS;
 use prov_base::errno::Errno;
+use prov_base::sync::LockKind;
 use prov_message::{Op, OpClass, Reports};
 use prov_util::cq::{Completion, ErrorCompletion};
 use prov_util::ffi::linked::LinkOwner;
-use prov_util::ffi::srx::QueueOwner;
+use prov_util::ffi::srx::{QueueOwner, WholeReceive};
+use prov_util::wait::snapshot::Snapshot;
 
 use super::tracked::{Operations, PostedReceive, Tracked};
 
 /// The application's queues and counters of an endpoint, and its tracked operations.
 pub struct Reporting {
-    reports: RwLock<Reports>,
+    reports: Snapshot<Reports>,
     /// The kinds of operations that are counted (`FI_SEND`, `FI_RECV`, `FI_READ`, `FI_WRITE`).
     counted: AtomicU64,
     /// The number of operations that have failed below.
@@ -73,10 +75,10 @@ impl EndedPeers {
 const RECEIVING: u64 = FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;
 
 impl Reporting {
-    /// Reports nothing.
-    pub fn new() -> Arc<Self> {
+    /// Reports nothing. `kind` tells whether threads usually report concurrently.
+    pub fn new(kind: LockKind) -> Arc<Self> {
         Arc::new(Reporting {
-            reports: RwLock::default(),
+            reports: Snapshot::new(kind, Reports::default()),
             counted: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             operations: Operations::default(),
@@ -90,12 +92,13 @@ impl Reporting {
         let bound = places.filter(|(_, place)| place.is_some());
         let counted = bound.fold(0, |all, (kind, _)| all | kind);
         self.counted.store(counted, Ordering::Relaxed);
-        *self.reports.write() = reports;
+        self.reports.replace(|_| reports);
     }
 
     /// Calls `report` with the queues and counters.
+    #[inline]
     pub fn with<R>(&self, report: impl FnOnce(&Reports) -> R) -> R {
-        report(&self.reports.read())
+        self.reports.read(report)
     }
 
     /// Whether operations of this kind are counted.
@@ -120,6 +123,22 @@ impl Reporting {
         self.with(|reports| reports.operation(op, Ok(())));
     }
 
+    #[cold]
+    #[inline(never)]
+    fn received_otherwise(&self, received: &WholeReceive) {
+        let mut completion = received.completion;
+        let excess = completion.len.saturating_sub(received.room);
+        if excess != 0 {
+            completion.len -= excess;
+            self.failed(ErrorCompletion {
+                olen: excess,
+                ..ErrorCompletion::new(completion, Errno::ETRUNC)
+            });
+        } else if received.flags & FI_COMPLETION != 0 {
+            self.completed(&completion);
+        }
+    }
+
     fn ended(&self, tracked: Tracked, completion: &Completion) {
         match tracked {
             Tracked::Sent(op) => self.with(|reports| reports.operation(&op, Ok(()))),
@@ -128,8 +147,11 @@ impl Reporting {
     }
 
     fn received(&self, posted: PostedReceive, completion: &Completion) {
+        self.with(|reports| Self::report_received(reports, posted, completion));
+    }
+
+    fn report_received(reports: &Reports, posted: PostedReceive, completion: &Completion) {
         let number = completion.src;
-        let reports = self.reports.read();
         let own = Completion {
             context: context_of(&posted),
             src: reports.source(number),
@@ -159,8 +181,11 @@ impl Reporting {
         }
     }
 
-    fn receive_failed(&self, posted: PostedReceive, mut error: ErrorCompletion) {
-        let reports = self.reports.read();
+    fn receive_failed(&self, posted: PostedReceive, error: ErrorCompletion) {
+        self.with(|reports| Self::report_failed(reports, posted, error));
+    }
+
+    fn report_failed(reports: &Reports, posted: PostedReceive, mut error: ErrorCompletion) {
         let completion = &mut error.completion;
         completion.context = context_of(&posted);
         completion.src = reports.source(completion.src);
@@ -192,17 +217,15 @@ impl LinkOwner for Reporting {
         {
             return self.ended(tracked, completion);
         }
-        let reports = self.reports.read();
-        let cq = match completion.flags & RECEIVING {
-            0 => &reports.tx_cq,
-            _ => &reports.rx_cq,
-        };
-        if let Some(cq) = cq {
-            cq.write(&Completion {
-                src: reports.source(completion.src),
-                ..*completion
-            });
-        }
+        self.with(|reports| {
+            let (cq, src) = match completion.flags & RECEIVING {
+                0 => (&reports.tx_cq, completion.src),
+                _ => (&reports.rx_cq, reports.source(completion.src)),
+            };
+            if let Some(cq) = cq {
+                cq.write_with(|| Completion { src, ..*completion });
+            }
+        });
     }
 
     fn failed(&self, mut error: ErrorCompletion) {
@@ -214,8 +237,7 @@ impl LinkOwner for Reporting {
                 reports.failed_on_device(&op, error.err, prov_errno, data);
             }),
             Some(Tracked::Posted(posted)) => self.receive_failed(posted, error),
-            None => {
-                let reports = self.reports.read();
+            None => self.with(|reports| {
                 error.completion.src = reports.source(error.completion.src);
                 let cq = match error.completion.flags & RECEIVING {
                     0 => &reports.tx_cq,
@@ -224,19 +246,20 @@ impl LinkOwner for Reporting {
                 if let Some(cq) = cq {
                     cq.write_error(error);
                 }
-            }
+            }),
         }
     }
 
     fn accessed(&self, kind: u64) {
-        let reports = self.reports.read();
-        let counter = match kind {
-            FI_REMOTE_READ => &reports.counters.remote_read,
-            _ => &reports.counters.remote_write,
-        };
-        if let Some(counter) = counter {
-            counter.count(0);
-        }
+        self.with(|reports| {
+            let counter = match kind {
+                FI_REMOTE_READ => &reports.counters.remote_read,
+                _ => &reports.counters.remote_write,
+            };
+            if let Some(counter) = counter {
+                counter.count(0);
+            }
+        });
     }
 
     fn peer_ended(&self, number: fi_addr_t, transfers: bool, error: Errno) {
@@ -252,6 +275,27 @@ impl LinkOwner for Reporting {
 pub struct Releases(pub Arc<Reporting>);
 
 impl QueueOwner for Releases {
+    #[inline]
+    fn received(&self, received: &WholeReceive) {
+        let WholeReceive {
+            completion,
+            flags,
+            room,
+        } = received;
+        if completion.len > *room || Operations::is_name(completion.context) {
+            return self.0.received_otherwise(received);
+        }
+        if flags & FI_COMPLETION == 0 {
+            return;
+        }
+        self.0.with(|reports| {
+            if let Some(cq) = &reports.rx_cq {
+                let src = reports.source(completion.src);
+                cq.write_with(|| Completion { src, ..*completion });
+            }
+        });
+    }
+
     fn buffer_released(&self, context: *mut c_void) {
         let completion = Completion::new(context, FI_MULTI_RECV);
         match self.0.operations.end(context, true) {

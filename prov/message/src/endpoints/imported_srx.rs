@@ -63,8 +63,17 @@ impl<T: Transport> Endpoints<T> {
 
     /// Marks that the owner of the receives drives the lane, or starts a message, until
     /// [`Endpoints::owner_leaves`]. Reports what was postponed.
+    #[inline]
     pub fn owner_enters(&mut self) {
         self.is_deaf = false;
+        if !self.late.is_empty() {
+            self.report_late();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn report_late(&mut self) {
         for (receipt, memory, outcome) in std::mem::take(&mut self.late) {
             self.received(&receipt, memory, outcome);
         }

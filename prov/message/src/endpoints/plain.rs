@@ -8,6 +8,7 @@ use prov_util::matching::{ANY_SOURCE, Single};
 
 use crate::endpoints::behind::Behind;
 use crate::endpoints::inbox::Inbox;
+use crate::endpoints::inbox::imported_srx::ImportedReceives;
 use crate::endpoints::transport::Transport;
 use crate::endpoints::whole::Whole;
 use crate::endpoints::{Endpoint, Endpoints};
@@ -146,6 +147,9 @@ impl<T: Transport> Plain<'_, T> {
         tag: u64,
         payload: &(impl Whole + ?Sized),
     ) -> bool {
+        if self.inbox.imported().is_some() {
+            return false;
+        }
         if let Some(single) = self.inbox.queue(tagged).take_single(src, tag) {
             payload.copy_to(single.buf);
             let reports = &self.ep.reports;
@@ -194,7 +198,35 @@ impl<T: Transport> Plain<'_, T> {
     }
 }
 
+/// The same for an endpoint whose receives belong to another provider.
+pub struct PlainImported<'a, T: Transport>(&'a mut ImportedReceives<T>);
+
+impl<T: Transport> PlainImported<'_, T> {
+    /// Delivers a message of a link to a posted receive; returns `false` if none matches, or in another
+    /// way than in one step.
+    #[inline(always)]
+    pub fn take(
+        &mut self,
+        link: T::Link,
+        (src, tag): (u64, Option<u64>),
+        payload: &(impl Whole + ?Sized),
+    ) -> bool {
+        self.0.take_whole(link, (src, tag), payload)
+    }
+}
+
 impl<T: Transport> Endpoints<T> {
+    /// Returns the fast path for complete plain messages to an endpoint whose receives belong to
+    /// another provider, which drives the lane.
+    #[inline]
+    pub fn plain_imported(&mut self, key: EpKey) -> Option<PlainImported<'_, T>> {
+        if self.is_deaf() {
+            return None;
+        }
+        let inbox = self.eps.get(key)?.inbox;
+        self.inboxes.get_mut(inbox)?.imported().map(PlainImported)
+    }
+
     /// Whether an endpoint has receives without a tag that wait.
     #[inline]
     pub fn has_receives(&mut self, ep: EpKey) -> bool {

@@ -2,7 +2,7 @@
 //! application's identifiers (fi_av(3)).
 
 use prov_base::bounded;
-use prov_base::bounds::OBJECTS;
+use prov_base::bounds::{OBJECTS, PEERS};
 use std::collections::HashMap;
 
 use prov_base::errno::{Errno, Result};
@@ -16,7 +16,8 @@ pub struct UserIds {
     /// Whether the vector was opened with `FI_AV_USER_ID`: an address without an identifier is then
     /// reported as `FI_ADDR_NOTAVAIL`, otherwise as itself.
     required: bool,
-    by_index: HashMap<u32, u64>,
+    /// By the number of the address: looked up for each message of providers that are linked.
+    by_index: Vec<Option<u64>>,
 }
 
 impl UserIds {
@@ -24,24 +25,34 @@ impl UserIds {
     pub fn new(required: bool) -> Self {
         UserIds {
             required,
-            by_index: HashMap::new(),
+            by_index: Vec::new(),
         }
     }
 
     /// Sets the identifier of an address.
     pub fn set(&mut self, index: u32, id: u64) {
-        self.by_index.insert(index, id);
+        let room = index as usize + 1;
+        if self.by_index.len() < room {
+            self.by_index.resize(room, None);
+            bounded!(self.by_index, PEERS);
+        }
+        if let Some(place) = self.by_index.get_mut(index as usize) {
+            *place = Some(id);
+        }
     }
 
     /// Removes the identifier of an address that is removed.
     pub fn remove(&mut self, index: u32) {
-        self.by_index.remove(&index);
+        if let Some(place) = self.by_index.get_mut(index as usize) {
+            *place = None;
+        }
     }
 
     /// Returns what completions report for an address.
+    #[inline]
     pub fn reported(&self, index: u32) -> u64 {
-        match self.by_index.get(&index) {
-            Some(&id) => id,
+        match self.by_index.get(index as usize).copied().flatten() {
+            Some(id) => id,
             None if self.required => NOT_AVAILABLE,
             None => index.into(),
         }

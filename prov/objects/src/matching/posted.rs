@@ -210,6 +210,10 @@ impl<B> PostedQueue<B> {
         if self.get(index)?.is_multi() {
             return None;
         }
+        self.take_single_at(index)
+    }
+
+    fn take_single_at(&mut self, index: Index) -> Option<Single<'_, B>> {
         if !self.hashing {
             self.line.bring_forward(index);
             return self.line.take_first();
@@ -217,6 +221,36 @@ impl<B> PostedQueue<B> {
         let posted = self.hashed.unlist(index)?;
         self.stop_hashing_if_empty();
         single(&posted, self.hashed.space_mut(index)?)
+    }
+
+    /// The fast path of [`PostedQueue::take_single_if`], for a message that the oldest receive
+    /// accepts.
+    #[inline(always)]
+    pub fn take_first_if(
+        &mut self,
+        src: u64,
+        tag: u64,
+        wanted: impl Fn(&Posted, &B) -> bool,
+    ) -> Option<Single<'_, B>> {
+        self.line.take_first_if(src, tag, wanted)
+    }
+
+    /// [`PostedQueue::take_single`], if the receive is `wanted`.
+    pub fn take_single_if(
+        &mut self,
+        src: u64,
+        tag: u64,
+        wanted: impl Fn(&Posted, &B) -> bool,
+    ) -> Option<Single<'_, B>> {
+        let index = self.find(src, tag)?;
+        let space = match self.hashing {
+            false => self.line.space(index),
+            true => self.hashed.space(index),
+        };
+        match space? {
+            Space::Single(buf) if wanted(self.get(index)?, buf) => self.take_single_at(index),
+            Space::Single(_) | Space::Multi(_) | Space::Vacant => None,
+        }
     }
 
     /// Removes a receive, and returns its buffer. [`PostedQueue::get`] returns the rest of it

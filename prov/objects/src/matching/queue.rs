@@ -168,6 +168,31 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         self.posted.take_single(src, tag)
     }
 
+    /// The fast path of [`ReceiveQueue::take_single_if`], for a message that the oldest receive
+    /// accepts.
+    #[inline(always)]
+    pub fn take_first_if(
+        &mut self,
+        src: u64,
+        tag: u64,
+        wanted: impl Fn(u64, &B) -> bool,
+    ) -> Option<Single<'_, B>> {
+        let wanted = |posted: &Posted, buf: &B| wanted(posted.flags, buf);
+        self.posted.take_first_if(src, tag, wanted)
+    }
+
+    /// Like [`ReceiveQueue::take_single`]. `None` also if the receive, of which `wanted` gets the
+    /// flags and the buffer, is not wanted.
+    pub fn take_single_if(
+        &mut self,
+        src: u64,
+        tag: u64,
+        wanted: impl Fn(u64, &B) -> bool,
+    ) -> Option<Single<'_, B>> {
+        let wanted = |posted: &Posted, buf: &B| wanted(posted.flags, buf);
+        self.posted.take_single_if(src, tag, wanted)
+    }
+
     /// Matches a queued receive with a message of `len` bytes.
     fn take(&mut self, index: u32, len: usize) -> Option<Matched<B>> {
         let posted = self.posted.get(index)?;

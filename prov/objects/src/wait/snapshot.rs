@@ -20,7 +20,7 @@ use std::sync::PoisonError;
 use prov_base::sync::{Entrant, LockKind, Presence};
 
 /// See the module.
-pub(super) struct Snapshot<T> {
+pub struct Snapshot<T> {
     /// From `Box::into_raw`; owned by the snapshot.
     current: AtomicPtr<T>,
     /// The threads in `read`.
@@ -50,7 +50,7 @@ impl<T> Drop for Retired<T> {
 impl<T: Send + Sync> Snapshot<T> {
     /// Creates a snapshot. `kind` tells whether threads usually read it concurrently. A reader may
     /// replace the value that it reads.
-    pub(super) fn new(kind: LockKind, value: T) -> Self {
+    pub fn new(kind: LockKind, value: T) -> Self {
         Self {
             current: AtomicPtr::new(Box::into_raw(Box::new(value))),
             readers: Presence::new(kind),
@@ -61,7 +61,7 @@ impl<T: Send + Sync> Snapshot<T> {
 
     /// Passes the value to `reader`, which may replace it.
     #[inline(always)]
-    pub(super) fn read<R>(&self, reader: impl FnOnce(&T) -> R) -> R {
+    pub fn read<R>(&self, reader: impl FnOnce(&T) -> R) -> R {
         // Two branches, so that none has to remember which it is.
         match self.readers.enter() {
             Entrant::Owner => self.read_as(Entrant::Owner, reader),
@@ -81,7 +81,7 @@ impl<T: Send + Sync> Snapshot<T> {
     }
 
     /// Replaces the value by the result of `make`. Calls are serialised.
-    pub(super) fn replace(&self, make: impl FnOnce(&T) -> T) {
+    pub fn replace(&self, make: impl FnOnce(&T) -> T) {
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.current.load(Ordering::Acquire);
         // SAFETY: only this method replaces and retires the value, and it holds its mutex.

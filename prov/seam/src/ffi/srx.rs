@@ -5,6 +5,9 @@
 //!   fi_srx_context(3) with `FI_PEER`. A provider puts a [`ForeignQueue`] over it and implements
 //!   [`StartReceives`].
 //! - *Owner*: an [`OwnedQueue`] has the receives, and a [`SharedQueue`] for each peer.
+//! - If both are of this library, a message that arrives whole takes a short way, on which the owner
+//!   matches it, has it copied and reports it in one call ([`ForeignQueue::take_whole`]). The importer
+//!   knows such an owner by its table of functions.
 //!
 //! # Locks
 //!
@@ -37,4 +40,6 @@ pub use imported::{
     Arrival, Discarded, ImportedSrx, NewSources, Received, StartReceives, Started, Unexpected,
 };
 pub(crate) use imported::{Queued, Ticket};
-pub use owned::{ARRIVED, OwnedQueue, QueueOwner, Section, Seen, SharedQueue};
+pub use owned::{
+    ARRIVED, OwnedQueue, QueueOwner, Section, Seen, SharedQueue, WholeMessage, WholeReceive,
+};

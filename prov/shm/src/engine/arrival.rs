@@ -26,6 +26,14 @@ pub const ANSWERS: usize = 1 << 20;
 /// time.
 const ANSWER_BYTES: usize = 128 << 20;
 
+/// The outcome of a turn on the fast path; whether any messages were received.
+enum Plain {
+    /// The turn is over.
+    All(bool),
+    /// The slow path goes on.
+    Until(bool),
+}
+
 impl Core {
     /// Receives the messages that have arrived on a link. Returns whether there were any. After an
     /// unsuccessful turn it receives one message only: the application waits for it, and polling
@@ -106,13 +114,49 @@ impl Core {
         }
     }
 
+    /// The fast path where the receives belong to another provider, which drives the lane.
+    fn take_in_imported(&mut self, key: LinkKey) -> Plain {
+        let Core {
+            links, endpoints, ..
+        } = self;
+        let Some(link) = links.get_mut(key) else {
+            return Plain::All(false);
+        };
+        let (src, Some(channel)) = (link.src, &mut link.channel) else {
+            return Plain::All(false);
+        };
+        let Some(mut plain) = endpoints.plain_imported(link.ep) else {
+            return Plain::Until(false);
+        };
+        let receiver = &mut channel.receiver;
+        let most = if self.idle_calls == 0 { TURN } else { 1 };
+        for turn in 0..most {
+            let Some(next) = receiver.peek() else {
+                return Plain::All(turn != 0);
+            };
+            let is_plain = src != UNKNOWN_SOURCE && next.is(MESSAGE, TAGGED) && next.word(2) == 0;
+            let tag = next.has(TAGGED).then(|| next.word(0));
+            let taken = match next.bytes() {
+                Some(bytes) if is_plain && plain.take(key, (src, tag), &bytes) => bytes.len(),
+                _ => return Plain::Until(turn != 0),
+            };
+            if receiver.take(taken) {
+                link.wire.wake();
+            }
+        }
+        Plain::All(true)
+    }
+
     /// The slow path: receives messages of any kind.
     #[inline(never)]
     pub(super) fn take_in_slowly(&mut self, key: LinkKey) -> bool {
-        let (mut any, mut bytes) = (false, 0);
         if self.endpoints.is_deaf() {
             return false;
         }
+        let (mut any, mut bytes) = match self.take_in_imported(key) {
+            Plain::All(any) => return any,
+            Plain::Until(any) => (any, 0),
+        };
         for _ in 0..TURN {
             let Some(link) = self.links.get_mut(key) else {
                 break;

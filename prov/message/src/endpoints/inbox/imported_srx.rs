@@ -8,12 +8,12 @@ use prov_base::bounds::PEERS;
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
 use prov_base::logging::UTIL;
-use prov_util::av::Av;
+use prov_util::av::{Av, Changes};
 use prov_util::ffi::Use;
 use prov_util::ffi::ends::PeerEnds;
 use prov_util::ffi::srx::{
     Arrival as Found, Discarded, ForeignQueue, ImportedSrx, NewSources, Received, StartReceives,
-    Started, Unexpected as Queueable,
+    Started, Unexpected as Queueable, WholeMessage,
 };
 use prov_util::matching::{ANY_SOURCE, Matched, Message, MessageId};
 use slotmap::SlotMap;
@@ -22,6 +22,7 @@ use crate::endpoints::arrival::{Arrival, Expected};
 use crate::endpoints::room::Cost;
 use crate::endpoints::transport::{Transport, origin};
 use crate::endpoints::unexpected::{Body, Unexpected};
+use crate::endpoints::whole::Whole;
 use crate::operation::Context;
 use crate::receipt::{Buffer, Dependent, GivenKey, InboxKey};
 
@@ -30,6 +31,7 @@ pub(crate) struct ImportedReceives<T: Transport> {
     queue: ForeignQueue<Unexpected<T>>,
     /// Translates sources to what the owner calls them.
     av: Option<Use<Av>>,
+    translated: Translated,
     /// The last message that matched no receive: the owner's handle for it, until it is queued.
     queueable: Option<Queueable>,
     given: SlotMap<GivenKey, Received>,
@@ -40,12 +42,57 @@ pub(crate) struct ImportedReceives<T: Transport> {
     ends: Option<PeerEnds>,
 }
 
+/// What an address vector reports for some of its numbers, which is looked up under its lock.
+#[derive(Default)]
+struct Translated {
+    /// The state of the vectors, of which the pairs are.
+    changes: Changes,
+    /// Each in a place that its number determines.
+    pairs: [Option<(u64, u64)>; TRANSLATED],
+}
+
+/// Peers whose messages alternate mostly have different places: a power of two above the number of
+/// processes on most hosts that exchange short messages with one.
+const TRANSLATED: usize = 32;
+
+impl Translated {
+    #[inline]
+    fn of(&mut self, src: u64, av: &Av) -> u64 {
+        let known = self.pairs.get(src as usize % TRANSLATED);
+        match known {
+            Some(Some((known, reported))) if *known == src && self.changes == Changes::now() => {
+                *reported
+            }
+            _ => self.look_up(src, av),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_up(&mut self, src: u64, av: &Av) -> u64 {
+        // Before the vector is read: a later change is seen by its number.
+        let now = Changes::now();
+        if self.changes != now {
+            *self = Translated {
+                changes: now,
+                ..Translated::default()
+            };
+        }
+        let reported = av.reported(src);
+        if let Some(place) = self.pairs.get_mut(src as usize % TRANSLATED) {
+            *place = Some((src, reported));
+        }
+        reported
+    }
+}
+
 impl<T: Transport> ImportedReceives<T> {
     /// Creates it for an inbox without messages.
     pub fn new(owner: ImportedSrx, home: Weak<dyn StartReceives>, av: Option<Use<Av>>) -> Self {
         ImportedReceives {
             queue: ForeignQueue::new(owner, home),
             av,
+            translated: Translated::default(),
             queueable: None,
             given: SlotMap::with_key(),
             untold: Vec::new(),
@@ -79,6 +126,29 @@ impl<T: Transport> ImportedReceives<T> {
         let mut expected = Expected::of(arrival, inbox, matched);
         expected.receipt.buffer = buffer;
         Some(expected)
+    }
+
+    /// Receives a whole message in one step, if the owner is of this library and has a receive for
+    /// it.
+    #[inline]
+    pub fn take_whole(
+        &mut self,
+        link: T::Link,
+        (src, tag): (u64, Option<u64>),
+        payload: &(impl Whole + ?Sized),
+    ) -> bool {
+        let src = self.told(link, src);
+        let message = WholeMessage {
+            tagged: tag.is_some(),
+            src: match &self.av {
+                Some(av) if src != ANY_SOURCE => self.translated.of(src, av),
+                _ => src,
+            },
+            tag: tag.unwrap_or(0),
+            len: payload.len(),
+        };
+        self.queue
+            .take_whole(message, |memory| payload.copy_to(memory))
     }
 
     /// Buffers the last message that matched no receive; `None` if the owner does not accept it.

@@ -135,6 +135,22 @@ impl<B> Line<B> {
     /// buffer stays in its slot until the next receive is posted.
     #[inline(always)]
     pub fn take_first_for(&mut self, src: u64, tag: u64) -> Option<Single<'_, B>> {
+        self.take_first_if(
+            src,
+            tag,
+            #[inline(always)]
+            |_, _| true,
+        )
+    }
+
+    /// [`Line::take_first_for`], if the receive is `wanted`.
+    #[inline(always)]
+    pub fn take_first_if(
+        &mut self,
+        src: u64,
+        tag: u64,
+        wanted: impl Fn(&Posted, &B) -> bool,
+    ) -> Option<Single<'_, B>> {
         let position = self.head;
         if position == self.tail {
             return None;
@@ -145,6 +161,9 @@ impl<B> Line<B> {
             return None;
         }
         let single = single(posted, space)?;
+        if !wanted(posted, single.buf) {
+            return None;
+        }
         self.head = position.wrapping_add(1);
         Some(single)
     }

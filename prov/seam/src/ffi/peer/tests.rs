@@ -10,7 +10,7 @@ use super::super::ep::{EndpointObject, SharedReceiveObject, TransferOwner, Trans
 use super::super::fabric::FabricObject;
 use super::super::object::Handle;
 use super::super::srx::{
-    Arrival, Discarded, ImportedSrx, OwnedQueue, QueueOwner, StartReceives, Started,
+    Arrival, Discarded, ImportedSrx, OwnedQueue, QueueOwner, StartReceives, Started, WholeReceive,
 };
 use super::super::test_domain::{TestDomain, close};
 use super::*;
@@ -318,6 +318,10 @@ struct NoReleases;
 impl QueueOwner for NoReleases {
     fn buffer_released(&self, _: *mut c_void) {
         panic!("there is no buffer for many")
+    }
+
+    fn received(&self, _: &WholeReceive) {
+        panic!("no message has come")
     }
 }
 

@@ -17,8 +17,9 @@ use fabric_abi::FI_REMOTE_CQ_DATA;
 
 use super::{
     Arrival, Discarded, ImportedSrx, NewSources, Queued, Received, StartReceives, Started, Ticket,
-    Unexpected,
+    Unexpected, WholeMessage,
 };
+use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
 use prov_objects::matching::arena::{Arena, List, NIL};
 use prov_objects::matching::{ANY_SOURCE, Message, MessageId};
@@ -64,6 +65,13 @@ impl<U> ForeignQueue<U> {
     /// Those of the owner, if it cannot take the message at all.
     pub fn arrive(&self, tagged: bool, src: u64, tag: u64, len: usize) -> Result<Arrival> {
         self.owner.get(tagged, src, tag, len)
+    }
+
+    /// Receives a whole message in one step, if the owner is of this library and has a receive for
+    /// it: see [`SharedQueue::take_whole`](super::SharedQueue).
+    #[inline]
+    pub fn take_whole(&self, message: WholeMessage, copy: impl Fn(&AppIov)) -> bool {
+        self.owner.take_whole(message, copy)
     }
 
     /// Queues an unexpected message of `origin` until the owner has a receive for it.

@@ -9,7 +9,9 @@ use std::sync::{Arc, Weak};
 
 use fabric_abi::*;
 
+use super::super::object::Handle;
 use super::super::{peer, status};
+use super::owned::{OWNER_OPS, SharedQueue, WholeMessage};
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
 use prov_objects::matching::MessageId;
@@ -56,6 +58,8 @@ pub struct ImportedSrx {
     queue_tag: Queue,
     free: Free,
     for_each_unknown: unsafe extern "C" fn(*mut fid_peer_srx, GetAddr),
+    /// Whether the queue is a [`SharedQueue`] of this library.
+    is_own: bool,
 }
 
 // SAFETY: the interface makes the owner responsible for locking, so that its functions may be
@@ -95,7 +99,21 @@ impl ImportedSrx {
             queue_tag: ops.queue_tag.ok_or(Errno::EINVAL)?,
             free: ops.free_entry.ok_or(Errno::EINVAL)?,
             for_each_unknown: ops.foreach_unspec_addr.ok_or(Errno::EINVAL)?,
+            is_own: ptr::eq(ops, &raw const OWNER_OPS),
         })
+    }
+
+    /// The short way to a queue of this library: see [`SharedQueue::take_whole`]. `false` for the
+    /// queues of others. May be called when [`ImportedSrx::get`] may.
+    #[inline]
+    pub(crate) fn take_whole(&self, message: WholeMessage, copy: impl Fn(&AppIov)) -> bool {
+        if !self.is_own {
+            return false;
+        }
+        // SAFETY: the caller of `ImportedSrx::import` has guaranteed that the queue is valid, and only
+        // shared queues have that table.
+        let queue = unsafe { Handle::<SharedQueue>::borrow(self.srx.as_ptr()) };
+        queue.take_whole(message, copy)
     }
 
     /// Passes the functions for queued messages to the owner.

@@ -16,8 +16,9 @@ use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
 use prov_base::logging::UTIL;
 use prov_base::sync::{Guard, Lock, LockKind};
+use prov_objects::cq::Completion;
 use prov_objects::matching::{
-    ANY_SOURCE, Cancelled, Filter, Matched, Message, Receive, ReceiveContext, ReceiveQueue,
+    ANY_SOURCE, Cancelled, Filter, Matched, Message, Receive, ReceiveContext, ReceiveQueue, Single,
 };
 
 /// Callbacks to the provider that owns a queue.
@@ -26,6 +27,21 @@ pub trait QueueOwner: Send + Sync {
     /// buffer accepts no more: to be reported with `FI_MULTI_RECV`. Called while the queue's lock
     /// is held.
     fn buffer_released(&self, context: *mut c_void);
+
+    /// A receive for one message has ended with a message of a peer of this library, which has copied
+    /// the bytes: to be reported. Called while the queue's lock is held.
+    fn received(&self, received: &WholeReceive);
+}
+
+/// A message that was received by [`SharedQueue::take_whole`].
+#[derive(Clone, Copy, Debug)]
+pub struct WholeReceive {
+    /// What is to be reported, with the length of the whole message.
+    pub completion: Completion,
+    /// The flags of the receive.
+    pub flags: u64,
+    /// The length of the receive's buffer in bytes: the rest of the message is lost.
+    pub room: usize,
 }
 
 /// A receive queue with which peers match their messages.
@@ -218,6 +234,22 @@ pub struct Section<'a> {
 }
 
 impl Section<'_> {
+    /// The fast path of [`Section::post`], for a receive of one message, while fewer than `most` are
+    /// posted. Returns `false`, without any effect, if messages wait.
+    #[inline]
+    pub fn post_fast(
+        &self,
+        tagged: bool,
+        (context, flags): (usize, u64),
+        filter: Filter,
+        buf: &mut AppIov,
+        most: usize,
+    ) -> bool {
+        let mut state = self.queue.state.lock();
+        let queue = state.queue(tagged);
+        queue.post_fast(context, flags, filter, buf, most)
+    }
+
     /// Posts a receive: it is queued, or a peer starts the message that waited for it.
     ///
     /// # Errors
@@ -391,6 +423,79 @@ pub const ARRIVED: u32 = 1024;
 /// An [`OwnedQueue`] as one peer sees it, and what is set when it has messages.
 pub struct SharedQueue(Arc<OwnedQueue>, Arc<AtomicU32>);
 
+/// A message as it arrives at a queue, whole.
+#[derive(Clone, Copy, Debug)]
+pub struct WholeMessage {
+    /// Whether it has a tag.
+    pub tagged: bool,
+    /// The sender, or `FI_ADDR_UNSPEC`.
+    pub src: fi_addr_t,
+    /// The tag.
+    pub tag: u64,
+    /// The length in bytes.
+    pub len: usize,
+}
+
+impl SharedQueue {
+    /// The short way for peers of this library: receives a message with a posted receive in one
+    /// step, without an entry. `copy` puts the bytes where they belong. Returns `false`, without any
+    /// effect, if no receive matches, or one that needs an entry.
+    #[inline(always)]
+    pub(super) fn take_whole(&self, message: WholeMessage, copy: impl Fn(&AppIov)) -> bool {
+        self.1.store(ARRIVED, Ordering::Relaxed);
+        let mut state = self.0.state.lock();
+        let queue = state.queue(message.tagged);
+        let WholeMessage { src, tag, .. } = message;
+        let received = match queue.take_first_if(src, tag, needs_no_entry) {
+            Some(single) => message.received_by(&single, copy),
+            None => match queue.take_single_if(src, tag, needs_no_entry) {
+                Some(single) => message.received_by(&single, copy),
+                None => return false,
+            },
+        };
+        drop(state);
+        self.0.owner.received(&received);
+        true
+    }
+}
+
+/// Whether a receive with these flags and this buffer may end at once, wherever it is reported.
+#[inline(always)]
+fn needs_no_entry(flags: u64, buf: &AppIov) -> bool {
+    flags & FI_PEER_TRANSFER == 0 && !buf.has_device()
+}
+
+impl WholeMessage {
+    #[inline(always)]
+    fn received_by(&self, single: &Single<'_, AppIov>, copy: impl FnOnce(&AppIov)) -> WholeReceive {
+        copy(single.buf);
+        WholeReceive {
+            completion: Completion {
+                context: ptr::with_exposed_provenance_mut(single.context),
+                flags: FI_RECV | if self.tagged { FI_TAGGED } else { FI_MSG },
+                len: self.len,
+                buf: single.buf.address(),
+                data: 0,
+                tag: self.tag,
+                src: self.src,
+            },
+            flags: single.flags,
+            room: single.buf.len(),
+        }
+    }
+}
+
+/// The owner's functions, which peers of this library know the queue by.
+pub(super) static OWNER_OPS: fi_ops_srx_owner = fi_ops_srx_owner {
+    size: size_of::<fi_ops_srx_owner>(),
+    get_msg: Some(get_msg),
+    get_tag: Some(get_tag),
+    queue_msg: Some(queue),
+    queue_tag: Some(queue),
+    foreach_unspec_addr: Some(foreach_unspec_addr),
+    free_entry: Some(free_entry),
+};
+
 impl Options for SharedQueue {
     fn option(&self, name: c_int) -> Result<OptionValue> {
         match name {
@@ -414,15 +519,6 @@ impl Class for SharedQueue {
     }
 
     fn header(&self, fid: fid) -> fid_peer_srx {
-        static OWNER_OPS: fi_ops_srx_owner = fi_ops_srx_owner {
-            size: size_of::<fi_ops_srx_owner>(),
-            get_msg: Some(get_msg),
-            get_tag: Some(get_tag),
-            queue_msg: Some(queue),
-            queue_tag: Some(queue),
-            foreach_unspec_addr: Some(foreach_unspec_addr),
-            free_entry: Some(free_entry),
-        };
         static EP_OPS: fi_ops_ep = fi_ops_ep {
             size: size_of::<fi_ops_ep>(),
             cancel: missing::slot(),

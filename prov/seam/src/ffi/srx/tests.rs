@@ -17,13 +17,18 @@ use prov_base::errno::{Errno, Result};
 use prov_base::sync::{Lock, LockKind};
 use prov_objects::matching::{ANY_SOURCE, Filter, Message, Receive};
 
-/// The contexts of multi-receive buffers whose release was reported.
+/// The contexts of multi-receive buffers whose release was reported, and the messages that were
+/// received in one step.
 #[derive(Default)]
-struct Releases(Mutex<Vec<usize>>);
+struct Releases(Mutex<Vec<usize>>, Mutex<Vec<WholeReceive>>);
 
 impl QueueOwner for Arc<Releases> {
     fn buffer_released(&self, context: *mut c_void) {
         self.0.lock().push(context.addr());
+    }
+
+    fn received(&self, received: &WholeReceive) {
+        self.1.lock().push(*received);
     }
 }
 
@@ -220,6 +225,77 @@ fn a_message_longer_than_the_receive_is_truncated_by_the_peer() {
     owner.post(false, receive(1, &mut buf, 0)).unwrap();
     assert_eq!(peer.reports(), [(1, 1, 0, 2)]);
     assert_eq!(&buf, b"ab");
+}
+
+#[test]
+fn a_whole_message_is_received_in_one_step_by_a_receive_for_one_message() {
+    let (queue, owner) = owner(LockKind::Real);
+    let shared = queue.share();
+    let peer = Peer::of(&shared);
+    let (mut short, mut multi) = ([0; 2], [b'.'; 16]);
+    let arrives = |tag, bytes: &[u8]| {
+        let message = WholeMessage {
+            tagged: true,
+            src: 5,
+            tag,
+            len: bytes.len(),
+        };
+        let copy = |memory: &AppIov| assert_ne!(memory.write_at(0, bytes), 0);
+        peer.lane.lock().queue.take_whole(message, copy)
+    };
+    let section = queue.enter();
+    assert!(!arrives(1, b"abc"));
+    section
+        .post(true, tagged(2, receive(9, &mut multi, FI_MULTI_RECV)))
+        .unwrap();
+    let other = tagged(1, receive(7, &mut short, FI_COMPLETION));
+    section.post(true, other).unwrap();
+    assert!(!arrives(2, b"abc"));
+    assert!(!arrives(3, b"abc"));
+    assert!(arrives(1, b"abc"));
+    assert!(!arrives(1, b"abc"));
+    let received = owner.1.lock();
+    let [
+        WholeReceive {
+            completion,
+            flags,
+            room,
+        },
+    ] = received[..]
+    else {
+        panic!("one message was received");
+    };
+    assert_eq!((completion.context.addr(), completion.src), (7, 5));
+    assert_eq!((completion.tag, completion.len, room), (1, 3, 2));
+    assert_eq!(completion.flags, FI_RECV | FI_TAGGED);
+    assert_eq!((flags, &short), (FI_COMPLETION, b"ab"));
+    assert_eq!(section.posted_len(), 1);
+}
+
+#[test]
+fn a_receive_that_is_posted_quickly_is_like_others() {
+    let (queue, _) = owner(LockKind::Real);
+    let shared = queue.share();
+    let peer = Peer::of(&shared);
+    let mut bufs = [[0; 4]; 2];
+    let section = queue.enter();
+    let mut post = |context: usize| {
+        let Receive { mut buf, .. } = receive(context, &mut bufs[context], 0);
+        section.post_fast(false, (context, 0), Filter::ANY, &mut buf, 1)
+    };
+    // The queue gets its memory with the first receive.
+    let posted = post(0);
+    assert!(!post(1) || !posted);
+    if !posted {
+        let first = receive(0, &mut bufs[0], 0);
+        section.post(false, first).unwrap();
+    }
+    peer.arrives(false, 1, 0, b"fast");
+    assert_eq!(peer.reports(), [(0, 1, 0, 4)]);
+    peer.arrives(false, 1, 0, b"wait");
+    let Receive { mut buf, .. } = receive(1, &mut bufs[1], 0);
+    assert!(!section.post_fast(false, (1, 0), Filter::ANY, &mut buf, 1));
+    section.shut();
 }
 
 #[test]
