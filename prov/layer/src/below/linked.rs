@@ -307,20 +307,8 @@ impl LinkedEndpoint {
         let ep = self.object.as_ptr();
         let pieces = message.buffers.pieces();
         // The most frequent messages, as the application has mostly posted them.
-        if let ([piece], Tag::Value(tag), FI_COMPLETION | FI_INJECT) = (pieces, message.tag, flags)
-        {
-            let (buf, len) = (piece.iov_base, piece.iov_len);
-            let desc = message.desc.of_piece(0).map_or(null_mut(), |desc| desc.0);
-            // SAFETY: the endpoint is open, and the application's memory belongs to the operation
-            // until it completes (see `AppIov`).
-            let status = unsafe {
-                let table = &*(*ep).tagged;
-                match flags {
-                    FI_INJECT => table.inject.ok_or(Errno::ENOSYS)?(ep, buf, len, to, tag),
-                    _ => table.send.ok_or(Errno::ENOSYS)?(ep, buf, len, desc, to, tag, context),
-                }
-            };
-            return done(status as c_int);
+        if let ([_], Tag::Value(tag), FI_COMPLETION | FI_INJECT) = (pieces, message.tag, flags) {
+            return self.transmit_plain(message, (to, tag), context, flags == FI_INJECT);
         }
         let mut local = Local::given(&message.desc);
         // SAFETY: the endpoint is open, and the application's memory belongs to the operation until
@@ -353,6 +341,33 @@ impl LinkedEndpoint {
                     let send = (*(*ep).msg).sendmsg.ok_or(Errno::ENOSYS)?;
                     send(ep, &call, flags)
                 }
+            }
+        };
+        done(status as c_int)
+    }
+
+    /// Sends a tagged message of one piece by a call without a flags argument.
+    #[inline(always)]
+    fn transmit_plain(
+        &self,
+        message: &Transmit,
+        (to, tag): (fi_addr_t, u64),
+        context: *mut c_void,
+        is_inject: bool,
+    ) -> Result {
+        let ep = self.object.as_ptr();
+        let [piece] = message.buffers.pieces() else {
+            return Err(Errno::EINVAL);
+        };
+        let (buf, len) = (piece.iov_base, piece.iov_len);
+        let desc = message.desc.of_piece(0).map_or(null_mut(), |desc| desc.0);
+        // SAFETY: the endpoint is open, and the application's memory belongs to the operation until
+        // it completes (see `AppIov`).
+        let status = unsafe {
+            let table = &*(*ep).tagged;
+            match is_inject {
+                true => table.inject.ok_or(Errno::ENOSYS)?(ep, buf, len, to, tag),
+                false => table.send.ok_or(Errno::ENOSYS)?(ep, buf, len, desc, to, tag, context),
             }
         };
         done(status as c_int)
