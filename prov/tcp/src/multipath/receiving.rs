@@ -45,20 +45,18 @@ impl Multipath {
             first.is_readable = true;
         }
         let mut to = Some(to);
-        // What is next in the stream goes to its destination; only if there is nothing of that, what
-        // comes later is taken aside.
-        for aside in [false, true] {
-            let mut index = 0;
-            while index < self.flows.len() {
-                match self.receive_on(index, &mut to, aside) {
-                    Step::Placed(len) => return Ok(len),
-                    Step::Further if aside => index += 1,
-                    Step::Further => {}
-                    Step::Nothing => index += 1,
-                }
-                if self.fault.is_some() {
-                    return Err(Errno::EPROTO);
-                }
+        loop {
+            // What is next in the stream goes to its destination; only if there is nothing of that,
+            // what comes later is taken aside.
+            if let Some(len) = self.receive_next(&mut to)? {
+                return Ok(len);
+            }
+            if !self.take_aside()? || self.has_next() {
+                break;
+            }
+            if to.is_none() {
+                // The memory was offered to a socket: the next call goes on.
+                return Err(Errno::EINTR);
             }
         }
         self.sweep();
@@ -76,6 +74,38 @@ impl Multipath {
         match self.flows.last().and_then(|flow| flow.end) {
             Some(end) if self.is_over() => end.map(|()| 0),
             _ => Err(Errno::EAGAIN),
+        }
+    }
+
+    /// Receives what is next in the stream, if the socket of a subflow has it, or it was read already.
+    fn receive_next(&mut self, to: &mut Option<Incoming<'_>>) -> Result<Option<usize>> {
+        let mut index = 0;
+        while index < self.flows.len() {
+            match self.receive_on(index, to, false) {
+                Step::Placed(len) => return Ok(Some(len)),
+                Step::Further => {}
+                Step::Nothing => index += 1,
+            }
+            self.check_fault()?;
+        }
+        Ok(None)
+    }
+
+    /// Takes a step with each subflow, of which the next one may have come behind what comes later.
+    /// Returns whether there was anything.
+    fn take_aside(&mut self) -> Result<bool> {
+        let mut any = false;
+        for index in 0..self.flows.len() {
+            any |= matches!(self.receive_on(index, &mut None, true), Step::Further);
+            self.check_fault()?;
+        }
+        Ok(any)
+    }
+
+    fn check_fault(&self) -> Result {
+        match self.fault {
+            Some(_) => Err(Errno::EPROTO),
+            None => Ok(()),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Two ends of a stream against a model: the bytes that one has accepted are those that the other
 //! one returns, once and in order, whatever happens to the subflows.
 
+use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 
 use super::*;
@@ -338,5 +339,47 @@ fn any_bytes_are_received_or_refused() {
             }
         }
         assert!(got <= 3500);
+    }
+}
+
+#[test]
+fn what_is_next_is_found_behind_what_comes_later() {
+    const LEN: usize = MAX_DATA;
+    let (mut ends, mut peers) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let (near, far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        ends.push(OwnedFd::from(near));
+        peers.push(far);
+    }
+    let second = ends.pop().unwrap();
+    let mut end = Multipath::new([0; 16], ends.pop().unwrap(), Plan::default());
+    end.add(1, second);
+    end.comes_in(&[]).unwrap();
+    // The first frame of the stream is the last one that arrives.
+    for frame in (0..4).rev() {
+        let offset = frame * LEN;
+        let header = Frame::Data {
+            offset: offset as u64,
+            len: LEN,
+        };
+        let bytes: Vec<u8> = (offset..offset + LEN).map(byte).collect();
+        let peer = &mut peers[frame % 2];
+        peer.write_all(&header.encode()).unwrap();
+        peer.write_all(&bytes).unwrap();
+    }
+    // One event says that all of that has come.
+    end.has_event();
+    let (mut bytes, mut got) = (vec![0; LEN], 0);
+    while got < 4 * LEN {
+        match end.receive(&mut bytes) {
+            Ok(received) => {
+                for &is in &bytes[..received] {
+                    assert_eq!(is, byte(got), "at {got}");
+                    got += 1;
+                }
+            }
+            Err(error) => assert_eq!(error, Errno::EINTR, "at {got}"),
+        }
     }
 }
