@@ -70,6 +70,9 @@ macro_rules! tables {
 }
 
 tables! {
+    EP: fi_ops_ep {
+        cancel, getopt, setopt, tx_ctx, rx_ctx, rx_size_left, tx_size_left, export_xpu,
+    }
     CM: fi_ops_cm {
         setname, getname, getpeer, connect, listen, accept, reject, shutdown, join,
     }

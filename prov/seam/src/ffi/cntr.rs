@@ -19,7 +19,6 @@ use super::{deliver, status};
 use prov_base::errno::{Errno, Result};
 use prov_objects::cntr::{Cntr, CntrEvents};
 use prov_objects::progress::Progress;
-use prov_objects::wait::Waitable;
 
 /// A domain on which counters are opened.
 pub trait CntrDomain: Class<Header = fid_domain> {
@@ -121,9 +120,8 @@ impl Class for Cntr {
     }
 
     unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
-        let attachment = this.attachment();
         // SAFETY: the caller guarantees that `arg` is as the command demands.
-        unsafe { wait::control(attachment.kind(), attachment.wait(), command, arg) }
+        unsafe { wait::control_of(&**this, command, arg) }
     }
 }
 

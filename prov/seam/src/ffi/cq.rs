@@ -21,7 +21,6 @@ use super::{count as counted, status};
 use prov_base::errno::{Errno, Result};
 use prov_base::sync::LockKind;
 use prov_objects::cq::{Completion, Cq, CqConfig, CqFormat, ErrorTexts, FastRead, Outlook};
-use prov_objects::wait::Waitable;
 
 /// A domain with completion queues.
 pub trait CqDomain: Class<Header = fid_domain> {
@@ -158,9 +157,8 @@ impl Class for Cq {
     }
 
     unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
-        let attachment = this.attachment();
         // SAFETY: the caller guarantees that `arg` is as the command demands.
-        unsafe { wait::control(attachment.kind(), attachment.wait(), command, arg) }
+        unsafe { wait::control_of(&**this, command, arg) }
     }
 }
 

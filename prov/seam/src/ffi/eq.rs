@@ -15,9 +15,7 @@ use super::object::{Class, Handle, Use};
 use super::wait::{self, OpenedWait};
 use super::{bytes, count, deliver};
 use prov_base::errno::{Errno, Result};
-use prov_objects::attr::version;
 use prov_objects::eq::{Eq, Event, EventBody};
-use prov_objects::wait::Waitable;
 
 /// Implements fi_eq_open(3).
 ///
@@ -103,9 +101,8 @@ impl Class for Eq {
     }
 
     unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
-        let attachment = this.attachment();
         // SAFETY: the caller guarantees that `arg` is as the command demands.
-        unsafe { wait::control(attachment.kind(), attachment.wait(), command, arg) }
+        unsafe { wait::control_of(&**this, command, arg) }
     }
 }
 
@@ -207,15 +204,14 @@ unsafe extern "C" fn readerr(eq: *mut fid_eq, buf: *mut fi_eq_err_entry, flags: 
         (*buf).data = error.data;
         (*buf).err = error.err.number();
         (*buf).prov_errno = error.prov_errno;
-        // Earlier structures end with the pointer.
-        let with_size = this.api_version() >= version(1, 5);
-        let room = if with_size { (*buf).err_data_size } else { 0 };
-        let len = put_err_data(&raw mut (*buf).err_data, room, error.err_data, |data| {
-            this.lend(data)
-        });
-        if with_size {
-            (*buf).err_data_size = len;
-        }
+        let size = &raw mut (*buf).err_data_size;
+        put_err_data(
+            &raw mut (*buf).err_data,
+            size,
+            this.api_version(),
+            error.err_data,
+            |data| this.lend(data),
+        );
     }
     size_of::<fi_eq_err_entry>() as isize
 }

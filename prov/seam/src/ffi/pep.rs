@@ -106,15 +106,9 @@ struct Tables<P>(std::marker::PhantomData<P>);
 
 impl<P: PassiveEndpoint> Tables<P> {
     const EP: &'static fi_ops_ep = &fi_ops_ep {
-        size: size_of::<fi_ops_ep>(),
         cancel: Some(cancel),
         getopt: Some(getopt::<PassiveObject<P>>),
-        setopt: missing::slot(),
-        tx_ctx: missing::slot(),
-        rx_ctx: missing::slot(),
-        rx_size_left: missing::slot(),
-        tx_size_left: missing::slot(),
-        export_xpu: missing::slot(),
+        ..missing::EP
     };
 
     const CM: &'static fi_ops_cm = &fi_ops_cm {

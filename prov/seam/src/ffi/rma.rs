@@ -161,6 +161,26 @@ fn cut_to_fit(access: Access, local: &mut Local, remote: &mut RemoteIov) -> Resu
     Ok(())
 }
 
+/// Returns the request of a call, between local and remote memory.
+#[inline(always)]
+pub(super) fn request(
+    access: Access,
+    (local, remote): (Local, RemoteIov),
+    call: &Call,
+    flags: u64,
+) -> RemoteAccess {
+    RemoteAccess {
+        access,
+        local: local.buffers,
+        desc: local.desc,
+        remote,
+        peer: call.peer,
+        data: call.data(),
+        flags,
+        context: call.context,
+    }
+}
+
 /// # Safety
 /// `ep` is an open endpoint of `E`.
 #[inline(always)]
@@ -174,16 +194,7 @@ unsafe fn post<E: Endpoint>(
     // SAFETY: the caller guarantees that `ep` is an open endpoint of `E`, and that the application
     // lends the memory.
     let ep = unsafe { Handle::<EndpointObject<E>>::borrow(ep) };
-    let request = || RemoteAccess {
-        access,
-        local: local.buffers,
-        desc: local.desc,
-        remote,
-        peer: call.peer,
-        data: call.data(),
-        flags: call.flags(&ep.tx),
-        context: call.context,
-    };
+    let request = || request(access, (local, remote), &call, call.flags(&ep.tx));
     Ok(posted(match ep.fast_path() {
         Some(endpoint) => endpoint.access(&mut request()),
         None => ep.post_watchfully(Request::Access(request())),

@@ -68,7 +68,7 @@ impl Class for SharedTransmitObject {
     fn header(&self, fid: fid) -> fid_stx {
         fid_stx {
             fid,
-            ops: ptr::from_ref(EP).cast_mut(),
+            ops: ptr::from_ref(&missing::EP).cast_mut(),
         }
     }
 
@@ -99,19 +99,6 @@ impl Class for SharedTransmitObject {
         }
     }
 }
-
-/// No data goes through the context itself, and it has no options.
-const EP: &fi_ops_ep = &fi_ops_ep {
-    size: size_of::<fi_ops_ep>(),
-    cancel: missing::slot(),
-    getopt: missing::slot(),
-    setopt: missing::slot(),
-    tx_ctx: missing::slot(),
-    rx_ctx: missing::slot(),
-    rx_size_left: missing::slot(),
-    tx_size_left: missing::slot(),
-    export_xpu: missing::slot(),
-};
 
 /// `fi_ops_domain::stx_ctx`
 pub(super) unsafe extern "C" fn stx_ctx<D: Domain>(

@@ -84,6 +84,20 @@ pub(super) fn leave_set(object: &impl Waitable) {
     }
 }
 
+/// Implements fi_control(3) for a queue or a counter.
+///
+/// # Safety
+/// As for [`control`].
+pub(super) unsafe fn control_of(
+    object: &impl Waitable,
+    command: c_int,
+    arg: *mut c_void,
+) -> Result<c_int> {
+    let attachment = object.attachment();
+    // SAFETY: the caller keeps the contract of this function, which is that of the called one.
+    unsafe { control(attachment.kind(), attachment.wait(), command, arg) }
+}
+
 fn kind_of(wait_obj: fi_wait_obj) -> Result<WaitKind> {
     Ok(match wait_obj {
         FI_WAIT_NONE => WaitKind::None,

@@ -15,7 +15,7 @@ use crate::trigger::{Count, Operation, Triggers};
 use prov_base::errno::{Errno, Result};
 use prov_objects::cntr::{Reached, WorkName};
 use prov_objects::progress::Progress;
-use prov_objects::request::{Access, Receive, RemoteAccess, Select, Tag, Transmit};
+use prov_objects::request::{Access, Receive, Select, Tag, Transmit};
 
 /// What the work of a domain needs of it.
 pub(super) struct WorkContext<'a> {
@@ -188,18 +188,9 @@ unsafe fn request(work: &fi_deferred_work) -> Result<(*mut fid_ep, Request)> {
                     FI_OP_READ => Access::Read,
                     _ => Access::Write,
                 };
-                let (local, remote) = rma::memory(access, &op.msg)?;
+                let memory = rma::memory(access, &op.msg)?;
                 let call = Call::message(op.msg.addr, op.flags, op.msg.data, op.msg.context);
-                let request = RemoteAccess {
-                    access,
-                    local: local.buffers,
-                    desc: local.desc,
-                    remote,
-                    peer: call.peer,
-                    data: call.data(),
-                    flags: op.flags,
-                    context: call.context,
-                };
+                let request = rma::request(access, memory, &call, op.flags);
                 Ok((op.ep, Request::Access(request)))
             }
             FI_OP_ATOMIC => {

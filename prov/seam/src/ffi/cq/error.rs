@@ -42,48 +42,55 @@ pub(super) unsafe extern "C" fn readerr(
         if this.api_version() >= version(1, 20) {
             (*buf).src_addr = completion.src;
         }
-        let with_size = this.api_version() >= version(1, 5);
-        let room = if with_size { (*buf).err_data_size } else { 0 };
-        let len = put_err_data(&raw mut (*buf).err_data, room, error.err_data, |data| {
-            this.lend(data)
-        });
-        if with_size {
-            (*buf).err_data_size = len;
-        }
+        let size = &raw mut (*buf).err_data_size;
+        put_err_data(
+            &raw mut (*buf).err_data,
+            size,
+            this.api_version(),
+            error.err_data,
+            |data| this.lend(data),
+        );
     }
     1
 }
 
-/// Copies error data to the application's buffer of `room` bytes, at `place`. If `room` is 0, it
-/// calls `lend` with the data and stores its address. Returns the length.
+/// Copies error data to the application's buffer, at `place`, whose room is in `size`, and stores the
+/// length there. Without room, it calls `lend` with the data and stores its address. Structures before
+/// version 1.5 end with the pointer, and have no size.
 ///
 /// # Safety
-/// `place` holds a pointer to `room` bytes, or null.
+/// `place` and `size` are members of a structure of this version; `place` holds a pointer to so many
+/// bytes, or null.
 pub(in crate::ffi) unsafe fn put_err_data(
     place: *mut *mut c_void,
-    room: usize,
+    size: *mut usize,
+    api_version: u32,
     data: Box<[u8]>,
     lend: impl FnOnce(Box<[u8]>) -> *const [u8],
-) -> usize {
+) {
+    let has_size = api_version >= version(1, 5);
     let len = data.len();
-    // SAFETY: the caller guarantees that `place` is writable and contains null or a pointer to
-    // `room` bytes.
+    // SAFETY: the caller guarantees that the members are there in this version, and that `place`
+    // contains null or a pointer to as many bytes as `size` says.
     unsafe {
-        if room == 0 {
-            place.write(if len == 0 {
-                ptr::null_mut()
-            } else {
-                lend(data).cast_mut().cast()
+        let room = if has_size { size.read() } else { 0 };
+        let put = if room == 0 {
+            place.write(match len {
+                0 => ptr::null_mut(),
+                _ => lend(data).cast_mut().cast(),
             });
-            return len;
+            len
+        } else {
+            let buffer = place.read();
+            let copied = if buffer.is_null() { 0 } else { len.min(room) };
+            if copied != 0 {
+                ptr::copy_nonoverlapping(data.as_ptr(), buffer.cast(), copied);
+            }
+            copied
+        };
+        if has_size {
+            size.write(put);
         }
-        let buffer = place.read();
-        if buffer.is_null() {
-            return 0;
-        }
-        let copied = len.min(room);
-        ptr::copy_nonoverlapping(data.as_ptr(), buffer.cast(), copied);
-        copied
     }
 }
 

@@ -26,15 +26,12 @@ pub(super) struct Tables<R>(std::marker::PhantomData<R>);
 
 impl<R: Receiver> Tables<R> {
     pub(super) const EP: *const fi_ops_ep = &fi_ops_ep {
-        size: size_of::<fi_ops_ep>(),
         cancel: Some(cancel::<R>),
         getopt: Some(getopt::<R>),
         setopt: Some(setopt::<R>),
-        tx_ctx: missing::slot(),
-        rx_ctx: missing::slot(),
         rx_size_left: Some(rx_size_left::<R>),
         tx_size_left: Some(tx_size_left::<R>),
-        export_xpu: missing::slot(),
+        ..missing::EP
     };
 }
 

@@ -400,15 +400,12 @@ struct Table<E>(std::marker::PhantomData<E>);
 
 impl<E: Endpoint> Table<E> {
     const EP: *const fi_ops_ep = &fi_ops_ep {
-        size: size_of::<fi_ops_ep>(),
         cancel: Some(cancel),
         getopt: Some(getopt::<ScalableObject<E>>),
         setopt: Some(setopt::<ScalableObject<E>>),
         tx_ctx: Some(tx_ctx::<E>),
         rx_ctx: Some(rx_ctx::<E>),
-        rx_size_left: missing::slot(),
-        tx_size_left: missing::slot(),
-        export_xpu: missing::slot(),
+        ..missing::EP
     };
 
     const CM: *const fi_ops_cm = &fi_ops_cm {

@@ -520,15 +520,8 @@ impl Class for SharedQueue {
 
     fn header(&self, fid: fid) -> fid_peer_srx {
         static EP_OPS: fi_ops_ep = fi_ops_ep {
-            size: size_of::<fi_ops_ep>(),
-            cancel: missing::slot(),
             getopt: Some(getopt::<SharedQueue>),
-            setopt: missing::slot(),
-            tx_ctx: missing::slot(),
-            rx_ctx: missing::slot(),
-            rx_size_left: missing::slot(),
-            tx_size_left: missing::slot(),
-            export_xpu: missing::slot(),
+            ..missing::EP
         };
         fid_peer_srx {
             ep_fid: fid_ep {
