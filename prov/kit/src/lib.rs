@@ -236,6 +236,7 @@ macro_rules! conformance {
             one_sided (&[$crate::Property::OneSided, $crate::Property::Recovery]) {
                 a_wrong_key_is_refused_and_concerns_nothing_else,
                 an_access_beyond_the_region_is_refused,
+                an_access_without_the_right_to_it_is_refused,
                 a_closed_region_is_refused,
             }
             one_sided (&[$crate::Property::OneSided, $crate::Property::WideData]) {

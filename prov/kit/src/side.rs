@@ -377,9 +377,14 @@ impl<B: Bench> Side<B> {
 
     /// Registers memory for peers.
     pub fn register(&self, place: &Place, key: u64) -> Arc<Region> {
+        self.register_for(place, FI_REMOTE_READ | FI_REMOTE_WRITE, key)
+    }
+
+    /// As [`Side::register`], for these kinds of access (`FI_REMOTE_*`).
+    pub fn register_for(&self, place: &Place, access: u64, key: u64) -> Arc<Region> {
         // SAFETY: the memory of places is never freed.
         let memory = unsafe { Memory::new(place.lend().pieces()) }.unwrap();
-        let request = mr::Request::new(memory, FI_REMOTE_READ | FI_REMOTE_WRITE, key);
+        let request = mr::Request::new(memory, access, key);
         let region = self.opened.table.register(request).unwrap();
         self.regions.borrow_mut().push(region.clone());
         region

@@ -1,6 +1,8 @@
 //! Reads and writes of a peer's memory: fi_rma(3).
 
-use fabric_abi::{FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_RMA};
+use fabric_abi::{
+    FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA,
+};
 use prov_base::errno::Errno;
 use prov_util::request::Access;
 
@@ -40,9 +42,14 @@ pub fn memory_of_all_lengths_is_written_and_read<B: Bench>() {
     world.is_quiet();
 }
 
-/// The access at `offset` with this key fails; a message and an access with the right key do not.
+/// Reads and writes at `offset` with this key fail, and a message does not.
 fn is_refused<B: Bench>(world: &World<B>, key: u64, offset: u64, len: usize) {
-    for access in [Access::Read, Access::Write] {
+    are_refused(world, &[Access::Read, Access::Write], key, offset, len);
+}
+
+/// As [`is_refused`], of these accesses.
+fn are_refused<B: Bench>(world: &World<B>, accesses: &[Access], key: u64, offset: u64, len: usize) {
+    for &access in accesses {
         let place = Place::pattern(1, len);
         let message = Message::to(1).with(place).flags(FI_DELIVERY_COMPLETE);
         world.post(|| world[0].access(access, message, key, offset));
@@ -50,6 +57,10 @@ fn is_refused<B: Bench>(world: &World<B>, key: u64, offset: u64, len: usize) {
         assert!(
             matches!(error, Errno::EACCES | Errno::EINVAL),
             "{error:?} for {access:?} of {len} bytes"
+        );
+        assert!(
+            access == Access::Write || place.has(1, len),
+            "{len} bytes are read"
         );
     }
     let (out, into) = (Place::pattern(5, 64), Place::empty(64));
@@ -96,6 +107,25 @@ pub fn an_access_beyond_the_region_is_refused<B: Bench>() {
         assert_eq!(region.bytes(), Place::empty(1000).bytes());
     }
     is_accessible(&world, &region, key);
+    world.is_quiet();
+}
+
+/// A region can be accessed only as it was registered for: a write does not change one that may be
+/// read, and a read brings nothing of one that may be written.
+pub fn an_access_without_the_right_to_it_is_refused<B: Bench>() {
+    let world = World::<B>::of(2);
+    for (right, without) in [
+        (FI_REMOTE_READ, Access::Write),
+        (FI_REMOTE_WRITE, Access::Read),
+    ] {
+        for len in [1, 8, 1000, 100_000] {
+            let place = Place::pattern(2, len);
+            let region = world[1].register_for(&place, right, KEY);
+            are_refused(&world, &[without], region.key(), 0, len);
+            assert!(place.has(2, len), "{len} bytes, {without:?}");
+            world[1].close_region(&region);
+        }
+    }
     world.is_quiet();
 }
 
