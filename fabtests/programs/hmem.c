@@ -637,6 +637,115 @@ static void after_a_reset(void)
 	teardown(&bench);
 }
 
+/* Passes a message of the host's memory to a peer that has one of its own. */
+static void pass_host(struct ct_peer *from, fi_addr_t to, struct ct_peer *at)
+{
+	static struct fi_context2 tx_context, rx_context;
+	static char host[2][100];
+
+	ct_fill(host[0], 100, 3);
+	memset(host[1], 0, 100);
+	POST(at, fi_recv(at->ep, host[1], 100, NULL, FI_ADDR_UNSPEC, &rx_context));
+	POST(from, fi_send(from->ep, host[0], 100, NULL, to, &tx_context));
+	ct_done(at, &at->rx, &rx_context);
+	ct_done(from, &from->tx, &tx_context);
+	REQUIRE(ct_holds(host[1], 100, 3));
+}
+
+/* A device that is reset while it copies what was received: that is an error, and all else goes on. */
+static void reset_receiving(void)
+{
+	for (size_t len = 100; len <= 100000; len *= 1000) {
+		struct bench bench = { 0 };
+		struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
+		static struct fi_context2 tx_context, rx_context;
+
+		demands_desc = true;
+		setup(&bench, (struct ct_spec) { .caps = FI_MSG }, false, true);
+		pass(&bench, false, CT_SEND, CT_RECV, len, true);
+		POST(b, fi_recv(b->ep, bench.far.data, len, bench.far.desc, FI_ADDR_UNSPEC, &rx_context));
+		ct_device()->hold(true);
+		POST(a, fi_send(a->ep, bench.near.data, len, NULL, a->to, &tx_context));
+		for (int turn = 0; turn < 100; turn++) {
+			ct_progress(a);
+			ct_progress(b);
+		}
+		ct_device()->reset();
+		ct_device()->hold(false);
+		CHECK(ct_error(b, &b->rx).err == FI_EIO, "%zu", len);
+		ct_done(a, &a->tx, &tx_context);
+		pass_host(a, a->to, b);
+		/* It is new again. */
+		teardown(&bench);
+		ct_device()->renew();
+	}
+}
+
+/* The same while it copies what is sent. Nothing is lost but this message, and perhaps its connection. */
+static void reset_sending(void)
+{
+	struct bench bench = { 0 };
+	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b, third;
+	static struct fi_context2 tx_context, rx_context;
+	fi_addr_t to_third;
+
+	demands_desc = true;
+	ct_device()->refuse_sharing(true);
+	setup(&bench, (struct ct_spec) { .caps = FI_MSG }, true, false);
+	to_third = ct_open_third(&third, a);
+	pass_host(a, to_third, &third);
+	pass(&bench, false, CT_SEND, CT_RECV, LARGEST, true);
+	POST(b, fi_recv(b->ep, bench.far.data, LARGEST, NULL, FI_ADDR_UNSPEC, &rx_context));
+	ct_device()->hold(true);
+	POST(a, fi_send(a->ep, bench.near.data, LARGEST, bench.near.desc, a->to, &tx_context));
+	for (int turn = 0; turn < 100; turn++) {
+		ct_progress(a);
+		ct_progress(b);
+	}
+	ct_device()->reset();
+	ct_device()->hold(false);
+	REQUIRE(ct_error(a, &a->tx).err != 0);
+	pass_host(a, to_third, &third);
+	ct_close_peer(&third);
+	teardown(&bench);
+}
+
+/* And while peers access its memory, and memory is accessed from it: by a call or by an answer, and never
+ * as if it had been copied. */
+static void reset_accessing(void)
+{
+	struct bench bench = { 0 };
+	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
+	static struct fi_context2 context;
+	struct ct_rma rma;
+	ssize_t posted;
+
+	not_by_datagrams();
+	demands_desc = true;
+	for (int device_is_far = 0; device_is_far < 2; device_is_far++) {
+		for (int reads = 0; reads < 2; reads++) {
+			setup(&bench, (struct ct_spec) { .caps = FI_MSG | FI_RMA }, !device_is_far,
+			      device_is_far);
+			pass(&bench, false, CT_SEND, CT_RECV, 100, true);
+			ct_device()->reset();
+			rma = (struct ct_rma) {
+				.buf = bench.near.data, .len = 70000, .desc = bench.near.desc,
+				.addr = bench.far.addr, .key = bench.far.key, .context = &context,
+				.flags = reads ? 0 : FI_DELIVERY_COMPLETE,
+			};
+			do {
+				posted = ct_rma(a, reads ? CT_READMSG : CT_WRITEMSG, &rma);
+				ct_progress(a);
+				ct_progress(b);
+			} while (posted == -FI_EAGAIN);
+			CHECK(posted || ct_error(a, &a->tx).err, "%s-%s", device_is_far ? "far" : "near",
+			      reads ? "read" : "write");
+			teardown(&bench);
+			ct_device()->renew();
+		}
+	}
+}
+
 static unsigned own_copies;
 
 static ssize_t copy_from(void *to, size_t size, enum fi_hmem_iface iface, uint64_t device,
@@ -981,6 +1090,9 @@ static const struct ct_test tests[] = {
 	{ "failing", failing, CT_BOTH },
 	{ "failing_reads", failing_reads, CT_BOTH },
 	{ "after_a_reset", after_a_reset, CT_BOTH },
+	{ "reset_receiving", reset_receiving, CT_BOTH },
+	{ "reset_sending", reset_sending, CT_RDM },
+	{ "reset_accessing", reset_accessing, CT_BOTH },
 	{ "own_functions", own_functions, CT_BOTH },
 	{ "collective", collective, CT_RDM },
 	{ "options", options, CT_BOTH },

@@ -69,6 +69,7 @@ const struct ct_device *ct_device(void)
 	*(void **)&device.hold = symbol(library, "standin_hold");
 	*(void **)&device.fail = symbol(library, "standin_fail");
 	*(void **)&device.reset = symbol(library, "standin_reset");
+	*(void **)&device.renew = symbol(library, "standin_renew");
 	*(void **)&device.waits = symbol(library, "standin_waits");
 	*(void **)&device.refuse_sharing = symbol(library, "standin_refuse_sharing");
 	*(void **)&device.forge = symbol(library, "standin_forge");

@@ -32,6 +32,8 @@ struct ct_device {
 	void (*fail)(unsigned copies, bool late);
 	/* The device is reset: nothing works any more. */
 	void (*reset)(void);
+	/* What is done from now on works again. */
+	void (*renew)(void);
 	/* Calls that copied on the default stream, or waited for the device. */
 	unsigned (*waits)(void);
 	/* Copies that were made. */

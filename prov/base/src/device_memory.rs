@@ -349,10 +349,16 @@ fn note_failure(address: usize, len: usize) {
     HAS_FAILED.store(true, Ordering::Release);
 }
 
+/// Whether there are failures that nobody has asked for. Cheap.
+#[inline(always)]
+pub fn has_failures() -> bool {
+    HAS_FAILED.load(Ordering::Acquire)
+}
+
 /// Returns `-FI_EIO` if a copy from or to this memory of a device has failed since the last call for
 /// it.
 pub(crate) fn take_failure(address: usize, len: usize) -> Result {
-    if !HAS_FAILED.load(Ordering::Acquire) {
+    if !has_failures() {
         return Ok(());
     }
     let mut failed = FAILED.lock();

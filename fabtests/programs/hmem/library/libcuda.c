@@ -121,10 +121,10 @@ static void *run(void *arg)
 			usleep(100);
 		if (!work->flag && pause.tv_nsec)
 			nanosleep(&pause, NULL);
-		if (!work->fails && work->len)
+		if (!work->fails && !is_reset && work->len)
 			memmove(work->to, work->from, work->len);
 		pthread_mutex_lock(&lock);
-		if (work->fails)
+		if (work->fails || is_reset)
 			stream->failed = true;
 		free(work);
 		stream->done++;
@@ -299,7 +299,9 @@ EXPORT CUresult cuEventQuery(struct event *event)
 	CUresult status = SUCCESS;
 
 	pthread_mutex_lock(&lock);
-	if (event->stream && event->stream->done < event->after)
+	if (is_reset)
+		status = LAUNCH_FAILED;
+	else if (event->stream && event->stream->done < event->after)
 		status = NOT_READY;
 	else if (event->stream && event->stream->failed)
 		status = ILLEGAL_ADDRESS;
@@ -631,6 +633,11 @@ EXPORT void standin_fail(unsigned count, bool late)
 EXPORT void standin_reset(void)
 {
 	is_reset = true;
+}
+
+EXPORT void standin_renew(void)
+{
+	is_reset = false;
 }
 
 EXPORT void standin_refuse_sharing(bool refuse)

@@ -100,6 +100,17 @@ impl Payload {
         }
     }
 
+    /// Returns `-FI_EIO` if a device has not read some of the bytes.
+    ///
+    /// # Errors
+    /// As said.
+    pub fn take_failure(&self) -> Result {
+        match self {
+            Payload::App(memory) => memory.take_failure(),
+            Payload::Own(_) | Payload::Aside(_) => Ok(()),
+        }
+    }
+
     /// Fills `to`, a part for a peer that asks for it, with bytes from the offset `at` on; those of a
     /// device are read ahead.
     pub(crate) fn part(&self, at: u64, to: &Iov<'_>, ahead: &mut Ahead) -> PartOf {

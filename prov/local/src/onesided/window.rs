@@ -157,11 +157,11 @@ impl Window {
     }
 
     /// Whether a write of this piece is permitted, and concerns the owner no further: it does not count
-    /// such writes.
+    /// such writes, and no device has to copy, which may fail.
     pub fn permits(&mut self, to: &RemotePiece) -> bool {
         let remote = RemoteIov::from(*to);
         match self.find(Access::Write, &remote, false) {
-            Found::Granted(granted) => !granted.is_counted,
+            Found::Granted(granted) => !granted.is_counted && !granted.memory.has_device(),
             Found::Refused(_) | Found::Unknown => false,
         }
     }

@@ -2,6 +2,7 @@
 
 use fabric_abi::FI_RMA;
 use prov_base::buffer::AppIov;
+use prov_base::device_memory::has_failures;
 use prov_base::errno::Result;
 use prov_util::mr::Grants;
 
@@ -60,6 +61,25 @@ impl<T: Transport> Placing<T> {
     pub fn persistent(mut self, persists: bool) -> Self {
         self.persists = persists;
         self
+    }
+
+    /// Returns `-FI_EIO` for a write to registered memory that a device has not copied.
+    #[inline(always)]
+    pub fn take_failure(&self, registered: &mut Option<RmaTarget>) -> Result {
+        match has_failures() {
+            true => self.failure(registered),
+            false => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn failure(&self, registered: &mut Option<RmaTarget>) -> Result {
+        match (&self.then, &self.place, registered) {
+            (Then::RemoteWrite { .. }, PayloadBuffer::Registered(grants), Some(target)) => {
+                grants.take_failure(&mut target.memory)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns whether immediate data comes with it, for which the peer's source must be known.

@@ -15,6 +15,7 @@ pub mod own;
 use fabric_abi::{FI_ATOMIC, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use prov_base::atomic_ops::{Datatype, Form, Op};
 use prov_base::buffer::{AppIov, Iov};
+use prov_base::device_memory::has_failures;
 use prov_base::errno::Errno;
 use prov_util::mr::{Accessor, Grants, Job, MrTable};
 use prov_util::request::RemotePiece;
@@ -62,7 +63,7 @@ impl<T: Transport> Endpoint<T> {
 pub enum Refusal {
     /// It names memory that it may not access in this way, or that does not exist.
     Memory {
-        /// `-FI_EACCES`
+        /// `-FI_EACCES`, or `-FI_EIO` if its device has not copied.
         error: Errno,
         /// The element of its list that is refused.
         piece: RemotePiece,
@@ -197,6 +198,11 @@ impl RmaTarget {
         grants
             .apply(&mut self.memory, op, datatype, operand, compare, result)
             .map_err(|_| Refusal::Malformed("elements"))?;
+        if has_failures() {
+            let piece = list.first().copied().unwrap_or_default();
+            let failed = grants.take_failure(&mut self.memory);
+            failed.map_err(|error| Refusal::Memory { error, piece })?;
+        }
         if request.form == Form::Base {
             self.was_written(visitor, &grants, FI_ATOMIC, request.data);
         } else {

@@ -1,6 +1,7 @@
 //! Peers' accesses to registered memory (fi_rma(3), fi_atomic(3)).
 
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
+use prov_base::device_memory::has_failures;
 use prov_base::errno::Errno;
 use prov_message::{AtomicRequest, Course, PayloadBuffer, Placing, RemoteData, Reports, Then};
 use prov_util::mr::Grants;
@@ -41,6 +42,9 @@ impl Core {
         let grants = target.resolve(&visitor, FI_REMOTE_WRITE, pieces, write.data);
         let grants = grants.map_err(|refusal| refusal.error())?;
         grants.write_at(&mut target.memory, 0, payload);
+        if has_failures() {
+            grants.take_failure(&mut target.memory)?;
+        }
         let placing = Placing::remote_write(grants, write.data, ());
         let len = usize::try_from(write.remote.len()).unwrap_or(usize::MAX);
         if payload.len() >= len {

@@ -5,6 +5,7 @@ use prov_base::bounds::OPERATIONS;
 
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use prov_base::atomic_ops::Form;
+use prov_base::device_memory::has_failures;
 use prov_base::errno::{Errno, Result};
 use prov_local::channel::{Head, MODERATE, Record};
 use prov_local::copies::Copies as _;
@@ -181,7 +182,7 @@ impl Link {
     /// sent in parts.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` if there is no space.
+    /// `-FI_EAGAIN` if there is no space, `-FI_EIO` if a device does not read.
     fn ask_to_access(
         &mut self,
         access: &mut RemoteAccess,
@@ -196,6 +197,16 @@ impl Link {
         if !may_start {
             return Err(Errno::EAGAIN);
         }
+        // Nothing is sent of what a device does not read.
+        let mut of_device = Vec::new();
+        let copied = match !is_read && access.local.has_device() && access.local.len() <= EAGER {
+            true => {
+                access.local.append_to(&mut of_device);
+                access.local.take_failure()?;
+                Some(&*of_device)
+            }
+            false => copied,
+        };
         let ticket = endpoints.begin(Op::of_access(self.ep, access))?;
         let list = remote_list(&access.remote);
         let (list, count) = (list.bytes(), access.remote.pieces().len() as u64);
@@ -351,16 +362,19 @@ impl Link {
             Some(grants) => Ok(grants),
             None => target.resolve(&visitor, FI_REMOTE_WRITE, list.pieces(), data),
         };
-        let outcome = grants
-            .inspect(|grants| {
-                let (bytes, _) = self.bytes(record).split(len);
-                let memory = &mut target.memory;
-                grants.copy_from(memory, done, &bytes.into());
-                if is_last {
-                    target.was_written(&visitor, grants, FI_RMA, data);
-                }
-            })
-            .map_err(|refusal| refusal.error());
+        let outcome = grants.map_err(|refusal| refusal.error());
+        let outcome = outcome.and_then(|grants| {
+            let (bytes, _) = self.bytes(record).split(len);
+            let memory = &mut target.memory;
+            grants.copy_from(memory, done, &bytes.into());
+            if has_failures() {
+                grants.take_failure(memory)?;
+            }
+            if is_last {
+                target.was_written(&visitor, &grants, FI_RMA, data);
+            }
+            Ok(grants)
+        });
         self.parts = (!is_last).then_some(Parts {
             name,
             len: end,

@@ -4,6 +4,7 @@
 use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
 use prov_base::buffer::Iov;
+use prov_base::device_memory::has_failures;
 use prov_local::channel::Head;
 use prov_local::copies::Copies as _;
 use prov_message::peers::{Deferred, Request};
@@ -151,7 +152,7 @@ impl Link {
         let (mut any, mut bytes) = (false, 0);
         while bytes < TURN_BYTES {
             let sent = [
-                self.send_part_of_write()?,
+                self.send_part_of_write(endpoints)?,
                 self.send_part_of_stream(endpoints, target)?,
             ];
             if sent == [None; 2] {
@@ -163,8 +164,9 @@ impl Link {
         Ok(any)
     }
 
-    /// Sends the next part of a write. Returns its length, if there was a part and space for it.
-    fn send_part_of_write(&mut self) -> Result<Option<usize>, Fault> {
+    /// Sends the next part of a write. Returns its length, if there was a part and space for it. A write
+    /// whose bytes a device does not read ends; the peer has parts of it.
+    fn send_part_of_write(&mut self, endpoints: &mut Endpoints) -> Result<Option<usize>, Fault> {
         // The rest of a write of which the peer has refused a part is dropped.
         while let Some(next) = self.writings.front()
             && !self.pending.contains_key(next.name)
@@ -204,6 +206,13 @@ impl Link {
             to.slice(part, list.len()).write_at(0, list);
         })?;
         let sent = sent.then_some(part);
+        if has_failures()
+            && let Err(error) = writing.payload.take_failure()
+            && let Some(Pending::Op(ticket)) = self.pending.remove(name)
+        {
+            endpoints.finish(ticket, Err(error));
+            return Ok(sent);
+        }
         if sent.is_none() || !is_last {
             self.writings.push_front(Writing {
                 done: done + sent.unwrap_or(0),

@@ -394,9 +394,27 @@ impl Core {
         let conn = self.conns.get(key);
         let src = conn.map_or(UNKNOWN_SOURCE, |conn| conn.src);
         let ep = conn.and_then(Connection::ep).unwrap_or_default();
+        let outcome = placing.take_failure(&mut self.target);
         let (endpoints, target) = (&mut self.endpoints, &mut self.target);
-        let ack = endpoints.placed(target, ep, src, placing, Ok(()));
-        self.acknowledge(key, ack);
+        let ack = endpoints.placed(target, ep, src, placing, outcome);
+        match outcome {
+            Ok(()) => self.acknowledge(key, ack),
+            Err(error) => self.has_not_written(key, ack, error),
+        }
+    }
+
+    /// Answers a write that a device has not copied.
+    #[cold]
+    fn has_not_written(&mut self, key: ConnKey, ack: Ack, error: Errno) {
+        let conn = self.conns.get(key);
+        let is_refused = conn.is_some_and(|conn| conn.features.has(Features::REFUSALS));
+        match ack {
+            Ack::Named(name) if is_refused => {
+                self.post_control(key, refusal::header(Refused::Named(name), error));
+            }
+            // The peer understands nothing else.
+            ack => self.acknowledge(key, ack),
+        }
     }
 
     /// Handles that the memory for the payload that is arriving is not mapped: this operation
