@@ -381,8 +381,12 @@ fn a_visitor_does_not_end_the_ownership() {
                 }
                 visited.store(true, Ordering::Relaxed);
             });
-            while !visited.load(Ordering::Relaxed) {
+            // At least once: the visitor may have left before this thread runs again.
+            loop {
                 lock.lock().add();
+                if visited.load(Ordering::Relaxed) {
+                    break;
+                }
             }
         });
         assert!(lock.is_owned() || lock.kind() == LockKind::Real && !barrier::is_available());
