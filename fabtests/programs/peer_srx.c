@@ -8,6 +8,7 @@
 
 #include "check.h"
 #include "connect.h"
+#include "device.h"
 #include "memory.h"
 #include "pattern.h"
 #include "peer.h"
@@ -201,6 +202,8 @@ struct bench {
 	struct ct_memory in, out;
 };
 
+static uint64_t more_caps;
+
 static void drive(void)
 {
 	fi_cq_read(owner.peer_cq, NULL, 0);
@@ -214,7 +217,7 @@ static void setup_between(struct bench *bench, bool known)
 {
 	struct fi_peer_srx_context srx = { sizeof(srx), &owner.srx };
 	struct fi_peer_cq_context cq = { sizeof(cq), &owner.cq };
-	struct ct_spec spec = { .caps = FI_MSG | FI_TAGGED, .one_cq = true };
+	struct ct_spec spec = { .caps = FI_MSG | FI_TAGGED | more_caps, .one_cq = true };
 	struct fi_cq_attr cq_attr = {
 		.format = FI_CQ_FORMAT_TAGGED, .flags = FI_PEER,
 	};
@@ -468,6 +471,39 @@ static void no_receives(void)
 	teardown(&bench);
 }
 
+/* Receives that are memory of a device, which the owner does not say. */
+static void device(void)
+{
+	static unsigned char content[ROOM];
+	struct bench bench;
+	uint64_t data;
+
+	ct_device();
+	more_caps = FI_HMEM;
+	setup(&bench);
+	OK(ct_device()->alloc(&data, ROOM));
+	for (int i = 0; i < 4; i++) {
+		size_t len = i % 2 ? 100000 : 100;
+		void *in = (void *)(uintptr_t)data;
+
+		/* Before the message, and behind it. */
+		if (i < 2)
+			post(i, in, ROOM, NULL, false, 0);
+		send_one(&bench, i, 0, len, false, 0);
+		if (i >= 2) {
+			UNTIL_DRIVEN(&bench, owner.unexpected);
+			post(i, in, ROOM, NULL, false, 0);
+		}
+		UNTIL_DRIVEN(&bench, owner.count > i);
+		REQUIRE(!owner.got[i].err && owner.got[i].len == len);
+		ct_device()->peek(data, content, len);
+		CHECK(ct_holds(content, len, (unsigned)i), "%d", i);
+		ct_done(&bench.pair.a, &bench.pair.a.tx, &tx_context[i]);
+	}
+	OK(ct_device()->free(data));
+	teardown(&bench);
+}
+
 static const struct ct_test tests[] = {
 	{ "small", small, CT_BOTH },
 	{ "small-tagged", small_tagged, CT_BOTH },
@@ -480,6 +516,7 @@ static const struct ct_test tests[] = {
 	{ "learnt", learnt, CT_RDM },
 	{ "closed", closed, CT_BOTH },
 	{ "no-receives", no_receives, CT_BOTH },
+	{ "device", device, CT_BOTH },
 };
 
 CT_MAIN(tests)

@@ -492,10 +492,6 @@ impl<P: Provider> domain::Domain for Domain<P> {
         if !P::IMPORTS_RECEIVES {
             return Err(Errno::EINVAL);
         }
-        if this.memory.hmem().is_some() {
-            // The owner's entries do not say whose memory their buffers are.
-            return Err(Errno::EOPNOTSUPP);
-        }
         Ok(SoftSharedReceive::imported(this.lane_for_owner()?, owner))
     }
 

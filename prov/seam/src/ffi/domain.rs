@@ -363,7 +363,9 @@ unsafe extern "C" fn srx_ctx<D: Domain>(
         let attr = attr.as_ref().map(info::rx_attr).unwrap_or_default();
         let parent = Use::of(&domain).any();
         let made = if attr.op_flags & FI_PEER != 0 {
+            let has_devices = domain.domain.memory().hmem().is_some();
             ImportedSrx::import(context)
+                .map(|owner| owner.with_devices(has_devices))
                 .and_then(|owner| {
                     let made = D::peer_receive(&domain, owner);
                     made.inspect(|_| owner.answer())

@@ -13,6 +13,7 @@ use super::super::object::Handle;
 use super::super::{peer, status};
 use super::owned::{OWNER_OPS, SharedQueue, WholeMessage};
 use prov_base::buffer::AppIov;
+use prov_base::device_memory::interfaces;
 use prov_base::errno::{Errno, Result};
 use prov_objects::matching::MessageId;
 
@@ -60,6 +61,8 @@ pub struct ImportedSrx {
     for_each_unknown: unsafe extern "C" fn(*mut fid_peer_srx, GetAddr),
     /// Whether the queue is a [`SharedQueue`] of this library.
     is_own: bool,
+    /// Whether memory of its receives may be that of devices.
+    has_devices: bool,
 }
 
 // SAFETY: the interface makes the owner responsible for locking, so that its functions may be
@@ -100,7 +103,16 @@ impl ImportedSrx {
             free: ops.free_entry.ok_or(Errno::EINVAL)?,
             for_each_unknown: ops.foreach_unspec_addr.ok_or(Errno::EINVAL)?,
             is_own: ptr::eq(ops, &raw const OWNER_OPS),
+            has_devices: false,
         })
+    }
+
+    /// The same for a domain with `FI_HMEM`: memory of devices is found by its address.
+    pub(crate) fn with_devices(self, has_devices: bool) -> Self {
+        ImportedSrx {
+            has_devices,
+            ..self
+        }
     }
 
     /// The short way to a queue of this library: see [`SharedQueue::take_whole`]. `false` for the
@@ -153,8 +165,12 @@ impl ImportedSrx {
         let answer = unsafe { get(self.srx.as_ptr(), &raw mut attr, &raw mut entry) };
         let taken = || -> Result<ImportedEntry> {
             let entry = NonNull::new(entry).ok_or(Errno::EINVAL)?;
-            let free = self.free;
-            Ok(ImportedEntry { entry, free })
+            let (free, has_devices) = (self.free, self.has_devices);
+            Ok(ImportedEntry {
+                entry,
+                free,
+                has_devices,
+            })
         };
         match Errno::check(answer) {
             Ok(_) => Ok(Arrival::Received(Received(taken()?))),
@@ -175,6 +191,8 @@ impl ImportedSrx {
 struct ImportedEntry {
     entry: NonNull<fi_peer_rx_entry>,
     free: Free,
+    /// [`ImportedSrx::has_devices`]
+    has_devices: bool,
 }
 
 // SAFETY: an entry belongs to its message, not to a thread.
@@ -200,6 +218,23 @@ impl Drop for ImportedEntry {
     }
 }
 
+/// Finds out whose memory the segments are, by their addresses.
+#[cold]
+fn find_devices(memory: &mut AppIov) -> Result {
+    let Some(interfaces) = interfaces() else {
+        return Ok(());
+    };
+    for position in 0..memory.pieces().len() {
+        let piece = memory.pieces().get(position);
+        let address = piece.map_or(0, |piece| piece.iov_base.addr());
+        let kind = interfaces.owner(address)?;
+        // SAFETY: the driver that owns the memory says so.
+        unsafe { memory.set_kind(position, kind) };
+    }
+    memory.defer();
+    Ok(())
+}
+
 /// A receive of the owner's application that has matched a message. It is returned to the owner
 /// when it is dropped, after the message has completed.
 pub struct Received(ImportedEntry);
@@ -208,12 +243,17 @@ impl Received {
     /// Returns the memory of the whole receive, whatever the length of the message.
     ///
     /// # Errors
-    /// `FI_EINVAL` if there are more segments than this library supports.
+    /// `FI_EINVAL` if there are more segments than this library supports, and the driver's of a device
+    /// that cannot be used.
     pub fn buffers(&self) -> Result<AppIov> {
         let entry = self.0.get();
         // SAFETY: the owner passes the vector of its application, which lends the memory to the
         // operation.
-        unsafe { AppIov::from_iov(entry.iov, entry.count) }
+        let mut memory = unsafe { AppIov::from_iov(entry.iov, entry.count)? };
+        if self.0.has_devices {
+            find_devices(&mut memory)?;
+        }
+        Ok(memory)
     }
 
     /// Returns the descriptor of the segment at `index`; null if there is none.
