@@ -11,6 +11,7 @@
 //! `long double` is the x87 format of 80 bits in 16 bytes; on other processors
 //! the types made of it are not supported.
 
+mod cell;
 mod compute;
 #[cfg(target_arch = "x86_64")]
 mod long_double;

@@ -19,6 +19,7 @@ mod call;
 mod operation;
 mod owner;
 mod registry;
+mod slot;
 mod special;
 mod tables;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The bits of an element, as they are stored in memory.
 
-use super::target::Cell;
+use super::cell::Cell;
 
 /// A memory image of 1 to 32 bytes.
 pub(super) trait Raw: Cell + Copy + Eq {

@@ -3,20 +3,10 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::SeqCst};
 
+use super::cell::Cell;
 use super::raw::{Raw, Wide};
 use super::split_lock;
 use crate::buffer::Iov;
-
-/// A memory image that the processor may be able to update in one step.
-pub(super) trait Cell: Sized {
-    /// Updates the image at `address` in one step, as [`update_each`] describes. `None` if this
-    /// processor cannot do that there; the image is unchanged then.
-    ///
-    /// # Safety
-    /// `address` is valid for reads and writes of the image, or for reads if
-    /// `update` only returns `None`.
-    unsafe fn update_at(address: *mut u8, update: impl FnMut(Self) -> Option<Self>) -> Option<()>;
-}
 
 /// Updates each element of `target`: `update` gets the element's byte offset in the target and its
 /// value, and returns the new value, or `None` to leave it unchanged. It is called again if another

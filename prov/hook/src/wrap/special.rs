@@ -8,7 +8,7 @@ use prov_base::uncancelled::Uncancelled;
 
 use super::call::Call;
 use super::operation::Operation;
-use super::tables::slot;
+use super::slot::slot;
 use super::value::{Shown, Value};
 use super::{Core, Kind, Ordering, Wrapped, below, refresh, registry};
 
