@@ -16,6 +16,7 @@ mod habit;
 mod presence;
 mod raw;
 mod thread;
+mod words;
 
 use std::cell::UnsafeCell;
 

@@ -1,7 +1,7 @@
 //! The attempt of a thread to enter a lock as its owner: the instructions that a lock costs where it
 //! is not needed.
 
-use super::bias::Bias;
+use super::words::Bias;
 
 /// The outcome of an attempt.
 pub(super) enum Attempt {
@@ -26,7 +26,7 @@ mod by_processor {
     use std::mem::offset_of;
 
     use super::{Attempt, Bias};
-    use crate::sync::bias::{FREE, INSIDE};
+    use crate::sync::words::{FREE, INSIDE};
 
     /// Stores that the owner is inside, if this thread is the owner, which is outside, and then tests
     /// whether another thread has claimed the lock.
@@ -67,7 +67,7 @@ mod by_processor {
 )))]
 mod by_processor {
     use super::{Attempt, Bias};
-    use crate::sync::bias::{FREE, INSIDE};
+    use crate::sync::words::{FREE, INSIDE};
     use crate::sync::{Ordering, barrier};
 
     /// Stores that the owner is inside, if this thread is the owner, which is outside, and then tests

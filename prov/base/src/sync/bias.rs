@@ -18,31 +18,10 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::attempt::{self, Attempt};
+use super::words::{AWAITED, CLAIMED, FREE, INSIDE, NOBODY, REVOKED};
 use super::{barrier, futex};
 
-/// See the module.
-pub(super) struct Bias {
-    /// The owner's number, with [`INSIDE`] while it is inside, or is about to be; [`NOBODY`] without
-    /// an owner, and when the owner has noticed that the bias is revoked. Written by the owner alone
-    /// once there is one.
-    pub(super) owner: AtomicUsize,
-    /// [`FREE`], [`CLAIMED`], [`AWAITED`] or [`REVOKED`]. Only other threads than the owner change it
-    /// from and to `FREE`.
-    pub(super) claim: AtomicU32,
-    /// Counts how often the owner has woken the thread to which it has stepped back.
-    steps: AtomicU32,
-}
-
-const NOBODY: usize = 0;
-pub(super) const INSIDE: usize = 1;
-
-pub(super) const FREE: u32 = 0;
-/// Another thread is inside, or waits for the owner to leave.
-const CLAIMED: u32 = 1;
-/// As [`CLAIMED`], and a thread sleeps until that thread has left.
-const AWAITED: u32 = 2;
-/// Nobody enters this way any more.
-const REVOKED: u32 = 3;
+pub(super) use super::words::Bias;
 
 /// Number of tests of a word that another thread is about to change, before the thread sleeps.
 const SPINS: u32 = if cfg!(loom) { 1 } else { 64 };
