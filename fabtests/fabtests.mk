@@ -56,7 +56,10 @@ RENAMED = cm completion denied elsewhere firewall getinfo hmem hmem_shared idle 
 RELIABLE = binding cntr cq early first match message poll sep signals source
 
 # What lnx links, over shared memory and tcp.
-LINKED = cancel cntr collective cq deserted early entries first match message poll rma source taken_back trigger untouched
+LINKED = cancel cntr collective cq deserted early entries first killed match message poll rma source taken_back trigger untouched
+
+# And over datagrams, whose descriptors are nested deeply.
+LINKED_OVER_DATAGRAMS = cancel first match poll
 
 # What ucx offers, over UCX's transports between processes of a host.
 OVER_UCX = binding cntr completion cq early entries first match message poll posted rma
@@ -79,6 +82,7 @@ FI_OFI_RXD_TIMEOUT=1000 -p 'udp;ofi_rxd' -e rdm killed restarted
 FI_OFI_RXD_TIMEOUT=10000 -p 'udp;ofi_rxd' -e rdm silent
 -p loopback -a none -e rdm $(WITHIN)
 FI_LNX_PROV_LINKS=shm+tcp:lo -p lnx -a none -e rdm $(LINKED)
+FI_LNX_PROV_LINKS='udp;ofi_rxd:lo' -p lnx -a none -e rdm $(LINKED_OVER_DATAGRAMS)
 FI_UCX_DEVICES=all -p ucx -a none -e rdm $(OVER_UCX)
 -p sockets $(RENAMED)
 -p sockets -e dgram $(RELIABLE)

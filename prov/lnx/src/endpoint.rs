@@ -39,7 +39,8 @@ use self::reporting::{Releases, Reporting};
 use self::tracked::{PostedReceive, Tracked};
 use crate::LOG;
 use crate::address::Composite;
-use crate::resources::{LinkedDomain, Resources, Watched};
+use crate::resources::{LinkedDomain, Resources};
+use crate::watched::Watched;
 
 /// Default for `FI_OPT_MIN_MULTI_RECV` in bytes: that of the other software providers.
 const MIN_MULTI_RECV: usize = 16384;
@@ -317,6 +318,15 @@ impl Shared {
         self.links.read(Arc::clone)
     }
 
+    /// Whether a thread, which has entered the queue, may sleep until the links have work.
+    fn may_sleep(&self) -> bool {
+        let may_sleep = !self.reporting.ended.any() && self.links().iter().all(Link::may_sleep);
+        if let (true, Some(watched)) = (may_sleep, self.watched.get()) {
+            watched.sleeps();
+        }
+        may_sleep
+    }
+
     /// Whether [`IDLE_PAUSE`] is over.
     fn is_time(&self) -> bool {
         let now = nanoseconds();
@@ -404,7 +414,7 @@ impl Progress for Shared {
         let Some(_section) = self.queue.try_enter() else {
             return false;
         };
-        !self.reporting.ended.any() && self.links().iter().all(Link::may_sleep)
+        self.may_sleep()
     }
 }
 
@@ -430,9 +440,7 @@ impl endpoint::Endpoint for LnxEndpoint {
         }
         let fds: Option<Vec<_>> = links.iter().map(Link::wait_fd).collect();
         if let (true, Some(fds)) = (sleeps, fds) {
-            let watched = Watched::new()?;
-            fds.into_iter().try_for_each(|fd| watched.add(fd))?;
-            let _ = shared.watched.set(watched);
+            let _ = shared.watched.set(Watched::new(fds)?);
         }
         drop(links);
         let observer: Arc<dyn Observer> = shared.clone();

@@ -19,6 +19,7 @@ mod params;
 mod provider;
 mod resources;
 mod settings;
+mod watched;
 
 pub use address::{Composite, FORMAT, extent};
 pub use links::parse;

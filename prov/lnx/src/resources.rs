@@ -1,7 +1,7 @@
 //! What the objects of a domain share: the domains of a link, registered memory, and what drives all
 //! endpoints.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};
 
 use fabric_abi::{FI_BFLOAT16, FI_MR_PROV_KEY, FI_TRIGGER, FI_UINT8};
@@ -9,14 +9,12 @@ use parking_lot::Mutex;
 use prov_base::atomic_ops::Offered;
 use prov_base::bounded;
 use prov_base::bounds::OBJECTS;
-use prov_base::errno::{Errno, Result};
 use prov_base::sync::LockKind;
 use prov_util::attr::{Info, MR_BASIC};
 use prov_util::below;
 use prov_util::drive::Helper;
 use prov_util::mr::{Config, MrTable, Registrar};
 use prov_util::progress::Progress;
-use rustix::event::epoll;
 
 use crate::LOG;
 use crate::memory::Linked;
@@ -94,42 +92,6 @@ impl Resources {
     /// Adds an endpoint to those that are driven together.
     pub fn add(&self, progress: &Arc<dyn Progress>) {
         self.all.add(progress);
-    }
-}
-
-/// Descriptors that poll readable together.
-pub struct Watched(OwnedFd);
-
-impl Watched {
-    /// Watches nothing.
-    ///
-    /// # Errors
-    /// Those of epoll_create(2).
-    pub fn new() -> Result<Self> {
-        Ok(Watched(epoll::create(epoll::CreateFlags::CLOEXEC)?))
-    }
-
-    /// Watches a descriptor until it is closed.
-    ///
-    /// # Errors
-    /// Those of epoll_ctl(2).
-    pub fn add(&self, fd: impl AsFd) -> Result {
-        let data = epoll::EventData::new_u64(0);
-        match epoll::add(&self.0, fd, data, epoll::EventFlags::IN) {
-            Err(rustix::io::Errno::EXIST) => Ok(()),
-            outcome => outcome.map_err(Errno::from),
-        }
-    }
-
-    /// Returns the descriptor to poll.
-    pub fn fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-}
-
-impl AsFd for Watched {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.0.as_fd()
     }
 }
 

@@ -4,10 +4,10 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use prov_base::errno::{Errno, Result};
 use prov_util::drive::Driven;
-use prov_util::ffi::linked::Link;
 
 use super::{LOG, Shared};
-use crate::resources::{Resources, Watched};
+use crate::resources::Resources;
+use crate::watched::Watched;
 
 impl Driven for Shared {
     /// What the application has left unsent is with the linked providers, which have threads of
@@ -20,10 +20,8 @@ impl Driven for Shared {
         let section = self.queue.enter();
         self.drive_all();
         self.follow_ends(&section);
-        let links = self.links();
         // Without a descriptor the thread comes back after a pause.
-        self.watched.get().is_none()
-            || !self.reporting.ended.any() && links.iter().all(Link::may_sleep)
+        self.watched.get().is_none() || self.may_sleep()
     }
 
     fn share_wait_fd(&self) -> Result<Option<OwnedFd>> {
