@@ -1,7 +1,7 @@
 //! Any bytes as a record of a channel of shm.
 #![no_main]
 
-use prov_shm::records::*;
+use prov_local::link::records::*;
 
 #[path = "../src/records_check.rs"]
 mod records_check;

@@ -7,6 +7,7 @@ use fabric_abi::{FI_ADDR_STR, FI_MR_VIRT_ADDR};
 use prov_base::errno::{Errno, Result};
 use prov_base::logging::Targets;
 use prov_base::sync::LockKind;
+use prov_local::link::Rules;
 use prov_local::onesided::table::RegionTable;
 use prov_message::objects::{Domain, Enabling, Provider, SoftEndpoint};
 use prov_message::{Lane, Signals};
@@ -33,8 +34,7 @@ pub struct Local {
 pub struct Setup {
     name: String,
     /// The order with which the application has opened it.
-    msg_order: u64,
-    uses_virtual_addresses: bool,
+    rules: Rules,
     /// Reserves the name.
     listener: Option<Listener>,
     /// Whether peers can find the endpoint: not if it is a transmit context alone.
@@ -62,8 +62,10 @@ impl Setup {
         Ok(Setup {
             listener: Some(Listener::new(SERVICE, &name)?),
             name,
-            msg_order: info.tx.msg_order,
-            uses_virtual_addresses: info.domain.mr_mode & (FI_MR_VIRT_ADDR | MR_BASIC) != 0,
+            rules: Rules {
+                msg_order: info.tx.msg_order,
+                uses_virtual_addresses: info.domain.mr_mode & (FI_MR_VIRT_ADDR | MR_BASIC) != 0,
+            },
             is_receiver,
         })
     }
@@ -136,8 +138,7 @@ impl Provider for Local {
         let av = enabling.bindings.av.clone().ok_or(Errno::ENOAV)?;
         let name = setup.name.clone();
         Ok(Box::new(Rdm {
-            msg_order: setup.msg_order,
-            uses_virtual_addresses: setup.uses_virtual_addresses,
+            rules: setup.rules,
             ..Rdm::new(av, name, &self.params)
         }))
     }

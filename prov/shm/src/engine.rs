@@ -1,30 +1,24 @@
 //! The data path: the links of a lane, which make progress in the calls that read its queues.
 
-mod arrival;
 mod ending;
 pub mod endpoint;
 mod keys;
 mod link;
 mod messages;
+mod posting;
 mod progress;
-mod pulling;
-pub mod records;
-mod remote;
-mod replaying;
-mod ring_writes;
-mod sending;
 mod setup;
 mod socketless;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use prov_base::errno::Result;
 use prov_local::copies::{Copier, Copies as _, Copying};
 use prov_local::doorbell::Doorbell;
+use prov_local::link::Lists;
 use prov_local::onesided::table::RegionTable;
 use prov_local::rota::{Rota, Rounds};
 use prov_message::lane::Pause;
@@ -41,7 +35,6 @@ use slotmap::SlotMap;
 use self::keys::{Due, LinkKey, Source};
 use self::link::Link;
 use self::messages::{Action, Endpoints, Shm};
-use self::remote::Atomics;
 use self::socketless::Socketless;
 use crate::params::Params;
 
@@ -58,13 +51,7 @@ pub struct Core {
     open: Rota<LinkKey>,
     /// What peers wake the lane by, once there is a link.
     doorbell: Option<Doorbell>,
-    /// Links with data to send for which there was no space.
-    busy: Vec<LinkKey>,
-    /// Links with short writes in their rings that peers may not have applied yet.
-    ring_writes: Vec<LinkKey>,
-    /// Links that wait until the application has read completions, in the order of their turns.
-    /// They report nothing meanwhile.
-    unreported: VecDeque<LinkKey>,
+    lists: Lists<LinkKey>,
     /// Access to the domain's registered memory.
     target: Option<RmaTarget>,
     /// The table of regions that peers access directly.
@@ -76,8 +63,6 @@ pub struct Core {
     socketless: Socketless,
     /// Number of progress calls since the last one in which a message arrived.
     idle_calls: u32,
-    /// Buffers for peers' atomic operations.
-    atomics: Atomics,
 }
 
 /// Largest number of announcements of all peers together that are kept.
@@ -107,16 +92,13 @@ impl Core {
             links: SlotMap::with_key(),
             open: Rota::default(),
             doorbell: None,
-            busy: Vec::new(),
-            ring_writes: Vec::new(),
-            unreported: VecDeque::new(),
+            lists: Lists::default(),
             target: Some(RmaTarget::new(memory)),
             regions,
             copier: Copier::new(Some(memory)),
             poller: Wakeups::new()?,
             socketless: Socketless::default(),
             idle_calls: 0,
-            atomics: Atomics::default(),
         })
     }
 }

@@ -16,8 +16,6 @@ mod params;
 mod provider;
 mod rehearsal;
 
-#[cfg(fuzzing)]
-pub use engine::records;
 pub use provider::{Shm, provider};
 
 /// Where the provider logs.

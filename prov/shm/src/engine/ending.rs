@@ -4,7 +4,7 @@ use std::os::fd::AsFd as _;
 
 use prov_base::errno::Errno;
 use prov_base::warn_again;
-use prov_local::onesided::ring_writes::RingWrites;
+use prov_local::link::Ended;
 use prov_message::lane::Pause;
 use prov_message::peers::Failure;
 use prov_message::{EpKey, Linked, Sided, Ticket};
@@ -13,8 +13,7 @@ use prov_util::endpoint::Side;
 use super::Core;
 use super::endpoint::Rdm;
 use super::keys::LinkKey;
-use super::link::pending::Pending;
-use super::link::{Fault, LEAVES, Link, Stage};
+use super::link::{Fault, LEAVES, Stage};
 use crate::LOG;
 
 impl Core {
@@ -83,7 +82,7 @@ impl Linked for Core {
     }
 
     fn take_down(&mut self, key: LinkKey, error: Errno) -> Vec<Ticket> {
-        let Some(mut link) = self.links.remove(key) else {
+        let Some(link) = self.links.remove(key) else {
             return Vec::new();
         };
         if let Some(socket) = link.wire.socket() {
@@ -95,27 +94,14 @@ impl Linked for Core {
         }
         self.open.remove(key);
         self.copier.link_ended(key);
-        let waiting = std::iter::from_fn(|| link.next_behind());
-        let waiting: Vec<Ticket> = waiting.map(|(_, ticket)| ticket).collect();
-        let Link {
-            ep,
-            seal,
-            pending,
-            ring_writes,
-            mut pulls,
-            ..
-        } = link;
-        seal.destroy();
-        let mut tickets = pulls.abandon(&mut self.endpoints, error);
+        link.seal.destroy();
+        let (ep, local) = (link.ep, link.local);
+        let Ended { abandoned, ended } = local.end(&mut self.endpoints, error);
         self.endpoints.link_ended(ep, key, error);
-        tickets.extend(pending.into_all().filter_map(Pending::into_ticket));
-        tickets.extend(waiting);
-        let (applied, left) = ring_writes.map(RingWrites::into_ended).unzip();
-        for (ticket, outcome) in applied.into_iter().flatten() {
+        for (ticket, outcome) in ended {
             self.endpoints.finish(ticket, outcome);
         }
-        tickets.extend(left.into_iter().flatten());
-        tickets
+        abandoned
     }
 
     fn takes_leave(&mut self, key: LinkKey) {

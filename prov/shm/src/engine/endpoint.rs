@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Weak;
 
 use crate::listener::Listener;
+use prov_local::link::Rules;
 use prov_message::Names;
 use prov_message::peers::{AddressVector, Patience, Peers};
 use prov_message::reaching::DeferredOp;
@@ -17,11 +18,7 @@ use crate::params::Params;
 /// See the [module](self) description.
 pub struct Rdm {
     pub name: String,
-    /// The order of its operations at the target (`fi_tx_attr::msg_order`), which decides whether
-    /// remote accesses are ordered after messages. All other orders are kept in any case.
-    pub msg_order: u64,
-    /// Whether peers refer to registered memory by its addresses (`FI_MR_VIRT_ADDR`).
-    pub uses_virtual_addresses: bool,
+    pub rules: Rules,
     /// The socket at which peers find the endpoint, once it is open.
     pub listener: Option<Listener>,
     /// Peers that have connected there and not requested a link, oldest first.
@@ -40,8 +37,10 @@ impl Rdm {
         peers.bind_av(Vector(Names::new(av)));
         Rdm {
             name,
-            msg_order: 0,
-            uses_virtual_addresses: true,
+            rules: Rules {
+                msg_order: 0,
+                uses_virtual_addresses: true,
+            },
             listener: None,
             entered: VecDeque::new(),
             peers,

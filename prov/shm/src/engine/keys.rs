@@ -2,15 +2,13 @@
 //! finds nothing.
 
 pub use prov_message::EpKey;
-pub use prov_message::keys::{from_peer, to_peer};
+use prov_message::keys::from_peer;
 pub use prov_message::peers::PeerKey;
 use slotmap::new_key_type;
 
 new_key_type! {
     /// The connection between two endpoints, from the first packet to the end.
     pub struct LinkKey;
-    /// An operation or an offer that the peer will answer.
-    pub struct PendingKey;
 }
 
 /// The owner of a descriptor in the poller: a link's socket, or an endpoint's listener.

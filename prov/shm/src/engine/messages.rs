@@ -1,10 +1,13 @@
 //! The parameters of shm for the parts of `prov_message`.
 
-use prov_base::process_memory::OtherIov;
+use prov_base::logging::Targets;
+use prov_local::link::{Ack, LocalTransport, Offered, Rules};
 use prov_message::Transport;
 
 use super::endpoint::Rdm;
 use super::keys::LinkKey;
+use crate::LOG;
+use crate::listener::Wire;
 
 /// The transport of this provider, by which its messages differ from those of others.
 pub enum Shm {}
@@ -24,27 +27,27 @@ impl Transport for Shm {
     }
 }
 
-/// The acknowledgement that the sender of a message requests.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Ack {
-    /// The sender's name for the message; 0 for no acknowledgement.
-    pub name: u64,
-    /// Whether it is due when the message is in the buffer of a receive (`FI_COMMIT_COMPLETE`), not
-    /// when it is kept for one.
-    pub until_placed: bool,
-}
+impl LocalTransport for Shm {
+    type Wire = Wire;
 
-/// A rendezvous message, whose payload the sender has kept.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Offered {
-    /// The sender's name for the message.
-    pub name: u64,
-    /// Location of the payload in the sender's memory.
-    pub from: OtherIov,
+    const LOG: Targets = LOG;
+
+    fn ack(ack: Ack) -> Ack {
+        ack
+    }
+
+    fn name(offered: Offered) -> Offered {
+        offered
+    }
+
+    fn rules(own: &Box<Rdm>) -> Rules {
+        own.rules
+    }
+
+    fn own_link(own: &Box<Rdm>) -> Option<LinkKey> {
+        own.peers.own_link()
+    }
 }
 
 pub type Endpoints = prov_message::Endpoints<Shm>;
 pub type Action = prov_message::Action<Shm>;
-pub type Arrival = prov_message::Arrival<Shm>;
-pub type Placing = prov_message::Placing<Shm>;
-pub type Then = prov_message::Then<Shm>;

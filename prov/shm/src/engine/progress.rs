@@ -12,6 +12,7 @@ use prov_base::poller::Event;
 use prov_local::channel::Channel;
 use prov_local::copies::Copies as _;
 use prov_local::doorbell::Doorbell;
+use prov_local::link;
 use prov_local::rota::{Rota, Rounds};
 use prov_message::{Idling, Reaching as _, Sleeper, Wakeups, Woken};
 
@@ -27,12 +28,8 @@ impl Core {
     #[inline(always)]
     pub(super) fn do_what_is_ready(&mut self) -> Idling {
         let mut any = self.take_in_some();
-        if !self.busy.is_empty() {
-            any |= self.send_more();
-        }
-        if !self.ring_writes.is_empty() {
-            any |= self.settle_ring_writes(false);
-        }
+        any |= link::send_more(self);
+        any |= link::settle_ring_writes(self, false);
         if any {
             self.signals.brought();
             if self.open.turn_ends(true) {
@@ -64,7 +61,7 @@ impl Core {
             if let Some(broken) = link.broken {
                 self.break_link(key, broken.into());
             } else if link.has_ended {
-                self.drain(key);
+                link::drain(self, key);
             }
         }
         self.tell_later();
@@ -92,12 +89,10 @@ impl Core {
 
     fn has_nothing_to_do(&mut self, sleeper: Sleeper) -> bool {
         let mut any = self.take_in_some() | self.take_in_quiet(self.open.len());
-        if !self.busy.is_empty() {
-            any |= self.send_more();
-        }
+        any |= link::send_more(self);
         any |= self.ask_poller();
         any |= self.is_needed_for_copies();
-        any |= self.settle_ring_writes(true);
+        any |= link::settle_ring_writes(self, true);
         if any {
             self.idle_calls = 0;
             return false;
@@ -162,7 +157,8 @@ impl Rounds for Core {
 
     #[inline(always)]
     fn take_in_from(&mut self, key: LinkKey) -> bool {
-        self.take_in(key)
+        let is_idle = self.idle_calls != 0;
+        link::take_in(self, key, is_idle)
     }
 
     #[inline]

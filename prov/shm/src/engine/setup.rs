@@ -18,6 +18,7 @@ use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::{Seal, Token};
 use prov_local::channel::Channel;
 use prov_local::doorbell::{Doorbell, DoorbellOfPeer};
+use prov_local::link;
 use prov_local::onesided::table::RegionTable;
 use prov_local::onesided::window::Window;
 use prov_local::process::OtherProcess;
@@ -347,7 +348,7 @@ impl Core {
             let said = match received {
                 Ok((0, _)) => {
                     link.has_ended = true;
-                    return self.drain(key);
+                    return link::drain(self, key);
                 }
                 Ok((len, with)) => self.hear(key, &packet[..len], with),
                 Err(Errno::EAGAIN) => return,
@@ -368,7 +369,7 @@ impl Core {
                 Err(_) if link.is_open() => {
                     // The peer ended without having received all packets that wake it.
                     link.has_ended = true;
-                    return self.drain(key);
+                    return link::drain(self, key);
                 }
                 Err(error) => Err(Fault::Ended(error)),
             };
@@ -538,7 +539,7 @@ impl Core {
                 if let Some(link) = self.links.get_mut(known) {
                     link.has_ended = true;
                 }
-                self.drain(known);
+                link::drain(self, known);
                 self.break_link(known, Fault::Ended(Errno::ESHUTDOWN));
             } else if is_first {
                 return true;
@@ -616,8 +617,9 @@ impl Core {
             return;
         };
         link.stage = Stage::Open;
-        if let Some(channel) = &link.channel {
-            link.pulls.meet(channel.inflow());
+        let local = &mut link.local;
+        if let Some(channel) = &local.channel {
+            local.pulls.meet(channel.inflow());
         }
         let (ep, peer) = (link.ep, link.peer);
         let Some(peer) = peer else {
@@ -632,6 +634,6 @@ impl Core {
                 self.break_link(displaced, Fault::Ended(Errno::ECONNRESET));
             }
         }
-        self.replay(key);
+        link::replay(self, key);
     }
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use prov_base::bounded;
 use prov_base::bounds::PEERS;
 use prov_base::errno::{Errno, Result};
+use prov_local::link;
 use prov_local::process::Life;
 
 use super::Core;
@@ -128,7 +129,7 @@ impl Core {
                 link.has_ended = true;
                 // It may have ended the link meanwhile.
                 link.look_for_end();
-                self.drain(key);
+                link::drain(self, key);
             }
         }
     }
@@ -144,7 +145,7 @@ impl Core {
             };
             link.look_for_end();
             if link.has_ended {
-                self.drain(key);
+                link::drain(self, key);
             }
         }
     }

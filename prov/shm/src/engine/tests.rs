@@ -349,7 +349,7 @@ fn last_words(calls: usize) {
             .unwrap();
     }
     for _ in 0..calls {
-        b.core.links.values().for_each(Link::wake_peer);
+        b.core.links.values().for_each(|link| link.wake_peer());
     }
     drop(a);
     let keys: Vec<_> = b.core.links.keys().collect();

@@ -10,10 +10,10 @@ use prov_local::doorbell::Doorbell;
 use prov_local::segment::Segment;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::super::keys::to_peer;
-use super::super::records::{ATOMIC, AtomicWord, DONE, HAS_DATA, MORE, RESULT, WRITE};
 use super::super::setup::introduction::HELLO;
 use super::*;
+use prov_local::link::records::{ATOMIC, AtomicWord, DONE, HAS_DATA, MORE, RESULT, WRITE};
+use prov_message::keys::to_peer;
 
 struct Random(u64);
 

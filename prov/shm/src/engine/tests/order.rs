@@ -73,7 +73,7 @@ fn operations_after_a_read_do_not_change_its_data() {
 /// everything.
 fn ordered_pair(msg_order: u64) -> (Side, Side, u64) {
     let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
-    a.core.endpoints.get_mut(a.ep).unwrap().own.msg_order = msg_order;
+    a.core.endpoints.get_mut(a.ep).unwrap().own.rules.msg_order = msg_order;
     let to = a.insert(&b.name);
     b.insert(&a.name);
     let mut out = [0; 8];

@@ -5,8 +5,8 @@ use prov_local::parts::{Arrived, PART, Request};
 use prov_message::Sleeper;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::super::keys::to_peer;
 use super::*;
+use prov_message::keys::to_peer;
 
 /// Length of a message in bytes: four parts, and a rest.
 const LEN: usize = 4 * PART + 100;

@@ -104,7 +104,7 @@ fn a_write_in_parts_is_one_access_to_each_region() {
 }
 
 /// Number of requests that is larger than a link can have outstanding.
-const MANY: usize = super::super::link::pending::REQUESTS + 100;
+const MANY: usize = prov_local::link::pending::REQUESTS + 100;
 
 #[test]
 fn writes_do_not_wait_for_the_receives_of_messages() {

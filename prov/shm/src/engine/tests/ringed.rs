@@ -1,9 +1,8 @@
 //! Long writes and reads that go through the ring in parts, where the initiator cannot copy
 //! directly, and the operations that are posted after them.
 
-use super::super::link::Link;
-use super::super::link::pending::Pending;
 use super::*;
+use prov_local::link::pending::Pending;
 
 /// Creates two sides with a link, on which the owner of memory carries out writes and reads.
 fn pair() -> (Side, Side, u64) {
@@ -282,7 +281,11 @@ fn a_sleeping_thread_sends_the_rest_of_a_peers_read_when_there_is_space() {
         let mut done = 0;
         while done < 4 {
             b.sleeps();
-            let is_sent = !b.core.links.values().any(Link::has_something_to_send);
+            let is_sent = !b
+                .core
+                .links
+                .values()
+                .any(|link| link.has_something_to_send());
             until(&mut [], |_| {
                 (0..64).for_each(|_| a.drive());
                 done += a.completions().len();

@@ -42,7 +42,7 @@ pub const MORE: u8 = 4;
 /// Flag: the acknowledgement of the message is due when a receive has it, not when it is kept.
 pub const UNTIL_PLACED: u8 = 8;
 /// Flag: the write needs no answer, and either side may apply it
-/// ([`turns`](prov_local::onesided::turns)).
+/// ([`turns`](crate::onesided::turns)).
 pub const IN_RING: u8 = 16;
 
 /// Size in bytes of a piece of a remote list.

@@ -1,35 +1,32 @@
 //! Short writes that travel in the ring of a link, without a system call: the peer applies them in its
-//! turn, or this process does if the peer makes no progress ([`turns`](prov_local::onesided::turns)).
+//! turn, or this process does if the peer makes no progress ([`turns`](crate::onesided::turns)).
 //!
 //! That is for injected writes, and for all in domains whose peers refer to memory by offsets (without
 //! `FI_MR_VIRT_ADDR`), where the C library's provider has the target apply them, too. They are complete when
 //! the library has their bytes or, with `FI_DELIVERY_COMPLETE`, when they are applied. A peer that sleeps would have to be woken,
 //! which takes longer than a copy by this process.
 
+use crate::channel::{Channel, FlightWords, Head, Record};
+use crate::onesided::ring_writes::{MOST_BYTES, RingWrites, Settled};
+use crate::onesided::turns::{Taking, Turn};
+use crate::ring::Broken;
 use fabric_abi::{
     FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_FENCE, FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_RMA,
 };
 use prov_base::bounded;
 use prov_base::bounds::PEERS;
-use prov_local::channel::{Channel, FlightWords, Head, Record};
-use prov_local::onesided::ring_writes::{MOST_BYTES, RingWrites, Settled};
-use prov_local::onesided::turns::{Taking, Turn};
-use prov_local::ring::Broken;
 use prov_message::peers::Bytes as Payload;
-use prov_message::{Op, RmaTarget, Ticket};
+use prov_message::{Endpoints, Op, RmaTarget, Ticket};
 use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 
-use super::Core;
-use super::keys::LinkKey;
-use super::link::{Fault, Link};
-use super::messages::Endpoints;
 use super::records::{IN_RING, WRITE, read_list_behind, remote_list};
+use super::{At, Fault, Link, Links, LocalTransport, Wire as _};
 
 /// Flags of writes that go another way.
 const OTHERWISE: u64 = FI_COMMIT_COMPLETE | FI_FENCE | FI_REMOTE_CQ_DATA;
 
 /// The writes of a link's other side.
-pub struct PeersWrites {
+pub(super) struct PeersWrites {
     words: FlightWords,
     taking: Taking,
 }
@@ -43,86 +40,100 @@ impl PeersWrites {
     }
 }
 
-impl Core {
-    /// Writes through the ring, if this is such a write.
-    #[inline]
-    pub(super) fn write_in_ring(
-        &mut self,
-        key: LinkKey,
-        access: &RemoteAccess,
-        bytes: &Payload<'_>,
-    ) -> Option<()> {
-        let is_short = access.local.len() <= MOST_BYTES && access.access == Access::Write;
-        if !is_short || access.flags & OTHERWISE != 0 {
-            return None;
-        }
-        let &[to] = access.remote.pieces() else {
-            return None;
-        };
-        let link = self.links.get_mut(key)?;
-        let own = &self.endpoints.get(link.ep)?.own;
-        let is_of_kind = access.is_inject() || !own.uses_virtual_addresses;
-        if !is_of_kind || to.len != access.local.len() as u64 || access.local.has_device() {
-            return None;
-        }
-        let op = Op::of_access(link.ep, access);
-        if access.flags & FI_DELIVERY_COMPLETE == 0 {
-            if !link.write_in_ring(to, bytes, None) {
-                return None;
-            }
-            self.endpoints.report(&op, Ok(()));
-        } else {
-            let mut ticket = Some(self.endpoints.begin(op).ok()?);
-            if !link.write_in_ring(to, bytes, Some(&mut ticket)) {
-                if let Some(ticket) = ticket {
-                    self.endpoints.settle(ticket);
-                }
-                return None;
-            }
-        }
-        if !std::mem::replace(&mut link.has_ring_writes, true) {
-            self.ring_writes.push(key);
-            bounded!(self.ring_writes, PEERS);
-        }
-        Some(())
+/// Writes through the ring, if this is such a write.
+#[inline]
+pub(super) fn write_in_ring<T: LocalTransport>(
+    at: At<'_, T>,
+    key: T::Link,
+    access: &RemoteAccess,
+    bytes: &Payload<'_>,
+) -> Option<()> {
+    let is_short = access.local.len() <= MOST_BYTES && access.access == Access::Write;
+    if !is_short || access.flags & OTHERWISE != 0 {
+        return None;
     }
-
-    /// Applies the writes in the rings to peers that have applied none for some time or, before a thread
-    /// sleeps, all that are left, and completes those that are applied. Returns whether any was, or a
-    /// peer is at it.
-    pub(super) fn settle_ring_writes(&mut self, all: bool) -> bool {
-        let mut any = false;
-        for at in (0..self.ring_writes.len()).rev() {
-            let key = self.ring_writes.get(at);
-            let Some(link) = key.and_then(|key| self.links.get_mut(*key)) else {
-                self.ring_writes.swap_remove(at);
-                continue;
-            };
-            let settled = match link.are_ring_writes_due(all) {
-                true => link.settle_ring_writes(),
-                false => link.has_ring_writes_left(),
-            };
-            any |= settled == Settled::Busy;
-            link.has_ring_writes = settled != Settled::All;
-            let ended = link.ring_writes.as_mut();
-            for (ticket, outcome) in ended.into_iter().flat_map(|writes| writes.ended.drain(..)) {
-                self.endpoints.finish(ticket, outcome);
-                any = true;
-            }
-            if settled == Settled::All {
-                self.ring_writes.swap_remove(at);
-            }
-        }
-        any
+    let &[to] = access.remote.pieces() else {
+        return None;
+    };
+    let At {
+        link,
+        endpoints,
+        lists,
+        ..
+    } = at;
+    let own = &endpoints.get(link.ep)?.own;
+    let is_of_kind = access.is_inject() || !T::rules(own).uses_virtual_addresses;
+    if !is_of_kind || to.len != access.local.len() as u64 || access.local.has_device() {
+        return None;
     }
+    let op = Op::of_access(link.ep, access);
+    if access.flags & FI_DELIVERY_COMPLETE == 0 {
+        if !link.write_in_ring(to, bytes, None) {
+            return None;
+        }
+        endpoints.report(&op, Ok(()));
+    } else {
+        let mut ticket = Some(endpoints.begin(op).ok()?);
+        if !link.write_in_ring(to, bytes, Some(&mut ticket)) {
+            if let Some(ticket) = ticket {
+                endpoints.settle(ticket);
+            }
+            return None;
+        }
+    }
+    if !std::mem::replace(&mut link.has_ring_writes, true) {
+        lists.ring_writes.push(key);
+        bounded!(lists.ring_writes, PEERS);
+    }
+    Some(())
 }
 
-impl Link {
+/// Applies the writes in the rings to peers that have applied none for some time or, before a thread
+/// sleeps, all that are left, and completes those that are applied. Returns whether any was, or a peer is
+/// at it.
+#[inline]
+pub fn settle_ring_writes<L: Links>(lane: &mut L, all: bool) -> bool {
+    !lane.lists().ring_writes.is_empty() && settle_all(lane, all)
+}
+
+fn settle_all<L: Links>(lane: &mut L, all: bool) -> bool {
+    let mut any = false;
+    for at in (0..lane.lists().ring_writes.len()).rev() {
+        let key = lane.lists().ring_writes.get(at).copied();
+        let Some(At {
+            link,
+            endpoints,
+            lists,
+            ..
+        }) = key.and_then(|key| lane.at(key))
+        else {
+            lane.lists().ring_writes.swap_remove(at);
+            continue;
+        };
+        let settled = match link.are_ring_writes_due(all) {
+            true => link.settle_ring_writes(),
+            false => link.has_ring_writes_left(),
+        };
+        any |= settled == Settled::Busy;
+        link.has_ring_writes = settled != Settled::All;
+        let ended = link.ring_writes.as_mut();
+        for (ticket, outcome) in ended.into_iter().flat_map(|writes| writes.ended.drain(..)) {
+            endpoints.finish(ticket, outcome);
+            any = true;
+        }
+        if settled == Settled::All {
+            lists.ring_writes.swap_remove(at);
+        }
+    }
+    any
+}
+
+impl<T: LocalTransport> Link<T> {
     /// Handles a peer's write in the ring. Returns `false` while the peer applies it itself.
     pub(super) fn written_in_ring(
         &mut self,
         record: &Record,
-        endpoints: &mut Endpoints,
+        endpoints: &mut Endpoints<T>,
         target: &mut Option<RmaTarget>,
     ) -> std::result::Result<bool, Fault> {
         let list = read_list_behind(&self.bytes(record), record.head.words[2]);
@@ -150,7 +161,7 @@ impl Link {
         record: &Record,
         list: &RemoteIov,
         len: usize,
-        endpoints: &mut Endpoints,
+        endpoints: &mut Endpoints<T>,
         target: &mut Option<RmaTarget>,
     ) -> std::result::Result<bool, Fault> {
         if list.len() != len as u64 {
@@ -169,8 +180,8 @@ impl Link {
             // It was permitted when it was sent.
             Err(refusal) => {
                 log::debug!(
-                    target: crate::LOG.ep_data,
-                    "a write of process {} is left out: {}", self.wire.pid, refusal.error()
+                    target: T::LOG.ep_data,
+                    "a write of process {} is left out: {}", self.wire.pid(), refusal.error()
                 );
                 Ok(false)
             }
@@ -227,7 +238,7 @@ impl Link {
 
     /// Applies the writes in the ring that the peer has not applied, before an access that may not
     /// overtake them.
-    pub(super) fn settle_ring_writes(&mut self) -> Settled {
+    pub fn settle_ring_writes(&mut self) -> Settled {
         let Some(writes) = &mut self.ring_writes else {
             return Settled::All;
         };

@@ -1,10 +1,10 @@
 //! Data that leaves on the peer's request, or when its channel has space.
 
-use prov_local::channel::Head;
-use prov_local::link::payload::Payload;
 use prov_util::request::RemoteIov;
 
-use crate::engine::keys::PendingKey;
+use super::payload::Payload;
+use super::pending::PendingKey;
+use crate::channel::Head;
 
 /// A reply with its bytes.
 pub struct Answer {

@@ -1,128 +1,140 @@
 //! Remote memory access (fi_rma(3)) and atomic operations (fi_atomic(3)), on both sides.
 
-use prov_base::bounded;
-use prov_base::bounds::OPERATIONS;
-
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use prov_base::atomic_ops::Form;
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
 use prov_base::device_memory::has_failures;
 use prov_base::errno::{Errno, Result};
-use prov_local::channel::{Head, MODERATE, Record};
-use prov_local::copies::Copies as _;
-use prov_local::link::payload::Payload;
-use prov_local::onesided::ring_writes::Settled;
-use prov_message::peers::{Bytes, Copies, Deferred, Destination, Lent};
-use prov_message::{AtomicRequest, Op, Reaching as _, Refusal, RmaTarget, Visitor};
+use prov_message::keys::to_peer;
+use prov_message::peers::{Bytes, Copies, Deferred, Lent};
+use prov_message::{AtomicRequest, Endpoints, EpKey, Op, Refusal, RmaTarget, Visitor};
 use prov_util::mr::Grants;
 use prov_util::request::{Access, Atomic, RemoteAccess};
 
-use super::Core;
-use super::keys::{EpKey, LinkKey, PendingKey, to_peer};
-use super::link::outgoing::{ReadReply, Writing};
-use super::link::pending::Pending;
-use super::link::{Fault, Link, Parts};
-use super::messages::Endpoints;
+use super::outgoing::{ReadReply, Writing};
+use super::payload::Payload;
+use super::pending::{Pending, PendingKey};
 use super::records::{
     ATOMIC, AtomicWord, HAS_DATA, MORE, READ, REMOTE_LIST, RESULT, WAS_READ, WRITE,
     read_list_behind, read_remote_list, remote_list,
 };
 use super::replaying::copy_part;
 use super::sending::copy;
-use crate::params::{ATOMIC_LIMIT, SIZES};
-use prov_local::switch_points::EAGER;
+use super::{At, Fault, Link, LinkOf, Links, LocalTransport, Parts, Wire as _, ring_writes};
+use crate::channel::{Head, MODERATE, Record};
+use crate::onesided::ring_writes::Settled;
+use crate::switch_points::EAGER;
+
+/// Largest number of bytes of operands of an atomic operation: such a request is one message of the
+/// channel.
+pub const ATOMIC_LIMIT: usize = 4096;
 
 /// Buffers for a peer's atomic operation.
 #[derive(Default)]
-pub struct Atomics {
+pub(super) struct Atomics {
     operands: Vec<u8>,
     result: Vec<u8>,
 }
 
-impl Core {
-    pub(super) fn post_access(&mut self, ep: EpKey, access: &mut RemoteAccess) -> Result {
-        SIZES.check_access(access)?;
-        match self.reach(ep, access.peer)? {
-            Destination::Open(key) => {
-                let link = self.links.get(key);
-                if link.is_some_and(|link| link.holds_access(access.access)) {
-                    let op = Op::of_access(ep, access);
-                    return self.wait_behind(key, op, || Deferred::access(access));
-                }
-                self.start_access(key, access, None)
-            }
-            Destination::Waits(peer) => {
-                self.defer(peer, Op::of_access(ep, access), || Deferred::access(access))
-            }
-        }
+/// Posts a read or a write, which the caller has checked.
+///
+/// # Errors
+/// `-FI_EAGAIN` if there is no space.
+pub fn post_access<L: Links>(
+    lane: &mut L,
+    ep: EpKey,
+    key: LinkOf<L>,
+    access: &mut RemoteAccess,
+) -> Result {
+    let holds = |at: At<'_, _>| at.link.holds_access(access.access);
+    if lane.at(key).is_some_and(holds) {
+        let op = Op::of_access(ep, access);
+        return wait_behind(lane, key, op, || Deferred::access(access));
     }
-
-    pub(super) fn post_atomic(&mut self, ep: EpKey, atomic: &mut Atomic) -> Result {
-        SIZES.check_atomic(atomic)?;
-        match self.reach(ep, atomic.peer)? {
-            Destination::Open(key) => {
-                let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
-                if link.holds_messages() {
-                    let op = Op::of_atomic(ep, atomic);
-                    return self.wait_behind(key, op, || Deferred::atomic(atomic));
-                }
-                link.start_atomic(atomic, None, &mut self.endpoints)
-            }
-            Destination::Waits(peer) => {
-                self.defer(peer, Op::of_atomic(ep, atomic), || Deferred::atomic(atomic))
-            }
-        }
-    }
-
-    /// Begins a read or a write: copies, if that is possible, or sends a request to the peer.
-    ///
-    /// # Errors
-    /// `-FI_EAGAIN` if there is no space.
-    pub(super) fn start_access(
-        &mut self,
-        key: LinkKey,
-        access: &mut RemoteAccess,
-        copied: Option<&[u8]>,
-    ) -> Result {
-        let bytes = Bytes::of(&access.local, copied);
-        if self.write_in_ring(key, access, &bytes).is_some() {
-            return Ok(());
-        }
-        let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
-        if let Some((op, outcome)) = link.copy(access, &bytes, &self.endpoints)? {
-            self.endpoints.report(&op, outcome);
-            return Ok(());
-        }
-        if link.ask_to_access(access, copied, &mut self.endpoints)? {
-            link.waits_for_space(key, &mut self.busy);
-            if link.writings.len() == 1 {
-                // The link records that the channel is broken, and ends in its turn.
-                let _ = link.send_parts(&mut self.endpoints, &mut self.target);
-                // A sleeping thread does not know that there is data to send.
-                self.wake_for_copies();
-            }
-        }
-        Ok(())
-    }
-
-    /// Keeps an operation until the operations that were posted before it on a link are complete.
-    ///
-    /// # Errors
-    /// `-FI_EAGAIN` if the endpoint has too many operations in progress.
-    pub(super) fn wait_behind(
-        &mut self,
-        key: LinkKey,
-        op: Op,
-        request: impl FnOnce() -> Deferred,
-    ) -> Result {
-        let ticket = self.endpoints.begin(op)?;
-        let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
-        link.wait_behind(request(), ticket);
-        link.waits_for_space(key, &mut self.busy);
-        Ok(())
-    }
+    start_access(lane, key, access, None)
 }
 
-impl Link {
+/// Posts an atomic operation, which the caller has checked.
+///
+/// # Errors
+/// `-FI_EAGAIN` if there is no space.
+pub fn post_atomic<L: Links>(
+    lane: &mut L,
+    ep: EpKey,
+    key: LinkOf<L>,
+    atomic: &mut Atomic,
+) -> Result {
+    let At {
+        link, endpoints, ..
+    } = lane.at(key).ok_or(Errno::EAGAIN)?;
+    if link.holds_messages() {
+        let op = Op::of_atomic(ep, atomic);
+        return wait_behind(lane, key, op, || Deferred::atomic(atomic));
+    }
+    link.start_atomic(atomic, None, endpoints)
+}
+
+/// Begins a read or a write: copies, if that is possible, or sends a request to the peer.
+///
+/// # Errors
+/// `-FI_EAGAIN` if there is no space.
+pub(super) fn start_access<L: Links>(
+    lane: &mut L,
+    key: LinkOf<L>,
+    access: &mut RemoteAccess,
+    copied: Option<&[u8]>,
+) -> Result {
+    let at = lane.at(key).ok_or(Errno::EAGAIN)?;
+    let bytes = Bytes::of(&access.local, copied);
+    if ring_writes::write_in_ring(at, key, access, &bytes).is_some() {
+        return Ok(());
+    }
+    let At {
+        link,
+        endpoints,
+        target,
+        lists,
+    } = lane.at(key).ok_or(Errno::EAGAIN)?;
+    if let Some((op, outcome)) = link.copy(access, &bytes, endpoints)? {
+        endpoints.report(&op, outcome);
+        return Ok(());
+    }
+    if link.ask_to_access(access, copied, endpoints)? {
+        link.waits_for_space(key, lists);
+        if link.writings.len() == 1 {
+            // The link records that the channel is broken, and ends in its turn.
+            let _ = link.send_parts(endpoints, target);
+            // A sleeping thread does not know that there is data to send.
+            lane.wake_for_copies();
+        }
+    }
+    Ok(())
+}
+
+/// Keeps an operation until the operations that were posted before it on a link are complete.
+///
+/// # Errors
+/// `-FI_EAGAIN` if the endpoint has too many operations in progress.
+pub(super) fn wait_behind<L: Links>(
+    lane: &mut L,
+    key: LinkOf<L>,
+    op: Op,
+    request: impl FnOnce() -> Deferred,
+) -> Result {
+    let At {
+        link,
+        endpoints,
+        lists,
+        ..
+    } = lane.at(key).ok_or(Errno::EAGAIN)?;
+    let ticket = endpoints.begin(op)?;
+    link.wait_behind(request(), ticket);
+    link.waits_for_space(key, lists);
+    Ok(())
+}
+
+impl<T: LocalTransport> Link<T> {
     /// Copies the data of a read or a write, without the peer. Returns `None` if the peer has to
     /// carry out the access. That is also so while the peer has not answered earlier requests,
     /// which keeps the order of both methods; and, for an application that has requested that order
@@ -134,7 +146,7 @@ impl Link {
         &mut self,
         access: &RemoteAccess,
         bytes: &Bytes<'_>,
-        endpoints: &Endpoints,
+        endpoints: &Endpoints<T>,
     ) -> Result<Option<(Op, Result)>> {
         match self.settle_ring_writes() {
             Settled::All => {}
@@ -146,7 +158,8 @@ impl Link {
         }
         let order = access.access.behind_messages();
         let endpoint = endpoints.get(self.ep);
-        let is_ordered = endpoint.is_some_and(|endpoint| endpoint.own.msg_order & order != 0);
+        let is_ordered =
+            endpoint.is_some_and(|endpoint| T::rules(&endpoint.own).msg_order & order != 0);
         if is_ordered && self.has_untaken() {
             return Ok(None);
         }
@@ -187,7 +200,7 @@ impl Link {
         &mut self,
         access: &mut RemoteAccess,
         copied: Option<&[u8]>,
-        endpoints: &mut Endpoints,
+        endpoints: &mut Endpoints<T>,
     ) -> Result<bool> {
         let is_read = access.access == Access::Read;
         let may_start = match is_read {
@@ -259,7 +272,7 @@ impl Link {
     }
 
     /// Withdraws a request that was not sent.
-    fn posted(&mut self, name: PendingKey, sent: bool, endpoints: &mut Endpoints) -> Result {
+    fn posted(&mut self, name: PendingKey, sent: bool, endpoints: &mut Endpoints<T>) -> Result {
         if sent {
             return Ok(());
         }
@@ -273,11 +286,11 @@ impl Link {
     ///
     /// # Errors
     /// `-FI_EAGAIN` if there is no space.
-    pub fn start_atomic(
+    pub(super) fn start_atomic(
         &mut self,
         atomic: &mut Atomic,
         copies: Option<Copies<'_>>,
-        endpoints: &mut Endpoints,
+        endpoints: &mut Endpoints<T>,
     ) -> Result {
         if !self.may_request() {
             return Err(Errno::EAGAIN);
@@ -317,9 +330,9 @@ impl Link {
     }
 
     /// Returns the registered memory of this process, and the rights of the peer.
-    pub fn visited<'a>(
+    pub(super) fn visited<'a>(
         &self,
-        endpoints: &'a mut Endpoints,
+        endpoints: &'a mut Endpoints<T>,
         target: &'a mut Option<RmaTarget>,
     ) -> Option<(&'a mut RmaTarget, Visitor<'a>)> {
         let (_, visitor) = endpoints.get_mut(self.ep)?.visited(self.src);
@@ -327,10 +340,10 @@ impl Link {
     }
 
     /// Handles a peer's write.
-    pub fn written(
+    pub(super) fn written(
         &mut self,
         record: &Record,
-        endpoints: &mut Endpoints,
+        endpoints: &mut Endpoints<T>,
         target: &mut Option<RmaTarget>,
     ) -> std::result::Result<(), Fault> {
         let Head { flags, words, .. } = record.head;
@@ -387,10 +400,10 @@ impl Link {
     }
 
     /// Handles the notification of an access that the peer has carried out.
-    pub fn was_accessed(
+    pub(super) fn was_accessed(
         &mut self,
         record: &Record,
-        endpoints: &mut Endpoints,
+        endpoints: &mut Endpoints<T>,
         target: &mut Option<RmaTarget>,
     ) -> std::result::Result<(), Fault> {
         let Head { kind, flags, words } = record.head;
@@ -407,10 +420,10 @@ impl Link {
     }
 
     /// Handles a peer's read.
-    pub fn read(
+    pub(super) fn read(
         &mut self,
         record: &Record,
-        endpoints: &mut Endpoints,
+        endpoints: &mut Endpoints<T>,
         target: &mut Option<RmaTarget>,
     ) -> std::result::Result<(), Fault> {
         let [len, name, count] = record.head.words;
@@ -474,10 +487,10 @@ impl Link {
     }
 
     /// Notes that a peer has received the data of its read.
-    pub fn was_read(
+    pub(super) fn was_read(
         &mut self,
         grants: &Grants,
-        endpoints: &mut Endpoints,
+        endpoints: &mut Endpoints<T>,
         target: &mut Option<RmaTarget>,
     ) {
         if let Some((target, visitor)) = self.visited(endpoints, target) {
@@ -486,10 +499,10 @@ impl Link {
     }
 
     /// Handles a peer's atomic operation.
-    pub fn atomic_requested(
+    pub(super) fn atomic_requested(
         &mut self,
         record: &Record,
-        endpoints: &mut Endpoints,
+        endpoints: &mut Endpoints<T>,
         target: &mut Option<RmaTarget>,
         atomics: &mut Atomics,
     ) -> std::result::Result<(), Fault> {

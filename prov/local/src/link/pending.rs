@@ -6,14 +6,20 @@ use prov_base::bounds::OPERATIONS;
 use std::ops::Deref;
 
 use prov_base::buffer::AppIov;
-use prov_local::link::payload::Payload;
 use prov_message::{OpClass, Ticket};
 use prov_util::mr::Grants;
-use slotmap::SlotMap;
+use slotmap::{SlotMap, new_key_type};
 
-use crate::engine::arrival::ANSWERS;
-use crate::engine::keys::PendingKey;
-use prov_local::switch_points::EAGER;
+use super::payload::Payload;
+use crate::switch_points::EAGER;
+
+new_key_type! {
+    /// An operation or an offer that the peer will answer.
+    pub struct PendingKey;
+}
+
+/// Largest number of replies of one link that wait for space in the channel.
+pub(super) const ANSWERS: usize = 1 << 20;
 
 /// Largest number of requests of one link that the peer has not answered: bounds the replies that
 /// it must hold.

@@ -5,124 +5,131 @@ use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
 use prov_base::buffer::Iov;
 use prov_base::device_memory::has_failures;
-use prov_local::channel::Head;
-use prov_local::copies::Copies as _;
+use prov_message::keys::to_peer;
 use prov_message::peers::{Deferred, Request};
-use prov_message::{Op, RmaTarget, Ticket};
+use prov_message::{Endpoints, Op, RmaTarget, Ticket};
 use prov_util::mr::Grants;
 use prov_util::request::RemoteIov;
 
-use super::Core;
-use super::keys::LinkKey;
-use super::link::outgoing::{ReadReply, Writing};
-use super::link::pending::Pending;
-use super::link::{Fault, Link};
-use super::messages::Endpoints;
+use super::outgoing::{ReadReply, Writing};
+use super::pending::Pending;
 use super::records::{HAS_DATA, MORE, RESULT, WRITE, remote_list};
-use prov_local::switch_points::EAGER;
+use super::{At, Fault, Link, LinkOf, Links, LocalTransport, remote};
+use crate::channel::Head;
+use crate::switch_points::EAGER;
 
 /// Number of bytes that are sent in parts in one turn, after which other links can send.
 const TURN_BYTES: usize = 256 << 10;
 
-impl Core {
-    /// Posts the operations that have waited for a link or for earlier operations, as long as there
-    /// is space.
-    pub(super) fn replay(&mut self, key: LinkKey) {
-        while let Some((request, ticket)) = self.next_to_replay(key) {
-            let Some(link) = self.links.get_mut(key) else {
-                return;
-            };
-            let ep = link.ep;
-            // Posting counts the operation again, unless it completes immediately.
-            self.endpoints.settle(ticket);
-            let mut replay = request.replay();
-            let (request, copies) = replay.parts();
-            let copied = copies.map(|copies| copies.payload);
-            let (op, posted) = match request {
-                Request::Transmit(message) => {
-                    let op = Op::of_transmit(ep, message);
-                    // The caller of the operation has returned, so it cannot get -FI_EAGAIN.
-                    let is_eager = link.is_eager(message.buffers.len()) == Ok(true);
-                    let sent = link.send(message, copied, is_eager, &mut self.endpoints);
-                    if sent == Ok(true) {
-                        self.has_offered(key);
-                    }
-                    (op, sent.map(|_| ()))
-                }
-                Request::Access(access) => (
-                    Op::of_access(ep, access),
-                    self.start_access(key, access, copied),
-                ),
-                Request::Atomic(atomic) => (
-                    Op::of_atomic(ep, atomic),
-                    link.start_atomic(atomic, copies, &mut self.endpoints),
-                ),
-            };
-            if let Err(error) = posted {
-                self.endpoints.report(&op, Err(error));
-            }
-        }
-    }
-
-    /// Returns the next operation that has waited on a link, if it may be posted.
-    fn next_to_replay(&mut self, key: LinkKey) -> Option<(Deferred, Ticket)> {
-        let link = self.links.get_mut(key).filter(|link| link.is_open())?;
-        let peers = &mut self.endpoints.get_mut(link.ep)?.own.peers;
-        let is_message = match link.is_message_behind() {
-            Some(is_message) => is_message,
-            None => peers.waiting(link.peer?).next()?.0.message_len().is_some(),
+/// Posts the operations that have waited for a link or for earlier operations, as long as there is space.
+pub fn replay<L: Links>(lane: &mut L, key: LinkOf<L>) {
+    while let Some((request, ticket)) = next_to_replay(lane, key) {
+        let Some(At {
+            link, endpoints, ..
+        }) = lane.at(key)
+        else {
+            return;
         };
-        let may_follow = link.writings.is_empty() && !link.pending.has_long_results();
-        let has_room = may_follow && link.has_room();
-        let may_be = match is_message {
-            true => link.pending.has_room_for_message(),
-            false => link.may_request(),
-        };
-        if !has_room || !may_be {
-            link.waits_for_turn(key, &mut self.busy);
-            return None;
-        }
-        match link.next_behind() {
-            None => peers.next_waiting(link.peer?, key),
-            next => next,
-        }
-    }
-
-    /// Sends the data of links, as long as there is space. Returns whether there was progress.
-    #[inline(never)]
-    pub(super) fn send_more(&mut self) -> bool {
-        let mut any = false;
-        for key in std::mem::take(&mut self.busy) {
-            let Some(link) = self.links.get_mut(key) else {
-                continue;
-            };
-            link.is_busy = false;
-            match link.send_more(&mut self.endpoints, &mut self.target) {
-                Ok(has_sent) => any |= has_sent,
-                Err(fault) => {
-                    self.break_link(key, fault);
-                    continue;
+        let ep = link.ep;
+        // Posting counts the operation again, unless it completes immediately.
+        endpoints.settle(ticket);
+        let mut replay = request.replay();
+        let (request, copies) = replay.parts();
+        let copied = copies.map(|copies| copies.payload);
+        let (op, posted) = match request {
+            Request::Transmit(message) => {
+                let op = Op::of_transmit(ep, message);
+                // The caller of the operation has returned, so it cannot get -FI_EAGAIN.
+                let is_eager = link.is_eager(message.buffers.len()) == Ok(true);
+                let sent = link.send(message, copied, is_eager, endpoints);
+                if sent == Ok(true) {
+                    lane.has_offered(key);
                 }
+                (op, sent.map(|_| ()))
             }
-            self.replay(key);
-            if let Some(link) = self.links.get_mut(key)
-                && link.has_something_to_send()
-            {
-                // Progress alone does not count: a thread may sleep while the next data waits for
-                // space.
-                any |= link.has_room_for_next();
-                link.waits_for_space(key, &mut self.busy);
-            }
+            Request::Access(access) => (
+                Op::of_access(ep, access),
+                remote::start_access(lane, key, access, copied),
+            ),
+            Request::Atomic(atomic) => (
+                Op::of_atomic(ep, atomic),
+                link.start_atomic(atomic, copies, endpoints),
+            ),
+        };
+        if let Err(error) = posted {
+            lane.endpoints().report(&op, Err(error));
         }
-        any
     }
 }
 
-impl Link {
+/// Returns the next operation that has waited on a link, if it may be posted.
+fn next_to_replay<L: Links>(lane: &mut L, key: LinkOf<L>) -> Option<(Deferred, Ticket)> {
+    let is_message = match lane.at(key)?.link.is_message_behind() {
+        Some(is_message) => is_message,
+        None => lane.is_message_deferred(key)?,
+    };
+    let At { link, lists, .. } = lane.at(key)?;
+    let may_follow = link.writings.is_empty() && !link.pending.has_long_results();
+    let has_room = may_follow && link.has_room();
+    let may_be = match is_message {
+        true => link.pending.has_room_for_message(),
+        false => link.may_request(),
+    };
+    if !has_room || !may_be {
+        link.waits_for_turn(key, lists);
+        return None;
+    }
+    match link.next_behind() {
+        None => lane.next_deferred(key),
+        next => next,
+    }
+}
+
+/// Sends the data of links, as long as there is space. Returns whether there was progress.
+#[inline]
+pub fn send_more<L: Links>(lane: &mut L) -> bool {
+    !lane.lists().busy.is_empty() && send_for_busy(lane)
+}
+
+#[inline(never)]
+fn send_for_busy<L: Links>(lane: &mut L) -> bool {
+    let mut any = false;
+    for key in std::mem::take(&mut lane.lists().busy) {
+        let Some(At {
+            link,
+            endpoints,
+            target,
+            ..
+        }) = lane.at(key)
+        else {
+            continue;
+        };
+        link.is_busy = false;
+        match link.send_more(endpoints, target) {
+            Ok(has_sent) => any |= has_sent,
+            Err(fault) => {
+                lane.breaks(key, fault);
+                continue;
+            }
+        }
+        replay(lane, key);
+        if let Some(At { link, lists, .. }) = lane.at(key)
+            && link.has_something_to_send()
+        {
+            // Progress alone does not count: a thread may sleep while the next data waits for
+            // space.
+            any |= link.has_room_for_next();
+            link.waits_for_space(key, lists);
+        }
+    }
+    any
+}
+
+impl<T: LocalTransport> Link<T> {
     /// Sends what waits, as long as there is space. Returns whether there was progress.
     fn send_more(
         &mut self,
-        endpoints: &mut Endpoints,
+        endpoints: &mut Endpoints<T>,
         target: &mut Option<RmaTarget>,
     ) -> Result<bool, Fault> {
         let mut any = false;
@@ -144,9 +151,9 @@ impl Link {
 
     /// Sends parts of writes, and of data that the peer reads, as long as there is space. Returns
     /// whether there was progress.
-    pub fn send_parts(
+    pub(super) fn send_parts(
         &mut self,
-        endpoints: &mut Endpoints,
+        endpoints: &mut Endpoints<T>,
         target: &mut Option<RmaTarget>,
     ) -> Result<bool, Fault> {
         let (mut any, mut bytes) = (false, 0);
@@ -166,7 +173,7 @@ impl Link {
 
     /// Sends the next part of a write. Returns its length, if there was a part and space for it. A write
     /// whose bytes a device does not read ends; the peer has parts of it.
-    fn send_part_of_write(&mut self, endpoints: &mut Endpoints) -> Result<Option<usize>, Fault> {
+    fn send_part_of_write(&mut self, endpoints: &mut Endpoints<T>) -> Result<Option<usize>, Fault> {
         // The rest of a write of which the peer has refused a part is dropped.
         while let Some(next) = self.writings.front()
             && !self.pending.contains_key(next.name)
@@ -196,7 +203,7 @@ impl Link {
             flags,
             words: [
                 writing.data.unwrap_or(0),
-                super::keys::to_peer(name),
+                to_peer(name),
                 remote.pieces().len() as u64,
             ],
         };
@@ -227,7 +234,7 @@ impl Link {
     /// space for it.
     fn send_part_of_stream(
         &mut self,
-        endpoints: &mut Endpoints,
+        endpoints: &mut Endpoints<T>,
         target: &mut Option<RmaTarget>,
     ) -> Result<Option<usize>, Fault> {
         while let Some(next) = self.streams.front()
@@ -283,7 +290,7 @@ impl Link {
 }
 
 /// Copies registered memory from an offset on, filling `to`.
-pub fn copy_part(grants: &Grants, target: &mut RmaTarget, offset: usize, to: &Iov<'_>) {
+pub(super) fn copy_part(grants: &Grants, target: &mut RmaTarget, offset: usize, to: &Iov<'_>) {
     let mut done = 0;
     while done < to.len() {
         let room = to.slice(done, usize::MAX);

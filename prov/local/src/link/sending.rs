@@ -4,137 +4,87 @@ use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_PEER_TRANSFER, FI_
 use prov_base::buffer::Iov;
 use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::WRITTEN;
-use prov_local::channel::{Head, INLINE, MODERATE};
-use prov_local::copies::Copies as _;
-use prov_local::link::payload::Payload;
-use prov_local::switch_points::EAGER;
-use prov_message::peers::{Bytes, Deferred, Destination, Lent};
-use prov_message::{Op, Reaching as _};
+use prov_message::keys::to_peer;
+use prov_message::peers::{Bytes, Deferred, Lent};
+use prov_message::{Endpoints, EpKey, Op};
 use prov_util::request::{Tag, Transmit};
 
-use super::Core;
-use super::keys::{EpKey, to_peer};
-use super::link::Link;
-use super::link::pending::Pending;
-use super::messages::Endpoints;
+use super::payload::Payload;
+use super::pending::Pending;
 use super::records::{HAS_DATA, MESSAGE, OFFERED, REMOTE_LIST, TAGGED, UNTIL_PLACED};
-use crate::params::SIZES;
+use super::{At, Link, LinkOf, Links, LocalTransport, remote};
+use crate::channel::{Head, MODERATE};
+use crate::switch_points::EAGER;
 
 /// Flags of messages that do not take the fast path.
-const SPECIAL: u64 =
+pub const SPECIAL: u64 =
     FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE | FI_PEER_TRANSFER;
-// The fast path does not check the length of messages that fit into a slot.
-const _: () = assert!(INLINE <= SIZES.inject);
 // A write has its remote list after its data.
 const _: () = assert!(REMOTE_LIST + EAGER <= MODERATE);
 
-impl Core {
-    #[inline(always)]
-    pub(super) fn post_message(&mut self, ep: EpKey, message: &mut Transmit) -> Result {
-        match self.post_at_once(ep, message) {
-            Some(()) => Ok(()),
-            None => self.post_in_turn(ep, message),
-        }
+/// Sends a message, or keeps it until the operations that were posted before it are complete. The caller
+/// has checked it.
+///
+/// # Errors
+/// `-FI_EAGAIN` if there is no space.
+pub fn post_message<L: Links>(
+    lane: &mut L,
+    ep: EpKey,
+    key: LinkOf<L>,
+    message: &mut Transmit,
+) -> Result {
+    let At {
+        link, endpoints, ..
+    } = lane.at(key).ok_or(Errno::EAGAIN)?;
+    if link.holds_messages() {
+        let op = Op::of_transmit(ep, message);
+        return remote::wait_behind(lane, key, op, || Deferred::transmit(message));
     }
-
-    /// The fast path: sends an eager message without special flags on an open link.
-    #[inline(always)]
-    fn post_at_once(&mut self, ep: EpKey, message: &mut Transmit) -> Option<()> {
-        let len = message.buffers.len();
-        if message.flags & SPECIAL != 0 {
-            return None;
-        }
-        if len > INLINE {
-            return self.post_long(ep, message);
-        }
-        self.post_whole::<false>(ep, message)
+    // A device copies while this lane does other things.
+    let is_eager = link.is_eager(message.buffers.len())? && !message.buffers.has_device();
+    if link.send(message, None, is_eager, endpoints)? {
+        lane.has_offered(key);
     }
+    Ok(())
+}
 
-    /// As [`Core::post_at_once`], for a message that does not fit into a slot.
-    #[inline(never)]
-    fn post_long(&mut self, ep: EpKey, message: &mut Transmit) -> Option<()> {
-        let is_special = message.buffers.len() > EAGER || message.buffers.has_device();
-        if is_special || SIZES.check_message(message).is_err() {
-            return None;
-        }
-        self.post_whole::<true>(ep, message)
-    }
-
+impl<T: LocalTransport> Link<T> {
+    /// Sends an eager message without special flags, if nothing is in its way. `LONG` says whether it
+    /// may not fit into a slot; it has at most [`EAGER`] bytes of the host's memory.
     #[inline(always)]
-    fn post_whole<const LONG: bool>(&mut self, ep: EpKey, message: &mut Transmit) -> Option<()> {
-        let state = self.endpoints.get(ep)?;
-        let key = state.own.peers.open_link(message.peer)?;
-        let link = self.links.get_mut(key)?;
-        if link.pending.has_detours() || !link.writings.is_empty() {
-            return None;
+    pub fn send_at_once<const LONG: bool>(&mut self, message: &Transmit) -> bool {
+        if self.pending.has_detours() || !self.writings.is_empty() {
+            return false;
         }
         let (head, len) = (head_of(message, None), message.buffers.len());
-        let is_sent = match LONG {
-            false => link.post_short(
+        match LONG {
+            false => self.post_short(
                 head,
                 len,
                 #[inline(always)]
                 |to| _ = to.copy_from(&message.buffers),
             ),
-            true => link.post_long(
+            true => self.post_long(
                 head,
                 len,
                 #[inline(always)]
                 |at, to| _ = to.copy_from_at(&message.buffers, at),
             ),
-        };
-        if !is_sent {
-            return None;
-        }
-        state.reports.plain_message(ep, message);
-        Some(())
-    }
-
-    #[inline(never)]
-    fn post_in_turn(&mut self, ep: EpKey, message: &mut Transmit) -> Result {
-        SIZES.check_message(message)?;
-        let state = self.endpoints.get(ep).ok_or(Errno::EOPBADSTATE)?;
-        let known = state.own.peers.open_link(message.peer);
-        let known = known.filter(|key| self.links.contains_key(*key));
-        let destination = match known {
-            Some(key) => Destination::Open(key),
-            None => self.reach(ep, message.peer)?,
-        };
-        match destination {
-            Destination::Open(key) => {
-                let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
-                if link.holds_messages() {
-                    let op = Op::of_transmit(ep, message);
-                    return self.wait_behind(key, op, || Deferred::transmit(message));
-                }
-                // A device copies while this lane does other things.
-                let is_eager =
-                    link.is_eager(message.buffers.len())? && !message.buffers.has_device();
-                if link.send(message, None, is_eager, &mut self.endpoints)? {
-                    self.has_offered(key);
-                }
-                Ok(())
-            }
-            Destination::Waits(peer) => self.defer(peer, Op::of_transmit(ep, message), || {
-                Deferred::transmit(message)
-            }),
         }
     }
-}
 
-impl Link {
     /// Sends a message: eagerly if `is_eager` and the peer takes such messages, otherwise by an
     /// announcement. Returns whether it was announced.
     ///
     /// # Errors
     /// `-FI_EAGAIN` if there is no space.
     #[inline(never)]
-    pub fn send(
+    pub(super) fn send(
         &mut self,
         message: &mut Transmit,
         copied: Option<&[u8]>,
         is_eager: bool,
-        endpoints: &mut Endpoints,
+        endpoints: &mut Endpoints<T>,
     ) -> Result<bool> {
         let op = Op::of_transmit(self.ep, message);
         let is_offered = self.pending.offers_only() || !is_eager;
@@ -204,7 +154,7 @@ fn head_of(message: &Transmit, data: Option<u64>) -> Head {
     }
 }
 
-pub fn copy(bytes: &Bytes<'_>, to: &Iov<'_>) {
+pub(super) fn copy(bytes: &Bytes<'_>, to: &Iov<'_>) {
     match bytes {
         Bytes::App(memory) => memory.copy_to(to),
         Bytes::Own(bytes) => to.write_at(0, bytes),
