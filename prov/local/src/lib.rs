@@ -17,6 +17,8 @@ pub mod link;
 pub mod onesided;
 pub mod parts;
 #[cfg(not(loom))]
+pub mod payload;
+#[cfg(not(loom))]
 pub mod process;
 pub mod relocation;
 pub mod ring;

@@ -6,9 +6,7 @@
 //! arrives on them and posts to them. Each handler works on the parts that [`At`] has.
 
 mod arrival;
-pub mod aside;
 mod outgoing;
-pub mod payload;
 pub mod pending;
 mod pulling;
 pub mod records;
@@ -16,6 +14,9 @@ mod remote;
 mod replaying;
 mod ring_writes;
 mod sending;
+
+pub use crate::payload;
+pub use crate::payload::aside;
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -48,8 +49,8 @@ use crate::process::OtherProcess;
 use crate::ring::Broken;
 use crate::switch_points::{EAGER, WIDE};
 
-pub use self::arrival::{acknowledge, fetch, take_in, throttle};
-pub use self::pulling::{copied, drain};
+pub use self::arrival::{acknowledge, drain, fetch, take_in, throttle};
+pub use self::pulling::copied;
 pub use self::remote::{ATOMIC_LIMIT, post_access, post_atomic};
 pub use self::replaying::{replay, send_more};
 pub use self::ring_writes::settle_ring_writes;

@@ -8,7 +8,7 @@ use prov_message::{Core, Endpoints, EpKey, Transport};
 
 use super::queue::{Step, Transfers};
 use super::{Copier, Copying, Goal, Transfer, VAIN_TURNS};
-use crate::link::payload::{PartOf, Payload};
+use crate::payload::{PartOf, Payload};
 use crate::process::OtherProcess;
 use crate::rota::Rounds;
 

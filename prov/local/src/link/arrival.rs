@@ -23,6 +23,10 @@ const TURN_BYTES: usize = 512 << 10;
 /// have requested at a time.
 const ANSWER_BYTES: usize = 128 << 20;
 
+/// Largest number of turns in which the messages left in a peer's channel are received: the channel
+/// has fewer messages.
+const LAST_TURNS: usize = 4096 / TURN;
+
 /// The outcome of a turn on the fast path; whether any messages were received.
 enum Plain {
     /// The turn is over.
@@ -301,6 +305,16 @@ fn has_had_turn<L: Links>(lane: &mut L, key: LinkOf<L>, any: bool) {
         lists.unreported.push_back(key);
         bounded!(lists.unreported, PEERS);
     }
+}
+
+/// Receives the last messages of a peer that has ended, and ends the link when there are no more.
+pub fn drain<L: Links>(lane: &mut L, key: LinkOf<L>) {
+    for _ in 0..LAST_TURNS {
+        if !take_in_slowly(lane, key, TURN) {
+            return pulling::drain_if_ended(lane, key);
+        }
+    }
+    lane.breaks(key, Fault::Protocol("messages after the end"));
 }
 
 fn offered<L: Links>(lane: &mut L, key: LinkOf<L>, record: &Record) -> Result<bool, Fault> {

@@ -6,15 +6,10 @@ use prov_base::process_memory::OtherIov;
 use prov_message::keys::from_peer;
 use prov_message::{Placing, Then};
 
-use super::arrival::{TURN, take_in_slowly};
 use super::payload::Payload;
 use super::pending::Pending;
 use super::{At, Fault, Link, LinkOf, Links, LocalTransport};
 use crate::copies::{Goal, Transfer};
-
-/// Largest number of turns in which the messages left in a peer's channel are received: the channel
-/// has fewer messages.
-const LAST_TURNS: usize = 4096 / TURN;
 
 /// Queues the payload that a peer has announced as `name`, to be fetched.
 pub(super) fn pull<L: Links>(
@@ -72,17 +67,8 @@ fn placed<L: Links>(
     link.waits_for_space(key, lists);
 }
 
-/// Receives the last messages of a peer that has ended, and ends the link when there are no more.
-pub fn drain<L: Links>(lane: &mut L, key: LinkOf<L>) {
-    for _ in 0..LAST_TURNS {
-        if !take_in_slowly(lane, key, TURN) {
-            return drain_if_ended(lane, key);
-        }
-    }
-    lane.breaks(key, Fault::Protocol("messages after the end"));
-}
-
-fn drain_if_ended<L: Links>(lane: &mut L, key: LinkOf<L>) {
+/// Ends the link of a peer that has ended, unless there is something of it left.
+pub(super) fn drain_if_ended<L: Links>(lane: &mut L, key: LinkOf<L>) {
     let Some(At { link, .. }) = lane.at(key).filter(|at| at.link.has_ended) else {
         return;
     };

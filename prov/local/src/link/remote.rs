@@ -12,15 +12,13 @@ use prov_message::{AtomicRequest, Endpoints, EpKey, Op, Refusal, RmaTarget, Visi
 use prov_util::mr::Grants;
 use prov_util::request::{Access, Atomic, RemoteAccess};
 
-use super::outgoing::{ReadReply, Writing};
+use super::outgoing::{ReadReply, Writing, copy, copy_part, wait_behind};
 use super::payload::Payload;
 use super::pending::{Pending, PendingKey};
 use super::records::{
     ATOMIC, AtomicWord, HAS_DATA, MORE, READ, REMOTE_LIST, RESULT, WAS_READ, WRITE,
     read_list_behind, read_remote_list, remote_list,
 };
-use super::replaying::copy_part;
-use super::sending::copy;
 use super::{At, Fault, Link, LinkOf, Links, LocalTransport, Parts, Wire as _, ring_writes};
 use crate::channel::{Head, MODERATE, Record};
 use crate::onesided::ring_writes::Settled;
@@ -109,28 +107,6 @@ pub(super) fn start_access<L: Links>(
             lane.wake_for_copies();
         }
     }
-    Ok(())
-}
-
-/// Keeps an operation until the operations that were posted before it on a link are complete.
-///
-/// # Errors
-/// `-FI_EAGAIN` if the endpoint has too many operations in progress.
-pub(super) fn wait_behind<L: Links>(
-    lane: &mut L,
-    key: LinkOf<L>,
-    op: Op,
-    request: impl FnOnce() -> Deferred,
-) -> Result {
-    let At {
-        link,
-        endpoints,
-        lists,
-        ..
-    } = lane.at(key).ok_or(Errno::EAGAIN)?;
-    let ticket = endpoints.begin(op)?;
-    link.wait_behind(request(), ticket);
-    link.waits_for_space(key, lists);
     Ok(())
 }
 

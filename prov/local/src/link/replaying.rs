@@ -3,15 +3,13 @@
 
 use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
-use prov_base::buffer::Iov;
 use prov_base::device_memory::has_failures;
 use prov_message::keys::to_peer;
 use prov_message::peers::{Deferred, Request};
 use prov_message::{Endpoints, Op, RmaTarget, Ticket};
-use prov_util::mr::Grants;
 use prov_util::request::RemoteIov;
 
-use super::outgoing::{ReadReply, Writing};
+use super::outgoing::{ReadReply, Writing, copy_part};
 use super::pending::Pending;
 use super::records::{HAS_DATA, MORE, RESULT, WRITE, remote_list};
 use super::{At, Fault, Link, LinkOf, Links, LocalTransport, remote};
@@ -286,24 +284,5 @@ impl<T: LocalTransport> Link<T> {
             self.was_read(&grants, endpoints, target);
         }
         Ok(Some(part))
-    }
-}
-
-/// Copies registered memory from an offset on, filling `to`.
-pub(super) fn copy_part(grants: &Grants, target: &mut RmaTarget, offset: usize, to: &Iov<'_>) {
-    let mut done = 0;
-    while done < to.len() {
-        let room = to.slice(done, usize::MAX);
-        let part = grants.part(&mut target.memory, offset + done, room.len(), |from| {
-            from.copy_to(&room);
-        });
-        let (len, copied) = part;
-        if copied.is_none() {
-            room.slice(0, len).fill(0);
-        }
-        if len == 0 {
-            return;
-        }
-        done += len;
     }
 }

@@ -1,7 +1,6 @@
 //! Sending messages: short ones eagerly, long ones by rendezvous.
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_PEER_TRANSFER, FI_REMOTE_CQ_DATA};
-use prov_base::buffer::Iov;
 use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::WRITTEN;
 use prov_message::keys::to_peer;
@@ -9,10 +8,11 @@ use prov_message::peers::{Bytes, Deferred, Lent};
 use prov_message::{Endpoints, EpKey, Op};
 use prov_util::request::{Tag, Transmit};
 
+use super::outgoing::copy;
 use super::payload::Payload;
 use super::pending::Pending;
 use super::records::{HAS_DATA, MESSAGE, OFFERED, REMOTE_LIST, TAGGED, UNTIL_PLACED};
-use super::{At, Link, LinkOf, Links, LocalTransport, remote};
+use super::{At, Link, LinkOf, Links, LocalTransport, outgoing};
 use crate::channel::{Head, MODERATE};
 use crate::switch_points::EAGER;
 
@@ -38,7 +38,7 @@ pub fn post_message<L: Links>(
     } = lane.at(key).ok_or(Errno::EAGAIN)?;
     if link.holds_messages() {
         let op = Op::of_transmit(ep, message);
-        return remote::wait_behind(lane, key, op, || Deferred::transmit(message));
+        return outgoing::wait_behind(lane, key, op, || Deferred::transmit(message));
     }
     // A device copies while this lane does other things.
     let is_eager = link.is_eager(message.buffers.len())? && !message.buffers.has_device();
@@ -152,11 +152,4 @@ fn head_of(message: &Transmit, data: Option<u64>) -> Head {
         flags: tagged | has_data,
         words: [tag, data.unwrap_or(0), 0],
     }
-}
-
-pub(super) fn copy(bytes: &Bytes<'_>, to: &Iov<'_>) {
-    match bytes {
-        Bytes::App(memory) => memory.copy_to(to),
-        Bytes::Own(bytes) => to.write_at(0, bytes),
-    };
 }

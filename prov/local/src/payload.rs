@@ -1,11 +1,13 @@
 //! The bytes of a message that stay with its sender until the peer fetches or requests them.
 
+pub mod aside;
+
 use prov_base::buffer::{Ahead, AppIov, Fetched, Iov};
 use prov_base::errno::Result;
 use prov_base::process_memory::{OtherIov, OtherPiece};
 use prov_message::peers::Lent;
 
-use super::aside::Aside;
+use self::aside::Aside;
 
 /// See the [module](self) description.
 pub enum Payload {
