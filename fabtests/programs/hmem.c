@@ -746,6 +746,31 @@ static void reset_accessing(void)
 	}
 }
 
+/* Nor are a peer's atomic operations on it. A connection may end with one that is refused. */
+static void reset_counting(void)
+{
+	static struct fi_context2 context;
+	static uint64_t operand = 2, old;
+	struct bench bench = { 0 };
+	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
+	ssize_t posted;
+
+	demands_desc = true;
+	setup(&bench, (struct ct_spec) { .caps = FI_MSG | FI_ATOMIC }, false, true);
+	pass(&bench, false, CT_SEND, CT_RECV, 100, true);
+	ct_device()->reset();
+	do {
+		posted = fi_fetch_atomic(a->ep, &operand, 1, NULL, &old, NULL, a->to, bench.far.addr,
+					 bench.far.key, FI_UINT64, FI_SUM, &context);
+		ct_progress(a);
+		ct_progress(b);
+	} while (posted == -FI_EAGAIN);
+	REQUIRE(!posted && ct_error(a, &a->tx).err);
+	if (ct_opt.type == FI_EP_RDM)
+		pass_host(a, a->to, b);
+	teardown(&bench);
+}
+
 static unsigned own_copies;
 
 static ssize_t copy_from(void *to, size_t size, enum fi_hmem_iface iface, uint64_t device,
@@ -1093,6 +1118,7 @@ static const struct ct_test tests[] = {
 	{ "reset_receiving", reset_receiving, CT_BOTH },
 	{ "reset_sending", reset_sending, CT_RDM },
 	{ "reset_accessing", reset_accessing, CT_BOTH },
+	{ "reset_counting", reset_counting, CT_BOTH },
 	{ "own_functions", own_functions, CT_BOTH },
 	{ "collective", collective, CT_RDM },
 	{ "options", options, CT_BOTH },
