@@ -74,6 +74,10 @@ impl Payload {
     /// Returns the location, from which the peer may copy. It asks in parts for what it cannot copy.
     pub fn location(&self) -> OtherIov {
         let mut from = OtherIov::default();
+        // A list has no empty pieces.
+        if self.is_empty() {
+            return from;
+        }
         let Payload::App(memory) = self else {
             from.push(OtherPiece {
                 addr: self.copied().as_ptr().expose_provenance() as u64,
@@ -147,6 +151,22 @@ impl PartOf {
             Ok(Fetched::All) => PartOf::Copied,
             Ok(Fetched::Later) => PartOf::Later,
             Err(_) => PartOf::Refused,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prov_base::process_memory::WRITTEN;
+
+    use super::*;
+
+    #[test]
+    fn the_location_of_no_bytes_is_read_as_it_was_written() {
+        for payload in [Payload::App(AppIov::EMPTY), Payload::Own(Box::default())] {
+            let from = payload.location();
+            let read = OtherIov::read(from.write(&mut [0; WRITTEN]));
+            assert_eq!(read.map(|read| read.len()), Some(0));
         }
     }
 }
