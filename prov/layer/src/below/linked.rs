@@ -307,8 +307,11 @@ impl LinkedEndpoint {
         let ep = self.object.as_ptr();
         let pieces = message.buffers.pieces();
         // The most frequent messages, as the application has mostly posted them.
-        if let ([_], Tag::Value(tag), FI_COMPLETION | FI_INJECT) = (pieces, message.tag, flags) {
-            return self.transmit_plain(message, (to, tag), context, flags == FI_INJECT);
+        if let ([_], Tag::Value(tag), FI_COMPLETION | FI_INJECT) = (pieces, message.tag, flags)
+            && let Some(posted) =
+                self.transmit_plain(message, (to, tag), context, flags == FI_INJECT)
+        {
+            return posted;
         }
         let mut local = Local::given(&message.desc);
         // SAFETY: the endpoint is open, and the application's memory belongs to the operation until
@@ -346,7 +349,8 @@ impl LinkedEndpoint {
         done(status as c_int)
     }
 
-    /// Sends a tagged message of one piece by a call without a flags argument.
+    /// Sends a tagged message of one piece by a call without a flags argument; `None` if the provider
+    /// has only the one with flags.
     #[inline(always)]
     fn transmit_plain(
         &self,
@@ -354,10 +358,10 @@ impl LinkedEndpoint {
         (to, tag): (fi_addr_t, u64),
         context: *mut c_void,
         is_inject: bool,
-    ) -> Result {
+    ) -> Option<Result> {
         let ep = self.object.as_ptr();
         let [piece] = message.buffers.pieces() else {
-            return Err(Errno::EINVAL);
+            return None;
         };
         let (buf, len) = (piece.iov_base, piece.iov_len);
         let desc = message.desc.of_piece(0).map_or(null_mut(), |desc| desc.0);
@@ -366,11 +370,11 @@ impl LinkedEndpoint {
         let status = unsafe {
             let table = &*(*ep).tagged;
             match is_inject {
-                true => table.inject.ok_or(Errno::ENOSYS)?(ep, buf, len, to, tag),
-                false => table.send.ok_or(Errno::ENOSYS)?(ep, buf, len, desc, to, tag, context),
+                true => table.inject?(ep, buf, len, to, tag),
+                false => table.send?(ep, buf, len, desc, to, tag, context),
             }
         };
-        done(status as c_int)
+        Some(done(status as c_int))
     }
 
     /// Reads or writes memory of a peer, likewise.
