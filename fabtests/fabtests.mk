@@ -59,7 +59,7 @@ RELIABLE = binding cntr cq early first match message poll sep signals source
 LINKED = cancel cntr collective cq deserted early entries first killed match message poll rma source taken_back trigger untouched
 
 # And over datagrams, whose descriptors are nested deeply.
-LINKED_OVER_DATAGRAMS = cancel first match poll
+LINKED_OVER_DATAGRAMS = first match poll
 
 # What ucx offers, over UCX's transports between processes of a host.
 OVER_UCX = binding cntr completion cq early entries first match message poll posted rma
