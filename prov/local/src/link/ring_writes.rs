@@ -61,9 +61,12 @@ pub(super) fn write_in_ring<T: LocalTransport>(
         lists,
         ..
     } = at;
-    let own = &endpoints.get(link.ep)?.own;
-    let is_of_kind = access.is_inject() || !T::rules(own).uses_virtual_addresses;
-    if !is_of_kind || to.len != access.local.len() as u64 || access.local.has_device() {
+    let rules = T::rules(&endpoints.get(link.ep)?.own);
+    let is_of_kind = access.is_inject() || !rules.uses_virtual_addresses;
+    // This side may apply it ahead of what is in the ring before it.
+    let is_behind = rules.msg_order & access.access.behind_messages() != 0 && link.has_untaken();
+    if !is_of_kind || is_behind || to.len != access.local.len() as u64 || access.local.has_device()
+    {
         return None;
     }
     let op = Op::of_access(link.ep, access);
@@ -199,7 +202,10 @@ impl<T: LocalTransport> Link<T> {
         let (Some(window), Some(channel)) = (&mut self.window, &self.channel) else {
             return false;
         };
-        let is_possible = self.writings.is_empty() && self.wire.socket().is_some();
+        // Nor ahead of what the peer has to carry out.
+        let is_possible = !self.pending.has_requests()
+            && self.writings.is_empty()
+            && self.wire.socket().is_some();
         if !is_possible || channel.finds_asleep() || !window.permits(&to) {
             return false;
         }

@@ -458,6 +458,41 @@ fn an_access_behind_injected_writes_applies_them_first_and_the_owner_never_again
 }
 
 #[test]
+fn an_injected_write_does_not_overtake_an_atomic_operation() {
+    let (mut a, mut b, to) = pair();
+    let mut place = Place(Box::default());
+    b.register(3, &mut *place.0);
+    let (mut one, mut written) = (1u64.to_ne_bytes(), [3; 8]);
+    let mut write = with(FI_INJECT, 0, access(Access::Write, to, 3, &mut written, 1));
+    let sum = access(Access::Write, to, 3, &mut one, 5);
+    let mut sum = Atomic {
+        kind: AtomicKind::Base,
+        datatype: FI_UINT64,
+        op: FI_SUM,
+        operand: sum.local,
+        desc: sum.desc,
+        remote: sum.remote,
+        peer: sum.peer,
+        data: 0,
+        flags: sum.flags,
+        context: sum.context,
+    };
+    a.core.atomic(a.ep, &mut sum).unwrap();
+    a.core.access(a.ep, &mut write).unwrap();
+    // However long the owner takes, this side does not apply it.
+    for _ in 0..1000 {
+        a.drive();
+    }
+    assert_eq!(place.value(), [0; 8]);
+    let mut done = a.completions();
+    until(&mut [&mut a, &mut b], |sides| {
+        done.extend(sides[0].completions());
+        done.len() == 2
+    });
+    assert_eq!(place.value(), [3; 8]);
+}
+
+#[test]
 fn an_idle_owner_gets_injected_writes_nevertheless() {
     let (mut a, b, to) = pair();
     let mut place = Place(Box::default());
