@@ -6,137 +6,11 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_collective.h>
 #include <rdma/fi_ext.h>
 
-#include "check.h"
-#include "device.h"
-#include "memory.h"
-#include "pattern.h"
-#include "transfer.h"
-#include "wait.h"
-
-#define LARGEST ((1 << 20) + 13)
-#define TAG 0x1122334455667788ULL
-#define ARRAY(array) (sizeof(array) / sizeof((array)[0]))
-
-static const size_t sizes[] = { 0, 1, 8, 100, 4096, 5000, 16384, 70000, LARGEST };
-
-/* A buffer, in the memory of the device or of the host. */
-struct buffer {
-	bool is_device;
-	unsigned char *data;
-	struct fid_mr *mr;
-	void *desc;
-	uint64_t key, addr;
-};
-
-/* Both ends, each with a buffer. */
-struct bench {
-	struct ct_pair pair;
-	struct buffer near, far;
-	void *scratch;
-};
-
-static bool demands_desc;
-static enum fi_hmem_iface interface = FI_HMEM_CUDA;
-
-static void with_descriptors(struct fi_info *hints)
-{
-	hints->domain_attr->mr_mode |= FI_MR_HMEM;
-}
-
-static void without_descriptors(struct fi_info *hints)
-{
-	hints->domain_attr->mr_mode &= ~FI_MR_HMEM;
-}
-
-static int register_as(struct ct_peer *peer, void *data, size_t len, uint64_t access, int device,
-		       enum fi_hmem_iface iface, struct fid_mr **mr)
-{
-	struct iovec piece = { data, len };
-	struct fi_mr_attr attr = {
-		.mr_iov = &piece, .iov_count = 1, .access = access,
-		.requested_key = ct_fresh_key(), .iface = iface, .device.cuda = device,
-	};
-
-	return fi_mr_regattr(peer->domain, &attr, 0, mr);
-}
-
-static void open_buffer(struct ct_peer *peer, struct buffer *buffer, bool is_device)
-{
-	uint64_t access = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
-	uint64_t address;
-
-	buffer->is_device = is_device;
-	if (is_device) {
-		OK(ct_device()->alloc(&address, LARGEST));
-		buffer->data = (void *)(uintptr_t)address;
-	} else {
-		buffer->data = calloc(1, LARGEST);
-	}
-	OK(register_as(peer, buffer->data, LARGEST, access, 0,
-		       is_device ? interface : FI_HMEM_SYSTEM, &buffer->mr));
-	ct_register_finish(peer, buffer->mr);
-	buffer->desc = demands_desc ? fi_mr_desc(buffer->mr) : NULL;
-	buffer->key = fi_mr_key(buffer->mr);
-	buffer->addr = ct_mr_mode(peer) & FI_MR_VIRT_ADDR ? (uint64_t)(uintptr_t)buffer->data : 0;
-}
-
-static void close_buffer(struct buffer *buffer)
-{
-	OK(fi_close(&buffer->mr->fid));
-	if (buffer->is_device)
-		OK(ct_device()->free((uintptr_t)buffer->data));
-	else
-		free(buffer->data);
-}
-
-static void put(struct bench *bench, struct buffer *buffer, size_t len, unsigned seed)
-{
-	ct_fill(bench->scratch, len, seed);
-	if (buffer->is_device)
-		ct_device()->poke((uintptr_t)buffer->data, bench->scratch, len);
-	else
-		memcpy(buffer->data, bench->scratch, len);
-}
-
-static void *content(struct bench *bench, struct buffer *buffer, size_t len)
-{
-	if (!buffer->is_device)
-		return buffer->data;
-	ct_device()->peek((uintptr_t)buffer->data, bench->scratch, len);
-	return bench->scratch;
-}
-
-static bool holds(struct bench *bench, struct buffer *buffer, size_t len, unsigned seed)
-{
-	return ct_holds(content(bench, buffer, len), len, seed);
-}
-
-static void setup(struct bench *bench, struct ct_spec spec, bool near, bool far)
-{
-	ct_device();
-	spec.caps |= FI_HMEM;
-	if (!spec.hint)
-		spec.hint = demands_desc ? with_descriptors : without_descriptors;
-	bench->scratch = malloc(LARGEST);
-	ct_open_pair(&bench->pair, &spec);
-	REQUIRE(!(ct_mr_mode(&bench->pair.a) & FI_MR_HMEM) == !demands_desc);
-	open_buffer(&bench->pair.a, &bench->near, near);
-	open_buffer(&bench->pair.b, &bench->far, far);
-}
-
-static void teardown(struct bench *bench)
-{
-	close_buffer(&bench->near);
-	close_buffer(&bench->far);
-	ct_close_pair(&bench->pair);
-	free(bench->scratch);
-	REQUIRE(!ct_device()->waits());
-}
+#include "hmem/bench.h"
 
 /* Calls the step with memory of the device at one end, at the other, and at both. */
 static void at_either_end(struct ct_spec spec, void (*step)(struct bench *bench))
@@ -150,43 +24,6 @@ static void at_either_end(struct ct_spec spec, void (*step)(struct bench *bench)
 	}
 }
 
-static bool is_inject(enum ct_send_form form)
-{
-	return form == CT_INJECT || form == CT_INJECTDATA;
-}
-
-static void pass(struct bench *bench, bool tagged, enum ct_send_form send, enum ct_recv_form recv,
-		 size_t len, bool expected)
-{
-	static unsigned seed;
-	struct ct_peer *a = &bench->pair.a, *b = &bench->pair.b;
-	struct fi_context2 tx_context, rx_context;
-	struct ct_completion done;
-	struct ct_message tx = {
-		.tagged = tagged, .buf = bench->near.data, .len = len, .pieces = 3,
-		.desc = bench->near.desc, .tag = TAG, .data = 77, .context = &tx_context,
-	}, rx = {
-		.tagged = tagged, .buf = bench->far.data, .len = len, .pieces = 2,
-		.desc = bench->far.desc, .tag = TAG, .from = FI_ADDR_UNSPEC, .context = &rx_context,
-	};
-
-	put(bench, &bench->near, len, ++seed);
-	put(bench, &bench->far, len, ~seed);
-	if (expected)
-		POST(b, ct_recv(b, recv, &rx));
-	POST(a, ct_send(a, send, &tx));
-	if (!ct_send_completes(send) || send == CT_SENDMSG_INJECT)
-		put(bench, &bench->near, len, ~seed);
-	if (!expected)
-		POST(b, ct_recv(b, recv, &rx));
-	done = ct_done(b, &b->rx, &rx_context);
-	REQUIRE(done.len == len);
-	CHECK(holds(bench, &bench->far, len, seed), "%s-%s-%s-%zu-%s", tagged ? "tagged" : "message",
-	      ct_send_name(send), ct_recv_name(recv), len, expected ? "expected" : "unexpected");
-	if (ct_send_completes(send))
-		ct_done(a, &a->tx, &tx_context);
-}
-
 static void pass_all(struct bench *bench)
 {
 	struct ct_peer *a = &bench->pair.a;
@@ -197,7 +34,7 @@ static void pass_all(struct bench *bench)
 
 		if (!ct_send_offered(a, form) || (demands_desc && is_inject(form)))
 			continue;
-		for (size_t i = 0; i < ARRAY(sizes); i++) {
+		for (size_t i = 0; i < SIZES; i++) {
 			if (sizes[i] > ct_send_limit(a, form))
 				continue;
 			pass(bench, tagged, form, recv, sizes[i], i % 2);
@@ -241,7 +78,7 @@ static void access_all(struct bench *bench)
 
 		if (demands_desc && (form == CT_INJECT_WRITE || form == CT_INJECT_WRITEDATA))
 			continue;
-		for (size_t i = 0; i < ARRAY(sizes); i++) {
+		for (size_t i = 0; i < SIZES; i++) {
 			size_t len = sizes[i];
 			struct ct_rma rma = {
 				.buf = bench->near.data, .len = len, .pieces = 2, .remote_pieces = 2,
@@ -275,22 +112,6 @@ static void rma(void)
 static void rma_detected(void)
 {
 	at_either_end((struct ct_spec) { .caps = FI_MSG | FI_RMA }, access_all);
-}
-
-static uint64_t word(struct bench *bench, struct buffer *buffer)
-{
-	uint64_t value;
-
-	memcpy(&value, content(bench, buffer, 8), 8);
-	return value;
-}
-
-static void set(struct buffer *buffer, size_t at, uint64_t value)
-{
-	if (buffer->is_device)
-		ct_device()->poke((uintptr_t)buffer->data + at, &value, 8);
-	else
-		memcpy(buffer->data + at, &value, 8);
 }
 
 static void count_all(struct bench *bench)
@@ -357,143 +178,6 @@ static void mixed(void)
 	teardown(&bench);
 }
 
-/* A kernel that waits for the host on the default stream holds nothing up, and neither does
- * a copy that takes long return early. */
-static void under_a_kernel(void)
-{
-	static volatile int flag;
-	struct bench bench = { 0 };
-
-	demands_desc = true;
-	setup(&bench, (struct ct_spec) { .caps = FI_MSG }, true, true);
-	ct_device()->kernel(&flag);
-	ct_device()->delay(300);
-	for (size_t i = 0; i < ARRAY(sizes); i++) {
-		pass(&bench, false, CT_SEND, CT_RECV, sizes[i], true);
-		pass(&bench, false, CT_SEND, CT_RECV, sizes[i], false);
-	}
-	flag = 1;
-	ct_device()->delay(0);
-	teardown(&bench);
-}
-
-/* ofi_rxd copies the bytes of each datagram by itself, and waits for the device. */
-static void not_by_datagrams(void)
-{
-	if (ct_opt.provider && strstr(ct_opt.provider, "rxd"))
-		SKIP("bytes are copied datagram by datagram");
-}
-
-/* A device that does not copy delays the messages to its memory, and no others. */
-static void held(void)
-{
-	static struct fi_context2 tx_context[2], rx_context[2];
-	static unsigned char host[2][64];
-
-	demands_desc = true;
-	for (size_t len = 64; len <= 70000; len *= 1000) {
-		struct bench bench = { 0 };
-		struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
-
-		setup(&bench, (struct ct_spec) { .caps = FI_MSG }, false, true);
-		pass(&bench, false, CT_SEND, CT_RECV, len, true);
-		put(&bench, &bench.near, len, 1);
-		put(&bench, &bench.far, len, 2);
-		ct_fill(host[0], 64, 3);
-		memset(host[1], 0, 64);
-		POST(b, fi_recv(b->ep, bench.far.data, len, bench.far.desc, FI_ADDR_UNSPEC,
-				&rx_context[0]));
-		POST(b, fi_recv(b->ep, host[1], 64, NULL, FI_ADDR_UNSPEC, &rx_context[1]));
-		ct_device()->hold(true);
-		POST(a, fi_send(a->ep, bench.near.data, len, NULL, a->to, &tx_context[0]));
-		POST(a, fi_send(a->ep, host[0], 64, NULL, a->to, &tx_context[1]));
-		ct_done(b, &b->rx, &rx_context[1]);
-		CHECK(ct_holds(host[1], 64, 3), "%zu", len);
-		ct_device()->hold(false);
-		REQUIRE(ct_done(b, &b->rx, &rx_context[0]).len == len);
-		CHECK(holds(&bench, &bench.far, len, 1), "device-%zu", len);
-		ct_next(a, &a->tx);
-		ct_next(a, &a->tx);
-		teardown(&bench);
-	}
-}
-
-/* The same at the sender: its lane goes on, with another peer. */
-static void held_sends(void)
-{
-	static struct fi_context2 tx_context[2], rx_context[2];
-	static unsigned char host[2][64];
-
-	demands_desc = true;
-	for (size_t len = 6000; len <= LARGEST; len *= 12) {
-		struct bench bench = { 0 };
-		struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b, third;
-		fi_addr_t to_third;
-
-		/* The receiver would copy by itself. */
-		ct_device()->refuse_sharing(true);
-		setup(&bench, (struct ct_spec) { .caps = FI_MSG }, true, false);
-		to_third = ct_open_third(&third, a);
-		pass(&bench, false, CT_SEND, CT_RECV, len, true);
-		put(&bench, &bench.near, len, 1);
-		put(&bench, &bench.far, len, 2);
-		for (unsigned i = 0; i < 2; i++) {
-			/* The first message is under way when there is a connection. */
-			if (i) {
-				POST(b, fi_recv(b->ep, bench.far.data, len, NULL, FI_ADDR_UNSPEC,
-						&rx_context[0]));
-				ct_device()->hold(true);
-				POST(a, fi_send(a->ep, bench.near.data, len, bench.near.desc, a->to,
-						&tx_context[0]));
-				for (int turn = 0; turn < 100; turn++)
-					ct_progress(a);
-			}
-			ct_fill(host[0], 64, i);
-			POST(&third, fi_recv(third.ep, host[1], 64, NULL, FI_ADDR_UNSPEC, &rx_context[1]));
-			POST(a, fi_send(a->ep, host[0], 64, NULL, to_third, &tx_context[1]));
-			ct_done(&third, &third.rx, &rx_context[1]);
-			ct_done(a, &a->tx, &tx_context[1]);
-			CHECK(ct_holds(host[1], 64, i), "other-%zu-%u", len, i);
-		}
-		ct_device()->hold(false);
-		REQUIRE(ct_done(b, &b->rx, &rx_context[0]).len == len);
-		CHECK(holds(&bench, &bench.far, len, 1), "device-%zu", len);
-		ct_done(a, &a->tx, &tx_context[0]);
-		ct_close_peer(&third);
-		teardown(&bench);
-	}
-}
-
-/* Old values that a device does not copy yet hold nothing else up. */
-static void held_results(void)
-{
-	static struct fi_context2 tx_context[2], rx_context;
-	static unsigned char host[2][64];
-	static uint64_t operand = 2;
-	struct bench bench = { 0 };
-	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
-
-	demands_desc = true;
-	setup(&bench, (struct ct_spec) { .caps = FI_MSG | FI_ATOMIC }, true, false);
-	pass(&bench, false, CT_SEND, CT_RECV, 100, true);
-	set(&bench.far, 0, 40);
-	set(&bench.near, 0, 0);
-	ct_device()->hold(true);
-	POST(a, fi_fetch_atomic(a->ep, &operand, 1, NULL, bench.near.data, bench.near.desc, a->to,
-				bench.far.addr, bench.far.key, FI_UINT64, FI_SUM, &tx_context[0]));
-	UNTIL(b, word(&bench, &bench.far) == 42);
-	ct_fill(host[0], 64, 3);
-	POST(b, fi_recv(b->ep, host[1], 64, NULL, FI_ADDR_UNSPEC, &rx_context));
-	POST(a, fi_send(a->ep, host[0], 64, NULL, a->to, &tx_context[1]));
-	ct_done(b, &b->rx, &rx_context);
-	ct_done(a, &a->tx, &tx_context[1]);
-	REQUIRE(ct_holds(host[1], 64, 3));
-	ct_device()->hold(false);
-	ct_done(a, &a->tx, &tx_context[0]);
-	CHECK(word(&bench, &bench.near) == 40, "result");
-	teardown(&bench);
-}
-
 /* A message of another one's length is in error, and what is beyond the buffer stays. */
 static void truncated(void)
 {
@@ -551,223 +235,8 @@ static void hooked(void)
 	demands_desc = true;
 	setup(&bench, (struct ct_spec) { .caps = FI_MSG }, true, true);
 	bench.near.desc = bench.far.desc = NULL;
-	for (size_t i = 0; i < ARRAY(sizes); i++)
+	for (size_t i = 0; i < SIZES; i++)
 		pass(&bench, false, CT_SEND, CT_RECV, sizes[i], true);
-	teardown(&bench);
-}
-
-/* A copy that fails is the error of its operation, and of no other. */
-static void failing(void)
-{
-	struct bench bench = { 0 };
-	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
-	static struct fi_context2 tx_context, rx_context;
-
-	demands_desc = true;
-	for (int late = 0; late < 2; late++) {
-		setup(&bench, (struct ct_spec) { .caps = FI_MSG }, true, false);
-		pass(&bench, false, CT_SEND, CT_RECV, 100, true);
-		ct_device()->fail(1, late);
-		EXPECT(fi_send(a->ep, bench.near.data, 64, bench.near.desc, a->to, &tx_context), -FI_EIO);
-		pass(&bench, false, CT_SEND, CT_RECV, 100, true);
-		teardown(&bench);
-		setup(&bench, (struct ct_spec) { .caps = FI_MSG }, false, true);
-		for (size_t len = 64; len <= 64000; len *= 1000) {
-			pass(&bench, false, CT_SEND, CT_RECV, len, true);
-			ct_device()->fail(1, late);
-			POST(b, fi_recv(b->ep, bench.far.data, len, bench.far.desc, FI_ADDR_UNSPEC,
-					&rx_context));
-			POST(a, fi_send(a->ep, bench.near.data, len, NULL, a->to, &tx_context));
-			REQUIRE(ct_error(b, &b->rx).err == FI_EIO);
-			ct_next(a, &a->tx);
-			pass(&bench, false, CT_SEND, CT_RECV, len, true);
-		}
-		teardown(&bench);
-	}
-}
-
-/* A peer's read of memory that its device does not read is in error. */
-static void failing_reads(void)
-{
-	static struct fi_context2 context;
-
-	not_by_datagrams();
-	demands_desc = true;
-	for (size_t len = 64; len <= 64000; len *= 10) {
-		struct bench bench = { 0 };
-		struct ct_peer *a = &bench.pair.a;
-
-		setup(&bench, (struct ct_spec) { .caps = FI_MSG | FI_RMA }, false, true);
-		put(&bench, &bench.far, len, 1);
-		put(&bench, &bench.near, len, 2);
-		POST(a, fi_read(a->ep, bench.near.data, len, bench.near.desc, a->to, bench.far.addr,
-				bench.far.key, &context));
-		ct_done(a, &a->tx, &context);
-		CHECK(holds(&bench, &bench.near, len, 1), "%zu", len);
-		ct_device()->fail(1, false);
-		POST(a, fi_read(a->ep, bench.near.data, len, bench.near.desc, a->to, bench.far.addr,
-				bench.far.key, &context));
-		CHECK(ct_error(a, &a->tx).err != 0, "failing-%zu", len);
-		teardown(&bench);
-	}
-}
-
-static void after_a_reset(void)
-{
-	struct bench bench = { 0 };
-	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
-	static struct fi_context2 tx_context, rx_context;
-
-	demands_desc = true;
-	setup(&bench, (struct ct_spec) { .caps = FI_MSG }, false, true);
-	pass(&bench, false, CT_SEND, CT_RECV, 100, true);
-	POST(b, fi_recv(b->ep, bench.far.data, 100, bench.far.desc, FI_ADDR_UNSPEC, &rx_context));
-	ct_device()->reset();
-	POST(a, fi_send(a->ep, bench.near.data, 100, NULL, a->to, &tx_context));
-	REQUIRE(ct_error(b, &b->rx).err == FI_EIO);
-	ct_done(a, &a->tx, &tx_context);
-	/* Memory of the host goes on. */
-	static char host[2][100];
-	ct_fill(host[0], 100, 3);
-	POST(b, fi_recv(b->ep, host[1], 100, NULL, FI_ADDR_UNSPEC, &rx_context));
-	POST(a, fi_send(a->ep, host[0], 100, NULL, a->to, &tx_context));
-	ct_done(b, &b->rx, &rx_context);
-	ct_done(a, &a->tx, &tx_context);
-	REQUIRE(ct_holds(host[1], 100, 3));
-	teardown(&bench);
-}
-
-/* Passes a message of the host's memory to a peer that has one of its own. */
-static void pass_host(struct ct_peer *from, fi_addr_t to, struct ct_peer *at)
-{
-	static struct fi_context2 tx_context, rx_context;
-	static char host[2][100];
-
-	ct_fill(host[0], 100, 3);
-	memset(host[1], 0, 100);
-	POST(at, fi_recv(at->ep, host[1], 100, NULL, FI_ADDR_UNSPEC, &rx_context));
-	POST(from, fi_send(from->ep, host[0], 100, NULL, to, &tx_context));
-	ct_done(at, &at->rx, &rx_context);
-	ct_done(from, &from->tx, &tx_context);
-	REQUIRE(ct_holds(host[1], 100, 3));
-}
-
-/* A device that is reset while it copies what was received: that is an error, and all else goes on. */
-static void reset_receiving(void)
-{
-	for (size_t len = 100; len <= 100000; len *= 1000) {
-		struct bench bench = { 0 };
-		struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
-		static struct fi_context2 tx_context, rx_context;
-
-		demands_desc = true;
-		setup(&bench, (struct ct_spec) { .caps = FI_MSG }, false, true);
-		pass(&bench, false, CT_SEND, CT_RECV, len, true);
-		POST(b, fi_recv(b->ep, bench.far.data, len, bench.far.desc, FI_ADDR_UNSPEC, &rx_context));
-		ct_device()->hold(true);
-		POST(a, fi_send(a->ep, bench.near.data, len, NULL, a->to, &tx_context));
-		for (int turn = 0; turn < 100; turn++) {
-			ct_progress(a);
-			ct_progress(b);
-		}
-		ct_device()->reset();
-		ct_device()->hold(false);
-		CHECK(ct_error(b, &b->rx).err == FI_EIO, "%zu", len);
-		ct_done(a, &a->tx, &tx_context);
-		pass_host(a, a->to, b);
-		/* It is new again. */
-		teardown(&bench);
-		ct_device()->renew();
-	}
-}
-
-/* The same while it copies what is sent. Nothing is lost but this message, and perhaps its connection. */
-static void reset_sending(void)
-{
-	struct bench bench = { 0 };
-	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b, third;
-	static struct fi_context2 tx_context, rx_context;
-	fi_addr_t to_third;
-
-	demands_desc = true;
-	ct_device()->refuse_sharing(true);
-	setup(&bench, (struct ct_spec) { .caps = FI_MSG }, true, false);
-	to_third = ct_open_third(&third, a);
-	pass_host(a, to_third, &third);
-	pass(&bench, false, CT_SEND, CT_RECV, LARGEST, true);
-	POST(b, fi_recv(b->ep, bench.far.data, LARGEST, NULL, FI_ADDR_UNSPEC, &rx_context));
-	ct_device()->hold(true);
-	POST(a, fi_send(a->ep, bench.near.data, LARGEST, bench.near.desc, a->to, &tx_context));
-	for (int turn = 0; turn < 100; turn++) {
-		ct_progress(a);
-		ct_progress(b);
-	}
-	ct_device()->reset();
-	ct_device()->hold(false);
-	REQUIRE(ct_error(a, &a->tx).err != 0);
-	pass_host(a, to_third, &third);
-	ct_close_peer(&third);
-	teardown(&bench);
-}
-
-/* And while peers access its memory, and memory is accessed from it: by a call or by an answer, and never
- * as if it had been copied. */
-static void reset_accessing(void)
-{
-	struct bench bench = { 0 };
-	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
-	static struct fi_context2 context;
-	struct ct_rma rma;
-	ssize_t posted;
-
-	not_by_datagrams();
-	demands_desc = true;
-	for (int device_is_far = 0; device_is_far < 2; device_is_far++) {
-		for (int reads = 0; reads < 2; reads++) {
-			setup(&bench, (struct ct_spec) { .caps = FI_MSG | FI_RMA }, !device_is_far,
-			      device_is_far);
-			pass(&bench, false, CT_SEND, CT_RECV, 100, true);
-			ct_device()->reset();
-			rma = (struct ct_rma) {
-				.buf = bench.near.data, .len = 70000, .desc = bench.near.desc,
-				.addr = bench.far.addr, .key = bench.far.key, .context = &context,
-				.flags = reads ? 0 : FI_DELIVERY_COMPLETE,
-			};
-			do {
-				posted = ct_rma(a, reads ? CT_READMSG : CT_WRITEMSG, &rma);
-				ct_progress(a);
-				ct_progress(b);
-			} while (posted == -FI_EAGAIN);
-			CHECK(posted || ct_error(a, &a->tx).err, "%s-%s", device_is_far ? "far" : "near",
-			      reads ? "read" : "write");
-			teardown(&bench);
-			ct_device()->renew();
-		}
-	}
-}
-
-/* Nor are a peer's atomic operations on it. A connection may end with one that is refused. */
-static void reset_counting(void)
-{
-	static struct fi_context2 context;
-	static uint64_t operand = 2, old;
-	struct bench bench = { 0 };
-	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
-	ssize_t posted;
-
-	demands_desc = true;
-	setup(&bench, (struct ct_spec) { .caps = FI_MSG | FI_ATOMIC }, false, true);
-	pass(&bench, false, CT_SEND, CT_RECV, 100, true);
-	ct_device()->reset();
-	do {
-		posted = fi_fetch_atomic(a->ep, &operand, 1, NULL, &old, NULL, a->to, bench.far.addr,
-					 bench.far.key, FI_UINT64, FI_SUM, &context);
-		ct_progress(a);
-		ct_progress(b);
-	} while (posted == -FI_EAGAIN);
-	REQUIRE(!posted && ct_error(a, &a->tx).err);
-	if (ct_opt.type == FI_EP_RDM)
-		pass_host(a, a->to, b);
 	teardown(&bench);
 }
 
@@ -816,7 +285,7 @@ static void own_functions(void)
 		desc[i] = fi_mr_desc(mr[i]);
 	}
 	unsigned before = ct_device()->copies();
-	for (size_t i = 0; i < ARRAY(sizes); i++) {
+	for (size_t i = 0; i < SIZES; i++) {
 		put(&bench, &bench.near, sizes[i], (unsigned)i);
 		put(&bench, &bench.far, sizes[i], 99);
 		POST(peers[1], fi_recv(peers[1]->ep, bench.far.data, sizes[i], desc[1], FI_ADDR_UNSPEC,
@@ -1117,6 +586,7 @@ static const struct ct_test tests[] = {
 	{ "after_a_reset", after_a_reset, CT_BOTH },
 	{ "reset_receiving", reset_receiving, CT_BOTH },
 	{ "reset_sending", reset_sending, CT_RDM },
+	{ "reset_midway", reset_midway, CT_BOTH },
 	{ "reset_accessing", reset_accessing, CT_BOTH },
 	{ "reset_counting", reset_counting, CT_BOTH },
 	{ "own_functions", own_functions, CT_BOTH },

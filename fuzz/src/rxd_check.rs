@@ -117,9 +117,13 @@ impl Host for Checker {
         in_order || self.decides()
     }
 
-    fn finished(&mut self, peer: PeerId) {
+    fn finished(&mut self, peer: PeerId) -> Result<(), Errno> {
         assert!(self.arriving.remove(&peer).is_some());
         self.received += 1;
+        match self.decides() {
+            true => Ok(()),
+            false => Err(Errno::EIO),
+        }
     }
 
     fn interrupted(&mut self, peer: PeerId, _: Failure) {

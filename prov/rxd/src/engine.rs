@@ -40,7 +40,7 @@ use self::link::{Action, Due, Endpoints, Link, LinkKey, OpKey, Rxd, ServedKey, S
 use self::posting::Operation;
 use self::sessions::{BySessions, PeerTable};
 use crate::params::Params;
-use crate::protocol::{Endpoint, Failure};
+use crate::protocol::{Endpoint, Failure, Obstacle};
 
 /// See the [module](self) description. It contains one endpoint.
 pub struct Core {
@@ -75,8 +75,8 @@ pub struct Core {
     idle_turns: u32,
     /// Whether datagrams had no room below.
     is_stalled: bool,
-    /// Whether the datagram that was not sent last waits for bytes of a device.
-    is_late: bool,
+    /// Why the datagram that was not sent last was not.
+    obstacle: Obstacle,
     /// Whether the library's thread looks after the endpoint if the application makes no calls: since
     /// operations waited for acknowledgements, acknowledgements of this side were delayed or may have been
     /// lost, or a peer waited for messages, until that thread finds none of these.
@@ -130,7 +130,7 @@ impl Core {
             poller: Wakeups::new()?,
             idle_turns: 0,
             is_stalled: false,
-            is_late: false,
+            obstacle: Obstacle::NoRoom,
             is_looked_after: false,
             driven_at: 0,
             slept_at: u64::MAX,

@@ -68,7 +68,7 @@ pub const MIN_MTU: usize = 256;
 pub use endpoint::{Config, Endpoint, GIVE_UP, Rejected};
 pub use host::{
     Admission, AtomicArrival, Datagram, Failure, Form, Host, MessageArrival, NAME_LEN, Name,
-    Payload, PeerId, Request, Time, WriteArrival,
+    Obstacle, Payload, PeerId, Request, Time, WriteArrival,
 };
 pub use jobs::{MAX_FOREIGN, MAX_OPERATIONS};
 pub use watching::watch_every;

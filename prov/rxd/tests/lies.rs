@@ -96,7 +96,9 @@ impl Host for Application {
         true
     }
 
-    fn finished(&mut self, _: PeerId) {}
+    fn finished(&mut self, _: PeerId) -> Result<(), Errno> {
+        Ok(())
+    }
 
     fn interrupted(&mut self, _: PeerId, _: Failure) {}
 

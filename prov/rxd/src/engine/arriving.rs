@@ -1,5 +1,6 @@
 //! Messages that arrive, and how the application's receives direct them.
 
+use prov_base::device_memory::has_failures;
 use prov_base::errno::Errno;
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{
@@ -167,14 +168,28 @@ impl Core {
     }
 
     /// Handles that all parts are here.
-    pub(super) fn parts_end(&mut self, peer: PeerId) {
+    ///
+    /// # Errors
+    /// `-FI_EIO` for a write to memory of a device that has not copied all of it.
+    pub(super) fn parts_end(&mut self, peer: PeerId) -> Result<(), Errno> {
         let Some(key) = self.peers.link(peer) else {
-            return;
+            return Ok(());
         };
         let link = self.links.get_mut(key);
-        if let Some(incoming) = link.and_then(|link| link.incoming.take()) {
-            self.arrived(key, incoming.course);
+        let Some(Incoming { course, .. }) = link.and_then(|link| link.incoming.take()) else {
+            return Ok(());
+        };
+        if has_failures()
+            && let Course::Place(placing) = &course
+            && let PayloadBuffer::Registered(grants) = &placing.place
+            && let Some(target) = &mut self.target
+            && let Err(error) = grants.take_failure(&mut target.memory)
+        {
+            self.abandon_course(course, error);
+            return Err(error);
         }
+        self.arrived(key, course);
+        Ok(())
     }
 
     /// Handles that a message or a write is here.

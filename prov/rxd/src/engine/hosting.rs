@@ -13,8 +13,8 @@ use super::posting::{FromDevice, Operation, Payload as Bytes};
 use crate::LOG;
 use crate::address::Address;
 use crate::protocol::{
-    Admission, AtomicArrival, Datagram, Failure, Host, MAX_MTU, MessageArrival, Name, Payload,
-    PeerId, WriteArrival,
+    Admission, AtomicArrival, Datagram, Failure, Host, MAX_MTU, MessageArrival, Name, Obstacle,
+    Payload, PeerId, WriteArrival,
 };
 
 impl Host for Core {
@@ -37,9 +37,9 @@ impl Host for Core {
                         let bytes = bytes.get_mut(..len).unwrap_or_default();
                         let device = operation.device.get_or_insert_default();
                         match device.read(&memory.slice(offset, usize::MAX), offset, bytes) {
-                            true => below.send(header, &Load::Own(bytes), to),
-                            false => {
-                                self.is_late = true;
+                            Ok(()) => below.send(header, &Load::Own(bytes), to),
+                            Err(obstacle) => {
+                                self.obstacle = obstacle;
                                 false
                             }
                         }
@@ -63,9 +63,10 @@ impl Host for Core {
                     let mut bytes = [0; MAX_MTU];
                     let part = bytes.get_mut(..len).unwrap_or_default();
                     if let Some(target) = &mut self.target
-                        && !read(grants, &mut target.memory, device, offset, part)
+                        && let Err(obstacle) =
+                            read(grants, &mut target.memory, device, offset, part)
                     {
-                        self.is_late = true;
+                        self.obstacle = obstacle;
                         return false;
                     }
                     below.send(header, &Load::Own(part), to)
@@ -80,8 +81,8 @@ impl Host for Core {
     }
 
     #[cold]
-    fn is_late(&mut self) -> bool {
-        std::mem::take(&mut self.is_late)
+    fn obstacle(&mut self) -> Obstacle {
+        std::mem::take(&mut self.obstacle)
     }
 
     fn canonical(&self, name: &Name) -> Name {
@@ -154,8 +155,8 @@ impl Host for Core {
         self.part(peer, offset, bytes, in_order)
     }
 
-    fn finished(&mut self, peer: PeerId) {
-        self.parts_end(peer);
+    fn finished(&mut self, peer: PeerId) -> Result<(), Errno> {
+        self.parts_end(peer)
     }
 
     fn interrupted(&mut self, peer: PeerId, reason: Failure) {
@@ -199,51 +200,53 @@ impl Host for Core {
 }
 
 impl FromDevice {
-    /// Copies the first bytes of `memory`, which are at an offset of what is sent; `false` if the
-    /// device has not read them yet. Those that it cannot read are zeros.
+    /// Copies the first bytes of `memory`, which are at an offset of what is sent.
+    ///
+    /// # Errors
+    /// [`Obstacle::NotYet`] and [`Obstacle::Unreadable`].
     #[cold]
-    fn read(&mut self, memory: &Iov<'_>, offset: usize, bytes: &mut [u8]) -> bool {
-        let read = memory.read_part_ahead(offset as u64, bytes, &mut self.ahead);
-        if read.is_err() {
-            bytes.fill(0);
-            self.has_failed = true;
+    fn read(&mut self, memory: &Iov<'_>, offset: usize, bytes: &mut [u8]) -> Result<(), Obstacle> {
+        match memory.read_part_ahead(offset as u64, bytes, &mut self.0) {
+            Ok(Fetched::All) => Ok(()),
+            Ok(Fetched::Later) => Err(Obstacle::NotYet),
+            Err(_) => Err(Obstacle::Unreadable),
         }
-        read != Ok(Fetched::Later)
     }
 }
 
-/// Copies registered memory from an offset on; `false` if a device has not read it yet.
+/// Copies registered memory from an offset on.
+///
+/// # Errors
+/// As for [`FromDevice::read`].
 fn read(
     grants: &Grants,
     memory: &mut Accessor,
     device: &mut Option<Box<FromDevice>>,
     offset: usize,
     bytes: &mut [u8],
-) -> bool {
+) -> Result<(), Obstacle> {
     let mut done = 0;
     while done < bytes.len() {
         let at = offset + done;
         let room = bytes.get_mut(done..).unwrap_or_default();
         let wanted = room.len();
-        let (len, is_here) = grants.part(memory, at, usize::MAX, |part| {
+        let (len, outcome) = grants.part(memory, at, usize::MAX, |part| {
             let room = room.get_mut(..wanted.min(part.len())).unwrap_or_default();
             match part.has_device() {
                 true => device.get_or_insert_default().read(part, at, room),
                 false => {
                     part.read_at(0, room);
-                    true
+                    Ok(())
                 }
             }
         });
-        if is_here == Some(false) {
-            return false;
-        }
+        outcome.unwrap_or(Ok(()))?;
         if len == 0 {
             break;
         }
         done += len.min(wanted);
     }
-    true
+    Ok(())
 }
 
 impl Core {
@@ -254,10 +257,7 @@ impl Core {
             return;
         };
         let Err(failure) = outcome else {
-            if operation.has_device() {
-                return self.device_operation_done(operation);
-            }
-            return self.endpoints.finish(operation.ticket, Ok(()));
+            return self.finish_operation(operation, Ok(()));
         };
         let error = error_of(failure);
         let is_gone = matches!(failure, Failure::Silent | Failure::Restarted);
@@ -265,17 +265,17 @@ impl Core {
         if is_gone && last.is_none_or(|(key, _)| *key != operation.link) {
             self.ends(operation.link, error);
         }
-        self.endpoints.finish(operation.ticket, Err(error));
+        self.finish_operation(operation, Err(error));
     }
 
-    /// The same for an operation on memory of a device, which may have failed, or not have the result
-    /// yet.
-    #[cold]
-    fn device_operation_done(&mut self, operation: Operation) {
-        let has_failed = operation.device.is_some_and(|device| device.has_failed);
-        let outcome = if has_failed { Err(Errno::EIO) } else { Ok(()) };
-        self.endpoints
-            .finish_read(operation.ticket, operation.result, outcome);
+    /// Reports an operation, whose result a device may not have yet.
+    #[inline]
+    fn finish_operation(&mut self, operation: Operation, outcome: Result<(), Errno>) {
+        let Operation { ticket, result, .. } = operation;
+        match result.has_device() {
+            true => self.endpoints.finish_read(ticket, result, outcome),
+            false => self.endpoints.finish(ticket, outcome),
+        }
     }
 }
 
@@ -286,5 +286,6 @@ fn error_of(failure: Failure) -> Errno {
         Failure::Restarted => Errno::ECONNRESET,
         Failure::Refused(error) => error,
         Failure::Abandoned => Errno::ECANCELED,
+        Failure::Unreadable => Errno::EIO,
     }
 }

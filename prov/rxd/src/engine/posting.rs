@@ -26,20 +26,7 @@ pub struct Operation {
 
 /// Bytes of a device on their way into datagrams.
 #[derive(Default)]
-pub struct FromDevice {
-    pub ahead: Ahead,
-    /// Whether the device has not read some of them.
-    pub has_failed: bool,
-}
-
-impl Operation {
-    /// Whether it reads or writes memory of a device.
-    #[inline]
-    pub fn has_device(&self) -> bool {
-        let payload = matches!(&self.payload, Payload::App(memory) if memory.has_device());
-        payload || self.result.has_device()
-    }
-}
+pub struct FromDevice(pub Ahead);
 
 /// The bytes that a peer gets of an operation.
 pub enum Payload {

@@ -90,13 +90,41 @@ impl<H: Host> Shared<H> {
         }
         inbound.got += 1;
         if inbound.got == inbound.parts - 1 {
-            let is_discarded = inbound.is_discarded;
-            peer.receiving.inbound = None;
-            if !is_discarded {
-                host.finished(id);
-            }
+            return self.finish_inbound(peer, host);
         }
         true
+    }
+
+    /// All of a message or of a write is here. Returns `false` if its last packet has to come again.
+    #[inline]
+    fn finish_inbound(&mut self, peer: &mut Peer<H>, host: &mut H) -> bool {
+        let Some(inbound) = peer.receiving.inbound.take() else {
+            return true;
+        };
+        let outcome = match (inbound.is_discarded, inbound.failure) {
+            (false, _) => host.finished(peer.id),
+            (true, None) => Ok(()),
+            (true, Some(errno)) => Err(errno),
+        };
+        match outcome {
+            Ok(()) => true,
+            Err(errno) => self.refuse_whole(peer, inbound, errno),
+        }
+    }
+
+    /// Refuses a write all of which is here.
+    #[cold]
+    fn refuse_whole(&mut self, peer: &mut Peer<H>, inbound: Inbound, errno: Errno) -> bool {
+        if let Step::Taken(_) = self.refuse(peer, inbound.start, errno) {
+            return true;
+        }
+        peer.receiving.inbound = Some(Inbound {
+            is_discarded: true,
+            failure: Some(errno),
+            got: inbound.got - 1,
+            ..inbound
+        });
+        false
     }
 
     /// Handles a part of the result of a read or an atomic operation of this side.
@@ -141,18 +169,45 @@ impl<H: Host> Shared<H> {
         let Some(refusal) = RefusalPacket::read(rest) else {
             return false;
         };
+        if refusal.parts != 0 {
+            return self.result_refused(peer, &refusal, host);
+        }
         for &number in &peer.sending.begun {
             if let Some(job) = self.jobs.get_mut(number)
                 && job.start == refusal.of
                 && matches!(job.what, What::Own(_))
             {
-                let errno = i32::try_from(refusal.errno).ok().filter(|errno| *errno > 0);
-                let errno = errno.map_or(Errno::EACCES, Errno::new);
-                job.failure = Some(Failure::Refused(errno));
+                job.failure = Some(Failure::Refused(refusal.error()));
+                job.result_parts = job.result_got;
             }
         }
         peer.sending.know_refusal();
         self.complete(peer, host);
+        true
+    }
+
+    /// Handles that the peer does not have parts of the result of a read of this side.
+    #[cold]
+    fn result_refused(
+        &mut self,
+        peer: &mut Peer<H>,
+        refusal: &RefusalPacket,
+        host: &mut H,
+    ) -> bool {
+        let number = refusal.of as u32 & 0xffff;
+        let Some(job) = self.jobs.get_mut(number) else {
+            return false;
+        };
+        let left = job.result_parts - job.result_got;
+        let is_own = job.peer == peer.id.index && matches!(job.what, What::Own(_));
+        if !is_own || refusal.parts > left {
+            return false;
+        }
+        job.failure = Some(Failure::Refused(refusal.error()));
+        job.result_got += refusal.parts;
+        if job.is_over() {
+            self.finish_awaiting(peer, number, host);
+        }
         true
     }
 
@@ -387,6 +442,7 @@ impl<H: Host> Peer<H> {
         if parts > 1 {
             self.receiving.inbound = Some(Inbound {
                 is_discarded,
+                failure: None,
                 start,
                 parts,
                 first,

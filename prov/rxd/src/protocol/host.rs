@@ -182,8 +182,25 @@ pub enum Failure {
     Restarted,
     /// The peer refused it with this error: memory that may not be accessed so.
     Refused(Errno),
-    /// [`Endpoint::abandon`](super::Endpoint::abandon) was called.
+    /// [`Endpoint::abandon`](super::Endpoint::abandon) was called, or the connection was ended since the
+    /// payload of another operation cannot be read.
     Abandoned,
+    /// The host cannot read the payload ([`Obstacle::Unreadable`]).
+    Unreadable,
+}
+
+/// Why [`Host::transmit`] has not taken a datagram.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Obstacle {
+    /// There is no room for any.
+    #[default]
+    NoRoom,
+    /// Its bytes are not there yet: others may be sent, and this one is offered again with the next
+    /// [`Endpoint::transmit`](super::Endpoint::transmit).
+    NotYet,
+    /// Its bytes cannot be read. An operation of which nothing was sent fails; a peer's read is refused;
+    /// otherwise the connection ends, since the peer has a part of a message that has no rest.
+    Unreadable,
 }
 
 /// The provider around an [`Endpoint`](super::Endpoint); see the [module](super) for the order of
@@ -201,12 +218,10 @@ pub trait Host {
     /// A datagram that cannot be sent for another reason is lost: `true`.
     fn transmit(&mut self, datagram: &Datagram<'_, Self::Path, Self::Op, Self::Response>) -> bool;
 
-    /// Whether [`Host::transmit`] has returned `false` only since the datagram's bytes are not there
-    /// yet: others may be sent, and this one is offered again with the next
-    /// [`Endpoint::transmit`](super::Endpoint::transmit).
+    /// Returns why [`Host::transmit`] has just returned `false`.
     #[cold]
-    fn is_late(&mut self) -> bool {
-        false
+    fn obstacle(&mut self) -> Obstacle {
+        Obstacle::NoRoom
     }
 
     /// The one name of what a peer calls itself, if it could do so in several ways.
@@ -283,7 +298,11 @@ pub trait Host {
     fn segment(&mut self, peer: PeerId, offset: usize, bytes: &[u8], in_order: bool) -> bool;
 
     /// All parts of the message or the write have been presented.
-    fn finished(&mut self, peer: PeerId);
+    ///
+    /// # Errors
+    /// As for [`Host::write`], but that a peer of the C library presents the last part alone again. A
+    /// message is not refused.
+    fn finished(&mut self, peer: PeerId) -> Result<(), Errno>;
 
     /// The rest of the message or the write will not come, for this reason; or a message that was
     /// answered [`Admission::Held`] will not be presented again; or a peer that the host waits for

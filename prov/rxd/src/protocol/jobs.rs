@@ -36,10 +36,12 @@ pub struct Job<H: Host> {
     pub sent: u32,
     /// Whether all have been acknowledged.
     pub is_acked: bool,
-    /// Packets of its result, and how many of them are here.
+    /// Packets of its result, and how many of them are here or were refused.
     pub result_parts: u32,
     pub result_got: u32,
-    /// Why it has failed; reported when it is acknowledged.
+    /// Of a response: number of packets that its last one refuses, itself among them; 0 if it refuses none.
+    pub refused: u32,
+    /// Why it has failed; reported when it is over. Of a response: why the peer did not get all of it.
     pub failure: Option<Failure>,
 }
 
@@ -60,6 +62,7 @@ impl<H: Host> Job<H> {
             is_acked: false,
             result_parts: 0,
             result_got: 0,
+            refused: 0,
             failure: None,
         }
     }
@@ -77,7 +80,7 @@ impl<H: Host> Job<H> {
 
     /// Whether nothing more is to be expected from the peer.
     pub fn is_over(&self) -> bool {
-        self.is_acked && (self.failure.is_some() || self.result_got == self.result_parts)
+        self.is_acked && self.result_got == self.result_parts
     }
 }
 

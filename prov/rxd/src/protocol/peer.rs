@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use prov_base::errno::Errno;
+
 use super::congestion::{Congestion, MAX_PROBES, RoundTrip};
 use super::host::{Host, Name, PeerId, Time};
 use super::wire::{
@@ -71,6 +73,8 @@ pub struct Terms {
 pub struct Inbound {
     /// Whether it is not wanted, since it was refused.
     pub is_discarded: bool,
+    /// The error with which it is refused when all of it is here.
+    pub failure: Option<Errno>,
     /// Sequence number of its first packet.
     pub start: u64,
     /// Number of packets, with the first.

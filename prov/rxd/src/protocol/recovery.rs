@@ -352,7 +352,7 @@ impl<H: Host> Shared<H> {
             What::Own(op) => host.done(op, job.failure.map_or(Ok(()), Err)),
             What::Response(response) => {
                 peer.sending.foreign = peer.sending.foreign.saturating_sub(1);
-                host.responded(peer.id, response, true);
+                host.responded(peer.id, response, job.failure.is_none());
             }
             What::Refusal { .. } => {
                 peer.sending.foreign = peer.sending.foreign.saturating_sub(1);

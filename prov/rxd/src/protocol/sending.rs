@@ -1,7 +1,7 @@
 //! Packets leave: answers and requests, what is repeated, what is new, and acknowledgements.
 
 use super::endpoint::Shared;
-use super::host::{Datagram, Failure, Host, Name, Payload, Time};
+use super::host::{Datagram, Failure, Host, Name, Obstacle, Payload, Time};
 use super::jobs::{Job, What};
 use super::peer::{AckDue, Flight, NEVER, Peer, Setup, Stage, Turn, WINDOW};
 use super::wire::{
@@ -38,6 +38,8 @@ enum Stop {
     NoRoom,
     /// Its bytes are not there yet.
     NotYet,
+    /// Its bytes cannot be read, and it cannot be left out.
+    Unreadable,
 }
 
 impl<H: Host> Shared<H> {
@@ -47,6 +49,11 @@ impl<H: Host> Shared<H> {
             Ok(turn) => turn,
             Err(Stop::NoRoom) => Turn::NoRoom,
             Err(Stop::NotYet) => Turn::NotYet,
+            Err(Stop::Unreadable) => {
+                self.part(now, peer, host);
+                self.disconnect(now, peer, Failure::Abandoned, host);
+                Turn::Done
+            }
         }
     }
 
@@ -207,8 +214,11 @@ impl<H: Host> Shared<H> {
         };
         match host.transmit(&datagram) {
             true => Ok(()),
-            false if host.is_late() => Err(Stop::NotYet),
-            false => Err(Stop::NoRoom),
+            false => Err(match host.obstacle() {
+                Obstacle::NoRoom => Stop::NoRoom,
+                Obstacle::NotYet => Stop::NotYet,
+                Obstacle::Unreadable => Stop::Unreadable,
+            }),
         }
     }
 
@@ -318,17 +328,26 @@ impl<H: Host> Shared<H> {
             return Ok(());
         };
         if !job.has_begun() && !begin(job, peer) {
-            self.too_long(peer, number, host);
+            let failure = Failure::Refused(Errno::EMSGSIZE);
+            self.cannot_begin(peer, number, failure, host);
             return Ok(());
         }
-        let (part, parts) = (job.sent, job.parts);
+        let part = job.sent;
         let seq = peer.sending.next();
-        self.send_part(now, peer, number, part, seq, Nth::First, host)?;
+        match self.send_part(now, peer, number, part, seq, Nth::First, host) {
+            Err(Stop::Unreadable) if part == 0 => {
+                self.cannot_begin(peer, number, Failure::Unreadable, host);
+                return Ok(());
+            }
+            sent => sent?,
+        }
         if part == 0 {
             peer.sending.begun.push_back(number);
         }
+        let mut parts = part + 1;
         if let Some(job) = self.jobs.get_mut(number) {
             job.sent = part + 1;
+            parts = job.parts;
         }
         let sending = &mut peer.sending;
         if part + 1 == parts {
@@ -348,15 +367,62 @@ impl<H: Host> Shared<H> {
         Ok(())
     }
 
-    /// The job does not fit into a datagram of this peer, which has shorter ones than this side.
+    /// Nothing of the job can be sent: it does not fit into a datagram of this peer, which has shorter ones
+    /// than this side, or its payload cannot be read.
     #[cold]
-    fn too_long(&mut self, peer: &mut Peer<H>, number: u32, host: &mut H) {
+    fn cannot_begin(&mut self, peer: &mut Peer<H>, number: u32, failure: Failure, host: &mut H) {
         peer.sending.queue.pop_front();
-        if let Some(job) = self.jobs.remove(number)
-            && let What::Own(op) = job.what
-        {
-            host.done(op, Err(Failure::Refused(Errno::EMSGSIZE)));
+        let Some(job) = self.jobs.remove(number) else {
+            return;
+        };
+        match job.what {
+            What::Own(op) => host.done(op, Err(failure)),
+            What::Response(response) => {
+                peer.sending.foreign = peer.sending.foreign.saturating_sub(1);
+                host.responded(peer.id, response, false);
+            }
+            What::Refusal { .. } => {
+                peer.sending.foreign = peer.sending.foreign.saturating_sub(1);
+            }
         }
+    }
+
+    /// The bytes of a packet cannot be read. Of a result, the peer gets a refusal in its place, and none of
+    /// what follows; where there is no such thing, the peer is told nothing.
+    #[cold]
+    fn send_no_part(
+        &mut self,
+        peer: &mut Peer<H>,
+        number: u32,
+        part: u32,
+        seq: u64,
+        time: Nth,
+        host: &mut H,
+    ) -> Result<(), Stop> {
+        let is_extended = peer.is_extended();
+        let Some(job) = self.jobs.get_mut(number) else {
+            return Ok(());
+        };
+        job.failure = Some(Failure::Unreadable);
+        if !is_extended || !matches!(job.what, What::Response(_)) {
+            return Err(Stop::Unreadable);
+        }
+        let (flags, parts) = match time {
+            Nth::First => (0, job.parts - part),
+            Nth::Again(repeats) if part + 1 == job.parts => (repeats, job.refused.max(1)),
+            Nth::Again(repeats) => (repeats, 1),
+        };
+        let mut head: Head = Head::new(kind::REFUSAL, flags, peer.terms.remote as u32, seq);
+        head.u64(u64::from(job.id));
+        head.u32(Errno::EIO.number().unsigned_abs());
+        head.u32(parts);
+        self.send(peer, &mut head, Payload::None, host)?;
+        if time == Nth::First
+            && let Some(job) = self.jobs.get_mut(number)
+        {
+            (job.parts, job.refused) = (part + 1, parts);
+        }
+        Ok(())
     }
 
     /// Sends a packet of a job. A retransmission has a piggybacked acknowledgement in any case, since that of
@@ -376,6 +442,9 @@ impl<H: Host> Shared<H> {
         let Some(job) = self.jobs.get(number) else {
             return Ok(());
         };
+        if job.refused != 0 && part + 1 == job.parts {
+            return self.send_no_part(peer, number, part, seq, time, host);
+        }
         let (offset, len) = span(job, part, peer.segment());
         let has_extended_head = part != 0 || matches!(job.what, What::Response(_));
         let head = match (&job.what, has_extended_head) {
@@ -440,7 +509,12 @@ impl<H: Host> Shared<H> {
             }
             (..) => head.operation(&job.operation),
         }
-        self.send(peer, &mut head, payload, host)?;
+        match self.send(peer, &mut head, payload, host) {
+            Err(Stop::Unreadable) => {
+                return self.send_no_part(peer, number, part, seq, time, host);
+            }
+            sent => sent?,
+        }
         let receiving = &mut peer.receiving;
         if ack {
             receiving.is_interactive |= receiving.ack != AckDue::No;

@@ -5,6 +5,7 @@
 mod checksum;
 mod setup;
 
+use prov_base::errno::Errno;
 use prov_util::request::{RemoteIov, RemotePiece};
 
 use super::host::Form;
@@ -286,10 +287,12 @@ pub fn form_of(kind: u8) -> Form {
 /// What was refused and why (extension).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusalPacket {
-    /// Sequence number of the operation's first packet.
+    /// Sequence number of the operation's first packet; with `parts`, the initiator's number of it.
     pub of: u64,
     /// The error's positive number.
     pub errno: u32,
+    /// Number of packets of the result that this one stands for; 0 if the whole operation is refused.
+    pub parts: u32,
 }
 
 impl RefusalPacket {
@@ -298,7 +301,14 @@ impl RefusalPacket {
         Some(RefusalPacket {
             of: reader.u64()?,
             errno: reader.u32()?,
+            parts: reader.u32()?,
         })
+    }
+
+    /// The error to report.
+    pub fn error(&self) -> Errno {
+        let errno = i32::try_from(self.errno).ok().filter(|errno| *errno > 0);
+        errno.map_or(Errno::EACCES, Errno::new)
     }
 }
 

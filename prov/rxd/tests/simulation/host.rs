@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use prov_base::errno::Errno;
 use prov_rxd::protocol::{
-    Admission, AtomicArrival, Datagram, Failure, Form, Host, MessageArrival, Name, Payload, PeerId,
-    Request, WriteArrival,
+    Admission, AtomicArrival, Datagram, Failure, Form, Host, MessageArrival, Name, Obstacle,
+    Payload, PeerId, Request, WriteArrival,
 };
 use prov_util::request::{RemoteIov, RemotePiece};
 
@@ -55,6 +55,17 @@ struct Arriving {
     is_message: bool,
 }
 
+/// Parts of a million of what devices do not copy.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Failing {
+    /// Packets of what peers read.
+    pub reads: u64,
+    /// Peers' writes of more than one packet, when all of it is here.
+    pub writes: u64,
+    /// Packets of messages that are sent.
+    pub messages: u64,
+}
+
 /// A datagram that leaves.
 pub struct Leaving {
     pub to: u32,
@@ -76,6 +87,8 @@ pub struct SimHost {
     pub held: Vec<PeerId>,
     /// Parts of a million of messages that are held back at first.
     pub holds: u64,
+    pub failing: Failing,
+    obstacle: Obstacle,
     /// The message that is presented again.
     resumed: HashMap<PeerId, u64>,
     pub responses: usize,
@@ -108,6 +121,8 @@ impl SimHost {
             delivered: Vec::new(),
             held: Vec::new(),
             holds: 0,
+            failing: Failing::default(),
+            obstacle: Obstacle::NoRoom,
             resumed: HashMap::new(),
             responses: 0,
             takes_early: true,
@@ -220,6 +235,16 @@ impl Host for SimHost {
         if self.outbox.len() >= self.room {
             return false;
         }
+        let fails = match datagram.payload {
+            Payload::None => 0,
+            Payload::Op { op, .. } if self.ops[&op].kind == Kind::Message => self.failing.messages,
+            Payload::Op { .. } => 0,
+            Payload::Response { .. } => self.failing.reads,
+        };
+        if self.random.happens(fails) {
+            self.obstacle = Obstacle::Unreadable;
+            return false;
+        }
         let mut bytes = datagram.header.to_vec();
         let front = bytes.len();
         match datagram.payload {
@@ -255,6 +280,10 @@ impl Host for SimHost {
             bytes,
         });
         true
+    }
+
+    fn obstacle(&mut self) -> Obstacle {
+        std::mem::take(&mut self.obstacle)
     }
 
     fn resolve(&mut self, name: &Name) -> Option<u32> {
@@ -350,10 +379,14 @@ impl Host for SimHost {
         true
     }
 
-    fn finished(&mut self, peer: PeerId) {
+    fn finished(&mut self, peer: PeerId) -> Result<(), Errno> {
         let arriving = self.arriving.remove(&peer).expect("the end of nothing");
         assert_eq!(arriving.got, arriving.len);
+        if !arriving.is_message && self.random.happens(self.failing.writes) {
+            return Err(Errno::EIO);
+        }
         self.delivered.push(arriving.id);
+        Ok(())
     }
 
     fn interrupted(&mut self, peer: PeerId, _: Failure) {

@@ -25,6 +25,7 @@ mod strangers;
 mod twins;
 mod world;
 
+use host::Failing;
 use network::{Faults, MS, US};
 use prov_rxd::protocol::Time;
 use random::Random;
@@ -118,6 +119,39 @@ fn headers_that_are_damaged_change_nothing() {
                 loss: 10_000 * (seed % 2),
                 late: 100 * US,
                 ..Faults::NONE
+            },
+            ..Plan::quiet(seed)
+        });
+    }
+}
+
+#[test]
+fn what_devices_do_not_copy_fails_and_nothing_else() {
+    let (mut failed, mut all) = (0, 0);
+    for seed in 400..420 {
+        let mut world = World::new(Plan {
+            faults: Faults::random(&mut Random::new(seed), true),
+            failing: Failing {
+                reads: 50_000,
+                writes: 200_000,
+                messages: 0,
+            },
+            ..Plan::quiet(seed)
+        });
+        all += world.run() as usize;
+        failed += world.not_copied();
+    }
+    assert!(failed > 100, "{failed} of {all}");
+}
+
+#[test]
+fn a_message_that_a_device_does_not_read_ends_but_is_not_received() {
+    for seed in 420..440 {
+        run(Plan {
+            faults: Faults::random(&mut Random::new(seed), true),
+            failing: Failing {
+                messages: 5_000,
+                ..Failing::default()
             },
             ..Plan::quiet(seed)
         });

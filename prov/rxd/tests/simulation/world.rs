@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 use prov_rxd::protocol::{Config, Endpoint, Time};
 
 use self::ledger::Ledger;
-use crate::host::{Kind, Leaving, Op, SimHost, name_of};
+use crate::host::{Failing, Kind, Leaving, Op, SimHost, name_of};
 use crate::network::{Faults, MS, Network, US, corrupt};
 use crate::random::Random;
 
@@ -29,6 +29,7 @@ pub struct Plan {
     pub longest: usize,
     /// Parts of a million of messages that find no room.
     pub holds: u64,
+    pub failing: Failing,
     /// Time after which peers are given up.
     pub give_up: Time,
     pub load: Load,
@@ -68,6 +69,7 @@ impl Plan {
             restarts: 0,
             longest: 100_000,
             holds: 20_000,
+            failing: Failing::default(),
             give_up: 60_000 * MS,
             load: Load::Mixed,
             is_busy: false,
@@ -95,6 +97,7 @@ impl Plan {
             restarts: if extended { count(&mut random) } else { 0 },
             longest: [64, 5_000, 50_000][random.below(3) as usize],
             holds: [0, 10_000][random.below(2) as usize],
+            failing: Failing::default(),
             give_up: if extended { 8_000 * MS } else { 600_000 * MS },
             load: Load::Mixed,
             is_busy: false,
@@ -209,6 +212,7 @@ impl World {
         let config = config(number, 16, &mut self.random, extended, give_up);
         let mut host = SimHost::new(Random::new(self.random.next()));
         host.holds = self.plan.holds;
+        host.failing = self.plan.failing;
         host.takes_early = self.random.below(2) == 0;
         host.knows_sources = true;
         Node {
@@ -262,7 +266,7 @@ impl World {
     }
 
     /// Runs until everything is done; returns the number of operations.
-    pub fn run(mut self) -> u64 {
+    pub fn run(&mut self) -> u64 {
         self.run_to_end();
         self.check()
     }
@@ -334,6 +338,11 @@ impl World {
     pub fn succeeded(&self) -> usize {
         let outcomes = self.ledger.sent.values();
         outcomes.filter(|outcome| **outcome == Some(true)).count()
+    }
+
+    /// Number of operations that were refused since a device did not copy.
+    pub fn not_copied(&self) -> usize {
+        self.ledger.not_copied
     }
 
     /// Datagrams sent so far.

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use prov_base::errno::Errno;
 use prov_rxd::protocol::{Failure, PeerId};
 
 use super::{Load, World};
@@ -16,6 +17,7 @@ pub struct Ledger {
     delivered: HashSet<u64>,
     /// The last one that arrived, for each sender incarnation and receiver.
     last: HashMap<(u64, u32), u64>,
+    pub not_copied: usize,
 }
 
 impl World {
@@ -39,8 +41,14 @@ impl World {
                     assert!(ledger.delivered.contains(&id), "{id:x} has not arrived");
                 }
                 Ok(()) => {}
-                Err(Failure::Refused(_)) => assert_ne!(kind, Kind::Message),
+                Err(Failure::Refused(error)) => {
+                    assert_ne!(kind, Kind::Message);
+                    ledger.not_copied += usize::from(error == Errno::EIO);
+                }
                 Err(Failure::Restarted) if matches!(self.plan.load, Load::UntilClosed(_)) => {}
+                // The connection ends with a message of which a part was sent.
+                Err(Failure::Unreadable | Failure::Abandoned | Failure::Restarted)
+                    if self.plan.failing.messages != 0 => {}
                 Err(failure) => assert!(
                     self.plan.restarts + self.plan.partitions != 0,
                     "{id:x} has failed: {failure:?}"
