@@ -22,13 +22,13 @@ OTHER ?= .deps/mpich/lib/mpich
 
 # What needs no network: for the shm provider.
 LOCAL = $(WITHIN) absent allocation asleep calls collective crowd denied departed descriptors deserted ensemble forks hmem hmem_shared impostor killed killed_connecting multitude roused \
-	openshmem peer_srx process sep sep_srx sleepers taken_back watchers withdrawn
+	openshmem peer_srx process sleepers taken_back watchers withdrawn
 # What has large data, once more where processes do not read one another's memory.
 LARGE = crowd hmem hmem_shared killed match message rma simulation withdrawn
 # And one process only: for the loopback provider.
-WITHIN = atomic auth av backlog binding cancel caps cntr combinations completion cq early elsewhere endpoint entries eq first \
+WITHIN = atomic auth av backlog binding cancel caps cntr completion contexts cq early elsewhere endpoint entries eq first \
 	getinfo hints hook itself late leak match message mr nothing outsiders param peer peer_av poll posted refused rma signals simulation source \
-	srx srx_late stx text threads trigger unreachable untouched
+	stx text threads trigger unreachable untouched
 
 # What passes messages without tags that fit into datagrams: for udp.
 DATAGRAMS = binding cntr cq datagram denied early first forks linklocal poll posted signals untouched
@@ -47,13 +47,13 @@ OVER_DATAGRAMS = $(filter-out $(GIVEN_UP) absent buffered cm ensemble exhaustion
 	reconnect restarted silent,$(LAYERED))
 
 # Under all hooks at once: what passes objects in every way.
-HOOKED = cm cntr cq eq poll sep sep_srx srx srx_late trigger
+HOOKED = cm cntr contexts cq eq poll trigger
 HOOKS = noop;trace;perf;profile;monitor;debug
 
 # For tcp under the name sockets.
-RENAMED = cm completion denied elsewhere firewall getinfo hmem hmem_shared idle message multipath rma sep_srx srx_late trigger
+RENAMED = cm completion contexts denied elsewhere firewall getinfo hmem hmem_shared idle message multipath rma trigger
 # And what sends messages, for its endpoints of the type FI_EP_DGRAM, which are reliable.
-RELIABLE = binding cntr cq early first match message poll sep signals source
+RELIABLE = binding cntr contexts cq early first match message poll signals source
 
 # What lnx links, over shared memory and tcp.
 LINKED = cancel cntr collective cq deserted early entries first killed match message poll rma source taken_back trigger untouched

@@ -20,6 +20,7 @@
 
 enum outcome { PASSED = 0, FAILED = 1, SKIPPED = 2 };
 
+const struct ct_test *ct_running;
 struct ct_options ct_opt = { .source = "127.0.0.1", .type = FI_EP_RDM };
 
 static struct {
@@ -227,6 +228,7 @@ static enum outcome run_here(const struct ct_test *test)
 	if (!state.placed)
 		ct_opt.source = own_address();
 
+	ct_running = test;
 	state.test = test->name;
 	state.running = true;
 	state.failed = false;

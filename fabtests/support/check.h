@@ -42,6 +42,9 @@ struct ct_options {
 
 extern struct ct_options ct_opt;
 
+/* The test that runs, an element of the table. */
+extern const struct ct_test *ct_running;
+
 /* Prints "value", the identity of the test, and the text. */
 void ct_value(const char *fmt, ...)
 	__attribute__((format(printf, 1, 2)));

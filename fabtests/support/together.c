@@ -14,19 +14,23 @@ enum { MOST = 64, MOMENT = 200 };
 static struct ct_cq *all[MOST];
 static int count;
 
-void ct_cq_join(struct ct_cq *cq, struct fid_domain *domain)
+int ct_cq_join(struct ct_cq *cq, struct fid_domain *domain, struct fi_cq_attr attr)
 {
-	struct fi_cq_attr attr = { .format = FI_CQ_FORMAT_TAGGED };
+	int ret;
 
 	REQUIRE(count < MOST);
 	memset(cq, 0, sizeof(*cq));
-	cq->format = attr.format;
-	OK(fi_cq_open(domain, &attr, &cq->fid, NULL));
-	all[count++] = cq;
+	cq->format = attr.format = FI_CQ_FORMAT_TAGGED;
+	ret = fi_cq_open(domain, &attr, &cq->fid, NULL);
+	if (!ret)
+		all[count++] = cq;
+	return ret;
 }
 
 void ct_cq_leave(struct ct_cq *cq)
 {
+	if (!cq->fid)
+		return;
 	OK(fi_close(&cq->fid->fid));
 	free(cq->stash);
 	memset(cq, 0, sizeof(*cq));
@@ -55,8 +59,11 @@ struct ct_completion ct_next_of(struct ct_cq *cq)
 
 struct ct_completion ct_done_of(struct ct_cq *cq, void *context)
 {
-	struct ct_completion completion = ct_next_of(cq);
+	struct ct_completion completion;
 
+	do
+		completion = ct_next_of(cq);
+	while (!completion.err && !completion.context && context);
 	if (completion.err)
 		ct_fail(__FILE__, __LINE__, "a completion with error %s",
 			fi_strerror(completion.err));

@@ -5,10 +5,11 @@
 
 #include "peer.h"
 
-/* Opens a queue in a domain, which is read with the others from now on. */
-void ct_cq_join(struct ct_cq *cq, struct fid_domain *domain);
+/* Opens a queue of tagged entries in a domain, which is read with the others from now on. What
+ * the library refuses is returned. */
+int ct_cq_join(struct ct_cq *cq, struct fid_domain *domain, struct fi_cq_attr attr);
 
-/* Closes it. */
+/* Closes it, if it is open. */
 void ct_cq_leave(struct ct_cq *cq);
 
 /* Reads all queues once; completions go to their stashes. */
@@ -17,7 +18,8 @@ void ct_drive(void);
 /* The next completion of a queue, successful or not. */
 struct ct_completion ct_next_of(struct ct_cq *cq);
 
-/* The same, and it has to be a success with this context. */
+/* The same, and it has to be a success with this context. Those without one are of what nobody
+ * waits for. */
 struct ct_completion ct_done_of(struct ct_cq *cq, void *context);
 
 /* Reads all queues for a moment; true if nothing is in any. */
