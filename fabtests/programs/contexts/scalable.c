@@ -135,6 +135,8 @@ static void remote_access(void)
 			     &ct_sent[i]));
 		ct_side_sent(&a, i, i);
 		memset(local.data, 0, CT_PLACE);
+		/* Another context's read has no order with it. */
+		CT_UNTIL(ct_holds(remote.data, CT_PLACE, (unsigned)i), ct_drive());
 		TRY(fi_read(a.tx[i], local.data, CT_PLACE, local.desc, ct_address(&a, &b, i),
 			    remote.addr, remote.key, &ct_sent[i]));
 		ct_side_sent(&a, i, i);
