@@ -280,7 +280,11 @@ static void own_functions(void)
 	for (int i = 0; i < 2; i++) {
 		struct buffer *buffer = i ? &bench.far : &bench.near;
 
-		OK(fi_set_ops(&peers[i]->domain->fid, FI_SET_OPS_HMEM_OVERRIDE, 0, &ops, NULL));
+		int ret = fi_set_ops(&peers[i]->domain->fid, FI_SET_OPS_HMEM_OVERRIDE, 0, &ops, NULL);
+
+		if (ret == -FI_EOPNOTSUPP)
+			SKIP("not offered");
+		OK(ret);
 		OK(register_as(peers[i], buffer->data, LARGEST, FI_SEND | FI_RECV, 5, FI_HMEM_ROCR, &mr[i]));
 		desc[i] = fi_mr_desc(mr[i]);
 	}
@@ -495,6 +499,26 @@ static void gdrcopy(void)
 	teardown(&bench);
 }
 
+/* Or less of it. */
+static void gdrcopy_limit(void)
+{
+	struct bench bench = { 0 };
+	unsigned (*count)(void), before;
+
+	if (!ct_opt.provider || strcmp(ct_opt.provider, "shm"))
+		SKIP("an option of shm");
+	setenv("FI_SHM_MAX_GDRCOPY_SIZE", "100", 1);
+	*(void **)&count = dlsym(ct_device_as("hmem-libgdrapi.so.2.so"), "standin_gdr_copies");
+	demands_desc = true;
+	setup(&bench, (struct ct_spec) { .caps = FI_MSG }, true, true);
+	before = count();
+	pass(&bench, false, CT_SEND, CT_RECV, 101, true);
+	REQUIRE(count() == before);
+	pass(&bench, false, CT_SEND, CT_RECV, 100, true);
+	REQUIRE(count() > before);
+	teardown(&bench);
+}
+
 /* A program may want none of it. */
 static void without_gdrcopy(void)
 {
@@ -594,6 +618,7 @@ static const struct ct_test tests[] = {
 	{ "options", options, CT_BOTH },
 	{ "without_a_driver", without_a_driver, CT_BOTH },
 	{ "gdrcopy", gdrcopy, CT_BOTH },
+	{ "gdrcopy_limit", gdrcopy_limit, CT_BOTH },
 	{ "without_gdrcopy", without_gdrcopy, CT_BOTH },
 	{ "rocr_messages", rocr_messages, CT_BOTH | CT_SLOW },
 	{ "rocr_rma", rocr_rma, CT_BOTH | CT_SLOW },

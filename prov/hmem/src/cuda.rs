@@ -5,7 +5,7 @@
 //! again. No function is called that may wait for the whole device, such as one that frees memory.
 
 mod driver;
-mod gdrcopy;
+pub mod gdrcopy;
 mod sharing;
 
 use std::sync::Arc;

@@ -138,6 +138,12 @@ fn found() -> &'static [Found] {
     })
 }
 
+/// Bytes up to which copies are made through mappings of GDRCopy's by default: the C library's number
+/// (`FI_SHM_MAX_GDRCOPY_SIZE`).
+pub const GDRCOPY_LIMIT: usize = 3072;
+
+pub use cuda::gdrcopy::limit as limit_gdrcopy;
+
 /// Makes the interfaces known to the layers below. Their drivers are opened when they are asked.
 pub fn install() {
     device_memory::install(&Drivers);

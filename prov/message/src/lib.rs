@@ -47,6 +47,7 @@ pub use names::Names;
 pub use operation::{Context, EpKey, Ledger, Op, OpClass, Ticket};
 pub use own::{Far, Member, Own, Within};
 pub use placing::{Placing, Then};
+pub use prov_hmem::{GDRCOPY_LIMIT, install as find_devices, limit_gdrcopy};
 pub use prov_util::drive::{Idling, Signals, Sleeper};
 pub use reaching::Reaching;
 pub use receipt::{Buffer, InboxKey, Receipt};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use prov_base::param_table;
-use prov_message::Sizes;
+use prov_message::{GDRCOPY_LIMIT, Sizes};
 
 /// Largest number of bytes of operands of an atomic operation: such a request is one message of the
 /// channel.
@@ -30,6 +30,9 @@ param_table! {
         /// Whether all transfers go through shared memory, and no process copies from or to the
         /// memory of another one (process_vm_readv(2), process_vm_writev(2))
         disable_cma: bool = false;
+        /// Bytes up to which this process copies from and to memory of a CUDA device through a mapping of
+        /// GDRCopy's, if it has one, and not by the driver
+        max_gdrcopy_size: usize = GDRCOPY_LIMIT;
         /// Bytes of unexpected messages that are buffered; beyond that the senders keep theirs
         max_unexpected: usize = 64 << 20;
         /// Milliseconds for which operations wait for a peer that has not started yet

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use fabric_abi::*;
 use prov_base::errno::{Errno, Result};
 use prov_base::logging::Targets;
-use prov_message::attributes;
 use prov_message::objects::SoftFabric;
+use prov_message::{attributes, limit_gdrcopy};
 use prov_util::attr::{Base, FabricAttr, Info, Request, named, version};
 use prov_util::provider::{Provider, fi_provider};
 
@@ -33,8 +33,10 @@ impl Provider for Shm {
     type Fabric = SoftFabric<Local>;
 
     fn load(provider: &fi_provider) -> Self {
+        let params = Params::load(provider);
+        limit_gdrcopy(params.max_gdrcopy_size);
         Shm {
-            params: Arc::new(Params::load(provider)),
+            params: Arc::new(params),
         }
     }
 

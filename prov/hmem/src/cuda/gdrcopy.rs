@@ -6,8 +6,11 @@
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use prov_base::bounded;
+use prov_base::bounds::OBJECTS;
 use prov_base::device_memory::Prepared;
 
 use super::super::LOG;
@@ -22,9 +25,14 @@ pub struct Pin(c_ulong);
 /// `GPU_PAGE_SIZE`: a mapping has whole pages of the device.
 const PAGE: usize = 64 << 10;
 
-/// Bytes up to which a copy is made in this way, as shm of the C library does
-/// (`FI_SHM_MAX_GDRCOPY_SIZE`): the processor reads a device's memory uncached, a few bytes at a time.
-const SHORT: usize = 3072;
+/// Bytes up to which a copy is made in this way: the processor reads a device's memory uncached, a few bytes
+/// at a time.
+static SHORT: AtomicUsize = AtomicUsize::new(super::super::GDRCOPY_LIMIT);
+
+/// Has longer copies be made by the driver.
+pub fn limit(bytes: usize) {
+    SHORT.store(bytes, Ordering::Relaxed);
+}
 
 /// Mappings that are tried for one copy: the nearest that begin before it.
 const TRIED: usize = 4;
@@ -133,6 +141,8 @@ impl Gdr {
         let last = windows.range(..=(start, u64::MAX)).next_back();
         let number = last.map_or(0, |(key, _)| key.1 + 1);
         windows.insert((start, number), window);
+        // One for each region of the application's.
+        bounded!(windows, OBJECTS);
         Some(Box::new(Mapped {
             gdr: self.clone(),
             key: (start, number),
@@ -155,7 +165,7 @@ impl Gdr {
             Direction::ToHost => from.addr(),
             Direction::Within => return false,
         };
-        if len > SHORT {
+        if len > SHORT.load(Ordering::Relaxed) {
             return false;
         }
         let windows = self.windows.read().unwrap_or_else(PoisonError::into_inner);

@@ -8,6 +8,8 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
+use prov_base::bounded;
+use prov_base::bounds::OBJECTS;
 use prov_base::device_memory::handles::{Allocation, DEVICE, HANDLE, Handle};
 use prov_base::errno::{Errno, Result};
 
@@ -39,7 +41,7 @@ pub struct Sharing {
     functions: Functions,
 }
 
-/// The numbers of allocations, by their first address.
+/// The numbers of allocations that were shared and have not ended, by their first address.
 static NUMBERS: LazyLock<Mutex<HashMap<usize, u64>>> = LazyLock::new(Mutex::default);
 
 fn numbers() -> MutexGuard<'static, HashMap<usize, u64>> {
@@ -79,7 +81,10 @@ impl Sharing {
         }
         // It may end meanwhile, which is heard of only behind this.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        numbers().insert(base, number);
+        let mut known = numbers();
+        known.insert(base, number);
+        bounded!(known, OBJECTS);
+        drop(known);
         let place = std::ptr::with_exposed_provenance_mut(base);
         // SAFETY: the address is that of an allocation, or refused; the function accepts any value with it.
         let status = unsafe { (self.functions.on_end)(place, has_ended, std::ptr::null_mut()) };
