@@ -56,7 +56,7 @@ RENAMED = cm completion contexts denied elsewhere firewall getinfo hmem hmem_sha
 RELIABLE = binding cntr contexts cq early first match message poll signals source
 
 # What lnx links, over shared memory and tcp.
-LINKED = cancel cntr collective cq deserted early entries first killed match message poll rma source taken_back trigger untouched
+LINKED = cancel cntr collective cq deserted early entries first hmem hmem_shared killed match message poll rma source taken_back trigger untouched
 
 # And over datagrams, whose descriptors are nested deeply.
 LINKED_OVER_DATAGRAMS = first match poll

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use prov_base::atomic_ops::Offered;
-use prov_base::errno::Result;
+use prov_base::errno::{Errno, Result};
 use prov_base::sync::LockKind;
 use prov_util::attr::Info;
 use prov_util::av::format::Format;
@@ -11,6 +11,7 @@ use prov_util::domain;
 use prov_util::endpoint::NoSharedReceive;
 use prov_util::ffi::Handle;
 use prov_util::ffi::domain::DomainObject;
+use prov_util::hmem::Functions;
 use prov_util::mr::MrTable;
 use prov_util::progress::Progress;
 
@@ -30,6 +31,12 @@ impl domain::Domain for LnxDomain {
 
     fn endpoint(this: &Handle<DomainObject<Self>>, info: &Info) -> Result<LnxEndpoint> {
         LnxEndpoint::open(&this.0, info)
+    }
+
+    /// The receives are in a queue of this provider, where linked ones find out by the address alone whose
+    /// memory they are.
+    fn set_functions(&self, _: Functions) -> Result {
+        Err(Errno::EOPNOTSUPP)
     }
 
     fn lock(&self) -> LockKind {

@@ -30,9 +30,10 @@ const PASSED: u64 = FI_MSG
     | FI_WRITE
     | FI_REMOTE_READ
     | FI_REMOTE_WRITE
-    | FI_RMA_EVENT;
+    | FI_RMA_EVENT
+    | FI_HMEM;
 /// Those of [`PASSED`] that a linked provider may lack, so that a link lacks them.
-const OPTIONAL: u64 = FI_MSG | FI_RMA | FI_ATOMIC | FI_RMA_EVENT;
+const OPTIONAL: u64 = FI_MSG | FI_RMA | FI_ATOMIC | FI_RMA_EVENT | FI_HMEM;
 /// The kinds of operations that are tried, for callers that ask for none: as many as the linked
 /// providers have.
 const KINDS: [u64; 6] = [
@@ -142,7 +143,7 @@ pub fn cores(link: &Link, api: u32, hints: &Hints) -> Result<Vec<Core>> {
     if hints.caps == 0 || kinds == 0 {
         let mut tries = KINDS
             .iter()
-            .map(|kinds| cores_with(link, api, hints, *kinds));
+            .map(|kinds| cores_with(link, api, hints, *kinds | hints.caps & FI_HMEM));
         let found = tries.find(|found| found.is_ok());
         return found.unwrap_or(Err(Errno::ENODATA));
     }
@@ -281,7 +282,7 @@ pub fn base(cores: &[Core], selection: Selection) -> Base {
         atomic: ATOMIC_LIMIT,
         message: Sizes::LONGEST.min(least(|info| info.ep.max_msg_size)),
     };
-    let mut info = attributes::rdm(NAME, VERSION, sizes);
+    let mut info = attributes::with_devices(attributes::rdm(NAME, VERSION, sizes));
     let gone = OPTIONAL & !all;
     const NOT_HERE: u64 = FI_SHARED_AV | FI_PEER;
     info.caps &= !(gone | NOT_HERE);
@@ -372,10 +373,9 @@ pub fn bases(settings: &Settings, api: u32) -> Vec<Base> {
     // Some orders are offered only to those who ask for them.
     let orders = [attributes::BEHIND_MESSAGES, 0];
     for link in &settings.links {
-        for (kinds, msg_order) in KINDS
-            .iter()
-            .flat_map(|kinds| orders.map(|order| (kinds, order)))
-        {
+        // And memory of devices.
+        let kinds = KINDS.iter().flat_map(|kinds| [*kinds, *kinds | FI_HMEM]);
+        for (kinds, msg_order) in kinds.flat_map(|kinds| orders.map(|order| (kinds, order))) {
             let hints = Hints {
                 tx: Some(TxAttr {
                     msg_order,
@@ -383,7 +383,7 @@ pub fn bases(settings: &Settings, api: u32) -> Vec<Base> {
                 }),
                 ..Hints::default()
             };
-            if let Ok(cores) = cores_with(link, api, &hints, *kinds) {
+            if let Ok(cores) = cores_with(link, api, &hints, kinds) {
                 bases.push(base(&cores, settings.selection));
             }
         }

@@ -4,7 +4,7 @@
 use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};
 
-use fabric_abi::{FI_BFLOAT16, FI_MR_PROV_KEY, FI_TRIGGER, FI_UINT8};
+use fabric_abi::{FI_BFLOAT16, FI_HMEM, FI_MR_PROV_KEY, FI_TRIGGER, FI_UINT8};
 use parking_lot::Mutex;
 use prov_base::atomic_ops::Offered;
 use prov_base::bounded;
@@ -62,6 +62,10 @@ impl Resources {
             0 => Offered::common(limit),
             _ => Offered::up_to(limit),
         };
+        let has_devices = info.caps & FI_HMEM != 0;
+        if has_devices {
+            prov_message::find_devices();
+        }
         let chooses_keys = info.domain.mr_mode & (MR_BASIC | FI_MR_PROV_KEY) != 0;
         let key_size = info.domain.mr_key_size.clamp(1, 8);
         let device = Linked::new(domains, chooses_keys, key_size);
@@ -69,6 +73,7 @@ impl Resources {
             mr_mode: info.domain.mr_mode,
             key_size,
             registrar: Registrar::Device(device),
+            has_devices,
             target: LOG.mr,
             ..Config::default()
         }));

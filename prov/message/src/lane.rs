@@ -594,6 +594,7 @@ impl<C: Core> Lane<C> {
         core.follow_up();
         core.follow_removals();
         let waiting = core.progress();
+        settle(&mut *core);
         let errand = match core.has_errands() {
             true => core.next_errand(),
             false => None,
@@ -618,7 +619,7 @@ impl<C: Core> Lane<C> {
         core.endpoints().owner_enters();
         core.follow_up();
         core.follow_removals();
-        let may_sleep = core.prepare_wait(Sleeper::Thread);
+        let may_sleep = core.prepare_wait(Sleeper::Thread) && !settle(&mut *core);
         core.endpoints().owner_leaves();
         drop(core);
         if may_sleep {

@@ -313,9 +313,8 @@ impl<T: Transport> Endpoints<T> {
         memory: AppIov,
         outcome: Result,
     ) -> T::Ack {
-        // Who waits for the acknowledgement waits for the bytes, and another provider's entry has
-        // to be given back at once.
-        if receipt.ack != T::Ack::default() || matches!(receipt.buffer, Buffer::Imported(_)) {
+        // Who waits for the acknowledgement waits for the bytes.
+        if receipt.ack != T::Ack::default() {
             return self.received_wholly(receipt, memory, outcome);
         }
         let behind = Behind::receive(*receipt, memory, outcome);

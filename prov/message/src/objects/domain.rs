@@ -300,7 +300,7 @@ impl<P: Provider> Domain<P> {
     ) -> Self {
         let has_devices = info.caps & FI_HMEM != 0;
         if has_devices {
-            prov_hmem::install();
+            crate::find_devices();
         }
         let memory = Arc::new(MrTable::new(&Config {
             mr_mode: info.domain.mr_mode,
