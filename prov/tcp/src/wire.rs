@@ -8,7 +8,6 @@
 
 pub mod atomic;
 pub mod authentication;
-pub mod direct;
 pub mod handshake;
 pub mod header;
 pub mod multipath;

@@ -19,8 +19,6 @@ pub struct Transfers<T: Transport> {
     open: Option<Transfer<T>>,
     /// Number of transfers, including the one of an errand.
     count: usize,
-    /// Number of transfers that nothing may overtake.
-    first: usize,
     /// The receiving end of payloads in parts.
     inflow: Option<Box<Inflow>>,
     /// The payloads that the peer has copied elsewhere in its memory.
@@ -33,7 +31,6 @@ impl<T: Transport> Default for Transfers<T> {
             waiting: VecDeque::new(),
             open: None,
             count: 0,
-            first: 0,
             inflow: None,
             relocated: None,
         }
@@ -72,12 +69,6 @@ impl<T: Transport> Transfers<T> {
         self.waiting.len()
     }
 
-    /// Whether there are transfers that nothing may overtake.
-    #[inline(always)]
-    pub fn go_first(&self) -> bool {
-        self.first != 0
-    }
-
     /// Whether a transfer arrives in parts.
     pub fn is_open(&self) -> bool {
         self.open.is_some()
@@ -87,7 +78,6 @@ impl<T: Transport> Transfers<T> {
     /// ([`Copier::add`](super::Copier::add)).
     #[must_use]
     pub fn push(&mut self, transfer: Transfer<T>) -> bool {
-        self.first += usize::from(transfer.goes_first);
         self.waiting.push_back(transfer);
         bounded!(self.waiting, OPERATIONS);
         self.count += 1;
@@ -165,9 +155,8 @@ impl<T: Transport> Transfers<T> {
     }
 
     /// Removes a transfer that is over from the counts. Returns whether there are others.
-    pub(super) fn ended(&mut self, transfer: &Transfer<T>) -> bool {
+    pub(super) fn ended(&mut self) -> bool {
         self.count -= 1;
-        self.first -= usize::from(transfer.goes_first);
         self.count != 0
     }
 

@@ -6,13 +6,16 @@ use prov_base::buffer::{AppIov, Iov};
 use prov_base::errno::Errno;
 use prov_message::keys::from_peer;
 use prov_message::peers::UNKNOWN_SOURCE;
-use prov_message::{Arrival, Endpoints, Placing, Receipt, RmaTarget, Taken};
+use prov_message::{
+    Arrival, Course, Endpoints, EpKey, Expected, Placing, Receipt, RmaTarget, Taken, Transport,
+    Unmatched,
+};
 
 use super::payload::Payload;
 use super::pending::{ANSWERS, Pending};
 use super::pulling;
 use super::records::*;
-use super::{Ack, At, Fault, Link, LinkOf, Links, LocalTransport, Offered, Wire as _};
+use super::{Ack, At, Fault, Link, LinkOf, Links, Lists, LocalTransport, Offered, Wire as _};
 use crate::channel::{Head, Record};
 
 /// Number of messages that are received from one link before the other links have their turn.
@@ -75,7 +78,7 @@ fn take_in_plain<L: Links, const LONG: bool>(lane: &mut L, key: LinkOf<L>, most:
         return false;
     };
     let src = link.src;
-    if src == UNKNOWN_SOURCE {
+    if src == UNKNOWN_SOURCE && !(link.is_ordered && link.pulls.is_empty() && link.held.is_none()) {
         return take_in_slowly(lane, key, most);
     }
     let Some(mut plain) = endpoints.plain(link.ep) else {
@@ -170,6 +173,14 @@ pub(super) fn take_in_slowly<L: Links>(lane: &mut L, key: LinkOf<L>, most: usize
                 break;
             }
         };
+        if L::Transport::HAS_STREAM && record.head.kind == STREAM {
+            let has_come = lane.take_in_stream(key);
+            any |= has_come;
+            match has_come {
+                true => continue,
+                false => break,
+            }
+        }
         let handled = handle(lane, key, &record);
         let Some(At { link, lists, .. }) = lane.at(key) else {
             break;
@@ -201,7 +212,8 @@ pub(super) fn take_in_slowly<L: Links>(lane: &mut L, key: LinkOf<L>, most: usize
         }
     }
     if !lane.lists().unreported.is_empty() {
-        has_had_turn(lane, key, any);
+        let waits = lane.at(key).is_some_and(|at| at.link.is_stalled);
+        lane.lists().has_had_turn(key, any, waits);
     }
     if let Some(At { link, .. }) = lane.at(key)
         && let Some(channel) = &mut link.channel
@@ -221,7 +233,24 @@ fn handle<L: Links>(lane: &mut L, key: LinkOf<L>, record: &Record) -> Result<boo
         WAS_WRITTEN | ATOMIC => has_data,
         _ => false,
     };
-    if is_reported && !has_room_unasked(lane, key) {
+    if is_reported
+        && let Some(At {
+            link,
+            endpoints,
+            lists,
+            ..
+        }) = lane.at(key)
+        && !lists.may_report(key, link.ep, endpoints)
+    {
+        return Ok(false);
+    }
+    if matches!(kind, MESSAGE | OFFERED) && lane.at(key).is_some_and(|at| !at.link.may_take_more())
+    {
+        return Ok(false);
+    }
+    // What reads or changes memory does not overtake the payloads of earlier messages.
+    let is_access = matches!(kind, WRITE | READ | ATOMIC | WAS_WRITTEN | WAS_READ);
+    if is_access && lane.at(key).is_some_and(|at| !at.link.pulls.is_empty()) {
         return Ok(false);
     }
     if has_data || matches!(kind, MESSAGE | OFFERED) {
@@ -254,56 +283,52 @@ fn handle<L: Links>(lane: &mut L, key: LinkOf<L>, record: &Record) -> Result<boo
     }
 }
 
-/// Whether an operation of the peer that consumes no receive may be reported. If not, the link waits
-/// until the application has read completions, and the links before it have had their turns.
-#[cold]
-fn has_room_unasked<L: Links>(lane: &mut L, key: LinkOf<L>) -> bool {
-    while let Some(&first) = lane.lists().unreported.front()
-        && lane.at(first).is_none()
-    {
-        lane.lists().unreported.pop_front();
+impl<K: Copy + PartialEq> Lists<K> {
+    /// Whether an operation of the peer that consumes no receive may be reported by a link of this
+    /// endpoint. If not, the link waits until the application has read completions, and the links before it
+    /// have had their turns.
+    #[cold]
+    pub fn may_report<T: Transport<Link = K>>(
+        &mut self,
+        key: K,
+        ep: EpKey,
+        endpoints: &Endpoints<T>,
+    ) -> bool {
+        let endpoint = endpoints.get(ep);
+        let has_room = endpoint.is_none_or(|endpoint| endpoint.reports.has_room_unasked());
+        match self.unreported.front() {
+            Some(first) if *first == key => return has_room,
+            None if has_room => return true,
+            _ => {}
+        }
+        if !self.unreported.contains(&key) {
+            self.unreported.push_back(key);
+            bounded!(self.unreported, PEERS);
+        }
+        false
     }
-    let Some(At {
-        link,
-        endpoints,
-        lists,
-        ..
-    }) = lane.at(key)
-    else {
-        return true;
-    };
-    let endpoint = endpoints.get(link.ep);
-    let has_room = endpoint.is_none_or(|endpoint| endpoint.reports.has_room_unasked());
-    match lists.unreported.front() {
-        Some(first) if *first == key => return has_room,
-        None if has_room => return true,
-        _ => {}
-    }
-    if !std::mem::replace(&mut link.is_unreported, true) {
-        lists.unreported.push_back(key);
-        bounded!(lists.unreported, PEERS);
-    }
-    false
-}
 
-/// Ends the turn of the first waiting link, if it has reported something.
-#[cold]
-fn has_had_turn<L: Links>(lane: &mut L, key: LinkOf<L>, any: bool) {
-    if lane.lists().unreported.front() != Some(&key) {
-        return;
+    /// Ends the turn of the first waiting link, if that is this one and it has reported something; it may
+    /// have to wait for another.
+    #[cold]
+    pub fn has_had_turn(&mut self, key: K, any: bool, waits: bool) {
+        if self.unreported.front() == Some(&key) && (any || !waits) {
+            self.unreported.pop_front();
+            if waits {
+                self.unreported.push_back(key);
+                bounded!(self.unreported, PEERS);
+            }
+        }
     }
-    let Some(At { link, lists, .. }) = lane.at(key) else {
-        lane.lists().unreported.pop_front();
-        return;
-    };
-    if !any && link.is_stalled {
-        return;
+
+    /// Returns the first waiting link.
+    pub fn first_unreported(&self) -> Option<K> {
+        self.unreported.front().copied()
     }
-    lists.unreported.pop_front();
-    link.is_unreported = link.is_stalled;
-    if link.is_stalled {
-        lists.unreported.push_back(key);
-        bounded!(lists.unreported, PEERS);
+
+    /// Removes a link that has ended.
+    pub fn forget(&mut self, key: K) {
+        self.unreported.retain(|other| *other != key);
     }
 }
 
@@ -327,11 +352,68 @@ fn offered<L: Links>(lane: &mut L, key: LinkOf<L>, record: &Record) -> Result<bo
     // The end of the transfer is reported when the payload is copied.
     let name = std::mem::take(&mut head.words[2]);
     let arrival = link.arrival(key, head, from.len() as usize);
+    if link.is_ordered {
+        return fetch_in_order(lane, key, &arrival, Offered { name, from });
+    }
     let offered = <L::Transport as LocalTransport>::name(Offered { name, from });
     if !endpoints.is_own_link(key) {
         return Ok(endpoints.announced(&arrival, offered));
     }
     Ok(endpoints.ask_for(&arrival, offered) || keep_own(lane, key, &arrival, name))
+}
+
+/// Fetches a message of a connected endpoint, whether there is a receive for it or not: what comes behind it
+/// waits for that.
+fn fetch_in_order<L: Links>(
+    lane: &mut L,
+    key: LinkOf<L>,
+    arrival: &Arrival<L::Transport>,
+    offered: Offered,
+) -> Result<bool, Fault> {
+    let At {
+        link, endpoints, ..
+    } = lane.at(key).ok_or(Fault::Ended(Errno::ENOTCONN))?;
+    let Offered { name, from } = &offered;
+    if let Some(Expected { memory, receipt }) = endpoints.arrive(arrival) {
+        pulling::pull(
+            lane,
+            key,
+            Placing::receive(memory, receipt).into(),
+            from,
+            *name,
+        );
+        return Ok(true);
+    }
+    endpoints.has_to_go_on(key, !link.pending.is_empty());
+    match endpoints.unmatched(arrival) {
+        Unmatched::Keep(kept) => pulling::pull(lane, key, Course::Keep(kept).into(), from, *name),
+        Unmatched::Complete => acknowledge(lane, key, *name),
+        Unmatched::HeldBack => link.held = Some(Box::new(offered)),
+        Unmatched::Gone => return Err(Fault::Ended(Errno::ENOTCONN)),
+    }
+    Ok(true)
+}
+
+/// Says what becomes of the message that is being fetched to be kept.
+pub fn redirect<L: Links>(lane: &mut L, key: LinkOf<L>, course: Course<L::Transport>) {
+    if let Some(At { link, .. }) = lane.at(key) {
+        link.course = Some(course);
+    }
+}
+
+/// Goes on with the message that there was no memory for, if there is one.
+pub fn resume<L: Links>(
+    lane: &mut L,
+    key: LinkOf<L>,
+    course: Course<L::Transport>,
+) -> Option<Course<L::Transport>> {
+    match lane.at(key).and_then(|at| at.link.held.take()) {
+        None => Some(course),
+        Some(held) => {
+            pulling::pull(lane, key, course.into(), &held.from, held.name);
+            None
+        }
+    }
 }
 
 /// Keeps a long message of an endpoint to itself for which no receive is posted. The sender is done with
@@ -385,17 +467,10 @@ pub fn fetch<L: Links>(
     key: LinkOf<L>,
     offered: &Offered,
     memory: AppIov,
-    receipt: Receipt<<L::Transport as prov_message::Transport>::Ack>,
+    receipt: Receipt<<L::Transport as Transport>::Ack>,
 ) {
-    let len = memory.len() as u64;
     let placing = Placing::receive(memory, receipt);
-    let mut from = &offered.from;
-    let part;
-    if from.len() > len {
-        part = from.slice(0, len);
-        from = &part;
-    }
-    pulling::pull(lane, key, placing, from, offered.name);
+    pulling::pull(lane, key, placing.into(), &offered.from, offered.name);
 }
 
 /// Tells the peer whether messages have to be announced.
@@ -416,6 +491,13 @@ fn reply<L: Links>(lane: &mut L, key: LinkOf<L>, reply: impl FnOnce(&mut Link<L:
 }
 
 impl<T: LocalTransport> Link<T> {
+    /// Whether the next message may be received: not before the payload of one that precedes it, where
+    /// they complete in order.
+    #[inline(always)]
+    fn may_take_more(&self) -> bool {
+        !self.is_ordered || self.pulls.is_empty() && self.held.is_none()
+    }
+
     fn arrival(&self, key: T::Link, head: Head, len: usize) -> Arrival<T> {
         Arrival {
             link: key,
@@ -462,8 +544,14 @@ impl<T: LocalTransport> Link<T> {
         };
         match self.pending.remove(from_peer(words[0])) {
             None => {}
-            Some(Pending::Op(ticket) | Pending::Offer { ticket, .. }) => {
-                endpoints.finish(ticket, outcome);
+            Some(Pending::Op(ticket)) => endpoints.finish(ticket, outcome),
+            Some(Pending::Offer { ticket, .. }) => {
+                self.answers_to_offers += 1;
+                match (ticket, &mut self.relocating) {
+                    (Some(ticket), _) => endpoints.finish(ticket, outcome),
+                    (None, Some(relocating)) => relocating.withdraw(words[0]),
+                    (None, None) => {}
+                }
             }
             // The operation succeeds only with its result.
             Some(Pending::Result { ticket, .. }) => {

@@ -5,14 +5,15 @@ use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
 use prov_base::device_memory::has_failures;
 use prov_message::keys::to_peer;
-use prov_message::peers::{Deferred, Request};
-use prov_message::{Endpoints, Op, RmaTarget, Ticket};
+use prov_message::peers::Request;
+use prov_message::{Endpoints, Op, RmaTarget};
 use prov_util::request::RemoteIov;
 
+use super::aside::Aside;
 use super::outgoing::{ReadReply, Writing, copy_part};
 use super::pending::Pending;
-use super::records::{HAS_DATA, MORE, RESULT, WRITE, remote_list};
-use super::{At, Fault, Link, LinkOf, Links, LocalTransport, remote};
+use super::records::{MORE, RESULT, WRITE, remote_list};
+use super::{At, Fault, Link, LinkOf, Links, LocalTransport, Waiting, remote};
 use crate::channel::Head;
 use crate::switch_points::EAGER;
 
@@ -21,7 +22,12 @@ const TURN_BYTES: usize = 256 << 10;
 
 /// Posts the operations that have waited for a link or for earlier operations, as long as there is space.
 pub fn replay<L: Links>(lane: &mut L, key: LinkOf<L>) {
-    while let Some((request, ticket)) = next_to_replay(lane, key) {
+    while let Some(Waiting {
+        request,
+        ticket,
+        aside,
+    }) = next_to_replay(lane, key)
+    {
         let Some(At {
             link, endpoints, ..
         }) = lane.at(key)
@@ -30,7 +36,8 @@ pub fn replay<L: Links>(lane: &mut L, key: LinkOf<L>) {
         };
         let ep = link.ep;
         // Posting counts the operation again, unless it completes immediately.
-        endpoints.settle(ticket);
+        let is_complete = ticket.is_none();
+        ticket.map(|ticket| endpoints.settle(ticket));
         let mut replay = request.replay();
         let (request, copies) = replay.parts();
         let copied = copies.map(|copies| copies.payload);
@@ -39,7 +46,9 @@ pub fn replay<L: Links>(lane: &mut L, key: LinkOf<L>) {
                 let op = Op::of_transmit(ep, message);
                 // The caller of the operation has returned, so it cannot get -FI_EAGAIN.
                 let is_eager = link.is_eager(message.buffers.len()) == Ok(true);
-                let sent = link.send(message, copied, is_eager, endpoints);
+                let copied = copied.or(aside.as_ref().map(Aside::bytes));
+                let reported = (!is_complete).then_some(op);
+                let sent = link.send(message, copied, is_eager, reported, endpoints);
                 if sent == Ok(true) {
                     lane.has_offered(key);
                 }
@@ -60,8 +69,38 @@ pub fn replay<L: Links>(lane: &mut L, key: LinkOf<L>) {
     }
 }
 
+/// Sends messages that wait for space on a link, for an application that makes no more calls, and reports
+/// nothing: that is for the next [`send_more`]. Returns whether any was sent.
+pub fn send_unreported<L: Links>(lane: &mut L, key: LinkOf<L>) -> bool {
+    let Some(At {
+        link, endpoints, ..
+    }) = lane.at(key)
+    else {
+        return false;
+    };
+    let before = link.sent.len();
+    while let Some(next) = link.behind.front()
+        && let Some(len) = next.request.message_to_copy().map(|memory| memory.len())
+        && link.writings.is_empty()
+        && !link.pending.has_long_results()
+        && !link.pending.offers_only()
+        && link.has_room()
+        && link.is_eager(len) == Ok(true)
+        && let Some(next) = link.next_behind()
+    {
+        let mut replay = next.request.replay();
+        if let (Request::Transmit(message), _) = replay.parts() {
+            let copied = next.aside.as_ref().map(Aside::bytes);
+            // There is space for it.
+            let _sent = link.send(message, copied, true, None, endpoints);
+            link.sent.extend(next.ticket);
+        }
+    }
+    link.sent.len() != before
+}
+
 /// Returns the next operation that has waited on a link, if it may be posted.
-fn next_to_replay<L: Links>(lane: &mut L, key: LinkOf<L>) -> Option<(Deferred, Ticket)> {
+fn next_to_replay<L: Links>(lane: &mut L, key: LinkOf<L>) -> Option<Waiting> {
     let is_message = match lane.at(key)?.link.is_message_behind() {
         Some(is_message) => is_message,
         None => lane.is_message_deferred(key)?,
@@ -78,7 +117,14 @@ fn next_to_replay<L: Links>(lane: &mut L, key: LinkOf<L>) -> Option<(Deferred, T
         return None;
     }
     match link.next_behind() {
-        None => lane.next_deferred(key),
+        None => {
+            let (request, ticket) = lane.next_deferred(key)?;
+            Some(Waiting {
+                request,
+                ticket: Some(ticket),
+                aside: None,
+            })
+        }
         next => next,
     }
 }
@@ -103,6 +149,10 @@ fn send_for_busy<L: Links>(lane: &mut L) -> bool {
             continue;
         };
         link.is_busy = false;
+        for ticket in std::mem::take(&mut link.sent) {
+            endpoints.finish(ticket, Ok(()));
+            any = true;
+        }
         match link.send_more(endpoints, target) {
             Ok(has_sent) => any |= has_sent,
             Err(fault) => {
@@ -144,6 +194,7 @@ impl<T: LocalTransport> Link<T> {
             self.answer_bytes -= len;
             any = true;
         }
+        self.pending.note_notices(false);
         Ok(any | self.send_parts(endpoints, target)?)
     }
 
@@ -192,10 +243,7 @@ impl<T: LocalTransport> Link<T> {
             _ => RemoteIov::default(),
         };
         let list = remote_list(&remote);
-        let mut flags = if is_last { 0 } else { MORE };
-        if is_last && writing.data.is_some() {
-            flags |= HAS_DATA;
-        }
+        let flags = if is_last { writing.flags } else { MORE };
         let head = Head {
             kind: WRITE,
             flags,

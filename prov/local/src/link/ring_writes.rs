@@ -64,8 +64,11 @@ pub(super) fn write_in_ring<T: LocalTransport>(
     let rules = T::rules(&endpoints.get(link.ep)?.own);
     let is_of_kind = access.is_inject() || !rules.uses_virtual_addresses;
     // This side may apply it ahead of what is in the ring before it.
-    let is_behind = rules.msg_order & access.access.behind_messages() != 0 && link.has_untaken();
-    if !is_of_kind || is_behind || to.len != access.local.len() as u64 || access.local.has_device()
+    let is_ordered = rules.msg_order & access.access.behind_messages() != 0;
+    if !is_of_kind
+        || !link.may_overtake(is_ordered)
+        || to.len != access.local.len() as u64
+        || access.local.has_device()
     {
         return None;
     }
@@ -231,11 +234,19 @@ impl<T: LocalTransport> Link<T> {
             flags: IN_RING,
             words: [0, 0, 1],
         };
+        let was_clear = self.channel.as_ref().is_some_and(Channel::is_known_clear);
         let is_sent = self.post_short(head, own.len() + list.len(), |place| {
             let (data, rest) = place.split(own.len());
             data.write(own);
             rest.write(list);
         });
+        // What may not overtake messages need not wait for it.
+        if was_clear
+            && is_sent
+            && let Some(channel) = &mut self.channel
+        {
+            channel.last_was_notice();
+        }
         if let Some(writes) = self.ring_writes.as_mut().filter(|_| is_sent) {
             writes.push(to, own, waits.and_then(Option::take));
         }

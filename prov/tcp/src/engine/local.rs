@@ -1,5 +1,4 @@
 //! Processes of one host: they copy from each other's memory, and share some.
 
-pub mod copying;
+pub mod linking;
 pub mod moving;
-pub mod onesided;

@@ -42,6 +42,7 @@ use fabric_abi::{FI_ADDR_UNSPEC, FI_COMPLETION, FI_ORDER_RAS, FI_ORDER_WAS};
 use prov_base::buffer::AppIov;
 use prov_base::errno::Errno;
 use prov_base::sync::LockKind;
+use prov_local::link::Rules;
 use prov_local::onesided::table::RegionTable;
 use prov_message::{Attributes, Core as _};
 use prov_util::av::Insertion;
@@ -146,7 +147,8 @@ impl Side {
 
     /// Connections that wait until the application has read completions.
     fn held_back(&self) -> usize {
-        self.engine.core().ready.of(Why::Unreported).len()
+        let core = self.engine.core();
+        core.ready.of(Why::Unreported).len() + core.lists.unreported()
     }
 
     /// Peers that are asked to announce their messages.
@@ -282,7 +284,10 @@ fn begin(
     let part = OwnPart {
         kind: kind(addr, &params),
         auth_key: auth_key.clone(),
-        msg_order: FI_ORDER_RAS | FI_ORDER_WAS,
+        rules: Rules {
+            msg_order: FI_ORDER_RAS | FI_ORDER_WAS,
+            uses_virtual_addresses: true,
+        },
         is_for_rma: IS_FOR_RMA.get(),
         only_rendezvous: ONLY_RENDEZVOUS.get(),
         has_fences: false,

@@ -163,7 +163,7 @@ impl<'a> Path<'a> {
     #[inline(always)]
     pub fn receive(&mut self, to: &mut [u8]) -> Result<usize> {
         match (&mut self.shortcut, &mut self.multipath) {
-            (Some(shortcut), _) if shortcut.is_in() => shortcut.receive(self.socket, to),
+            (Some(shortcut), _) if shortcut.is_in() => shortcut.receive(to),
             (None, Some(multipath)) if multipath.is_in() => multipath.receive(to),
             _ => socket::receive(self.socket, to),
         }
@@ -175,7 +175,7 @@ impl<'a> Path<'a> {
     /// Those of [`Path::receive`].
     pub fn receive_in(&mut self, to: Incoming<'_>) -> Result<usize> {
         match (&mut self.shortcut, &mut self.multipath) {
-            (Some(shortcut), _) if shortcut.is_in() => shortcut.receive_in(self.socket, to),
+            (Some(shortcut), _) if shortcut.is_in() => shortcut.receive_in(to),
             (None, Some(multipath)) if multipath.is_in() => multipath.receive_in(to),
             _ => to.receive(self.socket, libc::MSG_DONTWAIT),
         }
@@ -183,7 +183,7 @@ impl<'a> Path<'a> {
 
     /// Returns the number of bytes that have arrived and were not received.
     pub fn waiting(&mut self) -> usize {
-        match (&self.shortcut, &mut self.multipath) {
+        match (&mut self.shortcut, &mut self.multipath) {
             (Some(shortcut), _) if shortcut.is_in() => shortcut.waiting(),
             (None, Some(multipath)) if multipath.is_in() => multipath.waiting(),
             _ => socket::waiting(self.socket),

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use prov_base::errno::Errno;
 use prov_base::warn_again;
-use prov_local::copies::Goal;
+use prov_local::link::{self, Ended};
 use prov_local::rota::Rounds as _;
 use prov_message::Woken as _;
 use prov_message::lane::{Pause, short_pause};
@@ -232,15 +232,19 @@ impl Core {
         let Owner::Ep(ep) = conn.owner else {
             return Vec::new();
         };
-        let copies = &mut conn.local.copies;
-        let mut reads = copies.transfers.abandon(&mut self.endpoints, error);
-        let course = copies.course.take().map(Goal::from);
+        let mut reads = Vec::new();
+        if let Some(shortcut) = conn.local.shortcut.take() {
+            let Ended { abandoned, ended } = shortcut.link.end(&mut self.endpoints, error);
+            reads = abandoned;
+            for (ticket, outcome) in ended {
+                self.endpoints.finish(ticket, outcome);
+            }
+        }
         let arriving = match std::mem::take(&mut conn.incoming) {
             Incoming::Place(placing) => Some(*placing),
             _ => None,
         };
-        let placings = course.and_then(Goal::abandon).into_iter().chain(arriving);
-        reads.extend(placings.filter_map(|placing| self.endpoints.abandon(placing, error)));
+        reads.extend(arriving.and_then(|placing| self.endpoints.abandon(placing, error)));
         for (_, asked) in conn.ops.asked.drain() {
             if let Some(receipt) = asked.receipt {
                 self.endpoints.received(&receipt, asked.memory, Err(error));
@@ -279,6 +283,7 @@ impl Core {
                 waits_for_memory = true;
             }
             self.flush(key);
+            link::replay(self, key);
             if self.must_wait_for_subflows(key) {
                 self.read(key, false);
                 waits_for_memory = true;
@@ -287,7 +292,7 @@ impl Core {
             if let Some(conn) = self.conns.get_mut(key)
                 && conn.is_open()
                 && !conn.is_cut_off()
-                && (!conn.outbox.is_empty() || conn.is_leaving())
+                && (!conn.outbox.is_empty() || conn.is_leaving() || conn.has_link_to_send())
             {
                 if conn.sends_by_memory() {
                     waits_for_memory = true;
@@ -349,18 +354,20 @@ impl Linked for Core {
 
     fn take_down(&mut self, key: ConnKey, error: Errno) -> Vec<Ticket> {
         self.copier.link_ended(key);
+        self.lists.forget(key);
         let Some(mut conn) = self.conns.remove(key) else {
             return Vec::new();
         };
         self.poller.forget(conn.socket.as_fd());
         self.strangers.remove(key);
         self.half_open.remove(key);
+        let has_memory = conn.local.shortcut.is_some();
         let mut ops = self.forget_arrivals(key, &mut conn, error);
         // A peer that is copying finds the seal broken before it finds other bytes.
         drop(std::mem::take(&mut conn.local.neighbour));
         ops.extend(conn.abandon());
         self.favourite.forget(key);
-        if conn.local.shortcut.is_some() {
+        if has_memory {
             self.rota.remove(key);
         }
         self.ready.forget(key, conn.due);
@@ -376,7 +383,9 @@ impl Linked for Core {
         }
         // In a forked child, the parent still uses the connection.
         if self.poller.is_own() {
-            socket::end(conn.socket);
+            if let Some(socket) = conn.into_socket() {
+                socket::end(socket);
+            }
         }
         ops
     }

@@ -221,8 +221,11 @@ impl Core {
                 if let Some(state) = self.listeners.get(listener)
                     && let ListenerKind::Passive(sink) = &state.kind
                 {
+                    let Some(socket) = conn.into_socket() else {
+                        return;
+                    };
                     sink.request(Incomer {
-                        socket: conn.socket,
+                        socket,
                         message,
                         auth_key: state.auth_key.clone(),
                     });
@@ -402,7 +405,8 @@ impl Core {
         };
         conn.owner = Owner::Ep(ep);
         conn.peer = (!loopback).then_some(peer);
-        conn.src = src;
+        conn.is_own = loopback;
+        conn.set_source(src);
         conn.pid = identity.pid;
         if let Err(fault) = send_all(conn.socket.as_fd(), &answer.encode()) {
             self.break_with(key, fault);

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prov_base::errno::{Errno, Result};
@@ -232,7 +233,9 @@ impl Core {
             return;
         };
         self.poller.forget(conn.socket.as_fd());
-        self.add_subflow(key, number, conn.socket);
+        if let Some(socket) = conn.into_socket() {
+            self.add_subflow(key, number, socket);
+        }
         if let Some(multipath) = self.multipath(key)
             && !multipath.is_out()
             && multipath.plain_until.is_none()
@@ -277,7 +280,9 @@ impl Core {
             return;
         };
         self.poller.forget(conn.socket.as_fd());
-        self.add_subflow(key, number, conn.socket);
+        if let Some(socket) = conn.into_socket() {
+            self.add_subflow(key, number, socket);
+        }
         if let Some(multipath) = self.multipath(key) {
             multipath.joined.retain(|(other, _)| *other != number);
             multipath.joined.push((number, joined));
@@ -478,7 +483,7 @@ impl Core {
         // Events that were not handled yet have the keys of before.
         multipath.has_event();
         multipath.anchor_failed = false;
-        conn.socket = copy;
+        conn.socket = Arc::new(copy);
         let _ = self.poller.watch(conn.socket.as_fd(), Source::Link(key));
     }
 

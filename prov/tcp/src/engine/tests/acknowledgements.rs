@@ -276,6 +276,7 @@ fn two_peers_with_many_unsent_answers_do_not_deadlock() {
     const COUNT: usize = 20_000;
     let params = || Params {
         tx_size: COUNT,
+        local: crate::params::Local::Off,
         ..Params::default()
     };
     let (a, b) = (side_with(params()), side_with(params()));

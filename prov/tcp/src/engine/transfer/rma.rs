@@ -27,8 +27,9 @@ impl Core {
         self.check_fence(ep, access.flags)?;
         match self.destination(ep, access.peer)? {
             Destination::Open(conn) => {
-                if self.access_alone(ep, conn, access)? {
-                    return Ok(());
+                self.meet_for_accesses(conn);
+                if self.is_linked(conn) {
+                    return self.access_by_link(ep, conn, access);
                 }
                 self.check_room(conn)?;
                 self.start_access(ep, conn, access, None);
@@ -88,7 +89,7 @@ impl Core {
             }
         }
         if let Some(conn) = self.conns.get_mut(key) {
-            conn.has_asked();
+            conn.local.has_asked = true;
         }
         self.expects_answer(key);
     }

@@ -2,13 +2,39 @@
 
 use std::os::fd::AsRawFd as _;
 
+use prov_local::channel::{Channel, Head};
+use prov_local::link::records::{OFFERED, RESULT, WAS_WRITTEN};
+
 use super::*;
 
 /// A peer with a malicious segment.
 struct Fiend {
     stranger: Stranger,
-    stream: SharedStream,
+    channel: Channel,
     fd: OwnedFd,
+}
+
+impl Fiend {
+    /// Sends bytes of the stream through the memory.
+    fn send(&mut self, bytes: &[u8]) {
+        let mut stream = SharedStream {
+            channel: &mut self.channel,
+            received: &mut 0,
+        };
+        stream.send(bytes).unwrap();
+    }
+
+    /// Sends a record of the link.
+    fn say(&mut self, kind: u8, words: [u64; 3], bytes: &[u8]) {
+        let space = self.channel.space(bytes.len()).unwrap().unwrap();
+        space.bytes().write_at(0, bytes);
+        let head = Head {
+            kind,
+            flags: 0,
+            words,
+        };
+        let _ = space.publish(head);
+    }
 }
 
 /// Moves to shared memory with an endpoint, as a connecting peer does.
@@ -18,7 +44,8 @@ fn fiend(side: &Side) -> Fiend {
     stranger.introduce();
     stranger.show_card();
     stranger.hear_acquaintance(side);
-    let (stream, fd) = SharedStream::create(SECRET).unwrap();
+    let (channel, fd) = Channel::create().unwrap();
+    channel.set_secret(SECRET);
     stranger.offer_memory(fd.as_fd());
     let heard = stranger.hear_acquaintance(side);
     assert_eq!(heard.len(), 1);
@@ -27,7 +54,7 @@ fn fiend(side: &Side) -> Fiend {
     side.drive();
     Fiend {
         stranger,
-        stream,
+        channel,
         fd,
     }
 }
@@ -41,8 +68,8 @@ fn a_peer_is_followed_to_memory_that_is_its_own() {
     let mut header = Header::new(Op::Tagged);
     (header.tag, header.payload) = (7, 5);
     let len = header.encode(&[], ByteOrder::Native, 0, &mut bytes);
-    fiend.stream.send(&bytes[..len]).unwrap();
-    fiend.stream.send(b"hello").unwrap();
+    fiend.send(&bytes[..len]);
+    fiend.send(b"hello");
     until([&a, &a], || a.count() == 1);
     assert_eq!(&place, b"hello");
 }
@@ -67,7 +94,7 @@ fn invalid_shared_memory_is_ignored_and_the_socket_is_used() {
         assert!(stranger.hear(&a).is_some());
     }
     // Nor is the memory of a peer used that cannot be woken.
-    let (_stream, fd) = SharedStream::create(1).unwrap();
+    let (_channel, fd) = Channel::create().unwrap();
     for bell in [
         0,
         1 + file.as_raw_fd() as u64,
@@ -92,23 +119,21 @@ fn invalid_shared_memory_is_ignored_and_the_socket_is_used() {
 #[test]
 fn a_peer_that_moves_out_of_turn_loses_the_connection() {
     let a = side();
-    let says: [&dyn Fn(&mut Fiend); 4] = [
+    let says: [&dyn Fn(&mut Fiend); 8] = [
         &|fiend| fiend.stranger.offer_memory(fiend.fd.as_fd()),
-        &|fiend| _ = fiend.stream.send(&[0xff; 64]),
+        &|fiend| fiend.send(&[0xff; 64]),
         &|fiend| {
             let mut header = Header::new(Op::Acquaint);
             header.op_data = Subject::Moved.code();
             let mut bytes = [0; MAX_HEADER];
             let len = header.encode(&[], ByteOrder::Native, 0, &mut bytes);
-            _ = fiend.stream.send(&bytes[..len]);
+            fiend.send(&bytes[..len]);
         },
-        &|fiend| {
-            let mut header = Header::new(Op::DirectMsg);
-            (header.size, header.id) = (1 << 20, 5);
-            let mut bytes = [0; MAX_HEADER];
-            let len = header.encode(&[], ByteOrder::Native, 0, &mut bytes);
-            _ = fiend.stream.send(&bytes[..len]);
-        },
+        &|fiend| fiend.say(OFFERED, [0, 0, 5], &[7; 129]),
+        &|fiend| fiend.say(OFFERED, [0, 0, 5], &[7; 1 << 14]),
+        &|fiend| fiend.say(WAS_WRITTEN, [0, 0, 9], &[]),
+        &|fiend| fiend.say(RESULT, [7, 0, 0], &[1; 8]),
+        &|fiend| fiend.say(99, [0; 3], &[]),
     ];
     for (number, say) in says.iter().enumerate() {
         let mut fiend = fiend(&a);
