@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use prov_base::buffer::{Ahead, Incoming, Outgoing};
 use prov_base::errno::Result;
 use prov_base::socket;
+use prov_local::link::LocalTransport;
 
 use crate::multipath::Multipath;
 
@@ -17,21 +18,21 @@ pub use self::place::zeros;
 pub use self::shortcut::{Heard, Shortcut};
 
 /// The current path of a connection.
-pub struct Path<'a> {
+pub struct Path<'a, T: LocalTransport> {
     socket: BorrowedFd<'a>,
-    shortcut: Option<&'a mut Shortcut>,
+    shortcut: Option<&'a mut Shortcut<T>>,
     multipath: Option<&'a mut Multipath>,
     /// Number of bytes to send before the stream is divided into frames, if it is to be.
     plain_left: Option<u64>,
 }
 
-impl<'a> Path<'a> {
+impl<'a, T: LocalTransport> Path<'a, T> {
     /// The path of a connection with this socket, with a shortcut or without, and with several
     /// subflows or without.
     #[inline(always)]
     pub fn of(
         socket: &'a OwnedFd,
-        shortcut: &'a mut Option<Box<Shortcut>>,
+        shortcut: &'a mut Option<Box<Shortcut<T>>>,
         multipath: &'a mut Option<Box<Multipath>>,
     ) -> Self {
         Path {
@@ -44,7 +45,10 @@ impl<'a> Path<'a> {
 
     /// The path of a connection that has a single socket.
     #[inline(always)]
-    pub fn without_subflows(socket: &'a OwnedFd, shortcut: &'a mut Option<Box<Shortcut>>) -> Self {
+    pub fn without_subflows(
+        socket: &'a OwnedFd,
+        shortcut: &'a mut Option<Box<Shortcut<T>>>,
+    ) -> Self {
         Path {
             shortcut: shortcut.as_deref_mut(),
             ..Path::through(socket.as_fd())

@@ -114,7 +114,7 @@ pub struct Local {
     /// Whether the peer is on this host, according to itself or its address.
     pub is_within_host: bool,
     /// Memory that is shared with it.
-    pub shortcut: Option<Box<Shortcut>>,
+    pub shortcut: Option<Box<Shortcut<Tcp>>>,
     /// How often something was received before there was such memory, as far as that is counted.
     pub brought: u8,
     /// Whether the two processes can read each other's memory.
@@ -354,7 +354,7 @@ impl Connection {
 
     /// Returns the path of its bytes: the socket or shared memory.
     #[inline(always)]
-    pub fn path(&mut self) -> Path<'_> {
+    pub fn path(&mut self) -> Path<'_, Tcp> {
         Path::of(&self.socket, &mut self.local.shortcut, &mut self.multipath)
     }
 

@@ -17,20 +17,19 @@ use prov_base::errno::{Errno, Result};
 use prov_base::{random, socket};
 
 use super::send_to;
-use crate::engine::link::messages::Tcp;
 use crate::local::neighbour::{OutOfTurn, Remark, Subject};
 use crate::local::stream::{Moved, SharedStream};
 use prov_local::barrier;
 use prov_local::channel::Channel;
 use prov_local::doorbell::DoorbellOfPeer;
-use prov_local::link::Link;
+use prov_local::link::{Link, LocalTransport};
 use prov_local::process::OtherFiles;
 use prov_local::ring::Broken;
 
 /// Memory that both ends of a connection share.
-pub struct Shortcut {
+pub struct Shortcut<T: LocalTransport> {
     /// What the two do with each other by it. Its channel also carries the stream of the connection.
-    pub link: Link<Tcp>,
+    pub link: Link<T>,
     /// Number of bytes of the stream's next record that were received.
     received: usize,
     out: Out,
@@ -116,9 +115,9 @@ const HEARINGS: u32 = 16;
 /// The data that wakes the peer.
 const WAKE: &[u8] = b"\0";
 
-impl Shortcut {
+impl<T: LocalTransport> Shortcut<T> {
     fn new(
-        mut link: Link<Tcp>,
+        mut link: Link<T>,
         channel: Channel,
         bell: DoorbellOfPeer,
         offered: Option<Offered>,
@@ -162,7 +161,7 @@ impl Shortcut {
     /// # Errors
     /// Those of [`Channel::create`], `-FI_EIO` if there are no random numbers.
     pub fn offer(
-        link: Link<Tcp>,
+        link: Link<T>,
         bell: DoorbellOfPeer,
         target: &'static str,
     ) -> Result<(Self, Remark)> {
@@ -187,7 +186,7 @@ impl Shortcut {
     /// # Errors
     /// Those of [`OtherFiles::segment`] and [`Channel::attach`].
     pub fn attach(
-        link: Link<Tcp>,
+        link: Link<T>,
         peer: &OtherFiles,
         bell: DoorbellOfPeer,
         remark: &Remark,
@@ -462,9 +461,10 @@ mod tests {
     use prov_message::EpKey;
 
     use super::*;
+    use crate::engine::link::messages::Tcp;
 
     /// Returns the two sides of memory, of which the first has this doorbell.
-    fn pair(bell: DoorbellOfPeer, ends: [&Arc<OwnedFd>; 2]) -> (Shortcut, Shortcut) {
+    fn pair(bell: DoorbellOfPeer, ends: [&Arc<OwnedFd>; 2]) -> (Shortcut<Tcp>, Shortcut<Tcp>) {
         let [one, other] = ends.map(|end| Link::new(EpKey::default(), Wire::new(end, 0)));
         let (channel, fd) = Channel::create().unwrap();
         let attached = Channel::attach(fd.as_fd()).unwrap();
@@ -498,7 +498,7 @@ mod tests {
         let bell = Doorbell::create().unwrap();
         let (socket, far) = sockets();
         let (mut here, mut there) = pair(bell.of_peer(), [&socket, &far]);
-        let fill = |from: &mut Shortcut| {
+        let fill = |from: &mut Shortcut<Tcp>| {
             // The area may get more memory in the course of this.
             while from.has_room() {
                 while from.send(far.as_fd(), &[1; 4096]).is_ok() {}
@@ -506,7 +506,7 @@ mod tests {
             from.link.channel.as_mut().unwrap().sleep();
             bell.arm();
         };
-        let empty = |to: &mut Shortcut| {
+        let empty = |to: &mut Shortcut<Tcp>| {
             let mut bytes = vec![0; 1 << 20];
             to.receive(&mut bytes).unwrap();
         };
