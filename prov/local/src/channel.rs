@@ -243,6 +243,24 @@ impl Channel {
         Ok(self.sender.is_clear())
     }
 
+    /// Returns the total number of slots that this side has filled, which is the position of the next one.
+    pub fn filled(&self) -> u64 {
+        self.sender.ring.filled()
+    }
+
+    /// Whether the other side is known to have received all messages before a position.
+    ///
+    /// # Errors
+    /// As [`Channel::space`].
+    pub fn has_come_to(&mut self, position: u64) -> std::result::Result<bool, Broken> {
+        if self.taken_there() < position {
+            let taken = self.taken();
+            self.sender.hear(taken.there)?;
+            self.sender.look()?;
+        }
+        Ok(self.taken_there() >= position)
+    }
+
     /// As [`Channel::is_clear`], as far as this side knows already.
     #[inline]
     pub fn is_known_clear(&self) -> bool {

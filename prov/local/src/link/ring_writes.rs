@@ -202,10 +202,10 @@ impl<T: LocalTransport> Link<T> {
         bytes: &Payload<'_>,
         waits: Option<&mut Option<Ticket>>,
     ) -> bool {
-        let (Some(window), Some(channel)) = (&mut self.window, &self.channel) else {
+        let (Some(window), Some(channel)) = (&mut self.window, &mut self.channel) else {
             return false;
         };
-        // Nor ahead of what the peer has to carry out.
+        // This process may apply it ahead of everything that is in the ring.
         let is_possible = !self.pending.has_requests()
             && self.writings.is_empty()
             && self.wire.socket().is_some();
@@ -214,7 +214,7 @@ impl<T: LocalTransport> Link<T> {
         }
         let new = || RingWrites::new(channel.flights());
         let writes = self.ring_writes.get_or_insert_with(new);
-        let takes_another = writes.takes_another();
+        let takes_another = writes.takes_another(|position| channel.has_come_to(position));
         if note(&mut self.broken, takes_another) != Some(true) {
             return false;
         }
@@ -247,8 +247,8 @@ impl<T: LocalTransport> Link<T> {
         {
             channel.last_was_notice();
         }
-        if let Some(writes) = self.ring_writes.as_mut().filter(|_| is_sent) {
-            writes.push(to, own, waits.and_then(Option::take));
+        if is_sent && let (Some(writes), Some(channel)) = (&mut self.ring_writes, &self.channel) {
+            writes.push(to, own, waits.and_then(Option::take), channel.filled());
         }
         is_sent
     }

@@ -394,6 +394,10 @@ impl Linked for Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
+        if let Some(link) = conn.link_mut() {
+            // Those that are left reach the memory when the peer makes progress.
+            let _left = link.settle_ring_writes();
+        }
         let has_nothing_left = conn.is_open() && conn.outbox.is_empty() && !conn.is_cut_off();
         if !has_nothing_left || conn.is_msg() || !conn.features.has(Features::RENDEZVOUS) {
             return;

@@ -2,7 +2,8 @@
 
 use crate::local::neighbour::Subject;
 use fabric_abi::{
-    FI_COMMIT_COMPLETE, FI_REMOTE_CQ_DATA, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SUM, FI_UINT64,
+    FI_COMMIT_COMPLETE, FI_INJECT, FI_REMOTE_CQ_DATA, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SUM,
+    FI_UINT64,
 };
 use libc::iovec;
 use prov_util::cntr::{Cntr, CntrEvents};
@@ -445,10 +446,15 @@ fn nothing_is_copied_ahead_of_an_atomic_operation() {
     a.engine.core().atomic(a.ep, &mut add).unwrap();
     let mut later = 77u64.to_ne_bytes();
     access(&a, Access::Write, KEY, &mut later);
-    assert_eq!(u64::from_ne_bytes(place), 5);
-    until([&a, &b], || {
-        a.count() == 2 && u64::from_ne_bytes(place) == 77
-    });
+    for _ in 0..3 {
+        // An owner that is late does not change the order.
+        std::thread::sleep(Duration::from_millis(1));
+        a.drive();
+    }
+    // The other side writes through an address of it.
+    let value = || u64::from_ne_bytes(*std::hint::black_box(&place));
+    assert_eq!(value(), 5);
+    until([&a, &b], || a.count() == 2 && value() == 77);
     assert_eq!(u64::from_ne_bytes(old), 5);
 }
 
@@ -511,6 +517,18 @@ fn where_one_side_does_not_share_memory_it_is_asked() {
         let core = a.engine.core();
         assert!(core.conns.values().all(|conn| conn.link().is_none()));
     }
+}
+
+#[test]
+fn injected_writes_reach_an_idle_owner_before_the_endpoint_closes() {
+    let (a, b) = pair();
+    let (mut place, mut bytes) = ([0; 8], [1; 8]);
+    let _region = register(&b, &mut place);
+    let mut write = request(Access::Write, KEY, &mut bytes);
+    write.flags |= FI_INJECT;
+    post(&a, &mut write);
+    a.engine.close(a.ep);
+    assert_eq!(place, [1; 8]);
 }
 
 #[test]
