@@ -188,11 +188,20 @@ pub trait Links: Copies + Core<Transport: LocalTransport> {
     /// Ends a link, and all operations on it.
     fn breaks(&mut self, key: LinkOf<Self>, fault: Fault);
 
-    /// Receives what the channel has of the provider's stream ([`LocalTransport::HAS_STREAM`]). Returns
-    /// whether there was anything.
-    fn take_in_stream(&mut self, _key: LinkOf<Self>) -> bool {
-        false
+    /// Receives what the channel has of the provider's stream ([`LocalTransport::HAS_STREAM`]).
+    fn take_in_stream(&mut self, _key: LinkOf<Self>) -> StreamTurn {
+        StreamTurn::default()
     }
+}
+
+/// What has become of the records of a provider's stream at the front of a channel.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct StreamTurn {
+    /// Whether any were received.
+    pub any: bool,
+    /// Whether some of their bytes wait: the records behind them must not be received before these are
+    /// processed.
+    pub waits: bool,
 }
 
 /// The key of a lane's links.
@@ -280,6 +289,9 @@ pub struct Sizes {
     /// Whether messages of up to [`WIDE`] bytes are sent eagerly, not only where neither side can read the
     /// other's memory.
     pub is_wide: bool,
+    /// Length up to which an announced message that no receive matches is fetched and kept, as long as there
+    /// is room, so that its sender is done with it. Longer ones stay with the sender.
+    pub kept: usize,
 }
 
 impl Default for Sizes {
@@ -287,6 +299,7 @@ impl Default for Sizes {
         Sizes {
             announces: usize::MAX,
             is_wide: false,
+            kept: 0,
         }
     }
 }
@@ -712,6 +725,11 @@ impl<T: LocalTransport> Link<T> {
     #[cold]
     pub fn wake_peer(&self) {
         self.wire.wake();
+    }
+
+    /// Whether there was no memory for the peer's last message, which stays with the peer.
+    pub fn holds_back(&self) -> bool {
+        self.held.is_some()
     }
 
     /// Whether neither side waits for anything from the other.

@@ -53,7 +53,7 @@ pub trait Copies: Core + Rounds<Key = LinkOf<Self>> {
         outcome: Result,
     ) {
         if let Some(Pulls { transfers, .. }) = self.pulls(link) {
-            if transfers.ended() {
+            if transfers.ended(&transfer) {
                 self.copy_in_turn(link);
             }
             return self.copied(link, transfer, outcome);

@@ -19,6 +19,9 @@ pub struct Transfers<T: Transport> {
     open: Option<Transfer<T>>,
     /// Number of transfers, including the one of an errand.
     count: usize,
+    /// Number of messages that nothing behind them may overtake: transfers, and the one that there is no
+    /// memory for.
+    first: usize,
     /// The receiving end of payloads in parts.
     inflow: Option<Box<Inflow>>,
     /// The payloads that the peer has copied elsewhere in its memory.
@@ -31,6 +34,7 @@ impl<T: Transport> Default for Transfers<T> {
             waiting: VecDeque::new(),
             open: None,
             count: 0,
+            first: 0,
             inflow: None,
             relocated: None,
         }
@@ -69,6 +73,21 @@ impl<T: Transport> Transfers<T> {
         self.waiting.len()
     }
 
+    /// Whether there is something that nothing behind it may overtake.
+    #[inline(always)]
+    pub fn go_first(&self) -> bool {
+        self.first != 0
+    }
+
+    /// Notes whether there is no memory for a message, which nothing behind it may overtake. It changes with
+    /// each call.
+    pub(crate) fn note_held(&mut self, is_held: bool) {
+        match is_held {
+            true => self.first += 1,
+            false => self.first -= 1,
+        }
+    }
+
     /// Whether a transfer arrives in parts.
     pub fn is_open(&self) -> bool {
         self.open.is_some()
@@ -78,6 +97,7 @@ impl<T: Transport> Transfers<T> {
     /// ([`Copier::add`](super::Copier::add)).
     #[must_use]
     pub fn push(&mut self, transfer: Transfer<T>) -> bool {
+        self.first += usize::from(transfer.goes_first);
         self.waiting.push_back(transfer);
         bounded!(self.waiting, OPERATIONS);
         self.count += 1;
@@ -155,8 +175,9 @@ impl<T: Transport> Transfers<T> {
     }
 
     /// Removes a transfer that is over from the counts. Returns whether there are others.
-    pub(super) fn ended(&mut self) -> bool {
+    pub(super) fn ended(&mut self, transfer: &Transfer<T>) -> bool {
         self.count -= 1;
+        self.first -= usize::from(transfer.goes_first);
         self.count != 0
     }
 

@@ -16,6 +16,8 @@ pub struct Transfer<T: Transport> {
     pub name: Option<u64>,
     /// The peer's name for the offer, if it can send the payload in parts.
     pub offer: Option<u64>,
+    /// Whether nothing that the peer does later may overtake the transfer.
+    pub goes_first: bool,
     /// Whether the system has refused to let this process read the payload.
     pub is_unreadable: bool,
 }

@@ -78,7 +78,7 @@ fn take_in_plain<L: Links, const LONG: bool>(lane: &mut L, key: LinkOf<L>, most:
         return false;
     };
     let src = link.src;
-    if src == UNKNOWN_SOURCE && !(link.is_ordered && link.pulls.is_empty() && link.held.is_none()) {
+    if link.pulls.go_first() || src == UNKNOWN_SOURCE && !link.is_ordered {
         return take_in_slowly(lane, key, most);
     }
     let Some(mut plain) = endpoints.plain(link.ep) else {
@@ -174,9 +174,14 @@ pub(super) fn take_in_slowly<L: Links>(lane: &mut L, key: LinkOf<L>, most: usize
             }
         };
         if L::Transport::HAS_STREAM && record.head.kind == STREAM {
-            let has_come = lane.take_in_stream(key);
-            any |= has_come;
-            match has_come {
+            if !link.may_take_more() {
+                link.is_stalled = true;
+                break;
+            }
+            link.is_stalled = false;
+            let turn = lane.take_in_stream(key);
+            any |= turn.any;
+            match turn.any && !turn.waits {
                 true => continue,
                 false => break,
             }
@@ -244,9 +249,16 @@ fn handle<L: Links>(lane: &mut L, key: LinkOf<L>, record: &Record) -> Result<boo
     {
         return Ok(false);
     }
-    if matches!(kind, MESSAGE | OFFERED) && lane.at(key).is_some_and(|at| !at.link.may_take_more())
+    if matches!(kind, MESSAGE | OFFERED)
+        && let Some(At {
+            link, endpoints, ..
+        }) = lane.at(key)
     {
-        return Ok(false);
+        if !link.may_take_more() {
+            return Ok(false);
+        }
+        // An answer that comes behind it is not held back.
+        endpoints.has_to_go_on(key, !link.pending.is_empty());
     }
     // What reads or changes memory does not overtake the payloads of earlier messages.
     let is_access = matches!(kind, WRITE | READ | ATOMIC | WAS_WRITTEN | WAS_READ);
@@ -352,18 +364,28 @@ fn offered<L: Links>(lane: &mut L, key: LinkOf<L>, record: &Record) -> Result<bo
     // The end of the transfer is reported when the payload is copied.
     let name = std::mem::take(&mut head.words[2]);
     let arrival = link.arrival(key, head, from.len() as usize);
-    if link.is_ordered {
+    let is_own = endpoints.is_own_link(key);
+    // Memory of a device may be one that this process cannot open: it is fetched for a receive only.
+    let may_be_kept = from.len() <= link.sizes.kept as u64
+        && record.head.flags & UNTIL_PLACED == 0
+        && !from.has_device()
+        && !is_own
+        && endpoints.may_keep(&arrival);
+    // As is a payload that has to come in parts.
+    let is_readable = |lane: &mut L| lane.pulls(key).is_some_and(|pulls| pulls.memory.is_some());
+    if link.is_ordered || may_be_kept && is_readable(lane) {
         return fetch_in_order(lane, key, &arrival, Offered { name, from });
     }
     let offered = <L::Transport as LocalTransport>::name(Offered { name, from });
-    if !endpoints.is_own_link(key) {
+    let endpoints = lane.endpoints();
+    if !is_own {
         return Ok(endpoints.announced(&arrival, offered));
     }
     Ok(endpoints.ask_for(&arrival, offered) || keep_own(lane, key, &arrival, name))
 }
 
-/// Fetches a message of a connected endpoint, whether there is a receive for it or not: what comes behind it
-/// waits for that.
+/// Fetches a message, whether there is a receive for it or not. What comes behind it waits for that, if it
+/// is kept or of a connected endpoint.
 fn fetch_in_order<L: Links>(
     lane: &mut L,
     key: LinkOf<L>,
@@ -384,11 +406,13 @@ fn fetch_in_order<L: Links>(
         );
         return Ok(true);
     }
-    endpoints.has_to_go_on(key, !link.pending.is_empty());
     match endpoints.unmatched(arrival) {
         Unmatched::Keep(kept) => pulling::pull(lane, key, Course::Keep(kept).into(), from, *name),
         Unmatched::Complete => acknowledge(lane, key, *name),
-        Unmatched::HeldBack => link.held = Some(Box::new(offered)),
+        Unmatched::HeldBack => {
+            link.held = Some(Box::new(offered));
+            link.pulls.note_held(true);
+        }
         Unmatched::Gone => return Err(Fault::Ended(Errno::ENOTCONN)),
     }
     Ok(true)
@@ -407,9 +431,13 @@ pub fn resume<L: Links>(
     key: LinkOf<L>,
     course: Course<L::Transport>,
 ) -> Option<Course<L::Transport>> {
-    match lane.at(key).and_then(|at| at.link.held.take()) {
+    let Some(At { link, .. }) = lane.at(key) else {
+        return Some(course);
+    };
+    match link.held.take() {
         None => Some(course),
         Some(held) => {
+            link.pulls.note_held(false);
             pulling::pull(lane, key, course.into(), &held.from, held.name);
             None
         }
@@ -492,10 +520,10 @@ fn reply<L: Links>(lane: &mut L, key: LinkOf<L>, reply: impl FnOnce(&mut Link<L:
 
 impl<T: LocalTransport> Link<T> {
     /// Whether the next message may be received: not before the payload of one that precedes it, where
-    /// they complete in order.
+    /// they complete in order, or of one that is to be kept.
     #[inline(always)]
-    fn may_take_more(&self) -> bool {
-        !self.is_ordered || self.pulls.is_empty() && self.held.is_none()
+    pub fn may_take_more(&self) -> bool {
+        !self.pulls.go_first()
     }
 
     fn arrival(&self, key: T::Link, head: Head, len: usize) -> Arrival<T> {

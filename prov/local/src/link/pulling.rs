@@ -37,6 +37,8 @@ pub(super) fn pull<L: Links>(
         to => to,
     };
     let transfer = Transfer {
+        // One message is kept at a time, since what becomes of it may change meanwhile.
+        goes_first: link.is_ordered || matches!(to, Goal::Keep { .. }),
         to,
         from: Box::new(*from),
         name: Some(name),

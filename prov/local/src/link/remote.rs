@@ -418,6 +418,11 @@ impl<T: LocalTransport> Link<T> {
         let list = read_remote_list(self.bytes(record).into(), words[2]);
         let (list, _) = list.ok_or(Fault::Protocol("list of an access"))?;
         let data = (flags & HAS_DATA != 0).then_some(words[0]);
+        if self.watching.is_none() {
+            return Err(Fault::Protocol(
+                "report of an access that was not permitted",
+            ));
+        }
         if let Some((target, visitor)) = self.visited(endpoints, target) {
             match kind {
                 WAS_READ => target.has_been_read(&visitor, list.pieces()),

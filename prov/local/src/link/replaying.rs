@@ -14,7 +14,7 @@ use super::outgoing::{ReadReply, Writing, copy_part};
 use super::pending::Pending;
 use super::records::{MORE, RESULT, WRITE, remote_list};
 use super::{At, Fault, Link, LinkOf, Links, LocalTransport, Waiting, remote};
-use crate::channel::Head;
+use crate::channel::{Head, LONGEST};
 use crate::switch_points::EAGER;
 
 /// Number of bytes that are sent in parts in one turn, after which other links can send.
@@ -206,6 +206,11 @@ impl<T: LocalTransport> Link<T> {
         target: &mut Option<RmaTarget>,
     ) -> Result<bool, Fault> {
         let (mut any, mut bytes) = (false, 0);
+        let has_parts = !self.writings.is_empty() || !self.streams.is_empty();
+        if let Some(channel) = self.channel.as_mut().filter(|_| has_parts) {
+            // Extends the area to its full size, if that is permitted: more parts leave at a time.
+            channel.takes(LONGEST);
+        }
         while bytes < TURN_BYTES {
             let sent = [
                 self.send_part_of_write(endpoints)?,

@@ -137,6 +137,9 @@ impl<T: LocalTransport> Link<T> {
                 is_acknowledged: until_received,
             });
             head.kind = OFFERED;
+            if message.flags & FI_COMMIT_COMPLETE != 0 {
+                head.flags |= UNTIL_PLACED;
+            }
             head.words[2] = to_peer(name);
             let mut list = [0; WRITTEN];
             let list = from.write(&mut list);

@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 
 use prov_base::errno::Errno;
 use prov_base::warn_again;
+use prov_local::copies::Copies as _;
 use prov_local::link::{self, Ended};
 use prov_local::rota::Rounds as _;
 use prov_message::Woken as _;
@@ -272,6 +273,9 @@ impl Core {
         }
         let mut blocked = Vec::new();
         let mut waits_for_memory = false;
+        // Nothing else sends on links while the endpoint waits, nor the payloads that peers ask for in parts.
+        link::send_more(self);
+        self.send_parts();
         for key in self.links_of(ep) {
             if self
                 .conns
@@ -280,10 +284,10 @@ impl Core {
             {
                 // Messages that are complete for the application, and leave on request.
                 self.read(key, false);
+                self.take_in_from(key);
                 waits_for_memory = true;
             }
             self.flush(key);
-            link::replay(self, key);
             if self.must_wait_for_subflows(key) {
                 self.read(key, false);
                 waits_for_memory = true;

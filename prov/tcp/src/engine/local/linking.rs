@@ -8,10 +8,10 @@ use std::time::Instant;
 use prov_base::errno::{Errno, Result};
 use prov_local::copies::{Copier, Copies, Pulls, Transfer};
 use prov_local::link::payload::Payload;
-use prov_local::link::{self, At, Link, Links, Lists};
+use prov_local::link::{self, At, Link, Links, Lists, StreamTurn};
 use prov_local::onesided::table::RegionTable;
 use prov_local::onesided::window::Window;
-use prov_local::switch_points::EAGER;
+use prov_local::switch_points::{EAGER, WIDE};
 use prov_message::EpKey;
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::reaching::DeferredOp;
@@ -24,7 +24,7 @@ use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::messages::{Endpoints, Tcp};
 use crate::engine::link::ready::Why;
-use crate::engine::transfer::ways::SendPath;
+use crate::engine::transfer::ways::{ALWAYS_ANNOUNCED, SendPath};
 use crate::local::neighbour::{OutOfTurn, Remark, Subject};
 use crate::wire::WireError;
 use crate::wire::handshake::Features;
@@ -69,11 +69,12 @@ impl Core {
         key: ConnKey,
         message: &mut Transmit,
     ) -> Result {
-        // A connected endpoint fetches each message whether a receive waits for it or not, and cannot
-        // where the payload would have to come in parts.
         let conn = self.conns.get(key).ok_or(Errno::ENOTCONN)?;
-        let is_unreadable = conn.local.neighbour.memory().is_none() || message.buffers.has_device();
-        if conn.is_msg() && is_unreadable && message.buffers.len() > EAGER {
+        if conn.needs_stream(message) {
+            // Nor does it overtake what waits for space on the link.
+            if conn.link().is_some_and(Link::holds_messages) {
+                return Err(Errno::EAGAIN);
+            }
             self.check_room(key)?;
             self.send_by(SendPath::Eager, ep, key, message, None);
             return Ok(());
@@ -152,6 +153,18 @@ impl Core {
 }
 
 impl Connection {
+    /// Whether a message leaves by the stream, since the peer fetches announced ones of its length whether a
+    /// receive waits for them or not, and cannot where the payload would have to come in parts.
+    fn needs_stream(&self, message: &Transmit) -> bool {
+        let len = message.buffers.len();
+        let is_unreadable = self.local.neighbour.memory().is_none();
+        let is_announced = || self.link().is_some_and(|link| link.pending.offers_only());
+        match self.is_msg() {
+            true => len > EAGER && (is_unreadable || message.buffers.has_device()),
+            false => is_unreadable && len > WIDE && len <= ALWAYS_ANNOUNCED && !is_announced(),
+        }
+    }
+
     /// Permits the peer of an endpoint for such accesses to make them directly, if that is possible.
     /// Returns what tells it that.
     pub(super) fn lend_regions(
@@ -259,7 +272,8 @@ impl Links for Core {
 
     fn breaks(&mut self, key: ConnKey, fault: link::Fault) {
         match fault {
-            link::Fault::Ended(Errno::ESHUTDOWN) => self.end_of_stream(key),
+            // The stream has ended if nothing of it waits.
+            link::Fault::Ended(Errno::ESHUTDOWN) => self.read_later(key),
             link::Fault::Ended(error) => self.break_with(key, Fault::Io(error)),
             link::Fault::Refused => self.break_with(key, Fault::Gone),
             link::Fault::Protocol(what) => {
@@ -268,8 +282,13 @@ impl Links for Core {
         }
     }
 
-    fn take_in_stream(&mut self, key: ConnKey) -> bool {
-        self.read(key, false)
+    fn take_in_stream(&mut self, key: ConnKey) -> StreamTurn {
+        let any = self.read(key, false);
+        let conn = self.conns.get(key);
+        StreamTurn {
+            any,
+            waits: conn.is_some_and(Connection::is_paused),
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::{ConnKey, EpKey, Source};
 use crate::engine::link::messages::{Endpoints, Tcp};
 use crate::engine::link::ready::Why;
+use crate::engine::transfer::ways::ALWAYS_ANNOUNCED;
 use crate::params::Params;
 use crate::wire::handshake::Features;
 use crate::wire::header::{Header, MAX_HEADER, Op};
@@ -338,6 +339,7 @@ impl Connection {
         link.sizes = Sizes {
             announces: params.local_message_size,
             is_wide: true,
+            kept: ALWAYS_ANNOUNCED,
         };
         (link.queues, link.follows) = (true, Follows::Messages);
         link.pending.offer_only(self.detours.has(Detour::Throttled));

@@ -470,14 +470,15 @@ fn memory_that_is_not_there_is_asked_for_in_parts() {
 }
 
 /// Posts a read of this many bytes from the stranger's memory.
-pub(super) fn read(side: &Side, place: &mut [u8]) {
+/// Returns a read of the peer's memory with [`KEY`], from its beginning.
+pub(super) fn request_to_read(place: &mut [u8]) -> RemoteAccess {
     let mut remote = RemoteIov::default();
     remote.push(RemotePiece {
         addr: 0,
         len: place.len() as u64,
         key: KEY,
     });
-    let mut access = RemoteAccess {
+    RemoteAccess {
         access: Access::Read,
         local: memory(place),
         remote,
@@ -486,7 +487,11 @@ pub(super) fn read(side: &Side, place: &mut [u8]) {
         data: 0,
         flags: FI_COMPLETION,
         context: std::ptr::null_mut(),
-    };
+    }
+}
+
+pub(super) fn read(side: &Side, place: &mut [u8]) {
+    let mut access = request_to_read(place);
     side.engine.core().access(side.ep, &mut access).unwrap();
 }
 

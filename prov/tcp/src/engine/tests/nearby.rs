@@ -1,6 +1,7 @@
 //! Connections between processes of one host.
 
 mod hostile;
+mod order;
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -80,10 +81,14 @@ pub(super) fn pattern(len: usize, seed: usize) -> Vec<u8> {
 #[test]
 fn connections_in_use_move_to_shared_memory_unless_that_is_disabled() {
     nearby();
-    for (first, second) in [(Local::Off, Local::Auto), (Local::Auto, Local::Off)] {
-        let with = |local| {
+    // That messages are logged disables it, too.
+    let off = (Local::Off, false);
+    let (auto, traced) = ((Local::Auto, false), (Local::Auto, true));
+    for (first, second) in [(off, auto), (auto, off), (traced, auto), (auto, traced)] {
+        let with = |(local, trace_msg)| {
             side_with(Params {
                 local,
+                trace_msg,
                 ..Params::default()
             })
         };

@@ -2,7 +2,7 @@
 
 use prov_local::channel::Channel;
 use prov_local::doorbell::Doorbell;
-use prov_local::link;
+use prov_local::link::{self, Link};
 use prov_local::rota::{Rota, Rounds};
 
 use crate::engine::Core;
@@ -94,6 +94,11 @@ impl Core {
             return false;
         };
         if conn.detours.has(Detour::BySocket) {
+            return false;
+        }
+        // The payload of a message that there is no memory for has ended with the peer.
+        if conn.detours.has(Detour::PeerEnded) && conn.link().is_some_and(Link::holds_back) {
+            self.end_of_stream(key);
             return false;
         }
         let has_come = !conn.is_paused() && link::take_in(self, key, false);

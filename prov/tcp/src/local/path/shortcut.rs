@@ -385,16 +385,27 @@ impl<T: LocalTransport> Shortcut<T> {
         }
     }
 
+    /// Returns the stream to receive from; `None` while what it has is behind a message of the link whose
+    /// payload precedes it.
+    #[inline(always)]
+    fn incoming(&mut self) -> Option<SharedStream<'_>> {
+        match self.link.may_take_more() {
+            true => self.stream(),
+            false => None,
+        }
+    }
+
     /// Receives bytes that came through the memory.
     #[inline(always)]
     pub(super) fn receive(&mut self, to: &mut [u8]) -> Result<usize> {
-        let moved = self.stream().map(|mut stream| stream.receive(to));
+        let moved = self.incoming().map(|mut stream| stream.receive(to));
         let moved = self.moved(moved);
         self.or_end(moved)
     }
 
     pub(super) fn receive_in(&mut self, mut to: Incoming<'_>) -> Result<usize> {
-        let moved = self.stream().map(|mut stream| stream.receive_in(&mut to));
+        let moved = self.incoming();
+        let moved = moved.map(|mut stream| stream.receive_in(&mut to));
         let moved = self.moved(moved);
         self.or_end(moved)
     }

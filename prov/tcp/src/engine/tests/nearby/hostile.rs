@@ -3,20 +3,20 @@
 use std::os::fd::AsRawFd as _;
 
 use prov_local::channel::{Channel, Head};
-use prov_local::link::records::{OFFERED, RESULT, WAS_WRITTEN};
+use prov_local::link::records::{MESSAGE, OFFERED, RESULT, TAGGED, WAS_WRITTEN};
 
 use super::*;
 
 /// A peer with a malicious segment.
-struct Fiend {
-    stranger: Stranger,
+pub(super) struct Fiend {
+    pub(super) stranger: Stranger,
     channel: Channel,
     fd: OwnedFd,
 }
 
 impl Fiend {
     /// Sends bytes of the stream through the memory.
-    fn send(&mut self, bytes: &[u8]) {
+    pub(super) fn send(&mut self, bytes: &[u8]) {
         let mut stream = SharedStream {
             channel: &mut self.channel,
             received: &mut 0,
@@ -25,12 +25,12 @@ impl Fiend {
     }
 
     /// Sends a record of the link.
-    fn say(&mut self, kind: u8, words: [u64; 3], bytes: &[u8]) {
+    pub(super) fn say(&mut self, kind: u8, words: [u64; 3], bytes: &[u8]) {
         let space = self.channel.space(bytes.len()).unwrap().unwrap();
         space.bytes().write_at(0, bytes);
         let head = Head {
             kind,
-            flags: 0,
+            flags: if kind == MESSAGE { TAGGED } else { 0 },
             words,
         };
         let _ = space.publish(head);
@@ -38,7 +38,7 @@ impl Fiend {
 }
 
 /// Moves to shared memory with an endpoint, as a connecting peer does.
-fn fiend(side: &Side) -> Fiend {
+pub(super) fn fiend(side: &Side) -> Fiend {
     const SECRET: u64 = 99;
     let mut stranger = Stranger::of(side);
     stranger.introduce();
@@ -146,6 +146,16 @@ fn a_peer_that_moves_out_of_turn_loses_the_connection() {
         drop(fiend);
         until([&a, &a], || a.open_connections().is_empty());
     }
+}
+
+#[test]
+fn a_peer_that_may_not_access_memory_and_reports_an_access_loses_the_connection() {
+    IS_FOR_RMA.set(false);
+    let a = side();
+    let mut fiend = fiend(&a);
+    fiend.say(WAS_WRITTEN, [0, 0, 0], &[]);
+    assert_eq!(fiend.stranger.hear(&a), None);
+    assert!(a.open_connections().is_empty());
 }
 
 #[test]
