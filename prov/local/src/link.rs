@@ -75,6 +75,10 @@ pub trait LocalTransport: Transport {
     /// Whether its channels carry a stream besides the records of links ([`records::STREAM`]).
     const HAS_STREAM: bool = false;
 
+    /// Whether there are links on which a message is fetched before what comes behind it is received
+    /// ([`Link::is_ordered`], [`Sizes::kept`]).
+    const FETCHES_FIRST: bool = false;
+
     /// Returns the acknowledgement that a message asks for.
     fn ack(ack: Ack) -> Self::Ack;
 

@@ -78,7 +78,8 @@ fn take_in_plain<L: Links, const LONG: bool>(lane: &mut L, key: LinkOf<L>, most:
         return false;
     };
     let src = link.src;
-    if link.pulls.go_first() || src == UNKNOWN_SOURCE && !link.is_ordered {
+    let is_behind = L::Transport::FETCHES_FIRST && link.pulls.go_first();
+    if is_behind || src == UNKNOWN_SOURCE && !link.is_ordered {
         return take_in_slowly(lane, key, most);
     }
     let Some(mut plain) = endpoints.plain(link.ep) else {

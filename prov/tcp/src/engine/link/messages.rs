@@ -32,6 +32,7 @@ impl LocalTransport for Tcp {
 
     const LOG: Targets = crate::LOG;
     const HAS_STREAM: bool = true;
+    const FETCHES_FIRST: bool = true;
 
     fn ack(ack: link::Ack) -> Ack {
         match ack.name {
