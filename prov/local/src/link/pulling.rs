@@ -118,11 +118,11 @@ pub fn copied<L: Links>(
             endpoints.kept(kept);
             lane.follow_up();
         }
-        if let (Goal::Keep { .. } | Goal::Discard, Some(name)) = (&transfer.to, transfer.name) {
-            if let Some(At { link, lists, .. }) = lane.at(key) {
-                link.done(name, Ok(()));
-                link.waits_for_space(key, lists);
-            }
+        if let (Goal::Keep { .. } | Goal::Discard, Some(name)) = (&transfer.to, transfer.name)
+            && let Some(At { link, lists, .. }) = lane.at(key)
+        {
+            link.done(name, Ok(()));
+            link.waits_for_space(key, lists);
         }
     }
     if let (Goal::Place(placing), Some(name)) = (transfer.to, transfer.name) {

@@ -386,10 +386,10 @@ impl Linked for Core {
             }
         }
         // In a forked child, the parent still uses the connection.
-        if self.poller.is_own() {
-            if let Some(socket) = conn.into_socket() {
-                socket::end(socket);
-            }
+        if self.poller.is_own()
+            && let Some(socket) = conn.into_socket()
+        {
+            socket::end(socket);
         }
         ops
     }
