@@ -3,9 +3,7 @@
 //! An endpoint has them in one of two ways. A provider of collective operations implements
 //! [`Endpoint::collective`] and [`Endpoint::join`]. Any other endpoint that is opened with
 //! `FI_COLLECTIVE` forwards the calls to an endpoint of such a provider, which transfers over it
-//! ([`owner`]).
-
-pub(super) mod owner;
+//! (`ep::offload`).
 
 use std::ffi::{c_int, c_void};
 

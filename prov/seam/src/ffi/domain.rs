@@ -19,7 +19,7 @@ use super::mr::{MrDomain, MrOps};
 use super::object::{AnyFid, Class, Downcast, Handle, Use};
 use super::poll::poll_open;
 use super::srx::ImportedSrx;
-use super::stx::stx_ctx;
+use super::stx::SharedTransmitObject;
 use super::work::{self, WorkContext};
 use super::{collective, deliver, missing, mr, status};
 use crate::domain::Domain;
@@ -347,6 +347,25 @@ unsafe extern "C" fn scalable_ep<D: Domain>(
             ))
         });
         deliver(sep, made)
+    }
+}
+
+unsafe extern "C" fn stx_ctx<D: Domain>(
+    domain: *mut fid_domain,
+    attr: *mut fi_tx_attr,
+    stx: *mut *mut fid_stx,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: this function is only in the tables of domains of `D`; the application passes an open
+    // one, attributes that are null or valid, and a writable location for the result.
+    unsafe {
+        let domain = Handle::<DomainObject<D>>::from_c(domain);
+        let attr = attr.as_ref().map(info::tx_attr).unwrap_or_default();
+        let made = D::shared_transmit(&domain, attr.size).map(|size| {
+            let domain = vec![Use::of(&domain).any()];
+            Handle::new(SharedTransmitObject::new(size), context, domain)
+        });
+        deliver(stx, made)
     }
 }
 

@@ -1,13 +1,16 @@
 //! Active endpoints: objects, aliases and control. `binding` contains their bindings, `shared` the
 //! shared receive contexts, and `receiver` what both have in common, such as options. The data
-//! calls are in `msg`, `tagged`, `rma` and `atomic`.
+//! calls are in `msg`, `tagged`, `rma` and `atomic`, and their tables in `tables`.
 
 mod binding;
 mod contexts;
 mod control;
 mod device;
 mod early;
+mod offload;
 mod operations;
+mod pairs;
+mod posting;
 mod receiver;
 pub(super) mod scalable;
 mod shared;
@@ -22,7 +25,8 @@ use fabric_abi::*;
 
 pub use operations::Limits;
 pub(in crate::ffi) use operations::OperationFlags;
-pub(in crate::ffi) use receiver::Receiver;
+pub(in crate::ffi) use posting::{one_message, transmit};
+pub(in crate::ffi) use receiver::{Calls, Receiver, Tables};
 pub use shared::SharedReceiveObject;
 pub use transfer::{TransferOwner, TransferPeer};
 pub(in crate::ffi) use triggering::{Request, counter};
@@ -30,12 +34,10 @@ pub(in crate::ffi) use triggering::{Request, counter};
 use self::binding::{bound_too_late, lacks_shared};
 use self::contexts::Context;
 use self::early::EarlyReceives;
+use self::offload::{Collectives, WithPeer};
 use self::operations::split_direction;
-use self::receiver::Tables;
-use super::collective::owner::{Collectives, WithPeer};
 use super::object::{AnyFid, AnyUse, Class, FidRef, Handle, Use};
 use super::options::Options;
-use super::{atomic, cm, collective, msg, rma, tagged};
 use crate::endpoint::{Bindings, Endpoint, OptionValue, SharedReceive, Side};
 use crate::trigger::Triggers;
 use prov_base::atomic_ops::Offered;
@@ -225,8 +227,13 @@ impl<E: Endpoint> EndpointObject<E> {
         E::IS_STRICT || self.has_collectives()
     }
 
+    /// The direction of a context of a scalable endpoint.
+    pub(super) fn side(&self) -> Option<Side> {
+        self.context.as_ref().map(|context| context.side)
+    }
+
     /// Returns whether it was opened for collective operations.
-    fn has_collectives(&self) -> bool {
+    pub(super) fn has_collectives(&self) -> bool {
         self.caps & FI_COLLECTIVE != 0
     }
 
@@ -477,23 +484,7 @@ impl<E: Endpoint> Class for EndpointObject<E> {
     }
 
     fn header(&self, fid: fid) -> fid_ep {
-        if let Some(context) = &self.context {
-            return context.header(fid, self.limits.caps);
-        }
-        fid_ep {
-            fid,
-            ops: Tables::<Self>::EP.cast_mut(),
-            cm: cm::active::<E>().cast_mut(),
-            msg: msg::table::<E>(self.limits.caps).cast_mut(),
-            rma: rma::table::<E>(self.limits.caps).cast_mut(),
-            tagged: match self.has_collectives() {
-                true => collective::tagged_table::<E>(),
-                false => tagged::table::<E>(self.limits.caps),
-            }
-            .cast_mut(),
-            atomic: atomic::table::<E>(self.limits.caps).cast_mut(),
-            collective: collective::table::<E>(self.has_collectives()).cast_mut(),
-        }
+        Calls::header(self, fid, self.limits.caps)
     }
 
     fn close(this: &Handle<Self>) -> Result {
@@ -535,7 +526,7 @@ impl<E: Endpoint> Class for EndpointObject<E> {
 
     unsafe fn set_ops(this: &Handle<Self>, name: &std::ffi::CStr, ops: *mut c_void) -> Result {
         // SAFETY: the caller guarantees that it is the table of this name.
-        unsafe { super::ends::set_ops(this, name, ops) }
+        unsafe { Calls::set_ops(this, name, ops) }
     }
 
     unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {

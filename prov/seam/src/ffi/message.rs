@@ -1,13 +1,13 @@
 //! The calls of fi_msg(3) and fi_tagged(3), which differ only in their tags.
 
-use fabric_abi::{FI_MULTI_RECV, FI_TAGGED_MULTI_RECV, fid_ep};
+use fabric_abi::fid_ep;
 
 use super::call::{Call, Local};
-use super::ep::{EndpointObject, Receiver, Request};
+use super::ep::{EndpointObject, Receiver, Request, one_message, transmit};
 use super::{Handle, posted};
 use crate::endpoint::Endpoint;
 use prov_base::errno::Result;
-use prov_objects::request::{ONE_MESSAGE, Receive, Select, Tag, Transmit};
+use prov_objects::request::{Receive, Select, Tag, Transmit};
 
 /// Creates the functions and tables of one of the two interfaces. `send` lists the tag arguments of
 /// sends, and `receive` those of receives, each with their meaning.
@@ -172,17 +172,6 @@ pub(super) unsafe fn receive<R: Receiver>(
     Ok(post_receive(receiver, &mut receive))
 }
 
-/// Returns [`ONE_MESSAGE`] for a buffer that takes one tagged message although it is for several:
-/// that of an endpoint without `FI_TAGGED_MULTI_RECV`.
-#[inline(always)]
-pub(super) fn one_message(receive: &Receive, caps: u64) -> u64 {
-    let is_tagged = matches!(receive.select, Select::Tagged { .. });
-    match is_tagged && receive.flags & FI_MULTI_RECV != 0 && caps & FI_TAGGED_MULTI_RECV == 0 {
-        true => ONE_MESSAGE,
-        false => 0,
-    }
-}
-
 #[inline(never)]
 fn post_receive<R: Receiver>(receiver: &R, receive: &mut Receive) -> isize {
     posted(receiver.receive(receive))
@@ -214,10 +203,4 @@ pub(super) unsafe fn send<E: Endpoint>(
         Some(endpoint) => Ok(transmit(endpoint, &mut request())),
         None => Ok(posted(ep.post_watchfully(Request::Transmit(request())))),
     }
-}
-
-/// Posts a message. All callers share this copy of the endpoint's code.
-#[inline(never)]
-pub(super) fn transmit<E: Endpoint>(ep: &E, message: &mut Transmit) -> isize {
-    posted(ep.transmit(message))
 }

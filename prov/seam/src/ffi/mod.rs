@@ -28,6 +28,7 @@ mod message;
 pub mod mr;
 mod msg;
 mod multicast;
+mod names;
 mod options;
 mod peer;
 pub mod pep;
@@ -36,6 +37,7 @@ pub mod provider;
 mod rma;
 pub mod srx;
 pub mod stx;
+mod tables;
 mod tagged;
 #[cfg(test)]
 pub(crate) mod test_domain;

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fabric_abi::*;
 
-use super::cm::address;
 use super::ep::EndpointObject;
 use super::group::{Group, Purpose};
+use super::names::address;
 use super::object::{Handle, Use};
 use super::{deliver, status};
 use crate::endpoint::{Endpoint, Multicast};

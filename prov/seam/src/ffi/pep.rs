@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 use fabric_abi::*;
 use parking_lot::Mutex;
 
-use super::cm::give_name;
+use super::names::give_name;
 use super::object::{AnyFid, Class, Downcast, Handle, Use};
 use super::options::{Options, getopt};
 use super::{bytes, missing, status};

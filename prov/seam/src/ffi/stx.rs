@@ -8,13 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fabric_abi::*;
 
-use super::domain::DomainObject;
-use super::object::{AnyFid, Class, Handle, Use};
-use super::{deliver, missing};
-use crate::domain::Domain;
+use super::missing;
+use super::object::{AnyFid, Class, Handle};
 use crate::endpoint::{Bindings, NoSharedReceive, SharedReceive};
 use prov_base::errno::{Errno, Result};
-use prov_layer::marshal::info;
 use prov_objects::transmit_pool::TransmitPool;
 
 /// A shared transmit context as C sees it. Its endpoints keep it working after it is
@@ -29,6 +26,14 @@ pub struct SharedTransmit {
 }
 
 impl SharedTransmitObject {
+    /// A context for this many operations.
+    pub(super) fn new(size: usize) -> Self {
+        SharedTransmitObject(Arc::new(SharedTransmit {
+            pool: Arc::new(TransmitPool::new(size)),
+            bound: Mutex::default(),
+        }))
+    }
+
     /// What endpoints that are bound to it keep.
     pub(super) fn shared(&self) -> Arc<SharedTransmit> {
         self.0.clone()
@@ -97,32 +102,5 @@ impl Class for SharedTransmitObject {
             FI_ENABLE => Ok(0),
             _ => Err(Errno::ENOSYS),
         }
-    }
-}
-
-/// `fi_ops_domain::stx_ctx`
-pub(super) unsafe extern "C" fn stx_ctx<D: Domain>(
-    domain: *mut fid_domain,
-    attr: *mut fi_tx_attr,
-    stx: *mut *mut fid_stx,
-    context: *mut c_void,
-) -> c_int {
-    // SAFETY: this function is only in the tables of domains of `D`; the application passes an open
-    // one, attributes that are null or valid, and a writable location for the result.
-    unsafe {
-        let domain = Handle::<DomainObject<D>>::from_c(domain);
-        let attr = attr.as_ref().map(info::tx_attr).unwrap_or_default();
-        let made = D::shared_transmit(&domain, attr.size).map(|size| {
-            let shared = Arc::new(SharedTransmit {
-                pool: Arc::new(TransmitPool::new(size)),
-                bound: Mutex::default(),
-            });
-            Handle::new(
-                SharedTransmitObject(shared),
-                context,
-                vec![Use::of(&domain).any()],
-            )
-        });
-        deliver(stx, made)
     }
 }

@@ -7,9 +7,7 @@ use fabric_abi::*;
 
 use super::super::object::{AnyFid, Downcast, Handle};
 use super::super::stx::SharedTransmitObject;
-use super::super::{atomic, cm, missing, msg, rma, tagged};
-use super::receiver::Tables;
-use super::scalable::Scalable;
+use super::pairs::Pairs;
 use super::{EndpointObject, Haste, SharedReceiveObject, Stage};
 use crate::endpoint::{Endpoint, Side};
 use prov_base::errno::{Errno, Result};
@@ -21,7 +19,7 @@ use prov_objects::cq::Cq;
 pub(super) struct Context<E: Endpoint> {
     pub(super) side: Side,
     pub(super) index: usize,
-    pub(super) of: Arc<Scalable<E>>,
+    pub(super) of: Arc<Pairs<E>>,
 }
 
 impl<E: Endpoint> Clone for Context<E> {
@@ -43,32 +41,14 @@ impl<E: Endpoint> Context<E> {
         }
     }
 
-    /// The object with the calls of its direction, of a provider with these capabilities.
-    pub(super) fn header(&self, fid: fid, caps: u64) -> fid_ep {
-        let common = fid_ep {
-            fid,
-            ops: Tables::<EndpointObject<E>>::EP.cast_mut(),
-            cm: cm::context::<E>().cast_mut(),
-            msg: (&raw const missing::MSG).cast_mut(),
-            rma: (&raw const missing::RMA).cast_mut(),
-            tagged: (&raw const missing::TAGGED).cast_mut(),
-            atomic: (&raw const missing::ATOMIC).cast_mut(),
-            collective: (&raw const missing::COLLECTIVE).cast_mut(),
-        };
-        match self.side {
-            Side::Transmit => fid_ep {
-                msg: msg::send_table::<E>(caps).cast_mut(),
-                rma: rma::table::<E>(caps).cast_mut(),
-                tagged: tagged::send_table::<E>(caps).cast_mut(),
-                atomic: atomic::table::<E>(caps).cast_mut(),
-                ..common
-            },
-            Side::Receive => fid_ep {
-                msg: msg::receive_table::<EndpointObject<E>>(caps).cast_mut(),
-                tagged: tagged::receive_table::<EndpointObject<E>>(caps).cast_mut(),
-                ..common
-            },
-        }
+    /// The receive context whose receives are those of a shared one, unless it is open: nothing
+    /// is posted to it.
+    pub(super) fn unopened_shared(of: &Arc<Pairs<E>>) -> Option<Self> {
+        of.has_unopened_shared().then(|| Context {
+            side: Side::Receive,
+            index: 0,
+            of: of.clone(),
+        })
     }
 
     /// Whether it is the context of this side.

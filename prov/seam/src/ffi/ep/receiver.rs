@@ -1,7 +1,7 @@
 //! What endpoints and shared receive contexts have in common: receives, and the table of calls
 //! about options and free entries.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 
 use fabric_abi::*;
 
@@ -22,10 +22,24 @@ pub(in crate::ffi) trait Receiver: Options + Class<Header = fid_ep> {
     fn room(&self) -> (Result<usize>, Result<usize>);
 }
 
-pub(super) struct Tables<R>(std::marker::PhantomData<R>);
+/// What is implemented where the calls are, above this module.
+pub(in crate::ffi) trait Calls: Receiver {
+    /// The object with the tables of its calls, of a provider with these capabilities.
+    fn header(&self, fid: fid, caps: u64) -> fid_ep;
+
+    /// Implements fi_set_ops(3).
+    ///
+    /// # Safety
+    /// `ops` is the table that is known by this name.
+    unsafe fn set_ops(_this: &Handle<Self>, _name: &CStr, _ops: *mut c_void) -> Result {
+        Err(Errno::ENOSYS)
+    }
+}
+
+pub(in crate::ffi) struct Tables<R>(std::marker::PhantomData<R>);
 
 impl<R: Receiver> Tables<R> {
-    pub(super) const EP: *const fi_ops_ep = &fi_ops_ep {
+    pub(in crate::ffi) const EP: *const fi_ops_ep = &fi_ops_ep {
         cancel: Some(cancel::<R>),
         getopt: Some(getopt::<R>),
         setopt: Some(setopt::<R>),

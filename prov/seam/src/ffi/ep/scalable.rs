@@ -8,22 +8,24 @@
 mod tests;
 
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fabric_abi::*;
 
+use super::super::names::give_name;
 use super::super::object::{AnyFid, AnyUse, Class, Downcast, Handle, Use};
 use super::super::options::{Options, getopt, setopt};
-use super::super::{cm, deliver, missing, status};
+use super::super::{deliver, missing, status};
 use super::contexts::{Context, Opening, shared_side};
 use super::operations::{Limits, OperationFlags, split_direction};
+use super::pairs::{Pairs, of_pair};
 use super::{EndpointObject, Surroundings, control, fast_path};
 use crate::endpoint::{Endpoint, OptionValue, Side};
 use prov_base::errno::{Errno, Result};
 use prov_base::process::Process;
 use prov_layer::marshal::info;
-use prov_objects::attr::{Info, Offers, RxAttr, TxAttr};
+use prov_objects::attr::{Info, Offers};
 use prov_objects::av::Av;
 use prov_objects::cntr::Cntr;
 use prov_objects::cq::Cq;
@@ -31,42 +33,12 @@ use prov_objects::eq::Eq;
 
 /// A scalable endpoint as C sees it, or an alias of one.
 pub struct ScalableObject<E: Endpoint> {
-    scalable: Arc<Scalable<E>>,
+    pairs: Arc<Pairs<E>>,
     /// An alias keeps the object it was made from open and closes nothing.
     is_alias: bool,
     /// The default flags of contexts that are opened without attributes.
     tx_flags: AtomicU64,
     rx_flags: AtomicU64,
-}
-
-/// What a scalable endpoint, its aliases and its contexts share.
-pub(super) struct Scalable<E: Endpoint> {
-    pairs: Vec<Handle<EndpointObject<E>>>,
-    info: Info,
-    limits: Limits,
-    offers: Arc<Offers>,
-    state: Mutex<State<E>>,
-}
-
-struct State<E: Endpoint> {
-    av: Option<Use<Av>>,
-    eq: Option<Use<Eq>>,
-    /// The contexts that are open, by their index.
-    transmit: Vec<Option<Handle<EndpointObject<E>>>>,
-    receive: Vec<Option<Handle<EndpointObject<E>>>>,
-}
-
-impl<E: Endpoint> State<E> {
-    fn side(&mut self, side: Side) -> &mut Vec<Option<Handle<EndpointObject<E>>>> {
-        match side {
-            Side::Transmit => &mut self.transmit,
-            Side::Receive => &mut self.receive,
-        }
-    }
-
-    fn open(&self) -> impl Iterator<Item = &Handle<EndpointObject<E>>> {
-        self.transmit.iter().chain(&self.receive).flatten()
-    }
 }
 
 /// How many pairs a scalable endpoint with these attributes has: `-FI_EINVAL`, with the
@@ -81,18 +53,6 @@ pub(in crate::ffi) fn pairs_of(info: &Info, target: &'static str) -> Result<usiz
     };
     log::warn!(target: target, "fi_scalable_ep: {reason}");
     Err(Errno::EINVAL)
-}
-
-/// The attributes of the pair of this index. The contexts of the first one are those that may be
-/// shared.
-fn of_pair(info: &Info, index: usize) -> Info {
-    let mut of_pair = info.clone();
-    for count in [&mut of_pair.ep.tx_ctx_cnt, &mut of_pair.ep.rx_ctx_cnt] {
-        if *count == FI_SHARED_CONTEXT && index != 0 {
-            *count = 1;
-        }
-    }
-    of_pair
 }
 
 impl<E: Endpoint> ScalableObject<E> {
@@ -113,22 +73,11 @@ impl<E: Endpoint> ScalableObject<E> {
             let info = of_pair(&info, index);
             EndpointObject::open(endpoint, &info, context, limits, domain, None, triggers)
         };
-        let none = |count: usize| (0..count).map(|_| None).collect();
+        let pairs = endpoints.into_iter().enumerate().map(pair).collect();
         let object = ScalableObject {
             tx_flags: info.tx.op_flags.into(),
             rx_flags: info.rx.op_flags.into(),
-            scalable: Arc::new(Scalable {
-                pairs: endpoints.into_iter().enumerate().map(pair).collect(),
-                state: Mutex::new(State {
-                    av: None,
-                    eq: None,
-                    transmit: none(info.ep.transmit_contexts()),
-                    receive: none(info.ep.receive_contexts()),
-                }),
-                info,
-                limits,
-                offers,
-            }),
+            pairs: Arc::new(Pairs::new(pairs, info, limits, offers)),
             is_alias: false,
         };
         Handle::new(object, context, vec![domain])
@@ -143,9 +92,9 @@ impl<E: Endpoint> ScalableObject<E> {
 
     fn alias(this: &Handle<Self>, flags: u64) -> Result<Handle<Self>> {
         let (direction, flags) = split_direction(flags)?;
-        this.scalable.limits.check_flags(direction, flags)?;
+        this.pairs.limits.check_flags(direction, flags)?;
         let alias = ScalableObject {
-            scalable: this.scalable.clone(),
+            pairs: this.pairs.clone(),
             is_alias: true,
             tx_flags: this.tx_flags.load(Ordering::Relaxed).into(),
             rx_flags: this.rx_flags.load(Ordering::Relaxed).into(),
@@ -163,10 +112,10 @@ impl<E: Endpoint> ScalableObject<E> {
         opening: &Opening,
         context: *mut c_void,
     ) -> Result<Handle<EndpointObject<E>>> {
-        let scalable = &this.scalable;
+        let pairs = &this.pairs;
         let index = usize::try_from(index).map_err(|_| Errno::EINVAL)?;
-        let pair = scalable.pair(index)?;
-        let mut state = scalable.state();
+        let pair = pairs.pair(index)?;
+        let mut state = pairs.state();
         let place = state.side(side).get_mut(index).ok_or(Errno::EINVAL)?;
         if place.is_some() {
             return Err(Errno::EBUSY);
@@ -178,12 +127,12 @@ impl<E: Endpoint> ScalableObject<E> {
             context: Some(Context {
                 side,
                 index,
-                of: scalable.clone(),
+                of: pairs.clone(),
             }),
             caps: opening.caps,
-            limits: scalable.limits,
+            limits: pairs.limits,
             process,
-            fast_path: fast_path(process, scalable.info.caps),
+            fast_path: fast_path(process, pairs.info.caps),
             inject_size: opening.inject_size,
             tx: OperationFlags::new(opening.op_flags),
             rx: OperationFlags::new(opening.op_flags),
@@ -191,102 +140,6 @@ impl<E: Endpoint> ScalableObject<E> {
         let handle = Handle::new(object, context, vec![Use::of(this).any()]);
         *place = Some(handle.clone());
         Ok(handle)
-    }
-}
-
-impl<E: Endpoint> Scalable<E> {
-    fn state(&self) -> MutexGuard<'_, State<E>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The endpoint whose sides the contexts of an index are.
-    pub(super) fn pair(&self, index: usize) -> Result<&Handle<EndpointObject<E>>> {
-        self.pairs.get(index).ok_or(Errno::EINVAL)
-    }
-
-    /// The address, which is that of the first pair.
-    pub(super) fn name(&self) -> Result<Vec<u8>> {
-        self.pair(0)?.name()
-    }
-
-    /// The address vector of all contexts.
-    pub(super) fn av(&self) -> Option<Use<Av>> {
-        self.state().av.clone()
-    }
-
-    /// The receive context whose receives are those of a shared one, unless it is open: nothing
-    /// is posted to it.
-    fn unopened_shared(self: &Arc<Self>) -> Option<Context<E>> {
-        let is_shared = self.info.ep.rx_ctx_cnt == FI_SHARED_CONTEXT;
-        let is_open = matches!(self.state().receive.first(), Some(Some(_)));
-        (is_shared && !is_open).then(|| Context {
-            side: Side::Receive,
-            index: 0,
-            of: self.clone(),
-        })
-    }
-
-    /// Has all contexts of a direction use a shared one.
-    fn share(&self, side: Side, shared: AnyFid<'_>) -> Result {
-        let count = self.state().side(side).len();
-        let pairs = self.pairs.get(..count).unwrap_or(&self.pairs);
-        let mut pairs = pairs.iter();
-        pairs.try_for_each(|pair| EndpointObject::bind_to(pair, shared, 0))
-    }
-
-    /// A context is closed.
-    pub(super) fn forget(&self, side: Side, index: usize) {
-        let closed = self
-            .state()
-            .side(side)
-            .get_mut(index)
-            .and_then(Option::take);
-        // Not under the lock.
-        drop(closed);
-    }
-
-    /// The contexts that are open.
-    fn open(&self) -> Vec<Handle<EndpointObject<E>>> {
-        self.state().open().cloned().collect()
-    }
-
-    /// The attributes of a transmit context: `-FI_ENODATA` where they are beyond those of
-    /// the scalable endpoint.
-    fn transmits_as(&self, asked: &TxAttr) -> Result<TxAttr> {
-        let given = &self.info.tx;
-        self.offers.admit_transmit("fi_tx_context", asked, given)?;
-        let of = |asked, given| if asked == 0 { given } else { asked };
-        Ok(TxAttr {
-            caps: match asked.caps {
-                0 => given.caps,
-                caps => caps,
-            },
-            mode: given.mode,
-            op_flags: asked.op_flags,
-            inject_size: of(asked.inject_size, given.inject_size),
-            size: given.size,
-            iov_limit: of(asked.iov_limit, given.iov_limit),
-            rma_iov_limit: of(asked.rma_iov_limit, given.rma_iov_limit),
-            ..given.clone()
-        })
-    }
-
-    /// The attributes of a receive context, likewise.
-    fn receives_as(&self, asked: &RxAttr) -> Result<RxAttr> {
-        let given = &self.info.rx;
-        self.offers.admit_context("fi_rx_context", asked, given)?;
-        Ok(RxAttr {
-            caps: match asked.caps {
-                0 => given.caps,
-                caps => caps,
-            },
-            op_flags: asked.op_flags,
-            iov_limit: match asked.iov_limit {
-                0 => given.iov_limit,
-                limit => limit,
-            },
-            ..given.clone()
-        })
     }
 }
 
@@ -315,8 +168,8 @@ impl<E: Endpoint> Class for ScalableObject<E> {
         if this.is_alias {
             return Ok(());
         }
-        this.scalable.pairs.iter().try_for_each(Handle::close)?;
-        let mut state = this.scalable.state();
+        this.pairs.all.iter().try_for_each(Handle::close)?;
+        let mut state = this.pairs.state();
         let bound = (state.av.take(), state.eq.take());
         drop(state);
         drop(bound);
@@ -328,7 +181,7 @@ impl<E: Endpoint> Class for ScalableObject<E> {
     /// ones, which need not be opened.
     fn bind(this: &Handle<Self>, other: AnyFid<'_>, flags: u64) -> Result {
         if other.downcast::<Cq>().is_some() || other.downcast::<Cntr>().is_some() {
-            let open = this.scalable.open();
+            let open = this.pairs.open();
             let mut bound = open.iter();
             bound.try_for_each(|context| {
                 let is_meant = context.directions() & flags != 0;
@@ -337,18 +190,18 @@ impl<E: Endpoint> Class for ScalableObject<E> {
                     false => Ok(()),
                 }
             })?;
-            return match this.scalable.unopened_shared() {
+            return match Context::unopened_shared(&this.pairs) {
                 Some(context) => context.bind(other, flags & Side::Receive.directions()),
                 None => Ok(()),
             };
         }
         if let Some(side) = shared_side::<E>(other) {
-            return this.scalable.share(side, other);
+            return this.pairs.share(side, other);
         }
         if E::IS_STRICT && flags != 0 {
             return Err(Errno::EBADFLAGS);
         }
-        let mut state = this.scalable.state();
+        let mut state = this.pairs.state();
         match other.downcast::<Av>() {
             Some(_) if state.av.is_some() => return Err(Errno::EINVAL),
             Some(av) => state.av = Some(Use::of(&av)),
@@ -360,10 +213,10 @@ impl<E: Endpoint> Class for ScalableObject<E> {
     unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
         match command {
             FI_ENABLE => {
-                let open = this.scalable.open();
+                let open = this.pairs.open();
                 open.iter().try_for_each(EndpointObject::enable)?;
-                if let Some(context) = this.scalable.unopened_shared() {
-                    context.enable(this.scalable.info.caps)?;
+                if let Some(context) = Context::unopened_shared(&this.pairs) {
+                    context.enable(this.pairs.info.caps)?;
                 }
                 Ok(0)
             }
@@ -372,7 +225,7 @@ impl<E: Endpoint> Class for ScalableObject<E> {
             FI_GETOPSFLAG | FI_SETOPSFLAG => {
                 let get = |direction| this.flags(direction).load(Ordering::Relaxed);
                 let set = |direction, asked| {
-                    this.scalable.limits.check_flags(direction, asked)?;
+                    this.pairs.limits.check_flags(direction, asked)?;
                     this.flags(direction).store(asked, Ordering::Relaxed);
                     Ok(())
                 };
@@ -387,11 +240,11 @@ impl<E: Endpoint> Class for ScalableObject<E> {
 /// Options are those of all pairs.
 impl<E: Endpoint> Options for ScalableObject<E> {
     fn option(&self, name: c_int) -> Result<OptionValue> {
-        self.scalable.pair(0)?.option(name)
+        self.pairs.pair(0)?.option(name)
     }
 
     fn set_option(&self, name: c_int, value: OptionValue) -> Result {
-        let mut pairs = self.scalable.pairs.iter();
+        let mut pairs = self.pairs.all.iter();
         pairs.try_for_each(|pair| pair.opened.endpoint.set_option(name, value))
     }
 }
@@ -425,10 +278,10 @@ unsafe extern "C" fn tx_ctx<E: Endpoint>(
     unsafe {
         let sep = Handle::<ScalableObject<E>>::from_c(sep);
         let inherited = sep.tx_flags.load(Ordering::Relaxed);
-        let mut opening = Opening::of(&sep.scalable.info, inherited);
+        let mut opening = Opening::of(&sep.pairs.info, inherited);
         let made = match attr.as_mut() {
             None => Ok(()),
-            Some(attr) => sep.scalable.transmits_as(&info::tx_attr(attr)).map(|tx| {
+            Some(attr) => sep.pairs.transmits_as(&info::tx_attr(attr)).map(|tx| {
                 info::fill_tx(attr, &tx);
                 opening.inject_size = tx.inject_size;
                 opening.op_flags = tx.op_flags;
@@ -451,10 +304,10 @@ unsafe extern "C" fn rx_ctx<E: Endpoint>(
     unsafe {
         let sep = Handle::<ScalableObject<E>>::from_c(sep);
         let inherited = sep.rx_flags.load(Ordering::Relaxed);
-        let mut opening = Opening::of(&sep.scalable.info, inherited);
+        let mut opening = Opening::of(&sep.pairs.info, inherited);
         let made = match attr.as_mut() {
             None => Ok(()),
-            Some(attr) => sep.scalable.receives_as(&info::rx_attr(attr)).map(|rx| {
+            Some(attr) => sep.pairs.receives_as(&info::rx_attr(attr)).map(|rx| {
                 info::fill_rx(attr, &rx);
                 opening.op_flags = rx.op_flags;
             }),
@@ -473,6 +326,6 @@ unsafe extern "C" fn getname<E: Endpoint>(fid: fid_t, name: *mut c_void, len: *m
     // SAFETY: as in `tx_ctx`, with room for `*len` bytes.
     status(unsafe {
         let sep = Handle::<ScalableObject<E>>::borrow(fid.cast());
-        cm::give_name(sep.scalable.name(), name, len)
+        give_name(sep.pairs.name(), name, len)
     })
 }

@@ -10,9 +10,8 @@ use fabric_abi::*;
 use self::triggered::Deferring;
 use super::super::object::{AnyFid, Class, Downcast, Handle, Use};
 use super::super::options::Options;
-use super::super::{missing, msg, tagged};
 use super::operations::OperationFlags;
-use super::receiver::{Receiver, Tables};
+use super::receiver::{Calls, Receiver};
 use crate::endpoint::{OptionValue, SharedReceive};
 use prov_base::errno::{Errno, Result};
 use prov_base::logging::UTIL;
@@ -116,16 +115,7 @@ impl<S: SharedReceive> Class for SharedReceiveObject<S> {
     }
 
     fn header(&self, fid: fid) -> fid_ep {
-        fid_ep {
-            fid,
-            ops: Tables::<Self>::EP.cast_mut(),
-            cm: (&raw const missing::CM).cast_mut(),
-            msg: msg::receive_table::<Self>(self.offered).cast_mut(),
-            rma: (&raw const missing::RMA).cast_mut(),
-            tagged: tagged::receive_table::<Self>(self.offered).cast_mut(),
-            atomic: (&raw const missing::ATOMIC).cast_mut(),
-            collective: (&raw const missing::COLLECTIVE).cast_mut(),
-        }
+        Calls::header(self, fid, self.offered)
     }
 
     fn close(this: &Handle<Self>) -> Result {

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 
 use fabric_abi::*;
 
-use super::super::message::{self, one_message};
 use super::super::object::{AnyFid, Downcast, Handle};
+use super::posting::{one_message, transmit};
 use super::{EndpointObject, Opened, Stage};
 use crate::collective::Collective;
 use crate::endpoint::{Bindings, Endpoint, Side};
@@ -143,7 +143,7 @@ impl<E: Endpoint> Operation for Posting<E> {
 impl<E: Endpoint> Opened<E> {
     fn post(&self, mut request: Request) -> Result {
         match &mut request {
-            Request::Transmit(transmit) => match message::transmit(&self.endpoint, transmit) {
+            Request::Transmit(message) => match transmit(&self.endpoint, message) {
                 0 => Ok(()),
                 error => Err(Errno::new(error as i32)),
             },
@@ -323,10 +323,6 @@ impl<E: Endpoint> EndpointObject<E> {
             Some(Side::Receive) => 2,
         };
         self.opened.address() | side
-    }
-
-    fn side(&self) -> Option<Side> {
-        self.context.as_ref().map(|context| context.side)
     }
 
     /// What deferred work does that posts a request to this endpoint, and begins it where it is due already.

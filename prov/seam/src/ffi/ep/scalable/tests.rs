@@ -1,5 +1,6 @@
 use std::os::fd::RawFd;
 use std::ptr::null_mut;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
 use super::*;
@@ -156,7 +157,7 @@ impl Opened {
     }
 
     fn open(&self, side: Side, index: c_int) -> Result<Handle<EndpointObject<Noting>>> {
-        let opening = Opening::of(&self.sep.scalable.info, 0);
+        let opening = Opening::of(&self.sep.pairs.info, 0);
         ScalableObject::open_context(&self.sep, side, index, &opening, null_mut())
     }
 
@@ -323,7 +324,7 @@ fn an_alias_keeps_the_scalable_endpoint_open_and_opens_its_contexts() {
     let opened = Opened::new(1, 1);
     let alias = ScalableObject::alias(&opened.sep, FI_TRANSMIT).unwrap();
     assert_eq!(alias.class(), FI_CLASS_SEP);
-    let opening = Opening::of(&alias.scalable.info, 0);
+    let opening = Opening::of(&alias.pairs.info, 0);
     let open = || ScalableObject::open_context(&alias, Side::Transmit, 0, &opening, null_mut());
     let context = open().unwrap();
     assert_eq!(opened.open(Side::Transmit, 0).err(), Some(Errno::EBUSY));

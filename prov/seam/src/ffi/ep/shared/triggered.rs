@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fabric_abi::*;
 
-use super::super::super::message::one_message;
 use super::super::super::object::Handle;
 use super::super::fast_path;
+use super::super::posting::one_message;
 use super::super::triggering::{Reporting, Request, threshold};
 use super::SharedReceiveObject;
 use crate::endpoint::SharedReceive;

@@ -11,8 +11,8 @@ use fabric_abi::*;
 
 use super::super::cntr::SharedCntr;
 use super::super::cq::SharedCq;
-use super::super::ep::TransferPeer;
 use super::super::object::{AnyFid, Downcast, Handle, Use};
+use super::TransferPeer;
 use crate::endpoint::{Bindings, SharedReceive};
 use crate::transfers::{Ended, Transfers};
 use prov_base::errno::{Errno, Result};
