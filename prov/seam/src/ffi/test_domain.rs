@@ -1,5 +1,6 @@
 //! A domain for the tests of objects that belong to one.
 
+use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use super::cntr::CntrDomain;
 use super::cq::{CqDomain, CqTraits};
 use super::mr::{MrDomain, MrOps};
 use super::object::{Class, Handle};
+use prov_base::errno::{Errno, Result};
 use prov_base::sync::LockKind;
 use prov_objects::av::format::Format;
 use prov_objects::mr::{Config, MrTable, Registrar};
@@ -141,6 +143,22 @@ impl Class for TestFabric {
             api_version: self.api_version,
         }
     }
+}
+
+/// A function that opens an object with attributes.
+type Open<P, A, T> = unsafe extern "C" fn(*mut P, *mut A, *mut *mut T, *mut c_void) -> c_int;
+
+/// Opens an object of a domain or a fabric.
+pub fn open_in<P: Class, A, T>(
+    parent: &Handle<P>,
+    open: Open<P::Header, A, T>,
+    mut attr: A,
+    context: *mut c_void,
+) -> Result<*mut T> {
+    let mut object = null_mut();
+    // SAFETY: the domain or fabric is open, and the pointers refer to variables.
+    let status = unsafe { open(parent.as_c(), &raw mut attr, &raw mut object, context) };
+    Errno::check(status).map(|_| object)
 }
 
 /// `fi_close`

@@ -77,6 +77,16 @@ impl World {
 
 const LINKS: usize = if cfg!(miri) { 100 } else { 4000 };
 
+/// An admission examines one link, however many are held back.
+fn assert_admissions_visit_one_each(world: &mut World) {
+    let before = world.endpoints.kept.visits;
+    for _ in 0..100 {
+        world.endpoints.admit_held_back();
+    }
+    let visits = world.endpoints.kept.visits - before;
+    assert!(visits <= 100, "{visits} visits for 100 admissions");
+}
+
 #[test]
 fn an_admission_examines_only_links_that_continue() {
     let mut world = World::new(Limits {
@@ -88,12 +98,7 @@ fn an_admission_examines_only_links_that_continue() {
         let message = world.from(link, 0, 64 << 10, false);
         while world.keeps(&message) {}
     }
-    let before = world.endpoints.kept.visits;
-    for _ in 0..100 {
-        world.endpoints.admit_held_back();
-    }
-    let visits = world.endpoints.kept.visits - before;
-    assert!(visits <= 100, "{visits} visits for 100 admissions");
+    assert_admissions_visit_one_each(&mut world);
 }
 
 #[test]
@@ -107,12 +112,7 @@ fn an_admission_examines_only_throttled_links_that_recover() {
         assert!(world.keeps(&world.from(link, 0, 60 << 10, true)));
     }
     assert!(world.endpoints.throttled().count() > LINKS / 2);
-    let before = world.endpoints.kept.visits;
-    for _ in 0..100 {
-        world.endpoints.admit_held_back();
-    }
-    let visits = world.endpoints.kept.visits - before;
-    assert!(visits <= 100, "{visits} visits for 100 admissions");
+    assert_admissions_visit_one_each(&mut world);
 }
 
 /// Limits of strangers, with counters that only this test uses.
@@ -420,12 +420,7 @@ fn links_that_announce_too_much_are_not_examined_until_they_can_continue() {
         held_back += usize::from(kept < FLOOD as u64);
     }
     assert_eq!(held_back, LINKS);
-    let before = world.endpoints.kept.visits;
-    for _ in 0..100 {
-        world.endpoints.admit_held_back();
-    }
-    let visits = world.endpoints.kept.visits - before;
-    assert!(visits <= 100, "{visits} visits for 100 admissions");
+    assert_admissions_visit_one_each(&mut world);
 }
 
 #[test]

@@ -77,14 +77,17 @@ mod loom_tests {
 
     type Log = Arc<std::sync::Mutex<Vec<usize>>>;
 
+    /// A thread that adds one to the counter.
+    fn adding(counter: &loom::sync::Arc<Counter>) -> loom::thread::JoinHandle<()> {
+        let counter = counter.clone();
+        loom::thread::spawn(move || counter.add(1))
+    }
+
     #[test]
     fn work_that_is_queued_while_the_counter_reaches_its_threshold_is_due_once() {
         loom::model(|| {
             let (counter, log) = (loom::sync::Arc::new(Counter::new()), Log::default());
-            let updater = {
-                let counter = counter.clone();
-                loom::thread::spawn(move || counter.add(1))
-            };
+            let updater = adding(&counter);
             queue(&counter, 1, 1, &log);
             updater.join().unwrap();
             assert_eq!(*log.lock().unwrap(), [1]);
@@ -96,10 +99,7 @@ mod loom_tests {
         loom::model(|| {
             let (counter, log) = (loom::sync::Arc::new(Counter::new()), Log::default());
             queue(&counter, 1, 1, &log);
-            let updater = {
-                let counter = counter.clone();
-                loom::thread::spawn(move || counter.add(1))
-            };
+            let updater = adding(&counter);
             counter.set(0);
             updater.join().unwrap();
             assert_eq!(*log.lock().unwrap(), [1]);
@@ -112,10 +112,7 @@ mod loom_tests {
             let (counter, log) = (loom::sync::Arc::new(Counter::new()), Log::default());
             queue(&counter, 1, 1, &log);
             queue(&counter, 2, 2, &log);
-            let updater = {
-                let counter = counter.clone();
-                loom::thread::spawn(move || counter.add(1))
-            };
+            let updater = adding(&counter);
             counter.add(1);
             updater.join().unwrap();
             assert_eq!(*log.lock().unwrap(), [1, 2]);
@@ -127,10 +124,7 @@ mod loom_tests {
         loom::model(|| {
             let (counter, log) = (loom::sync::Arc::new(Counter::new()), Log::default());
             queue(&counter, 1, 1, &log);
-            let updater = {
-                let counter = counter.clone();
-                loom::thread::spawn(move || counter.add(1))
-            };
+            let updater = adding(&counter);
             let cancelled = counter.thresholds.remove(&counter.value, |_| true).len();
             updater.join().unwrap();
             assert_eq!(cancelled + log.lock().unwrap().len(), 1);

@@ -3,16 +3,12 @@
 use std::mem::zeroed;
 use std::ptr::null_mut;
 
-use super::super::test_domain::{TestDomain, close};
+use super::super::test_domain::{TestDomain, close, open_in};
 use super::*;
 
 fn open(attr: fi_cntr_attr, context: *mut c_void) -> Result<*mut fid_cntr> {
     let domain = TestDomain::open(FI_SOCKADDR_IN, 0);
-    let (mut attr, mut cntr) = (attr, null_mut());
-    // SAFETY: the domain or fabric is open, and all pointers refer to variables of the test.
-    let status =
-        unsafe { cntr_open::<TestDomain>(domain.as_c(), &raw mut attr, &raw mut cntr, context) };
-    Errno::check(status).map(|_| cntr)
+    open_in(&domain, cntr_open::<TestDomain>, attr, context)
 }
 
 fn attr(events: fi_cntr_events, wait_obj: fi_wait_obj) -> fi_cntr_attr {

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_void};
 use std::mem::{MaybeUninit, zeroed};
 use std::ptr::{null, null_mut, without_provenance_mut};
 
-use super::super::test_domain::{TestDomain, close};
+use super::super::test_domain::{TestDomain, close, open_in};
 use super::*;
 use prov_objects::cq::{Completion, ErrorCompletion};
 
@@ -22,16 +22,8 @@ fn attr(format: fi_cq_format, wait_obj: fi_wait_obj) -> fi_cq_attr {
     attr
 }
 
-fn open_on(
-    domain: Handle<TestDomain>,
-    mut attr: fi_cq_attr,
-    context: *mut c_void,
-) -> Result<Opened> {
-    let mut cq = null_mut();
-    // SAFETY: the domain or fabric is open, and all pointers refer to variables of the test.
-    let status =
-        unsafe { cq_open::<TestDomain>(domain.as_c(), &raw mut attr, &raw mut cq, context) };
-    Errno::check(status).map(|_| Opened { cq, domain })
+fn open_on(domain: Handle<TestDomain>, attr: fi_cq_attr, context: *mut c_void) -> Result<Opened> {
+    open_in(&domain, cq_open::<TestDomain>, attr, context).map(|cq| Opened { cq, domain })
 }
 
 fn open(attr: fi_cq_attr) -> Result<Opened> {

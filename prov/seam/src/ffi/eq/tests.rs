@@ -3,7 +3,7 @@
 use std::mem::zeroed;
 use std::ptr::{null, null_mut, without_provenance_mut};
 
-use super::super::test_domain::{TestFabric, close};
+use super::super::test_domain::{TestFabric, close, open_in};
 use super::*;
 use prov_objects::eq::EventError;
 
@@ -22,11 +22,7 @@ fn open_with(
     let mut attr: fi_eq_attr = unsafe { zeroed() };
     attr.flags = flags;
     attr.wait_obj = wait_obj;
-    let mut eq = null_mut();
-    // SAFETY: the domain or fabric is open, and all pointers refer to variables of the test.
-    let status =
-        unsafe { eq_open::<TestFabric>(fabric.as_c(), &raw mut attr, &raw mut eq, context) };
-    Errno::check(status).map(|_| eq)
+    open_in(&fabric, eq_open::<TestFabric>, attr, context)
 }
 
 fn ops(eq: *mut fid_eq) -> &'static fi_ops_eq {

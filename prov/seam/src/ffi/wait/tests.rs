@@ -6,38 +6,26 @@ use std::ptr::{null_mut, without_provenance_mut};
 use super::super::cntr::cntr_open;
 use super::super::cq::cq_open;
 use super::super::poll::poll_open;
-use super::super::test_domain::{TestDomain, TestFabric, close};
+use super::super::test_domain::{TestDomain, TestFabric, close, open_in};
 use super::*;
 use prov_objects::cq::Completion;
 
 fn open_cq(wait_obj: fi_wait_obj, wait_set: *mut fid_wait, context: usize) -> *mut fid_cq {
     let domain = TestDomain::open(FI_SOCKADDR_IN, 0);
-    let mut cq = null_mut();
-    // SAFETY: zero is a valid value of the attributes, and all pointers refer to variables of the
-    // test.
-    unsafe {
-        let mut attr: fi_cq_attr = zeroed();
-        attr.wait_obj = wait_obj;
-        attr.wait_set = wait_set;
-        let context = without_provenance_mut(context);
-        let status = cq_open::<TestDomain>(domain.as_c(), &raw mut attr, &raw mut cq, context);
-        assert_eq!(status, 0);
-    }
-    cq
+    // SAFETY: zero is a valid value of the attributes.
+    let mut attr: fi_cq_attr = unsafe { zeroed() };
+    attr.wait_obj = wait_obj;
+    attr.wait_set = wait_set;
+    let context = without_provenance_mut(context);
+    open_in(&domain, cq_open::<TestDomain>, attr, context).unwrap()
 }
 
 fn open_cntr(context: usize) -> *mut fid_cntr {
     let domain = TestDomain::open(FI_SOCKADDR_IN, 0);
-    let mut cntr = null_mut();
-    // SAFETY: zero is a valid value of the attributes, and all pointers refer to variables of the
-    // test.
-    unsafe {
-        let mut attr: fi_cntr_attr = zeroed();
-        let context = without_provenance_mut(context);
-        let status = cntr_open::<TestDomain>(domain.as_c(), &raw mut attr, &raw mut cntr, context);
-        assert_eq!(status, 0);
-    }
-    cntr
+    // SAFETY: zero is a valid value of the attributes.
+    let attr: fi_cntr_attr = unsafe { zeroed() };
+    let context = without_provenance_mut(context);
+    open_in(&domain, cntr_open::<TestDomain>, attr, context).unwrap()
 }
 
 fn open_set(wait_obj: fi_wait_obj) -> Result<*mut fid_wait> {
