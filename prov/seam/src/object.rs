@@ -15,7 +15,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fabric_abi::{fi_ops, fid};
+use fabric_abi::{fi_ops, fi_ops_ep, fid, fid_ep};
 
 use prov_base::errno::{Errno, Result};
 pub use prov_layer::missing::{self, status};
@@ -392,6 +392,20 @@ fn marked(object: AnyFid<'_>) -> Option<&'static MarkedOps> {
 unsafe fn keep_open<T: Class>(fid: *mut fid) -> AnyUse {
     // SAFETY: the caller guarantees that `fid` is that of an open object of `T`.
     Use::of(&unsafe { Handle::<T>::from_c(fid.cast()) }).any()
+}
+
+/// An endpoint, or a context, without a call but those of this table.
+pub fn without_calls(fid: fid, ops: *const fi_ops_ep) -> fid_ep {
+    fid_ep {
+        fid,
+        ops: ops.cast_mut(),
+        cm: (&raw const missing::CM).cast_mut(),
+        msg: (&raw const missing::MSG).cast_mut(),
+        rma: (&raw const missing::RMA).cast_mut(),
+        tagged: (&raw const missing::TAGGED).cast_mut(),
+        atomic: (&raw const missing::ATOMIC).cast_mut(),
+        collective: (&raw const missing::COLLECTIVE).cast_mut(),
+    }
 }
 
 unsafe extern "C" fn close<T: Class>(fid: *mut fid) -> c_int {

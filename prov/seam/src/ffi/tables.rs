@@ -5,29 +5,15 @@ use std::ffi::{CStr, c_void};
 
 use fabric_abi::*;
 
-use super::ep::{Calls, EndpointObject, Receiver, SharedReceiveObject, Tables};
-use super::object::{Handle, missing};
+use super::ep::{Calls, EndpointObject, SharedReceiveObject, Tables};
+use super::object::{Handle, without_calls};
 use super::{atomic, cm, collective, ends, msg, rma, tagged};
 use crate::endpoint::{Endpoint, SharedReceive, Side};
 use prov_base::errno::Result;
 
-/// An object whose data calls are those of nothing.
-fn without_calls<R: Receiver>(fid: fid) -> fid_ep {
-    fid_ep {
-        fid,
-        ops: Tables::<R>::EP.cast_mut(),
-        cm: (&raw const missing::CM).cast_mut(),
-        msg: (&raw const missing::MSG).cast_mut(),
-        rma: (&raw const missing::RMA).cast_mut(),
-        tagged: (&raw const missing::TAGGED).cast_mut(),
-        atomic: (&raw const missing::ATOMIC).cast_mut(),
-        collective: (&raw const missing::COLLECTIVE).cast_mut(),
-    }
-}
-
 impl<E: Endpoint> Calls for EndpointObject<E> {
     fn header(&self, fid: fid, caps: u64) -> fid_ep {
-        let common = without_calls::<Self>(fid);
+        let common = without_calls(fid, Tables::<Self>::EP);
         match self.side() {
             Some(Side::Transmit) => fid_ep {
                 cm: cm::context::<E>().cast_mut(),
@@ -70,7 +56,7 @@ impl<S: SharedReceive> Calls for SharedReceiveObject<S> {
         fid_ep {
             msg: msg::receive_table::<Self>(caps).cast_mut(),
             tagged: tagged::receive_table::<Self>(caps).cast_mut(),
-            ..without_calls::<Self>(fid)
+            ..without_calls(fid, Tables::<Self>::EP)
         }
     }
 }

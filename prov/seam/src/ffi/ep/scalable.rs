@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fabric_abi::*;
 
 use super::super::names::give_name;
-use super::super::object::{AnyFid, AnyUse, Class, Downcast, Handle, Use};
+use super::super::object::{AnyFid, AnyUse, Class, Downcast, Handle, Use, without_calls};
 use super::super::options::{Options, getopt, setopt};
 use super::super::{deliver, missing, status};
 use super::contexts::{Context, Opening, shared_side};
@@ -152,14 +152,8 @@ impl<E: Endpoint> Class for ScalableObject<E> {
 
     fn header(&self, fid: fid) -> fid_ep {
         fid_ep {
-            fid,
-            ops: Table::<E>::EP.cast_mut(),
             cm: Table::<E>::CM.cast_mut(),
-            msg: (&raw const missing::MSG).cast_mut(),
-            rma: (&raw const missing::RMA).cast_mut(),
-            tagged: (&raw const missing::TAGGED).cast_mut(),
-            atomic: (&raw const missing::ATOMIC).cast_mut(),
-            collective: (&raw const missing::COLLECTIVE).cast_mut(),
+            ..without_calls(fid, Table::<E>::EP)
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use fabric_abi::*;
 
-use super::super::object::{Class, Handle, Header};
+use super::super::object::{Class, Handle, Header, without_calls};
 use super::super::options::{Options, getopt};
 use super::super::{missing, status};
 use super::entry::{Arrived, EntryRef, Phase, Pool};
@@ -524,16 +524,7 @@ impl Class for SharedQueue {
             ..missing::EP
         };
         fid_peer_srx {
-            ep_fid: fid_ep {
-                fid,
-                ops: (&raw const EP_OPS).cast_mut(),
-                cm: (&raw const missing::CM).cast_mut(),
-                msg: (&raw const missing::MSG).cast_mut(),
-                rma: (&raw const missing::RMA).cast_mut(),
-                tagged: (&raw const missing::TAGGED).cast_mut(),
-                atomic: (&raw const missing::ATOMIC).cast_mut(),
-                collective: (&raw const missing::COLLECTIVE).cast_mut(),
-            },
+            ep_fid: without_calls(fid, &EP_OPS),
             owner_ops: (&raw const OWNER_OPS).cast_mut(),
             // Set by the peer.
             peer_ops: ptr::null_mut(),
