@@ -14,6 +14,10 @@
  * has been delivered (FI_DELIVERY_COMPLETE) and is received once, one whose send fails once or never.
  * When connections stay whole again, each member reaches all others.
  *
+ * In a simulated network a second thread may take turns with the first one, as the seed says: it makes calls on
+ * members while the first one rests within a call on another member, and rests there itself
+ * (fabtests/simulated/steps.c). No two of them make calls on one member at a time.
+ *
  * CT_SEED=<number> repeats the draws of a failure, CT_MEMBERS=<number> is the number of endpoints,
  * CT_STEPS=<number> that of the steps.
  */
@@ -24,6 +28,7 @@
 
 #include "check.h"
 #include "mesh/mesh.h"
+#include "mesh/turns.h"
 
 enum {
 	ROUNDS = 100,		/* steps of each member, usually */
@@ -76,12 +81,14 @@ static void drive(struct member *member)
 {
 	struct ct_cq *queues[] = { &member->peer.tx, &member->peer.rx };
 
+	enter(member);
 	for (int i = 0; i < 2; i++)
 		while (ct_pull(queues[i]) || queues[i]->count) {
 			struct ct_completion done = ct_next(&member->peer, queues[i]);
 
 			finished(&done);
 		}
+	leave(member);
 }
 
 static void drive_all(void)
@@ -143,16 +150,16 @@ static void settle(struct member *member)
 {
 	double until = ct_now() + ct_patience_ms() / 1000.0 * 10;
 
-	cancel_directed(member);
+	WITHIN(member, cancel_directed(member));
 	while (!is_quiet(member)) {
 		REQUIRE(ct_now() < until);
 		/* What others send to others may hold theirs back. */
 		for (int i = 0; i < count; i++) {
-			cancel_directed(&members[i]);
-			take_what_is_left(&members[i]);
+			WITHIN(&members[i], cancel_directed(&members[i]));
+			WITHIN(&members[i], take_what_is_left(&members[i]));
 		}
 		drive_all();
-		ct_progress(&member->peer);
+		WITHIN(member, ct_progress(&member->peer));
 	}
 }
 
@@ -217,6 +224,7 @@ static void renew(int number)
 {
 	struct member *member = &members[number];
 
+	others_rest();
 	/* What it has sent is received, too: what its successor sends begins anew. */
 	settle_all();
 	close_member(member);
@@ -235,10 +243,11 @@ static void renew(int number)
 			memset(&member->seen[i * CLASSES + class], 0, sizeof(struct seen));
 		}
 	}
+	others_go_on();
 	tally.renewed++;
 }
 
-static void step(void)
+static void step(bool is_first)
 {
 	struct member *member = &members[ct_below(&chance, (uint64_t)count)];
 	int other = (int)ct_below(&chance, (uint64_t)count), class = (int)ct_below(&chance, CLASSES);
@@ -247,33 +256,48 @@ static void step(void)
 	case 0 ... 6:
 		/* Not more than there is memory for, wherever nobody receives. */
 		if (members[other].outstanding < 200)
-			post_send(member, other, class);
+			WITHIN(member, post_send(member, other, class));
 		break;
 	case 7 ... 11:
-		post_receive(member, class);
+		WITHIN(member, post_receive(member, class));
 		break;
 	case 12:
-		peek(member);
+		WITHIN(member, peek(member));
 		break;
 	case 13:
-		cancel_one(member);
+		WITHIN(member, cancel_one(member));
 		break;
 	case 14:
-		post_write(member, other);
+		WITHIN(member, post_write(member, other));
 		break;
 	case 15:
-		post_atomic(member, other);
+		WITHIN(member, post_atomic(member, other));
 		break;
 	default:
 		drive(member);
 		drive(&members[other]);
 	}
-	if (!breaks && ct_once_in(&chance, 400))
+	if (is_first && !breaks && ct_once_in(&chance, 400))
 		renew((int)(member - members));
 	if (ct_once_in(&chance, 40))
-		close_region(member);
+		WITHIN(member, close_region(member));
 	if (ct_once_in(&chance, 64))
 		drive_all();
+}
+
+static long steps_left;
+
+/* What the second thread does while the first one rests. */
+static void work_between(void)
+{
+	struct member *member = &members[ct_below(&chance, (uint64_t)count)];
+
+	if (steps_left > 0 && !member->is_busy && ct_once_in(&chance, 8))
+		WITHIN(member, close_region(member));
+	if (steps_left-- > 0)
+		step(false);
+	else
+		drive(&members[ct_below(&chance, (uint64_t)count)]);
 }
 
 /* A message of one member reaches another one, in some tries. */
@@ -285,7 +309,7 @@ static void reach(int i, int j)
 		REQUIRE(tries++ < TRIES);
 		number = *number_of(&members[i], j, 0);
 		while (*number_of(&members[i], j, 0) == number) {
-			post_send(&members[i], j, 0);
+			WITHIN(&members[i], post_send(&members[i], j, 0));
 			drive_all();
 		}
 		settle(&members[i]);
@@ -328,7 +352,6 @@ static uint64_t offered(void)
 static void run(int usual)
 {
 	const char *given = getenv("CT_MEMBERS"), *seed = getenv("CT_SEED"), *most = getenv("CT_STEPS");
-	long steps;
 
 	count = given ? atoi(given) : usual;
 	chance.state = seed ? strtoull(seed, NULL, 0) : 1;
@@ -349,12 +372,14 @@ static void run(int usual)
 	for (int i = 0; i < count; i++)
 		for (int j = 0; j < count; j++)
 			members[i].others[j] = ct_insert(&members[i].peer, members[j].name);
-	steps = most ? atol(most) : (long)count * ROUNDS;
-	for (long i = 0; i < steps; i++)
-		step();
+	steps_left = most ? atol(most) : (long)count * ROUNDS;
+	begin_turns(work_between);
+	while (steps_left-- > 0)
+		step(true);
 	settle_all();
 	if (breaks)
 		mend();
+	end_turns();
 	for (int i = 0; i < count; i++)
 		check_sums(&members[i]);
 	printf("# %d endpoints: %ld messages, of which %ld claimed and %ld discarded, %ld accesses, %ld atomics, "

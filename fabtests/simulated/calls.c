@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -18,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "steps.h"
 #include "waiting.h"
 
 /* Returns a result as functions of the C library do. */
@@ -440,8 +442,10 @@ int epoll_ctl(int fd, int operation, int of, struct epoll_event *event)
 
 static int wait_for(int fd, struct epoll_event *out, int most, uint64_t time)
 {
-	struct object *object = find(fd, POLLER);
+	struct object *object;
 
+	simulated_step(true);
+	object = find(fd, POLLER);
 	if (!object)
 		return (int)result(-EBADF);
 	leave();
@@ -522,11 +526,31 @@ int sched_yield(void)
 {
 	bool yields;
 
+	simulated_yield();
 	enter();
 	pass(MICRO);
 	yields = others_have_work();
 	leave();
 	return yields ? (int)kernel()(SYS_sched_yield) : 0;
+}
+
+/* Who waits for a lock that the other of two woven threads holds lets that one go on. */
+static long futex(const long *a)
+{
+	int command = (int)a[1] & FUTEX_CMD_MASK;
+	bool waits = command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET;
+	long ret;
+
+	if (waits)
+		goes_away();
+	ret = kernel()(SYS_futex, a[0], a[1], a[2], a[3], a[4], a[5]);
+	if (waits) {
+		int kept = errno;
+
+		comes_back();
+		errno = kept;
+	}
+	return ret;
 }
 
 /* The library makes these system calls itself, where functions are cancellation points. */
@@ -539,7 +563,10 @@ long syscall(long number, ...)
 	for (int i = 0; i < 6; i++)
 		a[i] = va_arg(rest, long);
 	va_end(rest);
+	simulated_step(true);
 	switch (number) {
+	case SYS_futex:
+		return futex(a);
 	case SYS_sendto:
 		return sendto((int)a[0], (void *)a[1], (size_t)a[2], (int)a[3], (void *)a[4], (socklen_t)a[5]);
 	case SYS_sendmsg:

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "steps.h"
 #include "waiting.h"
 
 /* Something that happens at a time. Of two at the same time, the one that was set first. */
@@ -33,7 +34,6 @@ static int pollers;
 static int in_vain;
 /* How often time has passed with nothing due. */
 static int still;
-static pthread_t first_thread;
 static pthread_key_t at_its_end;
 /* Counts what the first thread does. */
 static uint64_t first_calls;
@@ -54,9 +54,10 @@ static int real_poll(struct pollfd *fds, size_t count, uint64_t time)
 	return (int)kernel()(SYS_ppoll, fds, count, &limit, NULL, 0);
 }
 
+/* Whether the thread is the program's, or one of two that take turns. */
 static bool is_first(void)
 {
-	return pthread_equal(pthread_self(), first_thread);
+	return is_driver();
 }
 
 void enter(void)
@@ -82,7 +83,6 @@ __attribute__((constructor)) static void start(void)
 
 	kernel()(SYS_clock_gettime, CLOCK_MONOTONIC, &real);
 	base = (uint64_t)real.tv_sec * SECOND + (uint64_t)real.tv_nsec;
-	first_thread = pthread_self();
 	pthread_key_create(&at_its_end, ends);
 	draw_profile();
 }
@@ -459,6 +459,9 @@ static bool first_waits(void)
  * threads only when that one has waited for a while. `quiet` counts their moments. */
 static void wait_a_moment(struct pollfd *real, size_t count, uint64_t limit, int *quiet, uint64_t *seen)
 {
+	leave();
+	simulated_yield();
+	enter();
 	if (*seen != first_calls) {
 		*seen = first_calls;
 		*quiet = 0;

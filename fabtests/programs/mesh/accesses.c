@@ -52,12 +52,23 @@ void close_region(struct member *member)
 
 	look_at_former(member);
 	free(*former);
+	*former = NULL;
 	member->memory.data = NULL;
+	member->is_closing = true;
 	ct_memory_close(&member->memory);
 	memset(kept, CANARY, memory_size());
 	*former = kept;
 	open_region(member);
+	member->is_closing = false;
 	tally.closed++;
+}
+
+/* Whether an access was, or is to be, one to the region that is open. */
+static bool is_open(const struct operation *op)
+{
+	const struct member *to = &members[op->other];
+
+	return op->region == to->region && !to->is_closing;
 }
 
 /* What this member has added to the present region of another one. */
@@ -74,7 +85,7 @@ static void read_back(struct operation *op)
 {
 	struct member *from = &members[op->owner], *to = &members[op->other];
 
-	if (op->region != to->region)
+	if (!is_open(op))
 		return;
 	memset(op->bytes, 0, op->len);
 	op->what = READ;
@@ -119,7 +130,7 @@ void post_write(struct member *from, int other)
 	};
 	ssize_t ret;
 
-	if (op->is_under_way)
+	if (op->is_under_way || to->is_closing)
 		return;
 	op->what = WRITE;
 	op->other = other;
@@ -160,7 +171,7 @@ void post_atomic(struct member *from, int other)
 	};
 	ssize_t ret;
 
-	if (op->is_under_way || !ct_has(&from->peer, FI_ATOMIC))
+	if (op->is_under_way || to->is_closing || !ct_has(&from->peer, FI_ATOMIC))
 		return;
 	op->what = fetches ? FETCH : ADD;
 	op->other = other;
@@ -209,8 +220,7 @@ static void fetched(const struct operation *op, struct added *added)
 
 void access_done(struct operation *op, const struct ct_completion *done)
 {
-	bool is_open = op->region == members[op->other].region;
-	struct added *added = is_open ? added_to(&members[op->owner], op->other) : NULL;
+	struct added *added = is_open(op) ? added_to(&members[op->owner], op->other) : NULL;
 
 	if (done->err) {
 		access_failed(op, added);
@@ -222,7 +232,7 @@ void access_done(struct operation *op, const struct ct_completion *done)
 		read_back(op);
 		break;
 	case READ:
-		if (is_open)
+		if (is_open(op))
 			REQUIRE(ct_holds(op->bytes, op->len, op->seed));
 		tally.accesses++;
 		break;

@@ -81,6 +81,8 @@ struct member {
 	fi_addr_t *others;		/* how it calls them */
 	struct ct_memory memory, buffers;
 	int region;			/* number of what `memory` is registered as */
+	bool is_closing;		/* that region: nobody accesses it any more */
+	bool is_busy;			/* a thread makes calls on it */
 	unsigned char *former[FORMER];
 	struct operation sends[SENDS], receives[RECEIVES], several[SEVERAL], peeks[PEEKS], access;
 	struct counted counted[CT_CNTR_MAX];

@@ -30,6 +30,7 @@ pub mod process_memory;
 pub mod random;
 pub mod resolve;
 pub mod services;
+pub mod shared_words;
 pub mod siphash;
 pub mod sockaddr;
 pub mod socket;

@@ -19,11 +19,11 @@ mod slot;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use prov_base::arch::Line;
 use prov_base::buffer::Piece;
 use prov_base::errno::{Errno, Result};
+use prov_base::shared_words::{AtomicU64, Ordering};
 
 pub use self::flight_words::FlightWords;
 pub use self::receiver::{Receiver, Record};

@@ -10,10 +10,7 @@
 //! a process that writes anything else into it, which only one of the same user can, delays messages
 //! at worst.
 
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU64, Ordering};
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicU64, Ordering};
+use prov_base::shared_words::{AtomicU64, Ordering};
 
 /// The value of a doorbell that is armed; any other value means that nobody has to be woken.
 const ARMED: u64 = 1;
@@ -79,9 +76,9 @@ mod shared {
     use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
     use std::ptr::NonNull;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, Ordering};
 
     use prov_base::errno::{Errno, Result};
+    use prov_base::shared_words::{AtomicU64, Ordering};
 
     use crate::segment::Segment;
 

@@ -26,10 +26,7 @@ mod loom_tests;
 #[cfg(not(loom))]
 mod tests;
 
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU64, Ordering, fence};
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use prov_base::shared_words::{AtomicU64, Ordering, fence};
 
 #[cfg(not(loom))]
 pub use self::flow::{Inflow, Outflow};

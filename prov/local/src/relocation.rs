@@ -16,10 +16,7 @@ mod ends;
 #[cfg(all(test, loom))]
 mod loom_tests;
 
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU64, Ordering, fence};
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use prov_base::shared_words::{AtomicU64, Ordering, fence};
 
 #[cfg(not(loom))]
 pub use self::ends::{Relocated, Relocating};

@@ -9,10 +9,7 @@
 //! The other side is another process, which may write anything at any time: each word is read once,
 //! and an invalid value is [`Broken`].
 
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU64, Ordering};
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicU64, Ordering};
+use prov_base::shared_words::{AtomicU64, Ordering};
 
 /// The other side has written an invalid value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+
+use prov_base::shared_words::AtomicU64;
 
 use super::{APART_APPLIED, APPLIED, CONTROL, CONTROL_SIZE, FLIGHT, REVOKED, control};
 use crate::segment::Segment;

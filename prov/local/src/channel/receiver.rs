@@ -1,6 +1,6 @@
 //! The receiving end of a channel.
 
-use std::sync::atomic::Ordering;
+use prov_base::shared_words::Ordering;
 
 use prov_base::buffer::{Iov, Piece};
 

@@ -4,9 +4,9 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use prov_base::buffer::{Piece, prefetch_to_write};
+use prov_base::shared_words::{AtomicU64, Ordering, step};
 
 use super::{
     AREA, CONTROL, CONTROL_SIZE, HEAD, INLINE, LONGEST, RING, RINGS, SEGMENT, SLOT, SLOTS, TABLES,
@@ -167,6 +167,7 @@ impl Direction {
         if end > AREA || len > LONGEST {
             return None;
         }
+        step();
         // SAFETY: the range ends inside the area, which was checked above, and the segment is
         // mapped as long as `self` is borrowed; the other process can only spoil the bytes, as in
         // `Slot::inline`.
@@ -246,6 +247,7 @@ impl<'a> Slot<'a> {
     #[inline(always)]
     pub(super) fn inline(self, len: usize) -> Piece<'a> {
         let len = len.min(INLINE);
+        step();
         // SAFETY: `len` is at most `INLINE`, so the bytes are inside the slot. The ring decides
         // which side uses the slot; if the other process violates that, it can only spoil the
         // bytes.

@@ -12,10 +12,7 @@
 //! With the *revoked* word the owner forbids an initiator further flights, in the same way, when
 //! the link between them ends.
 
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU64, Ordering, fence};
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use prov_base::shared_words::{AtomicU64, Ordering, fence};
 
 use prov_base::arch::Line;
 use prov_util::mr::publish::Published;

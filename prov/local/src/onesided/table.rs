@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use prov_base::shared_words::{AtomicU64, Ordering};
 
 use prov_base::errno::{Errno, Result};
 use prov_base::process::Process;

@@ -8,10 +8,7 @@
 //! 64 writes: those that the owner has refused. Each side checks what the other one has
 //! written there: an initiator that lies has its own writes left out, an owner that does so is found out.
 
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU64, Ordering};
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicU64, Ordering};
+use prov_base::shared_words::{AtomicU64, Ordering};
 
 /// The lowest bits of the word: who is at it.
 const OPEN: u64 = 0;

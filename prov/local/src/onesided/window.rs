@@ -1,12 +1,12 @@
 //! The initiator's side: the registered memory of another process, as published by its owner.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_REMOTE_READ, FI_REMOTE_WRITE};
 use prov_base::buffer::Iov;
 use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::{OtherIov, OtherPiece};
+use prov_base::shared_words::{AtomicU64, Ordering};
 use prov_message::peers::Bytes;
 use prov_util::mr::publish::Published;
 use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};

@@ -10,6 +10,7 @@ use prov_base::device_sharing::Location;
 use prov_base::errno::{Errno, Result};
 use prov_base::kept_errno::KeptErrno;
 use prov_base::process_memory::{OtherIov, Token, read_at, write_at};
+use prov_base::shared_words::step;
 
 use super::itself::Itself;
 use super::spare::Spare;
@@ -134,6 +135,7 @@ impl Memory {
         if near.iov_len > BY_FILE || near.iov_len as u64 != far.len || is_other {
             return None;
         }
+        step();
         // SAFETY: `near` describes memory of an operation in progress, valid for its length; a read
         // may write to it.
         let copied = unsafe {
