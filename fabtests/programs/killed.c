@@ -3,9 +3,19 @@
  * A peer is killed, again and again, in each phase of a transfer. The
  * survivor's operations with it end, it is informed, and it continues with
  * another peer that lives through all of it.
+ *
+ * On a library that is built for simulation, with steps.so preloaded
+ * (fabtests/simulated/steps.c), it ends itself at some access to the memory that
+ * the processes share, or some system call, which CT_SEED=<number> decides. Half
+ * of them stop there before they end: that concerns nobody else.
  */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <rdma/fi_atomic.h>
 
@@ -19,6 +29,7 @@
 
 enum { ROUNDS = 20, WINDOW = 4, ROOM = 8 << 20, CHUNK = 1 << 20 };
 enum { TAG = 1, NOTICE = 2 };
+enum { FURTHEST = 4000, PATIENCE = 1000000 };	/* steps until an end, and calls that wait for it */
 
 enum phase { IDLE, SMALL, DELIVERY, LARGE, READS, WRITES, ATOMICS };
 
@@ -42,6 +53,21 @@ static struct plan {
 	bool victim_acts;		/* or else the survivor does */
 	bool survivor_listens;		/* MSG */
 } plan;
+
+/* How a victim ends. */
+struct end {
+	uint64_t steps;
+	int signal;
+};
+
+typedef void (*ends_fn)(uint64_t steps, int signal);
+typedef void (*step_fn)(bool is_rare);
+
+/* NULL if the library is not built for that. */
+static ends_fn ends(void)
+{
+	return (ends_fn)dlsym(RTLD_DEFAULT, "simulated_ends");
+}
 
 static bool rdm(void)
 {
@@ -203,7 +229,9 @@ static void victim(int fd)
 	struct fid_pep *pep = NULL;
 	static struct side side;
 	struct ct_peer peer;
-	bool told = false;
+	step_fn step = (step_fn)dlsym(RTLD_DEFAULT, "simulated_step");
+	bool told = false, is_ending = false;
+	struct end end;
 
 	ct_open_domain(&peer, &wanted, ct_getinfo(&wanted), NULL, NULL);
 	side.peer = &peer;
@@ -218,6 +246,13 @@ static void victim(int fd)
 		if (plan.victim_acts && !told && side.done >= enough()) {
 			told = true;
 			ct_tell(fd, "x", 1);
+		}
+		/* Where it only waits, this is its one step. */
+		if (is_ending)
+			step(false);
+		if (!is_ending && ends() && recv(fd, &end, sizeof(end), MSG_DONTWAIT) == sizeof(end)) {
+			is_ending = true;
+			ends()(end.steps, end.signal);
 		}
 	}
 }
@@ -274,6 +309,51 @@ static void all_fail(struct ct_survivor *survivor, const struct op *ops)
 		REQUIRE(ops[i].failed);
 }
 
+/* Whether the child has ended or stopped. */
+static bool rests(const struct ct_child *child)
+{
+	siginfo_t info = { 0 };
+
+	REQUIRE(!waitid(P_PID, (id_t)child->pid, &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT));
+	return info.si_pid == child->pid;
+}
+
+/* A message to the steady peer and back, while operations with the victim are in progress. */
+static void exchange_meanwhile(struct ct_survivor *survivor, struct side *side)
+{
+	struct op there = { .open = true }, back = { .open = true };
+	char word = 's';
+
+	if (!rdm()) {
+		ct_exchange(survivor, word);
+		return;
+	}
+	POST(side->peer, fi_recv(side->peer->ep, &word, 1, NULL, FI_ADDR_UNSPEC, &back));
+	POST(side->peer, fi_send(side->peer->ep, &word, 1, NULL, survivor->steady_addr, &there));
+	CT_UNTIL(!there.open && !back.open, keep_busy(side, !plan.victim_acts));
+	REQUIRE(!there.failed && !back.failed);
+}
+
+/* The victim ends at one of its steps, while the survivor goes on. If it does nothing any more, it is killed. */
+static void end_at_a_step(struct ct_survivor *survivor, struct side *side, struct ct_child *child,
+			  struct ct_random *chance)
+{
+	struct end end = {
+		.steps = 1 + ct_below(chance, 1 + ct_below(chance, FURTHEST)),
+		.signal = ct_once_in(chance, 2) ? SIGKILL : SIGSTOP,
+	};
+
+	ct_tell(child->fd, &end, sizeof(end));
+	for (int i = 0; i < PATIENCE && !rests(child); i++)
+		keep_busy(side, !plan.victim_acts);
+	if (end.signal == SIGSTOP) {
+		for (uint64_t i = ct_below(chance, 200); i; i--)
+			keep_busy(side, !plan.victim_acts);
+		exchange_meanwhile(survivor, side);
+	}
+	ct_kill(child);
+}
+
 static void kill_one(struct ct_survivor *survivor, struct ct_child *child,
 		     struct ct_random *chance)
 {
@@ -294,9 +374,13 @@ static void kill_one(struct ct_survivor *survivor, struct ct_child *child,
 			    told(child->fd));
 	if (rdm())
 		post_rx(&side, &side.notice, NOTICE, survivor->peer.to);
-	for (uint64_t i = ct_below(chance, 200); i; i--)
-		keep_busy(&side, acts);
-	ct_kill(child);
+	if (ends()) {
+		end_at_a_step(survivor, &side, child, chance);
+	} else {
+		for (uint64_t i = ct_below(chance, 200); i; i--)
+			keep_busy(&side, acts);
+		ct_kill(child);
+	}
 
 	/* The survivor is informed, ... */
 	if (rdm()) {
@@ -325,7 +409,8 @@ static void kill_one(struct ct_survivor *survivor, struct ct_child *child,
 static void run_phase(enum phase phase)
 {
 	struct ct_child children[ROUNDS];
-	struct ct_random chance = { .state = (uint64_t)phase };
+	const char *seed = getenv("CT_SEED");
+	struct ct_random chance = { .state = (uint64_t)phase + (seed ? strtoull(seed, NULL, 0) * 8 : 0) };
 	struct op late[2][ROUNDS] = { 0 };
 	fi_addr_t dead[ROUNDS];
 	struct plan plans[ROUNDS];
