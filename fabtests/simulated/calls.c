@@ -86,6 +86,8 @@ static uint64_t of_milliseconds(int timeout)
 
 /* Sockets. */
 
+static bool has_connected;
+
 int socket(int family, int type, int protocol)
 {
 	int kind = type & 0xf, fd;
@@ -93,7 +95,8 @@ int socket(int family, int type, int protocol)
 	if ((family != AF_INET && family != AF_INET6) || (kind != SOCK_STREAM && kind != SOCK_DGRAM))
 		return (int)kernel()(SYS_socket, family, type, protocol);
 	enter();
-	if (chance(profile.scarce, 1000))
+	/* Programs that begin have what they need. */
+	if (has_connected && chance(profile.scarce, 1000))
 		LEAVE(-EMFILE);
 	fd = place(type & (SOCK_CLOEXEC | SOCK_NONBLOCK));
 	if (fd >= 0)
@@ -128,6 +131,7 @@ int connect(int fd, const struct sockaddr *in, socklen_t len)
 
 	if (!object)
 		return (int)kernel()(SYS_connect, fd, in, len);
+	has_connected = true;
 	LEAVE(get_address(&addr, in, len) ? socket_connect(object, &addr) : -EINVAL);
 }
 

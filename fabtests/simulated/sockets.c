@@ -61,7 +61,7 @@ static uint64_t setting(const char *name, uint64_t otherwise)
 void simulated_breaks_no_more(void)
 {
 	enter();
-	profile.broken = 0;
+	profile.broken = profile.refused = profile.scarce = 0;
 	leave();
 }
 

@@ -116,7 +116,7 @@ void forget_watch_of(struct object *object, const struct object *poller);
 
 /* sockets.c */
 void draw_profile(void);
-/* Connections are no longer reset; called by programs, without the lock. */
+/* Connections are no longer reset or refused, and descriptors to be had; called by programs, without the lock. */
 void simulated_breaks_no_more(void);
 uint64_t draw(uint64_t below);
 bool chance(unsigned of, unsigned in);

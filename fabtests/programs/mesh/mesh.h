@@ -39,7 +39,7 @@ struct head {
 struct seen {
 	uint64_t bits[NUMBERS / 64];
 	uint64_t failed[NUMBERS / 64];	/* their sends ended with an error */
-	uint64_t late[NUMBERS / 64];	/* came out of order, which only those may */
+	uint64_t late[NUMBERS / 64];	/* came out of order, or not after it was claimed, which only those may */
 	bool is_any;
 	uint32_t top;			/* the largest number */
 	long posted;			/* its receive */

@@ -107,6 +107,7 @@ static void receive_claimed(struct operation *op)
 		.tagged = true, .tag = PEEKED, .from = FI_ADDR_UNSPEC, .flags = FI_CLAIM, .buf = op->bytes,
 		.len = LONGEST, .desc = to->buffers.desc, .context = &op->context,
 	};
+	ssize_t ret;
 
 	if (discards) {
 		message.flags |= FI_DISCARD;
@@ -117,7 +118,15 @@ static void receive_claimed(struct operation *op)
 	op->what = CLAIMED;
 	op->flags = message.flags;
 	op->is_under_way = true;
-	POST(&to->peer, ct_recv(&to->peer, CT_RECVMSG, &message));
+	ret = CT_POST(&to->peer, ct_recv(&to->peer, CT_RECVMSG, &message));
+	if (ret == -FI_ENOMSG && breaks) {
+		/* Its connection has ended before all of it had arrived. */
+		op->is_under_way = false;
+		put_in(to->seen[op->other * CLASSES + PEEKED].late, op->number);
+		tally.failed++;
+		return;
+	}
+	OK(ret);
 }
 
 /* A message was found that waits for a receive. */
