@@ -7,7 +7,8 @@
  * On a library that is built for simulation, with steps.so preloaded
  * (fabtests/simulated/steps.c), it ends itself at some access to the memory that
  * the processes share, or some system call, which CT_SEED=<number> decides. Half
- * of them stop there before they end: that concerns nobody else.
+ * of them stop there before they end: that concerns nobody else, but for regions in
+ * which they are in the middle of a copy.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -30,6 +31,7 @@
 enum { ROUNDS = 20, WINDOW = 4, ROOM = 8 << 20, CHUNK = 1 << 20 };
 enum { TAG = 1, NOTICE = 2 };
 enum { FURTHEST = 4000, PATIENCE = 1000000 };	/* steps until an end, and calls that wait for it */
+enum { STOPPED = 3 };				/* seconds that a victim stops, at most */
 
 enum phase { IDLE, SMALL, DELIVERY, LARGE, READS, WRITES, ATOMICS };
 
@@ -334,6 +336,14 @@ static void exchange_meanwhile(struct ct_survivor *survivor, struct side *side)
 	REQUIRE(!there.failed && !back.failed);
 }
 
+static volatile pid_t stopped;
+
+static void kill_stopped(int unused)
+{
+	(void)unused;
+	kill(stopped, SIGKILL);
+}
+
 /* The victim ends at one of its steps, while the survivor goes on. If it does nothing any more, it is killed. */
 static void end_at_a_step(struct ct_survivor *survivor, struct side *side, struct ct_child *child,
 			  struct ct_random *chance)
@@ -347,9 +357,15 @@ static void end_at_a_step(struct ct_survivor *survivor, struct side *side, struc
 	for (int i = 0; i < PATIENCE && !rests(child); i++)
 		keep_busy(side, !plan.victim_acts);
 	if (end.signal == SIGSTOP) {
+		/* One that stops in the middle of a copy to or from memory of the survivor holds up the end of
+		 * its region, until it goes on or ends. */
+		stopped = child->pid;
+		signal(SIGALRM, kill_stopped);
+		alarm(STOPPED);
 		for (uint64_t i = ct_below(chance, 200); i; i--)
 			keep_busy(side, !plan.victim_acts);
 		exchange_meanwhile(survivor, side);
+		alarm(0);
 	}
 	ct_kill(child);
 }
