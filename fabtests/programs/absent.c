@@ -447,8 +447,7 @@ static void closed(void)
 }
 
 static const struct ct_test tests[] = {
-	/* Some ten thousands of its calls give way to whatever else runs. */
-	{ "asleep", asleep, CT_BOTH | CT_SLOW },
+	{ "asleep", asleep, CT_BOTH },
 	{ "met-once", met_once, CT_BOTH },
 	{ "registered-late", registered_late, CT_BOTH },
 	{ "killed", killed, CT_BOTH },

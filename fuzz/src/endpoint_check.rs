@@ -17,7 +17,6 @@ use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::Seal;
 use prov_base::sync::LockKind;
-use prov_local::link::Rules;
 use prov_local::process::{Card, OtherFiles, OtherProcess, Reading};
 use prov_message::{Attributes, Core as _, EpKey};
 use prov_tcp::engine::link::detours::Detour;
@@ -242,10 +241,7 @@ impl Endpoint {
         let part = OwnPart {
             kind: state,
             auth_key: None,
-            rules: Rules {
-                msg_order: 0,
-                uses_virtual_addresses: true,
-            },
+            msg_order: 0,
             is_for_rma: false,
             only_rendezvous: false,
             has_fences: true,

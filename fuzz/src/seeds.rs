@@ -153,5 +153,10 @@ fn headers() -> Vec<(Header, Vec<RmaIov>)> {
             h.payload = 8;
         }),
         with(Op::Acquaint, |h| h.op_data = 1),
+        with(Op::DirectMsg, |h| {
+            h.id = 2;
+            h.size = 64;
+            h.payload = 32;
+        }),
     ]
 }

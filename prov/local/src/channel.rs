@@ -38,7 +38,7 @@ use crate::ring::Broken;
 use crate::segment::{Segment, can_back};
 
 /// Value of the first word of a segment: its identification and version.
-const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x0a\x00");
+const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x09\x00");
 /// Number of slots of a ring, a power of two ([`ring`](crate::ring)).
 const SLOTS: usize = 256;
 /// Size of a slot in bytes: two cache lines of 64 bytes, or one of 128.
@@ -79,7 +79,7 @@ const APART: usize = 128;
 /// read position.
 const CONTROL: usize = 5 * APART;
 /// Number of bytes of these words for each side.
-const CONTROL_SIZE: usize = 4 * APART;
+const CONTROL_SIZE: usize = 5 * APART;
 /// Offset in a side's words of its starved word: 1 while it also sleeps until there is space for its
 /// next message.
 const STARVED: usize = APART;
@@ -90,6 +90,9 @@ const REVOKED: usize = 3 * APART;
 /// Offset of a side's end word ([`LEFT`], [`ENDED`]), in the line of the revoked word: both are
 /// written once at most.
 const END: usize = REVOKED + 8;
+/// Offset of the number of messages of the other side that a side has processed
+/// ([`Receiver::settle`]). The cache line is read only by callers that need the number.
+const SETTLED: usize = 4 * APART;
 /// Offset in bytes of the words of short writes in the rings of both directions
 /// ([`turns`](crate::onesided::turns)), and their distance: half of [`APART`], which is what there is.
 const APPLIED: usize = CONTROL + 2 * CONTROL_SIZE;
@@ -140,7 +143,7 @@ pub struct Channel {
     side: usize,
 }
 
-const _: () = assert!(APPLIED + 2 * APART_APPLIED <= PARTS);
+const _: () = assert!(APPLIED + 2 * APART_APPLIED <= PARTS && SETTLED < CONTROL_SIZE);
 const _: () = assert!(APART >= align_of::<Line>() && APART.is_multiple_of(align_of::<Line>()));
 const _: () = assert!(RELOCATIONS + 2 * size_of::<Table>() <= RINGS);
 
@@ -243,35 +246,6 @@ impl Channel {
         Ok(self.sender.is_clear())
     }
 
-    /// Returns the total number of slots that this side has filled, which is the position of the next one.
-    pub fn filled(&self) -> u64 {
-        self.sender.ring.filled()
-    }
-
-    /// Whether the other side is known to have received all messages before a position.
-    ///
-    /// # Errors
-    /// As [`Channel::space`].
-    pub fn has_come_to(&mut self, position: u64) -> std::result::Result<bool, Broken> {
-        if self.taken_there() < position {
-            let taken = self.taken();
-            self.sender.hear(taken.there)?;
-            self.sender.look()?;
-        }
-        Ok(self.taken_there() >= position)
-    }
-
-    /// As [`Channel::is_clear`], as far as this side knows already.
-    #[inline]
-    pub fn is_known_clear(&self) -> bool {
-        self.sender.is_clear()
-    }
-
-    /// Makes the last message, before which the channel was clear, a notice ([`Space::publish_notice`]).
-    pub fn last_was_notice(&mut self) {
-        self.sender.clear = self.sender.ring.filled();
-    }
-
     /// Sends a message that does not fit into a slot and has a length that [`Channel::takes`].
     /// `fill` is called with the offset and the memory of each part of the payload, and `wake`
     /// wakes the other side if it sleeps. The other side may prefetch the first part while the rest
@@ -290,10 +264,21 @@ impl Channel {
         self.sender.send_far(head, len, taken, fill, wake)
     }
 
+    /// Whether the other side has reported that it has processed all messages that this side sent
+    /// ([`Receiver::settle`]); `false` if none was sent.
+    pub fn is_settled(&self) -> bool {
+        self.sender.is_settled()
+    }
+
     /// Returns the total number of messages that the other side had received when that was last
     /// read.
     pub fn taken_there(&self) -> u64 {
         self.sender.ring.done()
+    }
+
+    /// Returns the total number of slots that this side has filled.
+    pub fn filled(&self) -> u64 {
+        self.sender.ring.filled()
     }
 
     /// Returns the receiving end of payloads in parts. A channel has one user of it at a time.

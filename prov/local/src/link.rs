@@ -14,7 +14,6 @@ mod remote;
 mod replaying;
 mod ring_writes;
 mod sending;
-mod standstill;
 
 pub use crate::payload;
 pub use crate::payload::aside;
@@ -31,34 +30,31 @@ use prov_base::logging::Targets;
 use prov_base::process_memory::OtherIov;
 use prov_message::peers::{Deferred, UNKNOWN_SOURCE};
 use prov_message::reaching::DeferredOp;
-use prov_message::{Context, Core, Course, Endpoints, EpKey, RmaTarget, Ticket, Transport};
+use prov_message::{Context, Core, Endpoints, EpKey, RmaTarget, Ticket, Transport};
 use prov_util::endpoint::Side;
 use prov_util::mr::Grants;
 use prov_util::request::{Access, RemoteAccess};
 
-use self::aside::Aside;
 use self::outgoing::{Answer, ReadReply, Writing};
 use self::pending::{Pending, PendingRequests};
 use self::records::{DONE, HAS_DATA, REMOTE_LIST, WAS_READ, WAS_WRITTEN, remote_list};
 use self::remote::Atomics;
 use self::ring_writes::PeersWrites;
 use crate::channel::{Channel, Head, MODERATE, Record};
-use crate::copies::{Copies, Goal, Transfers};
+use crate::copies::{Copies, Transfers};
 use crate::onesided::ring_writes::RingWrites;
 use crate::onesided::table::Watching;
 use crate::onesided::window::Window;
 use crate::process::OtherProcess;
-use crate::relocation::Relocating;
 use crate::ring::Broken;
 use crate::switch_points::{EAGER, WIDE};
 
-pub use self::arrival::{acknowledge, drain, fetch, redirect, resume, take_in, throttle};
+pub use self::arrival::{acknowledge, drain, fetch, take_in, throttle};
 pub use self::pulling::copied;
 pub use self::remote::{ATOMIC_LIMIT, post_access, post_atomic};
-pub use self::replaying::{replay, send_more, send_unreported};
+pub use self::replaying::{replay, send_more};
 pub use self::ring_writes::settle_ring_writes;
 pub use self::sending::{SPECIAL, post_message};
-pub use self::standstill::Mark;
 
 /// Time for which a receiver that frees no space is waited for before messages are announced: about the
 /// time in which it would receive all that an area contains.
@@ -71,13 +67,6 @@ pub trait LocalTransport: Transport {
 
     /// Where it logs.
     const LOG: Targets;
-
-    /// Whether its channels carry a stream besides the records of links ([`records::STREAM`]).
-    const HAS_STREAM: bool = false;
-
-    /// Whether there are links on which a message is fetched before what comes behind it is received
-    /// ([`Link::is_ordered`], [`Sizes::kept`]).
-    const FETCHES_FIRST: bool = false;
 
     /// Returns the acknowledgement that a message asks for.
     fn ack(ack: Ack) -> Self::Ack;
@@ -156,9 +145,9 @@ impl<K> Default for Lists<K> {
 }
 
 impl<K> Lists<K> {
-    /// Returns the number of links that wait until the application has read completions.
-    pub fn unreported(&self) -> usize {
-        self.unreported.len()
+    /// Whether no link waits until the application has read completions.
+    pub fn are_all_reported(&self) -> bool {
+        self.unreported.is_empty()
     }
 }
 
@@ -191,21 +180,6 @@ pub trait Links: Copies + Core<Transport: LocalTransport> {
 
     /// Ends a link, and all operations on it.
     fn breaks(&mut self, key: LinkOf<Self>, fault: Fault);
-
-    /// Receives what the channel has of the provider's stream ([`LocalTransport::HAS_STREAM`]).
-    fn take_in_stream(&mut self, _key: LinkOf<Self>) -> StreamTurn {
-        StreamTurn::default()
-    }
-}
-
-/// What has become of the records of a provider's stream at the front of a channel.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct StreamTurn {
-    /// Whether any were received.
-    pub any: bool,
-    /// Whether some of their bytes wait: the records behind them must not be received before these are
-    /// processed.
-    pub waits: bool,
 }
 
 /// The key of a lane's links.
@@ -216,22 +190,11 @@ pub struct Link<T: LocalTransport> {
     pub ep: EpKey,
     /// The peer's source address, as in the address vector.
     pub src: u64,
-    /// Whether it connects two endpoints only (`FI_EP_MSG`): its messages have no source, and complete in
-    /// order.
-    pub is_ordered: bool,
-    pub sizes: Sizes,
-    /// Whether operations wait for space here, instead of being refused with `-FI_EAGAIN`.
-    pub queues: bool,
-    /// What precedes the operations on the link.
-    pub follows: Follows,
     pub wire: T::Wire,
     /// Present once the link is open, or was requested by this side.
     pub channel: Option<Channel>,
     /// The peer's memory, if this process can read it.
     pub memory: Option<OtherProcess>,
-    /// Whether the peer has said where its regions are, and whether that was looked for.
-    pub has_regions: bool,
-    pub has_looked: bool,
     /// The peer's registered memory that this process accesses directly.
     pub window: Option<Window>,
     /// Short writes to it that the peer may not have applied yet.
@@ -254,78 +217,24 @@ pub struct Link<T: LocalTransport> {
     /// Operations that were posted after such writes, or after reads whose results arrive in parts,
     /// and must not overtake them. Modified by [`Link::wait_behind`] and [`Link::next_behind`]
     /// only.
-    behind: VecDeque<Waiting>,
-    /// Messages that have left, and are to be reported.
-    sent: Vec<Ticket>,
-    /// The message that there is no memory for, where messages complete in order. Nothing after it is
-    /// received.
-    held: Option<Box<Offered>>,
-    /// What becomes of the message that is being fetched to be kept, if that was decided meanwhile.
-    course: Option<Course<T>>,
+    behind: VecDeque<(Deferred, Ticket)>,
     /// The peer's write that arrives in parts.
     parts: Option<Parts>,
     /// Number of messages that the peer had received when there was no space for a long eager
     /// message, and the time at which that number was first seen.
     full_since: Option<(u64, Instant)>,
-    /// This side's payloads that were set aside, if the peer looks for these.
-    pub relocating: Option<Box<Relocating>>,
-    /// Total number of payloads that the peer was offered, and that it has answered.
-    offers: u64,
-    answers_to_offers: u64,
     /// Rendezvous payloads that the peer has announced and that are being fetched.
     pub pulls: Transfers<T>,
     /// Whether the peer's next message waits for space.
     pub is_stalled: bool,
+    /// Whether the link waits until the application has read completions.
+    is_unreported: bool,
     /// Whether the link is in the list of those with data to send.
     is_busy: bool,
     /// The violation of the channel's protocol that the peer has committed.
     pub broken: Option<Broken>,
     /// Whether the peer has ended. The messages that it has sent before are still received.
     pub has_ended: bool,
-}
-
-/// The lengths in bytes at which the way of a message changes, where a provider's differ from those of
-/// [`switch_points`](crate::switch_points).
-#[derive(Clone, Copy)]
-pub struct Sizes {
-    /// Length from which messages are announced in any case.
-    pub announces: usize,
-    /// Whether messages of up to [`WIDE`] bytes are sent eagerly, not only where neither side can read the
-    /// other's memory.
-    pub is_wide: bool,
-    /// Length up to which an announced message that no receive matches is fetched and kept, as long as there
-    /// is room, so that its sender is done with it. Longer ones stay with the sender.
-    pub kept: usize,
-}
-
-impl Default for Sizes {
-    fn default() -> Self {
-        Sizes {
-            announces: usize::MAX,
-            is_wide: false,
-            kept: 0,
-        }
-    }
-}
-
-/// What went another way before the first operation on a link, and the peer may not have acted upon: it has
-/// once it has received something from the link.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Follows {
-    Nothing,
-    /// Messages, which accesses to memory may overtake where the application asks for no order of the two.
-    Messages,
-    /// Accesses to memory, which no other may overtake.
-    Accesses,
-}
-
-/// An operation that waits on a link.
-pub struct Waiting {
-    request: Deferred,
-    /// `None` once its bytes are set aside: the operation is complete.
-    ticket: Option<Ticket>,
-    /// Its bytes, once they are set aside.
-    aside: Option<Aside>,
 }
 
 /// The part of a peer's write that has arrived.
@@ -369,15 +278,9 @@ impl<T: LocalTransport> Link<T> {
         Link {
             ep,
             src: UNKNOWN_SOURCE,
-            is_ordered: false,
-            sizes: Sizes::default(),
-            queues: false,
-            follows: Follows::Nothing,
             wire,
             channel: None,
             memory: None,
-            has_regions: false,
-            has_looked: false,
             window: None,
             ring_writes: None,
             has_ring_writes: false,
@@ -389,16 +292,11 @@ impl<T: LocalTransport> Link<T> {
             streams: VecDeque::new(),
             writings: VecDeque::new(),
             behind: VecDeque::new(),
-            sent: Vec::new(),
-            held: None,
-            course: None,
             parts: None,
             full_since: None,
-            relocating: None,
-            offers: 0,
-            answers_to_offers: 0,
             pulls: Transfers::default(),
             is_stalled: false,
+            is_unreported: false,
             is_busy: false,
             broken: None,
             has_ended: false,
@@ -410,10 +308,7 @@ impl<T: LocalTransport> Link<T> {
         let mut abandoned = self.pulls.abandon(endpoints, error);
         let pending = std::mem::take(&mut self.pending);
         abandoned.extend(pending.into_all().filter_map(Pending::into_ticket));
-        let course = self.course.take().map(Goal::from).and_then(Goal::abandon);
-        abandoned.extend(course.and_then(|placing| endpoints.abandon(placing, error)));
-        abandoned.append(&mut self.sent);
-        abandoned.extend(self.behind.drain(..).filter_map(|waiting| waiting.ticket));
+        abandoned.extend(self.behind.drain(..).map(|(_, ticket)| ticket));
         let (ended, left) = self.ring_writes.map(RingWrites::into_ended).unzip();
         abandoned.extend(left.into_iter().flatten());
         Ended {
@@ -490,8 +385,8 @@ impl<T: LocalTransport> Link<T> {
         )
     }
 
-    /// Notifies the peer of an access that this process has carried out, unless the channel is broken, in
-    /// which case the link ends.
+    /// Notifies the peer of an access that this process has carried out. There is space for the
+    /// notification, unless the channel is broken, in which case the link ends.
     pub fn tell_of(&mut self, access: &RemoteAccess) {
         let list = remote_list(&access.remote);
         let data = access.immediate();
@@ -503,9 +398,6 @@ impl<T: LocalTransport> Link<T> {
             flags: if data.is_some() { HAS_DATA } else { 0 },
             words: [data.unwrap_or(0), 0, access.remote.pieces().len() as u64],
         };
-        if !self.answers.is_empty() {
-            return self.tell_later(head, list.bytes());
-        }
         let Some(channel) = &mut self.channel else {
             return;
         };
@@ -516,16 +408,9 @@ impl<T: LocalTransport> Link<T> {
                     self.wake_peer();
                 }
             }
-            Ok(None) => self.tell_later(head, list.bytes()),
+            Ok(None) => {}
             Err(broken) => self.broken = Some(broken),
         }
-    }
-
-    /// Notifies the peer when there is space, before what is posted later.
-    #[cold]
-    fn tell_later(&mut self, head: Head, list: &[u8]) {
-        self.answer(head, list);
-        self.pending.note_notices(!self.answers.is_empty());
     }
 
     /// Whether the peer has messages that it has not received, as far as this side knows; if it
@@ -582,11 +467,8 @@ impl<T: LocalTransport> Link<T> {
     #[inline]
     pub fn is_eager(&mut self, len: usize) -> Result<bool, Errno> {
         match len {
-            _ if len >= self.sizes.announces => Ok(false),
             _ if len <= EAGER => Ok(true),
-            _ if len <= WIDE && (self.sizes.is_wide || self.memory.is_none()) => {
-                self.has_wide_room(len)
-            }
+            _ if len <= WIDE && self.memory.is_none() => self.has_wide_room(len),
             _ => Ok(false),
         }
     }
@@ -613,7 +495,7 @@ impl<T: LocalTransport> Link<T> {
 
     /// Whether a message has to wait for operations that were posted before it.
     pub fn holds_messages(&self) -> bool {
-        self.pending.has_detours_of_order() || !self.writings.is_empty()
+        self.pending.has_behind() || !self.writings.is_empty() || self.pending.has_long_results()
     }
 
     /// Whether a read or a write has to wait for operations that were posted before it.
@@ -629,23 +511,19 @@ impl<T: LocalTransport> Link<T> {
 
     /// Keeps an operation until the operations that were posted before it are complete.
     pub fn wait_behind(&mut self, request: Deferred, ticket: Ticket) {
-        self.behind.push_back(Waiting {
-            request,
-            ticket: Some(ticket),
-            aside: None,
-        });
+        self.behind.push_back((request, ticket));
         bounded!(self.behind, OPERATIONS);
         self.pending.note_behind(true);
     }
 
     /// Whether the next operation that waits in this way is a message.
     pub fn is_message_behind(&self) -> Option<bool> {
-        let next = self.behind.front()?;
-        Some(next.request.message_len().is_some())
+        let (next, _) = self.behind.front()?;
+        Some(next.message_len().is_some())
     }
 
     /// Removes the next operation that waits in this way.
-    pub fn next_behind(&mut self) -> Option<Waiting> {
+    pub fn next_behind(&mut self) -> Option<(Deferred, Ticket)> {
         let next = self.behind.pop_front();
         self.pending.note_behind(!self.behind.is_empty());
         next
@@ -654,13 +532,10 @@ impl<T: LocalTransport> Link<T> {
     /// Removes an operation that waits in this way, for fi_cancel(3).
     pub fn take_back(&mut self, context: Context) -> Option<Ticket> {
         let mut waiting = self.behind.iter();
-        let at = waiting.position(|waiting| {
-            let ticket = waiting.ticket.as_ref();
-            ticket.is_some_and(|ticket| ticket.op().can_be_cancelled_by(context))
-        })?;
-        let waiting = self.behind.remove(at)?;
+        let at = waiting.position(|(_, ticket)| ticket.op().can_be_cancelled_by(context))?;
+        let (_, ticket) = self.behind.remove(at)?;
         self.pending.note_behind(!self.behind.is_empty());
-        waiting.ticket
+        Some(ticket)
     }
 
     /// Whether there is space for the last message that found none.
@@ -731,19 +606,6 @@ impl<T: LocalTransport> Link<T> {
         self.wire.wake();
     }
 
-    /// Whether there was no memory for the peer's last message, which stays with the peer.
-    pub fn holds_back(&self) -> bool {
-        self.held.is_some()
-    }
-
-    /// Whether neither side waits for anything from the other.
-    pub fn is_idle(&self) -> bool {
-        self.pending.is_empty()
-            && self.pulls.is_empty()
-            && !self.is_stalled
-            && !self.has_something_to_send()
-    }
-
     /// Whether the peer has offers of messages that it may fetch.
     pub fn has_offers(&self) -> bool {
         let mut pending = self.pending.values();
@@ -753,10 +615,7 @@ impl<T: LocalTransport> Link<T> {
     /// Whether the link has data to send that waits for space only.
     pub fn has_something_to_send(&self) -> bool {
         let is_answering = !self.answers.is_empty() || !self.streams.is_empty();
-        is_answering
-            || !self.writings.is_empty()
-            || !self.behind.is_empty()
-            || !self.sent.is_empty()
+        is_answering || !self.writings.is_empty() || !self.behind.is_empty()
     }
 
     /// Whether operations of this side of the endpoint are in progress on this link, so that their

@@ -8,11 +8,10 @@ use prov_base::errno::{Errno, Result};
 use prov_base::logging::Targets;
 use prov_base::sockaddr;
 use prov_base::sync::LockKind;
-use prov_local::link::Rules;
 use prov_local::onesided::table::RegionTable;
 use prov_message::Signals;
 use prov_message::objects::{Claimed, Domain, Enabling, Provider, Requests, SoftEndpoint};
-use prov_util::attr::{Info, MR_BASIC, ip};
+use prov_util::attr::{Info, ip};
 use prov_util::endpoint::{OPT_ONLY_RENDEZVOUS, OptionValue};
 use prov_util::eq::ConnectionEvents;
 use prov_util::ffi::pep::PassiveObject;
@@ -225,11 +224,7 @@ impl Provider for Tcp {
         Ok(OwnPart {
             kind,
             auth_key: setup.auth_key.clone(),
-            rules: Rules {
-                msg_order: setup.info.tx.msg_order,
-                uses_virtual_addresses: setup.info.domain.mr_mode & (FI_MR_VIRT_ADDR | MR_BASIC)
-                    != 0,
-            },
+            msg_order: setup.info.tx.msg_order,
             is_for_rma: setup.info.caps & FI_RMA != 0,
             only_rendezvous: setup.only_rendezvous,
             has_fences: setup.info.caps & FI_FENCE != 0,

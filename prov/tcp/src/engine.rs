@@ -24,7 +24,6 @@ use prov_base::poller::Favourite;
 use prov_base::socket::zerocopy;
 use prov_local::copies::{Copier, Copies as _, Copying};
 use prov_local::doorbell::Doorbell;
-use prov_local::link::Lists;
 use prov_local::onesided::table::RegionTable;
 use prov_local::rota::{Rota, Rounds};
 use prov_message::lane::Pause;
@@ -82,7 +81,6 @@ pub struct Core {
     copier: Copier<Tcp>,
     /// The polling schedule of connections through shared memory.
     rota: Rota<ConnKey>,
-    lists: Lists<ConnKey>,
     /// What their peers wake the lane by, once there may be one.
     doorbell: Option<Doorbell>,
     signals: Arc<Signals>,
@@ -161,7 +159,6 @@ impl Core {
             favourite: Favourite::default(),
             ready: Ready::default(),
             rota: Rota::default(),
-            lists: Lists::default(),
             doorbell: None,
             signals,
             reads_left: 0,
@@ -245,10 +242,7 @@ impl prov_message::Core for Core {
     }
 
     fn take_back(&mut self, ep: EpKey, context: Context) -> Option<Ticket> {
-        self.take_back_waiting(ep, context).or_else(|| {
-            let mut mine = self.conns.values_mut().filter(|conn| conn.ep() == Some(ep));
-            mine.find_map(|conn| conn.link_mut()?.take_back(context))
-        })
+        self.take_back_waiting(ep, context)
     }
 
     fn access(&mut self, ep: EpKey, access: &mut RemoteAccess) -> Result {

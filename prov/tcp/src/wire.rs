@@ -8,6 +8,7 @@
 
 pub mod atomic;
 pub mod authentication;
+pub mod direct;
 pub mod handshake;
 pub mod header;
 pub mod multipath;

@@ -5,7 +5,7 @@ use prov_base::shared_words::Ordering;
 use prov_base::buffer::{Iov, Piece};
 
 use super::slot::{Direction, Head, Next, control};
-use super::{AHEAD, INLINE, LONGEST, NEAR, SLOTS, STARVED};
+use super::{AHEAD, INLINE, LONGEST, NEAR, SETTLED, SLOTS, STARVED};
 use crate::barrier;
 use crate::doorbell::DoorbellOfPeer;
 use crate::ring::{Broken, Consumer, lap};
@@ -183,14 +183,12 @@ impl Receiver {
         self.way.area(offset, len)
     }
 
-    /// Returns the total length of the messages of this kind that have arrived before one of another, in
-    /// bytes.
-    pub fn waiting(&self, kind: u8) -> usize {
+    /// Returns the total length of the messages that have arrived, in bytes.
+    pub fn waiting(&self) -> usize {
         let next = |ahead| {
             let half = self.ring.ahead(&self.way, ahead)?;
             let slot = (self.ring.taken().wrapping_add(ahead)) as usize % SLOTS;
-            let next = Next::new(self.way.slot(slot), half);
-            next.is(kind, u8::MAX).then(|| next.len().min(LONGEST))
+            Some(Next::new(self.way.slot(slot), half).len().min(LONGEST))
         };
         (0..SLOTS as u64).map_while(next).sum()
     }
@@ -240,6 +238,13 @@ impl Receiver {
         self.due = self.due.saturating_sub((len / (NEAR / SLOTS)) as u64);
         let slot = self.ring.taken() as usize % SLOTS;
         self.heard = self.way.slot(slot).taken();
+    }
+
+    /// Reports that this side has processed all messages that it has taken, for
+    /// [`Channel::is_settled`](super::Channel::is_settled) of the other side.
+    #[inline(always)]
+    pub fn settle(&self) {
+        control(&self.way.taking, SETTLED).store(self.ring.taken(), Ordering::Release);
     }
 
     /// Whether messages were taken that the other side was not told of.

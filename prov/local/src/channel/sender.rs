@@ -1,10 +1,11 @@
 //! The sending end of a channel.
 
 use prov_base::buffer::{Iov, Piece};
+use prov_base::shared_words::Ordering;
 
 use super::area::{Area, Place};
-use super::slot::{Direction, FAR, Head, Slot, half_of, put_words};
-use super::{AHEAD, INLINE, LONG, SLOTS, SOON};
+use super::slot::{Direction, FAR, Head, Slot, control, half_of, put_words};
+use super::{AHEAD, INLINE, LONG, SETTLED, SLOTS, SOON};
 use crate::barrier;
 use crate::doorbell::DoorbellOfPeer;
 use crate::ring::{Broken, Free, Producer, lap};
@@ -26,7 +27,7 @@ pub struct Sender {
     /// Length of the last message, if there was no space for it.
     pub(super) lacking: Option<usize>,
     /// Position in the ring up to which all messages have been received or are notices.
-    pub(super) clear: u64,
+    clear: u64,
 }
 
 /// Space for one message, until it is published.
@@ -148,6 +149,12 @@ impl Sender {
     pub(super) fn finds_sleeper(&self) -> bool {
         barrier::light(self.asymmetric);
         self.bell.must_ring()
+    }
+
+    /// Whether the receiver has processed all messages that were sent; `false` if none was sent.
+    pub(super) fn is_settled(&self) -> bool {
+        let settled = control(&self.way.taking, SETTLED).load(Ordering::Acquire);
+        settled == self.ring.filled() && settled != 0
     }
 
     /// See [`Channel::send_long`](super::Channel::send_long).

@@ -93,6 +93,14 @@ impl<'a> Next<'a> {
         (len <= INLINE).then(|| self.slot.inline(len))
     }
 
+    /// Returns eight of the bytes in the slot as a number, by their index; `None` beyond the end.
+    #[inline(always)]
+    pub fn eight(&self, number: usize) -> Option<u64> {
+        let len = self.near_len();
+        let has_them = len <= INLINE && number < len / 8;
+        has_them.then(|| self.slot.word(HEAD / 8 + number).load(Ordering::Relaxed))
+    }
+
     /// Returns the offset in the area and the number of bytes that are not in the slot.
     #[inline(always)]
     pub(super) fn place(&self) -> (u64, usize) {

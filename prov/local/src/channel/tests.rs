@@ -119,11 +119,14 @@ fn the_next_message_is_read_from_its_slot_or_by_the_slow_path() {
     assert!(next.is(3, 5) && next.is(3, 7) && !next.is(3, 4) && !next.is(2, 5));
     assert!(next.has(1) && next.has(4) && !next.has(2));
     assert_eq!([next.word(0), next.word(1), next.word(2)], head(2).words);
+    let eight = |number: usize| Some(u64::from_ne_bytes(*bytes[number * 8..].first_chunk()?));
+    assert_eq!((next.eight(0), next.eight(1)), (eight(0), eight(1)));
+    assert_eq!((next.eight(2), next.eight(usize::MAX / 8)), (None, None));
     assert_eq!(next.bytes().map(|bytes| bytes.len()), Some(20));
     let _ = there.receiver.take(20);
     assert!(send(&mut here, 4, &pattern(0, INLINE + 1)));
     let next = there.receiver.peek().unwrap();
-    assert!(next.bytes().is_none());
+    assert!(next.bytes().is_none() && next.eight(0).is_none());
     let bytes = there.receiver.far_bytes(&next);
     assert_eq!(bytes.map(|bytes| bytes.len()), Some(INLINE + 1));
 }
@@ -446,6 +449,10 @@ fn whatever_the_other_side_writes_is_an_error_or_bytes() {
         if let Some(next) = here.receiver.peek() {
             let len = next.bytes().map(|bytes| bytes.len());
             assert!(len.is_none_or(|len| len <= INLINE));
+            for number in 0..SLOT {
+                let is_there = len.is_some_and(|len| (number + 1) * 8 <= len);
+                assert_eq!(next.eight(number).is_some(), is_there);
+            }
         }
         here.receiver.fetch_ahead();
         match here.receiver.next() {

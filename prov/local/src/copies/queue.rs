@@ -19,8 +19,7 @@ pub struct Transfers<T: Transport> {
     open: Option<Transfer<T>>,
     /// Number of transfers, including the one of an errand.
     count: usize,
-    /// Number of messages that nothing behind them may overtake: transfers, and the one that there is no
-    /// memory for.
+    /// Number of transfers that nothing may overtake.
     first: usize,
     /// The receiving end of payloads in parts.
     inflow: Option<Box<Inflow>>,
@@ -73,19 +72,10 @@ impl<T: Transport> Transfers<T> {
         self.waiting.len()
     }
 
-    /// Whether there is something that nothing behind it may overtake.
+    /// Whether there are transfers that nothing may overtake.
     #[inline(always)]
     pub fn go_first(&self) -> bool {
         self.first != 0
-    }
-
-    /// Notes whether there is no memory for a message, which nothing behind it may overtake. It changes with
-    /// each call.
-    pub(crate) fn note_held(&mut self, is_held: bool) {
-        match is_held {
-            true => self.first += 1,
-            false => self.first -= 1,
-        }
     }
 
     /// Whether a transfer arrives in parts.

@@ -6,16 +6,13 @@ use prov_base::buffer::{AppIov, Iov};
 use prov_base::errno::Errno;
 use prov_message::keys::from_peer;
 use prov_message::peers::UNKNOWN_SOURCE;
-use prov_message::{
-    Arrival, Course, Endpoints, EpKey, Expected, Placing, Receipt, RmaTarget, Taken, Transport,
-    Unmatched,
-};
+use prov_message::{Arrival, Endpoints, Placing, Receipt, RmaTarget, Taken};
 
 use super::payload::Payload;
 use super::pending::{ANSWERS, Pending};
 use super::pulling;
 use super::records::*;
-use super::{Ack, At, Fault, Link, LinkOf, Links, Lists, LocalTransport, Offered, Wire as _};
+use super::{Ack, At, Fault, Link, LinkOf, Links, LocalTransport, Offered, Wire as _};
 use crate::channel::{Head, Record};
 
 /// Number of messages that are received from one link before the other links have their turn.
@@ -78,8 +75,7 @@ fn take_in_plain<L: Links, const LONG: bool>(lane: &mut L, key: LinkOf<L>, most:
         return false;
     };
     let src = link.src;
-    let is_behind = L::Transport::FETCHES_FIRST && link.pulls.go_first();
-    if is_behind || src == UNKNOWN_SOURCE && !link.is_ordered {
+    if src == UNKNOWN_SOURCE {
         return take_in_slowly(lane, key, most);
     }
     let Some(mut plain) = endpoints.plain(link.ep) else {
@@ -174,19 +170,6 @@ pub(super) fn take_in_slowly<L: Links>(lane: &mut L, key: LinkOf<L>, most: usize
                 break;
             }
         };
-        if L::Transport::HAS_STREAM && record.head.kind == STREAM {
-            if !link.may_take_more() {
-                link.is_stalled = true;
-                break;
-            }
-            link.is_stalled = false;
-            let turn = lane.take_in_stream(key);
-            any |= turn.any;
-            match turn.any && !turn.waits {
-                true => continue,
-                false => break,
-            }
-        }
         let handled = handle(lane, key, &record);
         let Some(At { link, lists, .. }) = lane.at(key) else {
             break;
@@ -218,8 +201,7 @@ pub(super) fn take_in_slowly<L: Links>(lane: &mut L, key: LinkOf<L>, most: usize
         }
     }
     if !lane.lists().unreported.is_empty() {
-        let waits = lane.at(key).is_some_and(|at| at.link.is_stalled);
-        lane.lists().has_had_turn(key, any, waits);
+        has_had_turn(lane, key, any);
     }
     if let Some(At { link, .. }) = lane.at(key)
         && let Some(channel) = &mut link.channel
@@ -239,31 +221,7 @@ fn handle<L: Links>(lane: &mut L, key: LinkOf<L>, record: &Record) -> Result<boo
         WAS_WRITTEN | ATOMIC => has_data,
         _ => false,
     };
-    if is_reported
-        && let Some(At {
-            link,
-            endpoints,
-            lists,
-            ..
-        }) = lane.at(key)
-        && !lists.may_report(key, link.ep, endpoints)
-    {
-        return Ok(false);
-    }
-    if matches!(kind, MESSAGE | OFFERED)
-        && let Some(At {
-            link, endpoints, ..
-        }) = lane.at(key)
-    {
-        if !link.may_take_more() {
-            return Ok(false);
-        }
-        // An answer that comes behind it is not held back.
-        endpoints.has_to_go_on(key, !link.pending.is_empty());
-    }
-    // What reads or changes memory does not overtake the payloads of earlier messages.
-    let is_access = matches!(kind, WRITE | READ | ATOMIC | WAS_WRITTEN | WAS_READ);
-    if is_access && lane.at(key).is_some_and(|at| !at.link.pulls.is_empty()) {
+    if is_reported && !has_room_unasked(lane, key) {
         return Ok(false);
     }
     if has_data || matches!(kind, MESSAGE | OFFERED) {
@@ -296,52 +254,56 @@ fn handle<L: Links>(lane: &mut L, key: LinkOf<L>, record: &Record) -> Result<boo
     }
 }
 
-impl<K: Copy + PartialEq> Lists<K> {
-    /// Whether an operation of the peer that consumes no receive may be reported by a link of this
-    /// endpoint. If not, the link waits until the application has read completions, and the links before it
-    /// have had their turns.
-    #[cold]
-    pub fn may_report<T: Transport<Link = K>>(
-        &mut self,
-        key: K,
-        ep: EpKey,
-        endpoints: &Endpoints<T>,
-    ) -> bool {
-        let endpoint = endpoints.get(ep);
-        let has_room = endpoint.is_none_or(|endpoint| endpoint.reports.has_room_unasked());
-        match self.unreported.front() {
-            Some(first) if *first == key => return has_room,
-            None if has_room => return true,
-            _ => {}
-        }
-        if !self.unreported.contains(&key) {
-            self.unreported.push_back(key);
-            bounded!(self.unreported, PEERS);
-        }
-        false
+/// Whether an operation of the peer that consumes no receive may be reported. If not, the link waits
+/// until the application has read completions, and the links before it have had their turns.
+#[cold]
+fn has_room_unasked<L: Links>(lane: &mut L, key: LinkOf<L>) -> bool {
+    while let Some(&first) = lane.lists().unreported.front()
+        && lane.at(first).is_none()
+    {
+        lane.lists().unreported.pop_front();
     }
-
-    /// Ends the turn of the first waiting link, if that is this one and it has reported something; it may
-    /// have to wait for another.
-    #[cold]
-    pub fn has_had_turn(&mut self, key: K, any: bool, waits: bool) {
-        if self.unreported.front() == Some(&key) && (any || !waits) {
-            self.unreported.pop_front();
-            if waits {
-                self.unreported.push_back(key);
-                bounded!(self.unreported, PEERS);
-            }
-        }
+    let Some(At {
+        link,
+        endpoints,
+        lists,
+        ..
+    }) = lane.at(key)
+    else {
+        return true;
+    };
+    let endpoint = endpoints.get(link.ep);
+    let has_room = endpoint.is_none_or(|endpoint| endpoint.reports.has_room_unasked());
+    match lists.unreported.front() {
+        Some(first) if *first == key => return has_room,
+        None if has_room => return true,
+        _ => {}
     }
-
-    /// Returns the first waiting link.
-    pub fn first_unreported(&self) -> Option<K> {
-        self.unreported.front().copied()
+    if !std::mem::replace(&mut link.is_unreported, true) {
+        lists.unreported.push_back(key);
+        bounded!(lists.unreported, PEERS);
     }
+    false
+}
 
-    /// Removes a link that has ended.
-    pub fn forget(&mut self, key: K) {
-        self.unreported.retain(|other| *other != key);
+/// Ends the turn of the first waiting link, if it has reported something.
+#[cold]
+fn has_had_turn<L: Links>(lane: &mut L, key: LinkOf<L>, any: bool) {
+    if lane.lists().unreported.front() != Some(&key) {
+        return;
+    }
+    let Some(At { link, lists, .. }) = lane.at(key) else {
+        lane.lists().unreported.pop_front();
+        return;
+    };
+    if !any && link.is_stalled {
+        return;
+    }
+    lists.unreported.pop_front();
+    link.is_unreported = link.is_stalled;
+    if link.is_stalled {
+        lists.unreported.push_back(key);
+        bounded!(lists.unreported, PEERS);
     }
 }
 
@@ -365,84 +327,11 @@ fn offered<L: Links>(lane: &mut L, key: LinkOf<L>, record: &Record) -> Result<bo
     // The end of the transfer is reported when the payload is copied.
     let name = std::mem::take(&mut head.words[2]);
     let arrival = link.arrival(key, head, from.len() as usize);
-    let is_own = endpoints.is_own_link(key);
-    // Memory of a device may be one that this process cannot open: it is fetched for a receive only.
-    let may_be_kept = from.len() <= link.sizes.kept as u64
-        && record.head.flags & UNTIL_PLACED == 0
-        && !from.has_device()
-        && !is_own
-        && endpoints.may_keep(&arrival);
-    // As is a payload that has to come in parts.
-    let is_readable = |lane: &mut L| lane.pulls(key).is_some_and(|pulls| pulls.memory.is_some());
-    if link.is_ordered || may_be_kept && is_readable(lane) {
-        return fetch_in_order(lane, key, &arrival, Offered { name, from });
-    }
     let offered = <L::Transport as LocalTransport>::name(Offered { name, from });
-    let endpoints = lane.endpoints();
-    if !is_own {
+    if !endpoints.is_own_link(key) {
         return Ok(endpoints.announced(&arrival, offered));
     }
     Ok(endpoints.ask_for(&arrival, offered) || keep_own(lane, key, &arrival, name))
-}
-
-/// Fetches a message, whether there is a receive for it or not. What comes behind it waits for that, if it
-/// is kept or of a connected endpoint.
-fn fetch_in_order<L: Links>(
-    lane: &mut L,
-    key: LinkOf<L>,
-    arrival: &Arrival<L::Transport>,
-    offered: Offered,
-) -> Result<bool, Fault> {
-    let At {
-        link, endpoints, ..
-    } = lane.at(key).ok_or(Fault::Ended(Errno::ENOTCONN))?;
-    let Offered { name, from } = &offered;
-    if let Some(Expected { memory, receipt }) = endpoints.arrive(arrival) {
-        pulling::pull(
-            lane,
-            key,
-            Placing::receive(memory, receipt).into(),
-            from,
-            *name,
-        );
-        return Ok(true);
-    }
-    match endpoints.unmatched(arrival) {
-        Unmatched::Keep(kept) => pulling::pull(lane, key, Course::Keep(kept).into(), from, *name),
-        Unmatched::Complete => acknowledge(lane, key, *name),
-        Unmatched::HeldBack => {
-            link.held = Some(Box::new(offered));
-            link.pulls.note_held(true);
-        }
-        Unmatched::Gone => return Err(Fault::Ended(Errno::ENOTCONN)),
-    }
-    Ok(true)
-}
-
-/// Says what becomes of the message that is being fetched to be kept.
-pub fn redirect<L: Links>(lane: &mut L, key: LinkOf<L>, course: Course<L::Transport>) {
-    if let Some(At { link, .. }) = lane.at(key) {
-        link.course = Some(course);
-    }
-}
-
-/// Goes on with the message that there was no memory for, if there is one.
-pub fn resume<L: Links>(
-    lane: &mut L,
-    key: LinkOf<L>,
-    course: Course<L::Transport>,
-) -> Option<Course<L::Transport>> {
-    let Some(At { link, .. }) = lane.at(key) else {
-        return Some(course);
-    };
-    match link.held.take() {
-        None => Some(course),
-        Some(held) => {
-            link.pulls.note_held(false);
-            pulling::pull(lane, key, course.into(), &held.from, held.name);
-            None
-        }
-    }
 }
 
 /// Keeps a long message of an endpoint to itself for which no receive is posted. The sender is done with
@@ -496,10 +385,17 @@ pub fn fetch<L: Links>(
     key: LinkOf<L>,
     offered: &Offered,
     memory: AppIov,
-    receipt: Receipt<<L::Transport as Transport>::Ack>,
+    receipt: Receipt<<L::Transport as prov_message::Transport>::Ack>,
 ) {
+    let len = memory.len() as u64;
     let placing = Placing::receive(memory, receipt);
-    pulling::pull(lane, key, placing.into(), &offered.from, offered.name);
+    let mut from = &offered.from;
+    let part;
+    if from.len() > len {
+        part = from.slice(0, len);
+        from = &part;
+    }
+    pulling::pull(lane, key, placing, from, offered.name);
 }
 
 /// Tells the peer whether messages have to be announced.
@@ -520,13 +416,6 @@ fn reply<L: Links>(lane: &mut L, key: LinkOf<L>, reply: impl FnOnce(&mut Link<L:
 }
 
 impl<T: LocalTransport> Link<T> {
-    /// Whether the next message may be received: not before the payload of one that precedes it, where
-    /// they complete in order, or of one that is to be kept.
-    #[inline(always)]
-    pub fn may_take_more(&self) -> bool {
-        !self.pulls.go_first()
-    }
-
     fn arrival(&self, key: T::Link, head: Head, len: usize) -> Arrival<T> {
         Arrival {
             link: key,
@@ -573,14 +462,8 @@ impl<T: LocalTransport> Link<T> {
         };
         match self.pending.remove(from_peer(words[0])) {
             None => {}
-            Some(Pending::Op(ticket)) => endpoints.finish(ticket, outcome),
-            Some(Pending::Offer { ticket, .. }) => {
-                self.answers_to_offers += 1;
-                match (ticket, &mut self.relocating) {
-                    (Some(ticket), _) => endpoints.finish(ticket, outcome),
-                    (None, Some(relocating)) => relocating.withdraw(words[0]),
-                    (None, None) => {}
-                }
+            Some(Pending::Op(ticket) | Pending::Offer { ticket, .. }) => {
+                endpoints.finish(ticket, outcome);
             }
             // The operation succeeds only with its result.
             Some(Pending::Result { ticket, .. }) => {

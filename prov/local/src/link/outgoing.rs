@@ -33,8 +33,6 @@ pub struct Writing {
     pub payload: Payload,
     pub remote: RemoteIov,
     pub data: Option<u64>,
-    /// Flags of the last part.
-    pub flags: u8,
     pub done: usize,
     pub len: usize,
 }

@@ -42,33 +42,9 @@ pub enum Pending {
         done: usize,
     },
     /// An offer of a message, and the operation that is complete when the peer has fetched it.
-    Offer {
-        /// `None` once the payload is set aside: the operation is complete.
-        ticket: Option<Ticket>,
-        payload: Payload,
-        /// Its number among the offers of the link.
-        number: u64,
-        /// Whether the operation is complete only when the peer has the payload.
-        is_acknowledged: bool,
-    },
+    Offer { ticket: Ticket, payload: Payload },
     /// Memory of which data is sent to the peer in parts.
     Read(Grants),
-}
-
-/// A [`Pending::Offer`].
-pub(super) struct Offer<'a> {
-    pub(super) key: PendingKey,
-    pub(super) ticket: &'a mut Option<Ticket>,
-    pub(super) payload: &'a mut Payload,
-    pub(super) number: u64,
-    is_acknowledged: bool,
-}
-
-impl Offer<'_> {
-    /// Whether the operation would be complete if the payload were elsewhere.
-    pub(super) fn can_be_set_aside(&self) -> bool {
-        !self.is_acknowledged && matches!(self.payload, Payload::App(_))
-    }
 }
 
 impl Pending {
@@ -87,8 +63,9 @@ impl Pending {
     /// Returns the operation.
     pub fn into_ticket(self) -> Option<Ticket> {
         match self {
-            Pending::Op(ticket) | Pending::Result { ticket, .. } => Some(ticket),
-            Pending::Offer { ticket, .. } => ticket,
+            Pending::Op(ticket)
+            | Pending::Result { ticket, .. }
+            | Pending::Offer { ticket, .. } => Some(ticket),
             Pending::Read(_) => None,
         }
     }
@@ -113,8 +90,7 @@ pub struct PendingRequests {
     /// Number of these that the peer reads.
     reads: usize,
     /// Why messages may not take the fast path: [`OFFERS_ONLY`] for a peer that wants messages
-    /// to be announced, [`HAS_BEHIND`] while operations wait behind long ones, [`HAS_NOTICES`] while
-    /// notifications wait for space, and
+    /// to be announced, [`HAS_BEHIND`] while operations wait behind long ones, and
     /// [`LONG_RESULT`] for each long result that is to come.
     detours: usize,
 }
@@ -122,33 +98,11 @@ pub struct PendingRequests {
 /// Flag in [`PendingRequests::detours`]: the peer wants messages to be offered.
 const OFFERS_ONLY: usize = 1;
 const HAS_BEHIND: usize = 2;
-const HAS_NOTICES: usize = 4;
-const LONG_RESULT: usize = 8;
+const LONG_RESULT: usize = 4;
 
 impl PendingRequests {
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
-    }
-
-    /// Returns the offers, to be changed.
-    pub(super) fn offers(&mut self) -> impl Iterator<Item = Offer<'_>> {
-        self.all
-            .iter_mut()
-            .filter_map(|(key, pending)| match pending {
-                Pending::Offer {
-                    ticket,
-                    payload,
-                    number,
-                    is_acknowledged,
-                } => Some(Offer {
-                    key,
-                    ticket,
-                    payload,
-                    number: *number,
-                    is_acknowledged: *is_acknowledged,
-                }),
-                _ => None,
-            })
     }
 
     pub fn insert(&mut self, pending: Pending) -> PendingKey {
@@ -191,11 +145,6 @@ impl PendingRequests {
         self.detours != 0
     }
 
-    /// Whether messages have to wait for what was posted before.
-    pub(super) fn has_detours_of_order(&self) -> bool {
-        self.detours & !OFFERS_ONLY != 0
-    }
-
     /// Whether the peer wants messages to be offered, not sent eagerly.
     pub fn offers_only(&self) -> bool {
         self.detours & OFFERS_ONLY != 0
@@ -213,11 +162,6 @@ impl PendingRequests {
 
     pub(super) fn note_behind(&mut self, are_any: bool) {
         self.detours = self.detours & !HAS_BEHIND | if are_any { HAS_BEHIND } else { 0 };
-    }
-
-    /// Notes whether notifications of accesses wait for space.
-    pub(super) fn note_notices(&mut self, are_any: bool) {
-        self.detours = self.detours & !HAS_NOTICES | if are_any { HAS_NOTICES } else { 0 };
     }
 
     /// Whether long results are outstanding. The peer reads its memory for them when there is

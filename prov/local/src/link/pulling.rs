@@ -4,7 +4,7 @@
 use prov_base::errno::{Errno, Result};
 use prov_base::process_memory::OtherIov;
 use prov_message::keys::from_peer;
-use prov_message::{PayloadBuffer, Placing, Then};
+use prov_message::{Placing, Then};
 
 use super::payload::Payload;
 use super::pending::Pending;
@@ -15,31 +15,19 @@ use crate::copies::{Goal, Transfer};
 pub(super) fn pull<L: Links>(
     lane: &mut L,
     key: LinkOf<L>,
-    to: Goal<L::Transport>,
+    placing: Placing<L::Transport>,
     from: &OtherIov,
     name: u64,
 ) {
     let Some(At { link, .. }) = lane.at(key) else {
-        return lane.give_up(to);
+        return lane.give_up(placing.into());
     };
-    let mut part = *from;
-    if let Goal::Place(placing) = &to
-        && let PayloadBuffer::App(memory) = &placing.place
-        && from.len() > memory.len() as u64
-    {
-        part = from.slice(0, memory.len() as u64);
+    if from.is_empty() {
+        return placed(lane, key, placing, name, Ok(()));
     }
-    let from = &part;
-    let to = match to {
-        Goal::Place(placing) if from.is_empty() => {
-            return placed(lane, key, *placing, name, Ok(()));
-        }
-        to => to,
-    };
     let transfer = Transfer {
-        // One message is kept at a time, since what becomes of it may change meanwhile.
-        goes_first: link.is_ordered || matches!(to, Goal::Keep { .. }),
-        to,
+        goes_first: false,
+        to: placing.into(),
         from: Box::new(*from),
         name: Some(name),
         offer: Some(name),
@@ -97,34 +85,9 @@ pub(super) fn drain_if_ended<L: Links>(lane: &mut L, key: LinkOf<L>) {
 pub fn copied<L: Links>(
     lane: &mut L,
     key: LinkOf<L>,
-    mut transfer: Transfer<L::Transport>,
+    transfer: Transfer<L::Transport>,
     outcome: Result,
 ) {
-    if let (
-        Goal::Keep { .. },
-        Some(At {
-            link,
-            endpoints,
-            target,
-            ..
-        }),
-    ) = (&transfer.to, lane.at(key))
-    {
-        if let Err(error) = outcome {
-            return lane.breaks(key, Fault::Ended(error));
-        }
-        transfer.keep(link.course.take(), endpoints, target);
-        if let Goal::Keep { kept, .. } = transfer.to {
-            endpoints.kept(kept);
-            lane.follow_up();
-        }
-        if let (Goal::Keep { .. } | Goal::Discard, Some(name)) = (&transfer.to, transfer.name)
-            && let Some(At { link, lists, .. }) = lane.at(key)
-        {
-            link.done(name, Ok(()));
-            link.waits_for_space(key, lists);
-        }
-    }
     if let (Goal::Place(placing), Some(name)) = (transfer.to, transfer.name) {
         placed(lane, key, *placing, name, outcome);
     }

@@ -7,8 +7,6 @@ use prov_base::buffer::{IOV_LIMIT, Iov, Piece};
 use prov_base::process_memory::{OtherIov, WRITTEN};
 use prov_util::request::{RemoteIov, RemotePiece};
 
-/// Bytes of a stream that the provider has besides its records.
-pub const STREAM: u8 = 0;
 /// An eager message. Words: tag, immediate data, name to acknowledge.
 pub const MESSAGE: u8 = 1;
 /// A message whose payload stays with the sender. Words: tag, immediate data, name of the offer.
@@ -41,8 +39,7 @@ pub const TAGGED: u8 = 1;
 pub const HAS_DATA: u8 = 2;
 /// Flag: another part of the same write or read follows.
 pub const MORE: u8 = 4;
-/// Flag: the acknowledgement of the message is due when a receive has it, not when it is kept; that of
-/// a write when its bytes are persistent.
+/// Flag: the acknowledgement of the message is due when a receive has it, not when it is kept.
 pub const UNTIL_PLACED: u8 = 8;
 /// Flag: the write needs no answer, and either side may apply it
 /// ([`turns`](crate::onesided::turns)).

@@ -1,6 +1,6 @@
 //! Remote memory access (fi_rma(3)) and atomic operations (fi_atomic(3)), on both sides.
 
-use fabric_abi::{FI_COMMIT_COMPLETE, FI_FENCE, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
+use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use prov_base::atomic_ops::Form;
 use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
@@ -14,14 +14,12 @@ use prov_util::request::{Access, Atomic, RemoteAccess};
 
 use super::outgoing::{ReadReply, Writing, copy, copy_part, wait_behind};
 use super::payload::Payload;
-use super::pending::{Pending, PendingKey, REQUESTS};
+use super::pending::{Pending, PendingKey};
 use super::records::{
-    ATOMIC, AtomicWord, HAS_DATA, MORE, READ, REMOTE_LIST, RESULT, UNTIL_PLACED, WAS_READ, WRITE,
+    ATOMIC, AtomicWord, HAS_DATA, MORE, READ, REMOTE_LIST, RESULT, WAS_READ, WRITE,
     read_list_behind, read_remote_list, remote_list,
 };
-use super::{
-    At, Fault, Follows, Link, LinkOf, Links, LocalTransport, Parts, Wire as _, ring_writes,
-};
+use super::{At, Fault, Link, LinkOf, Links, LocalTransport, Parts, Wire as _, ring_writes};
 use crate::channel::{Head, MODERATE, Record};
 use crate::onesided::ring_writes::Settled;
 use crate::switch_points::EAGER;
@@ -98,8 +96,6 @@ pub(super) fn start_access<L: Links>(
     } = lane.at(key).ok_or(Errno::EAGAIN)?;
     if let Some((op, outcome)) = link.copy(access, &bytes, endpoints)? {
         endpoints.report(&op, outcome);
-        // The notification may wait for it.
-        link.waits_for_space(key, lists);
         return Ok(());
     }
     if link.ask_to_access(access, copied, endpoints)? {
@@ -138,9 +134,9 @@ impl<T: LocalTransport> Link<T> {
         }
         let order = access.access.behind_messages();
         let endpoint = endpoints.get(self.ep);
-        let is_ordered = access.flags & FI_FENCE != 0
-            || endpoint.is_some_and(|endpoint| T::rules(&endpoint.own).msg_order & order != 0);
-        if !self.may_overtake(is_ordered) {
+        let is_ordered =
+            endpoint.is_some_and(|endpoint| T::rules(&endpoint.own).msg_order & order != 0);
+        if is_ordered && self.has_untaken() {
             return Ok(None);
         }
         let Link {
@@ -148,18 +144,12 @@ impl<T: LocalTransport> Link<T> {
             channel,
             wire,
             broken,
-            queues,
-            answers,
             ..
         } = self;
         let (Some(window), Some(socket)) = (window, wire.socket()) else {
             return Ok(None);
         };
-        let may_wait = *queues && answers.len() < REQUESTS;
         let has_room = || {
-            if may_wait {
-                return true;
-            }
             let room = channel
                 .as_mut()
                 .map(|channel| channel.has_room(REMOTE_LIST));
@@ -175,22 +165,6 @@ impl<T: LocalTransport> Link<T> {
             self.tell_of(access);
         }
         Ok(Some((Op::of_access(self.ep, access), accessed.outcome)))
-    }
-
-    /// Whether an access that `is_ordered` behind messages, or is not, may be made by this process now.
-    pub(super) fn may_overtake(&mut self, is_ordered: bool) -> bool {
-        let matters = match self.follows {
-            Follows::Nothing => false,
-            Follows::Messages => is_ordered,
-            Follows::Accesses => true,
-        };
-        if matters {
-            if self.mark().taken == 0 {
-                return false;
-            }
-            self.follows = Follows::Nothing;
-        }
-        !is_ordered || !self.has_untaken() && !self.has_offers()
     }
 
     /// Sends a request for a read or a write to the peer. Returns whether it is a write that waits to be
@@ -236,10 +210,6 @@ impl<T: LocalTransport> Link<T> {
             false => Pending::Op(ticket),
         });
         let data = access.immediate();
-        let mut flags = if data.is_some() { HAS_DATA } else { 0 };
-        if access.flags & FI_COMMIT_COMPLETE != 0 {
-            flags |= UNTIL_PLACED;
-        }
         let mut head = Head {
             kind: READ,
             flags: 0,
@@ -252,7 +222,9 @@ impl<T: LocalTransport> Link<T> {
         } else if len <= EAGER && !waits {
             head.kind = WRITE;
             head.words[0] = data.unwrap_or(0);
-            head.flags = flags;
+            if data.is_some() {
+                head.flags = HAS_DATA;
+            }
             self.post(head, len + list.len(), |to| {
                 copy(&Bytes::of(&access.local, copied), &to.slice(0, len));
                 to.slice(len, list.len()).write_at(0, list);
@@ -265,7 +237,6 @@ impl<T: LocalTransport> Link<T> {
                 payload,
                 remote: access.remote,
                 data,
-                flags,
                 done: 0,
                 len,
             });
@@ -388,9 +359,6 @@ impl<T: LocalTransport> Link<T> {
             if has_failures() {
                 grants.take_failure(memory)?;
             }
-            if is_last && flags & UNTIL_PLACED != 0 {
-                grants.write_back(memory);
-            }
             if is_last {
                 target.was_written(&visitor, &grants, FI_RMA, data);
             }
@@ -418,11 +386,6 @@ impl<T: LocalTransport> Link<T> {
         let list = read_remote_list(self.bytes(record).into(), words[2]);
         let (list, _) = list.ok_or(Fault::Protocol("list of an access"))?;
         let data = (flags & HAS_DATA != 0).then_some(words[0]);
-        if self.watching.is_none() {
-            return Err(Fault::Protocol(
-                "report of an access that was not permitted",
-            ));
-        }
         if let Some((target, visitor)) = self.visited(endpoints, target) {
             match kind {
                 WAS_READ => target.has_been_read(&visitor, list.pieces()),

@@ -5,16 +5,15 @@ use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
 use prov_base::device_memory::has_failures;
 use prov_message::keys::to_peer;
-use prov_message::peers::Request;
-use prov_message::{Endpoints, Op, RmaTarget};
+use prov_message::peers::{Deferred, Request};
+use prov_message::{Endpoints, Op, RmaTarget, Ticket};
 use prov_util::request::RemoteIov;
 
-use super::aside::Aside;
 use super::outgoing::{ReadReply, Writing, copy_part};
 use super::pending::Pending;
-use super::records::{MORE, RESULT, WRITE, remote_list};
-use super::{At, Fault, Link, LinkOf, Links, LocalTransport, Waiting, remote};
-use crate::channel::{Head, LONGEST};
+use super::records::{HAS_DATA, MORE, RESULT, WRITE, remote_list};
+use super::{At, Fault, Link, LinkOf, Links, LocalTransport, remote};
+use crate::channel::Head;
 use crate::switch_points::EAGER;
 
 /// Number of bytes that are sent in parts in one turn, after which other links can send.
@@ -22,12 +21,7 @@ const TURN_BYTES: usize = 256 << 10;
 
 /// Posts the operations that have waited for a link or for earlier operations, as long as there is space.
 pub fn replay<L: Links>(lane: &mut L, key: LinkOf<L>) {
-    while let Some(Waiting {
-        request,
-        ticket,
-        aside,
-    }) = next_to_replay(lane, key)
-    {
+    while let Some((request, ticket)) = next_to_replay(lane, key) {
         let Some(At {
             link, endpoints, ..
         }) = lane.at(key)
@@ -36,8 +30,7 @@ pub fn replay<L: Links>(lane: &mut L, key: LinkOf<L>) {
         };
         let ep = link.ep;
         // Posting counts the operation again, unless it completes immediately.
-        let is_complete = ticket.is_none();
-        ticket.map(|ticket| endpoints.settle(ticket));
+        endpoints.settle(ticket);
         let mut replay = request.replay();
         let (request, copies) = replay.parts();
         let copied = copies.map(|copies| copies.payload);
@@ -46,9 +39,7 @@ pub fn replay<L: Links>(lane: &mut L, key: LinkOf<L>) {
                 let op = Op::of_transmit(ep, message);
                 // The caller of the operation has returned, so it cannot get -FI_EAGAIN.
                 let is_eager = link.is_eager(message.buffers.len()) == Ok(true);
-                let copied = copied.or(aside.as_ref().map(Aside::bytes));
-                let reported = (!is_complete).then_some(op);
-                let sent = link.send(message, copied, is_eager, reported, endpoints);
+                let sent = link.send(message, copied, is_eager, endpoints);
                 if sent == Ok(true) {
                     lane.has_offered(key);
                 }
@@ -69,38 +60,8 @@ pub fn replay<L: Links>(lane: &mut L, key: LinkOf<L>) {
     }
 }
 
-/// Sends messages that wait for space on a link, for an application that makes no more calls, and reports
-/// nothing: that is for the next [`send_more`]. Returns whether any was sent.
-pub fn send_unreported<L: Links>(lane: &mut L, key: LinkOf<L>) -> bool {
-    let Some(At {
-        link, endpoints, ..
-    }) = lane.at(key)
-    else {
-        return false;
-    };
-    let before = link.sent.len();
-    while let Some(next) = link.behind.front()
-        && let Some(len) = next.request.message_to_copy().map(|memory| memory.len())
-        && link.writings.is_empty()
-        && !link.pending.has_long_results()
-        && !link.pending.offers_only()
-        && link.has_room()
-        && link.is_eager(len) == Ok(true)
-        && let Some(next) = link.next_behind()
-    {
-        let mut replay = next.request.replay();
-        if let (Request::Transmit(message), _) = replay.parts() {
-            let copied = next.aside.as_ref().map(Aside::bytes);
-            // There is space for it.
-            let _sent = link.send(message, copied, true, None, endpoints);
-            link.sent.extend(next.ticket);
-        }
-    }
-    link.sent.len() != before
-}
-
 /// Returns the next operation that has waited on a link, if it may be posted.
-fn next_to_replay<L: Links>(lane: &mut L, key: LinkOf<L>) -> Option<Waiting> {
+fn next_to_replay<L: Links>(lane: &mut L, key: LinkOf<L>) -> Option<(Deferred, Ticket)> {
     let is_message = match lane.at(key)?.link.is_message_behind() {
         Some(is_message) => is_message,
         None => lane.is_message_deferred(key)?,
@@ -117,14 +78,7 @@ fn next_to_replay<L: Links>(lane: &mut L, key: LinkOf<L>) -> Option<Waiting> {
         return None;
     }
     match link.next_behind() {
-        None => {
-            let (request, ticket) = lane.next_deferred(key)?;
-            Some(Waiting {
-                request,
-                ticket: Some(ticket),
-                aside: None,
-            })
-        }
+        None => lane.next_deferred(key),
         next => next,
     }
 }
@@ -149,10 +103,6 @@ fn send_for_busy<L: Links>(lane: &mut L) -> bool {
             continue;
         };
         link.is_busy = false;
-        for ticket in std::mem::take(&mut link.sent) {
-            endpoints.finish(ticket, Ok(()));
-            any = true;
-        }
         match link.send_more(endpoints, target) {
             Ok(has_sent) => any |= has_sent,
             Err(fault) => {
@@ -194,7 +144,6 @@ impl<T: LocalTransport> Link<T> {
             self.answer_bytes -= len;
             any = true;
         }
-        self.pending.note_notices(false);
         Ok(any | self.send_parts(endpoints, target)?)
     }
 
@@ -206,11 +155,6 @@ impl<T: LocalTransport> Link<T> {
         target: &mut Option<RmaTarget>,
     ) -> Result<bool, Fault> {
         let (mut any, mut bytes) = (false, 0);
-        let has_parts = !self.writings.is_empty() || !self.streams.is_empty();
-        if let Some(channel) = self.channel.as_mut().filter(|_| has_parts) {
-            // Extends the area to its full size, if that is permitted: more parts leave at a time.
-            channel.takes(LONGEST);
-        }
         while bytes < TURN_BYTES {
             let sent = [
                 self.send_part_of_write(endpoints)?,
@@ -248,7 +192,10 @@ impl<T: LocalTransport> Link<T> {
             _ => RemoteIov::default(),
         };
         let list = remote_list(&remote);
-        let flags = if is_last { writing.flags } else { MORE };
+        let mut flags = if is_last { 0 } else { MORE };
+        if is_last && writing.data.is_some() {
+            flags |= HAS_DATA;
+        }
         let head = Head {
             kind: WRITE,
             flags,

@@ -64,11 +64,8 @@ pub(super) fn write_in_ring<T: LocalTransport>(
     let rules = T::rules(&endpoints.get(link.ep)?.own);
     let is_of_kind = access.is_inject() || !rules.uses_virtual_addresses;
     // This side may apply it ahead of what is in the ring before it.
-    let is_ordered = rules.msg_order & access.access.behind_messages() != 0;
-    if !is_of_kind
-        || !link.may_overtake(is_ordered)
-        || to.len != access.local.len() as u64
-        || access.local.has_device()
+    let is_behind = rules.msg_order & access.access.behind_messages() != 0 && link.has_untaken();
+    if !is_of_kind || is_behind || to.len != access.local.len() as u64 || access.local.has_device()
     {
         return None;
     }
@@ -202,10 +199,10 @@ impl<T: LocalTransport> Link<T> {
         bytes: &Payload<'_>,
         waits: Option<&mut Option<Ticket>>,
     ) -> bool {
-        let (Some(window), Some(channel)) = (&mut self.window, &mut self.channel) else {
+        let (Some(window), Some(channel)) = (&mut self.window, &self.channel) else {
             return false;
         };
-        // This process may apply it ahead of everything that is in the ring.
+        // Nor ahead of what the peer has to carry out.
         let is_possible = !self.pending.has_requests()
             && self.writings.is_empty()
             && self.wire.socket().is_some();
@@ -214,7 +211,7 @@ impl<T: LocalTransport> Link<T> {
         }
         let new = || RingWrites::new(channel.flights());
         let writes = self.ring_writes.get_or_insert_with(new);
-        let takes_another = writes.takes_another(|position| channel.has_come_to(position));
+        let takes_another = writes.takes_another();
         if note(&mut self.broken, takes_another) != Some(true) {
             return false;
         }
@@ -234,21 +231,13 @@ impl<T: LocalTransport> Link<T> {
             flags: IN_RING,
             words: [0, 0, 1],
         };
-        let was_clear = self.channel.as_ref().is_some_and(Channel::is_known_clear);
         let is_sent = self.post_short(head, own.len() + list.len(), |place| {
             let (data, rest) = place.split(own.len());
             data.write(own);
             rest.write(list);
         });
-        // What may not overtake messages need not wait for it.
-        if was_clear
-            && is_sent
-            && let Some(channel) = &mut self.channel
-        {
-            channel.last_was_notice();
-        }
-        if is_sent && let (Some(writes), Some(channel)) = (&mut self.ring_writes, &self.channel) {
-            writes.push(to, own, waits.and_then(Option::take), channel.filled());
+        if let Some(writes) = self.ring_writes.as_mut().filter(|_| is_sent) {
+            writes.push(to, own, waits.and_then(Option::take));
         }
         is_sent
     }

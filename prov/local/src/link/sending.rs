@@ -36,24 +36,16 @@ pub fn post_message<L: Links>(
     let At {
         link, endpoints, ..
     } = lane.at(key).ok_or(Errno::EAGAIN)?;
-    let op = Op::of_transmit(ep, message);
     if link.holds_messages() {
+        let op = Op::of_transmit(ep, message);
         return outgoing::wait_behind(lane, key, op, || Deferred::transmit(message));
     }
-    let is_eager = link.is_eager(message.buffers.len());
-    match is_eager.and_then(|is_eager| link.send(message, None, is_eager, Some(op), endpoints)) {
-        Ok(is_offered) => {
-            if is_offered {
-                lane.has_offered(key);
-            }
-            Ok(())
-        }
-        // An injected one would have to leave even if the application makes no more calls.
-        Err(Errno::EAGAIN) if link.queues && !message.is_inject() => {
-            outgoing::wait_behind(lane, key, op, || Deferred::transmit(message))
-        }
-        Err(error) => Err(error),
+    // A device copies while this lane does other things.
+    let is_eager = link.is_eager(message.buffers.len())? && !message.buffers.has_device();
+    if link.send(message, None, is_eager, endpoints)? {
+        lane.has_offered(key);
     }
+    Ok(())
 }
 
 impl<T: LocalTransport> Link<T> {
@@ -82,7 +74,7 @@ impl<T: LocalTransport> Link<T> {
     }
 
     /// Sends a message: eagerly if `is_eager` and the peer takes such messages, otherwise by an
-    /// announcement. Returns whether it was announced. Its operation is `op`, unless it is complete.
+    /// announcement. Returns whether it was announced.
     ///
     /// # Errors
     /// `-FI_EAGAIN` if there is no space.
@@ -92,14 +84,11 @@ impl<T: LocalTransport> Link<T> {
         message: &mut Transmit,
         copied: Option<&[u8]>,
         is_eager: bool,
-        op: Option<Op>,
         endpoints: &mut Endpoints<T>,
     ) -> Result<bool> {
-        // A device copies while this lane does other things.
-        let is_offered = self.pending.offers_only() || !is_eager || message.buffers.has_device();
-        // An injected message, for example, has no completion to report.
-        let until_received = message.flags & (FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE) != 0
-            && op.is_some_and(|op| endpoints.tells_of(&op));
+        let op = Op::of_transmit(self.ep, message);
+        let is_offered = self.pending.offers_only() || !is_eager;
+        let until_received = message.flags & (FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE) != 0;
         let mut head = head_of(message, message.immediate());
         let len = message.buffers.len();
         if !is_offered && !until_received {
@@ -107,39 +96,23 @@ impl<T: LocalTransport> Link<T> {
             let sent = self.post(head, len, |to| copy(&bytes, to));
             return match sent {
                 Ok(true) => {
-                    if let Some(op) = op {
-                        endpoints.report(&op, message.buffers.take_failure());
-                    }
+                    endpoints.report(&op, message.buffers.take_failure());
                     Ok(false)
                 }
                 Ok(false) | Err(_) => Err(Errno::EAGAIN),
             };
         }
-        if !self.pending.has_room_for_message() || is_offered && !self.has_space(WRITTEN) {
+        if !self.pending.has_room_for_message() {
             return Err(Errno::EAGAIN);
         }
-        let ticket = match op {
-            Some(op) => {
-                let ticket = endpoints.count_acknowledged(op);
-                Some(ticket.ok_or(Errno::EOPBADSTATE)?)
-            }
-            None => None,
-        };
+        let ticket = endpoints.count_acknowledged(op);
+        let ticket = ticket.ok_or(Errno::EOPBADSTATE)?;
         let (name, sent) = if is_offered {
             let is_kept = message.is_inject();
             let payload = Payload::of(Lent::of(&mut message.buffers, copied), is_kept);
             let from = payload.location();
-            self.offers += 1;
-            let name = self.pending.insert(Pending::Offer {
-                ticket,
-                payload,
-                number: self.offers,
-                is_acknowledged: until_received,
-            });
+            let name = self.pending.insert(Pending::Offer { ticket, payload });
             head.kind = OFFERED;
-            if message.flags & FI_COMMIT_COMPLETE != 0 {
-                head.flags |= UNTIL_PLACED;
-            }
             head.words[2] = to_peer(name);
             let mut list = [0; WRITTEN];
             let list = from.write(&mut list);
@@ -148,7 +121,6 @@ impl<T: LocalTransport> Link<T> {
             });
             (name, sent)
         } else {
-            let ticket = ticket.ok_or(Errno::EOPBADSTATE)?;
             let name = self.pending.insert(Pending::Op(ticket));
             head.words[2] = to_peer(name);
             if message.flags & FI_COMMIT_COMPLETE != 0 {

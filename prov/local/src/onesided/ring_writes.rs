@@ -43,11 +43,6 @@ pub struct RingWrites<T> {
     since: Option<Instant>,
     /// Number of writes that are copied before the ring is used again.
     copies: u32,
-    /// The position in the ring behind the last write.
-    end: u64,
-    /// That position when the initiator last applied some: before the owner has come there, it is not
-    /// known to make progress, and the ring is not used.
-    passed: Option<u64>,
 }
 
 /// What has become of the writes in the ring.
@@ -77,8 +72,6 @@ impl<T> RingWrites<T> {
             ended: Vec::new(),
             since: None,
             copies: 0,
-            end: 0,
-            passed: None,
         }
     }
 
@@ -88,23 +81,13 @@ impl<T> RingWrites<T> {
     }
 
     /// Whether the next write may go through the ring: there is room, and the owner makes progress.
-    /// `has_come_to` tells whether the owner has received all records before a position in the ring.
     ///
     /// # Errors
     /// The owner has written an invalid value.
-    pub fn takes_another(
-        &mut self,
-        has_come_to: impl FnOnce(u64) -> std::result::Result<bool, Broken>,
-    ) -> std::result::Result<bool, Broken> {
+    pub fn takes_another(&mut self) -> std::result::Result<bool, Broken> {
         if self.copies != 0 {
             self.copies -= 1;
             return Ok(false);
-        }
-        if let Some(passed) = self.passed {
-            if !has_come_to(passed)? {
-                return Ok(false);
-            }
-            self.passed = None;
         }
         if self.writes.len() >= MOST {
             self.look()?;
@@ -112,10 +95,8 @@ impl<T> RingWrites<T> {
         Ok(self.writes.len() < MOST)
     }
 
-    /// Keeps a copy of a write whose record is in the ring before the position `end`, of at most
-    /// [`MOST_BYTES`] bytes.
-    pub fn push(&mut self, to: RemotePiece, from: &[u8], waits: Option<T>, end: u64) {
-        self.end = end;
+    /// Keeps a copy of a write whose record is in the ring, of at most [`MOST_BYTES`] bytes.
+    pub fn push(&mut self, to: RemotePiece, from: &[u8], waits: Option<T>) {
         let mut bytes = [0; MOST_BYTES];
         for (place, byte) in bytes.iter_mut().zip(from) {
             *place = *byte;
@@ -198,9 +179,6 @@ impl<T> RingWrites<T> {
                 done += 1;
             }
             self.turns.give_back(self.words.applied(), done);
-            if done != 0 {
-                self.passed = Some(self.end);
-            }
         }
         Ok(match (self.writes.is_empty(), is_taken) {
             (true, _) => Settled::All,

@@ -113,12 +113,6 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// Whether a message that no receive matches may be kept: there is room, and the link is not asked to
-    /// announce its messages.
-    pub fn may_keep(&self, arrival: &Arrival<T>) -> bool {
-        !self.is_throttled(arrival.link) && self.room_for(&self.demand(arrival)).is_some()
-    }
-
     /// Handles an announcement: it is fetched if a receive matches, or recorded. Returns `false`,
     /// without any effect, if there is no room to record it.
     pub fn announced(&mut self, arrival: &Arrival<T>, name: T::Name) -> bool {

@@ -356,11 +356,6 @@ impl<T: Transport> Endpoints<T> {
         self.kept.throttled.iter()
     }
 
-    /// Whether a link is asked to announce its messages.
-    pub(super) fn is_throttled(&self, link: T::Link) -> bool {
-        self.kept.throttled.contains(link)
-    }
-
     /// Notes that a link is that of an endpoint to itself: what arrives on it has a budget of its own,
     /// and is acknowledged as soon as it is kept, since its sender and its receiver are one application.
     pub fn link_is_own(&mut self, link: T::Link) {

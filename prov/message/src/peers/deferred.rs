@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 
-use fabric_abi::{FI_ADDR_UNSPEC, FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, fi_datatype, fi_op};
+use fabric_abi::{FI_ADDR_UNSPEC, fi_datatype, fi_op};
 use prov_base::buffer::AppIov;
 use prov_util::desc::Descs;
 use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess, RemoteIov, Tag, Transmit};
@@ -196,17 +196,6 @@ impl Deferred {
     /// Whether the request has been injected, so that the application may take it for complete.
     pub fn is_injected(&self) -> bool {
         self.copy.is_some()
-    }
-
-    /// Returns the memory of a message that would be complete if its bytes were copied.
-    pub fn message_to_copy(&self) -> Option<&AppIov> {
-        let until_received = self.flags & (FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE) != 0;
-        match &self.kind {
-            Kind::Transmit { buffers, .. } if !until_received && !self.is_injected() => {
-                Some(buffers)
-            }
-            _ => None,
-        }
     }
 
     /// Bytes of a message; `None` for other requests.

@@ -94,7 +94,6 @@ impl Linked for Core {
         }
         self.open.remove(key);
         self.copier.link_ended(key);
-        self.lists.forget(key);
         link.seal.destroy();
         let (ep, local) = (link.ep, link.local);
         let Ended { abandoned, ended } = local.end(&mut self.endpoints, error);

@@ -1,4 +1,5 @@
 //! Processes of one host: they copy from each other's memory, and share some.
 
-pub mod linking;
+pub mod copying;
 pub mod moving;
+pub mod onesided;

@@ -42,7 +42,6 @@ use fabric_abi::{FI_ADDR_UNSPEC, FI_COMPLETION, FI_ORDER_RAS, FI_ORDER_WAS};
 use prov_base::buffer::AppIov;
 use prov_base::errno::Errno;
 use prov_base::sync::LockKind;
-use prov_local::link::Rules;
 use prov_local::onesided::table::RegionTable;
 use prov_message::{Attributes, Core as _};
 use prov_util::av::Insertion;
@@ -147,8 +146,7 @@ impl Side {
 
     /// Connections that wait until the application has read completions.
     fn held_back(&self) -> usize {
-        let core = self.engine.core();
-        core.ready.of(Why::Unreported).len() + core.lists.unreported()
+        self.engine.core().ready.of(Why::Unreported).len()
     }
 
     /// Peers that are asked to announce their messages.
@@ -284,10 +282,7 @@ fn begin(
     let part = OwnPart {
         kind: kind(addr, &params),
         auth_key: auth_key.clone(),
-        rules: Rules {
-            msg_order: FI_ORDER_RAS | FI_ORDER_WAS,
-            uses_virtual_addresses: true,
-        },
+        msg_order: FI_ORDER_RAS | FI_ORDER_WAS,
         is_for_rma: IS_FOR_RMA.get(),
         only_rendezvous: ONLY_RENDEZVOUS.get(),
         has_fences: false,

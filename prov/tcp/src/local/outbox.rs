@@ -13,7 +13,6 @@ use prov_base::buffer::{Ahead, AppIov, Iov, Outgoing};
 use prov_base::errno::{Errno, Result};
 use prov_base::socket::tcp::CALL_LIMIT;
 use prov_base::warn_again;
-use prov_local::link::LocalTransport;
 use prov_message::{RmaTarget, Ticket};
 use prov_util::mr::Grant;
 
@@ -255,10 +254,10 @@ impl Outbox {
         clippy::indexing_slicing,
         reason = "the segments are those of the bytes"
     )]
-    pub fn flush<T: LocalTransport>(
+    pub fn flush(
         &mut self,
         registered: &mut Option<RmaTarget>,
-        mut path: Path<'_, T>,
+        mut path: Path<'_>,
         zerocopy: usize,
         lent: &mut ZeroCopySends,
     ) -> Result<bool> {
@@ -510,7 +509,6 @@ mod tests {
     use prov_message::{Context, EpKey, Ledger, Op, OpClass};
 
     use super::*;
-    use crate::engine::link::messages::Tcp;
 
     #[test]
     fn bytes_leave_in_order_however_little_the_kernel_takes() {
@@ -538,7 +536,7 @@ mod tests {
             let empty = outbox
                 .flush(
                     &mut None,
-                    Path::<Tcp>::through(near.as_fd()),
+                    Path::through(near.as_fd()),
                     usize::MAX,
                     &mut ZeroCopySends::default(),
                 )
@@ -595,7 +593,7 @@ mod tests {
         let mut ledger = Ledger::new(100);
         let (mut outbox, mut memories) = queue(&lens, &mut ledger);
         let flush = |outbox: &mut Outbox| {
-            let path = Path::<Tcp>::through(near.as_fd());
+            let path = Path::through(near.as_fd());
             let mut lent = ZeroCopySends::default();
             outbox.flush(&mut None, path, usize::MAX, &mut lent)
         };

@@ -10,7 +10,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use prov_base::buffer::{Ahead, Incoming, Outgoing};
 use prov_base::errno::Result;
 use prov_base::socket;
-use prov_local::link::LocalTransport;
 
 use crate::multipath::Multipath;
 
@@ -18,21 +17,21 @@ pub use self::place::zeros;
 pub use self::shortcut::{Heard, Shortcut};
 
 /// The current path of a connection.
-pub struct Path<'a, T: LocalTransport> {
+pub struct Path<'a> {
     socket: BorrowedFd<'a>,
-    shortcut: Option<&'a mut Shortcut<T>>,
+    shortcut: Option<&'a mut Shortcut>,
     multipath: Option<&'a mut Multipath>,
     /// Number of bytes to send before the stream is divided into frames, if it is to be.
     plain_left: Option<u64>,
 }
 
-impl<'a, T: LocalTransport> Path<'a, T> {
+impl<'a> Path<'a> {
     /// The path of a connection with this socket, with a shortcut or without, and with several
     /// subflows or without.
     #[inline(always)]
     pub fn of(
         socket: &'a OwnedFd,
-        shortcut: &'a mut Option<Box<Shortcut<T>>>,
+        shortcut: &'a mut Option<Box<Shortcut>>,
         multipath: &'a mut Option<Box<Multipath>>,
     ) -> Self {
         Path {
@@ -45,10 +44,7 @@ impl<'a, T: LocalTransport> Path<'a, T> {
 
     /// The path of a connection that has a single socket.
     #[inline(always)]
-    pub fn without_subflows(
-        socket: &'a OwnedFd,
-        shortcut: &'a mut Option<Box<Shortcut<T>>>,
-    ) -> Self {
+    pub fn without_subflows(socket: &'a OwnedFd, shortcut: &'a mut Option<Box<Shortcut>>) -> Self {
         Path {
             shortcut: shortcut.as_deref_mut(),
             ..Path::through(socket.as_fd())
@@ -167,7 +163,7 @@ impl<'a, T: LocalTransport> Path<'a, T> {
     #[inline(always)]
     pub fn receive(&mut self, to: &mut [u8]) -> Result<usize> {
         match (&mut self.shortcut, &mut self.multipath) {
-            (Some(shortcut), _) if shortcut.is_in() => shortcut.receive(to),
+            (Some(shortcut), _) if shortcut.is_in() => shortcut.receive(self.socket, to),
             (None, Some(multipath)) if multipath.is_in() => multipath.receive(to),
             _ => socket::receive(self.socket, to),
         }
@@ -179,7 +175,7 @@ impl<'a, T: LocalTransport> Path<'a, T> {
     /// Those of [`Path::receive`].
     pub fn receive_in(&mut self, to: Incoming<'_>) -> Result<usize> {
         match (&mut self.shortcut, &mut self.multipath) {
-            (Some(shortcut), _) if shortcut.is_in() => shortcut.receive_in(to),
+            (Some(shortcut), _) if shortcut.is_in() => shortcut.receive_in(self.socket, to),
             (None, Some(multipath)) if multipath.is_in() => multipath.receive_in(to),
             _ => to.receive(self.socket, libc::MSG_DONTWAIT),
         }
@@ -187,7 +183,7 @@ impl<'a, T: LocalTransport> Path<'a, T> {
 
     /// Returns the number of bytes that have arrived and were not received.
     pub fn waiting(&mut self) -> usize {
-        match (&mut self.shortcut, &mut self.multipath) {
+        match (&self.shortcut, &mut self.multipath) {
             (Some(shortcut), _) if shortcut.is_in() => shortcut.waiting(),
             (None, Some(multipath)) if multipath.is_in() => multipath.waiting(),
             _ => socket::waiting(self.socket),

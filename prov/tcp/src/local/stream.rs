@@ -1,20 +1,20 @@
 //! A byte stream in each direction through a [`channel`](prov_local::channel), for code that
 //! otherwise uses a socket: it accepts and returns as many bytes as there is space for, and does
 //! not preserve the boundaries of messages.
-//! The records of the stream are among those of a [link](prov_local::link), and are received in order with
-//! these.
 
-use prov_base::buffer::{Incoming, Iov, Outgoing};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
-use prov_local::channel::{Channel, Head, LONGEST, MODERATE};
-use prov_local::link::records::STREAM;
+use prov_base::buffer::{Incoming, Iov, Outgoing, Piece};
+use prov_base::errno::Result;
+
+use prov_local::channel::{Channel, Head, LONGEST, MODERATE, Next};
 use prov_local::ring::Broken;
 
 /// See the [module](self) description.
-pub struct SharedStream<'a> {
-    pub channel: &'a mut Channel,
-    /// Number of bytes of the channel's next record that were received.
-    pub received: &'a mut usize,
+pub struct SharedStream {
+    pub channel: Channel,
+    /// Number of bytes of the channel's next message that were received.
+    received: usize,
 }
 
 /// The outcome of a transfer.
@@ -25,14 +25,42 @@ pub struct Moved {
     pub wakes: bool,
 }
 
-/// The head of all records of the stream.
+/// The head of all messages, which carries no information.
 const HEAD: Head = Head {
-    kind: STREAM,
+    kind: 0,
     flags: 0,
     words: [0; 3],
 };
 
-impl SharedStream<'_> {
+impl SharedStream {
+    /// Creates a stream with a number for the process that attaches to it. Returns this side and
+    /// the descriptor for the other one.
+    ///
+    /// # Errors
+    /// Those of [`Channel::create`].
+    pub fn create(secret: u64) -> Result<(SharedStream, OwnedFd)> {
+        let (channel, fd) = Channel::create()?;
+        channel.set_secret(secret);
+        Ok((SharedStream::over(channel), fd))
+    }
+
+    /// Attaches to a stream that another process has created. Returns it and the number.
+    ///
+    /// # Errors
+    /// Those of [`Channel::attach`].
+    pub fn attach(fd: BorrowedFd<'_>) -> Result<(SharedStream, u64)> {
+        let channel = Channel::attach(fd)?;
+        let secret = channel.secret();
+        Ok((SharedStream::over(channel), secret))
+    }
+
+    fn over(channel: Channel) -> SharedStream {
+        SharedStream {
+            channel,
+            received: 0,
+        }
+    }
+
     /// Sends as many of the bytes as there is space for.
     ///
     /// # Errors
@@ -96,6 +124,43 @@ impl SharedStream<'_> {
         Ok(moved)
     }
 
+    /// Sends at least one byte; `fill` writes the bytes, and `wake` wakes the other side if it
+    /// sleeps. Returns `false`, without any effect, if they are more than
+    /// [`INLINE`](prov_local::channel::INLINE) or no slot is known to be free.
+    #[inline(always)]
+    pub fn send_short(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(Piece<'_>),
+        wake: impl FnOnce(),
+    ) -> bool {
+        self.channel.sender.send_bytes(len, fill, wake)
+    }
+
+    /// Returns the next message, if it is in one slot and no part of it was received.
+    #[inline(always)]
+    pub fn peek(&self) -> Option<Next<'_>> {
+        match self.received {
+            0 => self.channel.receiver.peek(),
+            _ => None,
+        }
+    }
+
+    /// Whether the next message was received in part.
+    #[inline(always)]
+    pub fn has_rest(&self) -> bool {
+        self.received != 0
+    }
+
+    /// Takes a message in one slot. This side has processed it and all data before it
+    /// ([`Receiver::settle`](prov_local::channel::Receiver::settle)). Returns whether the other side must be woken.
+    #[inline(always)]
+    pub fn take_short(&mut self) -> bool {
+        let wakes = self.channel.receiver.take_short();
+        self.channel.receiver.settle();
+        wakes
+    }
+
     /// Receives the data that has arrived, as far as there is space for it.
     ///
     /// # Errors
@@ -132,13 +197,12 @@ impl SharedStream<'_> {
         };
         while moved.bytes < room
             && let Some(record) = receiver.next()?
-            && record.head.kind == STREAM
         {
             let len = record.len();
             let bytes = Iov::from(receiver.bytes(&record));
-            let part = match *self.received == 0 && len <= room - moved.bytes {
+            let part = match self.received == 0 && len <= room - moved.bytes {
                 true => bytes.view(),
-                false => bytes.slice(*self.received, room - moved.bytes),
+                false => bytes.slice(self.received, room - moved.bytes),
             };
             if part.is_empty() {
                 // The message is empty, or shorter than it was.
@@ -146,9 +210,9 @@ impl SharedStream<'_> {
             }
             take(moved.bytes, &part);
             moved.bytes += part.len();
-            *self.received += part.len();
-            if *self.received == len {
-                *self.received = 0;
+            self.received += part.len();
+            if self.received == len {
+                self.received = 0;
                 moved.wakes |= receiver.take(len);
             }
         }
@@ -157,8 +221,8 @@ impl SharedStream<'_> {
 
     /// Returns the number of bytes that have arrived and were not received.
     pub fn waiting(&self) -> usize {
-        let waiting = self.channel.receiver.waiting(STREAM);
-        waiting.saturating_sub(*self.received)
+        let waiting = self.channel.receiver.waiting();
+        waiting.saturating_sub(self.received)
     }
 
     /// Whether a send would find space. If not, this side waits for it when it sleeps
@@ -180,29 +244,11 @@ mod tests {
 
     use super::*;
 
-    /// One side of a stream.
-    struct Side {
-        channel: Channel,
-        received: usize,
-    }
-
-    impl Side {
-        fn stream(&mut self) -> SharedStream<'_> {
-            SharedStream {
-                channel: &mut self.channel,
-                received: &mut self.received,
-            }
-        }
-    }
-
-    fn pair() -> (Side, Side) {
-        let (here, fd) = Channel::create().unwrap();
-        let there = Channel::attach(fd.as_fd()).unwrap();
-        let side = |channel| Side {
-            channel,
-            received: 0,
-        };
-        (side(here), side(there))
+    fn pair() -> (SharedStream, SharedStream) {
+        let (here, fd) = SharedStream::create(77).unwrap();
+        let (there, secret) = SharedStream::attach(fd.as_fd()).unwrap();
+        assert_eq!(secret, 77);
+        (here, there)
     }
 
     proptest! {
@@ -221,21 +267,21 @@ mod tests {
                 let mut into = vec![0; room];
                 let (first, second) = part.split_at(part.len() / 3);
                 sent += match scattered {
-                    false => here.stream().send(part).unwrap().bytes,
+                    false => here.send(part).unwrap().bytes,
                     true => {
                         let mut list = Outgoing::default();
                         assert!(list.push(first) && list.push(second));
-                        here.stream().send_out(&list).unwrap().bytes
+                        here.send_out(&list).unwrap().bytes
                     }
                 };
-                prop_assert_eq!(there.stream().waiting(), sent - got.len());
+                prop_assert_eq!(there.waiting(), sent - got.len());
                 let came = match scattered {
-                    false => there.stream().receive(&mut into).unwrap().bytes,
+                    false => there.receive(&mut into).unwrap().bytes,
                     true => {
                         let (first, second) = into.split_at_mut(room / 2);
                         let mut list = Incoming::default();
                         assert!(list.push(first) && list.push(second));
-                        there.stream().receive_in(&mut list).unwrap().bytes
+                        there.receive_in(&mut list).unwrap().bytes
                     }
                 };
                 got.extend(&into[..came]);
@@ -246,20 +292,38 @@ mod tests {
     }
 
     #[test]
+    fn all_bytes_are_settled_once_the_other_side_reports_the_last_ones() {
+        let (mut here, mut there) = pair();
+        there.channel.receiver.settle();
+        assert!(!here.channel.is_settled() && !there.channel.is_settled());
+        let (out, mut into) = ([1; 5000], [0; 5000]);
+        assert_eq!(here.send(&out).unwrap().bytes, out.len());
+        assert!(!here.channel.is_settled());
+        // Data that was received in part is not processed yet.
+        there.receive(&mut into[..4000]).unwrap();
+        there.channel.receiver.settle();
+        assert!(!here.channel.is_settled());
+        there.receive(&mut into[4000..]).unwrap();
+        assert!(!here.channel.is_settled());
+        there.channel.receiver.settle();
+        assert!(here.channel.is_settled());
+    }
+
+    #[test]
     fn a_sender_without_space_has_some_when_the_receiver_has_received() {
         let (mut here, mut there) = pair();
         let out = vec![1; 4 << 20];
-        let sent = here.stream().send(&out).unwrap().bytes;
+        let sent = here.send(&out).unwrap().bytes;
         assert!(sent > MODERATE && sent < out.len());
-        assert_eq!(here.stream().has_room(), Ok(false));
+        assert_eq!(here.has_room(), Ok(false));
         let bell = Doorbell::create().unwrap();
         there.channel.rings(bell.of_peer());
         here.channel.sleep();
         bell.arm();
         let mut into = vec![0; 4 << 20];
-        let came = there.stream().receive(&mut into).unwrap();
+        let came = there.receive(&mut into).unwrap();
         assert_eq!((came.bytes, came.wakes), (sent, true));
-        assert_eq!(here.stream().has_room(), Ok(true));
-        assert_eq!(here.stream().has_room(), Ok(true), "who asks takes none");
+        assert_eq!(here.has_room(), Ok(true));
+        assert_eq!(here.has_room(), Ok(true), "who asks takes none");
     }
 }

@@ -30,6 +30,10 @@ pub const DELIVERY_COMPLETE: u16 = 1 << 2;
 pub const COMMIT_COMPLETE: u16 = 1 << 3;
 /// Flag of a [`Op::WideRts`]: the message is tagged.
 pub const TAGGED: u16 = 1 << 7;
+/// Value of `op_data` of an [`Op::Accessed`]: the sender has written.
+pub const HAS_WRITTEN: u8 = 0;
+/// Value of `op_data` of an [`Op::Accessed`]: the sender has read.
+pub const HAS_READ: u8 = 1;
 /// Value of `op_data` of an [`Op::Throttle`]: the sender's endpoint is closed in good order.
 pub const LEAVES: u8 = 2;
 /// The acknowledgement must name the message: its header ends in an `id`.
@@ -112,7 +116,9 @@ impl Header {
             | Op::Throttle
             | Op::WideCts
             | Op::WideData => true,
-            Op::AtomicRequest
+            Op::Accessed
+            | Op::AtomicRequest
+            | Op::DirectMsg
             | Op::ReadRequest
             | Op::Tagged
             | Op::TaggedRts

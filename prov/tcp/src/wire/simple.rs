@@ -94,6 +94,24 @@ pub fn put_message(
     }
 }
 
+/// Returns the header of a tagged message without special properties, of `total` bytes with the
+/// header, as words to be written in native order.
+#[inline(always)]
+pub fn tagged_words(tag: u64, sequence: u8, total: usize) -> [u64; 3] {
+    [numbered(TAGGED, sequence), total as u64, tag]
+}
+
+/// Returns the header of such a message without a tag.
+#[inline(always)]
+pub fn plain_words(sequence: u8, total: usize) -> [u64; 2] {
+    [numbered(PLAIN, sequence), total as u64]
+}
+
+#[inline(always)]
+fn numbered(start: u64, sequence: u8) -> u64 {
+    (start | u64::from(sequence) << 56).to_le()
+}
+
 /// Writes the first words of a header; returns the total length of the header and the message.
 #[inline(always)]
 fn put_base<const HEADER: usize>(
@@ -168,6 +186,19 @@ pub struct SimpleHead {
     pub name: Option<u64>,
     /// Number of bytes of the header.
     pub len: usize,
+}
+
+/// Decodes the header of a [`Simple`] message in native order, which has nothing after it and `len`
+/// bytes in all. `word` reads eight of these, by their index.
+#[inline(always)]
+pub fn decode_single(len: usize, word: impl Fn(usize) -> Option<u64>) -> Option<SimpleHead> {
+    let start = u64::from_le(word(0)?) & COMPARED;
+    let head = decode_head(
+        start,
+        #[inline(always)]
+        |number| word(number.wrapping_add(BASE / 8)),
+    )?;
+    (word(1)? == len as u64 && head.len <= len).then_some(head)
 }
 
 /// Decodes a header with this start; `word` reads the words after the base.
@@ -246,7 +277,28 @@ mod tests {
                 let room = &mut whole[..len + 4];
                 assert_eq!(put_message(tag, 0, 5, room, |_| panic!()), None);
             }
+            let single = |all: &[u8], len| {
+                decode_single(len, |number| {
+                    let word = all.get(number * 8..)?.first_chunk();
+                    word.copied().map(u64::from_ne_bytes)
+                })
+            };
+            if name.is_none() {
+                let words = match tag {
+                    Some(tag) => tagged_words(tag, 0, len + 5).to_vec(),
+                    None => plain_words(0, len + 5).to_vec(),
+                };
+                let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
+                assert_eq!(bytes, long);
+            }
             long.extend(b"hello");
+            let head = SimpleHead { tag, name, len };
+            assert_eq!(single(&long, len + 5), Some(head));
+            assert_eq!(single(&long, len + 4), None);
+            assert_eq!(single(&long, len + 6), None);
+            for cut in 0..len {
+                assert_eq!(single(&long[..cut / 8 * 8], len + 5), None);
+            }
             long.extend(b"and more");
             let simple = decode_simple(&long).unwrap();
             assert_eq!((simple.tag, simple.name), (tag, name));

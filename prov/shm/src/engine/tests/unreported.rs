@@ -94,6 +94,6 @@ fn a_sleeping_thread_resumes_a_held_back_peer_when_the_queue_was_read_elsewhere(
             a.core.progress();
         }
         assert!(all.into_iter().eq(0..WRITES));
-        assert!(b.core.lists.unreported() == 0);
+        assert!(b.core.lists.are_all_reported());
     });
 }

@@ -4,8 +4,7 @@ use std::os::fd::AsFd;
 
 use prov_base::errno::Errno;
 use prov_base::warn_again;
-use prov_local::copies::Copies as _;
-use prov_local::link::{self, Ended};
+use prov_local::copies::Goal;
 use prov_local::rota::Rounds as _;
 use prov_message::Woken as _;
 use prov_message::lane::{Pause, short_pause};
@@ -233,19 +232,15 @@ impl Core {
         let Owner::Ep(ep) = conn.owner else {
             return Vec::new();
         };
-        let mut reads = Vec::new();
-        if let Some(shortcut) = conn.local.shortcut.take() {
-            let Ended { abandoned, ended } = shortcut.link.end(&mut self.endpoints, error);
-            reads = abandoned;
-            for (ticket, outcome) in ended {
-                self.endpoints.finish(ticket, outcome);
-            }
-        }
+        let copies = &mut conn.local.copies;
+        let mut reads = copies.transfers.abandon(&mut self.endpoints, error);
+        let course = copies.course.take().map(Goal::from);
         let arriving = match std::mem::take(&mut conn.incoming) {
             Incoming::Place(placing) => Some(*placing),
             _ => None,
         };
-        reads.extend(arriving.and_then(|placing| self.endpoints.abandon(placing, error)));
+        let placings = course.and_then(Goal::abandon).into_iter().chain(arriving);
+        reads.extend(placings.filter_map(|placing| self.endpoints.abandon(placing, error)));
         for (_, asked) in conn.ops.asked.drain() {
             if let Some(receipt) = asked.receipt {
                 self.endpoints.received(&receipt, asked.memory, Err(error));
@@ -273,9 +268,6 @@ impl Core {
         }
         let mut blocked = Vec::new();
         let mut waits_for_memory = false;
-        // Nothing else sends on links while the endpoint waits, nor the payloads that peers ask for in parts.
-        link::send_more(self);
-        self.send_parts();
         for key in self.links_of(ep) {
             if self
                 .conns
@@ -284,7 +276,6 @@ impl Core {
             {
                 // Messages that are complete for the application, and leave on request.
                 self.read(key, false);
-                self.take_in_from(key);
                 waits_for_memory = true;
             }
             self.flush(key);
@@ -296,7 +287,7 @@ impl Core {
             if let Some(conn) = self.conns.get_mut(key)
                 && conn.is_open()
                 && !conn.is_cut_off()
-                && (!conn.outbox.is_empty() || conn.is_leaving() || conn.has_link_to_send())
+                && (!conn.outbox.is_empty() || conn.is_leaving())
             {
                 if conn.sends_by_memory() {
                     waits_for_memory = true;
@@ -358,20 +349,18 @@ impl Linked for Core {
 
     fn take_down(&mut self, key: ConnKey, error: Errno) -> Vec<Ticket> {
         self.copier.link_ended(key);
-        self.lists.forget(key);
         let Some(mut conn) = self.conns.remove(key) else {
             return Vec::new();
         };
         self.poller.forget(conn.socket.as_fd());
         self.strangers.remove(key);
         self.half_open.remove(key);
-        let has_memory = conn.local.shortcut.is_some();
         let mut ops = self.forget_arrivals(key, &mut conn, error);
         // A peer that is copying finds the seal broken before it finds other bytes.
         drop(std::mem::take(&mut conn.local.neighbour));
         ops.extend(conn.abandon());
         self.favourite.forget(key);
-        if has_memory {
+        if conn.local.shortcut.is_some() {
             self.rota.remove(key);
         }
         self.ready.forget(key, conn.due);
@@ -386,10 +375,8 @@ impl Linked for Core {
             }
         }
         // In a forked child, the parent still uses the connection.
-        if self.poller.is_own()
-            && let Some(socket) = conn.into_socket()
-        {
-            socket::end(socket);
+        if self.poller.is_own() {
+            socket::end(conn.socket);
         }
         ops
     }
@@ -398,10 +385,6 @@ impl Linked for Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        if let Some(link) = conn.link_mut() {
-            // Those that are left reach the memory when the peer makes progress.
-            let _left = link.settle_ring_writes();
-        }
         let has_nothing_left = conn.is_open() && conn.outbox.is_empty() && !conn.is_cut_off();
         if !has_nothing_left || conn.is_msg() || !conn.features.has(Features::RENDEZVOUS) {
             return;

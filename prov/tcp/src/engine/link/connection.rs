@@ -4,7 +4,6 @@ use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::time::Instant;
 
 use crate::local::neighbour::Neighbour;
@@ -12,17 +11,19 @@ use crate::local::outbox::{Debt, Outbox, ZeroCopySends};
 use prov_base::errno::Errno;
 use prov_base::socket::peer_text;
 use prov_base::socket::silence::Watch;
-use prov_local::link::Link;
+use prov_local::link::payload::Payload;
 use prov_message::keys::{from_peer, to_peer};
 use prov_message::peers::{Deadline, UNKNOWN_SOURCE};
 use prov_message::{Burst, RmaTarget, Ticket};
 use prov_util::endpoint::Side;
 
+use crate::engine::link::access::OneSided;
+use crate::engine::link::copies::Copies;
 use crate::engine::link::detours::{Detour, Detours};
 use crate::engine::link::fault::Fault;
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::{ConnKey, EpKey, ListenerKey, PeerKey};
-use crate::engine::link::messages::{Placing, Tcp};
+use crate::engine::link::messages::Placing;
 use crate::engine::link::narrow::Narrow;
 use crate::engine::link::outstanding::{Named, Outstanding, Unacknowledged};
 use crate::engine::link::ready::{Reasons, Why};
@@ -39,8 +40,7 @@ use crate::wire::{ByteOrder, WireError, rdm};
 
 /// A connection in any stage.
 pub struct Connection {
-    /// Shared with the link within the host.
-    pub socket: Arc<OwnedFd>,
+    pub socket: OwnedFd,
     pub stage: Stage,
     /// Nothing once the stream has begun.
     pub setup: Setup,
@@ -60,8 +60,6 @@ pub struct Connection {
     pub incoming: Incoming,
     /// The flags that force messages onto the slow path.
     pub detours: Detours,
-    /// The header of a message that waits to be reported. Nothing after it is read until then.
-    pub waiting: Option<Box<Header>>,
     /// Bytes that were read after a message that waits.
     pub backlog: Vec<u8>,
     pub outbox: Outbox,
@@ -76,8 +74,6 @@ pub struct Connection {
     pub has_left: bool,
     /// Number of consecutive reads of small messages while the connection is in bulk mode.
     pub small_reads: u8,
-    /// Whether it is the far end of an endpoint's connection to itself.
-    pub is_own: bool,
     /// Whether this side has requested the connection.
     pub calls: bool,
     /// Detects whether its host has failed.
@@ -114,15 +110,15 @@ pub struct Local {
     /// Whether the peer is on this host, according to itself or its address.
     pub is_within_host: bool,
     /// Memory that is shared with it.
-    pub shortcut: Option<Box<Shortcut<Tcp>>>,
+    pub shortcut: Option<Box<Shortcut>>,
     /// How often something was received before there was such memory, as far as that is counted.
     pub brought: u8,
     /// Whether the two processes can read each other's memory.
     pub neighbour: Neighbour,
-    /// Whether accesses to memory were requested by the socket.
-    pub has_asked: bool,
-    /// The number of the peer's file with its regions, until it is opened.
-    pub regions: Option<u64>,
+    /// The copies from the peer's memory.
+    pub copies: Copies,
+    /// The access of each of the two processes to the other's memory by itself.
+    pub onesided: Box<OneSided>,
 }
 
 /// What the log already says about a connection.
@@ -218,7 +214,7 @@ impl Connection {
     /// Creates a connection, whose stream has to begin before the `deadline`.
     pub fn new(socket: OwnedFd, owner: Owner, stage: Stage, deadline: Option<Instant>) -> Self {
         Connection {
-            socket: Arc::new(socket),
+            socket,
             calls: matches!(stage, Stage::Connecting { .. }),
             stage,
             setup: Setup {
@@ -235,7 +231,6 @@ impl Connection {
             stream: Stream::new(ByteOrder::Native, Features::default()),
             incoming: Incoming::Nothing,
             detours: Detours::FIRST,
-            waiting: None,
             backlog: Vec::new(),
             outbox: Outbox::default(),
             stillness: Stillness::default(),
@@ -244,7 +239,6 @@ impl Connection {
             bursts: Bursts::default(),
             due: Reasons::default(),
             has_left: false,
-            is_own: false,
             small_reads: 0,
             watch: Watch::default(),
             local: Local::default(),
@@ -311,7 +305,7 @@ impl Connection {
         let waits =
             self.awaits_answers() || self.ops.narrow.as_ref().is_some_and(Narrow::is_waiting);
         let later = self.due.has(Why::Read) || self.due.has(Why::Held);
-        let later = later || self.is_paused() || self.link().is_some_and(|link| !link.is_idle());
+        let later = later || self.is_paused() || self.local.copies.are_any();
         between_messages && sent && !waits && !later
     }
 
@@ -325,14 +319,11 @@ impl Connection {
     /// Whether operations of this side of the endpoint are in progress on this connection, so that
     /// their memory is read or written.
     pub fn has_memory_of(&self, side: Side) -> bool {
-        let link = self.link();
-        link.is_some_and(|link| link.has_memory_of(side)) || self.stream_has_memory_of(side)
-    }
-
-    fn stream_has_memory_of(&self, side: Side) -> bool {
         match side {
             Side::Receive => {
-                matches!(self.incoming, Incoming::Place(_)) || !self.ops.asked.is_empty()
+                matches!(self.incoming, Incoming::Place(_))
+                    || self.local.copies.are_any()
+                    || !self.ops.asked.is_empty()
             }
             Side::Transmit => {
                 !(self.outbox.is_idle()
@@ -354,7 +345,7 @@ impl Connection {
 
     /// Returns the path of its bytes: the socket or shared memory.
     #[inline(always)]
-    pub fn path(&mut self) -> Path<'_, Tcp> {
+    pub fn path(&mut self) -> Path<'_> {
         Path::of(&self.socket, &mut self.local.shortcut, &mut self.multipath)
     }
 
@@ -390,11 +381,6 @@ impl Connection {
             return false;
         };
         shortcut.is_leaving() && shortcut.leave(self.socket.as_fd()) == Err(Errno::EAGAIN)
-    }
-
-    /// Whether its link has operations that wait for space.
-    pub fn has_link_to_send(&self) -> bool {
-        self.link().is_some_and(Link::has_something_to_send)
     }
 
     /// Whether it has several subflows, or is about to have them.
@@ -489,30 +475,18 @@ impl Connection {
         self.ops.named.get_mut(from_peer(name))
     }
 
-    /// Returns the socket, which nothing else uses any longer.
-    pub fn into_socket(self) -> Option<OwnedFd> {
-        let Connection { socket, local, .. } = self;
-        drop(local);
-        Arc::into_inner(socket)
-    }
-
-    /// Returns its link within the host, if it has one.
-    pub fn link(&self) -> Option<&Link<Tcp>> {
-        self.local.shortcut.as_ref().map(|shortcut| &shortcut.link)
-    }
-
-    /// As [`Connection::link`], to be changed.
-    pub fn link_mut(&mut self) -> Option<&mut Link<Tcp>> {
-        let shortcut = self.local.shortcut.as_mut();
-        shortcut.map(|shortcut| &mut shortcut.link)
-    }
-
-    /// Sets the source of the peer's messages.
-    pub fn set_source(&mut self, src: u64) {
-        self.src = src;
-        if let Some(link) = self.link_mut() {
-            link.src = src;
+    /// Returns the payload of the message that was offered by this name.
+    pub fn offered(&self, name: u64) -> Option<&Payload> {
+        match self.ops.named.get(from_peer(name)) {
+            Some(Named::Offered { payload, .. }) => Some(payload),
+            _ => None,
         }
+    }
+
+    /// Whether the peer was offered messages that it may fetch.
+    pub fn has_offers(&self) -> bool {
+        let mut named = self.ops.named.values();
+        named.any(|named| matches!(named, Named::Offered { .. }))
     }
 
     /// Returns the entry for the operation of the next message, with this header, which is to be
@@ -561,7 +535,7 @@ impl Connection {
             Named::Ack(Unacknowledged { ticket, .. }) | Named::Atomic { ticket, .. } => {
                 Some(ticket)
             }
-            Named::Announced { ticket, .. } => ticket,
+            Named::Announced { ticket, .. } | Named::Offered { ticket, .. } => ticket,
         }));
         ops
     }

@@ -14,8 +14,9 @@ pub enum Detour {
     /// The poller has reported that the peer sends no more. It does so only once, and reading then
     /// has to continue until the end of the stream.
     PeerEnded = 1 << 3,
-    /// What the peer sends comes through the socket.
-    BySocket = 1 << 4,
+    /// A message that was read waits for the end of copies from the peer's memory. Nothing after it is
+    /// read until then.
+    BehindCopies = 1 << 4,
     /// Each message is logged.
     Traced = 1 << 5,
     /// The handshake has not ended.
@@ -27,8 +28,11 @@ pub enum Detour {
     /// A remote operation with immediate data waits until the application has read completions.
     /// Nothing after it is read until then.
     Unreported = 1 << 9,
+    /// Copies from the peer's memory are in progress on the connection of a connected endpoint, which
+    /// completes receives in order.
+    CopiesFirst = 1 << 10,
     /// The connection has several subflows, or is about to have them.
-    Multipath = 1 << 10,
+    Multipath = 1 << 11,
 }
 
 /// The current reasons, as a bit set that is tested with one operation for each message.
@@ -36,21 +40,22 @@ pub enum Detour {
 pub struct Detours(u16);
 
 /// Reasons that block all received messages.
-const PAUSES: u16 = Detour::HeldBack as u16 | Detour::Overdue as u16 | Detour::Unreported as u16;
+const PAUSES: u16 = Detour::HeldBack as u16
+    | Detour::Overdue as u16
+    | Detour::Unreported as u16
+    | Detour::BehindCopies as u16;
 /// Reasons for messages of both directions.
 const ALWAYS: u16 = Detour::Unopened as u16 | Detour::Foreign as u16;
 /// Reasons for received messages.
-const IN: u16 = ALWAYS | PAUSES | Detour::Traced as u16;
+const IN: u16 = ALWAYS | PAUSES | Detour::CopiesFirst as u16 | Detour::Traced as u16;
 /// Reasons for messages that are read from the socket.
 const READ: u16 = IN | Detour::Bulk as u16 | Detour::PeerEnded as u16 | Detour::Multipath as u16;
-/// Reasons for messages that come by the link within the host.
-const BY_LINK: u16 = IN | Detour::BySocket as u16 | Detour::PeerEnded as u16;
 /// Reasons for messages that are sent.
 const OUT: u16 = ALWAYS | Detour::Throttled as u16 | Detour::Multipath as u16;
 
 impl Detours {
     /// The reasons of a new connection.
-    pub const FIRST: Detours = Detours(Detour::Unopened as u16 | Detour::BySocket as u16);
+    pub const FIRST: Detours = Detours(Detour::Unopened as u16);
 
     #[inline(always)]
     pub fn has(self, detour: Detour) -> bool {
@@ -80,12 +85,6 @@ impl Detours {
         self.0 & READ == 0
     }
 
-    /// Whether messages that come by the link within the host may take the fast path.
-    #[inline(always)]
-    pub fn let_link(self) -> bool {
-        self.0 & BY_LINK == 0
-    }
-
     /// Whether messages that are sent may take the fast path.
     #[inline(always)]
     pub fn let_out(self) -> bool {
@@ -109,7 +108,8 @@ mod tests {
             (Detour::Unreported, true, false, false, true),
             (Detour::Bulk, false, true, false, true),
             (Detour::PeerEnded, false, true, false, true),
-            (Detour::BySocket, false, true, true, true),
+            (Detour::BehindCopies, true, false, false, true),
+            (Detour::CopiesFirst, false, false, false, true),
             (Detour::Traced, false, false, false, true),
             (Detour::Unopened, false, false, false, false),
             (Detour::Foreign, false, false, false, false),

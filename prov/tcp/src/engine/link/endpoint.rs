@@ -1,6 +1,5 @@
 //! The state of an endpoint besides its messages: how it finds its connection.
 
-use prov_local::link::Rules;
 use prov_util::eq::ConnectionEvents;
 
 use crate::engine::link::keys::ConnKey;
@@ -12,7 +11,9 @@ pub struct OwnPart {
     pub kind: Kind,
     /// The key that its peers must prove.
     pub auth_key: Option<Key>,
-    pub rules: Rules,
+    /// The order of its operations (`msg_order` in `struct fi_tx_attr`), which decides whether
+    /// remote accesses are ordered after messages. All other orders are kept in any case.
+    pub msg_order: u64,
     /// Whether it is opened for accesses to memory (`FI_RMA` of `fi_info`).
     pub is_for_rma: bool,
     /// Whether they do so only for announced messages, whose owner makes progress until they end.

@@ -1,12 +1,9 @@
 //! The parameters of tcp for the parts of `prov_message`.
 
-use prov_base::logging::Targets;
-use prov_local::link::{self, LocalTransport, Offered, Rules};
 use prov_message::Transport;
 
-use crate::engine::link::endpoint::{Kind, OwnPart};
+use crate::engine::link::endpoint::OwnPart;
 use crate::engine::link::keys::ConnKey;
-use crate::local::path::shortcut::Wire;
 
 /// The transport of messages over TCP.
 pub enum Tcp {}
@@ -19,41 +16,7 @@ impl Transport for Tcp {
 
     fn acknowledges_what_is_kept(ack: Ack) -> bool {
         // As the C library does for messages that it has received.
-        match ack {
-            Ack::Local(ack) => !ack.until_placed,
-            Ack::Next => true,
-            Ack::None | Ack::Named(_) => false,
-        }
-    }
-}
-
-impl LocalTransport for Tcp {
-    type Wire = Wire;
-
-    const LOG: Targets = crate::LOG;
-    const HAS_STREAM: bool = true;
-    const FETCHES_FIRST: bool = true;
-
-    fn ack(ack: link::Ack) -> Ack {
-        match ack.name {
-            0 => Ack::None,
-            _ => Ack::Local(ack),
-        }
-    }
-
-    fn name(offered: Offered) -> Rendezvous {
-        Rendezvous::Local(offered)
-    }
-
-    fn rules(own: &OwnPart) -> Rules {
-        own.rules
-    }
-
-    fn own_link(own: &OwnPart) -> Option<ConnKey> {
-        match &own.kind {
-            Kind::Rdm(rdm) => rdm.peers.own_link(),
-            Kind::Msg(_) => None,
-        }
+        ack == Ack::Next
     }
 }
 
@@ -75,24 +38,15 @@ pub enum Ack {
     Next,
     /// That of the message with this name.
     Named(u64),
-    /// That of a message that came by the link within the host.
-    Local(link::Ack),
 }
 
 /// The sender's name for a message that it has announced.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Rendezvous {
-    /// By the socket.
-    Announced(Announced),
-    /// By the link within the host.
-    Local(Offered),
-}
-
-/// The sender's name for a message that it has announced by the socket.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Announced {
+pub enum Rendezvous {
     /// In the C library's protocol.
     Narrow(u8),
     /// Between two endpoints of this library.
     Wide(u64),
+    /// Between two processes of one host; the memory of the message is known.
+    Direct(u64),
 }

@@ -8,7 +8,7 @@ use prov_message::Ticket;
 use slotmap::SlotMap;
 
 use crate::engine::link::keys::NameKey;
-use crate::engine::link::messages::{Announced, Receipt};
+use crate::engine::link::messages::{Receipt, Rendezvous};
 use crate::engine::link::narrow::Narrow;
 
 /// Operations and receives that wait for answers of the peer.
@@ -24,7 +24,7 @@ pub struct Outstanding {
     /// supports this library's.
     pub narrow: Option<Narrow>,
     /// Receives whose messages were requested.
-    pub asked: HashMap<Announced, Asked>,
+    pub asked: HashMap<Rendezvous, Asked>,
 }
 
 impl Outstanding {
@@ -56,6 +56,16 @@ pub struct Unacknowledged {
 pub enum Named {
     /// A message that is to be acknowledged.
     Ack(Unacknowledged),
+    /// A message that the peer copies from this process's memory, and then acknowledges.
+    Offered {
+        /// `None` once the payload is set aside: the operation is complete.
+        ticket: Option<Ticket>,
+        payload: Payload,
+        /// Whether the operation completes only when it has been acknowledged.
+        ack: bool,
+        /// Position in the stream after the offer.
+        end: u64,
+    },
     /// An atomic operation, with the memory for its old values.
     Atomic { ticket: Ticket, result: AppIov },
     /// An announced message, which is sent when it is requested.

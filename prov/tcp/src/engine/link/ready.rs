@@ -20,6 +20,8 @@ pub enum Why {
     /// It is a connected endpoint's, and its stream has ended: it ends when the messages that other
     /// endpoints have received are handled.
     Ended,
+    /// A copy has ended while the owner of the receives did not drive the lane.
+    Copied,
     /// An operation of its peer waits until the application has read completions. The connection that
     /// was resumed last is the last one.
     Unreported,
@@ -76,6 +78,7 @@ const CHORES: Reasons = STRANGERS
     .or(Why::Held)
     .or(Why::Sent)
     .or(Why::Ended)
+    .or(Why::Copied)
     .or(Why::Unreported)
     .or(Why::Device);
 

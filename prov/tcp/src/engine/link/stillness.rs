@@ -1,7 +1,5 @@
 //! Whether the peer of a connection takes nothing at present.
 
-use prov_local::link::Mark;
-
 /// What a connection looked like at the last check, and what follows from that.
 #[derive(Default)]
 pub struct Stillness {
@@ -10,8 +8,6 @@ pub struct Stillness {
     /// Number of announced messages that the peer has requested or fetched, modulo 2^32.
     answers: u32,
     seen: Seen,
-    /// How far the peer of its link within the host was.
-    pub mark: Mark,
 }
 
 /// A connection at a point in time.

@@ -5,11 +5,9 @@
 use std::os::fd::AsFd;
 
 use crate::local::neighbour::{OutOfTurn, Remark, Subject};
-use crate::local::path::shortcut::Wire;
 use crate::local::path::{Heard, Shortcut};
 use prov_base::errno::Errno;
 use prov_local::doorbell::Doorbell;
-use prov_local::link::{Follows, Link, Sizes};
 
 use crate::LOG;
 use crate::engine::Core;
@@ -17,10 +15,8 @@ use crate::engine::link::connection::{Connection, Owner};
 use crate::engine::link::detours::Detour;
 use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::keys::{ConnKey, EpKey, Source};
-use crate::engine::link::messages::{Endpoints, Tcp};
+use crate::engine::link::messages::Endpoints;
 use crate::engine::link::ready::Why;
-use crate::engine::transfer::ways::ALWAYS_ANNOUNCED;
-use crate::params::Params;
 use crate::wire::handshake::Features;
 use crate::wire::header::{Header, MAX_HEADER, Op};
 
@@ -37,6 +33,16 @@ const DECIDED: u8 = u8::MAX;
 const MOST: usize = 256;
 
 impl Core {
+    /// Whether this process and the peer's can read one another's memory. To
+    /// find out, the first call begins the acquaintance.
+    pub(crate) fn is_neighbour(&mut self, key: ConnKey) -> bool {
+        self.introduce(key);
+        let conn = self.conns.get(key);
+        conn.is_some_and(|conn| {
+            conn.features.has(Features::DIRECT) && conn.local.neighbour.memory().is_some()
+        })
+    }
+
     /// A connection has brought something: one that does so often moves, if it
     /// can.
     #[inline]
@@ -71,7 +77,7 @@ impl Core {
 
     /// Two processes that access one another's memory had better know each other: that
     /// takes more than one message each way.
-    pub(crate) fn meet_for_accesses(&mut self, key: ConnKey) {
+    pub(super) fn meet_for_accesses(&mut self, key: ConnKey) {
         let conn = self.conns.get(key);
         let is_of_use = conn.is_some_and(|conn| conn.features.has(Features::REGIONS));
         if is_of_use && self.rota.len() < MOST {
@@ -99,8 +105,6 @@ impl Core {
             id: header.id,
             word: header.word,
         };
-        // Each message is logged at the socket.
-        let has_room = self.rota.len() < MOST && !self.params.trace_msg;
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         if !may_be_acquainted(conn.features) {
             return Err(OutOfTurn.into());
@@ -108,7 +112,7 @@ impl Core {
         match subject {
             Subject::Introduction | Subject::Card | Subject::Ready => {}
             Subject::Memory => {
-                let Some(refusal) = conn.memory_offered(&remark, has_room, &self.params)? else {
+                let Some(refusal) = conn.memory_offered(&remark, self.rota.len() < MOST)? else {
                     self.rota.add(key);
                     return self.depart_if_due(key);
                 };
@@ -129,9 +133,7 @@ impl Core {
         let (neighbour, socket) = (&mut conn.local.neighbour, conn.socket.as_fd());
         let answer = neighbour.hear(socket, &remark, bell, LOG.ep_ctrl)?;
         let is_known = subject == Subject::Card;
-        let offer = (is_known && !self.params.trace_msg)
-            .then(|| conn.offer_memory(&self.params))
-            .flatten();
+        let offer = is_known.then(|| conn.offer_memory()).flatten();
         for remark in [introduction, answer, offer].into_iter().flatten() {
             self.remark(key, remark);
         }
@@ -145,9 +147,16 @@ impl Core {
         if shortcut.comes_in(remark)? {
             self.rota.add(key);
         }
-        conn.detours.set(Detour::BySocket, false);
         // A call to wake may have been read with this.
         self.rota.woken();
+        conn.local
+            .copies
+            .transfers
+            .meet(shortcut.channel().inflow());
+        conn.local
+            .copies
+            .transfers
+            .follow(shortcut.channel().relocated());
         log::info!(
             target: LOG.ep_ctrl,
             "what {} sends comes through shared memory", conn.peer_text()
@@ -185,9 +194,6 @@ impl Core {
             }
             self.cut_off(key);
             return Ok(());
-        }
-        if conn.local.has_asked {
-            shortcut.link.follows = Follows::Accesses;
         }
         conn.outbox.sent_directly(len);
         conn.bursts.messages.set_free();
@@ -270,9 +276,6 @@ impl Core {
             return true;
         };
         // An error shows when the rest is sent.
-        if shortcut.sends() && conn.outbox.is_empty() {
-            return true;
-        }
         shortcut.has_room()
             && (shortcut.leave(conn.socket.as_fd()) != Err(Errno::EAGAIN)
                 || !conn.outbox.is_empty())
@@ -289,7 +292,6 @@ impl Core {
         {
             let heard = shortcut.hear(conn.socket.as_fd());
             if shortcut.has_ended() {
-                shortcut.link.has_ended = true;
                 conn.detours.set(Detour::PeerEnded, true);
             }
             if heard == Heard::More {
@@ -315,7 +317,7 @@ impl Connection {
 
     /// Returns the offer of memory to the peer, a process of this host, if that is for this side to
     /// make.
-    fn offer_memory(&mut self, params: &Params) -> Option<Remark> {
+    fn offer_memory(&mut self) -> Option<Remark> {
         if !self.calls || !self.features.has(Features::LOCAL) || self.local.shortcut.is_some() {
             return None;
         }
@@ -323,46 +325,22 @@ impl Connection {
             stays(self, "the peer has no doorbell");
             return None;
         };
-        let offered = Shortcut::offer(self.new_link(params)?, bell, LOG.ep_ctrl);
+        let offered = Shortcut::offer(bell, LOG.ep_ctrl);
         let offered = offered.inspect_err(|error| stays(self, &error.to_string()));
         let (shortcut, offer) = offered.ok()?;
         self.local.shortcut = Some(Box::new(shortcut));
         Some(offer)
     }
 
-    /// Returns its link, without memory.
-    fn new_link(&self, params: &Params) -> Option<Link<Tcp>> {
-        let wire = Wire::new(&self.socket, self.local.neighbour.holder()?.pid());
-        let mut link = Link::new(self.ep()?, wire);
-        link.src = self.src;
-        link.is_ordered = self.is_msg() && !self.is_own;
-        link.sizes = Sizes {
-            announces: params.local_message_size,
-            is_wide: true,
-            kept: ALWAYS_ANNOUNCED,
-        };
-        (link.queues, link.follows) = (true, Follows::Messages);
-        link.pending.offer_only(self.detours.has(Detour::Throttled));
-        Some(link)
-    }
-
     /// The peer offers memory. Returns the answer if it is not accepted, such as when the lane
     /// `has_room` for no more.
-    fn memory_offered(
-        &mut self,
-        offer: &Remark,
-        has_room: bool,
-        params: &Params,
-    ) -> Result<Option<Remark>, Fault> {
+    fn memory_offered(&mut self, offer: &Remark, has_room: bool) -> Result<Option<Remark>, Fault> {
         if self.calls || self.local.shortcut.is_some() || !self.features.has(Features::LOCAL) {
             return Err(OutOfTurn.into());
         }
-        let neighbour = &self.local.neighbour;
-        let attached = match (neighbour.holder(), neighbour.bell(), self.new_link(params)) {
-            (Some(_), Some(_), _) if !has_room => Err(Errno::ENOMEM),
-            (Some(peer), Some(bell), Some(link)) => {
-                Shortcut::attach(link, &peer.files, bell, offer, LOG.ep_ctrl)
-            }
+        let attached = match (self.local.neighbour.holder(), self.local.neighbour.bell()) {
+            (Some(_), Some(_)) if !has_room => Err(Errno::ENOMEM),
+            (Some(peer), Some(bell)) => Shortcut::attach(&peer.files, bell, offer, LOG.ep_ctrl),
             _ => Err(Errno::EPERM),
         };
         match attached {

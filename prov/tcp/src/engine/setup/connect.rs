@@ -71,7 +71,7 @@ impl Reaching for Core {
 
     fn has_source(&mut self, link: ConnKey, source: u64) {
         if let Some(conn) = self.conns.get_mut(link) {
-            conn.set_source(source);
+            conn.src = source;
         }
         self.count_if_stranger(link);
     }
@@ -104,7 +104,7 @@ impl Core {
         };
         if let Some(conn) = self.conns.get_mut(key) {
             conn.peer = Some(peer);
-            conn.set_source(opened.source);
+            conn.src = opened.source;
         }
         if let Some(displaced) = opened.displaced {
             let reason = "the peer has made another one";

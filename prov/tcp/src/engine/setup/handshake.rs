@@ -221,11 +221,8 @@ impl Core {
                 if let Some(state) = self.listeners.get(listener)
                     && let ListenerKind::Passive(sink) = &state.kind
                 {
-                    let Some(socket) = conn.into_socket() else {
-                        return;
-                    };
                     sink.request(Incomer {
-                        socket,
+                        socket: conn.socket,
                         message,
                         auth_key: state.auth_key.clone(),
                     });
@@ -405,8 +402,7 @@ impl Core {
         };
         conn.owner = Owner::Ep(ep);
         conn.peer = (!loopback).then_some(peer);
-        conn.is_own = loopback;
-        conn.set_source(src);
+        conn.src = src;
         conn.pid = identity.pid;
         if let Err(fault) = send_all(conn.socket.as_fd(), &answer.encode()) {
             self.break_with(key, fault);

@@ -3,7 +3,6 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prov_base::errno::{Errno, Result};
@@ -233,9 +232,7 @@ impl Core {
             return;
         };
         self.poller.forget(conn.socket.as_fd());
-        if let Some(socket) = conn.into_socket() {
-            self.add_subflow(key, number, socket);
-        }
+        self.add_subflow(key, number, conn.socket);
         if let Some(multipath) = self.multipath(key)
             && !multipath.is_out()
             && multipath.plain_until.is_none()
@@ -280,9 +277,7 @@ impl Core {
             return;
         };
         self.poller.forget(conn.socket.as_fd());
-        if let Some(socket) = conn.into_socket() {
-            self.add_subflow(key, number, socket);
-        }
+        self.add_subflow(key, number, conn.socket);
         if let Some(multipath) = self.multipath(key) {
             multipath.joined.retain(|(other, _)| *other != number);
             multipath.joined.push((number, joined));
@@ -483,7 +478,7 @@ impl Core {
         // Events that were not handled yet have the keys of before.
         multipath.has_event();
         multipath.anchor_failed = false;
-        conn.socket = Arc::new(copy);
+        conn.socket = copy;
         let _ = self.poller.watch(conn.socket.as_fd(), Source::Link(key));
     }
 

@@ -7,8 +7,7 @@ use fabric_abi::FI_DELIVERY_COMPLETE;
 use slotmap::Key;
 
 use super::c_peer::{Peer, side_and_peer};
-use super::direct::{Stranger, read, register, remote, request_to_read};
-use super::nearby::{has_moved, nearby_of};
+use super::direct::{Stranger, read, register, remote};
 use super::*;
 use crate::engine::link::connection::Connection;
 use crate::engine::link::keys::NameKey;
@@ -272,55 +271,11 @@ fn nor_is_one_that_reads_no_other_answers() {
     }
 }
 
-/// Requests a read, unless there is no space for that.
-fn ask_to_read(side: &Side, bytes: &mut [u8]) -> bool {
-    let mut access = request_to_read(bytes);
-    match side.engine.core().access(side.ep, &mut access) {
-        Err(Errno::EAGAIN) => false,
-        posted => {
-            posted.unwrap();
-            true
-        }
-    }
-}
-
-#[test]
-fn two_processes_of_a_host_with_many_unsent_answers_do_not_deadlock() {
-    const COUNT: usize = 2000;
-    // They ask each other for each read.
-    IS_FOR_RMA.set(false);
-    let (a, b) = nearby_of(Params::default());
-    until([&a, &b], || has_moved(&a) && has_moved(&b));
-    let (mut from_a, mut from_b) = ([1; 4096], [2; 4096]);
-    register(&a, &mut from_a);
-    register(&b, &mut from_b);
-    let mut places = [[0; 4096]; 2];
-    let [at_a, at_b] = &mut places;
-    let before = [a.count(), b.count()];
-    let mut left = [COUNT; 2];
-    while left != [0; 2] {
-        // Neither processes received data until there is no space for more.
-        while left[0] != 0 && ask_to_read(&a, at_a) {
-            left[0] -= 1;
-        }
-        while left[1] != 0 && ask_to_read(&b, at_b) {
-            left[1] -= 1;
-        }
-        a.drive();
-        b.drive();
-    }
-    until([&a, &b], || {
-        [a.count(), b.count()] == before.map(|before| before + COUNT)
-    });
-    assert_eq!(places, [[2; 4096], [1; 4096]]);
-}
-
 #[test]
 fn two_peers_with_many_unsent_answers_do_not_deadlock() {
     const COUNT: usize = 20_000;
     let params = || Params {
         tx_size: COUNT,
-        local: crate::params::Local::Off,
         ..Params::default()
     };
     let (a, b) = (side_with(params()), side_with(params()));

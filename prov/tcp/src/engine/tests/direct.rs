@@ -8,10 +8,8 @@ use crate::local::far_end;
 use crate::local::neighbour::Subject;
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use libc::iovec;
-use prov_base::process_memory::{OtherIov, OtherPiece, Seal, Token, WRITTEN};
-use prov_local::channel::{Channel, Head};
+use prov_base::process_memory::{OtherIov, OtherPiece, Seal, Token};
 use prov_local::doorbell::Doorbell;
-use prov_local::link::records::{DONE, MESSAGE, OFFERED, READ, TAGGED, WRITE, remote_list};
 use prov_local::process::{Card, OtherFiles, OtherProcess, Reading};
 use prov_message::lane::Errand;
 use prov_util::desc::Descs;
@@ -19,8 +17,8 @@ use prov_util::mr::{Memory, Region, Request};
 use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 
 use super::*;
-use crate::engine::link::connection::Connection;
 use crate::wire::ByteOrder;
+use crate::wire::direct::MAX_LIST;
 use crate::wire::handshake::{self, Features, Kind as MessageKind, Message};
 use crate::wire::header::{Header, MAX_HEADER, Op, RmaIov};
 use crate::wire::rdm::Identity;
@@ -37,8 +35,6 @@ pub(super) struct Stranger {
     card: Option<Card>,
     heard: Stream,
     bytes: Vec<u8>,
-    /// The memory by which it has a link with the endpoint.
-    channel: Option<Channel>,
 }
 
 impl Stranger {
@@ -68,7 +64,6 @@ impl Stranger {
             card: None,
             heard: Stream::new(ByteOrder::Native, Features::OURS),
             bytes: Vec::new(),
-            channel: None,
         }
     }
 
@@ -116,60 +111,15 @@ impl Stranger {
         self.card = Some(card);
     }
 
-    /// Moves to memory of its own, with a link.
-    fn links(&mut self, side: &Side) {
-        let (channel, fd) = Channel::create().unwrap();
-        channel.set_secret(77);
-        self.offer_memory(fd.as_fd());
-        let heard = self.hear_acquaintance(side);
-        assert_eq!(heard[0].1, 77);
-        self.acquaint(Subject::Moved.code(), 0, 0);
-        self.channel = Some(channel);
-        side.drive();
-    }
-
-    /// Sends a record of the link.
-    fn record(&mut self, head: Head, bytes: &[u8]) {
-        let channel = self.channel.as_mut().unwrap();
-        let space = channel.space(bytes.len()).unwrap().unwrap();
-        space.bytes().write_at(0, bytes);
-        let _ = space.publish(head);
-    }
-
-    /// Sends a message that stays in its memory, by this name, with this tag.
+    /// Sends a message that stays in its memory, by this name.
     fn offer(&mut self, id: u64, bytes: &mut [u8], seal: Option<Token>) {
         let mut offer = OtherIov::default();
         assert!(offer.push_own(&memory(bytes), seal));
-        self.offer_at(id, &offer);
-    }
-
-    fn offer_at(&mut self, id: u64, at: &OtherIov) {
-        let head = Head {
-            kind: OFFERED,
-            flags: TAGGED,
-            words: [id, 0, id],
-        };
-        self.record(head, at.write(&mut [0; WRITTEN]));
-    }
-
-    /// Returns the names of what the endpoint is done with; `None` if it has closed the connection.
-    fn done(&mut self, side: &Side) -> Option<Vec<u64>> {
-        let mut is_open = true;
-        let mut names = Vec::new();
-        for _ in 0..100 {
-            side.drive();
-            let read = self.stream.read(&mut [0; 64]);
-            let blocks = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
-            is_open &= !matches!(read, Ok(0)) && read.err().is_none_or(|error| blocks(&error));
-            let channel = self.channel.as_mut().unwrap();
-            while let Some(record) = channel.receiver.next().unwrap() {
-                if record.head.kind == DONE {
-                    names.push(record.head.words[0]);
-                }
-                let _ = channel.receiver.take(record.len());
-            }
-        }
-        is_open.then_some(names)
+        self.say(
+            &direct(id, bytes.len()),
+            &[],
+            offer.write(&mut [0; MAX_LIST]),
+        );
     }
 
     /// Returns what the endpoint has sent since; `None` if it has closed the connection.
@@ -222,6 +172,14 @@ fn by_hand(side: &Side, mut holds: impl FnMut(&mut Core) -> bool) {
     }
 }
 
+/// Returns the header of a tagged message of this length, whose payload stays with the sender.
+fn direct(id: u64, len: usize) -> Header {
+    let mut header = Header::new(Op::DirectMsg);
+    header.flags = crate::wire::header::TAGGED;
+    (header.id, header.tag, header.size) = (id, id, len as u64);
+    header
+}
+
 pub(super) fn register(side: &Side, bytes: &mut [u8]) -> Arc<Region> {
     let iov = iovec {
         iov_base: bytes.as_mut_ptr().cast(),
@@ -239,6 +197,12 @@ pub(super) fn remote(addr: u64, len: usize) -> RmaIov {
         len: len as u64,
         key: KEY,
     }
+}
+
+fn list(bytes: &mut [u8]) -> Vec<u8> {
+    let mut list = OtherIov::default();
+    assert!(list.push_own(&memory(bytes), None));
+    list.write(&mut [0; MAX_LIST]).to_vec()
 }
 
 /// Returns the card that the endpoint has shown.
@@ -266,7 +230,6 @@ fn acquainted(side: &Side) -> Stranger {
     assert_eq!(heard[2].1, stranger.seal.secret());
     let secret = secret_of(&shown(&heard));
     stranger.acquaint(Subject::Ready.code(), secret, 0);
-    stranger.links(side);
     stranger
 }
 
@@ -319,9 +282,8 @@ fn a_peer_that_sends_through_another_process_is_not_mistaken_for_it() {
     third.introduce();
     third.show_card();
     assert_eq!(third.hear_acquaintance(&a).len(), 3);
-    third.links(&a);
-    third.offer(1, &mut [7; 8], None);
-    assert_eq!(third.done(&a), Some(Vec::new()));
+    third.say(&direct(1, 8), &[], &list(&mut [7; 8]));
+    assert_eq!(third.hear(&a), None);
     assert!(place.iter().all(|&byte| byte == 0));
 }
 
@@ -381,7 +343,7 @@ fn a_peer_that_sends_such_messages_out_of_turn_loses_the_connection() {
     let a = side();
     let mut place = vec![0; 4096];
     register(&a, &mut place);
-    let says: [&dyn Fn(&mut Stranger); 7] = [
+    let says: [&dyn Fn(&mut Stranger); 12] = [
         &|peer| peer.acquaint(7, 0, 0),
         &|peer| peer.acquaint(Subject::Moved.code(), 0, 0),
         &|peer| peer.acquaint(Subject::Stays.code(), 0, 0),
@@ -396,6 +358,11 @@ fn a_peer_that_sends_such_messages_out_of_turn_loses_the_connection() {
             peer.show_card();
             peer.show_card();
         },
+        &|peer| peer.say(&direct(1, 8), &[], &list(&mut [0; 8])),
+        &|peer| peer.say(&direct(1, 0), &[], &[]),
+        &|peer| peer.say(&direct(1, 8), &[], &[7; 1 << 16]),
+        &|peer| peer.say(&direct(1, 8), &[], &[7; 129]),
+        &|peer| peer.say(&direct(1, 9), &[], &list(&mut [0; 8])),
     ];
     for (i, say) in says.iter().enumerate() {
         let mut peer = Stranger::of(&a);
@@ -417,37 +384,33 @@ fn accesses_wait_for_earlier_messages_and_messages_pass_each_other() {
     receive(&a, &mut into, 40);
     receive(&a, &mut short, 41);
     peer.offer(40, &mut bytes, None);
-    let behind = Head {
-        kind: MESSAGE,
-        flags: TAGGED,
-        words: [41, 0, 0],
-    };
-    peer.record(behind, b"a letter");
-    let write = Head {
-        kind: WRITE,
-        flags: 0,
-        words: [0, 42, 1],
-    };
-    let list = remote_list(&remote(0, 4).into());
-    peer.record(write, &[b"last", list.bytes()].concat());
+    let mut behind = Header::new(Op::Tagged);
+    behind.tag = 41;
+    peer.say(&behind, &[], b"a letter");
+    let mut write = Header::new(Op::Write);
+    write.flags = crate::wire::header::DELIVERY_COMPLETE | crate::wire::header::NAMED;
+    write.id = 42;
+    peer.say(&write, &[remote(0, 4)], b"last");
     // The copy is in progress, and the data after it is read.
     let mut copying = None;
     by_hand(&a, |core| {
         copying = copying.take().or_else(|| core.next_errand());
-        let mut links = core.conns.values().filter_map(Connection::link);
-        copying.is_some() && links.any(|link| link.is_stalled)
+        let mut conns = core.conns.values();
+        copying.is_some() && conns.any(|conn| conn.local.copies.waiting.is_some())
     });
     assert_eq!((&short, &place[..4]), (b"a letter", &[0; 4][..]));
     let mut copying = copying.unwrap();
     copying.run();
     a.engine.core().errand_done(copying);
-    assert_eq!(peer.done(&a).unwrap(), [40, 42]);
+    let heard = peer.hear(&a).unwrap();
+    let acks: Vec<u64> = heard.iter().map(|(header, _)| header.id).collect();
+    assert_eq!(acks, [40, 42]);
     assert!(into == bytes && &place[..4] == b"last");
     a.memory.close(&region).unwrap();
 }
 
 #[test]
-fn memory_that_is_not_there_is_asked_for_in_parts() {
+fn memory_that_is_not_there_costs_its_peer_the_connection() {
     let a = side();
     for addr in [8, 0xffff_8000_0000_0000] {
         let mut nowhere = OtherIov::default();
@@ -456,29 +419,21 @@ fn memory_that_is_not_there_is_asked_for_in_parts() {
         let mut peer = acquainted(&a);
         let mut place = [0; 8];
         receive(&a, &mut place, 1);
-        peer.offer_at(1, &nowhere);
-        assert_eq!(peer.done(&a), Some(Vec::new()));
-        let mut outflow = peer.channel.as_ref().unwrap().outflow();
-        assert!(outflow.next_part().is_some_and(|(name, _)| name == 1));
+        peer.say(&direct(1, 8), &[], nowhere.write(&mut [0; MAX_LIST]));
+        assert_eq!(peer.hear(&a), None);
         assert_eq!(place, [0; 8]);
-        drop(peer);
-        until([&a, &a], || {
-            a.outstanding() == 0 && a.open_connections().is_empty()
-        });
-        assert_eq!(a.count(), 0);
     }
 }
 
 /// Posts a read of this many bytes from the stranger's memory.
-/// Returns a read of the peer's memory with [`KEY`], from its beginning.
-pub(super) fn request_to_read(place: &mut [u8]) -> RemoteAccess {
+pub(super) fn read(side: &Side, place: &mut [u8]) {
     let mut remote = RemoteIov::default();
     remote.push(RemotePiece {
         addr: 0,
         len: place.len() as u64,
         key: KEY,
     });
-    RemoteAccess {
+    let mut access = RemoteAccess {
         access: Access::Read,
         local: memory(place),
         remote,
@@ -487,11 +442,7 @@ pub(super) fn request_to_read(place: &mut [u8]) -> RemoteAccess {
         data: 0,
         flags: FI_COMPLETION,
         context: std::ptr::null_mut(),
-    }
-}
-
-pub(super) fn read(side: &Side, place: &mut [u8]) {
-    let mut access = request_to_read(place);
+    };
     side.engine.core().access(side.ep, &mut access).unwrap();
 }
 
@@ -520,10 +471,9 @@ fn bytes_whose_seal_is_gone_are_not_taken_for_those_of_a_message() {
         bytes.fill(2);
         peer.offer(0, &mut bytes, Some(token));
         peer.offer(1, &mut bytes[..64], Some(token));
-        peer.done(&a);
+        assert_eq!(peer.hear(&a), None);
         let (done, ..) = outcome(&a);
         assert_eq!(done, 0);
-        assert_eq!(a.failed.borrow().len(), 2, "{is_process}");
     }
 }
 
@@ -542,13 +492,8 @@ fn sleep_over_a_copy(is_blocked: bool) {
     let region = register(&b, &mut exposed);
     let mut peer = acquainted(&b);
     let key = b.open_connections()[0];
-    let ask = Head {
-        kind: READ,
-        flags: 0,
-        words: [16383, 7, 1],
-    };
-    while is_blocked && !b.engine.core().conns[key].has_link_to_send() {
-        peer.record(ask, remote_list(&remote(0, 16383).into()).bytes());
+    while is_blocked && !b.engine.core().conns[key].is_blocked() {
+        peer.say(&Header::new(Op::ReadRequest), &[remote(0, 16383)], &[]);
         b.drive();
     }
     b.drive();
@@ -557,13 +502,13 @@ fn sleep_over_a_copy(is_blocked: bool) {
     sleepers::prepare_sleep(&b);
     let mut bytes = vec![1; place.len()];
     peer.offer(40, &mut bytes, None);
-    let is_copying = |core: &Core| {
-        let mut links = core.conns.values().filter_map(Connection::link);
-        links.any(|link| !link.pulls.is_empty())
-    };
-    by_hand(&b, |core| is_copying(core));
+    let is_copying = || !b.engine.core().conns[key].local.copies.transfers.is_empty();
+    by_hand(&b, |core| {
+        let mut conns = core.conns.values();
+        conns.any(|conn| !conn.local.copies.transfers.is_empty())
+    });
     assert!(sleepers::wakes(&b), "blocked {is_blocked}");
-    until([&b, &b], || !is_copying(&b.engine.core()));
+    until([&b, &b], || !is_copying());
     b.memory.close(&region).unwrap();
     assert!(place == bytes);
 }

@@ -4,13 +4,7 @@ use super::*;
 
 #[test]
 fn a_connection_with_small_messages_leaves_bulk_mode() {
-    let through_sockets = || {
-        side_with(Params {
-            local: crate::params::Local::Off,
-            ..Params::default()
-        })
-    };
-    let (a, b) = (through_sockets(), through_sockets());
+    let (a, b) = (side(), side());
     a.knows(b.addr);
     b.knows(a.addr);
     let (mut out, mut place) = (vec![1; 1 << 20], vec![0; 1 << 20]);

@@ -1,7 +1,6 @@
 //! Connections between processes of one host.
 
 mod hostile;
-mod order;
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -17,6 +16,7 @@ use prov_message::{Errand as _, Sleeper};
 use super::direct::Stranger;
 use super::sleepers::{prepare_sleep, wakes};
 use super::*;
+use crate::engine::link::connection::Connection;
 use crate::engine::link::messages::Tcp;
 use crate::params::Local;
 use crate::wire::ByteOrder;
@@ -81,14 +81,10 @@ pub(super) fn pattern(len: usize, seed: usize) -> Vec<u8> {
 #[test]
 fn connections_in_use_move_to_shared_memory_unless_that_is_disabled() {
     nearby();
-    // That messages are logged disables it, too.
-    let off = (Local::Off, false);
-    let (auto, traced) = ((Local::Auto, false), (Local::Auto, true));
-    for (first, second) in [(off, auto), (auto, off), (traced, auto), (auto, traced)] {
-        let with = |(local, trace_msg)| {
+    for (first, second) in [(Local::Off, Local::Auto), (Local::Auto, Local::Off)] {
+        let with = |local| {
             side_with(Params {
                 local,
-                trace_msg,
                 ..Params::default()
             })
         };
@@ -418,7 +414,7 @@ fn finish(side: &Side, mut errand: Copying<Tcp>) {
 }
 
 #[test]
-fn a_copy_that_another_thread_leaves_ends_its_message_and_holds_up_none() {
+fn a_sleeping_thread_continues_a_copy_that_another_thread_leaves() {
     let (mut out, mut place) = (pattern(8 << 20, 3), vec![0; 8 << 20]);
     let (mut next, mut its) = ([7; 8], [0; 8]);
     let sides = nearby();
@@ -430,6 +426,30 @@ fn a_copy_that_another_thread_leaves_ends_its_message_and_holds_up_none() {
     // Another one is woken for that, finds nothing to do and sleeps again.
     prepare_sleep(&sides.1);
     finish(&sides.1, errand);
-    until([&sides.1, &sides.1], || sides.1.count() == 2);
+    assert_eq!(sides.1.count(), 0);
+    assert!(wakes(&sides.1));
+}
+
+#[test]
+fn nothing_is_received_after_a_message_to_buffer_while_the_owner_of_receives_is_away() {
+    let (mut out, mut place) = (pattern(1 << 20, 3), vec![0; 1 << 20]);
+    let (mut next, mut its) = ([7; 8], [0; 8]);
+    let sides = nearby();
+    let (a, b) = &sides;
+    receive(b, &mut its, 2);
+    let errand = with_a_copy_under_way(&sides, &mut out, &mut next);
+    until([a, a], || {
+        let core = &mut b.engine.core();
+        core.progress();
+        let waits = |conn: &Connection| conn.local.copies.waiting.is_some();
+        core.conns.values().any(waits)
+    });
+    b.engine.core().endpoints().owner_leaves();
+    finish(b, errand);
+    until([a, b], || b.engine.core().ready.has(Why::Copied));
+    assert_eq!(its, [0; 8], "taken in while the owner is away");
+    b.engine.core().endpoints().owner_enters();
+    receive(b, &mut place, 1);
+    until([a, b], || a.count() == 2 && b.count() == 2);
     assert!(place == out && its == next);
 }

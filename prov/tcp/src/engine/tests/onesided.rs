@@ -2,8 +2,7 @@
 
 use crate::local::neighbour::Subject;
 use fabric_abi::{
-    FI_COMMIT_COMPLETE, FI_INJECT, FI_REMOTE_CQ_DATA, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SUM,
-    FI_UINT64,
+    FI_COMMIT_COMPLETE, FI_REMOTE_CQ_DATA, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SUM, FI_UINT64,
 };
 use libc::iovec;
 use prov_util::cntr::{Cntr, CntrEvents};
@@ -13,7 +12,9 @@ use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess, RemotePiece};
 use super::direct::{KEY, Stranger, register, remote};
 use super::nearby::{exchange, has_moved, nearby_of, pattern};
 use super::*;
+use crate::engine::link::access::Regions;
 use crate::params::Local;
+use crate::wire::header::{self, Header, Op};
 
 /// Lengths that take all paths of data within a host.
 const LENGTHS: [usize; 8] = [0, 1, 8, 96, 5000, 20_000, 70_000, 1 << 20];
@@ -36,8 +37,8 @@ fn clear(a: &Side, b: &Side) {
 /// Whether a side has opened its peer's region table.
 fn is_lent(side: &Side) -> bool {
     let core = side.engine.core();
-    let mut all = core.conns.values().map(|conn| conn.link());
-    all.all(|link| link.is_some_and(|link| link.has_regions))
+    let mut all = core.conns.values().map(|conn| &conn.local.onesided.regions);
+    all.all(|regions| !matches!(regions, Regions::Unknown))
 }
 
 fn request(kind: Access, key: u64, bytes: &mut [u8]) -> RemoteAccess {
@@ -306,7 +307,7 @@ fn counters_of_regions_and_endpoints_count_accesses_that_peers_carry_out() {
 /// Sets the order that an endpoint requests.
 fn promise(side: &Side, order: u64) {
     let mut core = side.engine.core();
-    core.endpoints.get_mut(side.ep).unwrap().own.rules.msg_order = order;
+    core.endpoints.get_mut(side.ep).unwrap().own.msg_order = order;
 }
 
 #[test]
@@ -355,9 +356,6 @@ fn messages_that_the_peer_has_received_delay_nothing() {
                 receive(&b, &mut into, round);
             }
             until([&a, &b], || b.count() == 1);
-            // It tells that it has received them when there are no more.
-            b.drive();
-            a.drive();
             clear(&a, &b);
             let mut bytes = [round as u8; 8];
             access(&a, Access::Write, KEY, &mut bytes);
@@ -379,7 +377,7 @@ fn nothing_is_copied_ahead_of_a_message_that_is_being_copied() {
     until([&a, &a], || {
         core.progress();
         let mut conns = core.conns.values();
-        conns.any(|conn| conn.link().is_some_and(|link| !link.pulls.is_empty()))
+        conns.any(|conn| !conn.local.copies.transfers.is_empty())
     });
     let mut bytes = [3; 8];
     access(&a, Access::Write, KEY, &mut bytes);
@@ -412,9 +410,9 @@ fn nothing_is_copied_ahead_of_a_request_that_the_owner_has_to_carry_out() {
     clear(&a, &b);
     // Then accesses are copied by the initiator again.
     until([&a, &b], || {
-        let mut core = a.engine.core();
-        let mut links = core.conns.values_mut().map(|conn| conn.link_mut());
-        links.all(|link| link.is_some_and(|link| !link.has_untaken()))
+        let core = a.engine.core();
+        let mut shortcuts = core.conns.values().map(|conn| conn.local.shortcut.as_ref());
+        shortcuts.all(|shortcut| shortcut.is_some_and(|it| it.is_settled()))
     });
     later = [4; 8];
     access(&a, Access::Write, KEY, &mut later);
@@ -446,15 +444,10 @@ fn nothing_is_copied_ahead_of_an_atomic_operation() {
     a.engine.core().atomic(a.ep, &mut add).unwrap();
     let mut later = 77u64.to_ne_bytes();
     access(&a, Access::Write, KEY, &mut later);
-    for _ in 0..3 {
-        // An owner that is late does not change the order.
-        std::thread::sleep(Duration::from_millis(1));
-        a.drive();
-    }
-    // The other side writes through an address of it.
-    let value = || u64::from_ne_bytes(*std::hint::black_box(&place));
-    assert_eq!(value(), 5);
-    until([&a, &b], || a.count() == 2 && value() == 77);
+    assert_eq!(u64::from_ne_bytes(place), 5);
+    until([&a, &b], || {
+        a.count() == 2 && u64::from_ne_bytes(place) == 77
+    });
     assert_eq!(u64::from_ne_bytes(old), 5);
 }
 
@@ -482,7 +475,7 @@ fn a_peer_that_only_writes_maps_the_region_table() {
     let is_open = |side: &Side| {
         let core = side.engine.core();
         let mut conns = core.conns.values();
-        conns.any(|conn| conn.link().is_some_and(|link| link.window.is_some()))
+        conns.any(|conn| matches!(conn.local.onesided.regions, Regions::Open(_)))
     };
     let mut bytes = [1; 8];
     until([&a, &b], || {
@@ -515,20 +508,9 @@ fn where_one_side_does_not_share_memory_it_is_asked() {
             clear(&a, &b);
         }
         let core = a.engine.core();
-        assert!(core.conns.values().all(|conn| conn.link().is_none()));
+        let mut all = core.conns.values().map(|conn| &conn.local.onesided.regions);
+        assert!(all.all(|regions| matches!(regions, Regions::Unknown)));
     }
-}
-
-#[test]
-fn injected_writes_reach_an_idle_owner_before_the_endpoint_closes() {
-    let (a, b) = pair();
-    let (mut place, mut bytes) = ([0; 8], [1; 8]);
-    let _region = register(&b, &mut place);
-    let mut write = request(Access::Write, KEY, &mut bytes);
-    write.flags |= FI_INJECT;
-    post(&a, &mut write);
-    a.engine.close(a.ep);
-    assert_eq!(place, [1; 8]);
 }
 
 #[test]
@@ -551,13 +533,20 @@ fn a_peer_that_closes_its_endpoint_is_written_to_no_more() {
 }
 
 #[test]
-fn a_peer_that_sends_regions_out_of_turn_loses_the_connection() {
+fn a_peer_that_sends_regions_or_accessed_out_of_turn_loses_the_connection() {
     let a = side();
     let mut place = [0; 8];
     let _region = register(&a, &mut place);
     let mut peer = Stranger::of(&a);
     peer.acquaint(Subject::Regions.code(), 3, 0);
     assert_eq!(peer.hear(&a), None);
+    for what in [header::HAS_WRITTEN, header::HAS_READ, 7] {
+        let mut peer = Stranger::of(&a);
+        let mut accessed = Header::new(Op::Accessed);
+        accessed.op_data = what;
+        peer.say(&accessed, &[remote(0, 8)], &[]);
+        assert_eq!(peer.hear(&a), None);
+    }
 }
 
 #[test]
@@ -571,8 +560,7 @@ fn a_file_that_has_no_regions_is_not_believed() {
     for number in [u64::MAX, 1 << 40, u64::from(number)] {
         let mut core = a.engine.core();
         for conn in core.conns.values_mut() {
-            conn.local.regions = Some(number);
-            conn.link_mut().unwrap().window = None;
+            conn.local.onesided.regions = Regions::Offered(number);
         }
         drop(core);
         clear(&a, &b);
@@ -580,7 +568,7 @@ fn a_file_that_has_no_regions_is_not_believed() {
         access(&a, Access::Write, KEY, &mut bytes);
         until([&a, &b], || a.count() == 1 && place == bytes);
         let core = a.engine.core();
-        let mut links = core.conns.values().map(|conn| conn.link().unwrap());
-        assert!(links.all(|link| link.window.is_none()));
+        let mut all = core.conns.values().map(|conn| &conn.local.onesided.regions);
+        assert!(all.all(|regions| matches!(regions, Regions::Closed)));
     }
 }

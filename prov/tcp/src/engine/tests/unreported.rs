@@ -17,7 +17,7 @@ const ROOM: usize = 8;
 const WRITES: u64 = 200;
 
 /// Gives a side a queue with little room, as if the application had opened it with that size.
-pub(super) fn limit(side: &mut Side, room: usize) {
+fn limit(side: &mut Side, room: usize) {
     let cq = open(
         Cq::new(CqConfig {
             unasked: room,

@@ -1,7 +1,6 @@
 //! Acknowledgements, in both directions: those that this side owes for messages that it has
 //! received, and those of the peer, which complete operations.
 
-use prov_local::link;
 use prov_message::Ticket;
 
 use crate::engine::Core;
@@ -38,7 +37,6 @@ impl Core {
             Ack::None => return,
             Ack::Next => Connection::ack_header(None),
             Ack::Named(name) => Connection::ack_header(Some(name)),
-            Ack::Local(ack) => return link::acknowledge(self, key, ack.name),
         };
         self.post_control(key, header);
     }
@@ -110,6 +108,7 @@ impl Core {
         let sent = conn.outbox.sent();
         let is_awaited = |waits: &Named| match waits {
             Named::Ack(waits) => waits.end <= sent,
+            Named::Offered { end, .. } => *end <= sent,
             Named::Announced { payload, end, .. } => payload.is_none() && *end <= sent,
             Named::Atomic { .. } => false,
         };
@@ -122,6 +121,17 @@ impl Core {
                 },
             ) => {
                 conn.has_come_there(ticket, &mut self.endpoints);
+                Ok(())
+            }
+            Some(Named::Offered { ticket, .. }) => {
+                conn.stillness.answered();
+                match ticket {
+                    Some(ticket) => conn.has_come_there(ticket, &mut self.endpoints),
+                    None => {
+                        conn.is_fetched(name);
+                        self.aside_has_left(key);
+                    }
+                }
                 Ok(())
             }
             _ => Err(Fault::Protocol(WireError::Field("acknowledgement"))),

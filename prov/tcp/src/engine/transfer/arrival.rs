@@ -4,7 +4,6 @@ use prov_base::bounded;
 use prov_base::bounds::OPERATIONS;
 use prov_base::errno::Errno;
 use prov_base::warn_again;
-use prov_local::link;
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Core as _, Expected, Plain, Reaching as _, Unmatched};
 
@@ -15,12 +14,13 @@ use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::incoming::{Collecting, Incoming};
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::messages::{
-    Ack, Action, Announced, Arrival, Endpoints, Placing, Tcp, Then,
+    Ack, Action, Arrival, Endpoints, Placing, Rendezvous, Tcp, Then,
 };
 use crate::engine::link::post::Post;
 use crate::engine::transfer::acknowledging::ack_of;
 use crate::local::neighbour::Subject;
 use crate::wire::WireError;
+use crate::wire::direct::MAX_LIST;
 use crate::wire::handshake::Features;
 use crate::wire::header::refusal::{self, Refused};
 use crate::wire::header::{self, Header, Op};
@@ -126,10 +126,10 @@ impl Core {
             };
             let step = match conn.stream.next(bytes) {
                 Ok(Event::Need) => return,
-                Ok(Event::Message(header)) => match self.must_wait(key, &header) {
-                    false => self.begin(key, &header, bytes),
-                    true => {
-                        self.begin_later(key, header);
+                Ok(Event::Message(header)) => match conn.waits_for(&header, &self.endpoints) {
+                    None => self.begin(key, &header, bytes),
+                    Some(why) => {
+                        self.begin_later(key, header, why);
                         continue;
                     }
                 },
@@ -170,25 +170,20 @@ impl Core {
             Op::ReadRequest => self.read_requested(key),
             Op::ReadResponse => self.read_answered(key, header, bytes),
             Op::Write => self.write_begins(key, header, bytes),
-            Op::TaggedRts => self.announced(key, header, true, Announced::Narrow(header.op_data)),
+            Op::TaggedRts => self.announced(key, header, true, Rendezvous::Narrow(header.op_data)),
             Op::WideRts => {
                 let tagged = header.flags & header::TAGGED != 0;
-                self.announced(key, header, tagged, Announced::Wide(header.id))
+                self.announced(key, header, tagged, Rendezvous::Wide(header.id))
             }
             Op::Cts => self.asked_for_by_c(key, header.op_data),
             Op::WideCts => self.asked_for(key, header),
-            Op::Data => self.announced_data(key, header, Announced::Narrow(header.op_data)),
-            Op::WideData => self.announced_data(key, header, Announced::Wide(header.id)),
+            Op::Data => self.announced_data(key, header, Rendezvous::Narrow(header.op_data)),
+            Op::WideData => self.announced_data(key, header, Rendezvous::Wide(header.id)),
             Op::Throttle => {
                 if let Some(conn) = self.conns.get_mut(key) {
                     match header.op_data {
                         header::LEAVES => conn.has_left = true,
-                        throttled => {
-                            conn.detours.set(Detour::Throttled, throttled != 0);
-                            if let Some(link) = conn.link_mut() {
-                                link.pending.offer_only(throttled != 0);
-                            }
-                        }
+                        throttled => conn.detours.set(Detour::Throttled, throttled != 0),
                     }
                 }
                 Ok(())
@@ -201,10 +196,12 @@ impl Core {
                 }
                 self.remarked(key, header)
             }
+            Op::DirectMsg => self.collect(key, header, MAX_LIST, bytes),
             Op::AtomicResponse => self.atomic_answered(key, header, bytes),
             Op::Multipath if header.op_data == OFFER => self.collect(key, header, MAX_OFFER, bytes),
             Op::Multipath => self.subflow_message(key, header, bytes),
             Op::Refusal => self.refused(key, header),
+            Op::Accessed => self.was_accessed(key, header),
         }
     }
 
@@ -383,6 +380,7 @@ impl Core {
     /// Processes a complete collected message.
     fn collected(&mut self, key: ConnKey, header: &Header, bytes: &[u8]) -> LinkResult {
         match header.op {
+            Op::DirectMsg => self.direct_message(key, header, bytes),
             Op::Multipath => self.subflows_offered(key, bytes),
             _ => self.atomic_requested(key, header, bytes),
         }
@@ -463,18 +461,21 @@ impl Core {
                 };
                 match conn.incoming {
                     Incoming::Keep(_) => conn.incoming = course.into(),
-                    _ => link::redirect(self, key, course),
+                    _ => conn.local.copies.course = Some(course),
                 }
             }
             Action::Resume(key, course) => {
-                let Some(course) = link::resume(self, key, course) else {
-                    return;
-                };
                 let Some(conn) = self.conns.get_mut(key) else {
                     return;
                 };
                 conn.detours.set(Detour::HeldBack, false);
-                conn.incoming = course.into();
+                match conn.local.copies.held_back.take() {
+                    None => conn.incoming = course.into(),
+                    Some(held) => self.copy_held(key, held, course.into()),
+                }
+                let Some(conn) = self.conns.get_mut(key) else {
+                    return;
+                };
                 let backlog = std::mem::take(&mut conn.backlog);
                 self.take_in(key, &backlog);
                 self.read_later(key);

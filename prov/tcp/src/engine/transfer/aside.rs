@@ -5,14 +5,14 @@
 //! send to complete, and tells the other process only then to receive. Here less is in the kernel,
 //! since buffers that fit into caches are faster, and long messages stay in the application's memory
 //! until they are requested or fetched. So a connection that stands still is checked, and when nothing
-//! has moved between two checks, bytes are copied, up to [`SHARE`]; what waits on a link within the host is
-//! set aside there ([`prov_local::link::aside`]).
+//! has moved between two checks, bytes are copied, up to [`SHARE`]. A process that fetches messages from
+//! this one's memory by itself is told where the copies are ([`prov_local::relocation`]).
 
 use std::time::{Duration, Instant};
 
-use prov_local::link::Link;
 use prov_local::link::aside::{Aside, SHARE};
 use prov_local::link::payload::Payload;
+use prov_message::keys::to_peer;
 use prov_message::{Ticket, Wakeups};
 
 use crate::engine::Core;
@@ -55,18 +55,6 @@ impl Core {
         }
     }
 
-    /// Begins to check whether the peer of a link takes anything, if an operation waits for that.
-    #[inline]
-    pub(crate) fn watch_link(&mut self, key: ConnKey) {
-        if let Some(conn) = self.conns.get_mut(key)
-            && let Some(link) = conn.link()
-            && !link.is_idle()
-            && !conn.stillness.is_watched
-        {
-            conn.check_stillness_later(key, Instant::now(), &mut self.poller);
-        }
-    }
-
     /// Checks a connection, and sets aside what has not moved.
     pub(crate) fn check_stillness(&mut self, key: ConnKey, now: Instant) {
         let Some(conn) = self.conns.get_mut(key) else {
@@ -87,12 +75,6 @@ impl Core {
         if let Some(until) = still.announced {
             done = conn.set_announced_aside(until, room);
         }
-        let mark = conn.stillness.mark;
-        let mut waits_on_link = false;
-        if let Some(link) = conn.link_mut() {
-            done.extend(link.set_aside(mark));
-            waits_on_link = link.has_to_set_aside();
-        }
         for ticket in done {
             self.endpoints.finish(ticket, Ok(()));
         }
@@ -103,8 +85,7 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        let is_due = waits_on_link
-            || !still.queue && conn.outbox.has_ops()
+        let is_due = !still.queue && conn.outbox.has_ops()
             || conn.has_announced_since(still.announced.unwrap_or(0))
             || still.announced.is_none()
                 && conn.ops.narrow.as_ref().is_some_and(Narrow::is_waiting);
@@ -127,8 +108,7 @@ impl Core {
     /// Notes whether messages are set aside that the peer has to request or fetch.
     fn note_what_is_on_request(&mut self, key: ConnKey) {
         let conn = self.conns.get(key);
-        let waits = conn
-            .is_some_and(|conn| conn.announced_aside() != 0 || conn.link().is_some_and(Link::owes));
+        let waits = conn.is_some_and(|conn| conn.announced_aside() != 0);
         self.note_stall(key, Why::OnRequest, waits);
     }
 }
@@ -143,9 +123,6 @@ impl Connection {
         if self.is_open() && !self.is_cut_off() && !self.stillness.is_watched {
             let span = self.outbox.span();
             self.stillness.note(span.sent, span.queued);
-            if let Some(mark) = self.link_mut().map(Link::mark) {
-                self.stillness.mark = mark;
-            }
             self.stillness.is_watched = true;
             poller.call_at(now + PAUSE, Due::Still(key));
         }
@@ -155,13 +132,36 @@ impl Connection {
     /// behind this position in the stream.
     fn has_announced_since(&self, from: u64) -> bool {
         let mut named = self.ops.named.values();
-        named.any(|named| can_be_set_aside(named).is_some_and(|end| end > from))
+        named.any(|named| self.can_be_set_aside(named).is_some_and(|end| end > from))
+    }
+
+    /// Returns the position in the stream of an announced or offered message that waits for the peer
+    /// and could be set aside.
+    fn can_be_set_aside(&self, named: &Named) -> Option<u64> {
+        match named {
+            Named::Announced {
+                payload: Some(Payload::App(_)),
+                ack: false,
+                end,
+                ..
+            } => Some(*end),
+            Named::Offered {
+                payload: Payload::App(_),
+                ack: false,
+                end,
+                ..
+            } => {
+                let shortcut = self.local.shortcut.as_ref();
+                let can_relocate = shortcut.is_some_and(|shortcut| shortcut.can_relocate());
+                can_relocate.then_some(*end)
+            }
+            _ => None,
+        }
     }
 
     /// Whether messages wait for the peer that are complete for the application.
     pub(crate) fn awaits_request_of_aside(&self) -> bool {
-        let is_owed = self.announced_aside() != 0 || self.link().is_some_and(Link::owes);
-        self.is_open() && !self.is_cut_off() && is_owed
+        self.is_open() && !self.is_cut_off() && self.announced_aside() != 0
     }
 
     /// Returns the number of bytes that are set aside.
@@ -174,7 +174,8 @@ impl Connection {
             Named::Announced {
                 payload: Some(payload),
                 ..
-            } => payload.aside(),
+            }
+            | Named::Offered { payload, .. } => payload.aside(),
             _ => 0,
         });
         let narrow = self.ops.narrow.iter().flat_map(|narrow| narrow.iter());
@@ -185,19 +186,25 @@ impl Connection {
     /// this position in the stream, oldest first. Returns the operations, which are complete.
     fn set_announced_aside(&mut self, until: u64, mut room: u64) -> Vec<Ticket> {
         let waiting = self.ops.named.iter().filter_map(|(key, named)| {
-            let end = can_be_set_aside(named);
+            let end = self.can_be_set_aside(named);
             end.filter(|end| *end <= until).map(|end| (end, key))
         });
         let mut waiting: Vec<_> = waiting.collect();
         waiting.sort_unstable();
         let mut done = Vec::new();
         for (_, key) in waiting {
+            let shortcut = self.local.shortcut.as_deref_mut();
             let is_aside = match self.ops.named.get_mut(key) {
                 Some(Named::Announced {
                     ticket,
                     payload: Some(payload),
                     ..
-                }) => set_aside(ticket, payload, &mut room),
+                }) => set_aside(ticket, payload, &mut room, |_| true),
+                Some(Named::Offered {
+                    ticket, payload, ..
+                }) => set_aside(ticket, payload, &mut room, |copy| {
+                    shortcut.is_some_and(|shortcut| shortcut.relocate(to_peer(key), copy.address()))
+                }),
                 _ => None,
             };
             match is_aside {
@@ -214,35 +221,34 @@ impl Connection {
             let OfferedMessage {
                 ticket, payload, ..
             } = message;
-            done.extend(set_aside(ticket, payload, &mut room));
+            done.extend(set_aside(ticket, payload, &mut room, |_| true));
         }
         done
     }
-}
 
-/// Returns the position in the stream of an announced or offered message that waits for the peer
-/// and could be set aside.
-fn can_be_set_aside(named: &Named) -> Option<u64> {
-    match named {
-        Named::Announced {
-            payload: Some(Payload::App(_)),
-            ack: false,
-            end,
-            ..
-        } => Some(*end),
-        _ => None,
+    /// The peer has the payload of a message that was set aside.
+    pub(crate) fn is_fetched(&mut self, name: u64) {
+        if let Some(shortcut) = &mut self.local.shortcut {
+            shortcut.has_fetched(name);
+        }
     }
 }
 
-/// Sets a payload aside, if there is room. Returns the operation, which is complete.
-fn set_aside(ticket: &mut Option<Ticket>, payload: &mut Payload, room: &mut u64) -> Option<Ticket> {
+/// Sets a payload aside, if there is room and `has_place` accepts the copy. Returns the operation,
+/// which is complete.
+fn set_aside(
+    ticket: &mut Option<Ticket>,
+    payload: &mut Payload,
+    room: &mut u64,
+    has_place: impl FnOnce(&Aside) -> bool,
+) -> Option<Ticket> {
     let Payload::App(memory) = payload else {
         return None;
     };
     if memory.len() as u64 > *room {
         return None;
     }
-    let copy = Aside::copy_of(memory)?;
+    let copy = Aside::copy_of(memory).filter(has_place)?;
     *room -= copy.bytes().len() as u64;
     *payload = Payload::Aside(copy);
     ticket.take()

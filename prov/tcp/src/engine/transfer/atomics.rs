@@ -2,7 +2,6 @@
 
 use prov_base::buffer::AppIov;
 use prov_base::errno::{Errno, Result};
-use prov_local::link;
 use prov_message::peers::Lent;
 use prov_message::{AtomicRequest, Op};
 use prov_util::request::Atomic;
@@ -26,10 +25,6 @@ impl Core {
         self.params.sizes().check_atomic(atomic)?;
         self.check_fence(ep, atomic.flags)?;
         let key = self.negotiated(ep, atomic.peer, Features::ATOMICS, "atomic operations")?;
-        let len = atomic.operand.len() + atomic.kind.compare().len();
-        if self.is_linked(key) && len <= link::ATOMIC_LIMIT {
-            return self.atomic_by_link(ep, key, atomic);
-        }
         self.check_room(key)?;
         let conn = self.conns.get_mut(key).ok_or(Errno::ENOTCONN)?;
         let remote = atomic.remote.pieces();
@@ -45,7 +40,7 @@ impl Core {
         let ticket = ticket.ok_or(Errno::EOPBADSTATE)?;
         let result = atomic.kind.take_result().unwrap_or(AppIov::EMPTY);
         header.id = conn.name_op(Named::Atomic { ticket, result });
-        conn.local.has_asked = true;
+        conn.has_asked();
         header.carry(atomic.immediate());
         let mut gathered = std::mem::take(&mut self.gathered);
         let payload = match atomic.kind.compare().is_empty() {
@@ -123,7 +118,7 @@ impl Core {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let is_awaited = |waits: &Named| match waits {
             Named::Atomic { result, .. } => result.len() == header.payload,
-            Named::Ack(_) | Named::Announced { .. } => false,
+            Named::Ack(_) | Named::Announced { .. } | Named::Offered { .. } => false,
         };
         let Some(Named::Atomic { ticket, result }) = conn.take_named(header.id, is_awaited) else {
             return Err(Fault::Protocol(WireError::Field("atomic response")));

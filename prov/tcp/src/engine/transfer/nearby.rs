@@ -1,19 +1,37 @@
 //! Receiving from memory that is shared with other processes of this host.
 
-use prov_local::channel::Channel;
+use std::os::fd::AsFd as _;
+
+use prov_base::bounded;
+use prov_base::bounds::OPERATIONS;
+use prov_base::buffer::Piece;
+use prov_local::channel::{Channel, Next};
 use prov_local::doorbell::Doorbell;
-use prov_local::link::{self, Link};
 use prov_local::rota::{Rota, Rounds};
 
 use crate::engine::Core;
-use crate::engine::link::connection::Connection;
 use crate::engine::link::detours::Detour;
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::ready::Why;
+use crate::engine::transfer::arrival::fast_path;
+use crate::local::path::shortcut::call;
+use crate::wire::handshake::Features;
+use crate::wire::simple::{SimpleHead, decode_single, plain_words, tagged_words};
+
+/// Number of short messages of one connection before other connections get their turn: a bound of
+/// the time of a progress call.
+const MESSAGES_PER_TURN: u32 = 64;
 
 /// Factor by which the poller is called more often if there are also connections through the
 /// network.
 const MIXED: u32 = 16;
+
+/// The result of the fast path.
+struct Drained {
+    any: bool,
+    /// Whether nothing is left for the slow path.
+    is_all: bool,
+}
 
 impl Rounds for Core {
     type Key = ConnKey;
@@ -30,26 +48,21 @@ impl Rounds for Core {
 
     #[inline(always)]
     fn take_in_from(&mut self, key: ConnKey) -> bool {
-        let conn = self.conns.get(key);
-        if !conn.is_some_and(|conn| conn.detours.let_link()) {
-            return self.take_in_otherwise(key);
+        match self.take_in_short(key) {
+            Drained { any, is_all: true } => any,
+            Drained { any, .. } => self.read(key, false) | any,
         }
-        let is_idle = self.idle_calls != 0;
-        let has_come = link::take_in(self, key, is_idle);
-        if has_come {
-            self.idle_calls = 0;
-        }
-        has_come
     }
 
     #[inline]
     fn channel(&mut self, key: ConnKey) -> Option<&mut Channel> {
-        self.conns.get_mut(key)?.link_mut()?.channel.as_mut()
+        let shortcut = self.conns.get_mut(key)?.local.shortcut.as_mut()?;
+        Some(shortcut.channel_mut())
     }
 
     fn wake(&self, key: ConnKey) {
-        if let Some(link) = self.conns.get(key).and_then(Connection::link) {
-            link.wake_peer();
+        if let Some(conn) = self.conns.get(key) {
+            call(conn.socket.as_fd());
         }
     }
 
@@ -63,15 +76,12 @@ impl Rounds for Core {
         };
         let can_take = !self.endpoints.is_deaf() && !conn.is_paused();
         let is_blocked = conn.is_blocked();
-        let Some(shortcut) = &mut conn.local.shortcut else {
-            return false;
-        };
-        let (link, has_next) = (&shortcut.link, shortcut.has_next());
-        let has_part = link.pulls.has_part() || self.copier.is_asked(key);
-        has_part
-            || can_take && link.can_take() && has_next
-            || is_blocked && shortcut.has_room()
-            || shortcut.link.has_room_again()
+        if conn.local.copies.transfers.has_part() || self.copier.is_asked(key) {
+            return true;
+        }
+        conn.local.shortcut.as_mut().is_some_and(|shortcut| {
+            can_take && shortcut.has_next() || is_blocked && shortcut.has_room()
+        })
     }
 }
 
@@ -86,26 +96,65 @@ impl Core {
         self.take_in_some()
     }
 
-    /// Receives what comes through the memory while the link is not alone: what precedes it may be
-    /// held back, or the peer has ended.
-    #[inline(never)]
-    fn take_in_otherwise(&mut self, key: ConnKey) -> bool {
-        let Some(conn) = self.conns.get(key) else {
-            return false;
+    /// Receives short messages without special properties that have matching receives, directly
+    /// from their slots.
+    #[inline(always)]
+    fn take_in_short(&mut self, key: ConnKey) -> Drained {
+        let mut came = Drained {
+            any: false,
+            is_all: true,
         };
-        if conn.detours.has(Detour::BySocket) {
-            return false;
+        let Some(conn) = self.conns.get_mut(key) else {
+            return came;
+        };
+        let Some(shortcut) = &conn.local.shortcut else {
+            return came;
+        };
+        came.is_all = false;
+        let Some(mut next) = shortcut.peek() else {
+            came.is_all = !shortcut.has_rest();
+            return came;
+        };
+        if !conn.is_plain() {
+            return came;
         }
-        // The payload of a message that there is no memory for has ended with the peer.
-        if conn.detours.has(Detour::PeerEnded) && conn.link().is_some_and(Link::holds_back) {
-            self.end_of_stream(key);
-            return false;
+        let Some(mut plain) = fast_path(conn, &mut self.endpoints) else {
+            return came;
+        };
+        let src = conn.src;
+        let mut turns = MESSAGES_PER_TURN;
+        while let Some((head, payload)) = single(&next) {
+            if head.name.is_some() && !conn.features.has(Features::NAMED_ACKS)
+                || !plain.take(src, head.tag, &payload)
+            {
+                break;
+            }
+            if let Some(name) = head.name {
+                conn.owed.push(name);
+                bounded!(conn.owed, OPERATIONS);
+            }
+            came.any = true;
+            let Some(shortcut) = &mut conn.local.shortcut else {
+                break;
+            };
+            shortcut.take_short(&conn.socket);
+            turns -= 1;
+            next = match shortcut.peek() {
+                Some(next) if turns != 0 => next,
+                _ => {
+                    came.is_all = true;
+                    break;
+                }
+            };
         }
-        let has_come = !conn.is_paused() && link::take_in(self, key, false);
-        if has_come {
+        if came.any {
+            conn.detours.set(Detour::Bulk, false);
             self.idle_calls = 0;
+            if !conn.owed.is_empty() {
+                self.acknowledge_owed(key);
+            }
         }
-        self.read(key, false) | has_come
+        came
     }
 
     /// Notes that the poller was called.
@@ -121,4 +170,26 @@ impl Core {
             self.poller.wake_at(due);
         }
     }
+}
+
+/// Writes the header of a message without special properties that is sent as a whole; returns the
+/// memory for its payload, `None` if there is no space.
+#[inline(always)]
+pub(crate) fn put_header<'m>(tag: Option<u64>, sequence: u8, to: &Piece<'m>) -> Option<Piece<'m>> {
+    match tag {
+        Some(tag) => to.write_words(tagged_words(tag, sequence, to.len())),
+        None => to.write_words(plain_words(sequence, to.len())),
+    }
+}
+
+/// Returns a message without special properties that is the only one in the slot, and its payload.
+#[inline(always)]
+fn single<'a>(next: &Next<'a>) -> Option<(SimpleHead, Piece<'a>)> {
+    let bytes = next.bytes()?;
+    let head = decode_single(
+        bytes.len(),
+        #[inline(always)]
+        |number| next.eight(number),
+    )?;
+    Some((head, bytes.skip(head.len)))
 }

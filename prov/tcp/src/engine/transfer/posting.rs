@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use fabric_abi::FI_FENCE;
 use prov_base::errno::{Errno, Result};
-use prov_local::link;
 use prov_message::Op;
 use prov_util::mr::Grants;
 
@@ -311,9 +310,6 @@ impl Core {
                 if conn.detours.has(Detour::Overdue) && conn.may_ask_on() {
                     self.read_later(key);
                 }
-                if is_nearby {
-                    self.note_link(key);
-                }
                 if is_nearby && !empty {
                     self.waits_for_room(key);
                 } else if is_nearby && let Err(fault) = self.depart_if_due(key) {
@@ -448,9 +444,6 @@ impl Core {
             conn.set_blocked(is_blocked);
             let is_news = !is_blocked || conn.outbox.len() < before;
             let is_set_aside = conn.due.has(Why::Aside);
-            let has_sent = link::send_unreported(self, key);
-            self.note_link(key);
-            let is_news = is_news || has_sent;
             if is_blocked || is_stuck {
                 self.waits_for_room(key);
                 self.watch_for_stillness(key);

@@ -19,7 +19,6 @@ use crate::engine::link::socket;
 use crate::engine::transfer::arrival::{fast_path, take_in_simple};
 use crate::local::path::Path;
 use prov_local::copies::Copies as _;
-use prov_local::link;
 use prov_local::rota::Rounds as _;
 
 /// Largest number of successful reads of the favourite between two calls of the poller, while these
@@ -86,8 +85,7 @@ impl Core {
             self.do_chores();
         }
         if !self.rota.is_empty() {
-            let has_come =
-                self.read_nearby() | link::send_more(self) | link::settle_ring_writes(self, false);
+            let has_come = self.read_nearby();
             return match self.rota.turn_ends(has_come) {
                 false => has_come.into(),
                 true => (self.poll() | has_come).into(),
@@ -115,6 +113,7 @@ impl Core {
         self.look_for_strangers();
         self.ready
             .has_strangers(self.endpoints.holds_back_strangers());
+        self.go_on_for_owner();
         self.end_bursts();
         if self.ready.has(Why::Device) {
             self.send_read_ahead();
@@ -138,6 +137,7 @@ impl Core {
     }
 
     fn has_nothing_to_do(&mut self, sleeper: Sleeper) -> bool {
+        self.go_on_for_owner();
         if !self.endpoints.is_deaf() {
             self.resume_all_unreported();
         }
@@ -150,10 +150,7 @@ impl Core {
         }
         self.is_in_progress = true;
         self.read_ready();
-        let has_come = self.read_nearby()
-            | self.take_in_quiet(self.rota.len())
-            | link::send_more(self)
-            | link::settle_ring_writes(self, true);
+        let has_come = self.read_nearby() | self.take_in_quiet(self.rota.len());
         self.poll();
         if self.ready.has(Why::Ended) {
             self.end_streams();
@@ -247,11 +244,18 @@ impl Core {
     /// sends no more, reads until the socket returns that nothing is left, which may be the end of
     /// the stream.
     pub(crate) fn read(&mut self, key: ConnKey, to_end: bool) -> bool {
-        match self.read_simple(key) {
+        let any = match self.read_simple(key) {
             Read::Nothing if !to_end => false,
             Read::All if !to_end => true,
             other => self.read_after(key, other, to_end),
+        };
+        // Not while received data is being processed.
+        if !self.staging.is_empty()
+            && let Some(conn) = self.conns.get(key)
+        {
+            conn.settle();
         }
+        any
     }
 
     /// Continues after the fast path.
@@ -546,8 +550,7 @@ impl Woken for Core {
             self.nap();
         }
         // The timer may have expired for a thread that sleeps.
-        let is_ready = self.ready.has(Why::Read) || self.copier.has_turns();
-        let still_ready = is_ready && self.must_wake();
+        let still_ready = self.ready.has(Why::Read) && self.must_wake();
         still_ready.then_some(now).or_else(|| self.rota.next_nap())
     }
 }

@@ -45,7 +45,7 @@ impl Core {
         let reason = self.refusal(key, refusal, ack != Ack::None)?;
         let answer = match ack {
             Ack::Named(name) => Some(refusal::header(Refused::Named(name), reason)),
-            Ack::None | Ack::Next | Ack::Local(_) => None,
+            Ack::None | Ack::Next => None,
         };
         match (len, answer) {
             (0, None) => {}
@@ -102,7 +102,7 @@ impl Core {
                 let is_access = |waits: &Named| match waits {
                     Named::Ack(waits) => waits.end <= sent,
                     Named::Atomic { .. } => true,
-                    Named::Announced { .. } => false,
+                    Named::Offered { .. } | Named::Announced { .. } => false,
                 };
                 match conn.take_named(name, is_access) {
                     Some(

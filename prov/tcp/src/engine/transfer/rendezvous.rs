@@ -12,7 +12,7 @@ use std::collections::hash_map::Entry;
 
 use prov_base::buffer::AppIov;
 use prov_base::errno::Errno;
-use prov_local::link;
+use prov_local::copies::Goal;
 use prov_local::link::payload::Payload;
 use prov_message::{Core as _, Notice, Op};
 
@@ -21,7 +21,7 @@ use crate::engine::link::connection::Connection;
 use crate::engine::link::fault::{Fault, LinkResult};
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::ConnKey;
-use crate::engine::link::messages::{Ack, Announced, Arrival, Fetch, Placing, Rendezvous};
+use crate::engine::link::messages::{Ack, Arrival, Fetch, Placing, Rendezvous};
 use crate::engine::link::narrow::OfferedMessage;
 use crate::engine::link::outstanding::{Asked, Named};
 use crate::engine::link::post::Post;
@@ -35,9 +35,6 @@ impl Core {
     pub(crate) fn throttle(&mut self, key: ConnKey, on: bool) {
         if self.conns.get(key).is_none_or(Connection::is_msg) {
             return;
-        }
-        if self.is_linked(key) {
-            return link::throttle(self, key, on);
         }
         let mut header = Header::new(header::Op::Throttle);
         header.op_data = u8::from(on);
@@ -204,19 +201,19 @@ impl Core {
         key: ConnKey,
         header: &Header,
         tagged: bool,
-        name: Announced,
+        name: Rendezvous,
     ) -> LinkResult {
         let arrival = self.arrival(key, header, tagged, header.size as usize)?;
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         if conn.ops.asked.len() >= ASKED_LIMIT {
             return Err(Fault::Protocol(WireError::Field("request to send")));
         }
-        self.note_or_hold_back(key, &arrival, Rendezvous::Announced(name))
+        self.note_or_hold_back(key, &arrival, name)
     }
 
     /// Notes an announced message, or requests it. If there is no memory for that, nothing after it
     /// is read until there is.
-    fn note_or_hold_back(
+    pub(crate) fn note_or_hold_back(
         &mut self,
         key: ConnKey,
         arrival: &Arrival,
@@ -240,13 +237,13 @@ impl Core {
             receipt,
             len,
         } = fetch;
-        let name = match name {
-            Rendezvous::Announced(name) => name,
-            Rendezvous::Local(offered) => return link::fetch(self, key, &offered, memory, receipt),
-        };
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
+        if let Rendezvous::Direct(id) = name {
+            let placing = Placing::receive(memory, receipt);
+            return self.copy_announced(key, id, placing.into());
+        }
         if conn.ops.asked.contains_key(&name) {
             self.endpoints
                 .received(&receipt, memory, Err(Errno::EPROTO));
@@ -265,17 +262,17 @@ impl Core {
 
     /// Informs the peer that an announced message is not wanted.
     pub(crate) fn refuse(&mut self, key: ConnKey, name: Rendezvous, ack: Ack, len: usize) {
-        let name = match name {
-            Rendezvous::Announced(name) => name,
-            Rendezvous::Local(offered) => return link::acknowledge(self, key, offered.name),
-        };
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
+        if let Rendezvous::Direct(id) = name {
+            self.copy_announced(key, id, Goal::Discard);
+            return self.acknowledge(key, ack);
+        }
         if conn.ops.asked.contains_key(&name) {
             return self.named_twice(key);
         }
-        if let Announced::Narrow(_) = name {
+        if let Rendezvous::Narrow(_) = name {
             // The C library's protocol has no message for that: the data arrives and is dropped.
             let asked = Asked {
                 memory: AppIov::EMPTY,
@@ -293,14 +290,14 @@ impl Core {
         self.break_with(key, Fault::Protocol(WireError::Field("request to send")));
     }
 
-    fn ask(&mut self, key: ConnKey, name: Announced, is_refused: bool) {
+    fn ask(&mut self, key: ConnKey, name: Rendezvous, is_refused: bool) {
         let header = match name {
-            Announced::Narrow(name) => {
+            Rendezvous::Narrow(name) => {
                 let mut header = Header::new(header::Op::Cts);
                 header.op_data = name;
                 header
             }
-            Announced::Wide(name) => {
+            Rendezvous::Wide(name) | Rendezvous::Direct(name) => {
                 let mut header = Header::new(header::Op::WideCts);
                 header.id = name;
                 header.op_data = u8::from(is_refused);
@@ -315,7 +312,7 @@ impl Core {
         &mut self,
         key: ConnKey,
         header: &Header,
-        name: Announced,
+        name: Rendezvous,
     ) -> LinkResult {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let asked = match conn.ops.asked.entry(name) {
@@ -338,4 +335,4 @@ impl Core {
 
 /// Largest number of messages of one peer that are announced and requested at the same time: a
 /// bound of memory.
-const ASKED_LIMIT: usize = 1 << 20;
+pub(crate) const ASKED_LIMIT: usize = 1 << 20;

@@ -27,9 +27,8 @@ impl Core {
         self.check_fence(ep, access.flags)?;
         match self.destination(ep, access.peer)? {
             Destination::Open(conn) => {
-                self.meet_for_accesses(conn);
-                if self.is_linked(conn) {
-                    return self.access_by_link(ep, conn, access);
+                if self.access_alone(ep, conn, access)? {
+                    return Ok(());
                 }
                 self.check_room(conn)?;
                 self.start_access(ep, conn, access, None);
@@ -89,7 +88,7 @@ impl Core {
             }
         }
         if let Some(conn) = self.conns.get_mut(key) {
-            conn.local.has_asked = true;
+            conn.has_asked();
         }
         self.expects_answer(key);
     }

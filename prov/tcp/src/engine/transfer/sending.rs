@@ -8,7 +8,6 @@ use fabric_abi::{
     FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_FENCE, FI_PEER_TRANSFER, FI_REMOTE_CQ_DATA,
 };
 use prov_base::errno::{Errno, Result};
-use prov_local::channel::INLINE;
 use prov_message::peers::{Deferred, Destination, Lent, PeerKey};
 use prov_message::{Op, Reaching as _};
 use prov_util::request::{Tag, Transmit};
@@ -21,6 +20,7 @@ use crate::engine::link::narrow::NAMES;
 use crate::engine::link::outstanding::{Named, Unacknowledged};
 use crate::engine::link::post::Post;
 use crate::engine::link::socket;
+use crate::engine::transfer::nearby::put_header;
 use crate::engine::transfer::posting::{OWN_LIMIT, lend_buffer};
 use crate::engine::transfer::ways::SendPath;
 use crate::wire::handshake::Features;
@@ -57,20 +57,6 @@ impl Core {
             Kind::Msg(msg) => msg.conn?,
         };
         let conn = self.conns.get_mut(conn_key)?;
-        if let Some(shortcut) = &mut conn.local.shortcut
-            && shortcut.sends()
-        {
-            let is_plain = message.flags & FI_DELIVERY_COMPLETE == 0
-                && !message.buffers.has_device()
-                && conn.outbox.is_empty();
-            let is_sent = is_plain
-                && match len <= INLINE {
-                    true => shortcut.link.send_at_once::<false>(message),
-                    false => shortcut.link.send_at_once::<true>(message),
-                };
-            is_sent.then(|| ep.reports.plain_message(key, message))?;
-            return Some(());
-        }
         if !conn.detours.let_out() {
             return None;
         }
@@ -82,6 +68,22 @@ impl Core {
         }
         conn.bursts.messages.sent();
         let (tag, sequence) = (message.tag.value(), conn.sequence);
+        if let Some(shortcut) = &mut conn.local.shortcut
+            && shortcut.send_short(
+                &conn.socket,
+                simple::header_len(tag.is_some(), false) + len,
+                #[inline(always)]
+                |to| {
+                    if let Some(body) = put_header(tag, sequence, &to) {
+                        body.copy_from(&message.buffers);
+                    }
+                },
+            )
+        {
+            conn.sequence = sequence.wrapping_add(1);
+            ep.reports.plain_message(key, message);
+            return Some(());
+        }
         let total = simple::put_message(
             tag,
             sequence,
@@ -218,13 +220,12 @@ impl Core {
         self.params.sizes().check_message(message)?;
         self.check_fence(ep, message.flags)?;
         match self.destination(ep, message.peer)? {
-            Destination::Open(conn) if self.is_linked(conn) => self.send_by_link(ep, conn, message),
             Destination::Open(conn) => {
                 self.check_room(conn)?;
                 if self.has_sent_much(conn) {
                     self.look_for_throttle(conn)?;
                 }
-                match self.way(conn, message) {
+                match self.way(conn, message, false) {
                     SendPath::Later => return Err(Errno::EAGAIN),
                     way => self.send_by(way, ep, conn, message, None),
                 }
@@ -319,13 +320,13 @@ impl Core {
         message: &mut Transmit,
         copy: Option<&[u8]>,
     ) {
-        let way = self.way(key, message);
+        let way = self.way(key, message, copy.is_some());
         self.send_by(way, ep, key, message, copy);
     }
 
     /// Sends a message on an open connection.
     #[inline]
-    pub(crate) fn send_by(
+    fn send_by(
         &mut self,
         way: SendPath,
         ep: EpKey,
@@ -349,6 +350,9 @@ impl Core {
             op: None,
         };
         match way {
+            SendPath::Offered(from) => {
+                return self.offer_message(key, post, from, message.flags, op);
+            }
             SendPath::Announced => return self.announce(key, None, post, message.flags, op),
             SendPath::AnnouncedToC(name) => {
                 return self.announce(key, Some(name), post, message.flags, op);

@@ -1,6 +1,8 @@
-//! How a message leaves by the socket of an open connection: eager, or announced (rendezvous). It is decided
-//! here and nowhere else.
+//! How a message leaves on an open connection: eager, offered to a process of the same host, or
+//! announced (rendezvous). It is decided here and nowhere else.
 
+use prov_base::buffer::AppIov;
+use prov_base::process_memory::OtherIov;
 use prov_util::request::{Tag, Transmit};
 
 use crate::engine::Core;
@@ -19,11 +21,15 @@ const WORTH_ANNOUNCING: usize = COPY_LIMIT;
 /// Length in bytes beyond which messages are always announced, since the peer could buffer only few
 /// of them.
 pub(crate) const ALWAYS_ANNOUNCED: usize = 2 << 20;
+/// The features of a peer that copies from this process's memory directly.
+const COPIES: Features = Features::LOCAL.or(Features::DIRECT);
 
 /// How a message leaves.
 pub(crate) enum SendPath {
     /// The payload follows the header.
     Eager,
+    /// Within a host: the peer fetches the payload from this process's memory.
+    Offered(OtherIov),
     /// To a peer of this library, which requests the payload.
     Announced,
     /// To a C peer, which requests the payload by this name.
@@ -33,10 +39,18 @@ pub(crate) enum SendPath {
 }
 
 impl Core {
-    /// Chooses the method by which a message is sent.
+    /// Chooses the method by which a message is sent. The first message that is long enough to be
+    /// offered starts the mutual identification of two processes of one host.
     #[inline]
-    pub(crate) fn way(&self, key: ConnKey, message: &Transmit) -> SendPath {
+    pub(crate) fn way(&mut self, key: ConnKey, message: &Transmit, is_copied: bool) -> SendPath {
         let len = message.buffers.len();
+        if len >= self.params.local_message_size
+            && !message.is_inject()
+            && !is_copied
+            && let Some(memory) = self.memory_to_offer(key, &message.buffers)
+        {
+            return SendPath::Offered(memory);
+        }
         let Some(conn) = self.conns.get(key) else {
             return SendPath::Eager;
         };
@@ -82,5 +96,21 @@ impl Core {
                 .map_or(SendPath::Later, SendPath::AnnouncedToC),
             _ => SendPath::Eager,
         }
+    }
+
+    /// Where a payload is that the peer fetches, if it can.
+    fn memory_to_offer(&mut self, key: ConnKey, memory: &AppIov) -> Option<OtherIov> {
+        let conn = self.conns.get_mut(key)?;
+        let may_be = conn.sends_by_memory()
+            && !conn.detours.has(Detour::Throttled)
+            && conn.features.has(COPIES);
+        // A connected endpoint copies a message that no receive waits for at once, and might not be
+        // able to open the memory.
+        let may_be = may_be && !(memory.has_device() && conn.is_msg());
+        if !may_be || !self.is_neighbour(key) {
+            return None;
+        }
+        let mut from = OtherIov::default();
+        (from.push_own(memory, None) && from.can_be_copied()).then_some(from)
     }
 }

@@ -131,7 +131,6 @@ mod tests {
 
     use super::super::ZeroCopySends;
     use super::*;
-    use crate::engine::link::messages::Tcp;
     use crate::local::path::Path;
 
     const LEN: usize = 16;
@@ -145,7 +144,7 @@ mod tests {
     /// Sends everything; returns what the messages are.
     fn sent(outbox: &mut Outbox) -> String {
         let (near, mut far) = UnixStream::pair().unwrap();
-        let path = Path::<Tcp>::through(near.as_fd());
+        let path = Path::through(near.as_fd());
         let mut lent = ZeroCopySends::default();
         assert_eq!(
             outbox.flush(&mut None, path, usize::MAX, &mut lent),

@@ -3,13 +3,12 @@
 use prov_base::buffer::{Ahead, AppIov, Incoming, Iov, Outgoing};
 use prov_base::errno::Result;
 use prov_base::warn_again;
-use prov_local::link::LocalTransport;
 use prov_message::{PayloadBuffer, RmaTarget};
 use prov_util::mr::Grant;
 
 use super::Path;
 
-impl<T: LocalTransport> Path<'_, T> {
+impl Path<'_> {
     /// Receives up to `len` bytes for the offset `at` of a destination, and the bytes after these
     /// into `behind`. Returns how many bytes there was space for, how many of those at the
     /// destination, and how many were received.

@@ -10,9 +10,8 @@
 //! peer's end.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
-use prov_base::buffer::{Ahead, Incoming, Outgoing};
+use prov_base::buffer::{Ahead, Incoming, Outgoing, Piece};
 use prov_base::errno::{Errno, Result};
 use prov_base::{random, socket};
 
@@ -20,18 +19,15 @@ use super::send_to;
 use crate::local::neighbour::{OutOfTurn, Remark, Subject};
 use crate::local::stream::{Moved, SharedStream};
 use prov_local::barrier;
-use prov_local::channel::Channel;
+use prov_local::channel::{Channel, Next};
 use prov_local::doorbell::DoorbellOfPeer;
-use prov_local::link::{Link, LocalTransport};
 use prov_local::process::OtherFiles;
+use prov_local::relocation::Relocating;
 use prov_local::ring::Broken;
 
 /// Memory that both ends of a connection share.
-pub struct Shortcut<T: LocalTransport> {
-    /// What the two do with each other by it. Its channel also carries the stream of the connection.
-    pub link: Link<T>,
-    /// Number of bytes of the stream's next record that were received.
-    received: usize,
+pub struct Shortcut {
+    stream: SharedStream,
     out: Out,
     /// The peer's doorbell, until all of this side's data goes through the memory: before that, its
     /// data in the socket wakes the peer, and a packet to wake it would be mixed with it.
@@ -45,41 +41,10 @@ pub struct Shortcut<T: LocalTransport> {
     end: Option<Result<usize>>,
     /// The offer to the peer, until it has attached.
     offered: Option<Offered>,
+    /// This side's relocated payloads, if the peer looks for these.
+    relocating: Option<Box<Relocating>>,
     /// The log target.
     target: &'static str,
-}
-
-/// What a link has besides shared memory: the connection's socket.
-pub struct Wire {
-    socket: Arc<OwnedFd>,
-    pid: u32,
-}
-
-impl Wire {
-    /// Returns that of a connection with this socket to the process `pid`.
-    pub fn new(socket: &Arc<OwnedFd>, pid: u32) -> Wire {
-        Wire {
-            socket: socket.clone(),
-            pid,
-        }
-    }
-}
-
-impl prov_local::link::Wire for Wire {
-    #[cold]
-    fn wake(&self) {
-        // If the socket's buffer is full, the data in it wakes the peer; a broken socket is detected
-        // otherwise.
-        let _ = socket::send(self.socket.as_fd(), WAKE);
-    }
-
-    fn socket(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.as_fd())
-    }
-
-    fn pid(&self) -> u32 {
-        self.pid
-    }
 }
 
 /// Memory that a peer is asked to attach to.
@@ -115,24 +80,22 @@ const HEARINGS: u32 = 16;
 /// The data that wakes the peer.
 const WAKE: &[u8] = b"\0";
 
-impl<T: LocalTransport> Shortcut<T> {
+impl Shortcut {
     fn new(
-        mut link: Link<T>,
-        channel: Channel,
+        stream: SharedStream,
         bell: DoorbellOfPeer,
         offered: Option<Offered>,
         target: &'static str,
     ) -> Self {
-        link.channel = Some(channel);
         Shortcut {
-            link,
-            received: 0,
+            stream,
             out: Out::Socket,
             bell: Some(bell),
             is_in: false,
             departs: None,
             end: None,
             offered,
+            relocating: None,
             target,
         }
     }
@@ -140,62 +103,42 @@ impl<T: LocalTransport> Shortcut<T> {
     /// Handles what the peer has said about itself with the memory.
     fn peer_has(&mut self, abilities: u64) {
         let has_barrier = abilities & own_abilities() & BARRIERS != 0;
+        self.stream.channel.is_asymmetric(has_barrier);
         let follows = abilities & RELOCATIONS != 0;
-        let Link {
-            channel,
-            relocating,
-            pulls,
-            ..
-        } = &mut self.link;
-        if let Some(channel) = channel {
-            channel.is_asymmetric(has_barrier);
-            pulls.meet(channel.inflow());
-            pulls.follow(channel.relocated());
-            *relocating = follows.then(|| Box::new(channel.relocating()));
-        }
+        self.relocating = follows.then(|| Box::new(self.stream.channel.relocating()));
     }
 
-    /// Creates memory for a link. Returns it, and the remark that offers it to the peer with this
-    /// doorbell. `target` is the log target.
+    /// Creates memory. Returns it, and the remark that offers it to the peer with this doorbell.
+    /// `target` is the log target.
     ///
     /// # Errors
-    /// Those of [`Channel::create`], `-FI_EIO` if there are no random numbers.
-    pub fn offer(
-        link: Link<T>,
-        bell: DoorbellOfPeer,
-        target: &'static str,
-    ) -> Result<(Self, Remark)> {
+    /// Those of [`SharedStream::create`], `-FI_EIO` if there are no random numbers.
+    pub fn offer(bell: DoorbellOfPeer, target: &'static str) -> Result<(Self, Remark)> {
         let secret = random::secret()?;
-        let (channel, fd) = Channel::create()?;
-        channel.set_secret(secret);
+        let (stream, fd) = SharedStream::create(secret)?;
         let remark = Remark {
             subject: Subject::Memory,
             id: u64::from(fd.as_raw_fd().unsigned_abs()),
             word: own_abilities(),
         };
         let offered = Offered { _fd: fd, secret };
-        Ok((
-            Shortcut::new(link, channel, bell, Some(offered), target),
-            remark,
-        ))
+        Ok((Shortcut::new(stream, bell, Some(offered), target), remark))
     }
 
     /// Attaches to the memory that a process with this doorbell has offered with this remark. This
     /// side then has to send through it ([`Shortcut::departure`]).
     ///
     /// # Errors
-    /// Those of [`OtherFiles::segment`] and [`Channel::attach`].
+    /// Those of [`OtherFiles::segment`] and [`SharedStream::attach`].
     pub fn attach(
-        link: Link<T>,
         peer: &OtherFiles,
         bell: DoorbellOfPeer,
         remark: &Remark,
         target: &'static str,
     ) -> Result<Self> {
         let segment = peer.segment(remark.id)?;
-        let channel = Channel::attach(segment.as_fd())?;
-        let secret = channel.secret();
-        let mut shortcut = Shortcut::new(link, channel, bell, None, target);
+        let (stream, secret) = SharedStream::attach(segment.as_fd())?;
+        let mut shortcut = Shortcut::new(stream, bell, None, target);
         shortcut.peer_has(remark.word);
         shortcut.departs = Some(secret);
         Ok(shortcut)
@@ -280,8 +223,8 @@ impl<T: LocalTransport> Shortcut<T> {
                 return Err(Errno::EAGAIN);
             }
             self.out = Out::Memory;
-            if let (Some(bell), Some(channel)) = (self.bell.take(), &mut self.link.channel) {
-                channel.rings(bell);
+            if let Some(bell) = self.bell.take() {
+                self.stream.channel.rings(bell);
             }
         }
         Ok(())
@@ -312,53 +255,110 @@ impl<T: LocalTransport> Shortcut<T> {
         self.end.is_some()
     }
 
-    /// Whether something has arrived through the memory, or the connection has ended.
-    pub fn has_next(&self) -> bool {
-        let channel = self.link.channel.as_ref();
-        let has_come = channel.is_some_and(|channel| channel.receiver.has_next());
-        self.is_in && (has_come || self.end.is_some())
-    }
-
-    /// Returns the stream in the memory.
-    fn stream(&mut self) -> Option<SharedStream<'_>> {
-        Some(SharedStream {
-            channel: self.link.channel.as_mut()?,
-            received: &mut self.received,
-        })
-    }
-
-    /// Whether what this side sends to the peer may go by the link.
+    /// Sends bytes, which `fill` writes, if they fit into a slot that is known to be free. Returns
+    /// whether they were sent.
     #[inline(always)]
-    pub fn sends(&self) -> bool {
+    pub fn send_short(&mut self, socket: &OwnedFd, len: usize, fill: impl FnOnce(Piece)) -> bool {
         matches!(self.out, Out::Memory)
+            && self.stream.send_short(
+                len,
+                fill,
+                #[cold]
+                || call(socket.as_fd()),
+            )
     }
 
-    /// Returns the number of bytes of the stream that have arrived through the memory and were not
-    /// received.
-    pub fn waiting(&mut self) -> usize {
-        self.stream().map_or(0, |stream| stream.waiting())
+    /// See [`SharedStream::peek`].
+    #[inline(always)]
+    pub fn peek(&self) -> Option<Next<'_>> {
+        match self.is_in {
+            true => self.stream.peek(),
+            false => None,
+        }
+    }
+
+    /// Whether there is data that [`Shortcut::peek`] does not return: the rest of a message that
+    /// was received in part, or the end.
+    #[inline(always)]
+    pub fn has_rest(&self) -> bool {
+        self.is_in && (self.end.is_some() || self.stream.has_rest())
+    }
+
+    /// See [`SharedStream::take_short`].
+    #[inline(always)]
+    pub fn take_short(&mut self, socket: &OwnedFd) {
+        if self.stream.take_short() {
+            call(socket.as_fd());
+        }
+    }
+
+    /// Whether data has arrived through the memory, or the connection has ended.
+    #[inline(always)]
+    pub fn has_next(&self) -> bool {
+        self.is_in && (self.stream.channel.receiver.has_next() || self.end.is_some())
+    }
+
+    /// See [`SharedStream::waiting`].
+    pub fn waiting(&self) -> usize {
+        self.stream.waiting()
     }
 
     /// Whether a send that found no space may be retried.
     pub fn has_room(&mut self) -> bool {
         match self.out {
             // The next attempt reports the error.
-            Out::Memory => {
-                let stream = self.stream();
-                stream.is_none_or(|mut stream| stream.has_room().unwrap_or(true))
-            }
+            Out::Memory => self.stream.has_room().unwrap_or(true),
             Out::Leaving(_) => true,
             Out::Socket => false,
         }
     }
 
+    /// Returns the channel in the memory.
+    #[inline(always)]
+    pub fn channel(&self) -> &Channel {
+        &self.stream.channel
+    }
+
+    /// As [`Shortcut::channel`], to be changed.
+    pub fn channel_mut(&mut self) -> &mut Channel {
+        &mut self.stream.channel
+    }
+
+    /// See [`Channel::is_settled`]; `false` while data goes through the socket.
+    pub fn is_settled(&self) -> bool {
+        matches!(self.out, Out::Memory) && self.stream.channel.is_settled()
+    }
+
+    /// Whether payloads that the peer was offered can be copied elsewhere in this process's memory.
+    pub fn can_relocate(&self) -> bool {
+        self.relocating.is_some()
+    }
+
+    /// See [`Relocating::publish`].
+    #[must_use]
+    pub fn relocate(&mut self, name: u64, addr: u64) -> bool {
+        let relocating = self.relocating.as_mut();
+        relocating.is_some_and(|relocating| relocating.publish(name, addr))
+    }
+
+    /// The peer has a payload. See [`Relocating::withdraw`].
+    pub fn has_fetched(&mut self, name: u64) {
+        if let Some(relocating) = &mut self.relocating {
+            relocating.withdraw(name);
+        }
+    }
+
     /// Returns the number of bytes that a call has transferred, `-FI_EAGAIN` if none.
     #[inline(always)]
-    fn moved(&self, moved: Option<std::result::Result<Moved, Broken>>) -> Result<usize> {
-        match moved.ok_or(Errno::EAGAIN)? {
+    fn moved(
+        &self,
+        socket: BorrowedFd<'_>,
+        moved: std::result::Result<Moved, Broken>,
+    ) -> Result<usize> {
+        match moved {
             Ok(Moved { bytes, wakes }) => {
                 if wakes {
-                    self.link.wake_peer();
+                    call(socket);
                 }
                 match bytes {
                     0 => Err(Errno::EAGAIN),
@@ -373,40 +373,33 @@ impl<T: LocalTransport> Shortcut<T> {
     pub(super) fn send(&mut self, socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize> {
         match self.out {
             Out::Memory => {
-                let moved = self.stream().map(|mut stream| stream.send(bytes));
-                self.moved(moved)
+                let moved = self.stream.send(bytes);
+                self.moved(socket, moved)
             }
             Out::Leaving(_) => {
                 self.leave(socket)?;
-                let moved = self.stream().map(|mut stream| stream.send(bytes));
-                self.moved(moved)
+                let moved = self.stream.send(bytes);
+                self.moved(socket, moved)
             }
             Out::Socket => socket::send(socket, bytes),
         }
     }
 
-    /// Returns the stream to receive from; `None` while what it has is behind a message of the link whose
-    /// payload precedes it.
-    #[inline(always)]
-    fn incoming(&mut self) -> Option<SharedStream<'_>> {
-        match self.link.may_take_more() {
-            true => self.stream(),
-            false => None,
-        }
-    }
-
     /// Receives bytes that came through the memory.
     #[inline(always)]
-    pub(super) fn receive(&mut self, to: &mut [u8]) -> Result<usize> {
-        let moved = self.incoming().map(|mut stream| stream.receive(to));
-        let moved = self.moved(moved);
+    pub(super) fn receive(&mut self, socket: BorrowedFd<'_>, to: &mut [u8]) -> Result<usize> {
+        let moved = self.stream.receive(to);
+        let moved = self.moved(socket, moved);
         self.or_end(moved)
     }
 
-    pub(super) fn receive_in(&mut self, mut to: Incoming<'_>) -> Result<usize> {
-        let moved = self.incoming();
-        let moved = moved.map(|mut stream| stream.receive_in(&mut to));
-        let moved = self.moved(moved);
+    pub(super) fn receive_in(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        mut to: Incoming<'_>,
+    ) -> Result<usize> {
+        let moved = self.stream.receive_in(&mut to);
+        let moved = self.moved(socket, moved);
         self.or_end(moved)
     }
 
@@ -424,17 +417,15 @@ impl<T: LocalTransport> Shortcut<T> {
             return out.send_staged(ahead, |bytes, _| self.send(socket, bytes));
         }
         self.leave(socket)?;
-        let moved = self.stream().map(|mut stream| stream.send_out(&out));
-        self.moved(moved)
+        let moved = self.stream.send_out(&out);
+        self.moved(socket, moved)
     }
 
     /// Replaces the result of a receive without data by the end of the socket, if it has ended.
     #[inline(always)]
     fn or_end(&self, received: Result<usize>) -> Result<usize> {
-        let channel = self.link.channel.as_ref();
-        let has_more = channel.is_some_and(|channel| channel.receiver.has_next());
         match (received, self.end) {
-            (Err(Errno::EAGAIN), Some(end)) if !has_more => end,
+            (Err(Errno::EAGAIN), Some(end)) => end,
             (received, _) => received,
         }
     }
@@ -448,6 +439,14 @@ impl<T: LocalTransport> Shortcut<T> {
         );
         Errno::EPROTO
     }
+}
+
+/// Wakes the peer.
+#[cold]
+pub fn call(socket: BorrowedFd<'_>) {
+    // If the socket's buffer is full, the data in it wakes the peer; a broken socket is detected
+    // otherwise.
+    let _ = socket::send(socket, WAKE);
 }
 
 /// Ability: the process participates in barriers ([`barrier`]).
@@ -469,57 +468,42 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use prov_local::doorbell::Doorbell;
-    use prov_message::EpKey;
 
     use super::*;
-    use crate::engine::link::messages::Tcp;
-
-    /// Returns the two sides of memory, of which the first has this doorbell.
-    fn pair(bell: DoorbellOfPeer, ends: [&Arc<OwnedFd>; 2]) -> (Shortcut<Tcp>, Shortcut<Tcp>) {
-        let [one, other] = ends.map(|end| Link::new(EpKey::default(), Wire::new(end, 0)));
-        let (channel, fd) = Channel::create().unwrap();
-        let attached = Channel::attach(fd.as_fd()).unwrap();
-        let silent = DoorbellOfPeer::silent();
-        (
-            Shortcut::new(one, channel, bell, None, "test"),
-            Shortcut::new(other, attached, silent, None, "test"),
-        )
-    }
-
-    fn sockets() -> (Arc<OwnedFd>, Arc<OwnedFd>) {
-        let (socket, far) = UnixStream::pair().unwrap();
-        for end in [&socket, &far] {
-            end.set_nonblocking(true).unwrap();
-        }
-        (Arc::new(socket.into()), Arc::new(far.into()))
-    }
 
     #[test]
     fn payloads_are_relocated_for_peers_that_look_for_them_only() {
-        let (socket, far) = sockets();
-        let (mut here, _there) = pair(DoorbellOfPeer::silent(), [&socket, &far]);
+        let (stream, _fd) = SharedStream::create(5).unwrap();
+        let mut here = Shortcut::new(stream, DoorbellOfPeer::silent(), None, "test");
         here.peer_has(BARRIERS);
-        assert!(here.link.relocating.is_none());
+        assert!(!here.can_relocate() && !here.relocate(1, 4096));
         here.peer_has(own_abilities());
-        assert!(here.link.relocating.unwrap().publish(1, 4096));
+        assert!(here.relocate(1, 4096));
     }
 
     #[test]
     fn a_side_that_still_sends_through_the_socket_sends_no_wake_up_in_between() {
+        let (stream, fd) = SharedStream::create(5).unwrap();
+        let (attached, _) = SharedStream::attach(fd.as_fd()).unwrap();
         let bell = Doorbell::create().unwrap();
-        let (socket, far) = sockets();
-        let (mut here, mut there) = pair(bell.of_peer(), [&socket, &far]);
-        let fill = |from: &mut Shortcut<Tcp>| {
+        let mut here = Shortcut::new(stream, bell.of_peer(), None, "test");
+        let mut there = Shortcut::new(attached, DoorbellOfPeer::silent(), None, "test");
+        let (socket, far) = UnixStream::pair().unwrap();
+        for end in [&socket, &far] {
+            end.set_nonblocking(true).unwrap();
+        }
+        let fill = |from: &mut Shortcut| {
             // The area may get more memory in the course of this.
             while from.has_room() {
                 while from.send(far.as_fd(), &[1; 4096]).is_ok() {}
             }
-            from.link.channel.as_mut().unwrap().sleep();
+            from.channel_mut().sleep();
             bell.arm();
         };
-        let empty = |to: &mut Shortcut<Tcp>| {
+        let empty = |to: &mut Shortcut| {
             let mut bytes = vec![0; 1 << 20];
-            to.receive(&mut bytes).unwrap();
+            let moved = to.stream.receive(&mut bytes);
+            to.moved(socket.as_fd(), moved).unwrap();
         };
         let mut calls = [0; 8];
 

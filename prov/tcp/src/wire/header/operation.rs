@@ -41,9 +41,15 @@ pub enum Op {
     /// A message ([`crate::local::neighbour`]) by which the two processes arrange to read each
     /// other's memory or to share some; `op_data` is its subject.
     Acquaint = 0x47,
+    /// A message of `size` bytes, tagged if the flags say so, and its location. The peer
+    /// acknowledges `id` when it has copied it.
+    DirectMsg = 0x4a,
     /// A negative answer: the peer refuses access to the memory that an operation names. `op_data`
     /// says which operation ([`Refused`](super::refusal::Refused)), `word` the reason.
     Refusal = 0x4b,
+    /// The sender has written to the remote buffers by itself, or read them, according to `op_data`
+    /// ([`HAS_WRITTEN`](super::HAS_WRITTEN), [`HAS_READ`](super::HAS_READ)).
+    Accessed = 0x4c,
     /// A message about subflows ([`multipath`](crate::wire::multipath)); `op_data` is its subject.
     Multipath = 0x4d,
 }
@@ -139,7 +145,9 @@ impl Op {
             0x45 => Op::AtomicRequest,
             0x46 => Op::AtomicResponse,
             0x47 => Op::Acquaint,
+            0x4a => Op::DirectMsg,
             0x4b => Op::Refusal,
+            0x4c => Op::Accessed,
             0x4d => Op::Multipath,
             _ => return None,
         })
@@ -219,7 +227,18 @@ impl Op {
             ),
             Op::AtomicResponse => (&[Fields::ID, Fields::PAYLOAD], Features::ATOMICS),
             Op::Acquaint => (&[Fields::ID, Fields::WORD], Features::NAMED_ACKS),
+            Op::DirectMsg => (
+                &[
+                    Fields::DATA,
+                    Fields::TAG,
+                    Fields::SIZE,
+                    Fields::ID,
+                    Fields::PAYLOAD,
+                ],
+                Features::LOCAL,
+            ),
             Op::Refusal => (&[Fields::ID, Fields::WORD], Features::REFUSALS),
+            Op::Accessed => (&[Fields::DATA, Fields::RMA], Features::REGIONS),
             Op::Multipath => (&[Fields::PAYLOAD], Features::MULTIPATH),
         };
         let mut fields = Fields::NONE;
