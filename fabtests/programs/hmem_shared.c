@@ -430,45 +430,6 @@ static void rocr_killed(void)
 	killed();
 }
 
-/* And of Level Zero, which have a descriptor. */
-static void as_ze(void)
-{
-	setenv("FI_HMEM", "ze", 1);
-	ct_device_as("hmem-libze_loader.so");
-	interface = FI_HMEM_ZE;
-}
-
-static void ze_messages(void)
-{
-	as_ze();
-	pass_messages();
-}
-
-static void ze_forged(void)
-{
-	as_ze();
-	forges = true;
-	pass_messages();
-}
-
-static void ze_rma(void)
-{
-	as_ze();
-	access_all();
-}
-
-static void ze_renewed(void)
-{
-	as_ze();
-	renewed();
-}
-
-static void ze_killed(void)
-{
-	as_ze();
-	killed();
-}
-
 /* A driver that lacks functions is none: memory of the host is all there is. */
 static void lacking(void)
 {
@@ -515,11 +476,6 @@ static const struct ct_test tests[] = {
 	{ "rocr_rma", rocr_rma, CT_BOTH },
 	{ "rocr_renewed", rocr_renewed, CT_BOTH },
 	{ "rocr_killed", rocr_killed, CT_BOTH },
-	{ "ze_messages", ze_messages, CT_BOTH },
-	{ "ze_forged", ze_forged, CT_BOTH },
-	{ "ze_rma", ze_rma, CT_BOTH },
-	{ "ze_renewed", ze_renewed, CT_BOTH },
-	{ "ze_killed", ze_killed, CT_BOTH },
 	{ "lacking", lacking, CT_BOTH },
 };
 

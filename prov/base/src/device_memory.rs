@@ -139,12 +139,12 @@ pub trait Interfaces: Send + Sync {
     /// Whether an interface is here, with a device.
     fn has(&self, interface: u32) -> bool;
 
-    /// Opens an allocation of the process with the id `owner`, which is another one.
+    /// Opens another process's allocation.
     ///
     /// # Errors
     /// `-FI_ENOSYS` if the interface is not here or cannot do that, `-FI_EINVAL` for a device that
     /// this process does not have, and the driver's.
-    fn open(&self, handle: &Handle, owner: u32) -> Result<Box<dyn Opened>>;
+    fn open(&self, handle: &Handle) -> Result<Box<dyn Opened>>;
 }
 
 static INTERFACES: OnceLock<&'static dyn Interfaces> = OnceLock::new();

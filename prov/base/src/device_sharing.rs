@@ -267,13 +267,13 @@ unsafe fn part<'m>(kind: Kind, allocation: Allocation, offset: u64, len: usize) 
 pub struct Imported(Arc<dyn Opened>);
 
 impl Imported {
-    /// Opens it, as one of the process with the id `owner`. The driver is not called with a lock held.
+    /// Opens it. The driver is not called with a lock held.
     ///
     /// # Errors
     /// `-FI_EFAULT` if the driver cannot open it in this process.
-    pub fn open(handle: &Handle, owner: u32) -> Result<Imported> {
+    pub fn open(handle: &Handle) -> Result<Imported> {
         let interfaces = interfaces().ok_or(Errno::EFAULT)?;
-        let opened = interfaces.open(handle, owner).map_err(|_| Errno::EFAULT)?;
+        let opened = interfaces.open(handle).map_err(|_| Errno::EFAULT)?;
         Ok(Imported(Arc::from(opened)))
     }
 

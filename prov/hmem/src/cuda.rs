@@ -80,7 +80,7 @@ impl Interface for Cuda {
         self.driver.owner(address)
     }
 
-    fn open(&self, handle: &Handle, _: u32) -> Result<(usize, Box<dyn Mapped>)> {
+    fn open(&self, handle: &Handle) -> Result<(usize, Box<dyn Mapped>)> {
         sharing::open(&self.driver, self.devices, handle)
     }
 }

@@ -46,11 +46,11 @@ pub(crate) trait Interface: Send + Sync {
     /// Returns whose memory an address is.
     fn owner(&self, address: usize) -> Owner;
 
-    /// Opens an allocation of the process with the id `owner`; returns it and the device that it is of.
+    /// Opens another process's allocation; returns it and the device that it is of.
     ///
     /// # Errors
     /// `-FI_ENOSYS` without such handles, `-FI_EINVAL` for a device that is not here, and the driver's.
-    fn open(&self, _handle: &Handle, _owner: u32) -> Result<(usize, Box<dyn Mapped>)> {
+    fn open(&self, _handle: &Handle) -> Result<(usize, Box<dyn Mapped>)> {
         Err(Errno::ENOSYS)
     }
 }
@@ -166,11 +166,11 @@ impl Interfaces for Drivers {
         found.any(|found| found.interface.number() == interface && found.interface.devices() != 0)
     }
 
-    fn open(&self, handle: &Handle, owner: u32) -> Result<Box<dyn Opened>> {
+    fn open(&self, handle: &Handle) -> Result<Box<dyn Opened>> {
         let mut found = found().iter();
         let this = found.find(|found| found.interface.number() == handle.interface);
         let this = this.ok_or(Errno::ENOSYS)?;
-        let (device, mapped) = this.interface.open(handle, owner)?;
+        let (device, mapped) = this.interface.open(handle)?;
         let kind = this.kind(device)?;
         Ok(Box::new(OfKind { kind, mapped }))
     }

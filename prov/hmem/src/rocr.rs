@@ -94,7 +94,7 @@ impl Interface for Rocr {
         }
     }
 
-    fn open(&self, handle: &Handle, _: u32) -> Result<(usize, Box<dyn Mapped>)> {
+    fn open(&self, handle: &Handle) -> Result<(usize, Box<dyn Mapped>)> {
         let sharing = self.sharing.as_ref().ok_or(Errno::ENOSYS)?;
         let mut all = self.devices.iter().enumerate();
         let found = all.find(|(_, agent)| {

@@ -3,24 +3,20 @@
 //! Copies are commands of immediate lists of our own, each with an event that is asked again and again.
 
 mod loader;
-mod sharing;
 
 use std::sync::Arc;
 
 use prov_base::device_memory::Copier;
-use prov_base::device_memory::handles::{Allocation, Handle};
 use prov_base::errno::{Errno, Result};
 
 use self::loader::{Begun, Gpu, Loader};
-use self::sharing::Sharing;
 use super::settings::Settings;
 use super::staged::{Direction, Engine, Pinned, Staged};
-use super::{Interface, LOG, Mapped, Owner, ZE};
+use super::{Interface, LOG, Owner, ZE};
 
 /// The drivers, which have started.
 pub struct Ze {
     loader: Arc<Loader>,
-    sharing: Option<Arc<Sharing>>,
     devices: Vec<Gpu>,
 }
 
@@ -38,10 +34,8 @@ impl Ze {
         match loader.start() {
             Ok(devices) => {
                 log::info!(target: LOG, "Level Zero has {} devices", devices.len());
-                let loader = Arc::new(loader);
                 Some(Box::new(Ze {
-                    sharing: Sharing::of(&loader),
-                    loader,
+                    loader: Arc::new(loader),
                     devices,
                 }))
             }
@@ -71,7 +65,6 @@ impl Interface for Ze {
         let gpu = self.devices.get(device).copied();
         let engine = Device {
             loader: self.loader.clone(),
-            sharing: self.sharing.clone(),
             gpu: gpu.ok_or(Errno::EINVAL)?,
         };
         Ok(Arc::new(Staged::new(engine, device)))
@@ -80,20 +73,11 @@ impl Interface for Ze {
     fn owner(&self, address: usize) -> Owner {
         self.loader.owner(&self.devices, address)
     }
-
-    fn open(&self, handle: &Handle, owner: u32) -> Result<(usize, Box<dyn Mapped>)> {
-        let sharing = self.sharing.as_ref().ok_or(Errno::ENOSYS)?;
-        let mut all = self.devices.iter().enumerate();
-        let found = all.find(|(_, gpu)| sharing.identification(**gpu) == Ok(handle.device));
-        let (device, gpu) = found.ok_or(Errno::EINVAL)?;
-        Ok((device, sharing.open(*gpu, handle, owner)?))
-    }
 }
 
 /// One device.
 struct Device {
     loader: Arc<Loader>,
-    sharing: Option<Arc<Sharing>>,
     gpu: Gpu,
 }
 
@@ -108,14 +92,5 @@ impl Engine for Device {
     unsafe fn copy(&self, _: Direction, from: *const u8, to: *mut u8, len: usize) -> Result<Begun> {
         // SAFETY: the caller keeps the contract; the driver finds the direction out by the addresses.
         unsafe { self.loader.copy(self.gpu, from, to, len) }
-    }
-
-    fn allocation(&self, address: usize) -> Option<Allocation> {
-        self.sharing.as_ref()?.allocation(self.gpu, address)
-    }
-
-    fn handle(&self, allocation: Allocation) -> Result<Handle> {
-        let sharing = self.sharing.as_ref().ok_or(Errno::ENOSYS)?;
-        sharing.handle(self.gpu, allocation)
     }
 }

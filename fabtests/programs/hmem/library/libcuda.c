@@ -425,11 +425,7 @@ EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, struct handle handle
 
 	if (flags != 1 || memcmp(handle.mark, "standin", 8) || handle.pid == getpid() || !current())
 		return INVALID_VALUE;
-	/* Without a process: that of another interface, which has duplicated the descriptor. */
-	if (handle.pid)
-		snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle.pid, handle.fd);
-	else
-		snprintf(path, sizeof(path), "/proc/self/fd/%d", handle.fd);
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle.pid, handle.fd);
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return INVALID_VALUE;

@@ -52,17 +52,6 @@ static int device_of(uint64_t address)
 	return type == 2 ? ordinal : -1;
 }
 
-/* The number of the allocation that an address is in. */
-static uint64_t number_of(uint64_t address)
-{
-	unsigned asked = 7;
-	uint64_t number = 0;
-	void *answer = &number;
-
-	CALL(cuPointerGetAttributes, 1, &asked, &answer, address);
-	return number;
-}
-
 EXPORT uint32_t zeInit(uint32_t flags)
 {
 	return flags == 1 && driver("cuInit") && !CALL(cuInit, 0) ? SUCCESS : DEVICE_LOST;
@@ -100,7 +89,6 @@ EXPORT uint32_t zeMemGetAllocProperties(void *context, const void *address,
 	if (context != &the_context || properties->kind != 0x17)
 		return INVALID_ARGUMENT;
 	properties->memory = found < 0 ? 0 : 2;
-	properties->id = found < 0 ? 0 : number_of((uintptr_t)address);
 	*device = found < 0 ? NULL : &the_devices[found];
 	return SUCCESS;
 }
@@ -198,85 +186,4 @@ EXPORT uint32_t zeEventHostReset(struct event *event)
 	free(event->event);
 	event->event = NULL;
 	return SUCCESS;
-}
-
-struct device_properties {
-	uint32_t kind;
-	void *next;
-	uint32_t before[20];
-	uint8_t uuid[16];
-	char name[256];
-};
-
-EXPORT uint32_t zeDeviceGetProperties(void *device, struct device_properties *properties)
-{
-	long at = (char *)device - the_devices;
-
-	if (at < 0 || at >= DEVICES || properties->kind != 3)
-		return INVALID_ARGUMENT;
-	memset(properties->uuid, 'a' + (int)at, sizeof(properties->uuid));
-	return SUCCESS;
-}
-
-EXPORT uint32_t zeMemGetAddressRange(void *context, const void *address, void **base, size_t *len)
-{
-	uint64_t start;
-
-	if (context != &the_context ||
-	    CALL(cuMemGetAddressRange_v2, &start, len, (uint64_t)(uintptr_t)address))
-		return INVALID_ARGUMENT;
-	*base = (void *)(uintptr_t)start;
-	return SUCCESS;
-}
-
-/* A handle of the stand-in of libcuda.so.1. */
-struct cuda_handle {
-	char mark[8];
-	int32_t pid, fd, device, unused;
-	char rest[40];
-};
-
-/* Begins with the descriptor, as those of the drivers do. */
-struct handle {
-	int32_t fd, device;
-	char mark[8], rest[48];
-};
-
-EXPORT uint32_t zeMemGetIpcHandle(void *context, const void *address, struct handle *handle)
-{
-	struct cuda_handle whole;
-
-	if (context != &the_context ||
-	    CALL(cuIpcGetMemHandle, &whole, (uint64_t)(uintptr_t)address))
-		return INVALID_ARGUMENT;
-	*handle = (struct handle) { .fd = whole.fd, .device = whole.device };
-	memcpy(handle->mark, whole.mark, sizeof(whole.mark));
-	return SUCCESS;
-}
-
-EXPORT uint32_t zeMemOpenIpcHandle(void *context, void *device, struct handle handle,
-				   uint32_t flags, void **address)
-{
-	struct cuda_handle whole = { .fd = handle.fd, .device = handle.device };
-	int (*open)(uint64_t *, struct cuda_handle, unsigned);
-	long at = (char *)device - the_devices;
-	void *current, *popped;
-	uint64_t mapped;
-	int status;
-
-	memcpy(whole.mark, handle.mark, sizeof(whole.mark));
-	*(void **)&open = driver("cuIpcOpenMemHandle_v2");
-	if (context != &the_context || at < 0 || at >= DEVICES || flags ||
-	    CALL(cuDevicePrimaryCtxRetain, &current, (int)at) || CALL(cuCtxPushCurrent_v2, current))
-		return INVALID_ARGUMENT;
-	status = open(&mapped, whole, 1);
-	CALL(cuCtxPopCurrent_v2, &popped);
-	*address = (void *)(uintptr_t)mapped;
-	return status ? INVALID_ARGUMENT : SUCCESS;
-}
-
-EXPORT uint32_t zeMemCloseIpcHandle(void *context, const void *address)
-{
-	return context != &the_context || CALL(cuIpcCloseMemHandle, (uint64_t)(uintptr_t)address) ?
-	       INVALID_ARGUMENT : SUCCESS;
 }

@@ -12,9 +12,9 @@ use super::super::staged::{Outcome, Pinned};
 use super::super::{LOG, Owner};
 
 /// `ze_result_t`
-pub type Status = u32;
+type Status = u32;
 /// `ZE_RESULT_SUCCESS`
-pub const SUCCESS: Status = 0;
+const SUCCESS: Status = 0;
 /// `ZE_RESULT_NOT_READY`
 const NOT_READY: Status = 1;
 /// `ZE_INIT_FLAG_GPU_ONLY`
@@ -119,8 +119,8 @@ library! {
 /// A device with a context of its driver, which exist as long as the process.
 #[derive(Clone, Copy)]
 pub struct Gpu {
-    pub context: *mut c_void,
-    pub device: *mut c_void,
+    context: *mut c_void,
+    device: *mut c_void,
 }
 
 // SAFETY: contexts and devices may be used by any thread.
@@ -249,10 +249,25 @@ impl Loader {
     /// Returns whose memory an address is.
     pub fn owner(&self, gpus: &[Gpu], address: usize) -> Owner {
         for (at, gpu) in gpus.iter().enumerate() {
-            let Some((properties, device)) = self.properties(*gpu, address) else {
-                continue;
+            let mut properties = Properties {
+                kind: MEMORY_PROPERTIES,
+                next: null_mut(),
+                memory: 0,
+                id: 0,
+                page: 0,
+            };
+            let mut device = null_mut();
+            // SAFETY: both are places for the results, and the function accepts any address.
+            let status = unsafe {
+                (self.0.functions.properties)(
+                    gpu.context,
+                    std::ptr::without_provenance(address),
+                    &raw mut properties,
+                    &raw mut device,
+                )
             };
             match properties.memory {
+                _ if status != SUCCESS => {}
                 OF_HOST => return Owner::Host,
                 OF_DEVICE | SHARED if device == gpu.device => return Owner::Device(at),
                 // It moves between the host and whichever device.
@@ -261,33 +276,6 @@ impl Loader {
             }
         }
         Owner::Unknown
-    }
-
-    /// Returns the driver's number for the allocation that an address is in.
-    pub fn number(&self, gpu: Gpu, address: usize) -> Option<u64> {
-        Some(self.properties(gpu, address)?.0.id)
-    }
-
-    /// Returns what a driver knows of an address, and its device's handle.
-    fn properties(&self, gpu: Gpu, address: usize) -> Option<(Properties, *mut c_void)> {
-        let mut properties = Properties {
-            kind: MEMORY_PROPERTIES,
-            next: null_mut(),
-            memory: 0,
-            id: 0,
-            page: 0,
-        };
-        let mut device = null_mut();
-        // SAFETY: both are places for the results, and the function accepts any address.
-        let status = unsafe {
-            (self.0.functions.properties)(
-                gpu.context,
-                std::ptr::without_provenance(address),
-                &raw mut properties,
-                &raw mut device,
-            )
-        };
-        (status == SUCCESS).then_some((properties, device))
     }
 
     /// Allocates pinned memory.

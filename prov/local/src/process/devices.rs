@@ -45,44 +45,31 @@ struct Known {
     imported: Option<Imported>,
 }
 
-/// An allocation that is open in this process.
-struct Open {
-    /// The process that it is of: a handle may mean something there alone.
-    owner: u32,
-    reading: Reading,
-    opened: Weak<dyn Opened>,
-}
-
-/// All of them: one that several links use is opened once.
-static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
+/// All allocations that are open in this process: one that several links use is opened once.
+static OPEN: Mutex<Vec<(Reading, Weak<dyn Opened>)>> = Mutex::new(Vec::new());
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Opens an allocation of a process, unless another link has done so.
-fn open(owner: u32, reading: &Reading) -> Option<Imported> {
-    let known = |all: &mut Vec<Open>| {
-        all.retain(|open| open.opened.strong_count() != 0);
-        let is_it = |open: &&Open| open.owner == owner && open.reading == *reading;
-        let mut same = all.iter().filter(is_it);
-        same.find_map(|open| Imported::upgrade(&open.opened))
+/// Opens an allocation, unless another link has done so.
+fn open(reading: &Reading) -> Option<Imported> {
+    let known = |open: &mut Vec<(Reading, Weak<dyn Opened>)>| {
+        open.retain(|(_, opened)| opened.strong_count() != 0);
+        let mut same = open.iter().filter(|(other, _)| other == reading);
+        same.find_map(|(_, opened)| Imported::upgrade(opened))
     };
     if let Some(imported) = known(&mut locked(&OPEN)) {
         return Some(imported);
     }
-    let imported = Imported::open(&reading.handle, owner);
+    let imported = Imported::open(&reading.handle);
     let imported = imported.inspect_err(|_| refused(&reading.handle)).ok()?;
     let mut all = locked(&OPEN);
     // Another thread may have opened it meanwhile.
     if let Some(imported) = known(&mut all) {
         return Some(imported);
     }
-    all.push(Open {
-        owner,
-        reading: *reading,
-        opened: imported.downgrade(),
-    });
+    all.push((*reading, imported.downgrade()));
     Some(imported)
 }
 
@@ -168,7 +155,7 @@ impl OtherProcess {
             return imported;
         }
         drop(cache);
-        let imported = open(self.pid.unsigned_abs(), reading);
+        let imported = open(reading);
         self.prune(table, reading);
         let mut cache = locked(&self.devices.0);
         cache.open.push(Known {
@@ -327,7 +314,7 @@ mod tests {
             true
         }
 
-        fn open(&self, handle: &Handle, _: u32) -> Result<Box<dyn Opened>> {
+        fn open(&self, handle: &Handle) -> Result<Box<dyn Opened>> {
             let kind = kind(Allocation {
                 base: 0,
                 len: 0,
